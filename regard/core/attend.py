@@ -1,0 +1,71 @@
+"""Attention, once: which of these am I looking at, and what do I see?
+
+    scores  = score(query, keys)             how well does each slot answer the query?
+    weights = normalise(scores, mask)        where to look
+    context = weights @ values               what is seen
+
+Every model in regard is a choice of memory, query, score and normaliser for these three lines.
+
+Shape letters used in all of regard: B batch, T target or query, S source or key, H heads, D width,
+Dv value width, V vocabulary. Batch comes first, always.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor
+
+from regard.core.masks import check_mask
+from regard.errors import ShapeError
+
+Score = Callable[[Tensor, Tensor], Tensor]
+Normalise = Callable[[Tensor, Tensor | None], Tensor]
+
+
+class Memory(NamedTuple):
+    """Whatever can be looked at: encoder states, the cells of a picture, a model's own past.
+
+    `keys` are matched with the query, `values` are what is seen; a score with a key projection keeps projected
+    keys here, so that they are computed once for a sentence. `summary` is what the reader hands to the first
+    state of the decoder besides the slots; its meaning belongs to the model.
+    """
+
+    keys: Tensor  # [B, ..., S, D]
+    values: Tensor  # [B, ..., S, Dv]
+    mask: Tensor | None = None  # bool, broadcastable to [B, ..., T, S]; True = may look
+    summary: Tensor | None = None  # [B, ...]
+
+
+class Look(NamedTuple):
+    """What one attention saw. Scores and weights are None only where a fused kernel ran and nobody was recording."""
+
+    context: Tensor  # [B, ..., T, Dv]
+    weights: Tensor | None  # [B, ..., T, S]
+    scores: Tensor | None  # [B, ..., T, S]
+
+
+def attend(query: Tensor, memory: Memory, score: Score, normalise: Normalise) -> Look:
+    """Look at `memory` with `query` [B, ..., T, D]: the three lines that all of regard stands on."""
+    check_memory(query, memory)
+    scores = score(query, memory.keys)  # [B, ..., T, S]
+    weights = normalise(scores, memory.mask)  # [B, ..., T, S]
+    context = weights @ memory.values  # [B, ..., T, Dv]
+    return Look(context, weights, scores)
+
+
+def check_memory(query: Tensor, memory: Memory) -> None:
+    """Refuse a query and memory that cannot meet, before torch broadcasts them into something else."""
+    keys, values, mask = memory.keys, memory.values, memory.mask
+    if query.dim() < 3 or keys.dim() < 3 or query.shape[:-2] != keys.shape[:-2]:
+        raise ShapeError(
+            f"attend needs a query [B, ..., T, D] and keys [B, ..., S, D] with the same leading sizes; "
+            f"the query is {list(query.shape)} and the keys are {list(keys.shape)}. "
+            f"A single query vector needs a T of one: query.unsqueeze(-2)."
+        )
+    if keys.shape[:-1] != values.shape[:-1]:
+        raise ShapeError(
+            f"Memory needs one value for each key; keys are {list(keys.shape)} and values {list(values.shape)}. "
+            f"All sizes but the last must be equal."
+        )
+    if mask is not None:
+        check_mask(mask, (*query.shape[:-1], keys.shape[-2]))

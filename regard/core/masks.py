@@ -1,0 +1,42 @@
+"""Where a query may look. A mask is boolean and True means *may look*, everywhere in regard."""
+
+import torch
+from torch import Tensor
+
+from regard.errors import ShapeError
+
+
+def padding_mask(lengths: Tensor, size: int) -> Tensor:
+    """May look at the first `lengths[b]` slots of row b. Returns [B, 1, size], ready for any number of queries."""
+    if lengths.dim() != 1 or lengths.is_floating_point() or lengths.dtype == torch.bool:
+        raise ShapeError(
+            f"lengths must be whole numbers of shape [B]; got {lengths.dtype} {list(lengths.shape)}. "
+            f"Pass the number of real tokens of each row."
+        )
+    return torch.arange(size, device=lengths.device) < lengths[:, None, None]
+
+
+def causal_mask(size: int, device: torch.device | str | None = None) -> Tensor:
+    """Position t may look at positions up to and including t. Returns [size, size]."""
+    return torch.ones(size, size, dtype=torch.bool, device=device).tril()
+
+
+def window_mask(centre: Tensor, half_width: float, size: int) -> Tensor:
+    """May look at slots s with |s - centre| <= half_width. centre [..., T] -> [..., T, size]."""
+    slots = torch.arange(size, device=centre.device, dtype=centre.dtype)
+    return (slots - centre[..., None]).abs() <= half_width
+
+
+def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
+    """Refuse a mask that is not boolean (additive masks, 0/1 numbers) or does not broadcast to `shape`."""
+    if mask.dtype != torch.bool:
+        raise ShapeError(
+            f"A mask must be boolean with True = may look; got {mask.dtype}. "
+            f"Use mask.bool() if ones mean 'may look', or scores_mask == 0 for an additive mask of zeros and -inf."
+        )
+    padded = (1,) * (len(shape) - mask.dim()) + tuple(mask.shape)
+    if len(padded) != len(shape) or any(m not in (1, n) for m, n in zip(padded, shape, strict=True)):
+        raise ShapeError(
+            f"A mask must broadcast to the scores {list(shape)}; got {list(mask.shape)}. "
+            f"A padding mask has shape [B, 1, S] (see padding_mask)."
+        )

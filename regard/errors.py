@@ -1,0 +1,44 @@
+"""A user's mistake, told in one sentence: what was expected, what came, and what to do.
+
+Everything that regard refuses on purpose is a `RegardError`. The command line prints its text without a
+traceback and exits with code 2; a library user catches one type. Each subclass says where the mistake lies.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class RegardError(Exception):
+    """Base of every error that regard raises on purpose."""
+
+
+class ShapeError(RegardError, ValueError):
+    """A tensor of the wrong shape or dtype, or a mask of the wrong kind."""
+
+
+class ConfigError(RegardError, ValueError):
+    """An unknown setting, or a value that does not fit."""
+
+
+class DataError(RegardError, ValueError):
+    """A corpus, vocabulary or picture that cannot be used as it is."""
+
+
+class RunError(RegardError):
+    """A run folder that is missing, damaged, or does not belong to what was asked."""
+
+
+class TrainingError(RegardError):
+    """Training that cannot go on: numbers that are not finite, no space left."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """The sentence for a name that does not exist, with a did-you-mean where one is close.
+
+    >>> unknown("model", "bahdanu", ["bahdanau", "luong"])
+    "There is no model 'bahdanu'. Did you mean 'bahdanau'? Known: bahdanau, luong."
+    """
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f" Did you mean '{close[0]}'?" if close else ""
+    return f"There is no {kind} '{name}'.{hint} Known: {', '.join(names)}."

@@ -1,0 +1,65 @@
+"""What search, training, serving and looking know of a sequence model: four calls, and nothing else.
+
+    encode(source, lengths) -> Memory             read once
+    start(memory) -> State                        before the first token
+    step(token, state) -> (logits, State)         one token for every row
+    forward(source, lengths, target) -> logits    all steps at once, for training
+
+Rows of `source` end with END before the padding, and `lengths` counts it. Rows of `target` are y_1 ... y_T with
+END last; models shift them right themselves, so that `forward(...)[:, t]` are the logits of `target[:, t]` and
+equal those of the t-th `step` (the first step reads START). A test holds every registered model to that.
+"""
+
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from regard.core.attend import Memory
+from regard.errors import ShapeError
+from regard.symbols import START
+
+State = Any  # a NamedTuple of tensors (or nested NamedTuples of them), the batch first in each
+AnyState = TypeVar("AnyState")
+
+
+@runtime_checkable
+class SequenceModel(Protocol):
+    """A model that writes one sequence while looking at another."""
+
+    def encode(self, source: Tensor, lengths: Tensor) -> Memory: ...
+
+    def start(self, memory: Memory) -> State: ...
+
+    def step(self, token: Tensor, state: State) -> tuple[Tensor, State]: ...
+
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor: ...
+
+
+def take(state: AnyState, rows: Tensor) -> AnyState:
+    """The same state for the rows asked for, in that order; a row may be asked for more than once."""
+    return _map(state, lambda tensor: tensor.index_select(0, rows))
+
+
+def take_beams(state: AnyState, rows: Tensor) -> AnyState:
+    """`take`, for rows that trade places among the beams of one sentence: their `memory` is the same and stays."""
+    moved = {
+        name: take(part, rows)
+        for name, part in zip(state._fields, state, strict=True)  # type: ignore[attr-defined]
+        if name != "memory" and part is not None
+    }
+    return state._replace(**moved)  # type: ignore[attr-defined, no-any-return]
+
+
+def _map(part: Any, act: Any) -> Any:
+    if part is None:
+        return None
+    if isinstance(part, Tensor):
+        return act(part)
+    mapped = [_map(inner, act) for inner in part]
+    return type(part)(*mapped) if isinstance(part, tuple) and hasattr(part, "_fields") else tuple(mapped)
+
+
+def shift_right(target: Tensor) -> Tensor:
+    """y_1 ... y_T -> START, y_1 ... y_{T-1}: what the decoder reads while it predicts `target` [B, T]."""
+    return torch.cat([torch.full_like(target[:, :1], START), target[:, :-1]], dim=1)
