@@ -272,6 +272,15 @@ def gru_reset_after(x, h, w):
     return z * h + (1.0 - z) * candidate
 
 
+def bahdanau_gru_reset_after(x, s, w, c=None):
+    """Bahdanau's cell with torch's placement of the reset gate: after the product, z writes. w: bahdanau_gru's (b_U)"""
+    C_r, C_z, C = (w.C_r @ c, w.C_z @ c, w.C @ c) if c is not None else (0.0, 0.0, 0.0)
+    r = sigmoid(w.W_r @ x + w.U_r @ s + C_r + w.b_r)
+    z = sigmoid(w.W_z @ x + w.U_z @ s + C_z + w.b_z)
+    candidate = np.tanh(w.W @ x + C + w.b + r * (w.U @ s + w.b_U))
+    return (1.0 - z) * s + z * candidate
+
+
 def lstm(x, h, c, w):
     """Sutskever, Zaremba: [i;f;o;g] = [sig;sig;sig;tanh](W [x ; h] + b), W in R^{4n x (m + n)}; returns h, c"""
     n = len(h)
@@ -395,7 +404,7 @@ def cho(source, Y, w, n):
     return np.array(logits), states, c
 
 
-def rnnencdec(h, Y, w, readout_state="after"):
+def rnnencdec(h, Y, w, readout_state="after", cell=bahdanau_gru):
     """GroundHog's RNNencdec: the decoder of RNNsearch with c_i = h for every i and s_0 = tanh(W_s c + b_s).
 
     h: the forward state at the end of the source. w: W_s (b_s), decoder (Bahdanau GRU with C_*), readout.
@@ -404,7 +413,7 @@ def rnnencdec(h, Y, w, readout_state="after"):
     s = np.tanh(w.W_s @ h + w.b_s)
     logits, states = [], []
     for y in Y:
-        before, s = s, bahdanau_gru(y, s, w.decoder, h)
+        before, s = s, cell(y, s, w.decoder, h)
         states.append(s)
         logits.append(bahdanau_readout(s if readout_state == "after" else before, y, h, w.readout))
     return np.array(logits), states
@@ -436,7 +445,7 @@ def bahdanau_start(back, w):
     return np.tanh(w.W_s @ back[0] + w.b_s)
 
 
-def bahdanau_a(h, s, Y, w, readout_state="after"):
+def bahdanau_a(h, s, Y, w, readout_state="after", cell=bahdanau_gru):
     """Main text: c_i = att(s_{i-1}); s_i = f(s_{i-1}, y_{i-1}, c_i); the readout sees s_i, y_{i-1}, c_i.
 
     h: annotations; s: s_0; Y: embeddings of y_0 y_1 ... . w: align, decoder, readout.
@@ -445,18 +454,18 @@ def bahdanau_a(h, s, Y, w, readout_state="after"):
     trace = []
     for y in Y:
         alpha, c, _ = align(s, h, w.align)
-        before, s = s, bahdanau_gru(y, s, w.decoder, c)
+        before, s = s, cell(y, s, w.decoder, c)
         read = s if readout_state == "after" else before
         trace.append((alpha, c, s, bahdanau_readout(read, y, c, w.readout)))
     return collect(trace)
 
 
-def bahdanau_b(h, s, Y, w):
+def bahdanau_b(h, s, Y, w, cell=bahdanau_gru):
     """Appendix A.2.2, literally: as the main text, but the readout sees s_{i-1}."""
-    return bahdanau_a(h, s, Y, w, readout_state="before")
+    return bahdanau_a(h, s, Y, w, readout_state="before", cell=cell)
 
 
-def bahdanau_c(h, d, Y, Y_now, w):
+def bahdanau_c(h, d, Y, Y_now, w, cell=bahdanau_gru):
     """Released code: c_i = att(d_{i-1}); the readout sees d_{i-1}, y_{i-1}, c_i; then d_i = f(d_{i-1}, y_i, c_i).
 
     Y: embeddings of y_0 y_1 ... y_{T-1}; Y_now: of y_1 ... y_T. So the query has already consumed y_{i-1}.
@@ -465,7 +474,7 @@ def bahdanau_c(h, d, Y, Y_now, w):
     for y_before, y_now in zip(Y, Y_now, strict=True):
         alpha, c, _ = align(d, h, w.align)
         logits = bahdanau_readout(d, y_before, c, w.readout)
-        d = bahdanau_gru(y_now, d, w.decoder, c)
+        d = cell(y_now, d, w.decoder, c)
         trace.append((alpha, c, d, logits))
     return collect(trace)
 
@@ -476,8 +485,9 @@ def bahdanau_d_start(h, w):
 
 
 def bahdanau_d_readout(s, y, c, w):
-    """dl4mt: logits W_o tanh(U_o s + V_o E y_{i-1} + C_o c)"""
-    return w.W_o @ np.tanh(w.U_o @ s + w.V_o @ y + w.C_o @ c + w.b_o) + w.b_out
+    """dl4mt: logits W_o tanh(U_o s + V_o E y_{i-1} + C_o c); W_o (W_o1 .) where the softmax is factorised"""
+    t = np.tanh(w.U_o @ s + w.V_o @ y + w.C_o @ c + w.b_o)
+    return w.W_o @ (w.W_o1 @ t if "W_o1" in w else t) + w.b_out
 
 
 def bahdanau_d(h, s, Y, w, readout=bahdanau_d_readout):

@@ -260,6 +260,17 @@ def test_long_rows_with_many_hidden_slots_are_the_papers(name: str, hidden: int)
     assert close(ours(scores.float(), mask)[0], want, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["softmax", "sparsemax", "entmax15"])
+@pytest.mark.parametrize("scale", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("size", [40, 600])
+def test_bfloat16_rows_are_the_exact_ones_up_to_rounding(name: str, scale: float, size: int):
+    ours, _ = NORMALISERS[name]
+    scores = (scale * torch.randn(1, 8, size)).bfloat16()
+    exact = ours(scores.double())
+    assert torch.allclose(ours(scores).double(), exact, atol=0.02, rtol=0)
+    assert torch.allclose(ours(scores).double().sum(-1), torch.ones(1, 8), atol=0.05, rtol=0)
+
+
 @names
 def test_weights_are_zero_where_the_mask_hides(name: str):
     ours, _ = NORMALISERS[name]
