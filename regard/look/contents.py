@@ -1,0 +1,202 @@
+"""What a trace holds: tokens, attention, steps, search tree, picture. Plain data, checked when it is made.
+
+Layers, heads and positions count from 0, as in the dotted names of modules.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import ConfigError, DataError, ShapeError, unknown
+from regard.look.pieces import Sentence
+
+Array = NDArray[np.float32]
+
+KINDS: dict[str, tuple[str, str]] = {  # kind -> what its rows are, what its columns are
+    "cross": ("target", "source"),
+    "encoder": ("source", "source"),  # self-attention of the reader
+    "decoder": ("target", "read"),  # self-attention of the writer: columns are START, y_1, ... y_{T-1}
+    "image": ("target", "cells"),  # columns are the cells of the picture, row by row
+    "fixed": ("target", "summary"),  # no attention: one column, the vector that stands for the whole sentence
+    "pool": ("summary", "source"),  # one row: a learned query reads the sentence
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Attended:
+    """What one attention module saw for one sentence.
+
+    `query` says which decoder state asked in row t: "previous" (s_{t-1}, before y_{t-1} was read) or "current" (it has
+    read y_{t-1}). `shift` is 1 where row t aligns the word just read, y_{t-1}, instead of the word to come, y_t
+    (Luong 2015, footnote 14, for content-based scores); drawings and alignments move the rows by it and say so.
+    """
+
+    name: str
+    weights: Array  # [H, T, S]
+    kind: str = "cross"
+    layer: int = 0
+    scores: Array | None = None  # [H, T, S]; -inf where nothing may be looked at
+    context_norms: Array | None = None  # [H, T]
+    query: str = "current"
+    shift: int = 0
+    score: str = ""  # the model's own formula: additive, dot, general, scaled dot, ...
+    normalise: str = "softmax"
+    centre: Array | None = None  # [T], where local attention looked around
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", _heads(self.weights, f"The weights of '{self.name}'"))
+        if self.kind not in KINDS:
+            raise ConfigError(unknown("kind of attention", self.kind, KINDS))
+        if self.query not in ("previous", "current"):
+            raise ConfigError(f"query must be 'previous' or 'current'; got '{self.query}' for '{self.name}'.")
+        if self.shift not in (0, 1):
+            raise ConfigError(f"shift must be 0 or 1; got {self.shift} for '{self.name}'.")
+        _check_weights(self.weights, self.name)
+        H, T, S = self.weights.shape
+        for what, shape in (("scores", (H, T, S)), ("context_norms", (H, T)), ("centre", (T,))):
+            values = getattr(self, what)
+            if values is not None:
+                object.__setattr__(self, what, _numbers(values, shape, f"The {what} of '{self.name}'"))
+
+    @property
+    def heads(self) -> int:
+        """How many heads the module has."""
+        return int(self.weights.shape[0])
+
+
+@dataclass(frozen=True)
+class Step:
+    """Vectors of one decoding step, each averaged into at most 32 bins, for teaching pictures."""
+
+    t: int
+    name: str
+    query: tuple[float, ...] = ()
+    context: tuple[float, ...] = ()
+    norms: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One candidate of a beam search: `token` after its parent's prefix."""
+
+    id: int
+    parent: int | None
+    step: int
+    token: str
+    logprob: float
+    total: float
+    score: float
+    finished: bool = False
+    pruned: bool = False
+
+
+@dataclass(frozen=True)
+class Beam:
+    """A search tree: every candidate seen, and the finished ones by rank, the best first."""
+
+    size: int
+    nodes: tuple[Node, ...]
+    ranked: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        known = {node.id for node in self.nodes}
+        if len(known) != len(self.nodes):
+            raise DataError("The nodes of a beam must have different ids; some id occurs twice.")
+        for node in self.nodes:
+            if node.parent is not None and (node.parent not in known or node.parent == node.id):
+                raise DataError(f"Beam node {node.id} names the parent {node.parent}, which is not another node.")
+        lost = [rank for rank in self.ranked if rank not in known]
+        if lost:
+            raise DataError(f"The ranking of a beam names node {lost[0]}, which is not in the tree.")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The picture that a caption was written for: its size in pixels and the grid of cells that can be looked at."""
+
+    width: int
+    height: int
+    grid: tuple[int, int]  # rows, columns
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """The data of a `regard.look.Trace`: everything seen while one sentence was written."""
+
+    source: Sentence
+    target: Sentence
+    attention: Mapping[str, Attended]
+    model: Mapping[str, Any] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    beam: Beam | None = None
+    changes: tuple[Mapping[str, Any], ...] = ()  # what-if: each has at least "kind" and "text"
+    image: Picture | None = None
+
+    def __post_init__(self) -> None:
+        for name, seen in self.attention.items():
+            rows, columns = (self.size(side) for side in KINDS[seen.kind])
+            if seen.weights.shape[1:] != (rows, columns):
+                raise ShapeError(
+                    f"'{name}' ({seen.kind}) has weights {list(seen.weights.shape)}, but this trace has {rows} rows "
+                    f"({KINDS[seen.kind][0]}) and {columns} columns ({KINDS[seen.kind][1]}): expected [H, {rows}, "
+                    f"{columns}]. Check that special tokens such as </s> are in the token lists or in neither."
+                )
+
+    def size(self, side: str) -> int:
+        """How many tokens `side` has: source, target, read, cells or summary."""
+        if side == "cells":
+            if self.image is None:
+                raise DataError(
+                    "Attention over a picture needs the picture's grid: pass image=Picture(width, height, grid)."
+                )
+            return self.image.grid[0] * self.image.grid[1]
+        if side == "summary":
+            return 1
+        return len(self.source.tokens if side == "source" else self.target.tokens)
+
+
+
+def _array(values: Any) -> NDArray[Any]:
+    """Numbers of numpy, torch or lists as an array, without importing torch."""
+    return np.asarray(values.detach().cpu().float() if hasattr(values, "detach") else values)
+
+
+def _heads(values: Any, what: str) -> Array:
+    array = _array(values)
+    if array.dtype.kind not in "fiub":
+        raise ShapeError(f"{what} must be numbers; got {array.dtype}.")
+    if array.ndim == 2:
+        array = array[None]
+    if array.ndim != 3:
+        raise ShapeError(f"{what} must be [T, S] or [H, T, S]; got {list(array.shape)}.")
+    return np.ascontiguousarray(array, dtype=np.float32)  # [H, T, S]
+
+
+def _numbers(values: Any, shape: tuple[int, ...], what: str) -> Array:
+    array = np.ascontiguousarray(_array(values), dtype=np.float32)
+    if array.ndim == 2 and len(shape) == 3:
+        array = array[None]
+    if array.shape != shape:
+        raise ShapeError(f"{what} must be {list(shape)} like its weights; got {list(array.shape)}.")
+    if np.isnan(array).any():
+        raise DataError(f"{what} must be numbers; some are NaN.")
+    return array
+
+
+def _check_weights(weights: Array, name: str) -> None:
+    if not np.isfinite(weights).all():
+        h, t, s = (int(i) for i in np.argwhere(~np.isfinite(weights))[0])
+        raise DataError(
+            f"The weights of '{name}' must be finite; head {h}, row {t}, column {s} is {weights[h, t, s]}. "
+            f"A row that may look nowhere should hold zeros."
+        )
+    if weights.size and (weights.min() < 0 or weights.max() > 1.001):
+        raise DataError(
+            f"The weights of '{name}' must lie between 0 and 1; they range from {weights.min():.4g} to "
+            f"{weights.max():.4g}. Were scores passed instead of weights?"
+        )
+
+

@@ -1,0 +1,90 @@
+"""Fonts that exist on this system and hold the letters to be drawn."""
+
+import unicodedata
+import warnings
+from collections.abc import Iterable
+from functools import lru_cache
+
+from matplotlib import font_manager, ft2font
+
+FIRST = "DejaVu Sans"  # comes with matplotlib: Latin, Greek, Cyrillic, Arabic, Hebrew and many signs
+PREFERRED = (  # one hue and weight with the rest of the picture, where installed
+    "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Source Han Sans SC", "PingFang SC",
+    "Hiragino Sans", "Hiragino Sans GB", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic", "Apple SD Gothic Neo",
+    "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Droid Sans Fallback", "IPAGothic", "NanumGothic", "SimHei", "SimSun",
+    "Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Tamil", "Noto Sans Thai", "Nirmala UI", "Leelawadee UI",
+    "Noto Emoji", "Noto Sans Symbols", "Noto Sans Symbols 2", "Symbola", "Segoe UI Symbol", "Arial Unicode MS",
+)  # fmt: skip
+_COLOUR = ("Noto Color Emoji", "Apple Color Emoji", "Segoe UI Emoji", "Twemoji Mozilla")  # pictures, not outlines
+_told: set[str] = set()
+
+
+class FontWarning(UserWarning):
+    """No installed font holds some letter of a picture."""
+
+
+def families(texts: Iterable[str], warn: bool = True) -> list[str]:
+    """Font families to draw `texts` with, in order: the first that holds a letter draws it. Warns once for each script
+    that no font holds; such letters appear as boxes in PNG and PDF (in SVG and HTML the reader's own fonts are used)."""
+    needed = {character for text in texts for character in text if not _ignorable(character)}
+    chosen = [FIRST]
+    missing = needed - _letters(_files()[FIRST])
+    files = _files()
+    for name in (*(name for name in PREFERRED if name in files), *files):
+        if not missing:
+            break
+        if name in chosen or name in _COLOUR or name.startswith(("Last Resort", "STIX", "cm")):
+            continue
+        found = missing & _letters(files[name])
+        if found:
+            chosen.append(name)
+            missing -= found
+    if missing and warn:
+        _tell(missing)
+    return chosen
+
+
+def shapes_text() -> bool:
+    """Whether this matplotlib joins Arabic letters and orders right-to-left text (from 3.11 on)."""
+    return hasattr(ft2font, "__libraqm_version__")
+
+
+def _tell(missing: set[str]) -> None:
+    scripts = sorted({unicodedata.name(character, "an unnamed letter").split(" ")[0] for character in missing})
+    new = [script for script in scripts if script not in _told]
+    if new:
+        _told.update(new)
+        example = " ".join(sorted(missing)[:6])
+        warnings.warn(
+            f"No font on this system holds {len(missing)} of the letters to be drawn ({', '.join(new).lower()}: {example}); "
+            f"they appear as boxes. Install a font that does, such as Noto Sans, or draw to .svg or .html.",
+            FontWarning,
+            stacklevel=2,
+        )
+
+
+@lru_cache(maxsize=1)
+def _files() -> dict[str, str]:
+    """Family -> the file of its plain face."""
+    best: dict[str, tuple[int, str]] = {}
+    for entry in font_manager.fontManager.ttflist:
+        plain = (entry.style != "normal") * 1000 + abs(_weight(entry.weight) - 400) + (entry.stretch != "normal") * 500
+        if entry.name not in best or (plain, entry.fname) < best[entry.name]:
+            best[entry.name] = (plain, entry.fname)
+    return {name: file for name, (_, file) in sorted(best.items())}
+
+
+def _weight(weight: object) -> int:
+    return weight if isinstance(weight, int) else 400
+
+
+@lru_cache(maxsize=512)
+def _letters(file: str) -> frozenset[str]:
+    try:
+        return frozenset(map(chr, font_manager.get_font(file).get_charmap()))
+    except (OSError, RuntimeError):  # a font that cannot be opened holds nothing
+        return frozenset()
+
+
+def _ignorable(character: str) -> bool:
+    return character in "\n\u200c\u200d\ufe0e\ufe0f" or unicodedata.category(character) in ("Cf", "Cc", "Zs")

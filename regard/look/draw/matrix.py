@@ -1,0 +1,180 @@
+"""The matrix: source across the top, target down, one square for each weight (Bahdanau 2015, figure 3)."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from regard.look.contents import Contents
+from regard.look.draw.palette import CHANGED, FAINT, INK, ink_on, mix, palette
+from regard.look.draw.text import columns, label, visible, wrap
+from regard.look.words import Head, Label, Layer, Table, arrange
+
+_MOST_SQUARES = 60  # beyond, squares become one image: an SVG of a hundred thousand shapes opens nowhere
+_MOST_CELLS = 1200  # beyond, neighbouring cells share a dot
+
+
+def figure(
+    trace: Contents,
+    *,
+    layer: Layer = None,
+    head: Head = None,
+    words: bool = True,
+    special: bool = False,
+    renormalise: bool = False,
+    shift: int | None = None,
+    palette: str = "blue",
+    numbers: bool = True,
+    links: bool = False,
+    title: str | None = None,
+) -> tuple[Figure, str]:
+    """The matrix of one module; `links` outlines the strongest source word of each target word."""
+    table = arrange(trace, layer, head, words, special, renormalise, shift)
+    count = max(1, *table.weights.shape)
+    cell = float(np.clip(16 / count, 0.075, 0.42)) if count <= 400 else 30 / count  # inches
+    rows, across = (max(1, size) for size in table.weights.shape)
+    drawing = Figure(figsize=(across * cell, rows * cell))
+    axes = drawing.add_axes((0, 0, 1, 1))
+    caption = table.caption
+    step = max(1, -(-count // _MOST_CELLS))
+    if step > 1:
+        caption += f", each dot shows the largest of {step} x {step} weights"
+    paint(axes, table, palette, step)
+    size = float(np.clip(cell * 72 * 0.62, 2.5, 10.5))
+    changed = touched(trace)
+    name(axes, table, size, cell, changed)
+    if numbers and cell >= 0.27:
+        _write_numbers(axes, table, palette, cell)
+    if links:
+        _outline(axes, table)
+    legend(axes, palette, across * cell, rows * cell)
+    under(axes, caption, title, (across * cell, rows * cell))
+    return drawing, summary(trace, table)
+
+
+def colours(name: str) -> LinearSegmentedColormap:
+    """A palette as matplotlib knows it."""
+    return LinearSegmentedColormap.from_list(name, palette(name), N=512)
+
+
+def paint(axes: Axes, table: Table, name: str, step: int = 1) -> None:
+    """The squares, on a fixed scale from 0 to 1."""
+    weights = _pool(table.weights, step)
+    rows, across = (max(1, size) for size in table.weights.shape)
+    settings: dict[str, Any] = {"cmap": colours(name), "vmin": 0, "vmax": 1}
+    if not table.weights.size:
+        pass
+    elif max(table.weights.shape) <= _MOST_SQUARES:
+        edges = {"edgecolors": "white", "linewidth": 0.6} if max(table.weights.shape) <= 30 else {}
+        axes.pcolormesh(np.arange(across + 1), np.arange(rows + 1), weights, **settings, **edges)
+    else:
+        axes.imshow(weights, extent=(0, across, rows, 0), interpolation="nearest", aspect="auto", **settings)
+    axes.set_xlim((across, 0) if table.right_to_left else (0, across))
+    axes.set_ylim(rows, 0)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set(color="#c3cad3", linewidth=0.6)
+
+
+def _pool(weights: NDArray[np.float32], step: int) -> NDArray[np.float32]:
+    """The largest weight of each `step` x `step` block."""
+    if step == 1 or not weights.size:
+        return weights
+    rows, across = weights.shape
+    pooled = np.maximum.reduceat(np.maximum.reduceat(weights, range(0, rows, step), 0), range(0, across, step), 1)
+    return np.asarray(pooled, dtype=np.float32)
+
+
+def name(axes: Axes, table: Table, size: float, cell: float, changed: tuple[set[int], set[int]]) -> None:
+    """Source words above their columns, target words left of their rows; some are left out where they would overlap."""
+    every = max(1, int(np.ceil(size * 1.05 / (cell * 72))))
+    longest = 24 if len(table.columns) <= _MOST_SQUARES else 16
+    flat = all(columns(label(each.text, longest)) <= cell * 72 / (size * 0.62) for each in table.columns)
+    for at in range(0, len(table.columns), every):
+        text = label(table.columns[at].text, longest)
+        style = _style(table.columns[at], changed[1])
+        turn = {"rotation": 0, "ha": "center"} if flat else {"rotation": 90, "ha": "center"}
+        _text(axes, at + 0.5, 0, text, size, (0, 3), va="bottom", **turn, **style)
+    for at in range(0, len(table.rows), every):
+        style = _style(table.rows[at], changed[0])
+        _text(axes, 0, at + 0.5, label(table.rows[at].text, longest), size, (-4, 0), ha="right", va="center", **style)
+
+
+def _style(each: Label, changed: set[int]) -> dict[str, Any]:
+    if changed & set(each.tokens):
+        return {"color": CHANGED, "fontweight": "bold"}
+    return {"color": FAINT, "fontstyle": "italic"} if each.special else {"color": INK}
+
+
+def _text(axes: Axes, x: float, y: float, text: str, size: float, offset: tuple[float, float], **style: Any) -> None:
+    left = axes.get_xlim()[0] if x == 0 else x  # rows are named at the left also where columns run right to left
+    axes.annotate(
+        text, (left, y), xytext=offset, textcoords="offset points", fontsize=size, parse_math=False,
+        annotation_clip=False, **style,
+    )  # fmt: skip
+
+
+def _write_numbers(axes: Axes, table: Table, name: str, cell: float) -> None:
+    hues = palette(name)
+    for t, s in np.argwhere(table.weights >= 0.005):
+        value = float(table.weights[t, s])
+        text = f"{value:.2f}".lstrip("0") if value < 0.995 else "1"
+        axes.text(
+            s + 0.5, t + 0.5, text, fontsize=cell * 72 * 0.29, ha="center", va="center", color=ink_on(mix(hues, value))
+        )
+
+
+def _outline(axes: Axes, table: Table) -> None:
+    for t, row in enumerate(table.weights):
+        if row.size and row.max() > 0:
+            s = int(row.argmax())
+            axes.plot([s, s + 1, s + 1, s, s], [t, t, t + 1, t + 1, t], color=CHANGED, linewidth=1.4, clip_on=False)
+
+
+def legend(axes: Axes, name: str, width: float, height: float) -> None:
+    """The scale, right of the squares."""
+    tall = min(height, 1.6)
+    bar = axes.inset_axes((1 + 0.16 / width, 1 - tall / height, 0.11 / width, tall / height))
+    bar.imshow(np.linspace(1, 0, 128)[:, None], aspect="auto", cmap=colours(name), vmin=0, vmax=1, extent=(0, 1, 0, 1))
+    bar.set_xticks([])
+    bar.yaxis.tick_right()
+    bar.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+    bar.tick_params(labelsize=8, length=2, width=0.6, colors=FAINT, pad=2)
+    bar.set_title("weight", fontsize=8, color=FAINT, pad=4)
+    for spine in bar.spines.values():
+        spine.set(color="#c3cad3", linewidth=0.6)
+
+
+def under(axes: Axes, caption: str, title: str | None, size: tuple[float, float]) -> None:
+    """The caption below, and a title at its left."""
+    width = int(max(46, size[0] * 72 / 4.1))
+    lines = ([wrap(visible(title), width)] if title else []) + [wrap(caption, width)]
+    for number, text in enumerate(lines):
+        strong = bool(title) and number == 0
+        down = -8 - (lines[0].count("\n") + 1) * 14 * number
+        axes.annotate(
+            text, (0, 0), xycoords="axes fraction", xytext=(0, down), textcoords="offset points", ha="left", va="top",
+            fontsize=10 if strong else 8, color=INK if strong else FAINT, parse_math=False, annotation_clip=False,
+            fontweight="bold" if strong else "normal", linespacing=1.4,
+        )  # fmt: skip
+
+
+def touched(trace: Contents) -> tuple[set[int], set[int]]:
+    """Target and source positions that a what-if changed."""
+    rows = {int(change["row"]) for change in trace.changes if isinstance(change.get("row"), int)}
+    return rows, {int(change["column"]) for change in trace.changes if isinstance(change.get("column"), int)}
+
+
+def summary(trace: Contents, table: Table) -> str:
+    """One sentence for those who do not see the picture."""
+    if not table.weights.size:
+        return f"Attention with nothing to show: {table.caption}."
+    t, s = (int(at) for at in np.unravel_index(int(table.weights.argmax()), table.weights.shape))
+    return (
+        f"Attention from {len(table.rows)} target rows to {len(table.columns)} source columns; the strongest is "
+        f"'{label(table.rows[t].text)}' to '{label(table.columns[s].text)}' with {table.weights[t, s]:.2f}. {table.caption}."
+    )

@@ -1,0 +1,91 @@
+"""Still pictures: a view as a matplotlib figure, and the figure as the bytes of a PNG, SVG or PDF.
+
+No pyplot and no global state: figures are made and forgotten. The bytes depend on the trace and the options only: no
+date, no random ids; in SVG and PDF text stays text.
+"""
+
+import io
+import re
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+from xml.sax.saxutils import escape
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from regard.errors import ConfigError, unknown
+from regard.look.contents import Contents
+from regard.look.draw import beam, film, fonts, heads, matrix, ribbons, steps
+from regard.look.draw.palette import FAINT, INK
+from regard.look.draw.text import visible
+
+View = Callable[..., tuple[Figure, str]]
+_VIEWS: dict[str, View] = {
+    "matrix": matrix.figure,
+    "ribbons": ribbons.figure,
+    "heads": heads.figure,
+    "beam": beam.figure,
+    "steps": steps.figure,
+    "film": film.figure,
+}
+_MOST_PIXELS = 12_000  # along one side of a PNG
+
+
+def render(trace: Contents, ending: str, view: str = "matrix", dpi: int = 200, **options: Any) -> bytes:
+    """The bytes of one view; `ending` is .png, .svg or .pdf."""
+    if not isinstance(dpi, int) or not 10 <= dpi <= 2400:
+        raise ConfigError(f"dpi must be a whole number from 10 to 2400; got {dpi}.")
+    make = _VIEWS[view]
+    known = set(make.__kwdefaults__ or {})
+    strange = sorted(set(options) - known)
+    if strange:
+        raise ConfigError(unknown(f"option of the {view} view", strange[0], sorted(known | {"dpi"})))
+    return save(lambda: make(trace, **options), _words(trace), ending, dpi)
+
+
+def save(make: Callable[[], tuple[Figure, str]], words: Iterable[str], ending: str, dpi: int = 200) -> bytes:
+    """Call `make` for a figure and its summary under one style, and turn the figure into bytes."""
+    style = {
+        "font.family": fonts.families(words, warn=ending != ".svg"),
+        "font.size": 10,
+        "text.color": INK,
+        "axes.edgecolor": FAINT,
+        "axes.labelcolor": INK,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "regard",
+        "pdf.fonttype": 42,
+        "path.simplify": False,
+    }
+    buffer = io.BytesIO()
+    with matplotlib.rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")  # said once, and better, by fonts.families
+        figure, summary = make()
+        inches = max(figure.get_size_inches()) + 4
+        dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {}}[ending]
+        figure.savefig(
+            buffer,
+            format=ending[1:],
+            dpi=min(dpi, int(_MOST_PIXELS / inches)),
+            bbox_inches="tight",
+            pad_inches=0.15,
+            facecolor="white",
+            metadata=dates,
+        )
+    return _described(buffer.getvalue(), summary) if ending == ".svg" else buffer.getvalue()
+
+
+def _described(svg: bytes, summary: str) -> bytes:
+    """The SVG with a title that a screen reader reads."""
+    text = svg.decode("utf-8")
+    title = f"<title>{escape(visible(summary))}</title>"
+    return re.sub(r"(<svg [^>]*)>", lambda found: f'{found[1]} role="img">\n {title}', text, count=1).encode("utf-8")
+
+
+def _words(trace: Contents) -> list[str]:
+    tokens = [*trace.source.tokens, *trace.target.tokens]
+    found = [visible(token.text) for token in tokens] + [visible(trace.source.text), visible(trace.target.text)]
+    found += [visible(text) for token in tokens for text, _ in token.topk]
+    return found + ([visible(node.token) for node in trace.beam.nodes] if trace.beam is not None else [])

@@ -1,0 +1,99 @@
+"""Any string whatever, made fit to be seen: on one line, every character visible, legal in XML and in a terminal."""
+
+import unicodedata
+
+_NAMES = {
+    "\u061c": "ALM", "\u200b": "ZWSP", "\u200e": "LRM", "\u200f": "RLM", "\u202a": "LRE", "\u202b": "RLE",
+    "\u202c": "PDF", "\u202d": "LRO", "\u202e": "RLO", "\u2060": "WJ", "\u2066": "LRI", "\u2067": "RLI",
+    "\u2068": "FSI", "\u2069": "PDI", "\ufeff": "BOM", "\u2028": "LS", "\u2029": "PS", "\u00ad": "SHY",
+}  # fmt: skip
+_PRINTED = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x8E2}  # format characters of Arabic and Syriac with a shape of their own
+_JOINERS = "\u200c\u200d\ufe0e\ufe0f"
+_LONGEST_CLUSTER = 16  # code points; a longer stack of marks on one letter is cut
+
+
+def visible(text: str) -> str:
+    """`text` with everything invisible, unpaired or illegal replaced by a visible mark.
+
+    Controls become their pictures (␀), direction controls their names (‹RLO›), lone surrogates, noncharacters and other
+    unprintables their numbers (‹U+D800›); spaces at the ends become ␣. Joiners inside words and emoji stay.
+    """
+    if not text:
+        return "∅"
+    marked = text if text.isprintable() else "".join(_mark(text, at) for at in range(len(text)))
+    bare = marked.strip(" ")
+    if not bare:
+        return "␣" * len(marked)
+    before = len(marked) - len(marked.lstrip(" "))
+    after = len(marked) - len(marked.rstrip(" "))
+    return "␣" * before + bare + "␣" * after
+
+
+def _mark(text: str, at: int) -> str:
+    character, code = text[at], ord(text[at])
+    if character.isprintable() or code in _PRINTED:
+        return character
+    if code < 0x20 or code == 0x7F:
+        return chr(0x2400 + code) if code < 0x20 else "␡"
+    if character in _NAMES:
+        return f"‹{_NAMES[character]}›"
+    if character in _JOINERS and at > 0 and text[at - 1] not in _JOINERS + " ":
+        return character  # they mean something after a letter only
+    if 0xE0020 <= code <= 0xE007F and "\U0001f3f4" in text[max(0, at - 8) : at]:  # the tags of a flag
+        return character
+    return "⍽" if unicodedata.category(character) == "Zs" else f"‹U+{code:04X}›"
+
+
+def clusters(text: str) -> list[str]:
+    """`text` cut where a reader sees letters: marks, joiners, modifiers and flag pairs stay with their base."""
+    found: list[str] = []
+    for character in text:
+        if found and _continues(found[-1], character):
+            found[-1] += character
+        else:
+            found.append(character)
+    return found
+
+
+def _continues(before: str, character: str) -> bool:
+    code = ord(character)
+    if before[-1] == "\u200d" or character in _JOINERS or unicodedata.category(character) in ("Mn", "Me", "Mc"):
+        return True
+    if 0x1F3FB <= code <= 0x1F3FF or 0xE0020 <= code <= 0xE007F:
+        return True
+    return 0x1F1E6 <= code <= 0x1F1FF and len(before) == 1 and 0x1F1E6 <= ord(before) <= 0x1F1FF
+
+
+def label(text: str, longest: int = 24) -> str:
+    """`visible` text of at most `longest` columns, the rest an ellipsis; never cut inside a letter and its marks."""
+    parts = [part[:_LONGEST_CLUSTER] for part in clusters(visible(text[: 40 * longest]))]
+    if sum(map(columns, parts)) <= longest and len(text) <= 40 * longest:
+        return "".join(parts)
+    kept, used = [], 0
+    for part in parts:
+        used += columns(part)
+        if used > longest - 1:
+            break
+        kept.append(part)
+    return "".join(kept) + "…"
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal `text` takes: two for wide letters, none for marks."""
+    total = 0
+    for character in text:
+        if unicodedata.category(character) in ("Mn", "Me", "Cf") or character in _JOINERS or ord(character) > 0xE0000:
+            continue
+        total += 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    return total
+
+
+def wrap(text: str, width: int) -> str:
+    """`text` broken at spaces into lines of at most `width` columns where that is possible."""
+    lines = [""]
+    for word in text.split(" "):
+        if lines[-1] and columns(lines[-1]) + 1 + columns(word) > width:
+            lines.append(word)
+        else:
+            lines[-1] += (" " if lines[-1] else "") + word
+    return "\n".join(lines)

@@ -1,0 +1,110 @@
+"""Tokens of a sentence: what is shown, where it stands in the text, and which word it belongs to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from regard.errors import DataError
+from regard.symbols import SYMBOLS
+
+SPECIAL = frozenset(
+    (*(symbol for symbol in SYMBOLS if symbol != "<unk>"), "<bos>", "<eos>", "[CLS]", "[SEP]", "[PAD]", "<|endoftext|>")
+)
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token. `piece` is the vocabulary's own spelling, `text` what a reader sees; `start` and `end` are code points
+    of the sentence's text; pieces of one word share `word`; special tokens belong to no word."""
+
+    text: str
+    piece: str
+    start: int = 0
+    end: int = 0
+    special: bool = False
+    word: int | None = None
+    logprob: float | None = None
+    topk: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A text and its tokens in order."""
+
+    text: str
+    tokens: tuple[Token, ...]
+
+    def __post_init__(self) -> None:
+        for token in self.tokens:
+            if not 0 <= token.start <= token.end <= len(self.text):
+                raise DataError(
+                    f"Token {token.piece!r} stands at {token.start}..{token.end}, outside its text of "
+                    f"{len(self.text)} code points."
+                )
+
+
+def sentence(tokens: "Sentence | Sequence[str | Token]") -> Sentence:
+    """A `Sentence` of tokens or of strings, in which the marks of subword vocabularies are understood.
+
+    Strings are pieces: "▁" or "Ġ" begins a word, "##" or a preceding "@@" continues one; without any such mark each
+    string is a word. SPECIAL names such as "</s>" are special.
+    """
+    if isinstance(tokens, Sentence):
+        return tokens
+    if isinstance(tokens, str):
+        raise DataError(f"Tokens must be a list of strings, one each; got one string of {len(tokens)} characters.")
+    listed: list[Any] = list(tokens)
+    if listed and all(isinstance(token, Token) for token in listed):
+        return Sentence("".join(_gaps(listed)), tuple(listed))
+    for token in listed:
+        if not isinstance(token, str):
+            raise DataError(f"Tokens must be strings (or all of them Token); got {type(token).__name__}.")
+    return _from_pieces(listed)
+
+
+def _gaps(tokens: list[Token]) -> list[str]:
+    """Characters of a text that holds every token at its offsets; what no token covers becomes a space."""
+    text = [" "] * max((token.end for token in tokens), default=0)
+    for token in tokens:
+        if len(token.text) == token.end - token.start:
+            text[token.start : token.end] = token.text
+    return text
+
+
+def _from_pieces(pieces: list[str]) -> Sentence:
+    style = _style(pieces)
+    text, word, tokens, glued = "", -1, [], False
+    for piece in pieces:
+        if piece in SPECIAL:
+            tokens.append(Token(piece, piece, len(text), len(text), special=True))
+            glued = False
+            continue
+        shown, begins = _read(piece, style, glued)
+        glued = style == "@@" and piece.endswith("@@")
+        if begins or word < 0:
+            word += 1
+            text += " " if text else ""
+        start = len(text)
+        text += shown
+        tokens.append(Token(shown or piece, piece, start, len(text), word=word))
+    return Sentence(text, tuple(tokens))
+
+
+def _style(pieces: list[str]) -> str:
+    for mark in ("▁", "Ġ"):
+        if any(piece.startswith(mark) for piece in pieces):
+            return mark
+    if any(piece.startswith("##") and len(piece) > 2 for piece in pieces):
+        return "##"
+    return "@@" if any(piece.endswith("@@") and len(piece) > 2 for piece in pieces) else ""
+
+
+def _read(piece: str, style: str, glued: bool) -> tuple[str, bool]:
+    """What a piece shows, and whether it begins a word."""
+    if style in ("▁", "Ġ"):
+        return piece.replace(style, ""), piece.startswith(style)
+    if style == "##":
+        return (piece[2:], False) if piece.startswith("##") else (piece, True)
+    if style == "@@":
+        return piece.removesuffix("@@"), not glued
+    return piece, True

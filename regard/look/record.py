@@ -1,0 +1,120 @@
+"""Looking without touching: keep what every attention saw, by forward hooks and nothing else.
+
+    with record(model) as seen:
+        model(source, lengths, target)
+    seen["decoder.attention"].weights          # [B, (H), T, S]
+
+A model has no flag for this and behaves the same: an `Attention` under a hook runs its plain form instead of a fused
+kernel, so the output may differ by a kernel's rounding and by nothing more.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.core.attend import Look
+from regard.errors import ConfigError, ShapeError, unknown
+from regard.layers.attention import Attention
+
+
+class Seen(NamedTuple):
+    """All that one attention module saw, its calls joined along T. H is there when the module has heads."""
+
+    context: Tensor  # [B, (H), T, Dv]
+    weights: Tensor  # [B, (H), T, S]
+    scores: Tensor  # [B, (H), T, S]; -inf where the memory's mask is False
+    query: Tensor  # [B, (H), T, D]
+    centre: Tensor | None = None  # [B, T]: where local attention looked around
+
+
+class Recorded(Mapping[str, Seen]):
+    """Dotted module name -> `Seen`, for the modules that were called. `calls` gives single calls, unjoined."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, list[Seen]] = {}
+
+    def keep(self, name: str, seen: Seen) -> None:
+        """Add one call of the module `name`."""
+        self._calls.setdefault(name, []).append(seen)
+
+    def calls(self, name: str) -> list[Seen]:
+        """Every call of `name`, in order: one for a forward pass, one a step while decoding step by step."""
+        if name not in self._calls:
+            raise ConfigError(unknown("recorded attention", name, self._calls))
+        return list(self._calls[name])
+
+    def __getitem__(self, name: str) -> Seen:
+        if name not in self._calls:
+            raise KeyError(name)
+        return join(self._calls[name], name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._calls)
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+
+def join(calls: list[Seen], name: str = "attention") -> Seen:
+    """Calls of one module joined along T; where S grew (a cache), earlier rows get weight 0 and score -inf there."""
+    if len(calls) == 1:
+        return calls[0]
+    if len({call.weights.shape[:-2] for call in calls}) > 1:
+        sizes = ", ".join(str(list(call.weights.shape[:-2])) for call in calls[:4])
+        raise ShapeError(
+            f"The calls of '{name}' were recorded with different batches ({sizes}, ...) and cannot be joined along T; "
+            f"record one forward pass of the finished sentences, or read them one by one with calls('{name}')."
+        )
+    size = max(call.weights.shape[-1] for call in calls)
+    return Seen(
+        context=torch.cat([call.context for call in calls], dim=-2),
+        weights=torch.cat([_widen(call.weights, size, 0.0) for call in calls], dim=-2),
+        scores=torch.cat([_widen(call.scores, size, float("-inf")) for call in calls], dim=-2),
+        query=torch.cat([call.query for call in calls], dim=-2),
+        centre=None
+        if calls[0].centre is None
+        else torch.cat([call.centre for call in calls if call.centre is not None], 1),
+    )
+
+
+def _widen(rows: Tensor, size: int, fill: float) -> Tensor:
+    return nn.functional.pad(rows, (0, size - rows.shape[-1]), value=fill)
+
+
+def attentions(model: nn.Module) -> dict[str, Attention]:
+    """Every `Attention` of a model by its dotted name, in the order of the model's definition."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, Attention)}
+
+
+@contextmanager
+def record(model: nn.Module) -> Iterator[Recorded]:
+    """Keep scores, weights, context and query of every attention while the block runs; leaves no hook behind.
+
+    What is kept is detached but not copied. Blocks may be nested, and a `change` inside or outside is seen as changed.
+    """
+    recorded = Recorded()
+    handles = []
+
+    def watch(name: str) -> Any:
+        def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], look: Look) -> None:
+            query, memory, centre = (*args, *(named.get(key) for key in ("query", "memory", "centre")[len(args) :]))
+            if look.weights is None or look.scores is None:
+                raise ShapeError(
+                    f"'{name}' gave no weights while it was recorded; under a hook it must run its plain form."
+                )
+            scores = look.scores if memory.mask is None else look.scores.masked_fill(~memory.mask, float("-inf"))
+            parts = (look.context, look.weights, scores, query, centre)
+            recorded.keep(name, Seen(*(None if part is None else part.detach() for part in parts)))
+
+        return hook
+
+    try:
+        for name, module in attentions(model).items():
+            handles.append(module.register_forward_hook(watch(name), with_kwargs=True))
+        yield recorded
+    finally:
+        for handle in handles:
+            handle.remove()

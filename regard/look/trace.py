@@ -1,0 +1,153 @@
+"""A trace: everything seen while one sentence was written, as data that can be kept, drawn and measured.
+
+It holds the tokens of both sides, and for every attention module its scores and weights for each head. It knows no
+model: `from_arrays` makes one of anybody's numbers, `from_huggingface` of the outputs of another library.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from regard.errors import ConfigError, unknown
+from regard.look import store
+from regard.look.contents import Array, Attended, Contents
+from regard.look.draw import draw, html, terminal
+from regard.look.huggingface import cross_attentions
+from regard.look.pieces import Sentence, Token, sentence
+from regard.look.tree import fields, plain
+
+
+@dataclass(frozen=True, eq=False)
+class Trace(Contents):
+    """Everything seen while one sentence was written. See the module's docstring and `Contents` for its fields."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Trace) and self.to_json() == other.to_json()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # --- written and read back without loss
+
+    def to_json(self) -> str:
+        """The trace as one line of JSON in the format of `regard.look.store`; nothing is rounded."""
+        return store.write(plain(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Trace":
+        """A trace from its JSON; a clear error for another version or a malformed text."""
+        return cls(**fields(store.read(text)))
+
+    def save(self, path: str | Path) -> Path:
+        """Write the trace to `path`, whole or not at all; a name ending in .gz is compressed."""
+        return store.save(self.to_json(), Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Trace":
+        """Read a trace that `save` wrote."""
+        return cls.from_json(store.load(Path(path)))
+
+    def slim(self, scores: bool = False) -> "Trace":
+        """A smaller trace for long sentences: weights rounded to half precision, scores only if asked for."""
+        return replace(
+            self,
+            attention={
+                name: replace(
+                    seen,
+                    weights=_half(seen.weights),
+                    scores=_half(seen.scores) if scores and seen.scores is not None else None,
+                )
+                for name, seen in self.attention.items()
+            },
+        )
+
+    # --- other people's models
+
+    @classmethod
+    def from_arrays(
+        cls,
+        source: "Sentence | Sequence[str | Token]",
+        target: "Sentence | Sequence[str | Token]",
+        weights: ArrayLike | Mapping[str, ArrayLike],
+        scores: ArrayLike | Mapping[str, ArrayLike] | None = None,
+        **settings: Any,
+    ) -> "Trace":
+        """A trace of anybody's numbers: tokens, and weights [T, S], [H, T, S] or [L, H, T, S], or a mapping.
+
+        Tokens are strings (the marks of sentencepiece, byte-level, BERT and subword-nmt pieces are understood) or
+        `Token`s; a mapping gives module names their weights. `settings` are those of `Attended` (kind, query, shift,
+        score, normalise) for every module, and `model`, `beam`, `image` of the trace.
+        """
+        return _from_arrays(cls, source, target, weights, scores, settings)
+
+    @classmethod
+    def from_huggingface(
+        cls,
+        outputs: Any,
+        source: "Sentence | Sequence[str | Token]",
+        target: "Sentence | Sequence[str | Token]",
+        row: int = 0,
+    ) -> "Trace":
+        """A trace from a transformers encoder-decoder: outputs of a forward pass or of `generate`, and token strings.
+
+        Pass output_attentions=True (and for `generate` return_dict_in_generate=True). `target` are the tokens that
+        were predicted, in order; a leading decoder start symbol must be left out.
+        """
+        layers = cross_attentions(outputs, row)  # [L, H, T, S]
+        return cls.from_arrays(source, target, layers, score="scaled dot", model={"id": "", "kind": "transformer"})
+
+    # --- pictures
+
+    def draw(self, path: str | Path, view: str = "matrix", **options: Any) -> Path:
+        """Draw into a .png, .svg, .pdf or .html file; `view` is matrix, ribbons, heads, beam, steps or film.
+
+        Options: layer, head, words, special, renormalise, shift (what is drawn; see `regard.look.words.arrange`) and
+        palette, numbers, title, step, dpi (how).
+        """
+        return draw(self, path, view, **options)
+
+    def to_terminal(self, **options: Any) -> str:
+        """The matrix as text for a terminal: coloured blocks, or plain ASCII with colour=False."""
+        return terminal.matrix(self, **options)
+
+    def to_html(self, **options: Any) -> str:
+        """One self-contained HTML page."""
+        return html.page(self, **options)
+
+    def _repr_html_(self) -> str:
+        return html.frame(self)
+
+
+def _half(values: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return values.astype(np.float16).astype(np.float32)
+
+
+def _from_arrays(
+    cls: type[Trace], source: Any, target: Any, weights: Any, scores: Any, settings: dict[str, Any]
+) -> Trace:
+    whole = {key: settings.pop(key) for key in ("model", "beam", "image") if key in settings}
+    known = {"kind", "query", "shift", "score", "normalise"}
+    strange = sorted(set(settings) - known)
+    if strange:
+        raise ConfigError(unknown("setting of from_arrays", strange[0], sorted(known | {"model", "beam", "image"})))
+    named, named_scores = _named(weights), _named(scores) if scores is not None else {}
+    attention = {
+        name: Attended(name, array, layer=layer, scores=named_scores.get(name), **settings)  # type: ignore[arg-type]
+        for layer, (name, array) in enumerate(named.items())
+    }
+    return cls(sentence(source), sentence(target), attention, **whole)
+
+
+def _named(arrays: Any) -> dict[str, Any]:
+    if isinstance(arrays, Mapping):
+        return {str(name): array for name, array in arrays.items()}
+    array = np.asarray(arrays.detach().cpu().float() if hasattr(arrays, "detach") else arrays)
+    if array.ndim == 4:
+        return {f"layers.{layer}": part for layer, part in enumerate(array)}
+    return {"attention": array}
+
+
