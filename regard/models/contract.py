@@ -36,6 +36,19 @@ class SequenceModel(Protocol):
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor: ...
 
 
+class Looking(NamedTuple):
+    """How the rows of a model's weights relate to the words it writes; every model states it as `looking`.
+
+    `query` is "previous" where the query is the state before the step, which has not read y_{t-1}, and "current" where
+    it has. `shift` is 1 where row t, by the paper's own account, aligns the word read (y_{t-1}) and not the one
+    written. `cross` is the dotted name of the attention modules that look at the source.
+    """
+
+    query: str
+    shift: int
+    cross: tuple[str, ...]
+
+
 def take(state: AnyState, rows: Tensor) -> AnyState:
     """The same state for the rows asked for, in that order; a row may be asked for more than once."""
     return _map(state, lambda tensor: tensor.index_select(0, rows))
@@ -43,12 +56,8 @@ def take(state: AnyState, rows: Tensor) -> AnyState:
 
 def take_beams(state: AnyState, rows: Tensor) -> AnyState:
     """`take`, for rows that trade places among the beams of one sentence: their `memory` is the same and stays."""
-    moved = {
-        name: take(part, rows)
-        for name, part in zip(state._fields, state, strict=True)  # type: ignore[attr-defined]
-        if name != "memory" and part is not None
-    }
-    return state._replace(**moved)  # type: ignore[attr-defined, no-any-return]
+    parts: Any = state
+    return parts._replace(**{name: take(part, rows) for name, part in parts._asdict().items() if name != "memory"})
 
 
 def _map(part: Any, act: Any) -> Any:
@@ -63,3 +72,12 @@ def _map(part: Any, act: Any) -> Any:
 def shift_right(target: Tensor) -> Tensor:
     """y_1 ... y_T -> START, y_1 ... y_{T-1}: what the decoder reads while it predicts `target` [B, T]."""
     return torch.cat([torch.full_like(target[:, :1], START), target[:, :-1]], dim=1)
+
+
+def check_batch(source: Tensor, lengths: Tensor) -> None:
+    """Refuse a batch of ids that no model can read."""
+    if source.dim() != 2 or source.is_floating_point() or lengths.shape != source.shape[:1]:
+        raise ShapeError(
+            f"A batch is ids [B, S] with lengths [B], all whole numbers; got {source.dtype} {list(source.shape)} "
+            f"and lengths {list(lengths.shape)}. Pad rows to one length and count END in lengths."
+        )

@@ -1,0 +1,140 @@
+"""Settings as frozen dataclasses: one sentence of meaning for each, TOML in and out, `section.key=value` on top.
+
+A section of settings is a frozen dataclass whose fields are made with `setting`. This file knows no section and
+no model; it reads and writes any of them, and refuses what does not fit with a sentence that says what would.
+"""
+
+import dataclasses
+import tomllib
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from regard.errors import ConfigError, unknown
+
+Section = TypeVar("Section")
+Table = dict[str, Any]
+
+
+def setting(default: Any, meaning: str, choices: tuple[str, ...] = ()) -> Any:
+    """A field of a settings dataclass: its default, what it means in one sentence, and the words it may be."""
+    return dataclasses.field(default=default, metadata={"help": meaning, "choices": choices})
+
+
+def read(section: type[Section], values: Mapping[str, Any], where: str, over: Section | None = None) -> Section:
+    """Build `section` from plain values, on top of its defaults or of the settings `over`.
+
+    `where` is the name of the TOML table, for the error sentence. Unknown names and values of another type are refused.
+    """
+    fields = {field.name: field for field in dataclasses.fields(section)}  # type: ignore[arg-type]
+    kinds = get_type_hints(section)
+    checked = {}
+    for name, value in values.items():
+        if name not in fields:
+            raise ConfigError(unknown(f"setting in [{where}]", name, fields))
+        checked[name] = _fit(value, kinds[name], f"{where}.{name}", fields[name].metadata.get("choices", ()))
+    return dataclasses.replace(over, **checked) if over is not None else section(**checked)  # type: ignore[type-var]
+
+
+def _fit(value: Any, kind: Any, name: str, choices: tuple[str, ...]) -> Any:
+    """`value` as `kind`: whole numbers serve as floats and lists as tuples; anything else must fit as it is."""
+    if choices and value not in choices:
+        raise ConfigError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
+    if get_origin(kind) in (Union, types.UnionType):
+        for option in get_args(kind):
+            if _fits(value, option):
+                return _fit(value, option, name, ())
+    elif _fits(value, kind):
+        if kind is float:
+            return float(value)
+        return tuple(value) if get_origin(kind) is tuple else value
+    raise ConfigError(f"{name} must be {_describe(kind)}; got {value!r}.")
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if kind is None or kind is type(None):
+        return value is None
+    if get_origin(kind) is tuple:
+        return isinstance(value, list | tuple) and all(_fits(item, get_args(kind)[0]) for item in value)
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)
+
+
+def _describe(kind: Any) -> str:
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "left out"}
+    if get_origin(kind) in (Union, types.UnionType):
+        return " or ".join(_describe(option) for option in get_args(kind))
+    if get_origin(kind) is tuple:
+        return f"a list, each {_describe(get_args(kind)[0])}"
+    return names.get(kind, str(kind))
+
+
+def load_toml(path: Path) -> Table:
+    """Read a TOML file into plain tables; a file that is missing or not TOML is refused with its line."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"There is no settings file {path}; give the path of a TOML file.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The settings file {path} could not be read as UTF-8 text: {error}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from None
+
+
+def override(tables: Table, assignment: str) -> Table:
+    """`tables` with one `section.key=value` applied. The value is read as TOML, and as plain text where it is none."""
+    path, equals, text = assignment.partition("=")
+    section, dot, key = path.strip().partition(".")
+    if not (equals and dot and section and key):
+        raise ConfigError(
+            f"A setting on the command line is section.key=value, as in train.steps=200; got {assignment!r}."
+        )
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    table = tables.get(section, {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"{section} is a single value, so {path} cannot be set; write {section}={text}.")
+    return {**tables, section: {**table, key: value}}
+
+
+def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Write tables of plain values as TOML. None is left out: TOML has no word for it, and it is always a default."""
+    lines: list[str] = []
+    for name, table in tables.items():
+        lines.append(f"[{name}]")
+        lines.extend(f"{key} = {_toml_value(value)}" for key, value in table.items() if value is not None)
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    if isinstance(value, str):
+        return '"' + "".join(_toml_character(character) for character in value) + '"'
+    raise ConfigError(f"TOML here holds text, numbers, true/false and lists of them; got {value!r}.")
+
+
+def _toml_character(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    return f"\\u{ord(character):04X}" if ord(character) < 32 or ord(character) == 127 else character
+
+
+def describe(section: type[Any] | Any) -> list[tuple[str, Any, str]]:
+    """(name, default, meaning) of every setting, for help texts. An instance shows its own values."""
+    rows = []
+    for field in dataclasses.fields(section):
+        choices = field.metadata.get("choices", ())
+        meaning = field.metadata.get("help", "") + (f" ({' | '.join(choices)})" if choices else "")
+        value = field.default if isinstance(section, type) else getattr(section, field.name)
+        rows.append((field.name, value, meaning))
+    return rows

@@ -1,0 +1,179 @@
+"""Where to look: scores [..., T, S] into weights of the same shape, zero wherever the mask is False.
+
+A normaliser is called as `normalise(scores, mask)`; mask is boolean, True = may look, or None for everywhere.
+A row that may look nowhere gets exact zeros, forward and backward: never NaN, and no weight for padding. A score of
+-inf counts as "may not look".
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.core.masks import window_mask
+from regard.errors import ShapeError
+
+
+def softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
+    """exp(e_s) / sum over visible s of exp(e_s)."""
+    visible = _visible(scores, mask)
+    filled = _hide(scores, visible)
+    # A row of equal large negative scores has a finite softmax, so its gradient is finite before it is zeroed.
+    return torch.softmax(filled, dim=-1).masked_fill(~visible, 0.0)
+
+
+def causal_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Softmax in which the last query may look at every slot, the one before at all but the last, and so on.
+
+    With T = S that is the causal triangle; with T = 1, one step with its past in the memory, everything is visible.
+    """
+    queries, slots = scores.shape[-2:]
+    past = torch.ones(queries, slots, dtype=torch.bool, device=scores.device).tril(slots - queries)
+    return softmax(scores, _and(mask, past))
+
+
+def hard_argmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
+    """One at the highest visible score (the first of equals), zero elsewhere. It has no gradient."""
+    visible = _visible(scores, mask)
+    best = _hide(scores, visible).argmax(dim=-1, keepdim=True)  # [..., T, 1]
+    return torch.zeros_like(scores).scatter(-1, best, 1.0).masked_fill(~visible, 0.0)
+
+
+class Sample(NamedTuple):
+    """A one-hot choice and the logarithm of the probability with which it was made."""
+
+    weights: Tensor  # [..., T, S], one-hot; zeros where nothing is visible
+    logprob: Tensor  # [..., T]; zero where nothing is visible
+
+
+def hard_sample(scores: Tensor, mask: Tensor | None = None, generator: torch.Generator | None = None) -> Sample:
+    """Choose one slot with the probabilities of the softmax (Xu 2015, hard attention).
+
+    The weights carry no gradient; `logprob` does, which is what REINFORCE needs.
+    """
+    visible = _visible(scores, mask)
+    anywhere = visible.any(dim=-1)  # [..., T]
+    log_weights = torch.log_softmax(_hide(scores, visible), dim=-1)  # [..., T, S]
+    flat = log_weights.detach().exp().reshape(-1, scores.shape[-1])
+    chosen = torch.multinomial(flat, 1, generator=generator).reshape(*scores.shape[:-1], 1)  # [..., T, 1]
+    weights = torch.zeros_like(scores).scatter(-1, chosen, 1.0).masked_fill(~visible, 0.0)
+    logprob = log_weights.gather(-1, chosen).squeeze(-1).masked_fill(~anywhere, 0.0)  # [..., T]
+    return Sample(weights, logprob)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Luong's local-m: softmax over the slots with |s - centre| <= half_width, nothing outside.
+
+    centre [B, T] is the position to look around, counted from zero like the slots; local-m takes the time step itself.
+    """
+
+    half_width: int = 10
+
+    def __call__(self, scores: Tensor, mask: Tensor | None, centre: Tensor) -> Tensor:
+        return softmax(scores, _and(mask, self.visible(scores, centre)))
+
+    def visible(self, scores: Tensor, centre: Tensor) -> Tensor:
+        """The slots of the window, [B, T, S]."""
+        _check_centre(scores, centre)
+        return window_mask(centre.to(torch.float32), self.half_width, scores.shape[-1])
+
+
+@dataclass(frozen=True)
+class GaussianWindow:
+    """Luong's local-p: the window's softmax times exp(-(s - p)^2 / (2 sigma^2)), sigma = half_width / 2.
+
+    The Gaussian multiplies *after* the softmax and the product is not renormalised, so that a row sums to at most one.
+    The centre p [B, T] is a real number: rounding it would cut the gradient to whatever predicts it. `released` takes
+    the window around floor(p), as the authors' code does; the Gaussian keeps the real p in both.
+    """
+
+    half_width: int = 10
+    released: bool = False
+
+    def __call__(self, scores: Tensor, mask: Tensor | None, centre: Tensor) -> Tensor:
+        weights = softmax(scores, _and(mask, self.visible(scores, centre)))  # [B, T, S]
+        slots = torch.arange(scores.shape[-1], device=scores.device, dtype=centre.dtype)
+        sigma = self.half_width / 2
+        gaussian = torch.exp(-((slots - centre[..., None]) ** 2) / (2 * sigma**2))  # [B, T, S]
+        return weights * gaussian.to(weights.dtype)
+
+    def visible(self, scores: Tensor, centre: Tensor) -> Tensor:
+        """The slots of the window, [B, T, S]."""
+        _check_centre(scores, centre)
+        return window_mask(centre.floor() if self.released else centre, self.half_width, scores.shape[-1])
+
+
+def sparsemax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The point of the simplex nearest to the scores (Martins 2016): p = max(e - tau, 0); exact zeros.
+
+    tau is (sum of the k highest scores - 1) / k, where k is the largest number of slots that keeps all k above tau.
+    """
+    visible = _visible(scores, mask)
+    filled = _hide(scores, visible)
+    shifted = filled - filled.amax(dim=-1, keepdim=True).detach()  # [..., T, S], highest is zero
+    ordered = shifted.sort(dim=-1, descending=True).values  # [..., T, S]
+    count = torch.arange(1, scores.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
+    tau = (ordered.cumsum(dim=-1) - 1) / count  # [..., T, S]
+    support = (ordered > tau).sum(dim=-1, keepdim=True)  # [..., T, 1]; the highest score is always in it
+    return (shifted - tau.gather(-1, support - 1)).clamp(min=0).masked_fill(~visible, 0.0)
+
+
+def entmax15(scores: Tensor, mask: Tensor | None = None) -> Tensor:
+    """1.5-entmax (Peters 2019), halfway between softmax and sparsemax: p = max(e / 2 - tau, 0)^2.
+
+    With the k highest of z = e / 2, mean m and variance w, tau = m - sqrt(1/k - w).
+    """
+    visible = _visible(scores, mask)
+    halves = _hide(scores, visible) / 2
+    shifted = halves - halves.amax(dim=-1, keepdim=True).detach()  # [..., T, S]
+    return _Entmax15.apply(shifted).masked_fill(~visible, 0.0)  # type: ignore[no-untyped-call]
+
+
+class _Entmax15(torch.autograd.Function):
+    """p = max(z - tau, 0)^2 with its own gradient: differentiating through the square roots would give inf - inf."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, halves: Tensor) -> Tensor:
+        # Scores hidden at the lowest finite number would overflow when squared; weights are zero below -1 anyway.
+        ordered = halves.clamp(min=-2).sort(dim=-1, descending=True).values  # [..., T, S]
+        count = torch.arange(1, halves.shape[-1] + 1, device=halves.device, dtype=halves.dtype)
+        mean = ordered.cumsum(dim=-1) / count
+        variance = ordered.square().cumsum(dim=-1) / count - mean.square()
+        tau = mean - (1 / count - variance).clamp(min=0).sqrt()  # [..., T, S]
+        support = (tau <= ordered).sum(dim=-1, keepdim=True)  # [..., T, 1]
+        weights = (halves - tau.gather(-1, support - 1)).clamp(min=0).square()
+        ctx.save_for_backward(weights)
+        return weights
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> Tensor:
+        (weights,) = ctx.saved_tensors  # type: ignore[attr-defined]
+        roots = weights.sqrt()  # dp/dz = 2 (z - tau) for the slot itself, shared out over the support
+        scaled = 2 * grads[0] * roots
+        return scaled - roots * (scaled.sum(-1, keepdim=True) / roots.sum(-1, keepdim=True))
+
+
+def _visible(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """The mask at the full shape of the scores, without the slots that score -inf."""
+    finite = scores != -math.inf
+    return finite if mask is None else finite & mask
+
+
+def _hide(scores: Tensor, visible: Tensor) -> Tensor:
+    """Scores with hidden slots at the lowest finite number: -inf minus -inf would be NaN in a row of hidden slots."""
+    return scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
+
+
+def _and(mask: Tensor | None, other: Tensor) -> Tensor:
+    return other if mask is None else mask & other
+
+
+def _check_centre(scores: Tensor, centre: Tensor) -> None:
+    if centre.shape != scores.shape[:-1]:
+        raise ShapeError(
+            f"A window needs one centre for each query, {list(scores.shape[:-1])}; got {list(centre.shape)}. "
+            f"Positions count from zero in source order."
+        )

@@ -1,0 +1,78 @@
+"""Attention as a module: one for each place in a model that looks at something.
+
+Every look of every model passes through `Attention.forward`, so that recording or changing what a model looks at is a
+matter of forward hooks; the models know nothing of it.
+"""
+
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from regard.core.attend import Look, Memory, Score, attend, check_memory
+from regard.core.normalise import causal_softmax, softmax
+from regard.core.scores import project_keys, scaled_dot
+from regard.errors import ConfigError
+from regard.kernels.fused import fused_attend, refusal
+
+
+class Attention(nn.Module):
+    """A score and a normaliser, called with a query and a memory: `forward` returns (context, weights, scores)."""
+
+    def __init__(self, score: Score, normalise: Any = softmax) -> None:
+        super().__init__()
+        self.score = score
+        self.normalise = normalise
+
+    def remember(self, states: Tensor, mask: Tensor | None = None, summary: Tensor | None = None) -> Memory:
+        """A memory of `states` [B, S, D], with the keys that this score compares projected once."""
+        return Memory(project_keys(self.score, states), states, mask, summary)
+
+    def forward(self, query: Tensor, memory: Memory, centre: Tensor | None = None) -> Look:
+        """Look at `memory` with `query` [B, ..., T, D]. Local attention looks around `centre` [B, T]."""
+        # A forward hook is how somebody watches this module, and a watcher wants the weights.
+        if refusal(self.score, self.normalise, watched=bool(self._forward_hooks)) is None:
+            check_memory(query, memory)
+            return Look(fused_attend(query, memory, causal=self.normalise is causal_softmax), None, None)
+        return self.look(query, memory, centre)
+
+    def look(self, query: Tensor, memory: Memory, centre: Tensor | None = None) -> Look:
+        """`forward` by the three plain lines, whatever the kernels could do."""
+        normalise = self.normalise if centre is None else partial(self.normalise, centre=centre)
+        return attend(query, memory, self.score, normalise)
+
+
+class MultiHead(nn.Module):
+    """[head_1; ...; head_H] W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (Vaswani 2017, section 3.2.2).
+
+    The H matrices of a kind are kept side by side as one. As in the paper, the projections have no biases.
+    """
+
+    def __init__(self, width: int, heads: int, normalise: Any = softmax) -> None:
+        super().__init__()
+        if width % heads:
+            raise ConfigError(f"width must be a multiple of heads; got width={width} and heads={heads}.")
+        self.heads = heads
+        self.query = nn.Linear(width, width, bias=False)
+        self.key = nn.Linear(width, width, bias=False)
+        self.value = nn.Linear(width, width, bias=False)
+        self.output = nn.Linear(width, width, bias=False)
+        self.attention = Attention(scaled_dot, normalise)
+
+    def ask(self, x: Tensor) -> Tensor:
+        """The queries of x [B, T, D], one for each head: [B, H, T, D/H]."""
+        return self.split(self.query(x))
+
+    def remember(self, states: Tensor, mask: Tensor | None = None) -> Memory:
+        """Keys and values of `states` [B, S, D] for each head; `mask` [B, 1, S] or [B, T, S]."""
+        wide = None if mask is None else mask[:, None]  # [B, 1, 1 or T, S]: the same for every head
+        return Memory(self.split(self.key(states)), self.split(self.value(states)), wide)
+
+    def forward(self, query: Tensor, memory: Memory) -> Tensor:
+        """query [B, H, T, D/H] from `ask` -> [B, T, D]."""
+        context = self.attention(query, memory).context  # [B, H, T, D/H]
+        return self.output(context.transpose(1, 2).flatten(2))
+
+    def split(self, x: Tensor) -> Tensor:
+        """[B, T, D] -> [B, H, T, D/H]."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)

@@ -1,0 +1,216 @@
+"""Recurrent cells and encoders: the papers' own GRU, torch's, and the stacked LSTM.
+
+All products that do not depend on the previous state are taken out of the time loop: a cell receives them as `drive`,
+the sum of its input (and context) projections, and adds only what the state contributes.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+Blend = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def keep(update: Tensor, old: Tensor, new: Tensor) -> Tensor:
+    """z * h + (1 - z) * h~: the update gate keeps the old state (Cho 2014, eq. 7; torch)."""
+    return torch.lerp(new, old, update)
+
+
+def write(update: Tensor, old: Tensor, new: Tensor) -> Tensor:
+    """(1 - z) * h + z * h~: the update gate writes the new state (Bahdanau 2015, appendix A.1.1)."""
+    return torch.lerp(old, new, update)
+
+
+class GateInputs(nn.Module):
+    """W x for the reset gate, the update gate and the candidate side by side: [..., m] -> [..., 3n].
+
+    The candidate carries a bias and the gates none, as in the released code of Cho and Bahdanau.
+    """
+
+    def __init__(self, input_width: int, width: int) -> None:
+        super().__init__()
+        self.W = nn.Linear(input_width, 3 * width, bias=False)
+        self.b = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = torch.cat([self.b.new_zeros(2 * len(self.b)), self.b])
+        return nn.functional.linear(x, self.W.weight, bias)
+
+
+class ResetBeforeGRU(nn.Module):
+    """The papers' GRU cell: the reset gate acts on the state *before* the product, h~ = tanh(drive + U (r * h)).
+
+    drive [B, 3n] holds the parts of r, z and h~ that do not depend on the state, in that order.
+    """
+
+    def __init__(self, width: int, blend: Blend) -> None:
+        super().__init__()
+        self.blend = blend
+        self.U_gates = nn.Linear(width, 2 * width, bias=False)
+        self.U = nn.Linear(width, width, bias=False)
+
+    def forward(self, drive: Tensor, state: Tensor) -> Tensor:
+        width = state.shape[-1]
+        gates = torch.sigmoid(drive[..., : 2 * width] + self.U_gates(state))  # [B, 2n]
+        reset, update = gates.chunk(2, dim=-1)
+        new = torch.tanh(drive[..., 2 * width :] + self.U(reset * state))  # [B, n]
+        return self.blend(update, state, new)
+
+
+class ResetAfterGRU(nn.Module):
+    """torch's GRU cell (and dl4mt's): h~ = tanh(drive + r * (U h + b)), all three products with the state in one."""
+
+    def __init__(self, width: int, blend: Blend) -> None:
+        super().__init__()
+        self.blend = blend
+        self.U = nn.Linear(width, 3 * width, bias=False)
+        self.b = nn.Parameter(torch.zeros(width))
+
+    def forward(self, drive: Tensor, state: Tensor) -> Tensor:
+        width = state.shape[-1]
+        pushed = self.U(state)  # [B, 3n]
+        gates = torch.sigmoid(drive[..., : 2 * width] + pushed[..., : 2 * width])  # [B, 2n]
+        reset, update = gates.chunk(2, dim=-1)
+        new = torch.tanh(drive[..., 2 * width :] + reset * (pushed[..., 2 * width :] + self.b))  # [B, n]
+        return self.blend(update, state, new)
+
+
+GRU_CELLS: dict[str, type[ResetBeforeGRU] | type[ResetAfterGRU]] = {"paper": ResetBeforeGRU, "torch": ResetAfterGRU}
+
+
+class PaperEncoder(nn.Module):
+    """GRU over a sentence in one or both directions, with the papers' cell; all directions advance in one loop.
+
+    A direction keeps its state where the mask says padding, h <- m * h_new + (1 - m) * h, so that the last column
+    holds the state after the last real word, and the backward direction begins there with its zero state.
+    """
+
+    def __init__(self, input_width: int, width: int, directions: int, blend: Blend) -> None:
+        super().__init__()
+        self.width, self.directions, self.blend = width, directions, blend
+        self.inputs = nn.ModuleList(GateInputs(input_width, width) for _ in range(directions))
+        self.U_gates = nn.Parameter(torch.empty(directions, width, 2 * width))  # applied as h @ U
+        self.U = nn.Parameter(torch.empty(directions, width, width))
+
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """x [B, S, m] -> states of all words [B, S, directions * n], and the final ones [B, directions * n]."""
+        B, S, _ = x.shape
+        real = (torch.arange(S, device=x.device) < lengths[:, None])[..., None]  # [B, S, 1]
+        orders: list[Callable[[Tensor], Tensor]] = [lambda x: x, lambda x: x.flip(1)][: self.directions]  # both ways
+        drives = torch.stack([order(inputs(x)) for order, inputs in zip(orders, self.inputs, strict=True)]).unbind(2)
+        reals = torch.stack([order(real) for order in orders]).unbind(2)  # S times [dirs, B, 1]
+        state = x.new_zeros(self.directions, B, self.width)
+        states = []
+        for t in range(S):
+            state = torch.where(reals[t], self.step(drives[t], state), state)
+            states.append(state)
+        read = torch.stack(states, dim=2)  # [dirs, B, S, n]
+        return torch.cat([order(row) for order, row in zip(orders, read, strict=True)], dim=-1), torch.cat([*state], -1)
+
+    def step(self, drive: Tensor, state: Tensor) -> Tensor:
+        """One step of every direction: drive [dirs, B, 3n], state [dirs, B, n]."""
+        n = self.width
+        gates = torch.sigmoid(torch.baddbmm(drive[..., : 2 * n], state, self.U_gates))  # [dirs, B, 2n]
+        new = torch.tanh(torch.baddbmm(drive[..., 2 * n :], gates[..., :n] * state, self.U))  # [dirs, B, n]
+        return self.blend(gates[..., n:], state, new)
+
+
+class TorchEncoder(nn.Module):
+    """The same interface on torch's GRU kernels (reset after the product): another function, and faster."""
+
+    def __init__(self, input_width: int, width: int, directions: int) -> None:
+        super().__init__()
+        self.gru = nn.GRU(input_width, width, batch_first=True, bidirectional=directions == 2)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        states, final = run_packed(self.gru, x, lengths)
+        return states, final.movedim(0, 1).flatten(1)
+
+
+def gru_encoder(cell: str, input_width: int, width: int, directions: int, blend: Blend) -> PaperEncoder | TorchEncoder:
+    """The encoder for a cell's name: "paper" (reset before the product) or "torch" (after it, library kernels)."""
+    if cell == "torch":
+        return TorchEncoder(input_width, width, directions)
+    return PaperEncoder(input_width, width, directions, blend)
+
+
+def run_packed(rnn: nn.RNNBase, x: Tensor, lengths: Tensor) -> tuple[Tensor, Any]:
+    """Run a torch RNN over real words only, x [B, S, m] -> states [B, S, n], zero on padding, and the final state."""
+    # Rows must have a word for torch to pack them; an empty row reads one zero word, and its caller masks it.
+    packed = pack_padded_sequence(x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+    states, final = rnn(packed)
+    padded, _ = pad_packed_sequence(states, batch_first=True, total_length=x.shape[1])
+    return padded, final
+
+
+def reverse_words(tokens: Tensor, lengths: Tensor) -> Tensor:
+    """Turn the first lengths[b] places of row b around and leave the rest: [B, S, ...] -> the same shape."""
+    places = torch.arange(tokens.shape[1], device=tokens.device)  # [S]
+    turned = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)  # [B, S]
+    index = turned.reshape(*turned.shape, *[1] * (tokens.dim() - 2)).expand_as(tokens)
+    return tokens.gather(1, index)
+
+
+class LSTMState(NamedTuple):
+    """Hidden and cell state of every layer."""
+
+    hidden: Tensor  # [B, L, n]
+    cell: Tensor  # [B, L, n]
+
+
+class StackedLSTM(nn.Module):
+    """L layers of LSTM (Zaremba's form): all steps at once on torch's kernels, or step by step with a fed-back vector.
+
+    [i; f; g; o] = W x + U h (torch's order of gates); c = f c + i g; h = o tanh(c). Dropout acts on the input of every
+    layer, never on the recurrent connections. `feed_width` columns more in the first layer take the vector fed back.
+    """
+
+    def __init__(
+        self, input_width: int, width: int, layers: int, dropout: float, feed_width: int = 0, bias: bool = False
+    ) -> None:
+        super().__init__()
+        self.input_width, self.dropout = input_width, nn.Dropout(dropout)
+        self.lstm = nn.LSTM(
+            input_width + feed_width,
+            width,
+            layers,
+            bias=bias,
+            batch_first=True,
+            dropout=dropout if layers > 1 else 0.0,
+        )
+
+    def read(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, LSTMState]:
+        """Read whole sentences from a zero state: x [B, S, m] -> top states [B, S, n], and the last state."""
+        states, (hidden, cell) = run_packed(self.lstm, self.dropout(x), lengths)
+        return states, LSTMState(hidden.transpose(0, 1), cell.transpose(0, 1))
+
+    def run(self, x: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
+        """All steps from a given state, without feeding: x [B, T, m] -> top states [B, T, n]."""
+        start = (state.hidden.transpose(0, 1).contiguous(), state.cell.transpose(0, 1).contiguous())
+        states, (hidden, cell) = self.lstm(self.dropout(x), start)
+        return states, LSTMState(hidden.transpose(0, 1), cell.transpose(0, 1))
+
+    def project(self, x: Tensor) -> Tensor:
+        """The part of the first layer's gates that comes from x [B, T, m], for all steps at once: [B, T, 4n]."""
+        into, _, *biases = self.lstm.all_weights[0]
+        bias = biases[0] + biases[1] if biases else None
+        return nn.functional.linear(self.dropout(x), into[:, : self.input_width], bias)
+
+    def step(self, drive: Tensor, feed: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
+        """One step: drive [B, 4n] from `project`, the fed-back vector [B, f] -> top state [B, n], state."""
+        hidden: list[Tensor] = []
+        cell: list[Tensor] = []
+        for k, (into, across, *biases) in enumerate(self.lstm.all_weights):
+            if k == 0:
+                pushed = drive + nn.functional.linear(self.dropout(feed), into[:, self.input_width :])
+            else:
+                bias = biases[0] + biases[1] if biases else None
+                pushed = nn.functional.linear(self.dropout(hidden[-1]), into, bias)
+            pushed = pushed + nn.functional.linear(state.hidden[:, k], across)  # [B, 4n]
+            i, f, g, o = pushed.chunk(4, dim=-1)
+            cell.append(torch.sigmoid(f) * state.cell[:, k] + torch.sigmoid(i) * torch.tanh(g))  # [B, n]
+            hidden.append(torch.sigmoid(o) * torch.tanh(cell[-1]))  # [B, n]
+        return hidden[-1], LSTMState(torch.stack(hidden, dim=1), torch.stack(cell, dim=1))

@@ -1,0 +1,259 @@
+"""The encoder-decoders before attention: everything the decoder knows of the source is one vector of fixed size.
+
+Cho et al., "Learning phrase representations using RNN encoder-decoder" (EMNLP 2014): the GRU, and a summary that
+enters every step of the decoder. Sutskever, Vinyals and Le, "Sequence to sequence learning with neural networks"
+(NIPS 2014): stacked LSTMs, the source read backwards, and the summary used only once, as the decoder's first state.
+
+They are the models that attention was invented against. In regard's terms their memory has one slot, so that the
+weight is always exactly one: looking inside shows the one vector, at every step (Cho) or at the start (Sutskever).
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.config import setting
+from regard.core.attend import Memory
+from regard.core.scores import uniform
+from regard.layers.attention import Attention
+from regard.layers.recurrent import GateInputs, LSTMState, StackedLSTM, gru_encoder, keep, reverse_words, write
+from regard.models.bahdanau import BahdanauConfig, BahdanauState, Decoder, initialise, maxout
+from regard.models.contract import Looking, check_batch, shift_right
+from regard.symbols import START
+
+
+@dataclass(frozen=True)
+class ChoConfig:
+    """The RNN encoder-decoder of Cho 2014a."""
+
+    source_vocabulary: int = setting(15_000, "words or pieces of the source language")
+    target_vocabulary: int = setting(15_000, "words or pieces of the target language")
+    embedding: int = setting(100, "size of a word vector; also the rank of the output matrix")
+    width: int = setting(1000, "size of the recurrent state and of the summary (n)")
+    readout: int = setting(500, "maxout units before the softmax (l)")
+    dropout: float = setting(0.0, "share of embeddings and readout dropped in training; the paper has none")
+    spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
+
+
+class ChoState(NamedTuple):
+    """What a step carries to the next."""
+
+    memory: Memory
+    hidden: Tensor  # [B, n], h'_{t-1}
+
+
+class Cho(nn.Module):
+    """h'_t = GRU(h'_{t-1}, y_{t-1}, c) with c = tanh(V h_S) at every step (appendix A.1)."""
+
+    looking = Looking(query="previous", shift=0, cross=("attention",))
+
+    def __init__(self, config: ChoConfig) -> None:
+        super().__init__()
+        m, n = config.embedding, config.width
+        self.config = config
+        self.embed = nn.Embedding(config.source_vocabulary, m)
+        self.encoder = gru_encoder("paper", m, n, directions=1, blend=keep)
+        self.V = nn.Linear(n, n)  # the summary c = tanh(V h_S)
+        self.initial = nn.Linear(n, n)  # h'_0 = tanh(V' c)
+        self.attention = Attention(uniform)
+        self.embed_target = nn.Embedding(config.target_vocabulary, m, padding_idx=START)
+        self.W = GateInputs(m, n)
+        self.C = nn.Linear(n, 3 * n, bias=False)
+        self.U = nn.Linear(n, 3 * n, bias=False)
+        self.O_h = nn.Linear(n, 2 * config.readout)
+        self.O_y = nn.Linear(m, 2 * config.readout, bias=False)
+        self.O_c = nn.Linear(n, 2 * config.readout, bias=False)
+        self.G_r = nn.Linear(config.readout, m, bias=False)  # the output matrix is G_l G_r, of rank m
+        self.G_l = nn.Linear(m, config.target_vocabulary)
+        self.dropout = nn.Dropout(config.dropout)
+        initialise(self, config.spread)
+
+    def encode(self, source: Tensor, lengths: Tensor) -> Memory:
+        """Read source [B, S] into one slot [B, 1, n]."""
+        check_batch(source, lengths)
+        _, final = self.encoder(self.dropout(self.embed(source)), lengths)  # [B, n]
+        return self.attention.remember(torch.tanh(self.V(final))[:, None])
+
+    def start(self, memory: Memory) -> ChoState:
+        """h'_0 = tanh(V' c)."""
+        return ChoState(memory, torch.tanh(self.initial(memory.values[:, 0])))
+
+    def step(self, token: Tensor, state: ChoState) -> tuple[Tensor, ChoState]:
+        """token [B] -> logits [B, V]."""
+        logits, state = self.decode(token[:, None], state)
+        return logits[:, 0], state
+
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Logits [B, T, V] of target [B, T], each step reading the true word before it."""
+        return self.decode(shift_right(target), self.start(self.encode(source, lengths)))[0]
+
+    def decode(self, words: Tensor, state: ChoState) -> tuple[Tensor, ChoState]:
+        """words [B, T], the words read -> logits [B, T, V] of the words written."""
+        embedded = self.dropout(self.embed_target(words))  # [B, T, m]
+        context = self.attention(embedded, state.memory).context  # [B, T, n]: the same c at every step
+        drives = self.W(embedded).unbind(1)  # T times [B, 3n]
+        summary = self.C(state.memory.values[:, 0])  # [B, 3n]
+        hidden, hiddens = state.hidden, []
+        for drive in drives:
+            hidden = self.move(drive, summary, hidden)
+            hiddens.append(hidden)
+        units = maxout(self.O_h(torch.stack(hiddens, 1)) + self.O_y(embedded) + self.O_c(context))  # [B, T, l]
+        return self.G_l(self.G_r(self.dropout(units))), state._replace(hidden=hidden)
+
+    def move(self, drive: Tensor, summary: Tensor, hidden: Tensor) -> Tensor:
+        """The decoder's GRU: its reset gate acts on U h + C c together, h~ = tanh(W e(y) + r * (U h + C c))."""
+        n = hidden.shape[-1]
+        pushed = self.U(hidden) + summary  # [B, 3n]
+        gates = torch.sigmoid(drive[:, : 2 * n] + pushed[:, : 2 * n])  # [B, 2n]
+        new = torch.tanh(drive[:, 2 * n :] + gates[:, :n] * pushed[:, 2 * n :])  # [B, n]
+        return keep(gates[:, n:], hidden, new)
+
+
+@dataclass(frozen=True)
+class RNNencdecConfig:
+    """RNNencdec-50, the baseline of Bahdanau 2015."""
+
+    source_vocabulary: int = setting(30_000, "words or pieces of the source language")
+    target_vocabulary: int = setting(30_000, "words or pieces of the target language")
+    embedding: int = setting(620, "size of a word vector (m)")
+    width: int = setting(1000, "size of the recurrent state and of the summary (n)")
+    readout: int = setting(500, "maxout units before the softmax (l)")
+    cell: str = setting("paper", "GRU with the reset before the product, or torch's faster one", ("paper", "torch"))
+    dropout: float = setting(0.0, "share of embeddings and readout dropped in training; the paper has none")
+    spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
+
+
+class RNNencdec(nn.Module):
+    """RNNsearch with c_i fixed to the last forward state: Bahdanau's decoder over a memory of one slot."""
+
+    looking = Looking(query="previous", shift=0, cross=("decoder.attention",))
+
+    def __init__(self, config: RNNencdecConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = nn.Embedding(config.source_vocabulary, config.embedding)
+        self.encoder = gru_encoder(config.cell, config.embedding, config.width, directions=1, blend=write)
+        twin = BahdanauConfig(
+            target_vocabulary=config.target_vocabulary,
+            embedding=config.embedding,
+            width=config.width,
+            readout=config.readout,
+            cell=config.cell,
+            dropout=config.dropout,
+        )
+        self.decoder = Decoder(twin, memory_width=config.width, score=uniform)
+        self.dropout = nn.Dropout(config.dropout)
+        initialise(self, config.spread)
+
+    def encode(self, source: Tensor, lengths: Tensor) -> Memory:
+        """Read source [B, S] into one slot, the last forward state [B, 1, n]."""
+        check_batch(source, lengths)
+        _, final = self.encoder(self.dropout(self.embed(source)), lengths)  # [B, n]
+        return self.decoder.attention.remember(final[:, None], summary=final)
+
+    def start(self, memory: Memory) -> BahdanauState:
+        """s_0 = tanh(W_s c)."""
+        return self.decoder.start(memory)
+
+    def step(self, token: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
+        """token [B] -> logits [B, V]."""
+        logits, state = self.decoder(token[:, None], state)
+        return logits[:, 0], state
+
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Logits [B, T, V] of target [B, T], each step reading the true word before it."""
+        return self.decoder(shift_right(target), self.start(self.encode(source, lengths)))[0]
+
+
+@dataclass(frozen=True)
+class SutskeverConfig:
+    """The LSTM sequence-to-sequence model of Sutskever 2014."""
+
+    source_vocabulary: int = setting(160_000, "words or pieces of the source language")
+    target_vocabulary: int = setting(80_000, "words or pieces of the target language")
+    width: int = setting(1000, "size of a word vector and of a layer's state (n)")
+    layers: int = setting(4, "LSTM layers in the encoder and in the decoder")
+    reverse: bool = setting(True, "read the source words backwards")
+    bias: bool = setting(True, "biases in the LSTM")
+    dropout: float = setting(0.0, "share of each layer's input dropped in training; the paper has none")
+    spread: float = setting(0.08, "initial weights are uniform in [-spread, spread]")
+
+
+class SutskeverState(NamedTuple):
+    """What a step carries to the next."""
+
+    lstm: LSTMState
+
+
+class Sutskever(nn.Module):
+    """v = the states of all layers after the source; the decoder starts from v and sees no more of the source.
+
+    The paper's first decoder input is the END of the source; here START plays that part, with a vector of its own.
+    """
+
+    looking = Looking(query="current", shift=0, cross=("attention",))
+
+    def __init__(self, config: SutskeverConfig) -> None:
+        super().__init__()
+        n = config.width
+        self.config = config
+        self.embed = nn.Embedding(config.source_vocabulary, n)
+        self.encoder = StackedLSTM(n, n, config.layers, config.dropout, bias=config.bias)
+        self.attention = Attention(uniform)
+        self.embed_target = nn.Embedding(config.target_vocabulary, n)
+        self.decoder = StackedLSTM(n, n, config.layers, config.dropout, bias=config.bias)
+        self.dropout = nn.Dropout(config.dropout)
+        self.W = nn.Linear(n, config.target_vocabulary, bias=False)
+        for weights in self.parameters():
+            nn.init.uniform_(weights, -config.spread, config.spread)
+
+    def encode(self, source: Tensor, lengths: Tensor) -> Memory:
+        """Read source [B, S], words reversed and END last, into one slot of all states [B, 1, 2 L n]."""
+        check_batch(source, lengths)
+        words = reverse_words(source, lengths - 1) if self.config.reverse else source  # END keeps its place
+        _, state = self.encoder.read(self.embed(words), lengths)
+        return self.attention.remember(torch.cat([state.hidden, state.cell], 1).flatten(1)[:, None])
+
+    def start(self, memory: Memory) -> SutskeverState:
+        """The one look: the slot becomes the decoder's state, layer by layer."""
+        slot = self.attention(memory.keys, memory).context[:, 0]  # [B, 2 L n]
+        hidden, cell = slot.unflatten(-1, (2, self.config.layers, self.config.width)).unbind(1)  # [B, L, n]
+        return SutskeverState(LSTMState(hidden, cell))
+
+    def step(self, token: Tensor, state: SutskeverState) -> tuple[Tensor, SutskeverState]:
+        """token [B] -> logits [B, V]."""
+        logits, state = self.decode(token[:, None], state)
+        return logits[:, 0], state
+
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Logits [B, T, V] of target [B, T], all steps in one call of the LSTM."""
+        return self.decode(shift_right(target), self.start(self.encode(source, lengths)))[0]
+
+    def decode(self, words: Tensor, state: SutskeverState) -> tuple[Tensor, SutskeverState]:
+        """words [B, T], the words read -> logits [B, T, V] of the words written."""
+        states, lstm = self.decoder.run(self.embed_target(words), state.lstm)  # [B, T, n]
+        return self.W(self.dropout(states)), SutskeverState(lstm)
+
+
+CHO_PRESETS = {
+    "paper": ChoConfig(),
+    "small": ChoConfig(embedding=256, width=512, readout=256, dropout=0.3, spread=0.05),
+    "tiny": ChoConfig(embedding=64, width=128, readout=64, spread=0.1),
+}
+RNNENCDEC_PRESETS = {
+    "paper": RNNencdecConfig(),
+    "small": RNNencdecConfig(embedding=256, width=512, readout=256, dropout=0.3, spread=0.05),
+    "tiny": RNNencdecConfig(embedding=64, width=128, readout=64, spread=0.1),
+}
+RNNENCDEC_VARIANTS = {"torch": replace(RNNENCDEC_PRESETS["tiny"], cell="torch")}
+SUTSKEVER_PRESETS = {
+    "paper": SutskeverConfig(),
+    "small": SutskeverConfig(width=512, layers=2, dropout=0.3),
+    "tiny": SutskeverConfig(width=128, layers=2),
+}
+SUTSKEVER_VARIANTS = {
+    "forward": replace(SUTSKEVER_PRESETS["tiny"], reverse=False),
+    "no-bias": replace(SUTSKEVER_PRESETS["tiny"], bias=False),
+}

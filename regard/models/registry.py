@@ -1,0 +1,100 @@
+"""The only list of models: a name, the paper, the class, its settings, presets and named variants."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from regard.errors import ConfigError, unknown
+from regard.models import bahdanau, encdec, luong, transformer
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model, and what a person wants to know before choosing it."""
+
+    model: type[nn.Module]
+    config: type[Any]
+    presets: Mapping[str, Any]  # "paper", "small" (minutes on a GPU), "tiny" (a minute on two CPU cores)
+    paper: str
+    idea: str
+    variants: Mapping[str, Any]  # the named variants, at tiny size
+
+
+MODELS: dict[str, Entry] = {
+    "cho": Entry(
+        encdec.Cho,
+        encdec.ChoConfig,
+        encdec.CHO_PRESETS,
+        "Cho et al. 2014",
+        "GRU encoder-decoder; one vector of the source at every step",
+        {},
+    ),
+    "rnnencdec": Entry(
+        encdec.RNNencdec,
+        encdec.RNNencdecConfig,
+        encdec.RNNENCDEC_PRESETS,
+        "Bahdanau et al. 2015, the baseline",
+        "RNNsearch without attention: the context is always the last encoder state",
+        encdec.RNNENCDEC_VARIANTS,
+    ),
+    "sutskever": Entry(
+        encdec.Sutskever,
+        encdec.SutskeverConfig,
+        encdec.SUTSKEVER_PRESETS,
+        "Sutskever et al. 2014",
+        "stacked LSTMs, reversed source; one vector of the source, once",
+        encdec.SUTSKEVER_VARIANTS,
+    ),
+    "bahdanau": Entry(
+        bahdanau.Bahdanau,
+        bahdanau.BahdanauConfig,
+        bahdanau.PRESETS,
+        "Bahdanau et al. 2015",
+        "additive attention over a bidirectional GRU, asked before each step",
+        bahdanau.VARIANTS,
+    ),
+    "luong": Entry(
+        luong.Luong,
+        luong.LuongConfig,
+        luong.PRESETS,
+        "Luong et al. 2015",
+        "global or local attention over stacked LSTMs, asked after each step; input feeding",
+        luong.VARIANTS,
+    ),
+    "transformer": Entry(
+        transformer.Transformer,
+        transformer.TransformerConfig,
+        transformer.PRESETS,
+        "Vaswani et al. 2017",
+        "self-attention and cross-attention with many heads, no recurrence",
+        transformer.VARIANTS,
+    ),
+}
+
+
+def entry(name: str) -> Entry:
+    """The entry of a model's name."""
+    if name not in MODELS:
+        raise ConfigError(unknown("model", name, MODELS))
+    return MODELS[name]
+
+
+def preset(name: str, size: str = "paper") -> Any:
+    """The settings of a model at a named size."""
+    presets = entry(name).presets
+    if size not in presets:
+        raise ConfigError(unknown(f"preset of {name}", size, presets))
+    return presets[size]
+
+
+def build(name: str, config: Any) -> nn.Module:
+    """A fresh model from its name and settings."""
+    found = entry(name)
+    if not isinstance(config, found.config):
+        raise ConfigError(
+            f"The model {name} takes a {found.config.__name__}; got a {type(config).__name__}. "
+            f"Start from preset({name!r}, 'tiny')."
+        )
+    return found.model(config)

@@ -1,0 +1,204 @@
+"""Vaswani et al., "Attention is all you need" (NIPS 2017).
+
+What was new: no recurrence at all. Every layer looks at the layer below with several heads at once, so that all
+positions of a sentence are computed together and any two words are one step apart.
+
+    Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V                                                 (eq. 1)
+    encoder layer:  x = LN(x + MHA(x, x, x));  x = LN(x + FFN(x))                                     (section 3.1)
+    decoder layer:  x = LN(x + masked MHA(x, x, x));  x = LN(x + MHA(x, h, h));  x = LN(x + FFN(x))
+    input:   sqrt(D) E[token] + PE(position);  output: softmax(x E^T) with the same E                 (section 3.4)
+
+The default is the published post-norm model. The released code of later years is another model (pre-norm, other
+positions, other warm-up); `norm`, `positions` and `tied` name such differences.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.config import setting
+from regard.core.attend import Memory
+from regard.core.masks import padding_mask
+from regard.core.positions import LearnedPositions, rotate, sinusoid
+from regard.errors import ConfigError
+from regard.layers.transformer import DecoderLayer, EncoderLayer, Past, Turn, grow, unturned
+from regard.models.contract import Looking, check_batch, shift_right
+
+ROOM = 32  # steps that a fresh decoding state has room for; the buffers double when they are full
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """The base model."""
+
+    source_vocabulary: int = setting(37_000, "words or pieces of the source language")
+    target_vocabulary: int = setting(37_000, "words or pieces of the target language")
+    width: int = setting(512, "size of the residual stream (d_model)")
+    layers: int = setting(6, "layers in the encoder and in the decoder")
+    heads: int = setting(8, "attention heads; each has width / heads dimensions")
+    inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)")
+    dropout: float = setting(0.1, "share of each sub-layer's output and of the embeddings dropped in training")
+    norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", ("post", "pre"))
+    positions: str = setting("sinusoid", "how a word knows its place", ("sinusoid", "learned", "rotary"))
+    longest: int = setting(1024, "places that learned positions know")
+    tied: str = setting(
+        "all",
+        "which matrices are one: source, target and output; target and output; or none",
+        ("all", "target", "none"),
+    )
+
+
+class TransformerState(NamedTuple):
+    """What a step carries to the next."""
+
+    memory: Memory  # keys and values of all layers, [B, L, H, S, D/H]
+    keys: Tensor  # [B, L, H, room, D/H], of the words so far
+    values: Tensor  # [B, L, H, room, D/H]
+    position: Tensor  # [B], words so far; the same for every row
+
+
+class Transformer(nn.Module):
+    """Encoder and decoder of equal depth."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.looking = Looking(
+            "current", 0, tuple(f"decoder.{k}.cross_attention.attention" for k in range(config.layers))
+        )
+        self.embed = nn.Embedding(config.source_vocabulary, config.width)
+        self.embed_target = self.embed if config.tied == "all" else nn.Embedding(config.target_vocabulary, config.width)
+        self.W = nn.Linear(config.width, config.target_vocabulary, bias=False)
+        if config.tied == "all" and config.source_vocabulary != config.target_vocabulary:
+            raise ConfigError(
+                f"tied = 'all' needs one vocabulary for both languages; got {config.source_vocabulary} and "
+                f"{config.target_vocabulary} words. Set data.joint = true, or model.tied = 'target'."
+            )
+        if config.tied != "none":
+            self.W.weight = self.embed_target.weight
+        self.place = PLACES[config.positions](config)
+        self.encoder = nn.ModuleList(EncoderLayer(*self._shape()) for _ in range(config.layers))
+        self.decoder = nn.ModuleList(DecoderLayer(*self._shape()) for _ in range(config.layers))
+        # A pre-norm stream is never normalised on its way, so the stack ends with a norm of its own.
+        last = (lambda: nn.LayerNorm(config.width)) if config.norm == "pre" else nn.Identity
+        self.encoder_norm, self.decoder_norm = last(), last()
+        self.dropout = nn.Dropout(config.dropout)
+        self._initialise()
+
+    def _shape(self) -> tuple[int, int, int, float, bool, Turn]:
+        config = self.config
+        turn = rotate if config.positions == "rotary" else unturned
+        return config.width, config.heads, config.inner, config.dropout, config.norm == "pre", turn
+
+    def _initialise(self) -> None:
+        """Xavier-uniform matrices and N(0, 1/D) embeddings, as in the released code: sqrt(D) E has unit variance."""
+        for name, weights in self.named_parameters():
+            if "embed" in name or name == "W.weight":
+                nn.init.normal_(weights, std=self.config.width**-0.5)
+            elif weights.dim() > 1:
+                nn.init.xavier_uniform_(weights)
+
+    def encode(self, source: Tensor, lengths: Tensor) -> Memory:
+        """Read source [B, S]: keys and values of every decoder layer's cross-attention, [B, L, H, S, D/H]."""
+        check_batch(source, lengths)
+        mask = padding_mask(lengths, source.shape[1])  # [B, 1, S]
+        positions = torch.arange(source.shape[1], device=source.device)
+        x = self.receive(self.embed, source, positions)  # [B, S, D]
+        for layer in self.encoder:
+            x = layer(x, mask, positions)
+        x = self.encoder_norm(x)
+        seen = [layer.cross_attention.remember(x) for layer in self.decoder]  # type: ignore[operator, union-attr]
+        keys, values = (torch.stack(part, dim=1) for part in ([m.keys for m in seen], [m.values for m in seen]))
+        return Memory(keys, values, mask)
+
+    def start(self, memory: Memory) -> TransformerState:
+        """Nothing written yet: empty buffers."""
+        B, L, H, _, D = memory.keys.shape
+        room = memory.keys.new_zeros(B, L, H, ROOM, D)
+        return TransformerState(
+            memory, room, torch.zeros_like(room), torch.zeros(B, dtype=torch.long, device=room.device)
+        )
+
+    def step(self, token: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
+        """token [B] -> logits [B, V]; the buffers of `state` are written in place."""
+        filled = int(state.position[0]) if len(token) else 0
+        keys, values = grow(state.keys, filled + 1), grow(state.values, filled + 1)
+        positions = torch.arange(filled, filled + 1, device=token.device)
+        x = self.receive(self.embed_target, token[:, None], positions)  # [B, 1, D]
+        for k, layer in enumerate(self.decoder):
+            x = layer(x, layer_memory(state.memory, k), positions, Past(keys[:, k], values[:, k], filled))
+        logits = self.W(self.decoder_norm(x))[:, 0]  # [B, V]
+        return logits, TransformerState(state.memory, keys, values, state.position + 1)
+
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Logits [B, T, V] of target [B, T], all steps at once under the causal mask."""
+        memory = self.encode(source, lengths)
+        positions = torch.arange(target.shape[1], device=target.device)
+        x = self.receive(self.embed_target, shift_right(target), positions)  # [B, T, D]
+        for k, layer in enumerate(self.decoder):
+            x = layer(x, layer_memory(memory, k), positions)
+        return self.W(self.decoder_norm(x))
+
+    def receive(self, embed: nn.Module, tokens: Tensor, positions: Tensor) -> Tensor:
+        """dropout(sqrt(D) E[token] + PE): tokens [B, T] at positions [T] -> [B, T, D]."""
+        x = embed(tokens) * math.sqrt(self.config.width)
+        return self.dropout(self.place(x, positions))
+
+
+def layer_memory(memory: Memory, layer: int) -> Memory:
+    """What one decoder layer sees of the source: [B, H, S, D/H], with the mask for every head and query."""
+    assert memory.mask is not None
+    return Memory(memory.keys[:, layer], memory.values[:, layer], memory.mask[:, None])
+
+
+class Sinusoid(nn.Module):
+    """Adds the paper's sinusoid."""
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        return x + sinusoid(positions, x.shape[-1]).to(x.dtype)
+
+
+class Learned(nn.Module):
+    """Adds a learned vector for each place."""
+
+    def __init__(self, longest: int, width: int) -> None:
+        super().__init__()
+        self.embed_place = LearnedPositions(longest, width)
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        return x + self.embed_place(positions)
+
+
+class Nowhere(nn.Module):
+    """Adds nothing: rotary positions turn queries and keys inside the layers."""
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        return x
+
+
+PLACES: dict[str, Callable[[TransformerConfig], nn.Module]] = {
+    "sinusoid": lambda config: Sinusoid(),
+    "learned": lambda config: Learned(config.longest, config.width),
+    "rotary": lambda config: Nowhere(),
+}
+
+BASE = TransformerConfig()
+PRESETS = {
+    "base": BASE,
+    "paper": BASE,
+    "big": replace(BASE, width=1024, heads=16, inner=4096, dropout=0.3),
+    "small": replace(BASE, width=256, layers=3, heads=4, inner=1024, dropout=0.3),
+    "tiny": replace(BASE, width=128, layers=2, heads=4, inner=256, dropout=0.0),
+}
+VARIANTS = {
+    "pre": replace(PRESETS["tiny"], norm="pre"),
+    "learned": replace(PRESETS["tiny"], positions="learned", longest=32),
+    "rotary": replace(PRESETS["tiny"], positions="rotary"),
+    "pre-rotary": replace(PRESETS["tiny"], norm="pre", positions="rotary"),
+    "tied-target": replace(PRESETS["tiny"], tied="target"),
+    "untied": replace(PRESETS["tiny"], tied="none"),
+}
