@@ -1,0 +1,83 @@
+"""Several models that share a vocabulary, speaking as one: an ensemble meets the contract of a single model."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import ConfigError, ShapeError
+from regard.models.contract import State
+
+Combine = Callable[[Sequence[Tensor]], Tensor]  # one [..., V] from each model -> logits [..., V]
+
+
+def geometric(logits: Sequence[Tensor]) -> Tensor:
+    """The mean of the logits: softmax of it is the renormalised geometric mean of the members (Luong's code)."""
+    return torch.stack(list(logits)).mean(0)
+
+
+def arithmetic(logits: Sequence[Tensor]) -> Tensor:
+    """The logarithm of the mean of the members' probabilities."""
+    return torch.stack([each.log_softmax(-1) for each in logits]).logsumexp(0) - math.log(len(logits))
+
+
+class EnsembleState(NamedTuple):
+    """The members' states. Their memories stand apart, so that beams of one sentence need not move them."""
+
+    memory: tuple[Any, ...]
+    states: tuple[Any, ...]
+
+
+class Ensemble(nn.Module):
+    """`models` as one model. `combine` joins their logits: `geometric` or `arithmetic`."""
+
+    def __init__(self, models: Sequence[nn.Module], combine: Combine = geometric) -> None:
+        super().__init__()
+        if not models:
+            raise ConfigError("An ensemble needs at least one model; got none.")
+        self.models = nn.ModuleList(models)
+        self.combine = combine
+
+    def encode(self, source: Tensor, lengths: Tensor) -> Any:
+        """Let every member read the source: a tuple of their memories."""
+        return tuple(model.encode(source, lengths) for model in self._members())
+
+    def start(self, memory: Any) -> EnsembleState:
+        """Every member's state before the first token."""
+        return _apart([model.start(part) for model, part in zip(self._members(), memory, strict=True)])
+
+    def step(self, token: Tensor, state: EnsembleState) -> tuple[Tensor, EnsembleState]:
+        """One token for every row: the members' logits, joined. token [N] -> logits [N, V]"""
+        steps = [
+            model.step(token, _whole(part, memory))
+            for model, part, memory in zip(self._members(), state.states, state.memory, strict=True)
+        ]
+        return self._join([logits for logits, _ in steps]), _apart([after for _, after in steps])
+
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """All steps at once: the members' logits, joined. target [B, T] -> logits [B, T, V]"""
+        return self._join([model(source, lengths, target) for model in self.models])
+
+    def _members(self) -> list[Any]:
+        return list(self.models)
+
+    def _join(self, logits: Sequence[Tensor]) -> Tensor:
+        sizes = [each.shape[-1] for each in logits]
+        if len(set(sizes)) > 1:
+            raise ShapeError(
+                f"The models of an ensemble must share one target vocabulary; theirs have {sizes} tokens. "
+                f"Join models that were trained with the same vocabulary files."
+            )
+        return self.combine(logits)
+
+
+def _apart(states: Sequence[State]) -> EnsembleState:
+    memories = tuple(getattr(state, "memory", None) for state in states)
+    rest = tuple(state._replace(memory=None) if "memory" in state._fields else state for state in states)
+    return EnsembleState(memories, rest)
+
+
+def _whole(state: State, memory: Any) -> State:
+    return state if memory is None else state._replace(memory=memory)

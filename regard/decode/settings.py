@@ -1,0 +1,60 @@
+"""The [decode] section: how a model's predictions become sentences."""
+
+from dataclasses import dataclass
+
+from regard.config import setting
+from regard.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class DecodeConfig:
+    """How to search. `temperature` above 0 samples; otherwise `beam` 1 is greedy and more is beam search."""
+
+    beam: int = setting(5, "hypotheses kept at each step; 1 is greedy")
+    nbest: int = setting(1, "translations returned for each sentence, at most as many as the beam (or samples drawn)")
+    max_ratio: float = setting(2.0, "longest output = max_ratio * source tokens + max_extra, END counted")
+    max_extra: int = setting(20, "longest output = max_ratio * source tokens + max_extra, END counted")
+    min_length: int = setting(0, "fewest tokens before the sentence may end")
+    length_penalty: float = setting(
+        0.6, "GNMT's alpha: score = log-probability / ((5 + length) / 6)^alpha, END counted"
+    )
+    coverage_penalty: float = setting(
+        0.0, "GNMT's beta: lowers translations that leave source words unlooked at; 0 is off"
+    )
+    no_repeat_ngram: int = setting(0, "no run of this many tokens occurs twice in one translation; 0 is off")
+    ban_unknown: bool = setting(False, "never write the unknown word")
+    temperature: float = setting(0.0, "0 searches for the best; above 0 samples from softmax(logits / temperature)")
+    top_k: int = setting(0, "sample among this many likeliest tokens; 0 is all")
+    top_p: float = setting(1.0, "sample among the likeliest tokens that together reach this probability")
+    seed: int = setting(1, "chooses the samples; the same seed and sentence give the same sample")
+
+    def __post_init__(self) -> None:
+        _at_least(1, beam=self.beam, nbest=self.nbest)
+        _at_least(
+            0,
+            max_ratio=self.max_ratio,
+            max_extra=self.max_extra,
+            min_length=self.min_length,
+            length_penalty=self.length_penalty,
+            coverage_penalty=self.coverage_penalty,
+            no_repeat_ngram=self.no_repeat_ngram,
+            temperature=self.temperature,
+            top_k=self.top_k,
+        )
+        if not 0 < self.top_p <= 1:
+            raise ConfigError(f"decode.top_p must be above 0 and at most 1; got {self.top_p}.")
+        if self.temperature == 0 and (self.top_k or self.top_p < 1):
+            raise ConfigError(
+                "decode.top_k and decode.top_p shape sampling; set decode.temperature above 0, as in 1.0."
+            )
+        if self.temperature == 0 and self.nbest > self.beam:
+            raise ConfigError(
+                f"decode.nbest must be at most decode.beam; got nbest {self.nbest} with beam {self.beam}. "
+                f"Set decode.beam={self.nbest} or more."
+            )
+
+
+def _at_least(least: int, **values: float) -> None:
+    for name, value in values.items():
+        if not least <= value < float("inf"):
+            raise ConfigError(f"decode.{name} must be at least {least}; got {value}.")
