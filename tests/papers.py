@@ -148,8 +148,12 @@ def local_p_centre(h_t, W_p, v_p, S):
 
 
 def local_p_centre_code(h_t, W_p, v_p, S):
-    """The released code's centre, (S - 1) sigmoid(.) + 1 counted from 1, which is (S - 1) sigmoid(.) counted from 0."""
-    return (S - 1) * float(sigmoid(dot(v_p, np.tanh(W_p @ h_t))))
+    """The released code's centre: sigmoid(.) (srcLen - 1) + 1 counted from 1; srcLen counts the END of the source.
+
+    S is the number of words without END, so srcLen - 1 = S: counted from 0 the centre is S sigmoid(.), as in the paper.
+    """
+    srcLen = S + 1
+    return float(sigmoid(dot(v_p, np.tanh(W_p @ h_t)))) * (srcLen - 1)
 
 
 def gaussian(s, p_t, sigma):
@@ -530,19 +534,23 @@ def luong_scores(h_t, hbar, w, score):
     raise ValueError(score)
 
 
-def luong_weights(h_t, hbar, t, w, score, where, D, clamp=False):
-    """a_t: global (softmax), local-m (window around t) or local-p (Gaussian window around a predicted centre)."""
+def luong_weights(h_t, hbar, t, w, score, where, D, released=False):
+    """a_t: global (softmax), local-m (window around t) or local-p (Gaussian window around a predicted centre).
+
+    released: as the authors' code does it, local-m stays at the last word and local-p's window is around floor(p_t).
+    """
     e = luong_scores(h_t, hbar, w, score)
     if where == "global":
         return softmax(e)
     if where == "local-m":
-        return local_m(e, t, D, clamp=clamp)
+        return local_m(e, t, D, clamp=released)
     if where == "local-p":
-        return local_p(e, local_p_centre(h_t, w.W_p, w.v_p, len(hbar)), D)
+        centre = local_p_centre_code if released else local_p_centre
+        return local_p(e, centre(h_t, w.W_p, w.v_p, len(hbar)), D, floor_window=released)
     raise ValueError(where)
 
 
-def luong_step(y, htilde, hs, cs, hbar, t, w, score="general", where="global", D=10, feed=True, clamp=False):
+def luong_step(y, htilde, hs, cs, hbar, t, w, score="general", where="global", D=10, feed=True, released=False):
     """One word: the stack reads [E y_{t-1} ; htilde_{t-1}], looks with h_t, htilde_t = tanh(W_c [c_t ; h_t]).
 
     w: decoder (list of LSTM weights), W_c (n x 2n), W_s (K_y x n), and what score and where need (W_a v_a W_p v_p)
@@ -550,28 +558,29 @@ def luong_step(y, htilde, hs, cs, hbar, t, w, score="general", where="global", D
     """
     hs, cs = stacked_lstm_step(concat(y, htilde) if feed else y, hs, cs, w.decoder)
     h_t = hs[-1]
-    a_t = luong_weights(h_t, hbar, t, w, score, where, D, clamp)
+    a_t = luong_weights(h_t, hbar, t, w, score, where, D, released)
     c_t = context_of(a_t, hbar)
     htilde = np.tanh(w.W_c @ concat(c_t, h_t) + w.b_c)
     return a_t, c_t, htilde, w.W_s @ htilde + w.b_out, hs, cs
 
 
-def luong(source, Y, w, n, score="general", where="global", D=10, feed=True, reverse=True, clamp=False):
-    """The whole teacher-forced model. source: ids; Y: embeddings of y_0 y_1 ...; w: E_x, encoder, and luong_step's.
+def luong(words, Y, w, n, score="general", where="global", D=10, feed=True, reverse=True, released=False):
+    """The whole teacher-forced model. words: ids; Y: embeddings of y_0 y_1 ...; w: E_x, encoder, and luong_step's.
 
-    With a reversed source the words are read right to left (END last), but hbar_s stays the state at source word s:
-    the window and the Gaussian live in the order of the source as written.
+    The source is given without its END, which is neither read nor looked at (released code). With reverse the words are
+    read right to left, but hbar_s stays the state at source word s: the window and the Gaussian live in the order of
+    the source as written.
     """
-    S = len(source)
-    order = [*range(S - 1)[::-1], S - 1] if reverse else list(range(S))
-    tops, hs, cs = stacked_lstm_encoder([w.E_x[:, source[s]] for s in order], w.encoder, n)
+    S = len(words)
+    order = list(range(S))[::-1] if reverse else list(range(S))
+    tops, hs, cs = stacked_lstm_encoder([w.E_x[:, words[s]] for s in order], w.encoder, n)
     hbar = [None] * S
     for top, s in zip(tops, order, strict=True):
         hbar[s] = top
     htilde = np.zeros(n)
     trace = []
     for t, y in enumerate(Y):
-        a_t, c_t, htilde, logits, hs, cs = luong_step(y, htilde, hs, cs, hbar, t, w, score, where, D, feed, clamp)
+        a_t, c_t, htilde, logits, hs, cs = luong_step(y, htilde, hs, cs, hbar, t, w, score, where, D, feed, released)
         trace.append((a_t, c_t, htilde, logits))
     return collect(trace)
 

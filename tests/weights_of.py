@@ -8,6 +8,11 @@ from torch import Tensor, nn
 from regard.core.scores import Additive
 from regard.layers.attention import MultiHead
 from regard.layers.recurrent import GateInputs, PaperEncoder, ResetAfterGRU, ResetBeforeGRU, StackedLSTM, TorchEncoder
+from regard.layers.transformer import FeedForward
+from regard.models.bahdanau import Bahdanau, Decoder, Readout
+from regard.models.encdec import Cho, RNNencdec, Sutskever
+from regard.models.luong import Luong
+from regard.models.transformer import Transformer
 
 
 def array(x: Tensor) -> np.ndarray:
@@ -97,3 +102,121 @@ def heads_of(block: MultiHead) -> Weights:
     return Weights(
         W_Q=split(block.query), W_K=split(block.key), W_V=split(block.value), W_O=array(block.output.weight.T)
     )
+
+
+# --- whole models ----------------------------------------------------------------------------------------------------
+
+
+def columns(embedding: nn.Embedding) -> np.ndarray:
+    """E in R^{m x K}: one column for each word."""
+    return array(embedding.weight.T)
+
+
+def readout_of(readout: Readout) -> Weights:
+    w = Weights(
+        U_o=array(readout.U_o.weight),
+        b_o=array(readout.U_o.bias),
+        V_o=array(readout.V_o.weight),
+        C_o=array(readout.C_o.weight),
+        W_o=array(readout.W_o.weight),
+        b_out=array(readout.W_o.bias),
+    )
+    return Weights(w, W_o1=array(readout.narrow.weight)) if isinstance(readout.narrow, nn.Linear) else w
+
+
+def bahdanau_decoder_of(decoder: Decoder) -> Weights:
+    w = Weights(
+        E_y=columns(decoder.embed),
+        W_s=array(decoder.initial.weight),
+        b_s=array(decoder.initial.bias),
+        readout=readout_of(decoder.readout),
+    )
+    if isinstance(decoder.attention.score, Additive):
+        w["align"] = additive_of(decoder.attention.score)
+    if isinstance(decoder.C, GateInputs):  # the conditional GRU: one cell reads the word, the other the context
+        w["gru1"], w["gru2"] = gru_of(decoder.W, decoder.half_cell), gru_of(decoder.C, decoder.cell)
+    else:
+        w["decoder"] = gru_of(decoder.W, decoder.cell, decoder.C)
+    return w
+
+
+def bahdanau_of(model: Bahdanau | RNNencdec) -> Weights:
+    w = bahdanau_decoder_of(model.decoder)
+    return Weights(w, E_x=columns(model.embed), directions=directions_of(model.encoder))
+
+
+def cho_of(model: Cho) -> Weights:
+    decoder = inputs_of(model.W) | thirds(model.U.weight, "U") | thirds(model.C.weight, "C")
+    readout = {name: array(getattr(model, name).weight) for name in ("O_h", "O_y", "O_c", "G_l", "G_r")}
+    return Weights(
+        E_x=columns(model.embed),
+        E_y=columns(model.embed_target),
+        encoder=directions_of(model.encoder)[0],
+        V=array(model.V.weight),
+        b_V=array(model.V.bias),
+        V_prime=array(model.initial.weight),
+        b_V_prime=array(model.initial.bias),
+        decoder=Weights(decoder),
+        readout=Weights(readout, b_o=array(model.O_h.bias), b_out=array(model.G_l.bias)),
+    )
+
+
+def sutskever_of(model: Sutskever) -> Weights:
+    return Weights(
+        E_x=columns(model.embed),
+        E_y=columns(model.embed_target),
+        encoder=stack_of(model.encoder),
+        decoder=stack_of(model.decoder),
+        W_out=array(model.W.weight),
+    )
+
+
+def luong_of(model: Luong) -> Weights:
+    w = Weights(
+        E_x=columns(model.embed),
+        E_y=columns(model.embed_target),
+        encoder=stack_of(model.encoder),
+        decoder=stack_of(model.decoder),
+        W_c=array(model.W_c.weight),
+        W_s=array(model.W_s.weight),
+    )
+    score = model.attention.score
+    if hasattr(score, "W"):
+        w["W_a"] = array(score.W.weight)
+    if hasattr(score, "v"):
+        w["v_a"] = array(score.v.weight)[0]
+    if hasattr(model.centre, "W"):
+        w["W_p"], w["v_p"] = array(model.centre.W.weight), array(model.centre.v.weight)[0]
+    return w
+
+
+def norm_of(norm: nn.LayerNorm) -> Weights:
+    return Weights(g=array(norm.weight), b=array(norm.bias))
+
+
+def feed_forward_of(net: FeedForward) -> Weights:
+    return Weights(W1=array(net[0].weight.T), b1=array(net[0].bias), W2=array(net[2].weight.T), b2=array(net[2].bias))
+
+
+def layer_of(layer: nn.Module) -> Weights:
+    w = Weights(self=heads_of(layer.self_attention), ffn=feed_forward_of(layer.feed_forward))
+    if hasattr(layer, "cross_attention"):
+        w["cross"] = heads_of(layer.cross_attention)
+    return Weights(w | {f"norm{k}": norm_of(join.norm) for k, join in enumerate(layer.joins, start=1)})
+
+
+def transformer_of(model: Transformer) -> Weights:
+    places = {"sinusoid": lambda: "sinusoid", "learned": lambda: array(model.place.embed_place.table.weight)}
+    place = places.get(model.config.positions, lambda: None)()
+    w = Weights(
+        E_x=array(model.embed.weight),
+        E_y=array(model.embed_target.weight),
+        P_x=place,
+        P_y=place,
+        encoder=[layer_of(layer) for layer in model.encoder],
+        decoder=[layer_of(layer) for layer in model.decoder],
+        W_out=array(model.W.weight),
+    )
+    if model.config.norm == "pre":
+        w["encoder_norm"], w["decoder_norm"] = norm_of(model.encoder_norm), norm_of(model.decoder_norm)
+    return w
