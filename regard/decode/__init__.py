@@ -2,6 +2,7 @@
 
 from regard.decode.beam import Step, beam_search
 from regard.decode.coverage import Weigh, coverage_penalty
+from regard.decode.degenerate import Flag, flags
 from regard.decode.ensemble import Ensemble, arithmetic, geometric
 from regard.decode.hypothesis import Ended, Hypothesis, length_penalty
 from regard.decode.path import follow, likeliest
@@ -13,6 +14,7 @@ __all__ = [
     "DecodeConfig",
     "Ended",
     "Ensemble",
+    "Flag",
     "Hypothesis",
     "Sampler",
     "Step",
@@ -21,6 +23,7 @@ __all__ = [
     "beam_search",
     "coverage_penalty",
     "decode",
+    "flags",
     "follow",
     "geometric",
     "length_penalty",
