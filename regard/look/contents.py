@@ -158,7 +158,6 @@ class Contents:
         return len(self.source.tokens if side == "source" else self.target.tokens)
 
 
-
 def _array(values: Any) -> NDArray[Any]:
     """Numbers of numpy, torch or lists as an array, without importing torch."""
     return np.asarray(values.detach().cpu().float() if hasattr(values, "detach") else values)
@@ -198,5 +197,3 @@ def _check_weights(weights: Array, name: str) -> None:
             f"The weights of '{name}' must lie between 0 and 1; they range from {weights.min():.4g} to "
             f"{weights.max():.4g}. Were scores passed instead of weights?"
         )
-
-

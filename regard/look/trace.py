@@ -149,5 +149,3 @@ def _named(arrays: Any) -> dict[str, Any]:
     if array.ndim == 4:
         return {f"layers.{layer}": part for layer, part in enumerate(array)}
     return {"attention": array}
-
-

@@ -75,9 +75,7 @@ def _build_sentence(side: dict[str, Any]) -> Sentence:
 
 
 def _build_attended(seen: dict[str, Any]) -> Attended:
-    arrays = {
-        key: store.array(seen[key]) for key in _ARRAYS if seen.get(key) is not None
-    }
+    arrays = {key: store.array(seen[key]) for key in _ARRAYS if seen.get(key) is not None}
     rest = {key: value for key, value in seen.items() if key not in ("shape", *_ARRAYS)}
     attended = Attended(**arrays, **rest)
     if list(attended.weights.shape) != list(seen.get("shape", attended.weights.shape)):

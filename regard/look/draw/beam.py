@@ -1,1 +1,126 @@
-def figure(): ...
+"""The beam: a search tree from left to right, one column a step, with what was kept, cut and finished."""
+
+import math
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from regard.errors import ConfigError
+from regard.look.contents import Beam, Contents, Node
+from regard.look.draw import matrix
+from regard.look.draw.palette import FAINT, INK
+from regard.look.draw.text import columns, label
+
+_BEST, _KEPT, _CUT = "#124983", "#6ba3cf", "#b8bfc8"
+
+
+def figure(trace: Contents, *, pruned: bool = True, title: str | None = None) -> tuple[Figure, str]:
+    """The search tree: a node names its token and the log-probability of its prefix; an edge is as thick as the token
+    was probable. The winner is dark, cut candidates are grey and dashed (left out with pruned=False)."""
+    if trace.beam is None or not trace.beam.nodes:
+        raise ConfigError("This trace holds no search tree; look with beam search to get one.")
+    shown = {node.id: node for node in trace.beam.nodes if pruned or not node.pruned}
+    shown = {id: node for id, node in shown.items() if _reaches(node, shown)}
+    heights = layout(trace.beam, shown)
+    first, last = min(node.step for node in shown.values()), max(node.step for node in shown.values())
+    widest = max(columns(label(node.token, 14)) for node in shown.values())
+    wide, tall = 0.5 + 0.085 * max(4, widest), 0.36  # inches a step, a line
+    size = ((last - first + 1) * wide, (max(heights.values(), default=0) + 1) * tall)
+    drawing = Figure(figsize=size)
+    axes = drawing.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(first - 0.4, last + 0.6), ylim=(max(heights.values(), default=0) + 0.7, -0.7))
+    axes.axis("off")
+    best = _path(trace.beam, shown)
+    for node in sorted(shown.values(), key=lambda node: (node.id in best, not node.pruned, -node.id)):
+        _edge(axes, node, shown, heights, node.id in best)
+    for node in shown.values():
+        _name(axes, node, heights[node.id], node.id in best, _rank(trace.beam, node))
+    caption = (
+        f"beam search, size {trace.beam.size}: {len(shown)} candidates, {len(trace.beam.ranked)} finished; beside a token "
+        f"the log-probability up to it, beside a rank the score that decides; thickness is the token's probability"
+    )
+    matrix.under(axes, caption + ("; dashed: cut" if pruned else ""), title, size)
+    return drawing, _summary(trace.beam, shown, best)
+
+
+def layout(beam: Beam, shown: dict[int, Node]) -> dict[int, float]:
+    """A height for every node: leaves get lines of their own, the better ones first; a parent stands level with its best
+    child, so that the winner runs along the top. Written without recursion: beams can be long."""
+    children: dict[int | None, list[Node]] = {}
+    for node in shown.values():
+        children.setdefault(node.parent if node.parent in shown else None, []).append(node)
+    quality: dict[int, float] = {}
+    ranks = {id: place for place, id in enumerate(beam.ranked)}
+    for node in sorted(shown.values(), key=lambda node: -node.step):
+        below = [quality[child.id] for child in children.get(node.id, [])]
+        own = 1e9 - ranks[node.id] if node.id in ranks else node.total - 1e6 * node.pruned
+        quality[node.id] = max([own, *below])
+    heights: dict[int, float] = {}
+    line = 0
+    stack = sorted(children.get(None, []), key=lambda node: quality[node.id])
+    while stack:
+        node = stack.pop()
+        below_nodes = sorted(children.get(node.id, []), key=lambda child: quality[child.id])
+        heights[node.id] = line
+        if below_nodes:
+            stack += below_nodes
+        else:
+            line += 1
+    return heights
+
+
+def _reaches(node: Node, shown: dict[int, Node]) -> bool:
+    return node.parent is None or node.parent in shown
+
+
+def _path(beam: Beam, shown: dict[int, Node]) -> set[int]:
+    at = shown.get(beam.ranked[0]) if beam.ranked else None
+    found: set[int] = set()
+    while at is not None and at.id not in found:
+        found.add(at.id)
+        at = shown.get(at.parent) if at.parent is not None else None
+    return found
+
+
+def _rank(beam: Beam, node: Node) -> int | None:
+    return beam.ranked.index(node.id) + 1 if node.id in beam.ranked else None
+
+
+def _edge(axes: Axes, node: Node, shown: dict[int, Node], heights: dict[int, float], best: bool) -> None:
+    if node.parent is None or node.parent not in shown:
+        return
+    parent = shown[node.parent]
+    x0, y0, x1, y1 = parent.step, heights[parent.id], node.step, heights[node.id]
+    bend = x0 + 0.5 * (x1 - x0) if y0 != y1 else x1
+    probability = math.exp(min(0.0, node.logprob))
+    axes.plot(
+        [x0, x0 + 0.25, bend - 0.12, bend, x1] if y0 != y1 else [x0, x1],
+        [y0, y0, y1, y1, y1] if y0 != y1 else [y0, y1],
+        color=_BEST if best else _CUT if node.pruned else _KEPT,
+        linewidth=0.7 + (1.0 if node.pruned else 3.2) * probability, linestyle=(0, (3, 2)) if node.pruned else "-", solid_capstyle="round",
+        zorder=1 + best,
+    )  # fmt: skip
+
+
+def _name(axes: Axes, node: Node, y: float, best: bool, rank: int | None) -> None:
+    ink = FAINT if node.pruned else INK
+    box = {"boxstyle": "round,pad=0.18", "facecolor": "white", "edgecolor": _BEST if best else _CUT, "linewidth": 0.8}
+    axes.text(
+        node.step, y, label(node.token, 14), ha="center", va="center", fontsize=9, color=ink, parse_math=False, bbox=box,
+        fontweight="bold" if best else "normal", zorder=4,
+    )  # fmt: skip
+    axes.annotate(
+        f"{node.total:.2f}", (node.step, y), xytext=(0, -8.5), textcoords="offset points", ha="center", va="top",
+        fontsize=6, color=FAINT, zorder=3,
+    )  # fmt: skip
+    if rank is not None:
+        axes.annotate(
+            f"{rank}.  {node.score:.3f}", (node.step, y), xytext=(6 + 3.2 * columns(label(node.token, 14)), 0),
+            textcoords="offset points", ha="left", va="center", fontsize=8.5, color=_BEST if best else INK,
+            fontweight="bold" if best else "normal", annotation_clip=False, zorder=4,
+        )  # fmt: skip
+
+
+def _summary(beam: Beam, shown: dict[int, Node], best: set[int]) -> str:
+    words = [label(shown[id].token) for id in sorted(best, key=lambda id: shown[id].step)]
+    return f"Beam search of size {beam.size} with {len(shown)} candidates; the winner is: {' '.join(words)}."

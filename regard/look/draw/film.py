@@ -1,1 +1,70 @@
-def figure(): ...
+"""A caption's attention: the picture once for each word, with the grid of what was looked at."""
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from regard.errors import ConfigError, DataError
+from regard.look.contents import Contents
+from regard.look.draw import matrix
+from regard.look.draw.text import label
+from regard.look.words import Head, Layer, arrange
+
+
+def figure(
+    trace: Contents,
+    *,
+    picture: str | Path | None = None,
+    layer: Layer = None,
+    head: Head = None,
+    words: bool = True,
+    special: bool = False,
+    smooth: bool = False,
+    palette: str = "viridis",
+    title: str | None = None,
+) -> tuple[Figure, str]:
+    """A film strip: one frame a word. The true grid by default; `smooth` blends its cells, and the caption says so."""
+    if trace.image is None:
+        raise ConfigError("This trace has no picture; the film view is for captions. Use view='matrix' for text.")
+    table = arrange(trace, layer, head, words, special)
+    behind = _read(picture) if picture is not None else None
+    rows, across = trace.image.grid
+    count = max(1, len(table.rows))
+    per_line = min(count, 6)
+    lines = -(-count // per_line)
+    wide = 1.7
+    tall = wide * trace.image.height / max(1, trace.image.width)
+    gap, room = 0.12, 0.3
+    size = (per_line * (wide + gap), lines * (tall + room))
+    drawing = Figure(figsize=size)
+    most = float(table.weights.max(initial=0)) or 1.0
+    first = None
+    for number, each in enumerate(table.rows):
+        line, place = divmod(number, per_line)
+        bottom = size[1] - (line + 1) * (tall + room)
+        axes = drawing.add_axes((place * (wide + gap) / size[0], bottom / size[1], wide / size[0], tall / size[1]))
+        first = axes if line == lines - 1 and place == 0 else first
+        if behind is not None:
+            axes.imshow(behind, extent=(0, 1, 0, 1), aspect="auto")
+        cells = table.weights[number].reshape(rows, across)
+        axes.imshow(
+            cells, extent=(0, 1, 0, 1), aspect="auto", cmap=matrix.colours(palette), vmin=0, vmax=most,
+            interpolation="bilinear" if smooth else "nearest", alpha=0.62 if behind is not None else 1.0,
+        )  # fmt: skip
+        axes.set(xticks=[], yticks=[], xlim=(0, 1), ylim=(0, 1))
+        at = np.unravel_index(int(cells.argmax()), cells.shape)
+        axes.set_title(label(each.text, 18), fontsize=10, pad=3, parse_math=False)
+        axes.set_xlabel(f"strongest: row {at[0]}, column {at[1]}, {cells.max():.2f}", fontsize=6.5, labelpad=2)
+    caption = f"{table.caption}, grid {rows} x {across}{' (smoothed for display)' if smooth else ''}, colours from 0 to {most:.2f}"
+    if first is not None:
+        matrix.under(first, "\n" + caption, title, size)
+    return drawing, f"Attention of {count} words over a picture. {caption}."
+
+
+def _read(picture: str | Path) -> np.ndarray:
+    try:
+        return np.asarray(imread(picture))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise DataError(f"The picture {picture} cannot be read: {error}.") from error

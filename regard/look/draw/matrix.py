@@ -13,6 +13,7 @@ from regard.look.draw.palette import CHANGED, FAINT, INK, ink_on, mix, palette
 from regard.look.draw.text import columns, label, visible, wrap
 from regard.look.words import Head, Label, Layer, Table, arrange
 
+_TURNED = {"ha": "left", "va": "center_baseline", "rotation_mode": "anchor"}
 _MOST_SQUARES = 60  # beyond, squares become one image: an SVG of a hundred thousand shapes opens nowhere
 _MOST_CELLS = 1200  # beyond, neighbouring cells share a dot
 
@@ -43,7 +44,7 @@ def figure(
     if step > 1:
         caption += f", each dot shows the largest of {step} x {step} weights"
     paint(axes, table, palette, step)
-    size = float(np.clip(cell * 72 * 0.62, 2.5, 10.5))
+    size = float(np.clip(cell * 72 * 0.8, 2.5, 10.5))
     changed = touched(trace)
     name(axes, table, size, cell, changed)
     if numbers and cell >= 0.27:
@@ -94,11 +95,12 @@ def name(axes: Axes, table: Table, size: float, cell: float, changed: tuple[set[
     every = max(1, int(np.ceil(size * 1.05 / (cell * 72))))
     longest = 24 if len(table.columns) <= _MOST_SQUARES else 16
     flat = all(columns(label(each.text, longest)) <= cell * 72 / (size * 0.62) for each in table.columns)
+    slant = 90 if cell * 72 < size * 1.7 else 50  # slanted words read better where there is room
     for at in range(0, len(table.columns), every):
         text = label(table.columns[at].text, longest)
         style = _style(table.columns[at], changed[1])
-        turn = {"rotation": 0, "ha": "center"} if flat else {"rotation": 90, "ha": "center"}
-        _text(axes, at + 0.5, 0, text, size, (0, 3), va="bottom", **turn, **style)
+        turn = {"ha": "center", "va": "bottom"} if flat else {"rotation": slant, **_TURNED}
+        _text(axes, at + 0.5, 0, text, size, (0, 4), **turn, **style)
     for at in range(0, len(table.rows), every):
         style = _style(table.rows[at], changed[0])
         _text(axes, 0, at + 0.5, label(table.rows[at].text, longest), size, (-4, 0), ha="right", va="center", **style)
@@ -124,8 +126,9 @@ def _write_numbers(axes: Axes, table: Table, name: str, cell: float) -> None:
         value = float(table.weights[t, s])
         text = f"{value:.2f}".lstrip("0") if value < 0.995 else "1"
         axes.text(
-            s + 0.5, t + 0.5, text, fontsize=cell * 72 * 0.29, ha="center", va="center", color=ink_on(mix(hues, value))
-        )
+            s + 0.5, t + 0.5, text, fontsize=cell * 72 * (0.29 if value >= 0.05 else 0.23), ha="center", va="center",
+            color=ink_on(mix(hues, value)) if value >= 0.05 or name != "blue" else "#6b7480",
+        )  # fmt: skip
 
 
 def _outline(axes: Axes, table: Table) -> None:
@@ -137,14 +140,14 @@ def _outline(axes: Axes, table: Table) -> None:
 
 def legend(axes: Axes, name: str, width: float, height: float) -> None:
     """The scale, right of the squares."""
-    tall = min(height, 1.6)
-    bar = axes.inset_axes((1 + 0.16 / width, 1 - tall / height, 0.11 / width, tall / height))
+    tall = float(np.clip(height - 0.3, 0.6, 1.6))
+    bar = axes.inset_axes((1 + 0.18 / width, 1 - (tall + 0.26) / height, 0.11 / width, tall / height))
     bar.imshow(np.linspace(1, 0, 128)[:, None], aspect="auto", cmap=colours(name), vmin=0, vmax=1, extent=(0, 1, 0, 1))
     bar.set_xticks([])
     bar.yaxis.tick_right()
     bar.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
     bar.tick_params(labelsize=8, length=2, width=0.6, colors=FAINT, pad=2)
-    bar.set_title("weight", fontsize=8, color=FAINT, pad=4)
+    bar.set_title("weight", fontsize=8, color=FAINT, pad=7, loc="left")
     for spine in bar.spines.values():
         spine.set(color="#c3cad3", linewidth=0.6)
 

@@ -1,1 +1,145 @@
-def figure(): ...
+"""Ribbons: source words left, target words right, and bands between them as wide as the weight."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
+from numpy.typing import NDArray
+
+from regard.errors import ConfigError
+from regard.look.contents import Contents
+from regard.look.draw import matrix
+from regard.look.draw.palette import CHANGED, FAINT, HEADS, INK
+from regard.look.draw.text import label
+from regard.look.words import Head, Label, Layer, Table, arrange, choose
+
+Places = tuple[NDArray[np.float64], NDArray[np.float64]]
+_PATTERNS = ("", "///", "...", "\\\\\\", "xxx", "---", "+++", "ooo")  # heads differ by more than their colour
+
+
+def figure(
+    trace: Contents,
+    *,
+    layer: Layer = None,
+    head: Head = None,
+    words: bool = True,
+    special: bool = False,
+    renormalise: bool = False,
+    shift: int | None = None,
+    mass: float = 0.75,
+    each_head: bool = False,
+    title: str | None = None,
+) -> tuple[Figure, str]:
+    """The strongest links that together hold `mass` of each row. `each_head` draws the heads of the layer side by side
+    in their own colours, patterns and numbers (`head` may then list some of them)."""
+    if not 0 < mass <= 1:
+        raise ConfigError(f"mass must be above 0 and at most 1; got {mass}.")
+    settings = (words, special, renormalise, shift)
+    picked = _heads(trace, layer, head) if each_head else [head]
+    tables = [arrange(trace, layer, one, *settings) for one in picked]
+    table = tables[0]
+    rows = max(len(table.rows), len(table.columns), 1)
+    line = float(np.clip(40 / rows, 0.08, 0.3))  # inches for a word
+    tall, wide = rows * line, 2.6
+    drawing = Figure(figsize=(wide, tall))
+    axes = drawing.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, 1), ylim=(rows, 0))
+    axes.axis("off")
+    down, up = _places(len(table.rows), rows), _places(len(table.columns), rows)
+    thick = 0.86 / len(tables)
+    for number, one in enumerate(tables):
+        _bands(axes, one, (down, up), (thick, number, len(tables)), mass)
+    changed = matrix.touched(trace)
+    size = float(np.clip(line * 72 * 0.62, 2.5, 11))
+    _column(axes, table.columns, up, (0, -6, "right"), (size, changed[1]))
+    _column(axes, table.rows, down, (1, 6, "left"), (size, changed[0]))
+    caption = table.caption
+    if each_head:
+        caption = caption.replace(
+            f"head {picked[0]}", f"heads {', '.join(map(str, picked))} each in its own pattern", 1
+        )
+        _key(axes, picked)
+    matrix.under(axes, f"{caption}; links that hold {mass:.0%} of each row's mass", title, (wide + 1.5, tall))
+    return drawing, matrix.summary(trace, table)
+
+
+def strongest(row: NDArray[np.float32], mass: float) -> list[int]:
+    """The fewest positions, strongest first, that hold at least `mass` of the row's sum; none for a row of zeros."""
+    order = np.argsort(-row, kind="stable")
+    total = np.cumsum(row[order], dtype=np.float64)
+    if not row.size or total[-1] <= 0:
+        return []
+    enough = int(np.searchsorted(total, mass * total[-1] * (1 - 1e-9))) + 1
+    return [int(at) for at in order[:enough] if row[at] > 0]
+
+
+def _heads(trace: Contents, layer: Layer, head: Head) -> list[int]:
+    seen = choose(trace, layer)
+    if head is None:
+        return list(range(min(seen.heads, len(HEADS))))
+    if isinstance(head, str):
+        raise ConfigError(f"each_head needs numbers of heads; got '{head}'.")
+    return [head] if isinstance(head, int) else list(head)[: len(HEADS)]
+
+
+def _places(count: int, rows: int) -> NDArray[np.float64]:
+    """Heights of `count` words, spread over the height of the longer side."""
+    return (np.arange(count) + 0.5) * (rows / max(1, count))
+
+
+def _bands(axes: Axes, table: Table, places: Places, lane: tuple[float, int, int], mass: float) -> None:
+    """One head's bands, stacked where several meet at a word, so that none hides another."""
+    down, up = places
+    thick, number, lanes = lane
+    offset = (number - (lanes - 1) / 2) * thick
+    colour = HEADS[number] if lanes > 1 else "#124983"
+    kept = np.zeros_like(table.weights, dtype=np.float64)  # [T, S]
+    for t, row in enumerate(table.weights):
+        kept[t, strongest(row, mass)] = row[strongest(row, mass)]
+    right = kept  # widths at the target; a row holds at most one
+    left = kept / np.maximum(1.0, kept.sum(0, keepdims=True))  # at the source several rows share the room
+    right_from = np.cumsum(right, 1) - right - right.sum(1, keepdims=True) / 2  # [T, S]
+    left_from = np.cumsum(left, 0) - left - left.sum(0, keepdims=True) / 2  # [T, S]
+    for t, s in np.argwhere(kept > 0):
+        y0, y1 = up[s] + offset + left_from[t, s] * thick, down[t] + offset + right_from[t, s] * thick
+        band = _band(y0, max(0.02, left[t, s] * thick), y1, max(0.02, right[t, s] * thick))
+        alpha = 0.22 + 0.58 * float(kept[t, s])
+        hatch = _PATTERNS[number] if lanes > 1 else None
+        axes.add_patch(PathPatch(band, facecolor=colour, alpha=alpha, linewidth=0.25, edgecolor=colour, hatch=hatch))
+
+
+def _band(y0: float, left: float, y1: float, right: float) -> Path:
+    """A band from (0, y0) of height `left` to (1, y1) of height `right`."""
+    points = [
+        (0, y0), (0.45, y0), (0.55, y1), (1, y1),
+        (1, y1 + right), (0.55, y1 + right), (0.45, y0 + left), (0, y0 + left), (0, y0),
+    ]  # fmt: skip
+    return Path(points, [Path.MOVETO, *[Path.CURVE4] * 3, Path.LINETO, *[Path.CURVE4] * 3, Path.CLOSEPOLY])
+
+
+def _column(
+    axes: Axes,
+    labels: tuple[Label, ...],
+    places: NDArray[np.float64],
+    side: tuple[float, float, str],
+    look: tuple[float, set[int]],
+) -> None:
+    x, offset, align = side
+    size, changed = look
+    for each, y in zip(labels, places, strict=True):
+        marked = bool(changed & set(each.tokens))
+        axes.annotate(
+            label(each.text), (x, y), xytext=(offset, 0), textcoords="offset points", ha=align, va="center_baseline",
+            fontsize=size, parse_math=False, annotation_clip=False, fontweight="bold" if marked else "normal",
+            color=CHANGED if marked else FAINT if each.special else INK, fontstyle="italic" if each.special else "normal",
+        )  # fmt: skip
+
+
+def _key(axes: Axes, heads: list[int]) -> None:
+    for number, one in enumerate(heads):
+        axes.annotate(
+            f"head {one}", (0.5, 1), xycoords="axes fraction", xytext=((number - (len(heads) - 1) / 2) * 40, 6),
+            textcoords="offset points", ha="center", fontsize=8, color=INK,
+            bbox={"boxstyle": "round,pad=0.25", "facecolor": HEADS[number] + "55", "edgecolor": HEADS[number], "hatch": _PATTERNS[number]},
+        )  # fmt: skip

@@ -1,1 +1,162 @@
-def figure(): ...
+"""One step of the writer, in reading order: query, scores, weights, context, distribution, chosen word."""
+
+import math
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+
+from regard.errors import ConfigError
+from regard.look import measure
+from regard.look.contents import KINDS, Attended, Contents
+from regard.look.draw import matrix
+from regard.look.draw.palette import DIVERGING, FAINT, INK
+from regard.look.draw.text import label
+from regard.look.words import Layer, choose, tokens_of
+
+_ROLES = {"query": "#cc79a7", "scores": "#e69f00", "weights": "#0072b2", "context": "#009e73", "output": "#56b4e9"}
+_MOST_BARS = 40
+
+
+def figure(
+    trace: Contents, *, step: int = 0, layer: Layer = None, head: int = 0, title: str | None = None
+) -> tuple[Figure, str]:
+    """Everything that happened when target token `step` was written, one role = one colour."""
+    seen = choose(trace, layer)
+    rows = tokens_of(trace, KINDS[seen.kind][0])
+    if not 0 <= step < len(rows):
+        raise ConfigError(f"There is no step {step}: this trace has steps 0 to {len(rows) - 1}.")
+    if not isinstance(head, int) or not 0 <= head < seen.heads:
+        raise ConfigError(f"There is no head {head}: '{seen.name}' has heads 0 to {seen.heads - 1}.")
+    columns = tokens_of(trace, KINDS[seen.kind][1])
+    keep = np.arange(len(columns))
+    if len(columns) > _MOST_BARS:
+        keep = np.sort(np.argsort(-seen.weights[head, step], kind="stable")[:_MOST_BARS])
+    names = [label(columns[s].text, 16) for s in keep]
+    bars, line = max(10, len(keep)), 0.2
+    size = (10.5, bars * line)
+    drawing = Figure(figsize=size)
+    found = next((one for one in trace.steps if one.t == step and one.name == seen.name), None)
+    chosen = rows[step]
+    left = drawing.add_axes((0, 0, 1, 1))
+    left.axis("off")
+    asks = "s(t-1): has not read the last word" if seen.query == "previous" else "s(t): has read the last word"
+    norm = "" if seen.context_norms is None else f", norm {seen.context_norms[head, step]:.2f}"
+    high, space = 0.24 / size[1], 1 / size[1]
+    _strip(drawing.add_axes((0, 1 - high, 0.17, high)), found.query if found else (), "query", "1  query", asks)
+    _scores(drawing.add_axes((0.28, 0, 0.2, 1)), seen, names, keep, head, step)
+    _weights(drawing.add_axes((0.52, 0, 0.2, 1)), seen, keep, head, step)
+    note = f"weights times what is looked at{norm}"
+    _strip(drawing.add_axes((0.76, 1 - high, 0.2, high)), found.context if found else (), "context", "4  context", note)
+    shown = min(8, max(1, len(chosen.topk)))
+    below = drawing.add_axes((0.76, 1 - high - (0.6 + shown * line) * space, 0.2, shown * line * space))
+    _output(below, chosen.topk, chosen.text, chosen.logprob)
+    before = " ".join(label(token.text) for token in rows[max(0, step - 8) : step] if not token.special)
+    caption = (
+        f"step {step}{f' of layer {seen.layer}, head {head}' if seen.heads > 1 or len(trace.attention) > 1 else ''}: after "
+        f"“{before or '(nothing yet)'}” the writer chose “{label(chosen.text)}”"
+        + (f"; the {len(keep)} strongest of {len(columns)} source positions" if len(keep) < len(columns) else "")
+    )
+    matrix.under(left, f"{caption}. {_check(seen)}", title, size)
+    return drawing, caption
+
+
+def _head(axes: Axes, title: str, note: str) -> None:
+    axes.annotate(
+        title, (0, 1), xycoords="axes fraction", xytext=(0, 16), textcoords="offset points", fontsize=10,
+        fontweight="bold", color=INK, annotation_clip=False,
+    )  # fmt: skip
+    axes.annotate(
+        note, (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", fontsize=7, color=FAINT
+    )
+
+
+def _strip(axes: Axes, vector: tuple[float, ...], role: str, title: str, note: str) -> None:
+    """A vector as signed colours, purple below zero and orange above."""
+    axes.set(xticks=[], yticks=[])
+    for spine in axes.spines.values():
+        spine.set(color=_ROLES[role], linewidth=1.6)
+    _head(axes, title, note)
+    if not vector:
+        axes.text(0.5, 0.5, "not recorded", fontsize=7, color=FAINT, ha="center", va="center")
+        return
+    most = max(1e-9, max(abs(value) for value in vector))
+    hues = LinearSegmentedColormap.from_list("signed", DIVERGING)
+    axes.imshow(np.array([vector]), aspect="auto", cmap=hues, vmin=-most, vmax=most, interpolation="nearest")
+
+
+def _bars(axes: Axes, values: np.ndarray, colour: str, title: str, note: str) -> None:
+    places = np.arange(len(values))
+    axes.barh(places, values, color=colour, height=0.72)
+    axes.set(ylim=(max(0.5, len(values) - 0.5), -0.5), yticks=[], xticks=[])
+    for side in ("top", "right", "bottom"):
+        axes.spines[side].set_visible(False)
+    axes.spines["left"].set(color="#c3cad3", linewidth=0.8)
+    _head(axes, title, note)
+
+
+def _scores(axes: Axes, seen: Attended, names: list[str], keep: np.ndarray, head: int, t: int) -> None:
+    if seen.scores is None:
+        values = np.zeros(len(keep))
+        _bars(axes, values, _ROLES["scores"], "2  scores", "not recorded")
+    else:
+        raw = seen.scores[head, t, keep]
+        values = np.where(np.isfinite(raw), raw, 0.0)
+        _bars(axes, values, _ROLES["scores"], "2  scores", seen.score or "before normalising")
+        low, high = min(0.0, float(values.min(initial=0))), max(0.0, float(values.max(initial=0)))
+        room = 0.25 * (high - low or 1)
+        axes.set_xlim(low - room * (low < 0), high + room)
+        for at, value in enumerate(raw):
+            text = f"{value:.2f}" if np.isfinite(value) else "hidden"
+            away = -3 if value < 0 and np.isfinite(value) else 3
+            axes.annotate(
+                text, (values[at], at), xytext=(away, 0), textcoords="offset points", fontsize=6.5, color=FAINT,
+                va="center", ha="right" if away < 0 else "left",
+            )  # fmt: skip
+    for at, name in enumerate(names):
+        axes.annotate(
+            name, (0, at), xycoords=("axes fraction", "data"), xytext=(-5, 0), textcoords="offset points", fontsize=8.5,
+            ha="right", va="center_baseline", parse_math=False, annotation_clip=False,
+        )  # fmt: skip
+
+
+def _weights(axes: Axes, seen: Attended, keep: np.ndarray, head: int, t: int) -> None:
+    values = seen.weights[head, t, keep]
+    _bars(axes, values, _ROLES["weights"], "3  weights", f"{seen.normalise}; sum = {seen.weights[head, t].sum():.3f}")
+    axes.set_xlim(0, 1.18)
+    for at, value in enumerate(values):
+        axes.annotate(
+            f"{value:.2f}",
+            (value, at),
+            xytext=(3, 0),
+            textcoords="offset points",
+            fontsize=6.5,
+            color=FAINT,
+            va="center",
+        )
+
+
+def _output(axes: Axes, topk: tuple[tuple[str, float], ...], chosen: str, logprob: float | None) -> None:
+    best = list(topk[:8]) or ([(chosen, logprob)] if logprob is not None else [])
+    values = np.array([math.exp(min(0.0, each)) for _, each in best])
+    _bars(axes, values, _ROLES["output"], "5  distribution", "most probable words; the chosen one is bold")
+    axes.set_xlim(0, 1.25)
+    for at, (text, _) in enumerate(best):
+        bold = "bold" if text == chosen else "normal"
+        axes.annotate(
+            f"{label(text, 14)}  {values[at]:.2f}", (values[at], at), xytext=(3, 0), textcoords="offset points", fontsize=8,
+            va="center_baseline", parse_math=False, fontweight=bold, annotation_clip=False,
+        )  # fmt: skip
+    axes.annotate(
+        f"6  writes “{label(chosen, 18)}”", (0, 0), xycoords="axes fraction", xytext=(0, -8), textcoords="offset points",
+        fontsize=10, fontweight="bold", va="top", parse_math=False, annotation_clip=False,
+    )  # fmt: skip
+
+
+def _check(seen: Attended) -> str:
+    again = measure.reproduce(seen)
+    if again is None:
+        return ""
+    worst = float(np.abs(again - seen.weights).max(initial=0))
+    return f"{seen.normalise} of the scores gives the weights again: largest difference {worst:.0e}"

@@ -29,6 +29,11 @@ _VIEWS: dict[str, View] = {
     "steps": steps.figure,
     "film": film.figure,
 }
+_NO_DATES: dict[str, dict[str, None]] = {
+    ".svg": dict.fromkeys(("Date", "Creator", "Format", "Type")),
+    ".pdf": dict.fromkeys(("CreationDate", "Creator", "Producer")),
+    ".png": {"Software": None},
+}
 _MOST_PIXELS = 12_000  # along one side of a PNG
 
 
@@ -64,7 +69,6 @@ def save(make: Callable[[], tuple[Figure, str]], words: Iterable[str], ending: s
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")  # said once, and better, by fonts.families
         figure, summary = make()
         inches = max(figure.get_size_inches()) + 4
-        dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {}}[ending]
         figure.savefig(
             buffer,
             format=ending[1:],
@@ -72,14 +76,15 @@ def save(make: Callable[[], tuple[Figure, str]], words: Iterable[str], ending: s
             bbox_inches="tight",
             pad_inches=0.15,
             facecolor="white",
-            metadata=dates,
+            metadata=_NO_DATES[ending],
         )
     return _described(buffer.getvalue(), summary) if ending == ".svg" else buffer.getvalue()
 
 
 def _described(svg: bytes, summary: str) -> bytes:
-    """The SVG with a title that a screen reader reads."""
-    text = svg.decode("utf-8")
+    """The SVG with a title that a screen reader reads, fonts that exist elsewhere, and no address of anything outside."""
+    text = re.sub(r"<!DOCTYPE[^>]*>\n", "", svg.decode("utf-8"), count=1)
+    text = re.sub(r"(font-family: [^;\"]*)", r"\1, sans-serif", text)
     title = f"<title>{escape(visible(summary))}</title>"
     return re.sub(r"(<svg [^>]*)>", lambda found: f'{found[1]} role="img">\n {title}', text, count=1).encode("utf-8")
 

@@ -1,0 +1,165 @@
+"""Numbers that tell one head from another. Weights are [..., T, S]; every measure is defined exactly in its docstring."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import ConfigError, DataError, ShapeError, unknown
+from regard.look.contents import KINDS, Attended, Contents
+from regard.look.words import tokens_of
+
+Array = NDArray[np.floating[Any]]
+
+
+def entropy(weights: Array) -> Array:
+    """-sum_s w_ts ln w_ts for each row, in nats: 0 looks at one place, ln S everywhere alike. [..., T, S] -> [..., T]"""
+    weights = np.asarray(weights, dtype=np.float64)
+    logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
+    return -(weights * logs).sum(-1)  # type: ignore[no-any-return]
+
+
+def confidence(weights: Array) -> Array:
+    """The largest weight of each row. [..., T, S] -> [..., T]"""
+    weights = np.asarray(weights, dtype=np.float64)
+    return weights.max(-1, initial=0.0)  # type: ignore[no-any-return]
+
+
+def coverage(weights: Array) -> Array:
+    """How much each source position was looked at in all: sum_t w_ts. [..., T, S] -> [..., S]"""
+    return np.asarray(weights, dtype=np.float64).sum(-2)  # type: ignore[no-any-return]
+
+
+def covered(weights: Array) -> Array:
+    """The share of the source that was looked at: mean_s min(1, sum_t w_ts). [..., T, S] -> [...]"""
+    total = np.minimum(1.0, coverage(weights))
+    return total.mean(-1) if total.shape[-1] else np.zeros(total.shape[:-1])  # type: ignore[no-any-return]
+
+
+def coverage_penalty(weights: Array) -> Array:
+    """sum_s ln min(1, sum_t w_ts), of Wu 2016 with beta = 1: 0 when all is covered, below it otherwise. [..., T, S] -> [...]
+
+    A position that was never looked at counts as 1e-10."""
+    return np.log(np.clip(coverage(weights), 1e-10, 1.0)).sum(-1)  # type: ignore[no-any-return]
+
+
+def diagonality(weights: Array) -> Array:
+    """1 - sum_ts w_ts |s/(S-1) - t/(T-1)| / sum_ts w_ts: 1 on the diagonal, 0 from corner to corner. [..., T, S] -> [...]
+
+    With T or S of one, its positions count as 0; weights that are all zero give 0."""
+    weights = np.asarray(weights, dtype=np.float64)
+    T, S = weights.shape[-2:]
+    far = np.abs(np.arange(S)[None, :] / max(1, S - 1) - np.arange(T)[:, None] / max(1, T - 1))  # [T, S]
+    total = weights.sum((-2, -1))
+    away = np.divide((weights * far).sum((-2, -1)), total, out=np.ones_like(total), where=total > 0)
+    return 1.0 - away  # type: ignore[no-any-return]
+
+
+def special_mass(weights: Array, special: Sequence[bool]) -> Array:
+    """What each row gives to special tokens such as </s>: sum of w_ts over special s. [..., T, S] -> [..., T]"""
+    weights = np.asarray(weights, dtype=np.float64)
+    if len(special) != weights.shape[-1]:
+        raise ShapeError(f"special must name all {weights.shape[-1]} columns; got {len(special)}.")
+    return weights[..., np.asarray(special, dtype=bool)].sum(-1)  # type: ignore[no-any-return]
+
+
+def head(weights: Array, special: Sequence[bool] | None = None) -> dict[str, float]:
+    """All measures of one head [T, S], those of rows averaged over the rows."""
+    marks = [False] * weights.shape[-1] if special is None else special
+    mean = lambda values: float(values.mean()) if values.size else 0.0  # noqa: E731
+    return {
+        "entropy": mean(entropy(weights)),
+        "confidence": mean(confidence(weights)),
+        "coverage": float(covered(weights)),
+        "coverage_penalty": float(coverage_penalty(weights)),
+        "diagonality": float(diagonality(weights)),
+        "special": mean(special_mass(weights, marks)),
+    }
+
+
+MEASURES = ("entropy", "confidence", "coverage", "coverage_penalty", "diagonality", "special")
+
+
+@dataclass(frozen=True)
+class Row:
+    """The measures of one head, of one layer (head None: the mean over its heads) or of all (name "all")."""
+
+    name: str
+    layer: int | None
+    head: int | None
+    values: dict[str, float]
+
+
+def measure(trace: Contents) -> list[Row]:
+    """Measures of every head, every layer and the sentence, on tokens with special ones included."""
+    rows: list[Row] = []
+    for seen in trace.attention.values():
+        rows += _module(trace, seen)
+    singles = [row for row in rows if row.head is not None]
+    if singles:
+        rows.append(Row("all", None, None, _mean([row.values for row in singles])))
+    return rows
+
+
+def _module(trace: Contents, seen: Attended) -> list[Row]:
+    special = [token.special for token in tokens_of(trace, KINDS[seen.kind][1])]
+    heads = [Row(seen.name, seen.layer, h, head(seen.weights[h], special)) for h in range(seen.heads)]
+    return [*heads, Row(seen.name, seen.layer, None, _mean([row.values for row in heads]))]
+
+
+def _mean(values: list[dict[str, float]], shares: list[float] | None = None) -> dict[str, float]:
+    return {name: float(np.average([each[name] for each in values], weights=shares)) for name in MEASURES}
+
+
+@dataclass(frozen=True)
+class Report:
+    """Measures over a corpus: each head's mean over sentences, weighted by their rows."""
+
+    rows: tuple[Row, ...]
+    sentences: int
+
+    def ranked(self, by: str = "confidence", highest: bool = True) -> list[Row]:
+        """The single heads in order of one measure."""
+        if by not in MEASURES:
+            raise ConfigError(unknown("measure", by, MEASURES))
+        singles = [row for row in self.rows if row.head is not None]
+        return sorted(singles, key=lambda row: row.values[by], reverse=highest)
+
+    def to_text(self, by: str = "confidence", highest: bool = True) -> str:
+        """The ranking as a plain table."""
+        rows = self.ranked(by, highest)
+        wide = max((len(row.name) for row in rows), default=4)
+        lines = [f"{'module':<{wide}}  head  " + "  ".join(f"{name:>{max(7, len(name))}}" for name in MEASURES)]
+        for row in rows:
+            numbers = "  ".join(f"{row.values[name]:>{max(7, len(name))}.3f}" for name in MEASURES)
+            lines.append(f"{row.name:<{wide}}  {row.head:>4}  {numbers}")
+        return "\n".join(lines)
+
+
+def report(traces: Iterable[Contents]) -> Report:
+    """Measure many sentences of one model."""
+    kept: dict[tuple[str, int | None, int | None], list[tuple[dict[str, float], float]]] = {}
+    count = 0
+    for trace in traces:
+        count += 1
+        for row in measure(trace):
+            share = float(trace.attention[row.name].weights.shape[1]) if row.name in trace.attention else 1.0
+            kept.setdefault((row.name, row.layer, row.head), []).append((row.values, max(1.0, share)))
+    if not count:
+        raise DataError("A report needs at least one trace; got none.")
+    rows = [Row(*key, _mean([v for v, _ in found], [s for _, s in found])) for key, found in kept.items()]
+    return Report(tuple(rows), count)
+
+
+def reproduce(seen: Attended) -> Array | None:
+    """The scores run through the stated normaliser: [H, T, S], to be compared with the weights; None where it cannot be."""
+    if seen.scores is None or seen.normalise not in ("softmax", "causal_softmax", "Window", "GaussianWindow"):
+        return None
+    scores = seen.scores.astype(np.float64)
+    top = scores.max(-1, keepdims=True, initial=-np.inf)
+    shifted = np.exp(scores - np.where(np.isfinite(top), top, 0.0))
+    total = shifted.sum(-1, keepdims=True)
+    weights = np.divide(shifted, total, out=np.zeros_like(shifted), where=total > 0)
+    return weights
