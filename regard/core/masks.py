@@ -16,13 +16,16 @@ def padding_mask(lengths: Tensor, size: int) -> Tensor:
     return torch.arange(size, device=lengths.device) < lengths[:, None, None]
 
 
-def causal_mask(size: int, device: torch.device | str | None = None) -> Tensor:
-    """Position t may look at positions up to and including t. Returns [size, size]."""
-    return torch.ones(size, size, dtype=torch.bool, device=device).tril()
+def causal_mask(size: int, device: torch.device | str | None = None, queries: int | None = None) -> Tensor:
+    """Position t may look at positions up to and including t. Returns [size, size], or its last `queries` rows."""
+    queries = size if queries is None else queries
+    return torch.ones(queries, size, dtype=torch.bool, device=device).tril(size - queries)
 
 
 def window_mask(centre: Tensor, half_width: float, size: int) -> Tensor:
     """May look at slots s with |s - centre| <= half_width. centre [..., T] -> [..., T, size]."""
+    # bfloat16 counts to 256 only.
+    centre = centre.to(torch.promote_types(centre.dtype, torch.float32))
     slots = torch.arange(size, device=centre.device, dtype=centre.dtype)
     return (slots - centre[..., None]).abs() <= half_width
 

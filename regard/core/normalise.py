@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.core.masks import window_mask
+from regard.core.masks import causal_mask, window_mask
 from regard.errors import ShapeError
 
 
@@ -30,8 +30,7 @@ def causal_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     With T = S that is the causal triangle; with T = 1, one step with its past in the memory, everything is visible.
     """
     queries, slots = scores.shape[-2:]
-    past = torch.ones(queries, slots, dtype=torch.bool, device=scores.device).tril(slots - queries)
-    return softmax(scores, _and(mask, past))
+    return softmax(scores, _and(mask, causal_mask(slots, scores.device, queries)))
 
 
 def hard_argmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -78,7 +77,7 @@ class Window:
     def visible(self, scores: Tensor, centre: Tensor) -> Tensor:
         """The slots of the window, [B, T, S]."""
         _check_centre(scores, centre)
-        return window_mask(centre.to(torch.float32), self.half_width, scores.shape[-1])
+        return window_mask(centre, self.half_width, scores.shape[-1])
 
 
 @dataclass(frozen=True)
@@ -95,6 +94,7 @@ class GaussianWindow:
 
     def __call__(self, scores: Tensor, mask: Tensor | None, centre: Tensor) -> Tensor:
         weights = softmax(scores, _and(mask, self.visible(scores, centre)))  # [B, T, S]
+        centre = centre.to(torch.promote_types(centre.dtype, torch.float32))
         slots = torch.arange(scores.shape[-1], device=scores.device, dtype=centre.dtype)
         sigma = self.half_width / 2
         gaussian = torch.exp(-((slots - centre[..., None]) ** 2) / (2 * sigma**2))  # [B, T, S]
@@ -112,13 +112,13 @@ def sparsemax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     tau is (sum of the k highest scores - 1) / k, where k is the largest number of slots that keeps all k above tau.
     """
     visible = _visible(scores, mask)
-    filled = _hide(scores, visible)
-    shifted = filled - filled.amax(dim=-1, keepdim=True).detach()  # [..., T, S], highest is zero
+    shifted = _shift(_hide(scores, visible))  # [..., T, S]
     ordered = shifted.sort(dim=-1, descending=True).values  # [..., T, S]
-    count = torch.arange(1, scores.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
+    count = torch.arange(1, scores.shape[-1] + 1, device=scores.device, dtype=shifted.dtype)
     tau = (ordered.cumsum(dim=-1) - 1) / count  # [..., T, S]
     support = (ordered > tau).sum(dim=-1, keepdim=True)  # [..., T, 1]; the highest score is always in it
-    return (shifted - tau.gather(-1, support - 1)).clamp(min=0).masked_fill(~visible, 0.0)
+    weights = (shifted - tau.gather(-1, support - 1)).clamp(min=0)  # [..., T, S]
+    return weights.to(scores.dtype).masked_fill(~visible, 0.0)
 
 
 def entmax15(scores: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -127,9 +127,8 @@ def entmax15(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     With the k highest of z = e / 2, mean m and variance w, tau = m - sqrt(1/k - w).
     """
     visible = _visible(scores, mask)
-    halves = _hide(scores, visible) / 2
-    shifted = halves - halves.amax(dim=-1, keepdim=True).detach()  # [..., T, S]
-    return _Entmax15.apply(shifted).masked_fill(~visible, 0.0)  # type: ignore[no-untyped-call]
+    weights = _Entmax15.apply(_shift(_hide(scores, visible) / 2))  # type: ignore[no-untyped-call]
+    return weights.to(scores.dtype).masked_fill(~visible, 0.0)  # [..., T, S]
 
 
 class _Entmax15(torch.autograd.Function):
@@ -137,8 +136,7 @@ class _Entmax15(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, halves: Tensor) -> Tensor:
-        # Scores hidden at the lowest finite number would overflow when squared; weights are zero below -1 anyway.
-        ordered = halves.clamp(min=-2).sort(dim=-1, descending=True).values  # [..., T, S]
+        ordered = halves.sort(dim=-1, descending=True).values  # [..., T, S]
         count = torch.arange(1, halves.shape[-1] + 1, device=halves.device, dtype=halves.dtype)
         mean = ordered.cumsum(dim=-1) / count
         variance = ordered.square().cumsum(dim=-1) / count - mean.square()
@@ -165,6 +163,15 @@ def _visible(scores: Tensor, mask: Tensor | None) -> Tensor:
 def _hide(scores: Tensor, visible: Tensor) -> Tensor:
     """Scores with hidden slots at the lowest finite number: -inf minus -inf would be NaN in a row of hidden slots."""
     return scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
+
+
+def _shift(scores: Tensor) -> Tensor:
+    """Scores with the highest at zero, for sums over sorted scores, which need float32 at least.
+
+    Slots hidden at the lowest number would overflow. The sparse normalisers give no weight below -1: -2 loses nothing.
+    """
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    return (scores - scores.amax(dim=-1, keepdim=True).detach()).clamp(min=-2)
 
 
 def _and(mask: Tensor | None, other: Tensor) -> Tensor:

@@ -20,8 +20,8 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
 
     x [..., T, D], positions [..., T]. Turned queries and keys meet in a dot product that knows only their distance.
     """
-    angles = _angles(positions, x.shape[-1]).to(x.dtype)  # [..., T, D / 2]
-    cos, sin = angles.cos(), angles.sin()
+    angles = _angles(positions, x.shape[-1])  # [..., T, D / 2]
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)  # an angle in bfloat16 would be off by radians
     even, odd = x[..., 0::2], x[..., 1::2]  # [..., T, D / 2]
     return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)  # [..., T, D]
 

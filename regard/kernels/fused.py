@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.core.attend import Memory
+from regard.core.masks import causal_mask
 from regard.core.normalise import causal_softmax, softmax
 from regard.core.scores import scaled_dot
 
@@ -25,12 +26,12 @@ def refusal(score: object, normalise: object, watched: bool) -> str | None:
 def fused_attend(query: Tensor, memory: Memory, causal: bool) -> Tensor:
     """softmax(q k^T / sqrt(d)) v by torch's kernel: query [B, H, T, D] -> context [B, H, T, Dv].
 
-    `causal` is the triangle of `causal_softmax`; torch aligns its own at the top left, which is the same for T = S, and
-    a single query sees all of its past without any mask.
+    `causal` is the triangle of `causal_softmax`. Torch has a quick triangle of its own, aligned at the top left and
+    alone: for T = S and no other mask. A single query sees all of its past without any triangle.
     """
-    triangle = causal and query.shape[-2] > 1
-    if triangle and query.shape[-2] != memory.keys.shape[-2]:
-        raise NotImplementedError("causal attention takes all steps at once, or one step with its past")
-    return F.scaled_dot_product_attention(
-        query, memory.keys, memory.values, attn_mask=None if triangle else memory.mask, is_causal=triangle
-    )
+    T, S, mask = query.shape[-2], memory.keys.shape[-2], memory.mask
+    triangle = causal and T > 1
+    if triangle and (mask is not None or T != S):
+        past = causal_mask(S, query.device, queries=T)  # [T, S]
+        mask, triangle = past if mask is None else mask & past, False
+    return F.scaled_dot_product_attention(query, memory.keys, memory.values, attn_mask=mask, is_causal=triangle)

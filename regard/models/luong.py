@@ -177,6 +177,7 @@ class Predicted(nn.Module):
 
     def forward(self, hidden: Tensor, memory: Memory, steps: Tensor) -> Tensor:
         share = torch.sigmoid(self.v(torch.tanh(self.W(hidden)))).squeeze(-1)  # [B, T]
+        share = share.to(torch.promote_types(share.dtype, torch.float32))  # bfloat16 counts to 256 only
         return share * (_words(memory) - 1 if self.released else _words(memory)).to(share.dtype)
 
 

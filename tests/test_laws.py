@@ -1,0 +1,453 @@
+"""Laws that every registered translator keeps, in every preset and named variant, at sizes that differ pairwise."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_model, save_model
+from torch import Tensor, nn
+from torch.testing import assert_close
+from weights_of import spread
+
+from regard.core.normalise import GaussianWindow, Window
+from regard.core.positions import rotate
+from regard.look.record import attentions, record
+from regard.models.contract import SequenceModel, take, take_beams
+from regard.models.registry import MODELS, build
+from regard.models.transformer import ROOM
+from regard.symbols import END, PAD, START
+
+SMALL = {
+    "source_vocabulary": 11,
+    "target_vocabulary": 13,
+    "embedding": 5,
+    "width": 8,
+    "attention": 7,
+    "readout": 3,
+    "inner": 10,
+    "heads": 2,
+    "output_rank": 4,
+    "half_width": 1,
+}
+
+
+def shrink(config: Any) -> Any:
+    """The same model, as small as it can be: the choices stay, the sizes go."""
+    names = {field.name for field in dataclasses.fields(config)}
+    sizes = {name: size for name, size in SMALL.items() if name in names and getattr(config, name)}
+    if getattr(config, "tied", "none") == "all":
+        sizes["target_vocabulary"] = sizes["source_vocabulary"]
+    if getattr(config, "score", "") == "location":
+        sizes["longest"] = 4  # shorter than the sentences
+    if getattr(config, "layers", 0) > 2:
+        sizes["layers"] = 3
+    return dataclasses.replace(config, dropout=0.25, **sizes)
+
+
+def every_case() -> dict[str, tuple[str, Any]]:
+    """Every preset and variant of the translators, each distinct shrunken model once."""
+    found: dict[str, tuple[str, Any]] = {}
+    for name, entry in MODELS.items():
+        if getattr(entry, "task", "translate") != "translate":
+            continue
+        for label, config in {"tiny": entry.presets["tiny"], **entry.variants, **entry.presets}.items():
+            case = (name, shrink(config))
+            if case not in found.values():
+                found[f"{name}-{label}"] = case
+    return found
+
+
+CASES = every_case()
+everywhere = pytest.mark.parametrize("case", CASES)
+
+SOURCE = torch.tensor([[5, 9, 4, 10, 7, END], [6, 3, END, PAD, PAD, PAD], [8, 4, 7, 9, END, PAD]])
+LENGTHS = torch.tensor([6, 3, 5])
+TARGET = torch.tensor([[4, 7, 9, END, PAD], [10, 5, 6, 8, END], [3, END, PAD, PAD, PAD]])
+TARGET_LENGTHS = torch.tensor([4, 5, 2])
+
+
+def make(case: str, seed: int = 3) -> Any:
+    """The model of a case in float64, with weights so large that every part matters."""
+    torch.manual_seed(seed)
+    return spread(build(*CASES[case]))
+
+
+def run_steps(model: SequenceModel, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+    """Logits [B, T, V] by `start` and `step` alone."""
+    state = model.start(model.encode(source, lengths))
+    return go_on(model, torch.full_like(target[:, 0], START), state, target)
+
+
+def go_on(model: SequenceModel, token: Tensor, state: Any, target: Tensor) -> Tensor:
+    """Logits [B, T, V] of target [B, T] from `state`, reading `token` first and then the target."""
+    logits = []
+    for following in target.unbind(1):
+        each, state = model.step(token, state)
+        logits.append(each)
+        token = following
+    return torch.stack(logits, dim=1)
+
+
+def real(logits: Tensor) -> Tensor:
+    """The logits of the words that are there, [words, V]."""
+    return logits[:, : TARGET.shape[1]][TARGET != PAD]
+
+
+@everywhere
+@torch.no_grad()
+def test_steps_equal_forward(case: str):
+    model = make(case)
+    logits = model(SOURCE, LENGTHS, TARGET)
+    assert logits.shape == (3, 5, CASES[case][1].target_vocabulary)
+    assert logits.std() > 0.1, "the weights must make a difference, or the laws would hold for nothing"
+    assert_close(run_steps(model, SOURCE, LENGTHS, TARGET), logits, rtol=0, atol=1e-10)
+
+
+@everywhere
+@torch.no_grad()
+def test_padding_changes_nothing(case: str):
+    """More padding on both sides, and any words in the place of padding, leave logits and weights as they are."""
+    model = make(case)
+    junk = torch.randint(3, 11, (3, 4), generator=torch.Generator().manual_seed(0))
+    source = torch.cat([torch.where(SOURCE == PAD, junk[:, :1], SOURCE), junk], dim=1)
+    target = torch.cat([torch.where(TARGET == PAD, junk[:, :1], TARGET), junk], dim=1)
+    with record(model) as before:
+        logits = model(SOURCE, LENGTHS, TARGET)
+    with record(model) as after:
+        padded = model(source, LENGTHS, target)
+    assert_close(real(padded), real(logits), rtol=0, atol=1e-10)
+    for name in model.looking.cross:
+        was, now = before[name].weights, after[name].weights
+        T, S = was.shape[-2:]
+        pairs = zip(was.movedim(-2, 1), now[..., :T, :S].movedim(-2, 1), TARGET_LENGTHS, strict=True)
+        for row_was, row_now, length in pairs:
+            assert_close(row_now[:length], row_was[:length], rtol=0, atol=1e-10)
+
+
+@everywhere
+@torch.no_grad()
+def test_padding_changes_nothing_without_a_record(case: str):
+    """The same for what runs when nobody looks, fused kernels included; also for the steps."""
+    model = make(case)
+    source = nn.functional.pad(SOURCE, (0, 3), value=PAD)
+    target = nn.functional.pad(TARGET, (0, 2), value=PAD)
+    expected = real(model(SOURCE, LENGTHS, TARGET))
+    assert_close(real(model(source, LENGTHS, target)), expected, rtol=0, atol=1e-10)
+    assert_close(real(run_steps(model, source, LENGTHS, target)), expected, rtol=0, atol=1e-10)
+
+
+@everywhere
+@torch.no_grad()
+def test_the_future_changes_nothing(case: str):
+    """T5.3: another word y_k leaves the logits of y_1 ... y_k as they are, to the last bit, and changes a later one."""
+    model = make(case)
+    logits = model(SOURCE, LENGTHS, TARGET)
+    for k in range(TARGET.shape[1]):
+        other = TARGET.clone()
+        other[:, k] = (TARGET[:, k] - 2) % 7 + 4
+        changed = model(SOURCE, LENGTHS, other)
+        assert torch.equal(changed[:, : k + 1], logits[:, : k + 1])
+        assert k + 1 == TARGET.shape[1] or not torch.equal(changed[:, k + 1], logits[:, k + 1])
+
+
+@everywhere
+def test_the_future_has_no_gradient(case: str):
+    """T2.6, T5.3: d logits_i / d E y_k is exactly zero for k >= i, and the word read last always counts."""
+    model = make(case)
+    embedded: list[Tensor] = []
+
+    def keep(module: nn.Module, args: tuple[Tensor, ...], vectors: Tensor) -> None:
+        if args[0].dim() == 2:
+            embedded.append(vectors)
+
+    handles = [part.register_forward_hook(keep) for part in model.modules() if isinstance(part, nn.Embedding)]
+    logits = model(SOURCE, LENGTHS, TARGET)
+    read = embedded[-1]  # [B, T, m]: START, y_1, ...; the target is embedded last
+    assert read.shape[:2] == TARGET.shape
+    for i in range(TARGET.shape[1]):
+        (grads,) = torch.autograd.grad(logits[:, i].square().sum(), read, retain_graph=True)
+        assert torch.equal(grads[:, i + 1 :], torch.zeros_like(grads[:, i + 1 :]))
+        assert (grads[:, i].abs().sum(-1) > 0).all()
+    for handle in handles:
+        handle.remove()
+
+
+@everywhere
+@torch.no_grad()
+def test_a_batch_of_one_equals_a_row_of_many(case: str):
+    model = make(case)
+    logits = model(SOURCE, LENGTHS, TARGET)
+    for row, (length, steps) in enumerate(zip(LENGTHS.tolist(), TARGET_LENGTHS.tolist(), strict=True)):
+        alone = (SOURCE[row : row + 1, :length], LENGTHS[row : row + 1], TARGET[row : row + 1, :steps])
+        assert_close(model(*alone)[0], logits[row, :steps], rtol=0, atol=1e-10)
+
+
+@everywhere
+def test_recording_changes_nothing(case: str):
+    """Logits and gradients are the same under `record`, so the fused kernel is the plain one; no hook stays behind."""
+    model = make(case)
+
+    def run(forward: Callable[..., Tensor]) -> tuple[Tensor, list[Tensor]]:
+        logits = forward(model, SOURCE, LENGTHS, TARGET)
+        return logits.detach(), list(torch.autograd.grad(real(logits).square().sum(), list(model.parameters())))
+
+    def forward(model: nn.Module, *batch: Tensor) -> Tensor:
+        return model(*batch)
+
+    plain, grads = run(forward)
+    with record(model) as seen:
+        recorded, recorded_grads = run(forward)
+    with record(model), torch.no_grad():
+        stepped = run_steps(model, SOURCE, LENGTHS, TARGET)
+    assert set(model.looking.cross) <= set(seen) == set(attentions(model))
+    assert not any(module._forward_hooks for module in model.modules())
+    assert_close(recorded, plain, rtol=0, atol=1e-10)
+    assert_close(stepped, plain, rtol=0, atol=1e-10)
+    for was, now in zip(grads, recorded_grads, strict=True):
+        assert_close(now, was, rtol=1e-8, atol=1e-8)
+
+
+@everywhere
+@torch.no_grad()
+def test_a_recorded_step_sees_what_forward_sees(case: str):
+    model = make(case)
+    with record(model) as whole:
+        model(SOURCE, LENGTHS, TARGET)
+    with record(model) as stepped:
+        run_steps(model, SOURCE, LENGTHS, TARGET)
+    for name in attentions(model):
+        assert_close(stepped[name].weights, whole[name].weights, rtol=0, atol=1e-10)
+        assert_close(stepped[name].context, whole[name].context, rtol=0, atol=1e-10)
+
+
+@everywhere
+@torch.no_grad()
+def test_save_and_load_give_the_same_logits(case: str, tmp_path):
+    model, other = make(case), make(case, seed=4)
+    logits = model(SOURCE, LENGTHS, TARGET)
+    assert not torch.equal(other(SOURCE, LENGTHS, TARGET), logits)
+    save_model(model, str(tmp_path / "weights.safetensors"))
+    load_model(other, str(tmp_path / "weights.safetensors"))
+    assert torch.equal(other(SOURCE, LENGTHS, TARGET), logits)
+    assert sum(p.numel() for p in other.parameters()) == sum(p.numel() for p in model.parameters())
+
+
+@everywhere
+@torch.no_grad()
+def test_weights_are_zero_on_padding_and_sum_to_one(case: str):
+    """T2.1, T3.1, T3.2: over what the query may see; local-p rows sum to at most one; nowhere to look gives zeros."""
+    model = make(case)
+    with record(model) as seen:
+        model(SOURCE, LENGTHS, TARGET)
+    for name, module in attentions(model).items():
+        weights, scores, centre = seen[name].weights, seen[name].scores, seen[name].centre
+        visible = scores > -torch.inf  # the memory's mask, and slots that the score itself hides
+        if isinstance(module.normalise, Window | GaussianWindow):
+            assert centre is not None
+            visible = visible & module.normalise.visible(scores, centre)
+        if name.endswith("self_attention.attention") and name.startswith("decoder"):
+            visible = visible.tril()
+        assert (weights[~visible] == 0).all()
+        assert (weights >= 0).all()
+        sums, anything = weights.sum(-1), visible.any(-1)
+        assert (sums[~anything] == 0).all()
+        if isinstance(module.normalise, GaussianWindow):
+            assert (sums <= 1 + 1e-12).all()
+            assert (sums[anything] > 0).all()
+        else:
+            assert_close(sums[anything], torch.ones_like(sums[anything]), rtol=0, atol=1e-12)
+
+
+@everywhere
+@torch.no_grad()
+def test_padding_is_never_looked_at(case: str):
+    """The masks themselves: a cross-attention over words has no weight beyond the sentence, END included or not."""
+    model = make(case)
+    with record(model) as seen:
+        model(SOURCE, LENGTHS, TARGET)
+    for name in model.looking.cross:
+        weights = seen[name].weights  # [B, (H), T, S]
+        if weights.shape[-1] == 1:  # one vector of the whole sentence
+            assert torch.equal(weights, torch.ones_like(weights))
+            continue
+        assert weights.shape[-1] == SOURCE.shape[1]
+        for row, length in zip(weights, LENGTHS, strict=True):
+            assert (row[..., length:] == 0).all()
+            assert row[..., :length].sum() > 0
+
+
+@everywhere
+@torch.no_grad()
+def test_take_reorders_a_state(case: str):
+    """After `take`, steps go on as if the rows had always stood in that order; the old state is still whole."""
+    model = make(case)
+    rows = torch.tensor([2, 0, 1, 0])
+    start = torch.full_like(TARGET[:, 0], START)
+    state = model.start(model.encode(SOURCE, LENGTHS))
+    _, state = model.step(start, state)
+    _, state = model.step(TARGET[:, 0], state)
+    taken = take(state, rows)
+    expected = run_steps(model, SOURCE[rows], LENGTHS[rows], TARGET[rows])[:, 2:]
+    assert_close(go_on(model, TARGET[:, 1], state, TARGET[:, 2:])[rows], expected, rtol=0, atol=1e-10)
+    assert_close(go_on(model, TARGET[rows, 1], taken, TARGET[rows, 2:]), expected, rtol=0, atol=1e-10)
+
+
+@everywhere
+@torch.no_grad()
+def test_take_beams_reorders_all_but_the_memory(case: str):
+    """Beams of one sentence trade places, and go on as the hypotheses that they took over."""
+    model = make(case)
+    K = 3
+    source, lengths = SOURCE[:2].repeat_interleave(K, 0), LENGTHS[:2].repeat_interleave(K, 0)  # [6, S]
+    words = torch.randint(4, 11, (6, 5), generator=torch.Generator().manual_seed(1))
+    rows = torch.tensor([1, 1, 0, 5, 3, 4])
+    state = model.start(model.encode(source, lengths))
+    _, state = model.step(torch.full((6,), START), state)
+    _, state = model.step(words[:, 0], state)
+    moved = take_beams(state, rows)
+    again = take_beams(moved, torch.tensor([2, 1, 0, 4, 4, 3]))
+    rows_again = rows[[2, 1, 0, 4, 4, 3]]
+    for state, order in ((moved, rows), (again, rows_again)):
+        expected = run_steps(model, source, lengths, words[order])[:, 2:]
+        assert_close(go_on(model, words[order, 1], state, words[order, 2:]), expected, rtol=0, atol=1e-10)
+    if hasattr(moved, "memory"):
+        assert moved.memory is state.memory
+
+
+@everywhere
+@torch.no_grad()
+def test_an_empty_sentence_is_read_and_written(case: str):
+    """A source of END alone, by itself or among others: finite logits, the same both ways; Luong looks nowhere."""
+    model = make(case)
+    source = torch.cat([SOURCE, torch.tensor([[END, PAD, PAD, PAD, PAD, PAD]])])
+    lengths = torch.cat([LENGTHS, torch.tensor([1])])
+    target = torch.cat([TARGET, TARGET[1:2]])
+    with record(model) as seen:
+        logits = model(source, lengths, target)
+    assert logits.isfinite().all()
+    assert_close(logits[:3], model(SOURCE, LENGTHS, TARGET), rtol=0, atol=1e-10)
+    alone = run_steps(model, torch.tensor([[END]]), torch.tensor([1]), TARGET[1:2])
+    assert_close(alone[0], logits[3], rtol=0, atol=1e-10)
+    for name in model.looking.cross:
+        weights = seen[name].weights[3]  # [(H), T, S]
+        assert (weights[..., 1:] == 0).all()
+        if CASES[case][0] == "luong":
+            assert (weights == 0).all()
+            assert (seen[name].context[3] == 0).all()
+        elif weights.shape[-2] > 0:
+            assert_close(weights[..., 0], torch.ones_like(weights[..., 0]))
+
+
+@everywhere
+def test_an_empty_sentence_has_finite_gradients(case: str):
+    model = make(case)
+    logits = model(torch.tensor([[END]]), torch.tensor([1]), torch.tensor([[END]]))
+    logits.log_softmax(-1)[..., END].sum().neg().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+@everywhere
+@torch.no_grad()
+def test_bfloat16_is_finite_and_close(case: str):
+    """In bfloat16 nothing is NaN, and for gentle weights the logits are those of float64 up to its rounding."""
+    torch.manual_seed(3)
+    model = spread(build(*CASES[case]), 0.3)
+    exact = model(SOURCE, LENGTHS, TARGET)
+    coarse = model.bfloat16()
+    whole, stepped = coarse(SOURCE, LENGTHS, TARGET), run_steps(coarse, SOURCE, LENGTHS, TARGET)
+    assert whole.dtype == torch.bfloat16
+    assert whole.isfinite().all()
+    assert stepped.isfinite().all()
+    assert_close(whole.double(), exact, rtol=0, atol=0.15)
+    assert_close(stepped.double(), exact, rtol=0, atol=0.15)
+    with record(coarse) as seen:
+        coarse(SOURCE, LENGTHS, TARGET)
+    assert all(look.weights.isfinite().all() and look.context.isfinite().all() for look in seen.values())
+
+
+@everywhere
+@torch.no_grad()
+def test_a_model_leaves_nothing_behind(case: str):
+    """`forward` and `step` write nothing on the modules: the second batch cannot feel the first."""
+    model = make(case)
+    kept = {name: set(vars(part)) for name, part in model.named_modules()}
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    logits = model(SOURCE, LENGTHS, TARGET)
+    run_steps(model, SOURCE[1:], LENGTHS[1:], TARGET[1:])
+    assert torch.equal(model(SOURCE, LENGTHS, TARGET), logits)
+    assert {name: set(vars(part)) for name, part in model.named_modules()} == kept
+    assert all(torch.equal(buffer, buffers[name]) for name, buffer in model.named_buffers())
+
+
+@everywhere
+def test_dropout_acts_in_training_only(case: str):
+    model = make(case).train()
+    torch.manual_seed(1)
+    first = model(SOURCE, LENGTHS, TARGET)
+    torch.manual_seed(2)
+    assert not torch.equal(model(SOURCE, LENGTHS, TARGET), first)
+    assert torch.equal(model.eval()(SOURCE, LENGTHS, TARGET), model(SOURCE, LENGTHS, TARGET))
+
+
+@everywhere
+def test_every_parameter_learns(case: str):
+    """Each weight matters for the loss; a part that got no gradient would be left out of the model."""
+    model = make(case)
+    model(SOURCE, LENGTHS, TARGET).log_softmax(-1)[..., 5].sum().backward()
+    idle = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
+    assert not idle
+
+
+@torch.no_grad()
+def test_bfloat16_counts_positions_beyond_256():
+    """bfloat16 holds whole numbers up to 256 only; windows and rotations must count places in more than that."""
+    S = 400
+    scores, centre = torch.zeros(1, 2, S, dtype=torch.bfloat16), torch.tensor([[299.0, 301.0]])
+    for normalise in (Window(2), GaussianWindow(2), GaussianWindow(2, released=True)):
+        weights = normalise(scores, None, centre)
+        assert weights.dtype == torch.bfloat16
+        assert [row.nonzero().flatten().tolist() for row in weights[0]] == [
+            [297, 298, 299, 300, 301],
+            [299, 300, 301, 302, 303],
+        ]
+    x = torch.randn(S, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
+    places = torch.arange(S)
+    assert_close(rotate(x, places).double(), rotate(x.double(), places), rtol=0, atol=0.04)
+
+
+@torch.no_grad()
+def test_local_p_predicts_places_beyond_256_in_bfloat16():
+    """The centre of local-p is S * sigmoid(...): in a long sentence it must not jump from even to even place."""
+    name, config = CASES["luong-local-p-general"]
+    torch.manual_seed(3)
+    model = spread(build(name, config), 0.3).bfloat16()
+    source = torch.randint(4, 11, (1, 600), generator=torch.Generator().manual_seed(0))
+    hidden = torch.randn(1, 50, config.width, generator=torch.Generator().manual_seed(1)).bfloat16()
+    centre = model.centre(hidden, model.encode(source, torch.tensor([600])), torch.arange(50)[None])
+    assert centre.dtype == torch.float32
+    assert (centre[centre > 256] % 1 != 0).any()
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.startswith("transformer")])
+@torch.no_grad()
+def test_t5_4_the_past_grows_beyond_its_room(case: str):
+    """T5.4: the buffers of keys and values double, twice, and steps still equal forward; also after a `take`."""
+    name, config = CASES[case]
+    longest = 2 * ROOM + 6
+    torch.manual_seed(3)
+    model = spread(build(name, dataclasses.replace(config, longest=longest)))
+    words = torch.randint(4, 11, (2, longest), generator=torch.Generator().manual_seed(2))
+    expected = model(SOURCE[:2], LENGTHS[:2], words)
+    state = model.start(model.encode(SOURCE[:2], LENGTHS[:2]))
+    assert state.keys.shape[-2] == ROOM
+    token = torch.full((2,), START)
+    for t in range(longest):
+        logits, state = model.step(token, state)
+        assert_close(logits, expected[:, t], rtol=0, atol=1e-9)
+        token = words[:, t]
+        if t == ROOM - 1:  # full to the last place
+            state = take(state, torch.tensor([1, 0]))
+            expected, words, token = expected.flip(0), words.flip(0), token.flip(0)
+    assert state.keys.shape[-2] == 4 * ROOM
