@@ -1,0 +1,1 @@
+"""Corpora that regard generates itself, so that everything works with nothing downloaded."""

@@ -1,0 +1,71 @@
+"""The [data] section: which corpus, how it is split into pieces, and what is left out."""
+
+from dataclasses import dataclass
+
+from regard.config import setting
+from regard.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Settings of a corpus and its vocabulary. Give `source` and `target`, or `tsv`, or `corpus`."""
+
+    source: str | tuple[str, ...] = setting(
+        "", "file or list of files with the source sentences, one a line (plain, gz, bz2 or xz)"
+    )
+    target: str | tuple[str, ...] = setting(
+        "", "file or list of files with the target sentences, line for line beside the source"
+    )
+    tsv: str | tuple[str, ...] = setting("", "file or list of files with source and target separated by a tab")
+    corpus: str = setting("", "name of a built-in corpus, generated on the spot (see `regard corpora`)")
+    size: int = setting(20_000, "sentence pairs generated for a built-in corpus")
+    min_words: int = setting(3, "fewest source words of a generated sentence")
+    max_words: int = setting(12, "most source words of a generated sentence")
+    seed: int = setting(1, "seed of the generated corpus and of the held-out split")
+
+    dev_source: str | tuple[str, ...] = setting(
+        "", "file or files with source sentences for validation; none: a part is held out"
+    )
+    dev_target: str | tuple[str, ...] = setting("", "file or files with target sentences for validation")
+    dev_tsv: str | tuple[str, ...] = setting("", "file or files of validation pairs separated by a tab")
+    held_out: int = setting(1_000, "pairs held out for validation without files of their own, at most a tenth")
+
+    subwords: str = setting("bpe", "what a token is", choices=("bpe", "unigram", "word", "char"))
+    vocabulary: int = setting(8_000, "most tokens in a vocabulary, the four symbols included")
+    joint: bool = setting(False, "one vocabulary for both languages")
+    byte_fallback: bool = setting(True, "spell characters outside the vocabulary as bytes, so that none is unknown")
+    coverage: float = setting(1.0, "share of the text's characters that subwords must hold (0.9995 for Chinese)")
+    sampling: float = setting(
+        0.0, "subword regularisation: how often a segmentation is drawn anew (0 = off, 0.1 usual)"
+    )
+    form: str = setting("none", "Unicode normal form applied before tokenising", choices=("none", "nfc", "nfkc"))
+    lowercase: bool = setting(False, "lower-case the text before tokenising")
+
+    max_length: int = setting(256, "most tokens of a sentence, its end not counted; longer pairs are dropped")
+    max_ratio: float = setting(0.0, "most tokens on one side for each on the other; other pairs are dropped (0 = off)")
+    invalid: str = setting("refuse", "what to do with bytes that are not UTF-8", choices=("refuse", "replace"))
+    source_language: str = setting("", "code of the source language, as in en")
+    target_language: str = setting("", "code of the target language, as in fr")
+    cache: str = setting("", "folder for tokenised corpora, shared by runs (none: inside the run folder)")
+
+    def __post_init__(self) -> None:
+        for name, least in (("size", 1), ("min_words", 1), ("held_out", 0), ("vocabulary", 5), ("max_length", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"data.{name} must be at least {least}; got {getattr(self, name)}.")
+        if self.max_words < self.min_words:
+            raise ConfigError(
+                f"data.max_words must be at least data.min_words ({self.min_words}); got {self.max_words}."
+            )
+        if not 0.0 < self.coverage <= 1.0:
+            raise ConfigError(f"data.coverage is a share between 0 and 1; got {self.coverage}.")
+        if not 0.0 <= self.sampling < 1.0:
+            raise ConfigError(f"data.sampling lies between 0 (off) and 1; got {self.sampling}.")
+        if self.max_ratio != 0 and self.max_ratio < 1:
+            raise ConfigError(f"data.max_ratio is at least 1, or 0 for no limit; got {self.max_ratio}.")
+
+
+def as_files(files: str | tuple[str, ...]) -> tuple[str, ...]:
+    """One file or several, as a tuple; empty text is no file."""
+    if isinstance(files, str):
+        return (files,) if files else ()
+    return tuple(files)

@@ -1,0 +1,167 @@
+"""Subwords by SentencePiece: byte-pair encoding and unigram, lossless, with the way back to the text."""
+
+import io
+import random
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import sentencepiece
+
+from regard.errors import DataError
+from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
+
+SPACE = "▁"  # how a piece shows a space
+_WORD = re.compile(f"{SPACE}?[^{SPACE}]*")
+_RESERVED = str.maketrans(dict.fromkeys("\t\0▁▅", " "))  # the trainer skips lines that hold one of these
+_LINE = 1_000  # characters of a line that the trainer sees: it skips lines beyond 4192 bytes
+_CANDIDATES = 32  # segmentations from which a unigram sample is drawn
+
+
+class Subwords:
+    """A SentencePiece model. Text is neither normalised nor trimmed, so that pieces join to what was split."""
+
+    def __init__(self, model: bytes) -> None:
+        self.content = model
+        try:
+            self.processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
+            symbols = tuple(self.processor.id_to_piece(index) for index in range(len(SYMBOLS)))
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            raise DataError(f"The vocabulary is not a SentencePiece model, or is damaged: {error}.") from None
+        if symbols != SYMBOLS:
+            raise DataError(f"The SentencePiece model must begin with {SYMBOLS}; it begins with {symbols}.")
+        self.scores: dict[str, tuple[float, int]] = {}  # piece -> (score, id); filled at the first sample
+
+    def __len__(self) -> int:
+        return int(self.processor.vocab_size())
+
+    def ids(self, text: str) -> list[int]:
+        return list(self.processor.encode(text, out_type=int))
+
+    def many(self, texts: list[str]) -> list[list[int]]:
+        return list(self.processor.encode(texts, out_type=int, num_threads=1))
+
+    def split(self, text: str) -> tuple[list[int], list[str], list[tuple[int, int]]]:
+        """Ids, pieces, and for each piece the characters [start, end) of `text` that it stands for.
+
+        The space that a piece begins with is left out of its span unless it is all there is. The bytes of one
+        character all have the span of that character.
+        """
+        ids = self.ids(text)
+        surfaces: list[str] = self.processor.encode(text, out_type=str)
+        spans: list[tuple[int, int]] = []
+        place, spelled = -1, 0  # -1: SentencePiece puts one space before the text
+        for index, surface in zip(ids, surfaces, strict=True):
+            if self.processor.is_byte(index):
+                spans.append((place, place + 1))
+                spelled += 1
+                if spelled == len(text[place].encode("utf-8")):
+                    place, spelled = place + 1, 0
+                continue
+            letters = surface.lstrip(SPACE)
+            end = place + len(surface)
+            spans.append((max(end - len(letters) if letters else place, 0), end))
+            place = end
+        return ids, surfaces, spans
+
+    def join(self, ids: list[int]) -> str:
+        return str(self.processor.decode(ids))
+
+    def piece(self, index: int) -> str:
+        return str(self.processor.id_to_piece(index))
+
+    def sample(self, text: str, amount: float, draw: random.Random) -> list[int]:
+        """A segmentation drawn anew: BPE-dropout (Provilkov et al. 2020), or for unigram one of the best few.
+
+        `amount` is the share of merges left out, or for unigram the exponent of the probabilities (Kudo 2018).
+        SentencePiece's own sampling cannot be seeded call by call, and training must be able to resume exactly.
+        """
+        if not text:
+            return []
+        if self._is_unigram():
+            return self._sample_unigram(text, amount, draw)
+        pieces: list[int] = []
+        for word in _WORD.findall(SPACE + text.replace(" ", SPACE)):
+            pieces += self._merge(list(word), amount, draw)
+        return pieces
+
+    def _is_unigram(self) -> bool:
+        if not self.scores:
+            size = len(self)
+            self.scores = {
+                self.piece(index): (float(self.processor.get_score(index)), index)
+                for index in range(len(SYMBOLS), size)
+                if not self.processor.is_byte(index)
+            }
+        return any(score % 1 for score, _ in self.scores.values())  # BPE scores are minus the rank of the merge
+
+    def _sample_unigram(self, text: str, amount: float, draw: random.Random) -> list[int]:
+        options: list[list[int]] = self.processor.nbest_encode(text, nbest_size=_CANDIDATES, out_type=int)
+        totals = [sum(self.processor.get_score(index) for index in option) for option in options]
+        best = max(totals)
+        odds = [2.718281828459045 ** (amount * (total - best)) for total in totals]
+        return list(draw.choices(options, weights=odds)[0])
+
+    def _merge(self, parts: list[str], amount: float, draw: random.Random) -> list[int]:
+        while len(parts) > 1:
+            best, place = float("-inf"), -1
+            for index in range(len(parts) - 1):
+                entry = self.scores.get(parts[index] + parts[index + 1])
+                if entry is not None and entry[0] > best and draw.random() >= amount:
+                    best, place = entry[0], index
+            if place < 0:
+                break
+            parts[place : place + 2] = [parts[place] + parts[place + 1]]
+        return [index for part in parts for index in self._known(part)]
+
+    def _known(self, part: str) -> list[int]:
+        entry = self.scores.get(part)
+        if entry is not None:
+            return [entry[1]]
+        spelled = [int(self.processor.piece_to_id(f"<0x{byte:02X}>")) for byte in part.encode("utf-8")]
+        return spelled if all(map(self.processor.is_byte, spelled)) else [UNKNOWN]
+
+
+def train_subwords(
+    lines: Iterable[str], kind: str, size: int, byte_fallback: bool = True, coverage: float = 1.0
+) -> Subwords:
+    """Train on lines of text. The same lines give the same model; a size that the text cannot fill is lowered."""
+    model = io.BytesIO()
+    options: dict[str, Any] = {
+        **dict(zip(("pad_id", "bos_id", "eos_id", "unk_id"), (PAD, START, END, UNKNOWN), strict=True)),
+        **dict(zip(("pad_piece", "bos_piece", "eos_piece", "unk_piece"), SYMBOLS, strict=True)),
+        "unk_surface": SYMBOLS[UNKNOWN],
+        "model_type": kind,
+        "vocab_size": size,
+        "hard_vocab_limit": False,
+        "byte_fallback": byte_fallback,
+        "character_coverage": coverage,
+        "normalization_rule_name": "identity",
+        "remove_extra_whitespaces": False,
+        "num_threads": 1,
+        "minloglevel": 3,
+    }
+    try:
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=_trainable(lines), model_writer=model, **options)
+    except RuntimeError as error:
+        raise DataError(_explain(str(error), size)) from None
+    return Subwords(model.getvalue())
+
+
+def _trainable(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        text = line[:_LINE].translate(_RESERVED)
+        if text and not text.isspace():
+            yield text
+
+
+def _explain(error: str, size: int) -> str:
+    found = re.search(r"required_chars\. \d+ vs (\d+)", error)
+    if found:
+        return (
+            f"A vocabulary of {size} is too small for this text, whose characters and symbols alone are {found[1]}; "
+            "set data.vocabulary higher, or data.byte_fallback=false or data.coverage lower."
+        )
+    if "sentences_.empty()" in error:
+        return "There is no text to make a vocabulary from; the corpus is empty."
+    return f"SentencePiece could not make a vocabulary of {size}: {error}"

@@ -1,0 +1,165 @@
+"""Text to ids and back, with every piece's place in the original text."""
+
+import hashlib
+import json
+import random
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from regard.data.plain import Plain, count_plain
+from regard.data.rewrite import rewrite
+from regard.data.subwords import Subwords, train_subwords
+from regard.data.text import write_atomically
+from regard.errors import DataError
+from regard.symbols import UNKNOWN
+
+_FORMAT = 1
+_WORD = re.compile(r"\S+")
+Span = tuple[int, int]
+
+
+class Encoded(NamedTuple):
+    """A sentence in pieces, END not among them: `spans` are code points [start, end) of the original text."""
+
+    ids: list[int]
+    pieces: list[str]
+    spans: list[Span]
+
+
+class Vocabulary:
+    """What a token is, and which number it has; the first four are PAD, START, END and UNKNOWN.
+
+    `kind` is bpe, unigram, word or char. `form` and `lowercase` say how text is rewritten first; they belong to the
+    vocabulary, so that a sentence to translate is treated as the training text was.
+    """
+
+    def __init__(self, tokens: Subwords | Plain, kind: str, form: str = "none", lowercase: bool = False) -> None:
+        self.tokens = tokens
+        self.kind = kind
+        self.form = form
+        self.lowercase = lowercase
+
+    @classmethod
+    def train(
+        cls,
+        lines: Iterable[str],
+        kind: str = "bpe",
+        size: int = 8_000,
+        byte_fallback: bool = True,
+        coverage: float = 1.0,
+        form: str = "none",
+        lowercase: bool = False,
+    ) -> "Vocabulary":
+        """Make a vocabulary of at most `size` tokens from lines of text; `len` tells the real size."""
+        rewritten = (rewrite(line, form, lowercase).text for line in lines)
+        tokens: Subwords | Plain
+        if kind in ("bpe", "unigram"):
+            tokens = train_subwords(rewritten, kind, size, byte_fallback, coverage)
+        else:
+            tokens = count_plain(rewritten, kind, size)
+        return cls(tokens, kind, form, lowercase)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def encode(self, text: str) -> Encoded:
+        """Ids, pieces and spans of a sentence, without END."""
+        written = rewrite(text, self.form, self.lowercase)
+        ids, pieces, spans = self.tokens.split(written.text)
+        if written.starts is not None and written.ends is not None:
+            starts, ends = [*written.starts, len(text)], [0, *written.ends]
+            spans = [(starts[a], ends[b] if b > a else starts[a]) for a, b in spans]
+        return Encoded(ids, pieces, spans)
+
+    def encode_many(self, texts: Iterable[str]) -> list[list[int]]:
+        """The ids alone of many sentences, without END; quicker than `encode`."""
+        return self.tokens.many([rewrite(text, self.form, self.lowercase).text for text in texts])
+
+    def sample(self, ids: Sequence[int], amount: float, seed: str) -> list[int]:
+        """The same sentence segmented anew (subword regularisation), a pure function of its arguments.
+
+        A sentence that holds UNKNOWN stays as it is, since its text is not known any more.
+        """
+        if amount == 0 or UNKNOWN in ids:
+            return list(ids)
+        return self.tokens.sample(self.tokens.join(list(ids)), amount, random.Random(seed)) or list(ids)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of a sentence: one line, without PAD, START and END."""
+        return self.tokens.join([index for index in self._checked(ids) if index >= UNKNOWN]).replace("\n", " ")
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The piece of each id, symbols by their names."""
+        return [self.tokens.piece(index) for index in self._checked(ids)]
+
+    def _checked(self, ids: Iterable[int]) -> list[int]:
+        checked = [int(index) for index in ids]
+        for index in checked:
+            if not 0 <= index < len(self):
+                raise DataError(
+                    f"Token {index} is not in a vocabulary of {len(self)}; ids go from 0 to {len(self) - 1}."
+                )
+        return checked
+
+    def _header(self) -> dict[str, object]:
+        return {"format": _FORMAT, "kind": self.kind, "form": self.form, "lowercase": self.lowercase}
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that decides which ids a text gets."""
+        header = json.dumps(self._header(), sort_keys=True).encode()
+        return hashlib.sha256(header + b"\0" + self.tokens.content).hexdigest()
+
+    def save(self, folder: Path, name: str) -> list[Path]:
+        """Write `name`.json, and beside it `name`.model for SentencePiece; the files written are returned."""
+        header: dict[str, object] = {**self._header(), "fingerprint": self.fingerprint}
+        files = [folder / f"{name}.json"]
+        if isinstance(self.tokens, Subwords):
+            files.insert(0, folder / f"{name}.model")
+            write_atomically(files[0], self.tokens.content)
+        else:
+            header["tokens"] = self.tokens.tokens
+        write_atomically(folder / f"{name}.json", (json.dumps(header, ensure_ascii=True) + "\n").encode())
+        return files
+
+    @classmethod
+    def load(cls, folder: Path, name: str) -> "Vocabulary":
+        """Read what `save` wrote. A file that was changed, or belongs to another vocabulary, is refused."""
+        path = folder / f"{name}.json"
+        try:
+            header = json.loads(path.read_bytes())
+            kind, form, lowercase = header["kind"], header["form"], header["lowercase"]
+            known = header["format"] == _FORMAT and kind in ("bpe", "unigram", "word", "char")
+            if not known or form not in ("none", "nfc", "nfkc") or not isinstance(lowercase, bool):
+                raise DataError(f"{path} is of a kind or version that this regard does not know; train again.")
+            tokens: Subwords | Plain
+            if kind in ("bpe", "unigram"):
+                path = folder / f"{name}.model"
+                tokens = Subwords(path.read_bytes())
+            else:
+                listed = header["tokens"]
+                if not isinstance(listed, list) or not all(isinstance(token, str) for token in listed):
+                    raise ValueError("its tokens are not a list of text")
+                tokens = Plain(kind, listed)
+        except FileNotFoundError:
+            raise DataError(f"There is no vocabulary file {path}; the run folder is not complete.") from None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"{path} is not a vocabulary, or is damaged: {error}.") from None
+        vocabulary = cls(tokens, kind, form, lowercase)
+        if vocabulary.fingerprint != header.get("fingerprint"):
+            raise DataError(f"{path} does not belong to its fingerprint; it was changed or mixed up with another.")
+        return vocabulary
+
+
+def words(text: str, spans: Iterable[Span]) -> list[int]:
+    """For each span the index of the white-space word of `text` that it belongs to.
+
+    A span of white space alone belongs to the word that follows, or to the last one; without words the index is -1.
+    """
+    ends = [match.end() for match in _WORD.finditer(text)]
+    return [min(bisect_right(ends, start), len(ends) - 1) for start, _ in spans]
