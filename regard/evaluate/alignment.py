@@ -1,0 +1,197 @@
+"""Word alignments: Pharaoh files, gold files, error rate, both directions joined, links from attention weights.
+
+A link is (source word, target word), counted from 0. A sentence's alignment is a set of links.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from regard.data.text import read_lines, write_atomically
+from regard.errors import DataError, unknown
+
+Link = tuple[int, int]
+Alignment = frozenset[Link]
+Weights = npt.NDArray[np.floating[Any]]  # [T, S] words
+
+_LINK = re.compile(r"([0-9]{1,9})([-p])([0-9]{1,9})", re.ASCII)
+
+
+class Gold(NamedTuple):
+    """What annotators marked: `sure` links, and `possible` ones, which hold the sure ones too."""
+
+    sure: Alignment
+    possible: Alignment
+
+
+def parse_pharaoh(line: str, where: str = "the line") -> Alignment:
+    """ "0-0 1-2" -> {(0, 0), (1, 2)}: source-target, counted from 0. `where` begins the error sentence."""
+    return parse_gold(line, where, first=0, marks="-").sure
+
+
+def parse_gold(line: str, where: str = "the line", *, first: int = 1, marks: str = "-p") -> Gold:
+    """ "1-1 2p3" -> sure {(0, 0)}, possible {(0, 0), (1, 2)}: `i-j` is sure, `ipj` possible, counted from `first`."""
+    sure, possible = set(), set()
+    for word in line.split():
+        match = _LINK.fullmatch(word)
+        if match is None or match[2] not in marks:
+            forms = "links i-j" if marks == "-" else "links i-j (sure) and ipj (possible)"
+            raise DataError(f"{where} must hold {forms} of whole numbers, as in 1-2; got {word!r}.")
+        link = (int(match[1]) - first, int(match[3]) - first)
+        if min(link) < 0:
+            raise DataError(f"{where} must count words from {first}; got {word!r}. Is the file counted from 0?")
+        possible.add(link)
+        if match[2] == "-":
+            sure.add(link)
+    return Gold(frozenset(sure), frozenset(possible))
+
+
+def format_pharaoh(links: Iterable[Link]) -> str:
+    """{(1, 2), (0, 0)} -> "0-0 1-2", in order."""
+    return " ".join(f"{source}-{target}" for source, target in sorted(links))
+
+
+def read_pharaoh(path: str | Path) -> list[Alignment]:
+    """The alignments of a file, one line for each sentence pair."""
+    return [parse_pharaoh(line, where) for line, where in _lines(path)]
+
+
+def read_gold(path: str | Path, *, first: int = 1) -> list[Gold]:
+    """A gold file in the form of the Hansards: `i-j` sure, `ipj` possible, counted from `first`."""
+    return [parse_gold(line, where, first=first) for line, where in _lines(path)]
+
+
+def write_pharaoh(alignments: Iterable[Iterable[Link]], path: str | Path) -> None:
+    """One line for each sentence pair; an empty line where nothing is linked."""
+    lines = [format_pharaoh(links) + "\n" for links in alignments]
+    write_atomically(Path(path), "".join(lines).encode())
+
+
+def _lines(path: str | Path) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(read_lines(path), 1):
+        yield line, f"{path}, line {number},"
+
+
+@dataclass(frozen=True)
+class AlignmentScore:
+    """Counts summed over a corpus, and what follows from them. A: found links, S: sure ones, P: possible ones."""
+
+    found: int  # |A|
+    sure: int  # |S|
+    found_sure: int  # |A and S|
+    found_possible: int  # |A and P|
+
+    @property
+    def precision(self) -> float:
+        """|A and P| / |A|; 0 where nothing was found."""
+        return self.found_possible / self.found if self.found else 0.0
+
+    @property
+    def recall(self) -> float:
+        """|A and S| / |S|; 1 where nothing is sure."""
+        return self.found_sure / self.sure if self.sure else 1.0
+
+    @property
+    def aer(self) -> float:
+        """Alignment error rate, 1 - (|A and S| + |A and P|) / (|A| + |S|); 0 is perfect."""
+        total = self.found + self.sure
+        return 1 - (self.found_sure + self.found_possible) / total if total else 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"AER {100 * self.aer:.2f}  precision {100 * self.precision:.2f}  recall {100 * self.recall:.2f}"
+            f"  ({self.found} links, {self.sure} sure)"
+        )
+
+
+def score_alignments(found: Sequence[Iterable[Link]], gold: Sequence[Gold]) -> AlignmentScore:
+    """Compare alignments with gold ones, sentence by sentence; counts are summed over the corpus, not averaged."""
+    if len(found) != len(gold):
+        raise DataError(f"Each alignment needs its gold one; got {len(found)} alignments and {len(gold)} gold ones.")
+    counts = [0, 0, 0, 0]
+    for links, (sure, possible) in zip(found, gold, strict=True):
+        chosen = set(links)
+        each = (len(chosen), len(sure), len(chosen & sure), len(chosen & (possible | sure)))
+        counts = [total + count for total, count in zip(counts, each, strict=True)]
+    return AlignmentScore(*counts)
+
+
+_AROUND = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
+
+
+def symmetrise(forward: Iterable[Link], backward: Iterable[Link], method: str) -> Alignment:
+    """Join the alignments of two directions, both as (source, target) links, by one of `SYMMETRISATIONS`."""
+    if method not in SYMMETRISATIONS:
+        raise DataError(unknown("way to join alignments", method, SYMMETRISATIONS))
+    return SYMMETRISATIONS[method](frozenset(forward), frozenset(backward))
+
+
+def grow_diag(forward: Alignment, backward: Alignment) -> Alignment:
+    """From the intersection, add links of the union that touch one already there (diagonally too) and reach a word
+    that has none yet, until no more can be added."""
+    links, union = set(forward & backward), forward | backward
+    sources, targets = {source for source, _ in links}, {target for _, target in links}
+    queue = sorted(links)
+    while queue:
+        added = []
+        for source, target in queue:
+            for down, right in _AROUND:
+                link = (source + down, target + right)
+                if link in union and link not in links and (link[0] not in sources or link[1] not in targets):
+                    links.add(link)
+                    sources.add(link[0])
+                    targets.add(link[1])
+                    added.append(link)
+        queue = sorted(added)
+    return frozenset(links)
+
+
+def _final(forward: Alignment, backward: Alignment, both: bool) -> Alignment:
+    """grow-diag, then every link of either direction for which a word (`both`: each word) has none yet."""
+    links = set(grow_diag(forward, backward))
+    sources, targets = {source for source, _ in links}, {target for _, target in links}
+    for source, target in (*sorted(forward), *sorted(backward)):
+        free = (source not in sources, target not in targets)
+        if all(free) if both else any(free):
+            links.add((source, target))
+            sources.add(source)
+            targets.add(target)
+    return frozenset(links)
+
+
+SYMMETRISATIONS: dict[str, Callable[[Alignment, Alignment], Alignment]] = {
+    "intersection": lambda forward, backward: forward & backward,
+    "union": lambda forward, backward: forward | backward,
+    "grow-diag": grow_diag,
+    "grow-diag-final": lambda forward, backward: _final(forward, backward, both=False),
+    "grow-diag-final-and": lambda forward, backward: _final(forward, backward, both=True),
+}
+
+
+def argmax_links(weights: Weights) -> Alignment:
+    """Each target word with the source word it looks at most, the first of equal ones. weights [T, S]
+
+    A target word that looks at nothing (a row of zeros) has no link.
+    """
+    if not weights.size:
+        return frozenset()
+    best = weights.argmax(1)  # [T]
+    looks = weights.max(1) > 0  # [T]
+    return frozenset((int(source), target) for target, source in enumerate(best) if looks[target])
+
+
+def mutual_argmax_links(weights: Weights) -> Alignment:
+    """The links of `argmax_links` whose source word is also looked at most by that target word. weights [T, S]"""
+    backward = frozenset((source, target) for target, source in argmax_links(weights.T))
+    return argmax_links(weights) & backward
+
+
+def threshold_links(weights: Weights, least: float) -> Alignment:
+    """Every pair of words whose weight is at least `least`, and above 0. weights [T, S]"""
+    targets, sources = np.nonzero((weights >= least) & (weights > 0))
+    return frozenset(zip(sources.tolist(), targets.tolist(), strict=True))

@@ -1,0 +1,132 @@
+"""Scores by source length: the figure that attention was invented for, as a table and as a plot."""
+
+import io
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from regard.data.text import write_atomically
+from regard.errors import DataError
+from regard.evaluate.scores import TITLES, build_metric, check_lines
+
+EDGES = (10, 20, 30, 40, 50, 60)
+FORMATS = (".pdf", ".png", ".svg")
+
+# Okabe and Ito's colours, told apart by colour-blind readers; markers and dashes for those who print in grey.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", "--", "-.", ":")
+
+
+@dataclass(frozen=True)
+class LengthBin:
+    """The sentences whose source has `low` to `high` words (None: or more), and their score (None: there are none)."""
+
+    low: int
+    high: int | None
+    sentences: int
+    score: float | None
+
+    @property
+    def label(self) -> str:
+        """ "11-20", or ">60" for the last."""
+        return f">{self.low - 1}" if self.high is None else f"{self.low}-{self.high}"
+
+
+@dataclass(frozen=True)
+class LengthTable:
+    """A corpus score for each bin of source lengths; `str(table)` is a table of text with the signature."""
+
+    metric: str
+    signature: str
+    bins: tuple[LengthBin, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{'words':>8} {'sentences':>9} {self.metric:>7}"]
+        for each in self.bins:
+            score = "-" if each.score is None else f"{each.score:.2f}"
+            lines.append(f"{each.label:>8} {each.sentences:>9} {score:>7}")
+        return "\n".join([*lines, self.signature])
+
+
+def by_length(
+    sources: Sequence[str],
+    hypotheses: Sequence[str],
+    *references: Sequence[str],
+    edges: Sequence[int] = EDGES,
+    metric: str = "bleu",
+    lowercase: bool = False,
+    tokenize: str | None = None,
+) -> LengthTable:
+    """Group sentences by the words of their source (split at white space) and score each group as a corpus.
+
+    `edges` are the most words of each bin: (10, 20) gives up to 10, 11 to 20, and more than 20.
+    """
+    check_lines(hypotheses, references)
+    check_lines(hypotheses, [sources], "sources")
+    if not edges or edges[0] < 1 or any(a >= b for a, b in itertools.pairwise(edges)):
+        raise DataError(f"The edges of length bins must be rising whole numbers from 1 up; got {list(edges)}.")
+    groups: list[list[int]] = [[] for _ in range(len(edges) + 1)]
+    for number, source in enumerate(sources):
+        words = len(source.split())
+        groups[sum(words > edge for edge in edges)].append(number)
+    scorer = build_metric(metric, lowercase, tokenize)
+    bins, low = [], 1
+    for group, high in zip(groups, [*edges, None], strict=True):
+        score = None
+        if group:
+            chosen = [[lines[number] for number in group] for lines in references]
+            score = scorer.corpus_score([hypotheses[number] for number in group], chosen).score
+        bins.append(LengthBin(low, high, len(group), score))
+        low = (high or 0) + 1
+    return LengthTable(TITLES[metric], str(scorer.get_signature()), tuple(bins))
+
+
+def plot_by_length(tables: Mapping[str, LengthTable], path: str | Path) -> Path:
+    """Draw one line for each named system and write PNG, SVG or PDF, by the ending of `path`."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    path = Path(path)
+    if path.suffix.lower() not in FORMATS:
+        raise DataError(f"A plot is written as PNG, SVG or PDF; '{path.name}' ends with none of {', '.join(FORMATS)}.")
+    bins = _shared_bins(tables)
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    for number, (name, table) in enumerate(tables.items()):
+        axes.plot(
+            range(len(bins)),
+            [float("nan") if each.score is None else each.score for each in table.bins],
+            label=name,
+            color=COLOURS[number % len(COLOURS)],
+            marker=MARKERS[number % len(MARKERS)],
+            linestyle=DASHES[number % len(DASHES)],
+        )
+    axes.set_xticks(range(len(bins)), [f"{each.label}\nn={each.sentences}" for each in bins])
+    axes.set_xlabel("source length in words, with the number of sentences")
+    axes.set_ylabel(next(iter(tables.values())).metric)
+    axes.set_ylim(bottom=0)
+    axes.grid(axis="y", alpha=0.3)
+    axes.legend()
+    content = io.BytesIO()
+    with rc_context({"svg.fonttype": "none"}):  # text stays text
+        figure.savefig(content, format=path.suffix[1:].lower(), dpi=160)
+    write_atomically(path, content.getvalue())
+    return path
+
+
+def _shared_bins(tables: Mapping[str, LengthTable]) -> tuple[LengthBin, ...]:
+    """The bins of the first table, once all have the same ones of the same metric."""
+    if not tables:
+        raise DataError("A plot by length needs at least one system; got none.")
+    (first_name, first), *others = tables.items()
+    for name, table in others:
+        if table.metric != first.metric:
+            raise DataError(f"One plot shows one metric; {first_name} has {first.metric} and {name} {table.metric}.")
+        if [(b.label, b.sentences) for b in table.bins] != [(b.label, b.sentences) for b in first.bins]:
+            raise DataError(
+                f"One plot shows one corpus; {first_name} and {name} have other bins or other numbers of sentences. "
+                f"Score both on the same source with the same edges."
+            )
+    return first.bins

@@ -1,0 +1,106 @@
+"""Sentences into numbers: BLEU, chrF and TER through sacreBLEU, each with its signature, and perplexity."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from regard.errors import DataError, unknown
+
+TITLES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
+METRICS = tuple(TITLES)
+
+
+@dataclass(frozen=True)
+class Score:
+    """One number, and sacreBLEU's signature of how it was computed."""
+
+    name: str
+    value: float
+    signature: str
+    details: str = ""  # BLEU: the n-gram precisions, brevity penalty and lengths
+
+    def __str__(self) -> str:
+        details = f" {self.details}" if self.details else ""
+        return f"{self.name} {self.value:.2f}{details}  {self.signature}"
+
+
+@dataclass(frozen=True)
+class ScoreReport:
+    """The scores of one system on one corpus; `str(report)` is one line for each, with its signature."""
+
+    scores: tuple[Score, ...]
+    sentences: int
+
+    def __getitem__(self, name: str) -> float:
+        """The value of one score, by its name in lower case: report["bleu"]."""
+        for score in self.scores:
+            if score.name.lower() == name:
+                return score.value
+        raise KeyError(unknown("score", name, [score.name.lower() for score in self.scores]))
+
+    def __str__(self) -> str:
+        return "\n".join(str(score) for score in self.scores)
+
+
+def score(
+    hypotheses: Sequence[str],
+    *references: Sequence[str],
+    metrics: Sequence[str] = METRICS,
+    lowercase: bool = False,
+    tokenize: str | None = None,
+) -> ScoreReport:
+    """Score `hypotheses` against one or more sets of references, line by line.
+
+    `tokenize` is sacreBLEU's name of a tokeniser for BLEU ("13a" where none is given; "none" for text that is
+    tokenised already). `lowercase` ignores letter case in every metric. TER is better when lower.
+    """
+    check_lines(hypotheses, references)
+    scores = []
+    for name in metrics:
+        metric = build_metric(name, lowercase, tokenize)
+        result = metric.corpus_score(list(hypotheses), [list(lines) for lines in references])
+        details = _bleu_details(result) if name == "bleu" else ""
+        scores.append(Score(TITLES[name], result.score, str(metric.get_signature()), details))
+    return ScoreReport(tuple(scores), len(hypotheses))
+
+
+def _bleu_details(result: Any) -> str:
+    precisions = "/".join(f"{precision:.1f}" for precision in result.precisions)
+    return f"{precisions} (BP {result.bp:.3f}, length {result.sys_len}, reference {result.ref_len})"
+
+
+def build_metric(name: str, lowercase: bool = False, tokenize: str | None = None) -> Any:
+    """The sacreBLEU metric of this name: an object with `corpus_score(hypotheses, references)`."""
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+    from sacrebleu.metrics.ter import TER
+
+    if name == "bleu":
+        return BLEU(lowercase=lowercase, tokenize=tokenize, force=True)  # force: no warning about tokenised text
+    if name == "chrf":
+        return CHRF(lowercase=lowercase)
+    if name == "ter":
+        return TER(case_sensitive=not lowercase)
+    raise DataError(unknown("metric", name, METRICS))
+
+
+def check_lines(hypotheses: Sequence[str], others: Sequence[Sequence[str]], what: str = "references") -> None:
+    """Refuse nothing to score, no reference, or unequal numbers of lines."""
+    if not others:
+        raise DataError("Scoring needs at least one set of references; got none.")
+    if not hypotheses:
+        raise DataError("Scoring needs at least one sentence; got none.")
+    for lines in others:
+        if len(lines) != len(hypotheses):
+            raise DataError(f"Lines must pair up one to one; got {len(hypotheses)} hypotheses and {len(lines)} {what}.")
+
+
+def perplexity(total_nll: float, tokens: int) -> float:
+    """exp(total negative log-likelihood / number of target tokens, END counted). Infinite where exp overflows."""
+    if tokens < 1:
+        raise DataError(f"Perplexity needs at least one token; got {tokens}.")
+    try:
+        return math.exp(total_nll / tokens)
+    except OverflowError:
+        return math.inf
