@@ -8,6 +8,9 @@
 Rows of `source` end with END before the padding, and `lengths` counts it. Rows of `target` are y_1 ... y_T with
 END last; models shift them right themselves, so that `forward(...)[:, t]` are the logits of `target[:, t]` and
 equal those of the t-th `step` (the first step reads START). A test holds every registered model to that.
+
+A language model has nothing to read first: it answers `start(rows)`, `step` and `forward(target)`, and a search goes on
+from `start(rows)` as from any other state.
 """
 
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -34,6 +37,20 @@ class SequenceModel(Protocol):
     def step(self, token: Tensor, state: State) -> tuple[Tensor, State]: ...
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor: ...
+
+
+@runtime_checkable
+class LanguageModel(Protocol):
+    """A model that writes a text by itself, looking at nothing but its own past.
+
+    `start(rows)` is the state before the first word of so many texts, on the device of the model's weights.
+    """
+
+    def start(self, rows: int) -> State: ...
+
+    def step(self, token: Tensor, state: State) -> tuple[Tensor, State]: ...
+
+    def forward(self, target: Tensor) -> Tensor: ...
 
 
 class Looking(NamedTuple):
@@ -80,4 +97,13 @@ def check_batch(source: Tensor, lengths: Tensor) -> None:
         raise ShapeError(
             f"A batch is ids [B, S] with lengths [B], all whole numbers; got {source.dtype} {list(source.shape)} "
             f"and lengths {list(lengths.shape)}. Pad rows to one length and count END in lengths."
+        )
+
+
+def check_target(target: Tensor) -> None:
+    """Refuse what is no batch of texts."""
+    if target.dim() != 2 or target.is_floating_point():
+        raise ShapeError(
+            f"A batch of texts is ids [B, T], whole numbers; got {target.dtype} {list(target.shape)}. "
+            f"Pad rows to one length; one text alone is target[None]."
         )

@@ -1,0 +1,198 @@
+"""Yang et al., "Hierarchical attention networks for document classification" (NAACL 2016).
+
+What was new: the document is read as it is written, words into sentences and sentences into a document, and at both
+levels a learned context vector asks which of them matter. The two levels are the same layer, once over words and once
+over sentences.
+
+    h_t = [->GRU(x_t) ; <-GRU(x_t)]                      words of a sentence, or sentences of a document    (eq. 1-4)
+    u_t = tanh(W h_t + b);  alpha = softmax(u_t^T u);  s = sum_t alpha_t h_t                                (eq. 5-10)
+    p = softmax(W_c v + b_c)                              v: what the upper level sees                      (eq. 11)
+
+The weights act on h, not on u. The paper's two baselines, the mean of all states and the largest of each dimension,
+are `pooling`. There is no padding in what the model reads: a batch is one row of words, the lengths of the sentences
+and the number of sentences of each document, so that one long sentence does not widen all the others.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from regard.config import setting
+from regard.core.scores import dot, uniform
+from regard.errors import ShapeError
+from regard.layers.attention import Attention
+
+ROOM = 1 << 18  # most states, padding counted, that one look of a layer takes; a larger document takes several looks
+
+
+@dataclass(frozen=True)
+class DocumentConfig:
+    """HN-ATT as published."""
+
+    vocabulary: int = setting(30_000, "words that the model knows")
+    classes: int = setting(5, "labels that a document may have")
+    embedding: int = setting(200, "size of a word vector")
+    width: int = setting(50, "size of a GRU state, in each direction")
+    attention: int = setting(100, "size of the context vectors")
+    pooling: str = setting(
+        "attention", "how states become one vector: looked at, averaged, or the largest of each dimension",
+        ("attention", "average", "maximum"),
+    )  # fmt: skip
+    dropout: float = setting(0.0, "share of word vectors, sentence vectors and document vector dropped in training")
+    spread: float = setting(0.1, "standard deviation of the initial word and context vectors")
+
+
+class Document(nn.Module):
+    """Words into sentences, sentences into a document, and the document into a class."""
+
+    def __init__(self, config: DocumentConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = nn.Embedding(config.vocabulary, config.embedding)
+        self.words = Level(config, config.embedding)
+        self.sentences = Level(config, 2 * config.width)
+        self.W_c = nn.Linear(2 * config.width, config.classes)
+        self.dropout = nn.Dropout(config.dropout)
+        nn.init.normal_(self.embed.weight, std=config.spread)
+
+    def forward(self, words: Tensor, lengths: Tensor, counts: Tensor) -> Tensor:
+        """Logits [B, C] of B documents.
+
+        words [M] are the ids of all words of all documents in order, lengths [N] the words of each sentence, counts [B]
+        the sentences of each document. A sentence without words counts for nothing; a document without any is the
+        zero vector, so that its logits are the biases: what the model believes before reading.
+        """
+        check_documents(words, lengths, counts)
+        vectors = self.words(self.dropout(self.embed(words)), lengths)  # [N, 2n]
+        written = lengths > 0  # [N]
+        owner = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)  # [N]
+        counts = torch.bincount(owner[written], minlength=len(counts))  # [B]
+        return self.W_c(self.dropout(self.sentences(self.dropout(vectors[written]), counts)))  # [B, C]
+
+
+class Level(nn.Module):
+    """One level: rows of vectors of any length into one vector each, by a BiGRU and a pooling."""
+
+    def __init__(self, config: DocumentConfig, input_width: int) -> None:
+        super().__init__()
+        self.gru = nn.GRU(input_width, config.width, bidirectional=True)
+        self.pool = POOLS[config.pooling](config)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """x [M, m], the rows one after the other, lengths [N] -> [N, 2n]; zeros for a row without anything."""
+        states = run_rows(self.gru, x, lengths)  # [M, 2n]
+        starts = lengths.cumsum(0) - lengths  # [N]
+        chosen, seen = [], []
+        for rows in groups(lengths):
+            places = torch.arange(int(lengths[rows].max()), device=x.device)  # [S]
+            mask = places < lengths[rows, None]  # [n, S]
+            index = torch.where(mask, starts[rows, None] + places, 0)  # [n, S]
+            seen.append(self.pool(states[index], mask[:, None]))  # [n, 2n]
+            chosen.append(rows)
+        pooled = states.new_zeros(len(lengths), states.shape[-1])
+        return pooled.index_copy(0, torch.cat(chosen), torch.cat(seen)) if chosen else pooled
+
+
+def run_rows(gru: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
+    """Run a GRU over every row, x [M, m] and lengths [N] -> states [M, directions * n], without padding anything."""
+    if not len(x):
+        return x.new_zeros(0, gru.hidden_size * (2 if gru.bidirectional else 1))
+    rows = torch.repeat_interleave(torch.arange(len(lengths), device=x.device), lengths)  # [M]
+    places = torch.arange(len(x), device=x.device) - (lengths.cumsum(0) - lengths)[rows]  # [M], counted in the row
+    rank = lengths.argsort(descending=True, stable=True).argsort()  # [N]: a packed batch has the longest row first
+    order = (places * len(lengths) + rank[rows]).argsort()  # [M]: first words of all rows, second words, ...
+    states, _ = gru(PackedSequence(x[order], torch.bincount(places).cpu()))
+    return torch.zeros_like(states.data).index_copy(0, order, states.data)
+
+
+def groups(lengths: Tensor) -> list[Tensor]:
+    """Which rows are looked at together: [N] -> row numbers, the shorter rows first, those without anything nowhere.
+
+    Rows of one group differ in length by less than a factor of two, so padding never doubles the work; and a group
+    holds at most ROOM places, so that a document of any size is read in looks of a bounded one.
+    """
+    host = lengths.cpu()
+    found = []
+    for power in range(int(host.max()).bit_length() if len(host) else 0):
+        rows = ((host >= 1 << power) & (host < 2 << power)).nonzero().squeeze(1)
+        found += list(rows.split(max(1, ROOM >> (power + 1)))) if len(rows) else []
+    return [rows.to(lengths.device) for rows in found]
+
+
+def check_documents(words: Tensor, lengths: Tensor, counts: Tensor) -> None:
+    """Refuse words, lengths and counts that do not belong together."""
+    if words.dim() != 1 or lengths.dim() != 1 or counts.dim() != 1 or words.is_floating_point():
+        raise ShapeError(
+            f"Documents are word ids [M], sentence lengths [N] and sentence counts [B]; got {list(words.shape)}, "
+            f"{list(lengths.shape)} and {list(counts.shape)}. Put all words of the batch one after the other."
+        )
+    if int(lengths.sum()) != len(words) or int(counts.sum()) != len(lengths):
+        raise ShapeError(
+            f"The sentences hold {int(lengths.sum())} words and the documents {int(counts.sum())} sentences; "
+            f"got {len(words)} words and {len(lengths)} sentences. Lengths and counts must add up."
+        )
+
+
+class ContextVector(nn.Module):
+    """Looks with a learned vector u that asks "what matters here?": u_t^T u with u_t = tanh(W h_t + b)."""
+
+    def __init__(self, config: DocumentConfig) -> None:
+        super().__init__()
+        self.u = nn.Parameter(torch.empty(config.attention).normal_(std=config.spread))
+        self.attention = Attention(TanhDot(2 * config.width, config.attention))
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """states [n, S, 2n], mask [n, 1, S] -> [n, 2n]."""
+        query = self.u.expand(len(states), 1, -1)  # [n, 1, D]
+        return self.attention(query, self.attention.remember(states, mask)).context[:, 0]
+
+
+class TanhDot(nn.Module):
+    """q . tanh(W h + b): the dot product after one layer on the keys."""
+
+    def __init__(self, key_width: int, width: int) -> None:
+        super().__init__()
+        self.W = nn.Linear(key_width, width)
+
+    def project(self, states: Tensor) -> Tensor:
+        return torch.tanh(self.W(states))  # [..., S, D]
+
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        return dot(query, keys)  # [..., T, S]
+
+
+class Average(nn.Module):
+    """HN-AVE: the mean of the states, which is a look that prefers nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = Attention(uniform)
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """states [n, S, 2n], mask [n, 1, S] -> [n, 2n]."""
+        return self.attention(states[:, :1], self.attention.remember(states, mask)).context[:, 0]
+
+
+class Maximum(nn.Module):
+    """HN-MAX: the largest value of each dimension. It looks at nothing in particular, so nothing is recorded."""
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """states [n, S, 2n], mask [n, 1, S] -> [n, 2n]."""
+        return states.masked_fill(~mask.transpose(1, 2), -torch.inf).amax(dim=1)
+
+
+POOLS: dict[str, Callable[[DocumentConfig], nn.Module]] = {
+    "attention": ContextVector,
+    "average": lambda config: Average(),
+    "maximum": lambda config: Maximum(),
+}
+
+PRESETS = {
+    "paper": DocumentConfig(),
+    "small": DocumentConfig(embedding=200, width=100, attention=200, dropout=0.3),
+    "tiny": DocumentConfig(embedding=32, width=32, attention=32),
+}
+VARIANTS = {pooling: replace(PRESETS["tiny"], pooling=pooling) for pooling in POOLS if pooling != "attention"}

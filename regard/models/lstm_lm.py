@@ -1,0 +1,72 @@
+"""Zaremba, Sutskever and Vinyals, "Recurrent neural network regularization" (2014): the plain LSTM language model.
+
+What was new: dropout that leaves the recurrent connections alone. Here it is the baseline of all that looks back: the
+past is one state of fixed size, and there is no attention.
+
+    h_t = LSTM(E y_{t-1});  p(y_t) = softmax(W h_t + b)
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from regard.config import setting
+from regard.layers.recurrent import LSTMState, StackedLSTM
+from regard.models.contract import Looking, check_target, shift_right
+
+
+@dataclass(frozen=True)
+class LSTMLanguageConfig:
+    """Zaremba's medium model."""
+
+    vocabulary: int = setting(10_000, "words or pieces that the model knows")
+    embedding: int = setting(650, "size of a word vector (m)")
+    width: int = setting(650, "size of a layer's state (n)")
+    layers: int = setting(2, "LSTM layers")
+    dropout: float = setting(0.5, "share of each layer's input and of the top states dropped in training")
+    spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
+
+
+class LSTMLanguageModel(nn.Module):
+    """Stacked LSTMs that write a text word by word."""
+
+    looking = Looking(query="current", shift=0, cross=())
+
+    def __init__(self, config: LSTMLanguageConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = nn.Embedding(config.vocabulary, config.embedding)
+        self.lstm = StackedLSTM(config.embedding, config.width, config.layers, config.dropout, bias=True)
+        self.dropout = nn.Dropout(config.dropout)
+        self.W = nn.Linear(config.width, config.vocabulary)
+        for weights in self.parameters():
+            nn.init.uniform_(weights, -config.spread, config.spread)
+
+    def start(self, rows: int) -> LSTMState:
+        """Zero states."""
+        hidden = self.embed.weight.new_zeros(rows, self.config.layers, self.config.width)
+        return LSTMState(hidden, torch.zeros_like(hidden))
+
+    def step(self, token: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
+        """token [B] -> logits [B, V]."""
+        logits, state = self.read(token[:, None], state)
+        return logits[:, 0], state
+
+    def forward(self, target: Tensor) -> Tensor:
+        """Logits [B, T, V] of target [B, T], each step reading the true word before it."""
+        check_target(target)
+        return self.read(shift_right(target), self.start(len(target)))[0]
+
+    def read(self, words: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
+        """words [B, T], the words read -> logits [B, T, V] of the words that follow."""
+        hidden, state = self.lstm.run(self.embed(words), state)  # [B, T, n]
+        return self.W(self.dropout(hidden)), state
+
+
+PRESETS = {
+    "paper": LSTMLanguageConfig(),
+    "small": LSTMLanguageConfig(embedding=150, width=300, layers=1, dropout=0.3),
+    "tiny": LSTMLanguageConfig(embedding=64, width=96, layers=1, dropout=0.0, spread=0.1),
+}
+VARIANTS = {"two-layers": replace(PRESETS["tiny"], layers=2)}
