@@ -14,6 +14,7 @@ from regard.core.masks import causal_mask, padding_mask, window_mask
 from regard.core.normalise import (
     GaussianWindow,
     Window,
+    causal_softmax,
     entmax15,
     hard_argmax,
     hard_sample,
@@ -31,6 +32,7 @@ from regard.core.scores import (
     dot,
     project_keys,
     scaled_dot,
+    uniform,
 )
 
 B, T, S, D, K = 2, 3, 5, 7, 4  # K: another width, for scores that join two
@@ -119,6 +121,12 @@ def test_location_is_the_papers(longest: int):
     score = spread(Location(D, longest))
     rows = [[papers.location(q, array(score.W.weight), S) for q in array(row)] for row in query]
     assert close(score(query, keys), np.array(rows))
+
+
+def test_uniform_scores_every_slot_alike():
+    scores = uniform(torch.randn(B, T, D), torch.randn(B, S, K))
+    assert torch.equal(scores, torch.zeros(B, T, S))
+    assert torch.equal(softmax(scores), torch.full((B, T, S), 1 / S))
 
 
 def test_scores_take_heads():
@@ -210,6 +218,10 @@ def local_p_released(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
 NORMALISERS = {
     "softmax": (softmax, lambda e, m, b, t: papers.softmax(e, m)),
+    "causal_softmax": (
+        causal_softmax,
+        lambda e, m, b, t: papers.softmax(e, [s <= t + S - T and (m is None or m[s]) for s in range(S)]),
+    ),
     "hard_argmax": (hard_argmax, lambda e, m, b, t: papers.hard(e, m)),
     "local_m": (local_m, lambda e, m, b, t: papers.local_m(e, round(CENTRE[b, t].item()), 1, m)),
     "local_p": (local_p, lambda e, m, b, t: papers.local_p(e, CENTRE[b, t].item(), 2, m)),
@@ -370,7 +382,9 @@ def test_sparse_laws(normalise):
     assert (jacobian[:, off] == 0).all()
 
 
-@pytest.mark.parametrize("name", ["softmax", "local_m", "local_p", "local_p_released", "sparsemax", "entmax15"])
+@pytest.mark.parametrize(
+    "name", ["softmax", "causal_softmax", "local_m", "local_p", "local_p_released", "sparsemax", "entmax15"]
+)
 @pytest.mark.parametrize("mask", [None, MASKS["padding"], MASKS["ragged"]], ids=["none", "padding", "ragged"])
 def test_gradients_are_those_of_finite_differences(name: str, mask: Tensor | None):
     ours, _ = NORMALISERS[name]
@@ -430,6 +444,14 @@ def test_t3_8_gaussian_at_the_edge_of_the_window(half_width: int):
     for edge in (12 - half_width, 12 + half_width):
         assert ratio[edge].item() == pytest.approx(math.exp(-2), abs=1e-12)
     assert ratio[12].item() == 1.0
+
+
+def test_t3_2_a_window_far_along_holds_in_bfloat16():
+    scores, centre = torch.randn(1, 1, 400), torch.tensor([[304.0]])  # a number that bfloat16 knows
+    for normalise in (Window(3), GaussianWindow(3), GaussianWindow(3, released=True)):
+        weights = normalise(scores.bfloat16(), None, centre.bfloat16())
+        assert (weights[0, 0] > 0).nonzero().flatten().tolist() == list(range(301, 308))
+        assert torch.allclose(weights.double(), normalise(scores, None, centre), atol=0.01, rtol=0)
 
 
 def test_local_m_past_the_end_of_the_sentence_looks_nowhere():
@@ -558,6 +580,15 @@ def test_rotary_laws():
     for shift in (1, 40):
         assert torch.allclose(dot(rotate(query, at_t + shift), rotate(keys, at_s + shift)), near, **CLOSE)
     assert not torch.allclose(dot(rotate(query, at_t + 1), rotate(keys, at_s)), near, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_rotary_far_away_is_exact_up_to_the_rounding_of_its_input(dtype: torch.dtype):
+    x, positions = torch.randn(B, T, 6).to(dtype), torch.tensor([0, 301, 4999])
+    turned = rotate(x, positions)
+    assert turned.dtype == dtype
+    want = [[papers.rotary(v, p) for v, p in zip(row, positions.tolist(), strict=True)] for row in array(x.double())]
+    assert close(turned.double(), np.array(want), atol=1e-5 if dtype == torch.float32 else 0.05)
 
 
 def test_learned_positions_are_rows_of_a_table():
