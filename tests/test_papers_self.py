@@ -2,6 +2,7 @@
 
 import ast
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,21 @@ def test_the_reference_knows_neither_regard_nor_torch():
         name.name for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) for name in node.names
     }
     assert imported == {"math", "numpy"}
+
+
+def test_every_property_is_a_test_or_is_listed_with_its_reason():
+    folder = Path(papers.__file__).parent
+    properties = {
+        f"{section}.{k}" for section, last in ((1, 6), (2, 9), (3, 8), (4, 6), (5, 9)) for k in range(1, last + 1)
+    }
+    tested = set()
+    for file in folder.glob("test_*.py"):
+        for name in re.findall(r"^def (test_\w+)", file.read_text(encoding="utf-8"), re.MULTILINE):
+            tested |= {f"{section}.{k}" for section, k in re.findall(r"_t(\d+)_(\d+)(?=_)", name)}
+    listed = set(
+        re.findall(r"T(\d+\.\d+)", (folder / "README.md").read_text(encoding="utf-8").split("| property |")[1])
+    )
+    assert properties - tested - listed == set()
 
 
 def test_a_missing_weight_is_named_and_a_missing_bias_is_zero():

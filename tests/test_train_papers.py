@@ -1,0 +1,68 @@
+"""Schedules and losses of training beside the papers."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import papers
+import pytest
+import torch
+
+from regard.symbols import PAD
+from regard.train.objectives import cross_entropy, guided_alignment
+from regard.train.schedules import SCHEDULES, Progress
+
+T, V = 4, 7
+
+
+def at(step: int, width: int = 512, epoch: float = 0.0) -> Progress:
+    return Progress(step=step, total=100_000, epoch=epoch, stalls=0, width=width)
+
+
+@pytest.mark.parametrize("width", [512, 1024])
+def test_t5_7_noam_is_the_papers_with_its_printed_peaks(width: int):
+    settings = SimpleNamespace(rate=1.0, warmup=4000)
+    rates = {step: SCHEDULES["noam"](at(step, width), settings) for step in range(1, 9001)}
+    for step, rate in rates.items():
+        assert rate == pytest.approx(papers.noam(step, width), rel=1e-12)
+    assert max(rates, key=rates.__getitem__) == 4000
+    assert rates[4000] == pytest.approx({512: 6.99e-4, 1024: 4.94e-4}[width], abs=5e-7)
+    assert rates[4000] / SCHEDULES["noam"](at(16_000, width), settings) == pytest.approx(2)
+
+
+def test_halving_is_sutskevers_and_luongs():
+    sutskever = SimpleNamespace(rate=0.7, warmup=0, halve_after=5, halve_every=0.5)
+    epochs = (0, 4.99, 5, 5.49, 5.5, 6, 7.4)
+    assert [0.7 / SCHEDULES["halving"](at(1, epoch=e), sutskever) for e in epochs] == [1, 1, 2, 2, 4, 8, 32]
+    luong = SimpleNamespace(rate=1.0, warmup=0, halve_after=5, halve_every=1)
+    assert [1 / SCHEDULES["halving"](at(1, epoch=e), luong) for e in (4.9, 5.1, 6.1, 9.9)] == [1, 2, 4, 32]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
+def test_t5_8_the_smoothed_loss_is_the_papers(smoothing: float):
+    logits = torch.randn(2, T, V, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    target = torch.tensor([[4, 5, 6, 2], [3, 2, PAD, PAD]])
+    loss, plain = cross_entropy(logits, target, smoothing)
+    pairs = [(logits[b, t].numpy(), target[b, t].item()) for b in range(2) for t in range(T) if target[b, t] != PAD]
+    want = sum(papers.smoothed_loss(row, gold, smoothing, "all") for row, gold in pairs)
+    assert loss.item() == pytest.approx(want, abs=1e-9)
+    assert plain.item() == pytest.approx(sum(-papers.log_softmax(row)[gold] for row, gold in pairs), abs=1e-9)
+
+
+def test_t5_8_at_uniform_logits_the_loss_is_log_v_and_without_smoothing_the_cross_entropy():
+    target = torch.tensor([[4, 5, 6, 2]])
+    for smoothing in (0.0, 0.1):
+        loss, _ = cross_entropy(torch.zeros(1, T, V, dtype=torch.float64), target, smoothing)
+        assert loss.item() / T == pytest.approx(math.log(V), abs=1e-12)
+    logits = torch.randn(1, T, V, dtype=torch.float64)
+    loss, plain = cross_entropy(logits, target, 0.0)
+    assert loss.item() == plain.item()
+    assert loss.item() == pytest.approx(torch.nn.functional.cross_entropy(logits[0], target[0], reduction="sum").item())
+
+
+def test_guided_alignment_is_the_papers_sum():
+    weights = torch.rand(2, T, 5, dtype=torch.float64).softmax(-1)
+    links = torch.tensor(np.random.default_rng(2).integers(0, 2, size=(2, T, 5)), dtype=torch.float64)
+    links[0, 1] = 0  # a word without a link
+    want = sum(T * papers.guided_alignment_loss(weights[b].numpy(), links[b].tolist()) for b in range(2))
+    assert guided_alignment(weights, links).item() == pytest.approx(want, abs=1e-9)
