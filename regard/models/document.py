@@ -124,10 +124,10 @@ def groups(lengths: Tensor) -> list[Tensor]:
 
 def check_documents(words: Tensor, lengths: Tensor, counts: Tensor) -> None:
     """Refuse words, lengths and counts that do not belong together."""
-    if words.dim() != 1 or lengths.dim() != 1 or counts.dim() != 1 or words.is_floating_point():
+    if any(part.dim() != 1 or part.is_floating_point() for part in (words, lengths, counts)):
         raise ShapeError(
-            f"Documents are word ids [M], sentence lengths [N] and sentence counts [B]; got {list(words.shape)}, "
-            f"{list(lengths.shape)} and {list(counts.shape)}. Put all words of the batch one after the other."
+            f"Documents are word ids [M], sentence lengths [N] and sentence counts [B], whole numbers; got "
+            f"{list(words.shape)}, {list(lengths.shape)} and {list(counts.shape)}. Put all words one after the other."
         )
     if int(lengths.sum()) != len(words) or int(counts.sum()) != len(lengths):
         raise ShapeError(

@@ -350,7 +350,7 @@ class Deep(nn.Module):
 
 
 class Source(nn.Module):
-    """r_t a~_t for one layer. It asks with the input and its own last glimpse, and needs nothing of the layer itself."""
+    """r_t a~_t for one layer. It asks with the input and its last glimpse, and needs nothing of the layer itself."""
 
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__()
