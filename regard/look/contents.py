@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ConfigError, DataError, ShapeError, unknown
-from regard.look.pieces import Sentence
+from regard.look.pieces import Sentence, is_number
 
 Array = NDArray[np.float32]
 
@@ -45,6 +45,7 @@ class Attended:
     score: str = ""  # the model's own formula: additive, dot, general, scaled dot, ...
     normalise: str = "softmax"
     centre: Array | None = None  # [T], where local attention looked around
+    half_width: int = 0  # of the window of local attention
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", _heads(self.weights, f"The weights of '{self.name}'"))
@@ -92,6 +93,12 @@ class Node:
     finished: bool = False
     pruned: bool = False
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.token, str) or not all(
+            is_number(value) for value in (self.id, self.step, self.logprob, self.total, self.score)
+        ):
+            raise DataError(f"A beam node needs a text for its token and finite numbers for the rest; got {self!r}.")
+
 
 @dataclass(frozen=True)
 class Beam:
@@ -137,6 +144,8 @@ class Contents:
 
     def __post_init__(self) -> None:
         for name, seen in self.attention.items():
+            if name != seen.name:
+                raise DataError(f"The attention under '{name}' calls itself '{seen.name}'; the two must be equal.")
             rows, columns = (self.size(side) for side in KINDS[seen.kind])
             if seen.weights.shape[1:] != (rows, columns):
                 raise ShapeError(

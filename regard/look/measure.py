@@ -1,4 +1,4 @@
-"""Numbers that tell one head from another. Weights are [..., T, S]; every measure is defined exactly in its docstring."""
+"""Numbers that tell one head from another. Weights are [..., T, S]; each docstring is the exact definition."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,38 +15,38 @@ Array = NDArray[np.floating[Any]]
 
 
 def entropy(weights: Array) -> Array:
-    """-sum_s w_ts ln w_ts for each row, in nats: 0 looks at one place, ln S everywhere alike. [..., T, S] -> [..., T]"""
+    """-sum_s w_ts ln w_ts for each row, in nats: 0 for one place, ln S for all alike. [..., T, S] -> [..., T]"""
     weights = np.asarray(weights, dtype=np.float64)
     logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
-    return -(weights * logs).sum(-1)  # type: ignore[no-any-return]
+    return -(weights * logs).sum(-1)
 
 
 def confidence(weights: Array) -> Array:
     """The largest weight of each row. [..., T, S] -> [..., T]"""
     weights = np.asarray(weights, dtype=np.float64)
-    return weights.max(-1, initial=0.0)  # type: ignore[no-any-return]
+    return weights.max(-1, initial=0.0)
 
 
 def coverage(weights: Array) -> Array:
     """How much each source position was looked at in all: sum_t w_ts. [..., T, S] -> [..., S]"""
-    return np.asarray(weights, dtype=np.float64).sum(-2)  # type: ignore[no-any-return]
+    return np.asarray(weights, dtype=np.float64).sum(-2)
 
 
 def covered(weights: Array) -> Array:
     """The share of the source that was looked at: mean_s min(1, sum_t w_ts). [..., T, S] -> [...]"""
     total = np.minimum(1.0, coverage(weights))
-    return total.mean(-1) if total.shape[-1] else np.zeros(total.shape[:-1])  # type: ignore[no-any-return]
+    return total.mean(-1) if total.shape[-1] else np.zeros(total.shape[:-1])
 
 
 def coverage_penalty(weights: Array) -> Array:
-    """sum_s ln min(1, sum_t w_ts), of Wu 2016 with beta = 1: 0 when all is covered, below it otherwise. [..., T, S] -> [...]
+    """sum_s ln min(1, sum_t w_ts), of Wu 2016 with beta = 1: 0 when all is covered. [..., T, S] -> [...]
 
     A position that was never looked at counts as 1e-10."""
-    return np.log(np.clip(coverage(weights), 1e-10, 1.0)).sum(-1)  # type: ignore[no-any-return]
+    return np.log(np.clip(coverage(weights), 1e-10, 1.0)).sum(-1)
 
 
 def diagonality(weights: Array) -> Array:
-    """1 - sum_ts w_ts |s/(S-1) - t/(T-1)| / sum_ts w_ts: 1 on the diagonal, 0 from corner to corner. [..., T, S] -> [...]
+    """1 - sum_ts w_ts |s/(S-1) - t/(T-1)| / sum_ts w_ts: 1 on the diagonal, 0 far from it. [..., T, S] -> [...]
 
     With T or S of one, its positions count as 0; weights that are all zero give 0."""
     weights = np.asarray(weights, dtype=np.float64)
@@ -54,7 +54,7 @@ def diagonality(weights: Array) -> Array:
     far = np.abs(np.arange(S)[None, :] / max(1, S - 1) - np.arange(T)[:, None] / max(1, T - 1))  # [T, S]
     total = weights.sum((-2, -1))
     away = np.divide((weights * far).sum((-2, -1)), total, out=np.ones_like(total), where=total > 0)
-    return 1.0 - away  # type: ignore[no-any-return]
+    return 1.0 - away
 
 
 def special_mass(weights: Array, special: Sequence[bool]) -> Array:
@@ -62,20 +62,23 @@ def special_mass(weights: Array, special: Sequence[bool]) -> Array:
     weights = np.asarray(weights, dtype=np.float64)
     if len(special) != weights.shape[-1]:
         raise ShapeError(f"special must name all {weights.shape[-1]} columns; got {len(special)}.")
-    return weights[..., np.asarray(special, dtype=bool)].sum(-1)  # type: ignore[no-any-return]
+    return weights[..., np.asarray(special, dtype=bool)].sum(-1)
+
+
+def _average(values: Array) -> float:
+    return float(values.mean()) if values.size else 0.0
 
 
 def head(weights: Array, special: Sequence[bool] | None = None) -> dict[str, float]:
     """All measures of one head [T, S], those of rows averaged over the rows."""
     marks = [False] * weights.shape[-1] if special is None else special
-    mean = lambda values: float(values.mean()) if values.size else 0.0  # noqa: E731
     return {
-        "entropy": mean(entropy(weights)),
-        "confidence": mean(confidence(weights)),
+        "entropy": _average(entropy(weights)),
+        "confidence": _average(confidence(weights)),
         "coverage": float(covered(weights)),
         "coverage_penalty": float(coverage_penalty(weights)),
         "diagonality": float(diagonality(weights)),
-        "special": mean(special_mass(weights, marks)),
+        "special": _average(special_mass(weights, marks)),
     }
 
 
@@ -154,12 +157,23 @@ def report(traces: Iterable[Contents]) -> Report:
 
 
 def reproduce(seen: Attended) -> Array | None:
-    """The scores run through the stated normaliser: [H, T, S], to be compared with the weights; None where it cannot be."""
-    if seen.scores is None or seen.normalise not in ("softmax", "causal_softmax", "Window", "GaussianWindow"):
+    """The scores run through the stated normaliser, [H, T, S]: the weights again. None where that is not possible.
+
+    Softmax over the scores that are not -inf; a Gaussian window then multiplies by exp(-(s - p)^2 / (2 sigma^2)) with
+    sigma = half_width / 2 (Luong 2015, eq. 10)."""
+    if seen.scores is None or seen.normalise not in ("softmax", "causal softmax", *_WINDOWS):
         return None
     scores = seen.scores.astype(np.float64)
     top = scores.max(-1, keepdims=True, initial=-np.inf)
-    shifted = np.exp(scores - np.where(np.isfinite(top), top, 0.0))
-    total = shifted.sum(-1, keepdims=True)
-    weights = np.divide(shifted, total, out=np.zeros_like(shifted), where=total > 0)
-    return weights
+    raised = np.exp(scores - np.where(np.isfinite(top), top, 0.0))
+    total = raised.sum(-1, keepdims=True)
+    weights = np.divide(raised, total, out=np.zeros_like(raised), where=total > 0)
+    if seen.normalise != "Gaussian window":
+        return weights
+    if seen.centre is None or not seen.half_width:
+        return None
+    away = np.arange(scores.shape[-1])[None, :] - seen.centre[:, None].astype(np.float64)  # [T, S]
+    return weights * np.exp(-(away**2) / (2 * (seen.half_width / 2) ** 2))
+
+
+_WINDOWS = ("window", "Gaussian window")

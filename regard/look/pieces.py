@@ -1,5 +1,6 @@
 """Tokens of a sentence: what is shown, where it stands in the text, and which word it belongs to."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,19 @@ class Token:
     logprob: float | None = None
     topk: tuple[tuple[str, float], ...] = ()
 
+    def __post_init__(self) -> None:
+        texts = (self.text, self.piece, *(text for text, _ in self.topk))
+        numbers = (self.start, self.end, self.word or 0, self.logprob or 0, *(value for _, value in self.topk))
+        if not all(isinstance(text, str) for text in texts) or not all(is_number(value) for value in numbers):
+            raise DataError(
+                f"A token needs texts for its text and piece and finite numbers for the rest; got {self!r}."
+            )
+
+
+def is_number(value: object) -> bool:
+    """Whether `value` is a finite number (True and False are not)."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
 
 @dataclass(frozen=True)
 class Sentence:
@@ -35,6 +49,8 @@ class Sentence:
     tokens: tuple[Token, ...]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise DataError(f"A sentence needs a text; got {type(self.text).__name__}.")
         for token in self.tokens:
             if not 0 <= token.start <= token.end <= len(self.text):
                 raise DataError(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.core.attend import Look
+from regard.core.attend import Look, Memory
 from regard.errors import ConfigError, ShapeError, unknown
 from regard.layers.attention import Attention
 
@@ -89,6 +89,12 @@ def attentions(model: nn.Module) -> dict[str, Attention]:
     return {name: module for name, module in model.named_modules() if isinstance(module, Attention)}
 
 
+def arguments(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, Memory, Tensor | None]:
+    """Query, memory and centre of a call of `Attention`, however they were passed."""
+    given = dict(zip(("query", "memory", "centre"), args, strict=False)) | named
+    return given["query"], given["memory"], given.get("centre")
+
+
 @contextmanager
 def record(model: nn.Module) -> Iterator[Recorded]:
     """Keep scores, weights, context and query of every attention while the block runs; leaves no hook behind.
@@ -100,14 +106,16 @@ def record(model: nn.Module) -> Iterator[Recorded]:
 
     def watch(name: str) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], look: Look) -> None:
-            query, memory, centre = (*args, *(named.get(key) for key in ("query", "memory", "centre")[len(args) :]))
+            query, memory, centre = arguments(args, named)
             if look.weights is None or look.scores is None:
                 raise ShapeError(
                     f"'{name}' gave no weights while it was recorded; under a hook it must run its plain form."
                 )
             scores = look.scores if memory.mask is None else look.scores.masked_fill(~memory.mask, float("-inf"))
-            parts = (look.context, look.weights, scores, query, centre)
-            recorded.keep(name, Seen(*(None if part is None else part.detach() for part in parts)))
+            place = None if centre is None else centre.detach()
+            recorded.keep(
+                name, Seen(look.context.detach(), look.weights.detach(), scores.detach(), query.detach(), place)
+            )
 
         return hook
 

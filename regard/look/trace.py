@@ -136,7 +136,7 @@ def _from_arrays(
         raise ConfigError(unknown("setting of from_arrays", strange[0], sorted(known | {"model", "beam", "image"})))
     named, named_scores = _named(weights), _named(scores) if scores is not None else {}
     attention = {
-        name: Attended(name, array, layer=layer, scores=named_scores.get(name), **settings)  # type: ignore[arg-type]
+        name: Attended(name, array, layer=layer, scores=named_scores.get(name), **settings)
         for layer, (name, array) in enumerate(named.items())
     }
     return cls(sentence(source), sentence(target), attention, **whole)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from regard.errors import DataError
+from regard.errors import DataError, RegardError
 from regard.look import store
 from regard.look.contents import Attended, Beam, Contents, Node, Picture, Step
 from regard.look.pieces import Sentence, Token
@@ -41,29 +41,42 @@ def _plain_sentence(side: Sentence) -> dict[str, Any]:
 
 
 def fields(tree: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a `Contents` from its plain tree."""
     try:
-        beam, image = tree.get("beam"), tree.get("image")
-        return dict(
-            source=_build_sentence(tree["source"]),
-            target=_build_sentence(tree["target"]),
-            attention={name: _build_attended(seen) for name, seen in tree["attention"].items()},
-            model=tree.get("model", {}),
-            steps=tuple(
-                Step(**{**step, "query": tuple(step["query"]), "context": tuple(step["context"])})
-                for step in tree.get("steps", ())
-            ),
-            beam=None
-            if beam is None
-            else Beam(beam["size"], tuple(Node(**n) for n in beam["nodes"]), tuple(beam["ranked"])),
-            changes=tuple(tree.get("changes", ())),
-            image=None
-            if image is None
-            else Picture(image["width"], image["height"], (image["grid"][0], image["grid"][1])),
-        )
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        return {
+            "source": _build_sentence(tree["source"]),
+            "target": _build_sentence(tree["target"]),
+            "attention": {name: _build_attended(seen) for name, seen in tree["attention"].items()},
+            "model": dict(tree.get("model", {})),
+            "steps": tuple(_build_step(step) for step in tree.get("steps", ())),
+            "beam": _build_beam(tree.get("beam")),
+            "changes": tuple({**change, "text": change["text"]} for change in tree.get("changes", ())),
+            "image": _build_picture(tree.get("image")),
+        }
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
+        if isinstance(error, RegardError):
+            raise
         raise DataError(
             f"This is not a whole trace: {type(error).__name__} at {error}. Write it with Trace.save."
         ) from error
+
+
+def _build_step(step: dict[str, Any]) -> Step:
+    query, context = (tuple(float(value) for value in step[key]) for key in ("query", "context"))
+    return Step(**{**step, "query": query, "context": context, "norms": dict(step.get("norms", {}))})
+
+
+def _build_beam(beam: dict[str, Any] | None) -> Beam | None:
+    if beam is None:
+        return None
+    return Beam(int(beam["size"]), tuple(Node(**node) for node in beam["nodes"]), tuple(beam["ranked"]))
+
+
+def _build_picture(image: dict[str, Any] | None) -> Picture | None:
+    if image is None:
+        return None
+    rows, columns = image["grid"]
+    return Picture(int(image["width"]), int(image["height"]), (int(rows), int(columns)))
 
 
 def _build_sentence(side: dict[str, Any]) -> Sentence:
@@ -75,7 +88,7 @@ def _build_sentence(side: dict[str, Any]) -> Sentence:
 
 
 def _build_attended(seen: dict[str, Any]) -> Attended:
-    arrays = {key: store.array(seen[key]) for key in _ARRAYS if seen.get(key) is not None}
+    arrays: dict[str, Any] = {key: store.array(seen[key]) for key in _ARRAYS if seen.get(key) is not None}
     rest = {key: value for key, value in seen.items() if key not in ("shape", *_ARRAYS)}
     attended = Attended(**arrays, **rest)
     if list(attended.weights.shape) != list(seen.get("shape", attended.weights.shape)):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from regard.errors import ConfigError, unknown
 from regard.look.contents import KINDS, Attended, Contents
 from regard.look.pieces import Sentence, Token
+from regard.look.text import label, visible
 from regard.symbols import START, SYMBOLS
 
 Array = NDArray[np.float32]
@@ -82,7 +83,7 @@ def arrange(
     if renormalise:
         total = shown.sum(-1, keepdims=True)
         shown = np.divide(shown, total, out=np.zeros_like(shown), where=total > 0)
-    row_side, column_side = (_sentence(trace, side) for side in KINDS[seen.kind])
+    row_side, column_side = (sentence_of(trace, side) for side in KINDS[seen.kind])
     row_labels = merge(rows, keep_rows, row_side, words)
     column_labels = merge(columns, keep_columns, column_side, words)
     shown = _join(shown, row_labels, keep_rows, column_labels, keep_columns)
@@ -158,7 +159,7 @@ def tokens_of(trace: Contents, side: str) -> tuple[Token, ...]:
     return (Token("(the whole sentence)", ""),)
 
 
-def _sentence(trace: Contents, side: str) -> Sentence | None:
+def sentence_of(trace: Contents, side: str) -> Sentence | None:
     return {"source": trace.source, "target": trace.target, "read": trace.target}.get(side)
 
 
@@ -210,15 +211,15 @@ def _caption(
 ) -> str:
     parts = [f"layer {seen.layer}"] if sum(each.kind == seen.kind for each in trace.attention.values()) > 1 else []
     parts += [head] if head else []
-    parts.append(_KIND_WORDS[seen.kind] + (f" ({seen.score})" if seen.score else ""))
+    parts.append(_KIND_WORDS[seen.kind] + (f" ({visible(seen.score)})" if seen.score else ""))
     if KINDS[seen.kind][0] == "target" and seen.query == "previous":
         parts.append("asked by the state before the last word was read")
     parts.append("words (source pieces summed, target pieces averaged)" if merged else "tokens")
     names, lost, renormalise = hidden
     if names:
-        shown = ", ".join(names[:3])
+        shown = ", ".join(label(name) for name in names[:3])
         parts.append(f"{shown} hidden ({lost:.2f} of the mass{', the rest renormalised' if renormalise else ''})")
     if shift:
         parts.append("shift 1: each row is what was looked at just after its word was read")
-    parts += [f"changed: {change['text']}" for change in trace.changes]
+    parts += [f"changed: {visible(str(change['text']))}" for change in trace.changes]
     return ", ".join(parts)

@@ -9,7 +9,7 @@ from regard.errors import ConfigError
 from regard.look.contents import Beam, Contents, Node
 from regard.look.draw import matrix
 from regard.look.draw.palette import FAINT, INK
-from regard.look.draw.text import columns, label
+from regard.look.text import columns, label
 
 _BEST, _KEPT, _CUT = "#124983", "#6ba3cf", "#b8bfc8"
 
@@ -36,16 +36,16 @@ def figure(trace: Contents, *, pruned: bool = True, title: str | None = None) ->
     for node in shown.values():
         _name(axes, node, heights[node.id], node.id in best, _rank(trace.beam, node))
     caption = (
-        f"beam search, size {trace.beam.size}: {len(shown)} candidates, {len(trace.beam.ranked)} finished; beside a token "
-        f"the log-probability up to it, beside a rank the score that decides; thickness is the token's probability"
+        f"beam search, size {trace.beam.size}: {len(shown)} candidates, {len(trace.beam.ranked)} finished; below "
+        f"a token the log-probability up to it, beside a rank the score that decides; thickness is the token's probability"
     )
     matrix.under(axes, caption + ("; dashed: cut" if pruned else ""), title, size)
     return drawing, _summary(trace.beam, shown, best)
 
 
 def layout(beam: Beam, shown: dict[int, Node]) -> dict[int, float]:
-    """A height for every node: leaves get lines of their own, the better ones first; a parent stands level with its best
-    child, so that the winner runs along the top. Written without recursion: beams can be long."""
+    """A height for every node: a leaf has a line of its own, the better ones first, and a parent stands level with its
+    best child, so that the winner runs along the top. Without recursion: beams can be long."""
     children: dict[int | None, list[Node]] = {}
     for node in shown.values():
         children.setdefault(node.parent if node.parent in shown else None, []).append(node)
@@ -97,8 +97,8 @@ def _edge(axes: Axes, node: Node, shown: dict[int, Node], heights: dict[int, flo
         [x0, x0 + 0.25, bend - 0.12, bend, x1] if y0 != y1 else [x0, x1],
         [y0, y0, y1, y1, y1] if y0 != y1 else [y0, y1],
         color=_BEST if best else _CUT if node.pruned else _KEPT,
-        linewidth=0.7 + (1.0 if node.pruned else 3.2) * probability, linestyle=(0, (3, 2)) if node.pruned else "-", solid_capstyle="round",
-        zorder=1 + best,
+        linewidth=0.7 + (1.0 if node.pruned else 3.2) * probability, solid_capstyle="round",
+        linestyle=(0, (3, 2)) if node.pruned else "-", zorder=1 + best,
     )  # fmt: skip
 
 
@@ -106,8 +106,8 @@ def _name(axes: Axes, node: Node, y: float, best: bool, rank: int | None) -> Non
     ink = FAINT if node.pruned else INK
     box = {"boxstyle": "round,pad=0.18", "facecolor": "white", "edgecolor": _BEST if best else _CUT, "linewidth": 0.8}
     axes.text(
-        node.step, y, label(node.token, 14), ha="center", va="center", fontsize=9, color=ink, parse_math=False, bbox=box,
-        fontweight="bold" if best else "normal", zorder=4,
+        node.step, y, label(node.token, 14), ha="center", va="center", fontsize=9, color=ink, parse_math=False,
+        bbox=box, fontweight="bold" if best else "normal", zorder=4,
     )  # fmt: skip
     axes.annotate(
         f"{node.total:.2f}", (node.step, y), xytext=(0, -8.5), textcoords="offset points", ha="center", va="top",

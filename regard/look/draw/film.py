@@ -9,7 +9,7 @@ from matplotlib.image import imread
 from regard.errors import ConfigError, DataError
 from regard.look.contents import Contents
 from regard.look.draw import matrix
-from regard.look.draw.text import label
+from regard.look.text import label
 from regard.look.words import Head, Layer, arrange
 
 
@@ -57,7 +57,8 @@ def figure(
         at = np.unravel_index(int(cells.argmax()), cells.shape)
         axes.set_title(label(each.text, 18), fontsize=10, pad=3, parse_math=False)
         axes.set_xlabel(f"strongest: row {at[0]}, column {at[1]}, {cells.max():.2f}", fontsize=6.5, labelpad=2)
-    caption = f"{table.caption}, grid {rows} x {across}{' (smoothed for display)' if smooth else ''}, colours from 0 to {most:.2f}"
+    blended = " (smoothed for display)" if smooth else ""
+    caption = f"{table.caption}, grid {rows} x {across}{blended}, colours from 0 to {most:.2f}"
     if first is not None:
         matrix.under(first, "\n" + caption, title, size)
     return drawing, f"Attention of {count} words over a picture. {caption}."

@@ -24,8 +24,11 @@ class FontWarning(UserWarning):
 
 
 def families(texts: Iterable[str], warn: bool = True) -> list[str]:
-    """Font families to draw `texts` with, in order: the first that holds a letter draws it. Warns once for each script
-    that no font holds; such letters appear as boxes in PNG and PDF (in SVG and HTML the reader's own fonts are used)."""
+    """Font families to draw `texts` with: the first that holds a letter draws it.
+
+    Warns once for each script that no font holds; such letters appear as boxes in PNG and PDF (SVG and HTML use the
+    reader's own fonts).
+    """
     needed = {character for text in texts for character in text if not _ignorable(character)}
     chosen = [FIRST]
     missing = needed - _letters(_files()[FIRST])
@@ -56,7 +59,7 @@ def _tell(missing: set[str]) -> None:
         _told.update(new)
         example = " ".join(sorted(missing)[:6])
         warnings.warn(
-            f"No font on this system holds {len(missing)} of the letters to be drawn ({', '.join(new).lower()}: {example}); "
+            f"No font here holds {len(missing)} of the letters to be drawn ({', '.join(new).lower()}: {example}); "
             f"they appear as boxes. Install a font that does, such as Noto Sans, or draw to .svg or .html.",
             FontWarning,
             stacklevel=2,

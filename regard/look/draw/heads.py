@@ -3,10 +3,10 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from regard.look import measure
 from regard.look.contents import Contents
 from regard.look.draw import matrix
 from regard.look.draw.palette import FAINT, INK
+from regard.look.measure import head as measures
 from regard.look.words import arrange, leading_modules
 
 
@@ -43,10 +43,10 @@ def figure(
                 ((left + head * (wide + gap)) / width, bottom / height, wide / width, tall / height)
             )
             matrix.paint(axes, table, palette, max(1, -(-max(table.weights.shape) // 600)))
-            numbers = measure.head(table.weights)
+            numbers = measures(table.weights)
             axes.annotate(
-                f"head {head}", (0, 1), xycoords="axes fraction", xytext=(0, 12), textcoords="offset points", fontsize=8,
-                color=INK, fontweight="bold",
+                f"head {head}", (0, 1), xycoords="axes fraction", xytext=(0, 12), textcoords="offset points",
+                fontsize=8, color=INK, fontweight="bold",
             )  # fmt: skip
             axes.annotate(
                 f"entropy {numbers['entropy']:.1f}  diagonal {numbers['diagonality']:.2f}", (0, 1), color=FAINT,

@@ -1,1 +1,157 @@
-def page(): ...
+"""One self-contained page: opens from disk with the network off, and no token can break out of it.
+
+The page's own script and style are allowed by their hashes and nothing else is: a strict Content-Security-Policy. The
+trace lies in a JSON block in which `<`, `>` and `&` are escapes; the script puts every word into a text node.
+"""
+
+import base64
+import hashlib
+import html
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from regard.errors import ConfigError, unknown
+from regard.look import store
+from regard.look.contents import KINDS, Attended, Contents
+from regard.look.draw.palette import palette as find_palette
+from regard.look.text import label, visible
+from regard.look.words import Head, Layer, arrange, choose, merge, right_to_left, sentence_of, tokens_of
+
+_PAGES = {"matrix": "matrix", "ribbons": "ribbons", "heads": "heads", "beam": "beam", "steps": "step", "film": "matrix"}
+_PRECISE = 500_000  # numbers; a larger trace is shown in half precision, without scores
+
+
+def page(
+    trace: Contents,
+    view: str = "matrix",
+    *,
+    layer: Layer = None,
+    head: Head = None,
+    words: bool = True,
+    special: bool = False,
+    renormalise: bool = False,
+    shift: int | None = None,
+    palette: str = "blue",
+    title: str | None = None,
+) -> str:
+    """The whole page as text; the options are where it opens."""
+    if view not in _PAGES:
+        raise ConfigError(unknown("view", view, _PAGES))
+    if view == "beam" and trace.beam is None:
+        raise ConfigError("This trace holds no search tree; look with beam search to get one.")
+    table = arrange(trace, layer, head, words, special, renormalise, shift)  # refuses what cannot be shown
+    if not (head is None or isinstance(head, int | str)):
+        raise ConfigError("A page shows one head, their mean or their largest; got several. Use head='mean'.")
+    state = {
+        "view": _PAGES[view],
+        "module": list(trace.attention).index(choose(trace, layer).name),
+        "head": 0 if choose(trace, layer).heads == 1 else "mean" if head is None else head,
+        "words": words,
+        "special": special,
+        "renormalise": renormalise,
+        "shift": table.shift,
+    }
+    data = {"state": state, "palette": find_palette(palette), **_data(trace)}
+    return _document(_script_safe(store.write(data)), title or _title(trace), table.caption)
+
+
+def frame(trace: Contents, height: int = 640) -> str:
+    """The page for a notebook, alone in a frame: its style and script touch nothing outside."""
+    inner = html.escape(page(trace), quote=True)
+    return (
+        f'<iframe srcdoc="{inner}" sandbox="allow-scripts" title="attention" '
+        f'style="width:100%;height:{height}px;border:0"></iframe>'
+    )
+
+
+def _document(data: str, title: str, caption: str) -> str:
+    here = resources.files("regard.look.draw")
+    script, style = (here.joinpath(name).read_text(encoding="utf-8") for name in ("page.js", "page.css"))
+    allowed = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        f"base-uri 'none'; form-action 'none'"
+    )
+    name = html.escape(visible(title))
+    return (
+        '<!doctype html>\n<html lang="und">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{allowed}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{name}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        f'<main id="look"><h1 dir="auto">{name}</h1><noscript>{html.escape(caption)}</noscript></main>\n'
+        f'<script type="application/json" id="trace">{data}</script>\n'
+        f'<script type="module">{script}</script>\n</body>\n</html>\n'
+    )
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+
+
+def _script_safe(text: str) -> str:
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _title(trace: Contents) -> str:
+    return f"{label(trace.source.text, 60)} → {label(trace.target.text, 60)}"
+
+
+def _data(trace: Contents) -> dict[str, Any]:
+    sides = {side for seen in trace.attention.values() for side in KINDS[seen.kind]}
+    count = sum(seen.weights.size for seen in trace.attention.values())
+    beam = trace.beam
+    return {
+        "modules": [_module(trace, seen, count <= _PRECISE) for seen in trace.attention.values()],
+        "sides": {side: _side(trace, side) for side in sorted(sides)},
+        "right_to_left": right_to_left([token.text for token in trace.source.tokens]),
+        "changes": [f"changed: {visible(str(change['text']))}" for change in trace.changes],
+        "beam": None
+        if beam is None
+        else {
+            "size": beam.size,
+            "ranked": beam.ranked,
+            "nodes": [{**vars(node), "token": visible(node.token)} for node in beam.nodes],
+        },
+    }
+
+
+def _module(trace: Contents, seen: Attended, precise: bool) -> dict[str, Any]:
+    rows, columns = KINDS[seen.kind]
+    several = sum(each.kind == seen.kind for each in trace.attention.values()) > 1
+    with np.errstate(over="ignore"):
+        weights = seen.weights if precise else seen.weights.astype(np.float16).astype(np.float32)
+    about = f"{seen.kind} attention" + (f" ({seen.score})" if seen.score else "")
+    return {
+        "label": visible(f"layer {seen.layer} {seen.kind}" if several else seen.name),
+        "about": visible(about),
+        "rows": rows,
+        "columns": columns,
+        "shape": seen.weights.shape,
+        "weights": weights,
+        "scores": seen.scores if precise else None,
+        "norms": None if seen.context_norms is None else np.round(seen.context_norms.astype(float), 4).tolist(),
+        "query": seen.query,
+        "shift": seen.shift,
+        "score": visible(seen.score) if seen.score else "",
+        "normalise": visible(seen.normalise),
+    }
+
+
+def _side(trace: Contents, side: str) -> dict[str, Any]:
+    tokens = tokens_of(trace, side)
+    words = merge(tokens, range(len(tokens)), sentence_of(trace, side), words=True)
+    return {
+        "tokens": [
+            {
+                "text": label(token.text, 60),
+                "special": token.special,
+                "logprob": token.logprob,
+                "topk": [{"text": label(text, 60), "logprob": logprob} for text, logprob in token.topk],
+            }
+            for token in tokens
+        ],
+        "words": [{"text": label(one.text, 60), "tokens": one.tokens, "special": one.special} for one in words],
+    }

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from regard.look.contents import Contents
 from regard.look.draw.palette import CHANGED, FAINT, INK, ink_on, mix, palette
-from regard.look.draw.text import columns, label, visible, wrap
+from regard.look.text import columns, label, visible, wrap
 from regard.look.words import Head, Label, Layer, Table, arrange
 
 _TURNED = {"ha": "left", "va": "center_baseline", "rotation_mode": "anchor"}
@@ -69,7 +69,7 @@ def paint(axes: Axes, table: Table, name: str, step: int = 1) -> None:
     if not table.weights.size:
         pass
     elif max(table.weights.shape) <= _MOST_SQUARES:
-        edges = {"edgecolors": "white", "linewidth": 0.6} if max(table.weights.shape) <= 30 else {}
+        edges: dict[str, Any] = {"edgecolors": "white", "linewidth": 0.6} if max(table.weights.shape) <= 30 else {}
         axes.pcolormesh(np.arange(across + 1), np.arange(rows + 1), weights, **settings, **edges)
     else:
         axes.imshow(weights, extent=(0, across, rows, 0), interpolation="nearest", aspect="auto", **settings)
@@ -179,5 +179,6 @@ def summary(trace: Contents, table: Table) -> str:
     t, s = (int(at) for at in np.unravel_index(int(table.weights.argmax()), table.weights.shape))
     return (
         f"Attention from {len(table.rows)} target rows to {len(table.columns)} source columns; the strongest is "
-        f"'{label(table.rows[t].text)}' to '{label(table.columns[s].text)}' with {table.weights[t, s]:.2f}. {table.caption}."
+        f"'{label(table.rows[t].text)}' to '{label(table.columns[s].text)}' with {table.weights[t, s]:.2f}. "
+        f"{table.caption}."
     )

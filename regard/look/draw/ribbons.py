@@ -1,5 +1,7 @@
 """Ribbons: source words left, target words right, and bands between them as wide as the weight."""
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,7 +13,7 @@ from regard.errors import ConfigError
 from regard.look.contents import Contents
 from regard.look.draw import matrix
 from regard.look.draw.palette import CHANGED, FAINT, HEADS, INK
-from regard.look.draw.text import label
+from regard.look.text import label
 from regard.look.words import Head, Label, Layer, Table, arrange, choose
 
 Places = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -36,8 +38,9 @@ def figure(
     if not 0 < mass <= 1:
         raise ConfigError(f"mass must be above 0 and at most 1; got {mass}.")
     settings = (words, special, renormalise, shift)
-    picked = _heads(trace, layer, head) if each_head else [head]
-    tables = [arrange(trace, layer, one, *settings) for one in picked]
+    picked = _heads(trace, layer, head) if each_head else []
+    drawn: list[Head] = [*picked] or [head]
+    tables = [arrange(trace, layer, one, *settings) for one in drawn]
     table = tables[0]
     rows = max(len(table.rows), len(table.columns), 1)
     line = float(np.clip(40 / rows, 0.08, 0.3))  # inches for a word
@@ -85,7 +88,7 @@ def _heads(trace: Contents, layer: Layer, head: Head) -> list[int]:
 
 def _places(count: int, rows: int) -> NDArray[np.float64]:
     """Heights of `count` words, spread over the height of the longer side."""
-    return (np.arange(count) + 0.5) * (rows / max(1, count))
+    return np.asarray((np.arange(count) + 0.5) * (rows / max(1, count)), dtype=np.float64)
 
 
 def _bands(axes: Axes, table: Table, places: Places, lane: tuple[float, int, int], mass: float) -> None:
@@ -129,17 +132,22 @@ def _column(
     size, changed = look
     for each, y in zip(labels, places, strict=True):
         marked = bool(changed & set(each.tokens))
+        style: dict[str, Any] = {
+            "fontweight": "bold" if marked else "normal",
+            "fontstyle": "italic" if each.special else "normal",
+            "color": CHANGED if marked else FAINT if each.special else INK,
+        }
         axes.annotate(
             label(each.text), (x, y), xytext=(offset, 0), textcoords="offset points", ha=align, va="center_baseline",
-            fontsize=size, parse_math=False, annotation_clip=False, fontweight="bold" if marked else "normal",
-            color=CHANGED if marked else FAINT if each.special else INK, fontstyle="italic" if each.special else "normal",
+            fontsize=size, parse_math=False, annotation_clip=False, **style,
         )  # fmt: skip
 
 
 def _key(axes: Axes, heads: list[int]) -> None:
     for number, one in enumerate(heads):
+        colour = HEADS[number]
+        box = {"boxstyle": "round,pad=0.25", "facecolor": colour + "55", "edgecolor": colour}
         axes.annotate(
             f"head {one}", (0.5, 1), xycoords="axes fraction", xytext=((number - (len(heads) - 1) / 2) * 40, 6),
-            textcoords="offset points", ha="center", fontsize=8, color=INK,
-            bbox={"boxstyle": "round,pad=0.25", "facecolor": HEADS[number] + "55", "edgecolor": HEADS[number], "hatch": _PATTERNS[number]},
+            textcoords="offset points", ha="center", fontsize=8, color=INK, bbox={**box, "hatch": _PATTERNS[number]},
         )  # fmt: skip

@@ -8,11 +8,11 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from regard.errors import ConfigError
-from regard.look import measure
 from regard.look.contents import KINDS, Attended, Contents
 from regard.look.draw import matrix
 from regard.look.draw.palette import DIVERGING, FAINT, INK
-from regard.look.draw.text import label
+from regard.look.measure import reproduce
+from regard.look.text import label
 from regard.look.words import Layer, choose, tokens_of
 
 _ROLES = {"query": "#cc79a7", "scores": "#e69f00", "weights": "#0072b2", "context": "#009e73", "output": "#56b4e9"}
@@ -53,10 +53,9 @@ def figure(
     below = drawing.add_axes((0.76, 1 - high - (0.6 + shown * line) * space, 0.2, shown * line * space))
     _output(below, chosen.topk, chosen.text, chosen.logprob)
     before = " ".join(label(token.text) for token in rows[max(0, step - 8) : step] if not token.special)
-    caption = (
-        f"step {step}{f' of layer {seen.layer}, head {head}' if seen.heads > 1 or len(trace.attention) > 1 else ''}: after "
-        f"“{before or '(nothing yet)'}” the writer chose “{label(chosen.text)}”"
-        + (f"; the {len(keep)} strongest of {len(columns)} source positions" if len(keep) < len(columns) else "")
+    place = f" of layer {seen.layer}, head {head}" if seen.heads > 1 or len(trace.attention) > 1 else ""
+    caption = f"step {step}{place}: after “{before or '(nothing yet)'}” the writer chose “{label(chosen.text)}”" + (
+        f"; the {len(keep)} strongest of {len(columns)} source positions" if len(keep) < len(columns) else ""
     )
     matrix.under(left, f"{caption}. {_check(seen)}", title, size)
     return drawing, caption
@@ -145,17 +144,17 @@ def _output(axes: Axes, topk: tuple[tuple[str, float], ...], chosen: str, logpro
     for at, (text, _) in enumerate(best):
         bold = "bold" if text == chosen else "normal"
         axes.annotate(
-            f"{label(text, 14)}  {values[at]:.2f}", (values[at], at), xytext=(3, 0), textcoords="offset points", fontsize=8,
-            va="center_baseline", parse_math=False, fontweight=bold, annotation_clip=False,
+            f"{label(text, 14)}  {values[at]:.2f}", (values[at], at), xytext=(3, 0), textcoords="offset points",
+            fontsize=8, va="center_baseline", parse_math=False, fontweight=bold, annotation_clip=False,
         )  # fmt: skip
     axes.annotate(
-        f"6  writes “{label(chosen, 18)}”", (0, 0), xycoords="axes fraction", xytext=(0, -8), textcoords="offset points",
-        fontsize=10, fontweight="bold", va="top", parse_math=False, annotation_clip=False,
+        f"6  writes “{label(chosen, 18)}”", (0, 0), xycoords="axes fraction", xytext=(0, -8),
+        textcoords="offset points", fontsize=10, fontweight="bold", va="top", parse_math=False, annotation_clip=False,
     )  # fmt: skip
 
 
 def _check(seen: Attended) -> str:
-    again = measure.reproduce(seen)
+    again = reproduce(seen)
     if again is None:
         return ""
     worst = float(np.abs(again - seen.weights).max(initial=0))

@@ -18,7 +18,7 @@ from regard.errors import ConfigError, unknown
 from regard.look.contents import Contents
 from regard.look.draw import beam, film, fonts, heads, matrix, ribbons, steps
 from regard.look.draw.palette import FAINT, INK
-from regard.look.draw.text import visible
+from regard.look.text import visible
 
 View = Callable[..., tuple[Figure, str]]
 _VIEWS: dict[str, View] = {
@@ -51,7 +51,7 @@ def render(trace: Contents, ending: str, view: str = "matrix", dpi: int = 200, *
 
 def save(make: Callable[[], tuple[Figure, str]], words: Iterable[str], ending: str, dpi: int = 200) -> bytes:
     """Call `make` for a figure and its summary under one style, and turn the figure into bytes."""
-    style = {
+    style: dict[Any, Any] = {
         "font.family": fonts.families(words, warn=ending != ".svg"),
         "font.size": 10,
         "text.color": INK,
@@ -82,7 +82,7 @@ def save(make: Callable[[], tuple[Figure, str]], words: Iterable[str], ending: s
 
 
 def _described(svg: bytes, summary: str) -> bytes:
-    """The SVG with a title that a screen reader reads, fonts that exist elsewhere, and no address of anything outside."""
+    """The SVG with a title that a screen reader reads, fonts found elsewhere, and no address of anything."""
     text = re.sub(r"<!DOCTYPE[^>]*>\n", "", svg.decode("utf-8"), count=1)
     text = re.sub(r"(font-family: [^;\"]*)", r"\1, sans-serif", text)
     title = f"<title>{escape(visible(summary))}</title>"

@@ -9,8 +9,8 @@ from regard.errors import ConfigError
 from regard.look.contents import Contents
 from regard.look.draw.palette import ink_on, mix, parse
 from regard.look.draw.palette import palette as find_palette
-from regard.look.draw.text import clusters, columns, label, wrap
-from regard.look.words import Label, Table, arrange, right_to_left
+from regard.look.text import clusters, columns, label, wrap
+from regard.look.words import Label, arrange, right_to_left
 
 SHADES = " .:-=+*#%@"  # from 0 to 1, for terminals without colour
 _LONGEST = 14

@@ -1,0 +1,158 @@
+"""From what was recorded of a model to a trace of one sentence."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from regard.errors import ShapeError
+from regard.look.contents import Array, Attended, Beam, Picture, Step
+from regard.look.pieces import Sentence
+from regard.look.record import Recorded, Seen, attentions
+from regard.look.trace import Trace
+
+_BINS = 32
+_NAMES = {
+    "scaled_dot": "scaled dot",
+    "causal_softmax": "causal softmax",
+    "GaussianWindow": "Gaussian window",
+    "ConcatReleased": "concat as released",
+    "hard_argmax": "argmax",
+    "hard_sample": "one sample",
+}
+_CUTS = ("causal softmax", "window", "Gaussian window")  # normalisers that hide slots by themselves
+
+
+def assemble(
+    model: nn.Module,
+    recorded: Recorded,
+    source: Sentence,
+    target: Sentence,
+    row: int = 0,
+    *,
+    changes: Sequence[Mapping[str, Any]] = (),
+    beam: Beam | None = None,
+    image: Picture | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> Trace:
+    """The trace of sentence `row` of a forward pass that was recorded, cut to the tokens of that sentence.
+
+    `source` and `target` hold a token for every position that the model read and wrote, </s> included. What the model
+    says of itself (`looking`: its cross-attentions, query timing and shift) is taken over.
+    """
+    modules = attentions(model)
+    looking = getattr(model, "looking", None)
+    cross = tuple(modules) if looking is None else looking.cross
+    attention: dict[str, Attended] = {}
+    steps: list[Step] = []
+    for name in recorded:
+        seen = _row(recorded[name], row)
+        kind = _kind(name, name in cross, seen.weights.shape[-1], source, image)
+        attended = _attended(name, kind, modules[name], seen, (len(source.tokens), len(target.tokens)))
+        if name in cross and looking is not None:
+            attended = replace(attended, query=looking.query, shift=looking.shift if kind == "cross" else 0)
+        layer = _layer(name, sum(each.kind == kind for each in attention.values()))
+        attention[name] = replace(attended, layer=layer)
+        if name in cross:
+            steps += _steps(name, seen, len(target.tokens))
+    told = {"kind": type(model).__name__.lower(), "layers": len(cross), **(about or {})}
+    return Trace(source, target, attention, told, tuple(steps), beam, tuple(changes), image)
+
+
+def add_probabilities(
+    target: Sentence, ids: Sequence[int], logits: Tensor, name: Callable[[int], str], best: int = 5
+) -> Sentence:
+    """The target with the log-probability of each token and of the `best` alternatives at its place.
+
+    ids [T] are the tokens' numbers, logits [T, V] (longer ones are cut) what the model said, and `name` gives an id its
+    text.
+    """
+    if len(ids) != len(target.tokens) or logits.shape[0] < len(ids):
+        raise ShapeError(
+            f"Probabilities need an id and a row of logits for each of {len(target.tokens)} target tokens; "
+            f"got {len(ids)} ids and {logits.shape[0]} rows."
+        )
+    logprobs = logits[: len(ids)].detach().double().log_softmax(-1)  # [T, V]
+    values, which = logprobs.topk(min(best, logprobs.shape[-1]), dim=-1)  # [T, k]
+    tokens = []
+    for t, token in enumerate(target.tokens):
+        top = tuple((name(int(i)), round(float(v), 6)) for i, v in zip(which[t], values[t], strict=True))
+        tokens.append(replace(token, logprob=round(float(logprobs[t, ids[t]]), 6), topk=top))
+    return Sentence(target.text, tuple(tokens))
+
+
+def _row(seen: Seen, row: int) -> Seen:
+    """One sentence of a batch, always with heads: context [H, T, Dv], weights and scores [H, T, S], query [H, T, D]."""
+    if not -len(seen.weights) <= row < len(seen.weights):
+        raise ShapeError(f"There is no sentence {row}: {len(seen.weights)} were recorded.")
+    context, weights, scores, query = (
+        part[row] if part.dim() == 4 else part[row][None]
+        for part in (seen.context, seen.weights, seen.scores, seen.query)
+    )
+    return Seen(context, weights, scores, query, None if seen.centre is None else seen.centre[row])
+
+
+def _kind(name: str, cross: bool, slots: int, source: Sentence, image: Picture | None) -> str:
+    if cross:
+        if image is not None:
+            return "image"
+        return "fixed" if slots == 1 and len(source.tokens) > 1 else "cross"
+    return "encoder" if name.split(".")[0].startswith("encoder") else "decoder"
+
+
+def _attended(name: str, kind: str, module: Any, seen: Seen, sizes: tuple[int, int]) -> Attended:
+    S, T = sizes
+    rows = S if kind == "encoder" else T
+    slots = {"encoder": S, "cross": S, "decoder": T}.get(kind, seen.weights.shape[-1])
+    weights = _numbers(seen.weights)  # [H, rows, slots], with padding
+    scores = _numbers(seen.scores)
+    norms = np.linalg.norm(_numbers(seen.context), axis=-1)  # [H, rows]
+    if kind == "fixed" and weights.shape[1] == 1:  # looked at once, before the first word: the same for all words
+        weights, scores, norms = weights.repeat(T, 1), scores.repeat(T, 1), norms.repeat(T, 1)
+    normalise = _name(module.normalise)
+    if normalise in _CUTS:
+        scores = np.where(weights == 0, -np.inf, scores)
+    return Attended(
+        name,
+        weights[:, :rows, :slots],
+        kind,
+        scores=scores[:, :rows, :slots],
+        context_norms=norms[:, :rows],
+        score=_name(module.score),
+        normalise=normalise,
+        centre=None if seen.centre is None else _numbers(seen.centre)[:rows],
+        half_width=int(getattr(module.normalise, "half_width", 0)),
+    )
+
+
+def _numbers(tensor: Tensor) -> Array:
+    return np.asarray(tensor.cpu().float().numpy(), dtype=np.float32)
+
+
+def _name(part: Any) -> str:
+    name = getattr(part, "__name__", type(part).__name__)
+    return _NAMES.get(name, name[:1].lower() + name[1:])
+
+
+def _layer(name: str, count: int) -> int:
+    numbers = [int(part) for part in name.split(".") if part.isdigit()]
+    return numbers[0] if numbers else count
+
+
+def _steps(name: str, seen: Seen, count: int) -> list[Step]:
+    query, context = (_bins(_numbers(part)) for part in (seen.query, seen.context))
+    return [
+        Step(t, name, tuple(query[t].tolist()), tuple(context[t].tolist()))
+        for t in range(min(count, len(query), len(context)))
+    ]
+
+
+def _bins(vectors: Array) -> NDArray[np.float64]:
+    """[H, T, D] -> [T, at most 32]: the heads side by side, neighbours averaged."""
+    flat = vectors.swapaxes(0, 1).reshape(vectors.shape[1], -1).astype(np.float64)
+    edges = np.linspace(0, flat.shape[1], min(_BINS, flat.shape[1]) + 1).astype(int)
+    means = np.add.reduceat(flat, edges[:-1], axis=1) / np.diff(edges)
+    return np.round(means, 5)

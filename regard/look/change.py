@@ -1,0 +1,316 @@
+"""What if? Change what a model looks at while a block runs, and leave the model as it was.
+
+    with change(model, Silence("decoder.1.cross_attention", head=2), Temperature(0.5)) as changed:
+        logits = model(source, lengths, target)
+    trace = assemble(..., changes=changed.describe())
+
+Every change acts on scores or weights of `Attention` modules; the context is then computed again from them. Rows are
+counted for each module, so that row t is target position t in a forward pass and in decoding step by step alike; call
+`changed.restart()` before another sentence is decoded step by step (a call of the model itself restarts by itself).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from regard.core.attend import Look, Memory
+from regard.errors import ConfigError, unknown
+from regard.layers.attention import Attention
+from regard.look.record import arguments, attentions
+
+
+@dataclass(frozen=True)
+class Change:
+    """What all changes share: by default they act on the attention to the source, and alter nothing."""
+
+    def where(self) -> str | None:
+        """A module's dotted name or the beginning of one (a layer); None is every attention to the source."""
+        return None
+
+    def score(self, scores: Tensor, first: int) -> Tensor:
+        """Other scores [B, (H), T, S] whose first row is row `first` of the sentence."""
+        return scores
+
+    def weigh(self, weights: Tensor, first: int) -> Tensor:
+        """Other weights [B, (H), T, S]; the context follows from them."""
+        return weights
+
+    def describe(self) -> dict[str, Any]:
+        """The change as a trace keeps it: "kind", "text" and, where it has them, "row", "column", "name", "head"."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Silence(Change):
+    """A head, or a whole module or layer, sees nothing: its weights and its context are zero."""
+
+    name: str
+    head: int | None = None
+
+    def where(self) -> str | None:
+        return self.name
+
+    def weigh(self, weights: Tensor, first: int) -> Tensor:
+        return torch.where(_heads(weights, self.head, self.name), 0.0, weights)
+
+    def describe(self) -> dict[str, Any]:
+        which = self.name if self.head is None else f"head {self.head} of {self.name}"
+        return {"kind": "silence", "text": f"{which} silenced", "name": self.name, "head": self.head}
+
+
+@dataclass(frozen=True)
+class Mask(Change):
+    """A source position that may not be looked at; the others share its weight as the normaliser decides."""
+
+    position: int
+    name: str | None = None
+
+    def where(self) -> str | None:
+        return self.name
+
+    def score(self, scores: Tensor, first: int) -> Tensor:
+        _check_slot(self.position, scores.shape[-1])
+        hidden = torch.arange(scores.shape[-1], device=scores.device) == self.position  # [S]
+        return scores.masked_fill(hidden, float("-inf"))
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "mask", "text": f"source position {self.position} masked", "column": self.position}
+
+
+@dataclass(frozen=True)
+class Temperature(Change):
+    """Scores divided by `value`: below 1 sharper, above 1 flatter."""
+
+    value: float
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.value < float("inf"):
+            raise ConfigError(f"A temperature must be above zero and finite; got {self.value}.")
+
+    def where(self) -> str | None:
+        return self.name
+
+    def score(self, scores: Tensor, first: int) -> Tensor:
+        return scores / self.value
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "temperature", "text": f"temperature {self.value:g}"}
+
+
+@dataclass(frozen=True)
+class SetRow(Change):
+    """Row `t` gets these weights: one for each source position, or one position that takes all."""
+
+    t: int
+    weights: Sequence[float] | int
+    name: str | None = None
+    head: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_row(self.t)
+        if not isinstance(self.weights, int) and any(not 0 <= weight <= 1 for weight in self.weights):
+            raise ConfigError(f"The weights of a row must lie between 0 and 1; got {list(self.weights)[:5]}.")
+
+    def where(self) -> str | None:
+        return self.name
+
+    def weigh(self, weights: Tensor, first: int) -> Tensor:
+        S = weights.shape[-1]
+        row = weights.new_zeros(S)
+        if isinstance(self.weights, int):
+            _check_slot(self.weights, S)
+            row[self.weights] = 1.0
+        elif len(self.weights) > S:
+            raise ConfigError(f"A row of {S} source positions cannot take {len(self.weights)} weights.")
+        else:
+            row[: len(self.weights)] = torch.as_tensor(list(self.weights), dtype=row.dtype, device=row.device)
+        return torch.where(_heads(weights, self.head, self.name) & _rows(weights, self.t, first), row, weights)
+
+    def describe(self) -> dict[str, Any]:
+        to = f"all on source position {self.weights}" if isinstance(self.weights, int) else "by hand"
+        return {"kind": "set-row", "text": f"row {self.t} set {to}", "row": self.t, "head": self.head}
+
+
+@dataclass(frozen=True)
+class ShiftRow(Change):
+    """Row `t` moved `by` source positions (negative: to the left). What would leave the sentence stays at its edge."""
+
+    t: int
+    by: int
+    name: str | None = None
+    head: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_row(self.t)
+
+    def where(self) -> str | None:
+        return self.name
+
+    def weigh(self, weights: Tensor, first: int) -> Tensor:
+        S = weights.shape[-1]
+        to = (torch.arange(S, device=weights.device) + self.by).clamp(0, S - 1)  # [S]
+        moved = torch.zeros_like(weights).index_add(-1, to, weights)
+        return torch.where(_heads(weights, self.head, self.name) & _rows(weights, self.t, first), moved, weights)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "shift-row", "text": f"row {self.t} moved by {self.by:+d}", "row": self.t, "head": self.head}
+
+
+class Changed:
+    """The changes of a running block."""
+
+    def __init__(self, changes: tuple[Change, ...], at: dict[Attention, list[Change]]) -> None:
+        self.changes = changes
+        self._at = at
+
+    def describe(self) -> tuple[dict[str, Any], ...]:
+        """What was changed, for `Trace.changes`."""
+        return tuple(change.describe() for change in self.changes)
+
+    def restart(self) -> None:
+        """The next row is row 0: call it before another sentence is decoded step by step."""
+        for module in self._at:
+            _active[module].first = 0
+
+
+class _Active:
+    """The changes that act on one module now, of all blocks around it, and the rows it has seen."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.changes: list[Change] = []
+        self.first = 0
+
+    def __call__(self, module: Attention, args: tuple[Any, ...], named: dict[str, Any], look: Look) -> Look:
+        _, memory, centre = arguments(args, named)
+        assert look.scores is not None
+        assert look.weights is not None
+        scores, weights = look.scores, look.weights
+        for change in self.changes:
+            scores = change.score(scores, self.first)
+        if scores is not look.scores:
+            weights = _normalise(module, scores, memory, centre)
+        for change in self.changes:
+            weights = change.weigh(weights, self.first)
+        self.first += look.context.shape[-2]
+        return Look(weights @ memory.values, weights, scores)
+
+
+# One hook a module, shared by nested blocks: scores change before weights whatever the order of the blocks.
+_active: "WeakKeyDictionary[Attention, _Active]" = WeakKeyDictionary()
+
+
+@contextmanager
+def change(model: nn.Module, *changes: Change) -> Iterator[Changed]:
+    """Apply `changes` while the block runs. Blocks may be nested; afterwards no hook is left, also after an error."""
+    modules = attentions(model)
+    at: dict[Attention, list[Change]] = {}
+    for one in changes:
+        for name in find(model, one.where()):
+            at.setdefault(modules[name], []).append(one)
+    names = {module: name for name, module in modules.items()}
+    handles: list[Any] = []
+    added: list[tuple[Attention, Change]] = []
+    changed = Changed(tuple(changes), at)
+    try:
+        for module, ours in at.items():
+            if module not in _active:
+                _active[module] = _Active(names[module])
+                # Before all other hooks: whoever records sees what the model saw.
+                handle = module.register_forward_hook(_active[module], with_kwargs=True, prepend=True)
+                handles.append((module, handle))
+            _active[module].changes += ours
+            added += [(module, one) for one in ours]
+        begin = model.register_forward_pre_hook(lambda *_: changed.restart())
+        handles.append((None, begin))
+        yield changed
+    finally:
+        for module, one in added:
+            _active[module].changes.remove(one)
+        for held, handle in handles:
+            handle.remove()
+            if held is not None:
+                del _active[held]
+
+
+def find(model: nn.Module, where: str | None) -> list[str]:
+    """The attention modules that `where` means: a name, the beginning of names, or None for those over the source."""
+    names = list(attentions(model))
+    if where is None:
+        looking = getattr(model, "looking", None)
+        found = [name for name in names if looking is None or name in looking.cross]
+    else:
+        found = [name for name in names if name == where or name.startswith(where + ".")]
+    if not found:
+        raise ConfigError(unknown("attention module", str(where), names))
+    return found
+
+
+@dataclass(frozen=True)
+class Importance:
+    """A head, the score without it, and how much was lost."""
+
+    name: str
+    head: int | None
+    score: float
+    drop: float
+
+
+def importance(
+    model: nn.Module, score: Callable[[], float], progress: Callable[[int, int | None], None] | None = None
+) -> list[Importance]:
+    """Leave each head out in turn: what `score()` (BLEU of a translated set, say) becomes; the dearest head first."""
+    whole = score()
+    places = [(name, head) for name in attentions(model) for head in _all_heads(model, name)]
+    found = []
+    for done, (name, head) in enumerate(places):
+        with change(model, Silence(name, head)):
+            without = score()
+        found.append(Importance(name, head, without, whole - without))
+        if progress is not None:
+            progress(done + 1, len(places))
+    return sorted(found, key=lambda each: -each.drop)
+
+
+def _all_heads(model: nn.Module, name: str) -> Sequence[int | None]:
+    count = getattr(model.get_submodule(name.rpartition(".")[0]), "heads", None)
+    return range(count) if isinstance(count, int) else [None]
+
+
+def _normalise(module: Attention, scores: Tensor, memory: Memory, centre: Tensor | None) -> Tensor:
+    normalise = module.normalise if centre is None else partial(module.normalise, centre=centre)
+    weights: Tensor = normalise(scores, memory.mask)
+    return weights
+
+
+def _heads(weights: Tensor, head: int | None, name: str | None) -> Tensor:
+    """True for the head meant: [1] or [H, 1, 1]."""
+    if head is None:
+        return torch.ones(1, dtype=torch.bool, device=weights.device)
+    count = weights.shape[1] if weights.dim() == 4 else 1
+    if not 0 <= head < count:
+        raise ConfigError(f"There is no head {head}: {name or 'the attention'} has heads 0 to {count - 1}.")
+    chosen = torch.arange(count, device=weights.device) == head  # [H]
+    return chosen[:, None, None] if weights.dim() == 4 else chosen[:1]
+
+
+def _rows(weights: Tensor, t: int, first: int) -> Tensor:
+    """True for row t: [T, 1]."""
+    return (torch.arange(weights.shape[-2], device=weights.device) + first == t)[:, None]
+
+
+def _check_slot(position: int, size: int) -> None:
+    if not 0 <= position < size:
+        raise ConfigError(f"There is no source position {position}: this sentence has 0 to {size - 1}.")
+
+
+def _check_row(t: int) -> None:
+    if t < 0:
+        raise ConfigError(f"Rows count from 0; got {t}.")

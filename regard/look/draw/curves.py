@@ -1,0 +1,54 @@
+"""Curves: gradient norm against distance."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from regard.errors import ConfigError
+from regard.look.draw import matrix, still
+from regard.look.draw.palette import FAINT, HEADS, INK
+from regard.look.text import label, visible
+
+_ENDINGS = (".png", ".svg", ".pdf")
+_LINES = ("-", "--", ":", "-.")
+_MARKS = "osD^vPX*"
+
+
+def render(flows: Mapping[str, Any], path: Path, title: str | None) -> bytes:
+    """The bytes of the picture of `regard.look.flow.draw_flows`."""
+    if path.suffix.lower() not in _ENDINGS:
+        raise ConfigError(f"A picture of curves must end in {', '.join(_ENDINGS)}; got '{path.name}'.")
+    if not flows:
+        raise ConfigError("Curves need at least one flow; got none.")
+    names = [visible(name) for name in flows]
+    return still.save(lambda: _figure(flows, title), names, path.suffix.lower())
+
+
+def _figure(flows: Mapping[str, Any], title: str | None) -> tuple[Figure, str]:
+    size = (6.4, 3.6)
+    drawing = Figure(figsize=size)
+    axes = drawing.add_axes((0, 0, 1, 1))
+    for number, (name, flow) in enumerate(flows.items()):
+        distance, norm = flow.by_distance()
+        shown = norm / max(norm.max(initial=0), 1e-30)
+        colour, style = HEADS[number % len(HEADS)], _LINES[number % len(_LINES)]
+        mark = _MARKS[number % len(_MARKS)]
+        axes.plot(distance, np.maximum(shown, 1e-12), style, color=colour, marker=mark, markersize=4, linewidth=1.6)
+        axes.annotate(
+            label(name, 28), (distance[-1], max(shown[-1], 1e-12)), xytext=(6, 0), textcoords="offset points",
+            color=INK, fontsize=9, va="center", parse_math=False, annotation_clip=False,
+        )  # fmt: skip
+    axes.set_yscale("log")
+    axes.set_xlabel("distance: words read after the source word + words written before the target word", fontsize=9)
+    axes.set_ylabel("gradient norm, largest = 1", fontsize=9)
+    axes.grid(color="#e4e8ed", linewidth=0.6)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(labelsize=8, colors=FAINT)
+    caption = "mean norm of d log p(target word) / d (source embedding), each line divided by its largest value"
+    matrix.under(axes, "\n\n" + caption, title, size)
+    return drawing, f"Gradient norm against distance for {', '.join(label(name) for name in flows)}."

@@ -1,0 +1,127 @@
+"""Gradient flow: how much of a source word's influence on a target word takes the way through attention.
+
+The gradient of log p(y_t) with respect to the embedding of source word s is computed twice: with all ways open, and
+with the context of every attention over the source held fixed, so that only the recurrent state is left. By the chain
+rule the difference is what passes through attention at least once:
+
+    attention[t, s] = || d log p(y_t) / d x_s  -  the same with contexts fixed ||
+"""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from regard.core.attend import Look
+from regard.errors import DataError, ShapeError
+from regard.look.change import find
+from regard.look.record import attentions
+from regard.look.store import write_whole
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """Norms of gradients [T, S]: in all, through attention, through the state; and when each word was read."""
+
+    total: Array
+    attention: Array
+    state: Array
+    read_at: tuple[int, ...]  # source position -> its place in reading order
+
+    def distance(self) -> NDArray[np.int64]:
+        """Recurrent steps from reading word s to writing word t: words read after s, plus words written before t."""
+        T, S = self.total.shape
+        return (S - 1 - np.asarray(self.read_at))[None, :] + np.arange(T)[:, None]
+
+    def by_distance(self, which: str = "total") -> tuple[NDArray[np.int64], Array]:
+        """Distances in order, and the mean norm at each."""
+        values, distance = getattr(self, which).ravel(), self.distance().ravel()
+        places = np.unique(distance)
+        return places, np.array([values[distance == place].mean() for place in places])
+
+
+def flow(model: nn.Module, source: Tensor, target: Tensor) -> Flow:
+    """The gradient flow of one sentence: source ids [S] and target ids [T], both with END last. Dropout is off."""
+    if source.dim() != 1 or target.dim() != 1:
+        raise ShapeError(
+            f"flow takes one sentence, ids [S] and [T]; got {list(source.shape)} and {list(target.shape)}."
+        )
+    was_training = model.training
+    model.eval()
+    try:
+        everything, read_at = _gradients(model, source, target, fixed=False)
+        state, _ = _gradients(model, source, target, fixed=True)
+    finally:
+        model.train(was_training)
+    return Flow(_norm(everything), _norm(everything - state), _norm(state), read_at)
+
+
+def _norm(gradients: Tensor) -> Array:
+    return np.asarray(gradients.double().norm(dim=-1).cpu().numpy(), dtype=np.float64)
+
+
+def _gradients(model: nn.Module, source: Tensor, target: Tensor, fixed: bool) -> tuple[Tensor, tuple[int, ...]]:
+    """d log p(y_t) / d x_s as [T, S, D] in the order of the source, and the reading order."""
+    embed = getattr(model, "embed", None)
+    if not isinstance(embed, nn.Module):
+        raise DataError(
+            f"{type(model).__name__} has no source embedding named 'embed', so its flow cannot be measured."
+        )
+    caught: list[tuple[Tensor, Tensor]] = []
+
+    def catch(module: nn.Module, args: tuple[Any, ...], vectors: Tensor) -> Tensor | None:
+        if caught:  # a shared embedding reads the target later
+            return None
+        leaf = vectors.detach().requires_grad_()
+        caught.append((args[0], leaf))
+        return leaf
+
+    def hold(module: nn.Module, args: tuple[Any, ...], look: Look) -> Look:
+        one_slot = look.weights is not None and look.weights.shape[-1] == 1 < len(source)
+        return look if one_slot else look._replace(context=look.context.detach())  # one slot is no attention
+
+    lengths = torch.tensor([len(source)], device=source.device)
+    modules = attentions(model)
+    with ExitStack() as stack, torch.enable_grad():
+        stack.callback(embed.register_forward_hook(catch).remove)
+        for name in find(model, None) if fixed else []:
+            stack.callback(modules[name].register_forward_hook(hold).remove)
+        logits = model(source[None], lengths, target[None])[0]  # [T, V]
+    ids, leaf = caught[0]
+    chosen = logits.log_softmax(-1).gather(-1, target[:, None]).squeeze(-1)  # [T]
+    rows = [_gradient(value, leaf, last=t == len(target) - 1) for t, value in enumerate(chosen)]
+    read_at = _reading_order(source, ids[0])
+    return torch.stack(rows)[:, list(read_at)], read_at
+
+
+def _gradient(value: Tensor, leaf: Tensor, last: bool) -> Tensor:
+    if not value.requires_grad:
+        return torch.zeros_like(leaf[0])
+    (gradient,) = torch.autograd.grad(value, leaf, retain_graph=not last, allow_unused=True)
+    return torch.zeros_like(leaf[0]) if gradient is None else gradient[0]  # [S, D]
+
+
+def _reading_order(source: Tensor, ids: Tensor) -> tuple[int, ...]:
+    """Source position -> its place among the embedded ids: the same, or words reversed with END in place."""
+    S = len(source)
+    same = tuple(range(S))
+    turned = (*range(S - 2, -1, -1), S - 1)
+    for order in (same, turned):
+        if torch.equal(ids[list(order)], source):
+            return order
+    raise DataError("The model embeds its source in an order that is neither forward nor reversed.")
+
+
+def draw_flows(flows: Mapping[str, Flow], path: str | Path, title: str | None = None) -> Path:
+    """Gradient norm against distance, one line a model, into a .png, .svg or .pdf."""
+    from regard.look.draw import curves  # matplotlib comes in only when a still picture is drawn
+
+    return write_whole(curves.render(flows, Path(path), title), Path(path))
