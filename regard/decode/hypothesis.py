@@ -1,10 +1,11 @@
 """What a search returns: sentences as ids, with their probability, their score, and how they ended."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from torch import Tensor
+import numpy as np
 
+Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 Ended = Literal["end", "length", "not finite", "stopped"]
 _RANK: dict[Ended, int] = {"end": 0, "length": 1, "stopped": 2, "not finite": 3}
 
@@ -41,7 +42,7 @@ class Found:
         self._lists: list[list[Hypothesis]] = [[] for _ in range(sentences)]
         self._alpha = alpha
 
-    def add(self, sentences: Tensor, tokens: Tensor, logprobs: Tensor, total: Tensor, ended: Ended) -> None:
+    def add(self, sentences: Array, tokens: Array, logprobs: Array, total: Array, ended: Ended) -> None:
         """Note E hypotheses: their sentences [E], tokens [E, t], log-probabilities [E, t or t + 1] and total [E].
 
         A hypothesis that is not finite is noted only where nothing else was found.

@@ -3,9 +3,11 @@
 import hashlib
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from regard.decode.rules import Ints
 from regard.decode.settings import DecodeConfig
 
 
@@ -19,13 +21,12 @@ class Sampler:
     def __init__(self, config: DecodeConfig, seeds: Sequence[int], limits: Tensor) -> None:
         self._temperature, self._top_k, self._top_p = config.temperature, config.top_k, config.top_p
         longest = int(limits.max()) if len(limits) else 0
-        drawn = torch.zeros(len(seeds), longest, dtype=torch.float64)
+        self._drawn = np.zeros((len(seeds), longest))  # [B, T]
         for row, (seed, limit) in enumerate(zip(seeds, limits.tolist(), strict=True)):
             generator = torch.Generator().manual_seed(seed)
-            drawn[row, :limit] = torch.rand(limit, generator=generator, dtype=torch.float64)
-        self._drawn = drawn.to(limits.device)  # [B, T]
+            self._drawn[row, :limit] = torch.rand(limit, generator=generator, dtype=torch.float64).numpy()
 
-    def __call__(self, logprobs: Tensor, step: int, rows: Tensor) -> Tensor:
+    def __call__(self, logprobs: Tensor, step: int, rows: Ints) -> Tensor:
         """Draw from softmax(logprobs / temperature) [N, V], within the top k and the top p, for `rows` [N]."""
         probabilities = (logprobs / self._temperature).softmax(1).double()  # [N, V]
         k = min(self._top_k or logprobs.shape[1], logprobs.shape[1])
@@ -34,14 +35,15 @@ class Sampler:
         elif self._top_p < 1:
             probabilities, tokens = probabilities.sort(dim=1, descending=True, stable=True)  # [N, V]
         else:
-            tokens = torch.arange(k, device=rows.device).expand_as(probabilities)
+            tokens = torch.arange(k, device=logprobs.device).expand_as(probabilities)
         heights = probabilities.cumsum(1)  # [N, k]
         mass = heights[:, -1:]  # [N, 1]
         if self._top_p < 1:
             # The likeliest tokens that together reach p of what is left, the one that crosses it included.
             crossing = (heights < self._top_p * mass).sum(1, keepdim=True).clamp_(max=k - 1)  # [N, 1]
             mass = heights.gather(1, crossing)
-        height = self._drawn[rows, step, None] * mass  # [N, 1]
+        drawn = torch.from_numpy(self._drawn[rows, step, None]).to(logprobs.device)  # [N, 1]
+        height = drawn * mass  # [N, 1]
         place = torch.searchsorted(heights, height, right=True).clamp_(max=k - 1)  # [N, 1]
         return tokens.gather(1, place).squeeze(1)
 
