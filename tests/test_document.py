@@ -1,4 +1,4 @@
-"""Hierarchical attention beside the paper: whole documents against plain loops, T6.1 to T6.5, and the laws of a batch."""
+"""Hierarchical attention beside the paper: whole documents against plain loops, T6.1 to T6.5, laws of a batch."""
 
 from dataclasses import replace
 
@@ -55,10 +55,10 @@ def pool_of(level: Level, h: list[np.ndarray]) -> np.ndarray:
     return papers.han_pool(h, w)[0]
 
 
-def read(level: Level, X: list[np.ndarray]) -> np.ndarray:
+def read(level: Level, x: list[np.ndarray]) -> np.ndarray:
     """One level by the plain loops: a row of vectors into one."""
     weights = [torch_gru_of(*each) for each in level.gru.all_weights]
-    return pool_of(level, papers.bigru_encoder(X, *weights, CONFIG.width, papers.gru_reset_after)[0])
+    return pool_of(level, papers.bigru_encoder(x, *weights, CONFIG.width, papers.gru_reset_after)[0])
 
 
 def reference(model: Document, document: list[list[int]]) -> np.ndarray:
@@ -107,7 +107,7 @@ def weights_of(model: Document, documents: list[list[list[int]]]) -> tuple[list[
     return found[0], found[1]
 
 
-@pytest.mark.parametrize("pooling", ("attention", "average"))
+@pytest.mark.parametrize("pooling", ["attention", "average"])
 @torch.no_grad()
 def test_t6_1_weights_sum_to_one_over_what_is_there_and_are_zero_on_padding(pooling: str):
     words, sentences = weights_of(make(pooling), DOCUMENTS)
