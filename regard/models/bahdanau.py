@@ -27,7 +27,7 @@ from regard.core.masks import padding_mask
 from regard.core.scores import Additive
 from regard.layers.attention import Attention
 from regard.layers.recurrent import GRU_CELLS, GateInputs, ResetAfterGRU, gru_encoder, keep, write
-from regard.models.contract import Looking, check_batch, shift_right
+from regard.models.contract import Looking, check_batch, check_target, shift_right
 from regard.symbols import START
 
 
@@ -97,6 +97,7 @@ class Bahdanau(nn.Module):
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Logits [B, T, V] of target [B, T], each step reading the true word before it."""
+        check_target(target, source)
         return self.decoder(shift_right(target), self.start(self.encode(source, lengths)))[0]
 
 
@@ -247,4 +248,11 @@ PRESETS = {
 VARIANTS = {name: replace(PRESETS["tiny"], timing=name) for name in TIMINGS if name != "paper"} | {
     "torch": replace(PRESETS["tiny"], cell="torch"),
     "factorised": replace(PRESETS["tiny"], output_rank=32),
+}
+
+# Adadelta, loss by sentence and gradients clipped at 1 are the paper's; the small sizes learn faster with Adam.
+RECIPES: dict[str, dict[str, object]] = {
+    "paper": {"optimiser": "adadelta", "rate": 1.0, "clip": 1.0, "normalise": "sentences"},
+    "small": {"rate": 0.001, "clip": 1.0, "label_smoothing": 0.1},
+    "tiny": {"rate": 0.003, "clip": 1.0},
 }

@@ -20,7 +20,7 @@ from regard.core.scores import uniform
 from regard.layers.attention import Attention
 from regard.layers.recurrent import GateInputs, LSTMState, StackedLSTM, gru_encoder, keep, reverse_words, write
 from regard.models.bahdanau import BahdanauConfig, BahdanauState, Decoder, initialise, maxout
-from regard.models.contract import Looking, check_batch, shift_right
+from regard.models.contract import Looking, check_batch, check_target, shift_right
 from regard.symbols import START
 
 
@@ -87,6 +87,7 @@ class Cho(nn.Module):
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Logits [B, T, V] of target [B, T], each step reading the true word before it."""
+        check_target(target, source)
         return self.decode(shift_right(target), self.start(self.encode(source, lengths)))[0]
 
     def decode(self, words: Tensor, state: ChoState) -> tuple[Tensor, ChoState]:
@@ -164,6 +165,7 @@ class RNNencdec(nn.Module):
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Logits [B, T, V] of target [B, T], each step reading the true word before it."""
+        check_target(target, source)
         return self.decoder(shift_right(target), self.start(self.encode(source, lengths)))[0]
 
 
@@ -229,6 +231,7 @@ class Sutskever(nn.Module):
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Logits [B, T, V] of target [B, T], all steps in one call of the LSTM."""
+        check_target(target, source)
         return self.decode(shift_right(target), self.start(self.encode(source, lengths)))[0]
 
     def decode(self, words: Tensor, state: SutskeverState) -> tuple[Tensor, SutskeverState]:
@@ -256,4 +259,23 @@ SUTSKEVER_PRESETS = {
 SUTSKEVER_VARIANTS = {
     "forward": replace(SUTSKEVER_PRESETS["tiny"], reverse=False),
     "no-bias": replace(SUTSKEVER_PRESETS["tiny"], bias=False),
+}
+
+# Cho: Adadelta. Sutskever: SGD from 0.7, halved every half epoch after the fifth, clipped at 5 by the sentence.
+GRU_RECIPES: dict[str, dict[str, object]] = {
+    "paper": {"optimiser": "adadelta", "rate": 1.0, "clip": 1.0, "normalise": "sentences"},
+    "small": {"rate": 0.001, "clip": 1.0, "label_smoothing": 0.1},
+    "tiny": {"rate": 0.003, "clip": 1.0},
+}
+SUTSKEVER_RECIPES: dict[str, dict[str, object]] = {
+    "paper": {
+        "optimiser": "sgd",
+        "rate": 0.7,
+        "schedule": "halving",
+        "halve_every": 0.5,
+        "clip": 5.0,
+        "normalise": "sentences",
+    },
+    "small": {"rate": 0.001, "clip": 1.0, "label_smoothing": 0.1},
+    "tiny": {"rate": 0.003, "clip": 1.0},
 }

@@ -28,7 +28,7 @@ from regard.core.normalise import GaussianWindow, Window, softmax
 from regard.core.scores import Concat, ConcatReleased, General, Location, dot
 from regard.layers.attention import Attention
 from regard.layers.recurrent import LSTMState, StackedLSTM, reverse_words
-from regard.models.contract import Looking, check_batch, shift_right
+from regard.models.contract import Looking, check_batch, check_target, shift_right
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,9 @@ class LuongConfig:
     longest: int = setting(50, "source words that the location score knows")
     feed: bool = setting(True, "feed h~ back into the next step")
     reverse: bool = setting(True, "read the source words backwards")
-    released: bool = setting(False, "local attention as in the released code: window around floor(p), p in [0, S - 1]")
+    released: bool = setting(
+        False, "local attention as in the released code: window around floor(p), local-m stays on the words"
+    )
     dropout: float = setting(0.2, "share of each layer's input dropped in training")
     spread: float = setting(0.1, "initial weights are uniform in [-spread, spread]")
 
@@ -124,6 +126,7 @@ class Luong(nn.Module):
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Logits [B, T, V] of target [B, T], each step reading the true word before it."""
+        check_target(target, source)
         seen, _ = self.decode(shift_right(target), self.start(self.encode(source, lengths)))
         return self.W_s(self.dropout(seen))
 
@@ -169,16 +172,15 @@ class SameStep(nn.Module):
 class Predicted(nn.Module):
     """local-p: p_t = S sigmoid(v_p^T tanh(W_p h_t)), a real number in [0, S]; S counts the real words."""
 
-    def __init__(self, width: int, released: bool) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.W = nn.Linear(width, width, bias=False)
         self.v = nn.Linear(width, 1, bias=False)
-        self.released = released
 
     def forward(self, hidden: Tensor, memory: Memory, steps: Tensor) -> Tensor:
         share = torch.sigmoid(self.v(torch.tanh(self.W(hidden)))).squeeze(-1)  # [B, T]
         share = share.to(torch.promote_types(share.dtype, torch.float32))  # bfloat16 counts to 256 only
-        return share * (_words(memory) - 1 if self.released else _words(memory)).to(share.dtype)
+        return share * _words(memory).to(share.dtype)
 
 
 def _words(memory: Memory) -> Tensor:
@@ -190,7 +192,7 @@ def _words(memory: Memory) -> Tensor:
 CENTRES: dict[str, Callable[[LuongConfig], nn.Module]] = {
     "global": lambda config: Everywhere(),
     "local-m": lambda config: SameStep(config.released),
-    "local-p": lambda config: Predicted(config.width, config.released),
+    "local-p": lambda config: Predicted(config.width),
 }
 
 PRESETS = {
@@ -208,4 +210,11 @@ VARIANTS = {
     "forward": replace(PRESETS["tiny"], reverse=False, layers=2),
     "local-m-released": replace(PRESETS["tiny"], window="local-m", half_width=2, released=True),
     "local-p-released": replace(PRESETS["tiny"], window="local-p", half_width=2, released=True),
+}
+
+# SGD from 1.0, halved every epoch after the fifth, clipped at 5 by the sentence, is the paper's.
+RECIPES: dict[str, dict[str, object]] = {
+    "paper": {"optimiser": "sgd", "rate": 1.0, "schedule": "halving", "clip": 5.0, "normalise": "sentences"},
+    "small": {"rate": 0.001, "clip": 1.0, "label_smoothing": 0.1},
+    "tiny": {"rate": 0.003, "clip": 1.0},
 }

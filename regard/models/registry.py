@@ -1,11 +1,12 @@
 """The only list of models: a name, the paper, the class, its settings, presets and named variants."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from torch import nn
 
+from regard.config import read
 from regard.errors import ConfigError, unknown
 from regard.models import bahdanau, encdec, luong, transformer
 
@@ -20,6 +21,8 @@ class Entry:
     paper: str
     idea: str
     variants: Mapping[str, Any]  # the named variants, at tiny size
+    recipes: Mapping[str, Mapping[str, Any]]  # for each preset, the settings of training that go with it
+    task: str = "translate"
 
 
 MODELS: dict[str, Entry] = {
@@ -30,6 +33,7 @@ MODELS: dict[str, Entry] = {
         "Cho et al. 2014",
         "GRU encoder-decoder; one vector of the source at every step",
         {},
+        encdec.GRU_RECIPES,
     ),
     "rnnencdec": Entry(
         encdec.RNNencdec,
@@ -38,6 +42,7 @@ MODELS: dict[str, Entry] = {
         "Bahdanau et al. 2015, the baseline",
         "RNNsearch without attention: the context is always the last encoder state",
         encdec.RNNENCDEC_VARIANTS,
+        encdec.GRU_RECIPES,
     ),
     "sutskever": Entry(
         encdec.Sutskever,
@@ -46,6 +51,7 @@ MODELS: dict[str, Entry] = {
         "Sutskever et al. 2014",
         "stacked LSTMs, reversed source; one vector of the source, once",
         encdec.SUTSKEVER_VARIANTS,
+        encdec.SUTSKEVER_RECIPES,
     ),
     "bahdanau": Entry(
         bahdanau.Bahdanau,
@@ -54,6 +60,7 @@ MODELS: dict[str, Entry] = {
         "Bahdanau et al. 2015",
         "additive attention over a bidirectional GRU, asked before each step",
         bahdanau.VARIANTS,
+        bahdanau.RECIPES,
     ),
     "luong": Entry(
         luong.Luong,
@@ -62,6 +69,7 @@ MODELS: dict[str, Entry] = {
         "Luong et al. 2015",
         "global or local attention over stacked LSTMs, asked after each step; input feeding",
         luong.VARIANTS,
+        luong.RECIPES,
     ),
     "transformer": Entry(
         transformer.Transformer,
@@ -70,6 +78,7 @@ MODELS: dict[str, Entry] = {
         "Vaswani et al. 2017",
         "self-attention and cross-attention with many heads, no recurrence",
         transformer.VARIANTS,
+        transformer.RECIPES,
     ),
 }
 
@@ -90,11 +99,22 @@ def preset(name: str, size: str = "paper") -> Any:
 
 
 def build(name: str, config: Any) -> nn.Module:
-    """A fresh model from its name and settings."""
+    """A fresh model from its name and settings; settings that cannot be are refused."""
     found = entry(name)
     if not isinstance(config, found.config):
         raise ConfigError(
             f"The model {name} takes a {found.config.__name__}; got a {type(config).__name__}. "
             f"Start from preset({name!r}, 'tiny')."
         )
+    check_sizes(read(found.config, asdict(config), "model"))
     return found.model(config)
+
+
+def check_sizes(config: Any) -> None:
+    """Refuse sizes below one (below zero where zero is the default and means none) and shares outside [0, 1)."""
+    for field in fields(config):
+        value, least = getattr(config, field.name), 0 if field.default == 0 else 1
+        if isinstance(value, int) and not isinstance(value, bool) and value < least:
+            raise ConfigError(f"model.{field.name} must be at least {least}; got {value}.")
+        if field.name == "dropout" and not 0 <= value < 1:
+            raise ConfigError(f"model.dropout must be at least 0 and below 1; got {value}.")

@@ -26,7 +26,7 @@ from regard.core.masks import padding_mask
 from regard.core.positions import LearnedPositions, rotate, sinusoid
 from regard.errors import ConfigError
 from regard.layers.transformer import DecoderLayer, EncoderLayer, Past, Turn, grow, unturned
-from regard.models.contract import Looking, check_batch, shift_right
+from regard.models.contract import Looking, check_batch, check_target, shift_right
 
 ROOM = 32  # steps that a fresh decoding state has room for; the buffers double when they are full
 
@@ -136,6 +136,7 @@ class Transformer(nn.Module):
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Logits [B, T, V] of target [B, T], all steps at once under the causal mask."""
+        check_target(target, source)
         memory = self.encode(source, lengths)
         positions = torch.arange(target.shape[1], device=target.device)
         x = self.receive(self.embed_target, shift_right(target), positions)  # [B, T, D]
@@ -201,4 +202,14 @@ VARIANTS = {
     "pre-rotary": replace(PRESETS["tiny"], norm="pre", positions="rotary"),
     "tied-target": replace(PRESETS["tiny"], tied="target"),
     "untied": replace(PRESETS["tiny"], tied="none"),
+}
+
+# Adam with beta2 = 0.98 and 4000 updates of warm-up is the paper's.
+NOAM: dict[str, object] = {"rate": 1.0, "beta2": 0.98, "schedule": "noam", "warmup": 4000, "clip": 0.0}
+RECIPES: dict[str, dict[str, object]] = {
+    "base": {**NOAM, "label_smoothing": 0.1, "average": 5, "keep": 5},
+    "paper": {**NOAM, "label_smoothing": 0.1, "average": 5, "keep": 5},
+    "big": {**NOAM, "label_smoothing": 0.1, "average": 20, "keep": 20},
+    "small": {"rate": 0.0015, "beta2": 0.98, "schedule": "inverse-sqrt", "warmup": 1000, "label_smoothing": 0.1},
+    "tiny": {"rate": 0.003, "beta2": 0.98, "schedule": "inverse-sqrt", "warmup": 200},
 }

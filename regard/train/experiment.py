@@ -1,0 +1,93 @@
+"""All settings of a run: read from TOML tables, completed by the preset and recipe of the model, written back whole."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.config import read, to_toml
+from regard.data.prepare import Stages, prepare
+from regard.data.settings import DataConfig
+from regard.decode.settings import DecodeConfig
+from regard.errors import ConfigError, unknown
+from regard.models.registry import MODELS, entry, preset
+from regard.train.settings import TrainConfig
+from regard.train.task import Task
+from regard.train.translation import Translation, vocabulary_sizes
+
+SECTIONS = ("data", "model", "train", "decode")
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """Everything that makes a run what it is."""
+
+    task: str
+    name: str  # of the model, as in the registry
+    preset: str
+    model: Any  # the model's own settings
+    data: Any
+    train: TrainConfig
+    decode: DecodeConfig
+
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """Plain tables, every setting spelled out."""
+        model = {"name": self.name, "preset": self.preset, **dataclasses.asdict(self.model)}
+        parts = {"data": self.data, "train": self.train, "decode": self.decode}
+        return {"model": model, **{name: dataclasses.asdict(part) for name, part in parts.items()}}
+
+    def toml(self) -> str:
+        """The text of config.toml."""
+        return f'task = "{self.task}"\n\n' + to_toml(self.tables())
+
+
+class Opened(NamedTuple):
+    """A task with its data read, and the settings of the model that the data decides."""
+
+    task: Task
+    sizes: Mapping[str, int]
+    notes: list[str]  # what a person should know of the data: how many pairs, what was dropped
+
+
+class Kind(NamedTuple):
+    """A kind of task: its [data] settings, and how its data is opened."""
+
+    data: type[Any]
+    open: Callable[[Experiment, Path, Stages | None], Opened]
+
+
+def open_translation(experiment: Experiment, run: Path, stages: Stages | None) -> Opened:
+    """Read the corpus, make or load the vocabularies, tokenise."""
+    data = prepare(experiment.data, run, stages)
+    notes = [f"corpus: {data.report}"] + ([f"validation: {data.dev_report}"] if data.dev_report else [])
+    notes.append(f"vocabulary: {len(data.source_vocabulary)} source, {len(data.target_vocabulary)} target")
+    return Opened(Translation(data, experiment.train, experiment.decode, run), vocabulary_sizes(data), notes)
+
+
+KINDS: dict[str, Kind] = {"translate": Kind(DataConfig, open_translation)}
+
+
+def resolve(tables: Mapping[str, Any]) -> Experiment:
+    """Settings from tables: the defaults, then the model's preset and recipe, then what the tables say."""
+    for name in tables:
+        if name not in (*SECTIONS, "task"):
+            raise ConfigError(unknown("section of settings", name, [*SECTIONS, "task"]))
+    model = dict(tables.get("model", {}))
+    name = model.pop("name", None)
+    if name is None:
+        raise ConfigError(f"Which model? Set model.name (or --model) to one of: {', '.join(MODELS)}.")
+    size = model.pop("preset", "small")
+    found = entry(name)
+    task = tables.get("task", found.task)
+    if task != found.task:
+        raise ConfigError(f"The model {name} is for the task {found.task!r}; got task = {task!r}. Leave it out.")
+    recipe = {**found.recipes.get(size, {}), **tables.get("train", {})}
+    return Experiment(
+        task=task,
+        name=name,
+        preset=size,
+        model=read(found.config, model, "model", over=preset(name, size)),
+        data=read(KINDS[task].data, tables.get("data", {}), "data"),
+        train=read(TrainConfig, recipe, "train"),
+        decode=read(DecodeConfig, tables.get("decode", {}), "decode"),
+    )

@@ -1,0 +1,31 @@
+"""What is minimised, as sums over a batch; the loop divides by tokens or sentences, since the papers differ in that."""
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.symbols import PAD
+
+
+def cross_entropy(logits: Tensor, target: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    """The loss to minimise and the plain negative log-likelihood, summed over all real tokens.
+
+    logits [B, T, V], target [B, T]. Smoothing takes `smoothing` of the probability and spreads it over all V words
+    (torch's convention: the gold word gets its share of it too). With uniform logits the loss is log V a token.
+    """
+    flat, gold = logits.flatten(0, 1), target.flatten()  # [B T, V], [B T]
+    plain = F.cross_entropy(flat, gold, ignore_index=PAD, reduction="sum")
+    if not smoothing:
+        return plain, plain.detach()
+    smooth = F.cross_entropy(flat, gold, ignore_index=PAD, reduction="sum", label_smoothing=smoothing)
+    return smooth, plain.detach()
+
+
+def guided_alignment(weights: Tensor, links: Tensor) -> Tensor:
+    """- sum_ij A_ij log alpha_ij with A the links of each target word, its row summing to one (Chen 2016).
+
+    weights [B, T, S], links [B, T, S] of zeros and ones. Target words without a link are left out.
+    """
+    rows = links.sum(dim=-1, keepdim=True)
+    gold = links / rows.clamp(min=1)  # [B, T, S]
+    # Sparse normalisers give exact zeros; the floor keeps the logarithm finite where the gold says "look there".
+    return -(gold * weights.clamp(min=1e-9).log()).sum()

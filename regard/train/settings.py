@@ -1,0 +1,61 @@
+"""The [train] section: how long, with what, and how often to look up."""
+
+from dataclasses import dataclass
+
+from regard.config import setting
+from regard.errors import ConfigError
+from regard.train.optimisers import OPTIMISERS
+from regard.train.schedules import SCHEDULES
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Settings of the training loop. A model's preset brings a recipe of its own on top of these."""
+
+    steps: int = setting(0, "updates in all; 0 = as many as `epochs` gives")
+    epochs: int = setting(10, "times through the corpus, where `steps` is 0")
+    minutes: float = setting(0.0, "stop, saved and finished, after so many minutes; 0 = no limit")
+    batch_tokens: int = setting(4096, "most tokens on the longer side of a batch, padding counted")
+    accumulate: int = setting(1, "batches whose gradients are summed into one update")
+    seed: int = setting(1, "seed of the initial weights, the order of batches and dropout")
+
+    optimiser: str = setting("adam", "rule of the updates", tuple(OPTIMISERS))
+    rate: float = setting(0.001, "learning rate at its highest (Noam: a factor on the paper's formula)")
+    beta2: float = setting(0.999, "Adam's memory of squared gradients (0.98 for the Transformer)")
+    weight_decay: float = setting(0.0, "AdamW's decay of the weights")
+    schedule: str = setting("constant", "how the rate moves", tuple(SCHEDULES))
+    warmup: int = setting(0, "updates over which the rate rises")
+    halve_after: float = setting(5.0, "halving: epochs before the first halving")
+    halve_every: float = setting(1.0, "halving: epochs between halvings")
+    clip: float = setting(1.0, "longest gradient, longer ones are scaled down to it; 0 = no clipping")
+    normalise: str = setting("tokens", "the loss is divided by tokens or by sentences", ("tokens", "sentences"))
+    label_smoothing: float = setting(0.0, "share of the probability spread over all words")
+    precision: str = setting("float32", "arithmetic on a GPU", ("float32", "bf16"))
+    device: str = setting("auto", "cpu, cuda, or auto: the GPU where there is one")
+
+    validate_every: int = setting(0, "updates between validations; 0 = once an epoch")
+    validate_sentences: int = setting(500, "most held-out sentences that are translated in a validation")
+    validate_beam: int = setting(1, "beam width of a validation; 1 = greedy, the quickest")
+    save_every: int = setting(500, "updates between checkpoints")
+    keep: int = setting(3, "newest checkpoints that are kept, besides the best")
+    average: int = setting(1, "newest checkpoints whose weights are averaged at the end; 1 = the best one alone")
+    best_by: str = setting("bleu", "what makes a checkpoint the best", ("bleu", "loss", "accuracy"))
+    patience: int = setting(0, "validations without a new best before training stops; 0 = never")
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "epochs", "warmup", "validate_every", "patience", "clip", "minutes"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"train.{name} must be zero or more; got {getattr(self, name)}.")
+        for name in ("batch_tokens", "accumulate", "save_every", "keep", "average", "validate_beam"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"train.{name} must be at least 1; got {getattr(self, name)}.")
+        if not self.rate > 0:
+            raise ConfigError(f"train.rate must be above zero; got {self.rate}.")
+        if not 0 <= self.label_smoothing < 1:
+            raise ConfigError(f"train.label_smoothing is a share from 0 to below 1; got {self.label_smoothing}.")
+        if not (self.steps or self.epochs or self.minutes):
+            raise ConfigError("Training needs an end: set train.steps, train.epochs or train.minutes above zero.")
+        if self.average > self.keep:
+            raise ConfigError(
+                f"train.average ({self.average}) needs as many checkpoints; set train.keep to {self.average} or more."
+            )

@@ -1,0 +1,57 @@
+"""What the training loop knows of the work it trains for. Each task is one file beside this."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor, nn
+
+Tell = Callable[[int, int | None], None]  # (done, total or None)
+
+
+class Batches(Protocol):
+    """The batches of an epoch: batch k is a sequence of example numbers."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, position: int, /) -> Any: ...
+
+
+class Loss(NamedTuple):
+    """The loss of a batch, summed; `tokens` and `sentences` are what the loop divides by."""
+
+    total: Tensor  # a scalar with a gradient
+    tokens: int
+    sentences: int
+    parts: dict[str, float]  # sums worth logging, "nll" among them
+
+
+class Validation(NamedTuple):
+    """How the model does on held-out examples: numbers by name, and a few lines for a person to read."""
+
+    metrics: dict[str, float]
+    samples: list[str]
+
+
+class Task(Protocol):
+    """Data, objective and validation of one kind of work."""
+
+    def plan(self, epoch: int) -> Batches:
+        """The batches of an epoch as example numbers: a pure function of the settings and the epoch."""
+        ...
+
+    def load(self, numbers: Sequence[int], epoch: int) -> Any:
+        """A batch of these examples, as a NamedTuple of tensors on the CPU; there may be none."""
+        ...
+
+    def loss(self, model: nn.Module, batch: Any) -> Loss:
+        """The loss of a batch that holds at least one example."""
+        ...
+
+    def validate(self, model: nn.Module, tell: Tell | None = None) -> Validation:
+        """Measure the model on held-out examples."""
+        ...
+
+    def files(self) -> list[Path]:
+        """The files in the run folder, besides config.toml, that the model cannot be used without."""
+        ...
