@@ -40,6 +40,6 @@ def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
     padded = (1,) * (len(shape) - mask.dim()) + tuple(mask.shape)
     if len(padded) != len(shape) or any(m not in (1, n) for m, n in zip(padded, shape, strict=True)):
         raise ShapeError(
-            f"A mask must broadcast to the scores {list(shape)}; got {list(mask.shape)}. "
-            f"A padding mask has shape [B, 1, S] (see padding_mask)."
+            f"A mask must broadcast to the scores {list(shape)}; got {list(mask.shape)}. A padding mask has shape "
+            f"[B, 1, S] and is True for words, not for padding (see padding_mask)."
         )

@@ -59,6 +59,7 @@ class General(nn.Module):
         self.W = nn.Linear(key_width, query_width, bias=False)
 
     def project(self, states: Tensor) -> Tensor:
+        _check_width("General", "states", states, self.W.in_features)
         return self.W(states)  # [..., S, query_width]
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
@@ -75,9 +76,12 @@ class Additive(nn.Module):
         self.v = nn.Linear(width, 1, bias=False)
 
     def project(self, states: Tensor) -> Tensor:
+        _check_width("Additive", "states", states, self.U.in_features)
         return self.U(states)  # [..., S, width]
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        _check_width("Additive", "query", query, self.W.in_features)
+        _check_width("Additive", "projected keys", keys, self.W.out_features)
         hidden = torch.tanh(self.W(query).unsqueeze(-2) + keys.unsqueeze(-3))  # [..., T, S, width]
         return self.v(hidden).squeeze(-1)  # [..., T, S]
 
@@ -95,9 +99,12 @@ class Concat(nn.Module):
         self.v = nn.Linear(width, 1, bias=False)
 
     def project(self, states: Tensor) -> Tensor:
+        _check_width("Concat", "states", states, self.W.in_features - self.query_width)
         return states @ self.W.weight[:, self.query_width :].T  # [..., S, width]
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        _check_width("Concat", "query", query, self.query_width)
+        _check_width("Concat", "projected keys", keys, self.W.out_features)
         projected = query @ self.W.weight[:, : self.query_width].T  # [..., T, width]
         hidden = torch.tanh(projected.unsqueeze(-2) + keys.unsqueeze(-3))  # [..., T, S, width]
         return self.v(hidden).squeeze(-1)  # [..., T, S]
@@ -112,6 +119,8 @@ class ConcatReleased(nn.Module):
         self.v = nn.Linear(key_width, 1, bias=False)
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        _check_width("ConcatReleased", "query", query, self.W.in_features)
+        _check_width("ConcatReleased", "keys", keys, self.W.out_features)
         hidden = torch.tanh(self.W(query).unsqueeze(-2) + keys.unsqueeze(-3))  # [..., T, S, key_width]
         return self.v(hidden).squeeze(-1)  # [..., T, S]
 
@@ -128,6 +137,7 @@ class Location(nn.Module):
         self.W = nn.Linear(query_width, longest, bias=False)
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        _check_width("Location", "query", query, self.W.in_features)
         size = keys.shape[-2]
         scores = query @ self.W.weight[:size].T  # [..., T, min(S, longest)]
         beyond = size - scores.shape[-1]
@@ -138,6 +148,14 @@ def project_keys(score: Any, states: Tensor) -> Tensor:
     """The keys of `states` [..., S, D] for this score: projected where the score has a projection, else the states."""
     project = getattr(score, "project", None)
     return states if project is None else project(states)
+
+
+def _check_width(name: str, what: str, given: Tensor, width: int) -> None:
+    if given.shape[-1] != width:
+        raise ShapeError(
+            f"The {name} score was made for {what} of width {width}; got {list(given.shape)}. "
+            f"Keys come from project_keys(score, states); give the score the widths of its query and states."
+        )
 
 
 def _check_widths(name: str, query: Tensor, keys: Tensor) -> None:

@@ -93,17 +93,29 @@ def shift_right(target: Tensor) -> Tensor:
 
 def check_batch(source: Tensor, lengths: Tensor) -> None:
     """Refuse a batch of ids that no model can read."""
-    if source.dim() != 2 or source.is_floating_point() or lengths.shape != source.shape[:1]:
+    if source.dim() != 2 or not _whole(source) or not _whole(lengths) or lengths.shape != source.shape[:1]:
         raise ShapeError(
             f"A batch is ids [B, S] with lengths [B], all whole numbers; got {source.dtype} {list(source.shape)} "
-            f"and lengths {list(lengths.shape)}. Pad rows to one length and count END in lengths."
+            f"and lengths {lengths.dtype} {list(lengths.shape)}. Pad rows to one length and count END in lengths."
+        )
+    # Only where it is free: on a GPU the question would make the host wait.
+    if lengths.device.type == "cpu" and lengths.numel() and not 1 <= lengths.min() <= lengths.max() <= source.shape[1]:
+        raise ShapeError(
+            f"lengths must lie between 1 and the {source.shape[1]} columns of the source; got {int(lengths.min())} to "
+            f"{int(lengths.max())}. Count END, and no padding."
         )
 
 
-def check_target(target: Tensor) -> None:
-    """Refuse what is no batch of texts."""
-    if target.dim() != 2 or target.is_floating_point():
+def check_target(target: Tensor, source: Tensor | None = None) -> None:
+    """Refuse texts that are not ids [B, T], or not of as many rows as the source (what that is, `check_batch` says)."""
+    rows = len(source) if source is not None and source.dim() == 2 else None
+    if target.dim() != 2 or not _whole(target) or (rows is not None and len(target) != rows):
+        pairs = "" if rows is None else f" for the {rows} rows of the source"
         raise ShapeError(
-            f"A batch of texts is ids [B, T], whole numbers; got {target.dtype} {list(target.shape)}. "
+            f"A batch of texts is ids [B, T], whole numbers{pairs}; got {target.dtype} {list(target.shape)}. "
             f"Pad rows to one length; one text alone is target[None]."
         )
+
+
+def _whole(numbers: Tensor) -> bool:
+    return not (numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool)

@@ -1,0 +1,161 @@
+"""Settings: what is written is what is read, for every model; what does not fit is refused with what would."""
+
+import dataclasses
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.config import describe, load_toml, override, read, setting, to_toml
+from regard.errors import ConfigError
+from regard.models.registry import MODELS
+
+ALL = [
+    pytest.param(config, id=f"{name}-{label}")
+    for name, entry in MODELS.items()
+    for label, config in {**entry.presets, **entry.variants}.items()
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """One of every kind."""
+
+    width: int = setting(512, "a whole number")
+    rate: float = setting(0.1, "a number")
+    joint: bool = setting(True, "yes or no")
+    cell: str = setting("paper", "a choice", ("paper", "torch"))
+    name: str = setting("", "any text")
+    files: tuple[str, ...] = setting((), "a list of text")
+    betas: tuple[float, ...] = setting((0.9, 0.98), "a list of numbers")
+    most: int | None = setting(None, "a number, or left out")
+
+
+@pytest.mark.parametrize("config", ALL)
+def test_settings_of_every_model_survive_toml(config):
+    text = to_toml({"model": dataclasses.asdict(config)})
+    assert read(type(config), tomllib.loads(text)["model"], "model") == config
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_setting_says_what_it_means_and_its_default_fits(name: str):
+    section = MODELS[name].config
+    rows = describe(section)
+    assert [row[0] for row in rows] == [field.name for field in dataclasses.fields(section)]
+    assert all(len(meaning) > 10 for _, _, meaning in rows)
+    assert read(section, {key: value for key, value, _ in rows}, "model") == section()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_settings_are_frozen_and_paper_is_the_default(name: str):
+    entry = MODELS[name]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        entry.config().width = 3
+    assert entry.presets["paper"] == entry.config()
+    assert {"paper", "small", "tiny"} <= set(entry.presets)
+
+
+def test_values_are_read_over_the_defaults_or_over_other_settings():
+    assert read(Sample, {"width": 7}, "model") == Sample(width=7)
+    assert read(Sample, {"width": 7}, "model", over=Sample(rate=2.0)) == Sample(width=7, rate=2.0)
+
+
+def test_whole_numbers_serve_as_numbers_and_lists_as_tuples():
+    found = read(Sample, {"rate": 1, "files": ["a", "b"], "betas": [0, 1.5], "most": 3}, "model")
+    assert (found.rate, found.files, found.betas, found.most) == (1.0, ("a", "b"), (0, 1.5), 3)
+    assert isinstance(found.rate, float)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("widht", 3, "There is no setting in [model] 'widht'. Did you mean 'width'? Known: width, rate,"),
+        ("zzz", 3, "There is no setting in [model] 'zzz'. Known: width,"),
+        ("width", 2.5, "model.width must be a whole number; got 2.5."),
+        ("width", "512", "model.width must be a whole number; got '512'."),
+        ("width", True, "model.width must be a whole number; got True."),
+        ("rate", "fast", "model.rate must be a number; got 'fast'."),
+        ("joint", 1, "model.joint must be true or false; got 1."),
+        ("cell", "lstm", "model.cell must be one of paper, torch; got 'lstm'."),
+        ("name", 3, "model.name must be text; got 3."),
+        ("files", "a.en", "model.files must be a list, each text; got 'a.en'."),
+        ("files", ["a", 2], "model.files must be a list, each text; got ['a', 2]."),
+        ("most", "all", "model.most must be a whole number or left out; got 'all'."),
+    ],
+)
+def test_values_that_do_not_fit(name: str, value: object, told: str):
+    with pytest.raises(ConfigError) as caught:
+        read(Sample, {name: value}, "model")
+    assert str(caught.value).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "key", "value"),
+    [
+        ("train.steps=200", "steps", 200),
+        ("train.rate=2e-5", "rate", 2e-5),
+        ("train.joint=true", "joint", True),
+        ("train.language=no", "language", "no"),
+        ('train.name="a b"', "name", "a b"),
+        ("train.name=a b", "name", "a b"),
+        ("train.files=['a', 'b']", "files", ["a", "b"]),
+        ("train.name=a=b", "name", "a=b"),
+        ("train.name=", "name", ""),
+    ],
+)
+def test_an_override_is_toml_or_else_text(assignment: str, key: str, value: object):
+    tables = {"train": {"seed": 1, key: None}, "data": {"source": "x"}}
+    assert override(tables, assignment) == {"train": {"seed": 1, key: value}, "data": {"source": "x"}}
+    assert tables["train"][key] is None, "the tables given stay as they are"
+
+
+@pytest.mark.parametrize("assignment", ["steps=200", "train.steps", "train.=3", ".steps=3", "=3", ""])
+def test_an_override_that_is_none(assignment: str):
+    with pytest.raises(ConfigError, match=r"section\.key=value, as in train\.steps=200; got "):
+        override({}, assignment)
+
+
+def test_an_override_inside_a_single_value():
+    with pytest.raises(ConfigError, match=r"task is a single value, so task\.x cannot be set; write task=3"):
+        override({"task": "translate"}, "task.x=3")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"There is no settings file .*none\.toml; give the path"):
+        load_toml(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("[model\nwidth = 3\n")
+    with pytest.raises(ConfigError, match=r"bad\.toml is not valid TOML: .*line 1"):
+        load_toml(tmp_path / "bad.toml")
+    (tmp_path / "latin.toml").write_bytes(b'name = "caf\xe9"\n')
+    with pytest.raises(ConfigError, match=r"latin\.toml could not be read as UTF-8 text"):
+        load_toml(tmp_path / "latin.toml")
+    with pytest.raises(ConfigError, match="could not be read"):
+        load_toml(tmp_path)
+
+
+values = (
+    st.booleans()
+    | st.integers(-(2**62), 2**62)
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.lists(st.text() | st.integers(-9, 9), max_size=3)
+)
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z_]{1,9}", fullmatch=True), values, max_size=4))
+def test_any_plain_value_survives_toml(table: dict[str, object]):
+    assert tomllib.loads(to_toml({"section": table})) == {"section": table}
+
+
+def test_nothing_is_left_out_but_none():
+    assert to_toml({"model": {"a": None, "b": 0}}) == "[model]\nb = 0\n"
+    with pytest.raises(ConfigError, match="TOML here holds text, numbers, true/false and lists"):
+        to_toml({"model": {"a": object()}})
+
+
+def test_help_texts_show_choices_and_the_values_of_an_instance():
+    rows = {name: (value, meaning) for name, value, meaning in describe(Sample(width=9))}
+    assert rows["width"] == (9, "a whole number")
+    assert rows["cell"] == ("paper", "a choice (paper | torch)")
