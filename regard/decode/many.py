@@ -3,8 +3,11 @@
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 
 from regard.data.batching import pad
+from regard.decode.beam import Step
+from regard.decode.coverage import Weigh
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
@@ -12,6 +15,7 @@ from regard.models.contract import SequenceModel
 from regard.symbols import END
 
 Tell = Callable[[int, int | None], None]
+Weigher = Callable[[Tensor, Tensor], Weigh]
 
 
 def decode_many(
@@ -22,13 +26,16 @@ def decode_many(
     *,
     batch_tokens: int = 4096,
     prefixes: Sequence[Sequence[int]] | None = None,
+    weigher: Weigher | None = None,
+    observe: Callable[[Step], None] | None = None,
     tell: Tell | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each row of source ids (without END), the row's place kept.
 
-    A batch holds about `batch_tokens` source tokens, padding counted, over all its beams; long rows go first, so that
-    memory is asked for at the start.
+    `weigher(source, lengths)` gives the `weigh` of a batch, for the coverage penalty; `observe` sees the steps of each
+    batch in turn. A batch holds about `batch_tokens` source tokens, padding counted, over all its beams; long rows go
+    first, so that memory is asked for at the start.
     """
     order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
     found: list[list[Hypothesis]] = [[] for _ in rows]
@@ -38,7 +45,9 @@ def decode_many(
         some = order[done : done + max(1, batch_tokens // (widest * config.beam))]
         source, lengths = pad([[*rows[row], END] for row in some])
         chosen = None if prefixes is None else [prefixes[row] for row in some]
-        results = decode(model, source.to(device), lengths.to(device), config, prefixes=chosen, stop=stop)
+        source, lengths = source.to(device), lengths.to(device)
+        weigh = weigher(source, lengths) if weigher and config.coverage_penalty else None
+        results = decode(model, source, lengths, config, prefixes=chosen, weigh=weigh, observe=observe, stop=stop)
         for row, hypotheses in zip(some, results, strict=True):
             found[row] = hypotheses
         done += len(some)

@@ -105,4 +105,4 @@ def _tensorboard(run: Path) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(str(run / "tensorboard"))  # type: ignore[no-untyped-call]
+    return SummaryWriter(str(run / "tensorboard"))

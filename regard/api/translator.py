@@ -1,0 +1,254 @@
+"""A trained translator: translate, score, look inside."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+from torch import Tensor, nn
+
+from regard.api.tracing import trace_sentence
+from regard.config import load_toml
+from regard.data.vocabulary import Vocabulary
+from regard.decode.beam import Step
+from regard.decode.ensemble import Ensemble
+from regard.decode.hypothesis import Hypothesis
+from regard.decode.many import decode_many
+from regard.decode.settings import DecodeConfig
+from regard.errors import DataError, RunError
+from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
+from regard.look.change import Change, change
+from regard.look.record import record
+from regard.look.trace import Trace
+from regard.models.registry import build
+from regard.symbols import END
+from regard.train.begin import choose_device
+from regard.train.experiment import Experiment, resolve
+from regard.train.objectives import cross_entropy
+from regard.train.runs import find_weights, read_tensors
+from regard.train.weights import set_weights
+
+Tell = Callable[[int, int | None], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Translation:
+    """A translation, and how sure the model was of it."""
+
+    text: str
+    score: float  # what the search ranks by: log-probability with the length penalty
+    logprob: float
+    tokens: list[str]
+    token_logprobs: list[float]
+    finished: str  # how it ended: "end", "length" (cut off), "not finite", "stopped" or "empty"
+    nbest: "list[Translation]"  # this one first, then the runners-up that were asked for
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Translator:
+    """A model with its vocabularies, ready to use; `load` makes one from a run folder."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        source_vocabulary: Vocabulary,
+        target_vocabulary: Vocabulary,
+        experiment: Experiment,
+        name: str,
+    ) -> None:
+        self.model = model.eval()
+        self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
+        self.experiment, self.name = experiment, name
+        self.source_language: str = experiment.data.source_language
+        self.target_language: str = experiment.data.target_language
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's weights are."""
+        return next(self.model.parameters()).device
+
+    def settings(self, **changes: Any) -> DecodeConfig:
+        """The run's [decode] settings with some of them changed; None leaves one as it is."""
+        given = {name: value for name, value in changes.items() if value is not None}
+        if given.get("nbest", 1) > given.get("beam", self.experiment.decode.beam) and not given.get("temperature"):
+            given["beam"] = given["nbest"]
+        return dataclasses.replace(self.experiment.decode, **given)
+
+    @overload
+    def translate(self, text: str, **options: Any) -> Translation: ...
+
+    @overload
+    def translate(self, text: Sequence[str], **options: Any) -> list[Translation]: ...
+
+    def translate(self, text: str | Sequence[str], **options: Any) -> Translation | list[Translation]:
+        """Translate one sentence, or a list of them in order.
+
+        Options are the settings of [decode] (beam, nbest, temperature, length_penalty, ...), and `prefix` (a text, or
+        one for each sentence, that the translation must begin with), `progress(done, total)` and `stop() -> bool`,
+        which is asked before every step. An empty line gives an empty translation.
+        """
+        texts = [text] if isinstance(text, str) else list(text)
+        prefix = options.pop("prefix", None)
+        tell, stop = options.pop("progress", None), options.pop("stop", None)
+        config = self.settings(**options)
+        rows = [self._source(one).ids for one in texts]
+        prefixes = None
+        if prefix is not None:
+            wanted = [prefix] * len(texts) if isinstance(prefix, str) else list(prefix)
+            prefixes = [self.prefix_ids(one) for one in wanted]
+        with torch.inference_mode():
+            found = decode_many(
+                self.model,  # type: ignore[arg-type]
+                rows,
+                config,
+                self.device,
+                prefixes=prefixes,
+                weigher=self._weigher,
+                tell=tell,
+                stop=stop,
+            )
+        translations = [self._translation(hypotheses, bool(row)) for hypotheses, row in zip(found, rows, strict=True)]
+        return translations[0] if isinstance(text, str) else translations
+
+    def look(
+        self,
+        source: str,
+        target: str | Sequence[int] | None = None,
+        *,
+        changes: Sequence[Change] = (),
+        tree: bool = False,
+        topk: int = 5,
+        **options: Any,
+    ) -> Trace:
+        """Translate `source` (or read `target`, forced) and return what every attention module saw.
+
+        The trace is exact for the sentence it shows: that sentence is read once more, all layers and heads recorded.
+        `changes` are what-ifs (see `regard.look.change`), `tree` keeps the beam search, `topk` alternatives are kept
+        at each word. Other options are settings of [decode].
+        """
+        encoded = self._source(source)
+        if not encoded.ids:
+            raise DataError("There is nothing to look at in an empty sentence; give at least one word.")
+        steps: list[Step] = []
+        with torch.inference_mode(), change(self.model, *changes) as changed:
+            if target is None:
+                hypothesis = self._search(encoded.ids, self.settings(**options), steps if tree else None)[0]
+                written = [*hypothesis.ids, END] if hypothesis.finished else hypothesis.ids
+            else:
+                ids = self.target_vocabulary.encode(target).ids if isinstance(target, str) else [int(i) for i in target]
+                written = [*ids, END]
+            return trace_sentence(self, source, encoded, written, topk, changed.describe(), steps)
+
+    def alternatives(self, source: str, prefix: str | Sequence[int] = "", k: int = 10) -> list[tuple[str, float]]:
+        """The k likeliest next pieces after a prefix of the translation, each with its probability."""
+        ids = self.prefix_ids(prefix)
+        batch = torch.tensor([[*self._source(source).ids, END]], device=self.device)
+        lengths = torch.tensor([batch.shape[1]], device=self.device)
+        target = torch.tensor([[*ids, END]], device=self.device)
+        with torch.inference_mode():
+            chances = self.model(batch, lengths, target)[0, -1].softmax(-1)  # [V]
+        best = chances.topk(min(k, len(chances)))
+        pieces = self.target_vocabulary.pieces(best.indices.tolist())
+        return list(zip(pieces, best.values.tolist(), strict=True))
+
+    def score(
+        self, source: Sequence[str], target: Sequence[str], metrics: Sequence[str] = METRICS, **options: Any
+    ) -> ScoreReport:
+        """Translate `source` and score it against the references `target`; options as for `translate`."""
+        return score([one.text for one in self.translate(list(source), **options)], list(target), metrics=metrics)
+
+    def perplexity(self, source: Sequence[str], target: Sequence[str]) -> float:
+        """exp of the mean negative log-likelihood of a reference token, END counted."""
+        total, tokens = 0.0, 0
+        for one, other in zip(source, target, strict=True):
+            batch = torch.tensor([[*self._source(one).ids, END]], device=self.device)
+            gold = torch.tensor([[*self.target_vocabulary.encode(other).ids, END]], device=self.device)
+            with torch.inference_mode():
+                logits = self.model(batch, torch.tensor([batch.shape[1]], device=self.device), gold)
+            total += float(cross_entropy(logits, gold)[1])
+            tokens += gold.shape[1]
+        return perplexity(total, max(1, tokens))
+
+    def prefix_ids(self, prefix: str | Sequence[int]) -> list[int]:
+        """The ids of a beginning of a translation, given as text or as ids."""
+        if isinstance(prefix, str):
+            return self.target_vocabulary.encode(clean(prefix)).ids
+        return [int(index) for index in prefix]
+
+    def _source(self, text: str) -> Any:
+        return self.source_vocabulary.encode(clean(text))
+
+    def _search(self, ids: list[int], config: DecodeConfig, steps: list[Step] | None) -> list[Hypothesis]:
+        observe = steps.append if steps is not None else None
+        found = decode_many(
+            self.model,  # type: ignore[arg-type]
+            [ids],
+            config,
+            self.device,
+            weigher=self._weigher,
+            observe=observe,
+        )
+        return found[0]
+
+    def _weigher(self, source: Tensor, lengths: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+        """For the coverage penalty: the mean weights [N, T, S] with which rows of a batch looked at their source."""
+
+        def weigh(rows: Tensor, target: Tensor) -> Tensor:
+            with record(self.model) as seen:
+                self.model(source[rows], lengths[rows], target)
+            looks = [seen[name].weights for name in self.model.looking.cross]  # type: ignore[union-attr]
+            return torch.stack([look.mean(1) if look.dim() == 4 else look for look in looks]).mean(0)
+
+        return weigh
+
+    def _translation(self, hypotheses: list[Hypothesis], words: bool) -> Translation:
+        group: list[Translation] = []
+        for one in hypotheses:
+            text = self.target_vocabulary.decode(one.ids)
+            pieces = self.target_vocabulary.pieces(one.ids)
+            ended = one.ended if words else "empty"
+            group.append(Translation(text, one.score, one.logprob, pieces, one.token_logprobs, ended, group))
+        return group[0]
+
+
+def clean(text: str) -> str:
+    """A sentence as one line of valid Unicode: line breaks become spaces, lone surrogates the replacement character."""
+    if not isinstance(text, str):
+        raise DataError(f"A sentence is text; got {type(text).__name__}.")
+    return text.replace("\n", " ").encode("utf-8", "replace").decode("utf-8")
+
+
+def load(run: str | Path | Sequence[str | Path], device: str = "auto") -> Translator:
+    """The translator of a run folder; several folders that share a vocabulary become one ensemble.
+
+    Every file is checked against the run's manifest, and the vocabularies against their fingerprints.
+    """
+    if not isinstance(run, str | Path):
+        return _ensemble([load(one, device) for one in run])
+    folder = Path(run)
+    weights = find_weights(folder)
+    experiment = resolve(load_toml(folder / "config.toml"))
+    source, target = (Vocabulary.load(folder, side) for side in ("source", "target"))
+    sizes = {"source_vocabulary": len(source), "target_vocabulary": len(target)}
+    model = build(experiment.name, dataclasses.replace(experiment.model, **sizes))
+    set_weights(model, read_tensors(weights), str(weights))
+    return Translator(model.to(choose_device(device)), source, target, experiment, folder.resolve().name)
+
+
+def _ensemble(members: list[Translator]) -> Translator:
+    first, *others = members
+    for other in others:
+        for side in ("source_vocabulary", "target_vocabulary"):
+            if getattr(first, side).fingerprint != getattr(other, side).fingerprint:
+                raise RunError(
+                    f"An ensemble needs runs with the same vocabularies; the {side.replace('_', ' ')} of {other.name} "
+                    f"is not that of {first.name}. Train them on the same corpus with the same data settings."
+                )
+    if not others:
+        return first
+    model = Ensemble([member.model for member in members])
+    name = "+".join(member.name for member in members)
+    return Translator(model, first.source_vocabulary, first.target_vocabulary, first.experiment, name)
