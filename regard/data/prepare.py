@@ -16,7 +16,7 @@ from typing import Any
 from regard.data.builtin.registry import find_builtin
 from regard.data.corpus import Corpus, InMemory, Pair, Report, choose_held_out, open_corpus, sentence_key
 from regard.data.settings import DataConfig, as_files
-from regard.data.store import Resampled, Rows, Store, Tokenised, open_store, write_store
+from regard.data.store import STORE_FORMAT, Resampled, Rows, Store, Tokenised, open_store, write_store
 from regard.data.text import is_blank
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError
@@ -177,7 +177,7 @@ def _make_vocabularies(config: DataConfig, folder: Path, split: _Split, tell: St
 def _fingerprint(
     config: DataConfig, corpus: Corpus, dev: Corpus | None, vocabularies: tuple[Vocabulary, Vocabulary]
 ) -> str:
-    parts: list[Any] = [corpus.fingerprint(), dev.fingerprint() if dev else config.held_out]
+    parts: list[Any] = [STORE_FORMAT, corpus.fingerprint(), dev.fingerprint() if dev else config.held_out]
     parts += [vocabulary.fingerprint for vocabulary in vocabularies]
     parts += [config.seed, config.max_length, config.max_ratio]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

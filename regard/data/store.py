@@ -20,7 +20,7 @@ from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError
 from regard.symbols import END
 
-_FORMAT = 1
+STORE_FORMAT = 1
 Tokenised = tuple[int, list[int], list[int]]  # line, source ids, target ids; END not among them
 
 
@@ -127,7 +127,7 @@ def write_store(
     try:
         temporary.mkdir(parents=True)
         header = _write_rows(temporary, rows, kind)
-        header |= {"format": _FORMAT, "fingerprint": fingerprint, "dtype": kind.name, "about": about()}
+        header |= {"format": STORE_FORMAT, "fingerprint": fingerprint, "dtype": kind.name, "about": about()}
         with open(temporary / "store.json", "wb") as stream:
             stream.write(json.dumps(header).encode())
             _sync(stream)

@@ -1,6 +1,7 @@
 """Subwords by SentencePiece: byte-pair encoding and unigram, lossless, with the way back to the text."""
 
 import io
+import math
 import random
 import re
 from collections.abc import Iterable, Iterator
@@ -15,7 +16,8 @@ SPACE = "▁"  # how a piece shows a space
 _WORD = re.compile(f"{SPACE}?[^{SPACE}]*")
 _RESERVED = str.maketrans(dict.fromkeys("\t\0▁▅", " "))  # the trainer skips lines that hold one of these
 _LINE = 1_000  # characters of a line that the trainer sees: it skips lines beyond 4192 bytes
-_CANDIDATES = 32  # segmentations from which a unigram sample is drawn
+_CANDIDATES = 16  # segmentations of a word from which a unigram sample is drawn
+_REMEMBERED = 100_000  # words whose segmentations are remembered
 
 
 class Subwords:
@@ -31,6 +33,8 @@ class Subwords:
         if symbols != SYMBOLS:
             raise DataError(f"The SentencePiece model must begin with {SYMBOLS}; it begins with {symbols}.")
         self.scores: dict[str, tuple[float, int]] = {}  # piece -> (score, id); filled at the first sample
+        self.unigram = False
+        self.options: dict[str, tuple[list[list[int]], list[float]]] = {}
 
     def __len__(self) -> int:
         return int(self.processor.vocab_size())
@@ -78,29 +82,42 @@ class Subwords:
         """
         if not text:
             return []
-        if self._is_unigram():
+        if not self.scores:
+            self._fill()
+        if self.unigram:
             return self._sample_unigram(text, amount, draw)
         pieces: list[int] = []
         for word in _WORD.findall(SPACE + text.replace(" ", SPACE)):
             pieces += self._merge(list(word), amount, draw)
         return pieces
 
-    def _is_unigram(self) -> bool:
-        if not self.scores:
-            size = len(self)
-            self.scores = {
-                self.piece(index): (float(self.processor.get_score(index)), index)
-                for index in range(len(SYMBOLS), size)
-                if not self.processor.is_byte(index)
-            }
-        return any(score % 1 for score, _ in self.scores.values())  # BPE scores are minus the rank of the merge
+    def _fill(self) -> None:
+        for index in range(len(SYMBOLS), len(self)):
+            if not self.processor.is_byte(index):
+                self.scores[self.piece(index)] = float(self.processor.get_score(index)), index
+        # BPE scores are minus the rank of the merge, whole numbers; unigram's are logarithms of probabilities
+        self.unigram = any(score % 1 for score, _ in self.scores.values())
 
     def _sample_unigram(self, text: str, amount: float, draw: random.Random) -> list[int]:
-        options: list[list[int]] = self.processor.nbest_encode(text, nbest_size=_CANDIDATES, out_type=int)
-        totals = [sum(self.processor.get_score(index) for index in option) for option in options]
-        best = max(totals)
-        odds = [2.718281828459045 ** (amount * (total - best)) for total in totals]
-        return list(draw.choices(options, weights=odds)[0])
+        """Word by word, which is the same as over the sentence: no piece crosses a space and scores add up."""
+        drawn: list[int] = []
+        for word in text.split(" "):
+            options, totals = self._best(word)
+            odds = [math.exp(amount * (total - totals[0])) for total in totals]
+            drawn += draw.choices(options, weights=odds)[0] if len(options) > 1 else options[0]
+        return drawn
+
+    def _best(self, word: str) -> tuple[list[list[int]], list[float]]:
+        """The best segmentations of a word after a space, and their scores."""
+        if word not in self.options:
+            if len(self.options) > _REMEMBERED:
+                self.options.clear()
+            found: list[list[int]] = (
+                self.processor.nbest_encode(word, nbest_size=_CANDIDATES, out_type=int) if word else []
+            )
+            found = found or [self._known(SPACE)]
+            self.options[word] = found, [sum(map(self.processor.get_score, option)) for option in found]
+        return self.options[word]
 
     def _merge(self, parts: list[str], amount: float, draw: random.Random) -> list[int]:
         while len(parts) > 1:

@@ -15,6 +15,7 @@ from regard.errors import DataError
 
 SHORTEST = 3
 _TRIES = 40
+_MISSES = 2_000  # so many known sentences in a row mean that there are hardly any others
 _POOL = 500  # clauses of one length kept for later
 
 
@@ -33,9 +34,10 @@ def generate(size: int, seed: int, min_words: int = 3, max_words: int = 12) -> l
         made = maker.sentence(maker.draw.randint(shortest, max_words))
         if made is not None and made.source not in examples:
             examples[made.source] = made
+            misses = 0
             continue
         misses += 1
-        if misses > 200 + 20 * size:
+        if misses > _MISSES:
             raise DataError(
                 f"The phrasebook has too few sentences of {shortest} to {max_words} words for {size} distinct "
                 "ones; set data.max_words higher or data.size lower."

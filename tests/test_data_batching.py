@@ -1,0 +1,149 @@
+"""The order of samples is a pure function of (lengths, batch_tokens, seed, epoch), the same for any number of ranks."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.data.batching import Prefetch, batches, make_batch, plan_epoch
+from regard.data.store import Rows
+from regard.errors import ConfigError
+from regard.symbols import END, PAD
+
+
+def random_rows(count, seed=0, most=30):
+    draw = np.random.default_rng(seed)
+    make = lambda: draw.integers(4, 50, size=draw.integers(1, most)).tolist()  # noqa: E731
+    return Rows([(make(), make()) for _ in range(count)])
+
+
+def plan(rows, tokens=100, seed=1, epoch=0):
+    return plan_epoch(rows.source_lengths, rows.target_lengths, tokens, seed, epoch)
+
+
+@given(count=st.integers(0, 120), tokens=st.integers(1, 200), seed=st.integers(0, 2**70), epoch=st.integers(0, 9))
+@settings(max_examples=80, deadline=None)
+def test_every_pair_once_and_never_too_wide(count, tokens, seed, epoch):
+    rows = random_rows(count, seed=count)
+    made = plan(rows, tokens, seed, epoch)
+    parts = [made[position].tolist() for position in range(len(made))]
+    assert sorted(index for part in parts for index in part) == list(range(count))
+    for part in parts:
+        width = max(max(rows.source_lengths[index], rows.target_lengths[index]) for index in part)
+        assert len(part) == 1 or width * len(part) <= tokens
+    again = plan(rows, tokens, seed, epoch)
+    assert [again[position].tolist() for position in range(len(again))] == parts
+
+
+def test_seed_and_epoch_change_the_order_and_buckets_keep_padding_small():
+    rows = random_rows(2000)
+    orders = {plan(rows, 500, seed, epoch).order.tobytes() for seed in range(4) for epoch in range(4)}
+    assert len(orders) == 16
+    made = plan(rows, 500)
+    total = sum(batch.source.numel() for batch in batches(rows, made))
+    assert rows.source_lengths.sum() / total > 0.97
+    lengths = [int(rows.source_lengths[made[position][0]]) for position in range(len(made))]
+    assert lengths != sorted(lengths)  # short sentences do not all come first
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_any_number_of_ranks_sees_the_same_samples_in_the_same_order(seed):
+    rows = random_rows(83, seed)
+    made = plan(rows, 90, seed, epoch=seed % 3)
+    whole = [batch.indices.tolist() for batch in batches(rows, made)]
+    for world in range(1, 9):
+        parts = [
+            [batch.indices.tolist() for batch in batches(rows, made, rank=rank, world=world)] for rank in range(world)
+        ]
+        assert {len(part) for part in parts} == {len(whole)}  # no rank runs out before another
+        for position, expected in enumerate(whole):
+            woven = [0] * len(expected)
+            for rank in range(world):
+                woven[rank::world] = parts[rank][position]
+            assert woven == expected
+
+
+def test_going_on_in_the_middle_with_other_ranks_misses_and_repeats_nothing():
+    rows = random_rows(200)
+    made = plan(rows)
+    seen = []
+    for start, stop, world in ((0, 5, 4), (5, 9, 2), (9, len(made), 1)):
+        for rank in range(world):
+            for position, batch in enumerate(batches(rows, made, start, rank, world), start=start):
+                if position < stop:
+                    seen += batch.indices.tolist()
+    assert sorted(seen) == list(range(200))
+
+
+def test_rows_end_with_end_then_padding():
+    rows = Rows([([5, 6, 7], [8]), ([9], [10, 11])])
+    batch = make_batch(rows, [1, 0])
+    assert batch.indices.tolist() == [1, 0]
+    assert batch.source.tolist() == [[9, END, PAD, PAD], [5, 6, 7, END]]
+    assert batch.target.tolist() == [[10, 11, END], [8, END, PAD]]
+    assert batch.source_lengths.tolist() == [2, 4]
+    assert batch.target_lengths.tolist() == [3, 2]
+    assert {tensor.dtype for tensor in batch} == {torch.int64}
+
+
+def test_an_empty_part_is_an_empty_batch():
+    batch = make_batch(random_rows(3), [])
+    assert [tuple(tensor.shape) for tensor in batch] == [(0,), (0, 0), (0,), (0, 0), (0,)]
+
+
+def test_a_sentence_beyond_the_limit_is_a_batch_alone():
+    rows = Rows([([5] * 50, [5] * 3), ([5] * 3, [5] * 3), ([5] * 3, [5] * 3)])
+    made = plan(rows, 12)
+    assert sorted(map(len, (made[0], made[1]))) == [1, 2]
+    with pytest.raises(IndexError):
+        made[2]
+    with pytest.raises(ConfigError, match=r"train.batch_tokens must be at least 1"):
+        plan(rows, 0)
+
+
+def test_the_stream_of_draws_is_pinned():
+    """Resuming with a later numpy must give the same order, so the order itself is written down here."""
+    lengths = np.full(9, 4, np.int64)
+    made = plan_epoch(lengths, lengths, 12, seed=3, epoch=2)
+    assert [made[position].tolist() for position in range(3)] == [[7, 5, 0], [6, 4, 1], [2, 8, 3]]
+
+
+def test_prefetch_gives_the_same_items_and_ends_its_thread():
+    before = threading.active_count()
+    with Prefetch(iter(range(100)), depth=3) as items:
+        assert list(items) == list(range(100))
+        assert list(items) == []
+    with Prefetch(iter(range(10**9)), depth=3) as items:
+        assert next(items) == 0
+    assert threading.active_count() == before
+
+
+def test_prefetch_stays_only_a_little_ahead():
+    made = []
+
+    def count():
+        for number in range(1000):
+            made.append(number)
+            yield number
+
+    with Prefetch(count(), depth=3) as items:
+        next(items)
+        time.sleep(0.2)
+        assert len(made) <= 6
+
+
+def test_an_error_in_the_thread_is_raised_in_its_place():
+    def broken():
+        yield 1
+        raise ValueError("torn page")
+
+    with Prefetch(broken()) as items:
+        assert next(items) == 1
+        with pytest.raises(ValueError, match="torn page"):
+            next(items)
+        with pytest.raises(StopIteration):
+            next(items)

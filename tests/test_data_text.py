@@ -1,0 +1,220 @@
+"""Line n stays line n, whatever is in it; every pair is accounted for."""
+
+import bz2
+import gzip
+import lzma
+import unicodedata
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.data.corpus import InMemory, ParallelFiles, Report, TabSeparated, choose_held_out, open_corpus, sentence_key
+from regard.data.rewrite import rewrite
+from regard.data.text import digest, is_blank, read_lines
+from regard.errors import DataError
+
+SPLITTERS = [
+    "\x0b",
+    "\x0c",
+    "\r",
+    "\x1c",
+    "\x1d",
+    "\x1e",
+    "\x85",
+    "\u2028",
+    "\u2029",
+]  # and "\n", the only one that counts
+STRANGE = [*SPLITTERS, "\0", "\u200d", "\u202e", "\ufeff", "\u00a0", "\u3000", "\t", '"', "😀", "e\u0301"]
+
+
+def test_line_n_stays_line_n(tmp_path):
+    lines = [f"{index} {mark}x{mark}y" for index, mark in enumerate(STRANGE * 20)]
+    path = tmp_path / "text"
+    path.write_bytes("".join(line + "\n" for line in lines).encode())
+    assert list(read_lines(path)) == lines
+    assert len(lines) == path.read_bytes().count(b"\n")  # what wc -l says
+
+
+@given(lines=st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])), max_size=20))
+@settings(max_examples=60, deadline=None)
+def test_any_lines_come_back(tmp_path_factory, lines):
+    path = tmp_path_factory.mktemp("any") / "text"
+    path.write_bytes(b"\xef\xbb\xbf" + "".join(line + "\r\n" for line in lines).encode())
+    assert list(read_lines(path)) == lines
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a", ["a"]),
+        (b"a\n", ["a"]),
+        (b"a\n\n", ["a", ""]),
+        (b"a\r\nb\rc\r\n", ["a", "b\rc"]),
+        (b"a\r\r\n", ["a\r"]),
+        (b"a\r", ["a\r"]),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+        (b"\xef\xbb\xbf", []),
+        (b"a\0b\n", ["a\0b"]),
+        (b" \xc2\xa0a\xe3\x80\x80 \n", [" \u00a0a\u3000 "]),
+    ],
+)
+def test_endings_marks_and_spaces(tmp_path, content, lines):
+    path = tmp_path / "text"
+    path.write_bytes(content)
+    assert list(read_lines(path)) == lines
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, bytes])
+def test_packed_files_are_read_by_content_not_by_name(tmp_path, pack):
+    path = tmp_path / "text.en"
+    path.write_bytes(pack("un\u2028deux\ntrois\n".encode()))
+    assert list(read_lines(path)) == ["un\u2028deux", "trois"]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_damaged_packed_file_is_refused_in_one_sentence(tmp_path, pack):
+    path = tmp_path / "text"
+    path.write_bytes(pack(b"".join(b"%d line\n" % number for number in range(5000)))[:-300])
+    with pytest.raises(DataError, match="cannot be read beyond line"):
+        list(read_lines(path))
+
+
+def test_invalid_bytes_are_refused_with_file_and_line_or_replaced(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(b"good\nba\xffd\ngood\n")
+    with pytest.raises(DataError, match=r"text, line 2: byte 3 \(0xFF\) is not UTF-8.*data.invalid"):
+        list(read_lines(path))
+    assert list(read_lines(path, invalid="replace")) == ["good", "ba\ufffdd", "good"]
+    path.write_bytes(b"lone \\ud800 surrogate\n".replace(b"\\ud800", b"\xed\xa0\x80"))
+    with pytest.raises(DataError, match="line 1"):
+        list(read_lines(path))
+
+
+def test_missing_file_and_folder(tmp_path):
+    for act in (
+        lambda path: list(read_lines(path)),
+        digest,
+        lambda path: open_corpus((str(path),), (str(path),), (), "refuse"),
+    ):
+        with pytest.raises(DataError, match=r"There is no file .*nowhere; check the path"):
+            act(tmp_path / "nowhere")
+        with pytest.raises(DataError, match="is a folder; give a text file"):
+            act(tmp_path)
+
+
+def write(path, lines):
+    path.write_bytes("".join(line + "\n" for line in lines).encode())
+    return str(path)
+
+
+def test_unequal_counts_are_refused_with_both(tmp_path):
+    long, short = write(tmp_path / "long", "abcde"), write(tmp_path / "short", "abc")
+    with pytest.raises(DataError, match=r"long has 5 lines and .*short has 3; parallel files need the same"):
+        list(ParallelFiles((long,), (short,)))
+    with pytest.raises(DataError, match=r"short has 3 lines and .*long has 5;"):
+        list(ParallelFiles((short,), (long,)))
+    with pytest.raises(DataError, match="2 source files and 1 target files"):
+        list(ParallelFiles((long, short), (long,)))
+
+
+def test_several_files_follow_one_another(tmp_path):
+    one, two = write(tmp_path / "one", ["a", "b"]), write(tmp_path / "two", ["c"])
+    assert [(pair.line, pair.source) for pair in ParallelFiles((one, two), (one, two))] == [
+        (1, "a"),
+        (2, "b"),
+        (3, "c"),
+    ]
+
+
+def test_tsv_keeps_quotes_and_refuses_a_line_without_tab(tmp_path):
+    rows = [('"open', 'never "closed'), ('""', "'"), ('a "b" c', '"""'), ("x\ry", "z\u2028\u0085")]
+    path = write(tmp_path / "rows", ["\t".join([*row, "third", '"']) for row in rows * 50])
+    pairs = list(TabSeparated((path,)))
+    assert [(pair.source, pair.target) for pair in pairs] == rows * 50
+    assert [pair.line for pair in pairs] == list(range(1, 201))
+    with pytest.raises(DataError, match="line 2: a line needs source, tab and target"):
+        list(TabSeparated((write(tmp_path / "bad", ["a\tb", "no tab"]),)))
+    big = '"' * 1_000_000
+    assert [(pair.source, pair.target) for pair in TabSeparated((write(tmp_path / "big", [f"{big}\t{big}"]),))] == [
+        (big, big)
+    ]
+
+
+def test_one_side_only_or_two_kinds_are_refused(tmp_path):
+    path = write(tmp_path / "a", ["a\tb"])
+    with pytest.raises(DataError, match="Only the source file is given"):
+        open_corpus((path,), (), (), "refuse")
+    with pytest.raises(DataError, match="Both tsv and source/target"):
+        open_corpus((path,), (path,), (path,), "refuse")
+
+
+def test_fingerprints_follow_the_content(tmp_path):
+    one, two = write(tmp_path / "one", ["a", "b"]), write(tmp_path / "two", ["a", "c"])
+    prints = [ParallelFiles((one,), (two,)).fingerprint(), ParallelFiles((two,), (one,)).fingerprint()]
+    prints += [ParallelFiles((one,), (one,)).fingerprint(), TabSeparated((one,)).fingerprint()]
+    prints += [InMemory([("a", "b")]).fingerprint(), InMemory([("ab", "")]).fingerprint()]
+    assert len(set(prints)) == len(prints)
+    write(tmp_path / "copy", ["a", "b"])
+    assert ParallelFiles((str(tmp_path / "copy"),), (two,)).fingerprint() == prints[0]
+
+
+def test_report_counts_and_remembers_the_first_lines():
+    report = Report(kept=3, held_out=2)
+    for line in range(10, 20):
+        report.drop("too long", line)
+    report.drop("empty", 4)
+    assert report.total == 16
+    assert "3 of 16 pairs kept, 2 held out; 10 dropped: too long (line 10, 11, 12, 13, 14, ...)" in str(report)
+    assert "1 dropped: empty (line 4)" in str(report)
+
+
+@given(
+    sources=st.lists(st.sampled_from("abcdefghijklmnopqrstuvwxyz"), min_size=2, max_size=300), count=st.integers(1, 40)
+)
+@settings(deadline=None)
+def test_held_out_sentences_are_whole_and_few(sources, count):
+    keys = [sentence_key(source, 7) for source in sources]
+    if len(set(sources)) < 2:
+        with pytest.raises(DataError, match="one must be held out and one trained on"):
+            choose_held_out(keys, count)
+        return
+    chosen = choose_held_out(keys, count)
+    assert choose_held_out(reversed(keys), count) == chosen  # the order of the file does not matter
+    held = [source for source, key in zip(sources, keys, strict=True) if key in chosen]
+    counts = Counter(sources)
+    assert 1 <= len(held) < len(sources)
+    assert len(held) - max(counts[source] for source in held) < max(1, min(count, len(sources) // 10))
+    assert all(counts[source] == Counter(held)[source] for source in held)
+
+
+def test_blank_is_white_space_alone():
+    assert all(is_blank(text) for text in ("", " ", "\t \u00a0\u3000\u2028\r"))
+    assert not any(is_blank(text) for text in ("\0", "\u200d", "."))
+
+
+@given(
+    text=st.text(st.characters(exclude_categories=["Cs"])),
+    form=st.sampled_from(["none", "nfc", "nfkc"]),
+    lowercase=st.booleans(),
+)
+@settings(max_examples=300, deadline=None)
+def test_rewriting_knows_where_each_character_came_from(text, form, lowercase):
+    written = rewrite(text, form, lowercase)
+    expected = text if form == "none" else unicodedata.normalize(form.upper(), text)
+    assert written.text == ("".join(map(str.lower, expected)) if lowercase else expected)
+    if written.starts is not None and written.ends is not None:
+        assert len(written.starts) == len(written.ends) == len(written.text)
+        assert written.starts == sorted(written.starts)
+        for place, (start, end) in enumerate(zip(written.starts, written.ends, strict=True)):
+            assert 0 <= start < end <= len(text)
+            assert written.text[place] in rewrite(text[start:end], form, lowercase).text
+    else:
+        assert len(written.text) == len(text)
+
+
+def test_lone_surrogates_become_the_replacement_character():
+    assert rewrite("a\ud800b\udfff") == ("a\ufffdb\ufffd", None, None)

@@ -1,0 +1,222 @@
+"""Text to ids and back: spans are exact for any text, fingerprints tell vocabularies apart, samples are pure."""
+
+import json
+import random
+from contextlib import suppress
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.data.rewrite import rewrite
+from regard.data.subwords import Subwords
+from regard.data.vocabulary import Vocabulary, words
+from regard.errors import DataError
+from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
+
+LINES = [f"the cat number {number} sat on the mat, is n't it?" for number in range(60)]
+LINES += ["été à la plage — 日本語 e\u0301 ﬁn", "l'homme où l'été n'est pas\u00a0!", "a\tb\0c ▁ ▅"]
+KINDS = ("bpe", "unigram", "word", "char")
+TEXTS = st.text(st.one_of(st.characters(), st.sampled_from("the cat été  \t▁\0\u2028日e\u0301")), max_size=40)
+
+
+def make(kind, **more):
+    return Vocabulary.train(LINES, kind, **{"size": 420, **more})
+
+
+VOCABULARIES = {kind: make(kind) for kind in KINDS}
+WITHOUT_BYTES = {kind: make(kind, byte_fallback=False) for kind in ("bpe", "unigram")}
+
+
+@pytest.mark.parametrize("vocabulary", [*VOCABULARIES.values(), *WITHOUT_BYTES.values()], ids=str)
+def test_begins_with_the_four_symbols(vocabulary):
+    assert tuple(vocabulary.pieces(range(4))) == SYMBOLS
+    assert (PAD, START, END, UNKNOWN) == (0, 1, 2, 3)
+    ids = vocabulary.encode("<pad> <s> </s> the").ids
+    assert not {PAD, START, END} & set(ids)  # text can never write a symbol
+    assert vocabulary.decode([START, *vocabulary.encode("the cat").ids, END, PAD, PAD]) == "the cat"
+
+
+@given(text=TEXTS)
+@settings(max_examples=150, deadline=None)
+@pytest.mark.parametrize("kind", KINDS)
+def test_spans_are_exact(kind, text):
+    seen = rewrite(text).text.replace("▁", " ")  # without lone surrogates; SentencePiece reads ▁ as a space
+    for vocabulary in (VOCABULARIES[kind], WITHOUT_BYTES.get(kind, VOCABULARIES[kind])):
+        ids, pieces, spans = vocabulary.encode(text)
+        assert len(ids) == len(pieces) == len(spans)
+        assert vocabulary.encode_many([text]) == [ids]
+        reached = 0
+        for index, piece, (start, end) in zip(ids, pieces, spans, strict=True):
+            assert 0 <= start <= end <= len(text)
+            assert not seen[reached:start] or seen[reached:start].isspace()  # nothing but space between pieces
+            if kind in ("bpe", "unigram") and vocabulary.tokens.processor.is_byte(index):
+                assert end == start + 1
+                assert int(piece[3:5], 16) in seen[start:end].encode()
+            else:
+                assert piece.replace("▁", " ").endswith(seen[start:end])
+                assert start < end or piece == "▁"  # only the space put before a sentence stands for nothing
+            reached = max(reached, end)
+        assert not seen[reached:] or seen[reached:].isspace()
+        assert all(left <= right for left, right in pairwise(spans))
+
+
+@given(text=TEXTS)
+@settings(max_examples=100, deadline=None)
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_with_bytes_nothing_is_lost(kind, text):
+    text = "".join(letter for letter in text if letter not in "\n▁" and not "\ud800" <= letter <= "\udfff")
+    vocabulary = VOCABULARIES[kind]
+    ids = vocabulary.encode(text).ids
+    assert UNKNOWN not in ids
+    assert vocabulary.decode(ids) == text
+
+
+def test_words_and_characters_decode():
+    assert VOCABULARIES["word"].decode(VOCABULARIES["word"].encode(" the  cat\u00a0zzz ").ids) == "the cat <unk>"
+    text = "the  cat où "
+    assert VOCABULARIES["char"].decode(VOCABULARIES["char"].encode(text).ids) == text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rewritten_text_keeps_spans_of_the_original(kind):
+    vocabulary = make(kind, form="nfkc", lowercase=True)
+    text = "THE ﬁn E\u0301té Ⅷ CAT"
+    encoded = vocabulary.encode(text)
+    assert encoded.ids == vocabulary.encode("the fin \u00e9té viii cat").ids
+    got = [text[start:end] for start, end in encoded.spans]
+    assert "ﬁ" in "".join(got)
+    if kind == "word":
+        assert got == ["THE", "ﬁn", "E\u0301té", "Ⅷ", "CAT"]
+    assert words(text, encoded.spans)[-1] == 4
+
+
+def test_each_piece_knows_its_word():
+    text = "  the cat  n'est\u2028pas "
+    for vocabulary in VOCABULARIES.values():
+        encoded = vocabulary.encode(text)
+        belongs = words(text, encoded.spans)
+        assert sorted(set(belongs)) == [0, 1, 2, 3]
+        assert belongs == sorted(belongs)
+        for (start, end), word in zip(encoded.spans, belongs, strict=True):
+            shown = "".join(text[start:end].split())
+            assert shown in text.split()[word]
+    assert words("", []) == []
+    assert words("   ", [(0, 1)]) == [-1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_same_lines_same_vocabulary_and_other_lines_another(kind):
+    again = make(kind)
+    assert again.fingerprint == VOCABULARIES[kind].fingerprint
+    others = [make(kind, lowercase=True), make(kind, form="nfc"), Vocabulary.train([*LINES, "Quiz Quiz"], kind, 420)]
+    assert len({again.fingerprint, *(vocabulary.fingerprint for vocabulary in others)}) == 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_and_loaded_is_the_same(tmp_path, kind):
+    vocabulary = make(kind, form="nfkc", lowercase=True)
+    files = vocabulary.save(tmp_path, "source")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in files)
+    loaded = Vocabulary.load(tmp_path, "source")
+    assert loaded.fingerprint == vocabulary.fingerprint
+    assert loaded.encode("The Cat ÉTÉ").ids == vocabulary.encode("The Cat ÉTÉ").ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_changed_byte_is_refused(tmp_path, kind):
+    files = VOCABULARIES[kind].save(tmp_path, "source")
+    draw = random.Random(3)
+    for path in files:
+        content = path.read_bytes()
+        for _ in range(60):
+            place = draw.randrange(len(content))
+            changed = bytes([content[place] ^ (1 << draw.randrange(8))])
+            path.write_bytes(content[:place] + changed + content[place + 1 :])
+            with suppress(DataError):  # what loads all the same, as with another white space, means the same
+                assert Vocabulary.load(tmp_path, "source").fingerprint == VOCABULARIES[kind].fingerprint
+        path.write_bytes(content[: len(content) // 2])
+        with pytest.raises(DataError):
+            Vocabulary.load(tmp_path, "source")
+        path.write_bytes(content)
+    assert Vocabulary.load(tmp_path, "source").fingerprint == VOCABULARIES[kind].fingerprint
+
+
+def test_swapped_and_permuted_vocabularies_are_refused(tmp_path):
+    VOCABULARIES["bpe"].save(tmp_path, "source")
+    VOCABULARIES["unigram"].save(tmp_path, "target")
+    (tmp_path / "source.model").write_bytes((tmp_path / "target.model").read_bytes())
+    with pytest.raises(DataError, match="does not belong to its fingerprint"):
+        Vocabulary.load(tmp_path, "source")
+    VOCABULARIES["word"].save(tmp_path, "word")
+    header = json.loads((tmp_path / "word.json").read_text())
+    header["tokens"][5], header["tokens"][6] = header["tokens"][6], header["tokens"][5]
+    (tmp_path / "word.json").write_text(json.dumps(header))
+    with pytest.raises(DataError, match="does not belong to its fingerprint"):
+        Vocabulary.load(tmp_path, "word")
+    with pytest.raises(DataError, match="no vocabulary file"):
+        Vocabulary.load(tmp_path, "nothing")
+
+
+@pytest.mark.parametrize("hostile", [b"", b"[]", b"null", b"{}", b"\xff", b"[" * 100_000, b'{"format": 2}'])
+def test_hostile_headers_are_refused(tmp_path, hostile):
+    (tmp_path / "source.json").write_bytes(hostile)
+    with pytest.raises(DataError):
+        Vocabulary.load(tmp_path, "source")
+
+
+def test_a_foreign_sentencepiece_model_is_refused():
+    with pytest.raises(DataError, match="not a SentencePiece model, or is damaged"):
+        Subwords(b"not a model")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_and_large_sizes(kind):
+    tiny = Vocabulary.train(["a"], kind, 8_000)  # a size that the text cannot fill is lowered
+    assert 5 <= len(tiny) < 300
+    assert tiny.decode(tiny.encode("a").ids) == "a"
+    with pytest.raises(DataError, match="corpus is empty"):
+        Vocabulary.train(["", "  "] if kind != "char" else [""], kind, 100)
+    assert Vocabulary.train(["x" * 100_000], kind, 300).encode("x" * 10).ids
+
+
+def test_a_size_below_the_characters_is_explained():
+    with pytest.raises(DataError, match=r"A vocabulary of 100 is too small for this text.*data.vocabulary higher"):
+        make("bpe", size=100)
+
+
+def test_ids_outside_the_vocabulary_are_refused():
+    with pytest.raises(DataError, match="is not in a vocabulary of"):
+        VOCABULARIES["bpe"].decode([10_000])
+    with pytest.raises(DataError, match="is not in a vocabulary of"):
+        VOCABULARIES["word"].pieces([-1])
+
+
+@given(text=TEXTS, seed=st.text(max_size=5))
+@settings(max_examples=80, deadline=None)
+@pytest.mark.parametrize("kind", KINDS)
+def test_samples_are_pure_and_say_the_same(kind, text, seed):
+    vocabulary = VOCABULARIES[kind]
+    ids = vocabulary.encode(text).ids
+    drawn = vocabulary.sample(ids, 0.3, seed)
+    assert drawn == vocabulary.sample(ids, 0.3, seed)
+    assert vocabulary.decode(drawn) == vocabulary.decode(ids)
+    assert vocabulary.sample(ids, 0.0, seed) == ids
+
+
+@given(text=TEXTS)
+@settings(max_examples=80, deadline=None)
+def test_without_dropout_our_merges_are_sentencepiece_s(text):
+    for vocabulary in (VOCABULARIES["bpe"], WITHOUT_BYTES["bpe"]):
+        text = text.replace("▁", " ")
+        ids = vocabulary.encode(text).ids
+        if UNKNOWN not in ids:
+            assert vocabulary.sample(ids, 1e-12, "any") == ids
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_samples_vary(kind):
+    vocabulary = VOCABULARIES[kind]
+    ids = vocabulary.encode("the cat number 7 sat on the mat").ids
+    assert len({tuple(vocabulary.sample(ids, 0.2, str(seed))) for seed in range(30)}) > 5
