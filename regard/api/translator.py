@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from regard.api.tracing import trace_sentence
 from regard.config import load_toml
+from regard.data.builtin.registry import find_builtin
 from regard.data.vocabulary import Vocabulary
 from regard.decode.beam import Step
 from regard.decode.ensemble import Ensemble
@@ -62,8 +63,9 @@ class Translator:
         self.model = model.eval()
         self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
         self.experiment, self.name = experiment, name
-        self.source_language: str = experiment.data.source_language
-        self.target_language: str = experiment.data.target_language
+        made = find_builtin(experiment.data.corpus) if experiment.data.corpus else None  # it knows its languages
+        self.source_language: str = experiment.data.source_language or (made.source_language if made else "")
+        self.target_language: str = experiment.data.target_language or (made.target_language if made else "")
 
     @property
     def device(self) -> torch.device:

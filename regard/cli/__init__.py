@@ -1,0 +1,33 @@
+"""The commands. Each is thin: it reads arguments, calls the library, and prints."""
+
+import typer
+
+from regard import __version__
+from regard.cli import demo, look, score, serve, show, train, translate
+
+app = typer.Typer(
+    name="regard",
+    help="Train, run and look inside attention sequence-to-sequence models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"regard {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _main(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    pass
+
+
+for module in (demo, train, translate, score, look, serve, show):
+    module.register(app)

@@ -1,0 +1,123 @@
+"""Progress that a person can read: a live bar in a terminal, plain lines elsewhere. All of it goes to stderr."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+from regard.train.journal import Event, Finished, Prepared, Resumed, Saved, Skipped, Stepped, Validated
+
+PLAIN_EVERY = 10.0  # seconds between lines where there is no terminal
+QUIET = 2.0  # work that is done sooner shows no bar
+
+console = Console(stderr=True, highlight=False)
+
+
+@contextmanager
+def bar(what: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar for work of known or unknown size, shown once it has taken two seconds; yields `tell(done, total)`."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    task = progress.add_task(what, total=None)
+    began = time.monotonic()
+    shown = False
+
+    def tell(done: int, total: int | None) -> None:
+        nonlocal shown
+        if not shown and time.monotonic() - began > QUIET:
+            progress.start()
+            shown = True
+        progress.update(task, completed=done, total=total)
+
+    try:
+        yield tell
+    finally:
+        if shown:
+            progress.stop()
+
+
+@contextmanager
+def stages() -> Iterator[Callable[[str, int, int | None], None]]:
+    """The same for work in several stages: yields `tell(stage, done, total)`."""
+    with bar("preparing") as tell_one:
+        yield lambda stage, done, total: tell_one(done, total)
+
+
+class Watcher:
+    """Shows the events of a training run."""
+
+    def __init__(self) -> None:
+        self.live = console.is_terminal
+        self.last = 0.0
+        columns = (
+            TextColumn("step"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TextColumn("{task.fields[left]}"),
+        )
+        self.progress = Progress(*columns, console=console, transient=True, disable=not self.live)
+        self.task = self.progress.add_task("", total=None, left="?")
+
+    def __enter__(self) -> "Watcher":
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        match event:
+            case Stepped():
+                self.step(event)
+            case Prepared(examples, weights, device, notes):
+                for note in notes:
+                    self.say(note)
+                self.say(f"{weights / 1e6:.2f} M weights on {device}, {examples} batches an epoch")
+            case Resumed(step):
+                self.say(f"resumed at step {step}")
+            case Skipped(step, reason, examples):
+                self.say(f"step {step} left out: {reason} (examples {', '.join(map(str, examples[:8]))} ...)")
+            case Validated(step, metrics, samples, best):
+                numbers = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+                self.say(f"step {step} validation: {numbers}{' (best so far)' if best else ''}")
+                for sample in samples:
+                    self.say(f"    {sample}")
+            case Saved():
+                pass
+            case Finished(step, reason, seconds):
+                words = {"done": "done", "patience": "no better for a while", "time": "time is up", "asked": "stopped"}
+                self.say(f"{words[reason]} at step {step} after {clock(seconds)}")
+
+    def step(self, event: Stepped) -> None:
+        """Move the bar, or print a line now and then."""
+        numbers = f"loss {event.loss:.3f}  {event.tokens_per_second:,.0f} tokens/s  rate {event.rate:.2g}"
+        if self.live:
+            total = event.total if event.total < 10**9 else None
+            self.progress.update(
+                self.task, completed=event.step, total=total, description=numbers, left=clock(event.seconds_left)
+            )
+        elif time.monotonic() - self.last > PLAIN_EVERY or event.step == event.total:
+            self.last = time.monotonic()
+            self.say(f"step {event.step}/{event.total}  {numbers}  left {clock(event.seconds_left)}")
+
+    def say(self, line: str) -> None:
+        """Print a line above the bar, exactly as it is: corpus text may hold anything."""
+        if self.live:
+            console.print(Text(line))
+        else:
+            sys.stderr.write(line.encode("utf-8", "replace").decode("utf-8") + "\n")
+            sys.stderr.flush()
+
+
+def clock(seconds: float) -> str:
+    """Seconds as h:mm:ss or m:ss."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"

@@ -1,0 +1,114 @@
+"""regard score, regard compare"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import regard
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("score")(score)
+    app.command("compare")(compare)
+
+
+Source = Annotated[Path, typer.Option(help="Source sentences, one a line.")]
+Target = Annotated[Path, typer.Option(help="Reference translations, line for line.")]
+Beam = Annotated[int | None, typer.Option(help="Beam width; 1 is greedy.")]
+Lowercase = Annotated[bool, typer.Option(help="Ignore letter case.")]
+Tokenize = Annotated[str | None, typer.Option(help="sacreBLEU's tokeniser for BLEU (13a, none, intl, ...).")]
+Plot = Annotated[Path | None, typer.Option(help="Draw the score against source length: PNG, SVG or PDF.")]
+
+
+def score(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    source: Source,
+    target: Target,
+    by_length: Annotated[bool, typer.Option("--by-length", help="Also a table by source length.")] = False,
+    plot: Plot = None,
+    beam: Beam = None,
+    lowercase: Lowercase = False,
+    tokenize: Tokenize = None,
+    perplexity: Annotated[bool, typer.Option("--perplexity", help="Also the perplexity of the references.")] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+) -> None:
+    """Translate a test set and score it: BLEU, chrF and TER with sacreBLEU's signatures."""
+    from regard.cli.text import put
+    from regard.evaluate.by_length import by_length as table_by_length
+    from regard.evaluate.by_length import plot_by_length
+    from regard.evaluate.scores import score as measure
+
+    sources, references = _pairs(source, target)
+    translator = regard.load(run, device=device)
+    written = _translate(translator, sources, beam)
+    put(str(measure(written, references, lowercase=lowercase, tokenize=tokenize)))
+    if perplexity:
+        put(f"perplexity {translator.perplexity(sources, references):.3f} a token")
+    if by_length or plot:
+        table = table_by_length(sources, written, references, lowercase=lowercase, tokenize=tokenize)
+        put(str(table))
+        if plot:
+            put(f"drawn: {plot_by_length({translator.name: table}, plot)}")
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Two or more run folders.")],
+    source: Source,
+    target: Target,
+    plot: Plot = None,
+    beam: Beam = None,
+    lowercase: Lowercase = False,
+    tokenize: Tokenize = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+) -> None:
+    """Score several runs on one test set: scores, a paired bootstrap against the first, and a table by source length."""
+    from regard.cli.text import put
+    from regard.errors import ConfigError
+    from regard.evaluate.by_length import by_length as table_by_length
+    from regard.evaluate.by_length import plot_by_length
+    from regard.evaluate.scores import score as measure
+    from regard.evaluate.significance import paired_bootstrap
+
+    if len(runs) < 2:
+        raise ConfigError("compare needs at least two runs; use `regard score` for one.")
+    sources, references = _pairs(source, target)
+    systems: dict[str, list[str]] = {}
+    for run in runs:
+        translator = regard.load(run, device=device)
+        name = translator.name if translator.name not in systems else str(run)
+        systems[name] = _translate(translator, sources, beam)
+        put(f"{name}\n{measure(systems[name], references, lowercase=lowercase, tokenize=tokenize)}\n")
+    (first, baseline), *others = systems.items()
+    for name, written in others:
+        result = paired_bootstrap(written, baseline, references, lowercase=lowercase, tokenize=tokenize)
+        put(f"{name} against {first}: {result}")
+    tables = {
+        name: table_by_length(sources, written, references, lowercase=lowercase, tokenize=tokenize)
+        for name, written in systems.items()
+    }
+    for name, table in tables.items():
+        put(f"\n{name}\n{table}")
+    if plot:
+        put(f"\ndrawn: {plot_by_length(tables, plot)}")
+
+
+def _pairs(source: Path, target: Path) -> tuple[list[str], list[str]]:
+    from regard.cli.text import lines_of
+    from regard.errors import DataError
+
+    sources, references = lines_of(source), lines_of(target)
+    if len(sources) != len(references):
+        raise DataError(
+            f"Source and target must have the same number of lines; {source} has {len(sources)} and {target} "
+            f"{len(references)}."
+        )
+    return sources, references
+
+
+def _translate(translator: "regard.Translator", sources: list[str], beam: int | None) -> list[str]:
+    from regard.cli.progress import bar
+
+    with bar(f"translating with {translator.name}") as tell:
+        return [one.text for one in translator.translate(sources, beam=beam, progress=tell)]

@@ -1,0 +1,60 @@
+"""regard train"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("train", help=HELP)(train)
+
+
+HELP = """Train a model into a run folder, or go on with one: the same command again resumes.
+
+    regard train configs/phrasebook.toml --out runs/first train.steps=500
+
+    regard train --source a.en --target a.fr --model bahdanau --preset tiny --out runs/mine
+
+Settings are section.key=value, after the options: train.steps, train.epochs, train.batch_tokens, train.save_every,
+train.seed, model.width, data.vocabulary, ... `regard models NAME` lists all of them with their meaning.
+
+On several GPUs or machines: torchrun --nproc-per-node N -m regard train ...
+"""
+
+
+def train(
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[CONFIG.toml] [section.key=value ...]", help="Settings.")
+    ] = None,
+    source: Annotated[list[str] | None, typer.Option(help="Source sentences, one a line; may be given again.")] = None,
+    target: Annotated[list[str] | None, typer.Option(help="Target sentences, line for line.")] = None,
+    corpus: Annotated[str | None, typer.Option(help="A built-in corpus; see `regard corpora`.")] = None,
+    model: Annotated[str | None, typer.Option(help="A model; see `regard models`.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Its size: tiny, small, paper, ...")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder.")] = None,
+) -> None:
+    from regard.api.training import gather
+    from regard.cli.progress import Watcher, stages
+    from regard.errors import ConfigError
+    from regard.train.begin import train as begin
+    from regard.train.experiment import resolve
+
+    given = list(arguments or [])
+    config = given.pop(0) if given and "=" not in given[0] else None
+    for stray in given:
+        if "=" not in stray:
+            raise ConfigError(f"Settings on the command line are section.key=value; got {stray!r}.")
+    if out is None:
+        name = Path(config).stem if config else None
+        if name is None:
+            raise ConfigError("Where should the run go? Give --out FOLDER.")
+        out = Path("runs") / name
+    experiment = resolve(gather(config, model, preset, given, source=source, target=target, corpus=corpus))
+    with Watcher() as watcher, stages() as tell:
+        reason = begin(experiment, out, watcher, tell)
+    if reason == "asked":
+        typer.echo(f"Saved. The same command goes on from here: {out}", err=True)
+        raise typer.Exit(0)
+    typer.echo(f'The run is in {out}. Try: regard translate {out}   or: regard look {out} "..."', err=True)

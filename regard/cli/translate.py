@@ -1,0 +1,64 @@
+"""regard translate"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import regard
+
+CHUNK = 512  # lines translated before they are written, so that a pipe sees output early
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("translate")(translate)
+
+
+def translate(
+    run: Annotated[list[Path], typer.Argument(help="A run folder, and the file to translate (none: standard input).")],
+    beam: Annotated[int | None, typer.Option(help="Beam width; 1 is greedy.")] = None,
+    nbest: Annotated[int, typer.Option(help="Translations for each line, tab-separated with their scores.")] = 1,
+    temperature: Annotated[float | None, typer.Option(help="Above 0: sample instead of searching.")] = None,
+    with_run: Annotated[list[Path] | None, typer.Option("--with", help="Another run, to form an ensemble.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with scores and tokens.")] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+) -> None:
+    """Translate RUN [FILE], or standard input to standard output: line n of the output is line n of the input."""
+    from regard.cli.progress import bar
+    from regard.cli.text import lines_of, put
+    from regard.errors import ConfigError
+
+    if len(run) > 2:
+        raise ConfigError(
+            f"translate takes a run and at most one file; got {len(run)} names. Pass --with for ensembles."
+        )
+    translator = regard.load([run[0], *with_run] if with_run else run[0], device=device)
+    lines = lines_of(run[1] if len(run) == 2 else None)
+    options: dict[str, Any] = {"beam": beam, "nbest": nbest, "temperature": temperature}
+    with bar("translating") as tell:
+        for first in range(0, len(lines), CHUNK):
+            some = lines[first : first + CHUNK]
+            for line, found in zip(some, translator.translate(some, **options), strict=True):
+                put(json.dumps(_plain(line, found), ensure_ascii=False) if as_json else _text(found, nbest))
+            tell(first + len(some), len(lines))
+
+
+def _text(found: "regard.Translation", nbest: int) -> str:
+    if nbest == 1:
+        return found.text
+    return "\t".join(f"{one.score:.4f}\t{one.text}" for one in found.nbest)
+
+
+def _plain(line: str, found: "regard.Translation") -> dict[str, Any]:
+    return {
+        "source": line,
+        "translation": found.text,
+        "score": found.score,
+        "logprob": found.logprob,
+        "finished": found.finished,
+        "tokens": found.tokens,
+        "token_logprobs": found.token_logprobs,
+        "nbest": [{"text": one.text, "score": one.score} for one in found.nbest],
+    }
