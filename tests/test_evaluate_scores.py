@@ -133,7 +133,18 @@ def test_the_plot_is_written_by_its_ending(tmp_path: Path, ending: str, magic: b
 
 def test_the_plot_names_systems_axes_and_numbers_of_sentences(tmp_path: Path) -> None:
     text = plot_by_length(tables(), tmp_path / "figure.svg").read_text(encoding="utf-8")
-    drawn = ["Cho", "Bahdanau", "Transformer", "source length in words", "BLEU", "11-20", "n=20", "#0072b2", "#d55e00"]
+    drawn = [
+        "Cho",
+        "Bahdanau",
+        "Transformer",
+        "source length in words",
+        "BLEU",
+        "11-20",
+        "n=20",
+        "#0072b2",
+        "#d55e00",
+        "tok:13a",
+    ]
     for each in drawn:
         assert each in text
 

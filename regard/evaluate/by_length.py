@@ -106,9 +106,13 @@ def plot_by_length(tables: Mapping[str, LengthTable], path: str | Path) -> Path:
     axes.set_xticks(range(len(bins)), [f"{each.label}\nn={each.sentences}" for each in bins])
     axes.set_xlabel("source length in words, with the number of sentences")
     axes.set_ylabel(next(iter(tables.values())).metric)
+    axes.set_xlim(-0.5, len(bins) - 0.5)
     axes.set_ylim(bottom=0)
     axes.grid(axis="y", alpha=0.3)
     axes.legend()
+    figure.supxlabel(
+        " / ".join(dict.fromkeys(table.signature for table in tables.values())), fontsize=6, color="#555555"
+    )
     content = io.BytesIO()
     with rc_context({"svg.fonttype": "none"}):  # text stays text
         figure.savefig(content, format=path.suffix[1:].lower(), dpi=160)
