@@ -68,7 +68,7 @@ def prepare(config: DataConfig, folder: Path, progress: Stages | None = None) ->
     tell = progress or (lambda stage, done, total: None)
     corpus, dev = find_corpus(config), find_dev(config)
     split = _Split(corpus, 0 if dev else config.held_out, config.seed, tell)
-    vocabularies = _load_vocabularies(folder) or _make_vocabularies(config, folder, split, tell)
+    vocabularies = _load_vocabularies(folder) or _find_vocabularies(config, folder, split, tell)
     fingerprint = _fingerprint(config, corpus, dev, vocabularies)
     place = Path(config.cache) / fingerprint[:16] if config.cache else folder / "corpus"
     store = open_store(place, fingerprint)
@@ -147,7 +147,22 @@ def _load_vocabularies(folder: Path) -> tuple[Vocabulary, Vocabulary] | None:
     return (source, source) if source.fingerprint == target.fingerprint else (source, target)
 
 
-def _make_vocabularies(config: DataConfig, folder: Path, split: _Split, tell: Stages) -> tuple[Vocabulary, Vocabulary]:
+def _find_vocabularies(config: DataConfig, folder: Path, split: _Split, tell: Stages) -> tuple[Vocabulary, Vocabulary]:
+    """The vocabularies of another run or new ones, saved in `folder`."""
+    made = _load_vocabularies(Path(config.vocabulary_from)) if config.vocabulary_from else None
+    if config.vocabulary_from and made is None:
+        raise DataError(f"data.vocabulary_from names {config.vocabulary_from}, which holds no vocabularies.")
+    made = made or _make_vocabularies(config, split, tell)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"The folder {folder} could not be made: {error.strerror or error}.") from None
+    for vocabulary, side in zip(made, ("source", "target"), strict=True):
+        vocabulary.save(folder, side)
+    return made
+
+
+def _make_vocabularies(config: DataConfig, split: _Split, tell: Stages) -> tuple[Vocabulary, Vocabulary]:
     def make(sides: tuple[int, ...]) -> Vocabulary:
         return Vocabulary.train(
             split.lines(sides),
@@ -162,16 +177,8 @@ def _make_vocabularies(config: DataConfig, folder: Path, split: _Split, tell: St
     tell("vocabulary", 0, None)
     if config.joint:
         joint = make((0, 1))
-        made = (joint, joint)
-    else:
-        made = (make((0,)), make((1,)))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"The folder {folder} could not be made: {error.strerror or error}.") from None
-    for vocabulary, side in zip(made, ("source", "target"), strict=True):
-        vocabulary.save(folder, side)
-    return made
+        return joint, joint
+    return make((0,)), make((1,))
 
 
 def _fingerprint(

@@ -32,6 +32,9 @@ class DataConfig:
 
     subwords: str = setting("bpe", "what a token is", choices=("bpe", "unigram", "word", "char"))
     vocabulary: int = setting(8_000, "most tokens in a vocabulary, the four symbols included")
+    vocabulary_from: str = setting(
+        "", "a run folder whose vocabularies are used instead of making new ones, as an ensemble needs"
+    )
     joint: bool = setting(False, "one vocabulary for both languages")
     byte_fallback: bool = setting(True, "spell characters outside the vocabulary as bytes, so that none is unknown")
     coverage: float = setting(1.0, "share of the text's characters that subwords must hold (0.9995 for Chinese)")
