@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ConfigError, DataError, ShapeError, unknown
-from regard.look.pieces import Sentence, is_number
+from regard.look.pieces import Sentence, is_number, is_whole
 
 Array = NDArray[np.float32]
 
@@ -51,9 +51,14 @@ class Attended:
         object.__setattr__(self, "weights", _heads(self.weights, f"The weights of '{self.name}'"))
         if self.kind not in KINDS:
             raise ConfigError(unknown("kind of attention", self.kind, KINDS))
+        for text in (self.name, self.score, self.normalise):
+            if not isinstance(text, str):
+                raise DataError(f"An attention's name, score and normaliser are texts; got {text!r}.")
+        if not is_whole(self.layer) or not is_whole(self.half_width):
+            raise DataError(f"An attention's layer and half width are whole numbers; got {self.layer!r}.")
         if self.query not in ("previous", "current"):
             raise ConfigError(f"query must be 'previous' or 'current'; got '{self.query}' for '{self.name}'.")
-        if self.shift not in (0, 1):
+        if not is_whole(self.shift) or self.shift not in (0, 1):
             raise ConfigError(f"shift must be 0 or 1; got {self.shift} for '{self.name}'.")
         _check_weights(self.weights, self.name)
         H, T, S = self.weights.shape
@@ -94,10 +99,9 @@ class Node:
     pruned: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.token, str) or not all(
-            is_number(value) for value in (self.id, self.step, self.logprob, self.total, self.score)
-        ):
-            raise DataError(f"A beam node needs a text for its token and finite numbers for the rest; got {self!r}.")
+        numbers = all(map(is_number, (self.logprob, self.total, self.score)))
+        if not (isinstance(self.token, str) and is_whole(self.id) and is_whole(self.step) and numbers):
+            raise DataError(f"A beam node needs a text, a whole id and step and finite numbers; got {self!r}.")
 
 
 @dataclass(frozen=True)

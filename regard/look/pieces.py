@@ -29,16 +29,22 @@ class Token:
 
     def __post_init__(self) -> None:
         texts = (self.text, self.piece, *(text for text, _ in self.topk))
-        numbers = (self.start, self.end, self.word or 0, self.logprob or 0, *(value for _, value in self.topk))
-        if not all(isinstance(text, str) for text in texts) or not all(is_number(value) for value in numbers):
-            raise DataError(
-                f"A token needs texts for its text and piece and finite numbers for the rest; got {self!r}."
-            )
+        whole = (self.start, self.end, 0 if self.word is None else self.word)
+        numbers = (0.0 if self.logprob is None else self.logprob, *(value for _, value in self.topk))
+        if not all(isinstance(text, str) for text in texts) or not all(map(is_whole, whole)):
+            raise DataError(f"A token needs texts for text and piece and whole numbers for places; got {self!r}.")
+        if not all(map(is_number, numbers)):
+            raise DataError(f"The log-probabilities of a token must be finite numbers; got {self!r}.")
 
 
 def is_number(value: object) -> bool:
     """Whether `value` is a finite number (True and False are not)."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_whole(value: object) -> bool:
+    """Whether `value` is a whole number (True and False are not)."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def figure(trace: Contents, *, pruned: bool = True, title: str | None = None) ->
         _name(axes, node, heights[node.id], node.id in best, _rank(trace.beam, node))
     caption = (
         f"beam search, size {trace.beam.size}: {len(shown)} candidates, {len(trace.beam.ranked)} finished; below "
-        f"a token the log-probability up to it, beside a rank the score that decides; thickness is the token's probability"
+        f"a token the log-probability up to it, beside a rank the score that decides; thickness is probability"
     )
     matrix.under(axes, caption + ("; dashed: cut" if pruned else ""), title, size)
     return drawing, _summary(trace.beam, shown, best)

@@ -72,7 +72,8 @@ def paint(axes: Axes, table: Table, name: str, step: int = 1) -> None:
         edges: dict[str, Any] = {"edgecolors": "white", "linewidth": 0.6} if max(table.weights.shape) <= 30 else {}
         axes.pcolormesh(np.arange(across + 1), np.arange(rows + 1), weights, **settings, **edges)
     else:
-        axes.imshow(weights, extent=(0, across, rows, 0), interpolation="nearest", aspect="auto", **settings)
+        dots = colours(name)(weights, bytes=True)  # coloured here: cheaper than colouring every pixel
+        axes.imshow(dots, extent=(0, across, rows, 0), interpolation="nearest", aspect="auto")
     axes.set_xlim((across, 0) if table.right_to_left else (0, across))
     axes.set_ylim(rows, 0)
     axes.set_xticks([])

@@ -74,7 +74,7 @@ export function strongest(row, mass) {
   const total = row.reduce((a, b) => a + b, 0), kept = [];
   let held = 0;
   for (const at of row.map((_, s) => s).sort((a, b) => row[b] - row[a] || a - b)) {
-    if (!(row[at] > 0) || held >= mass * total * (1 - 1e-9)) break;
+    if (!(row[at] > 0) || held >= mass * total * (1 - 1e-6)) break;
     kept.push(at);
     held += row[at];
   }
@@ -143,7 +143,7 @@ export function start(root, data) {
   function says(module) {
     const head = module.shape[0] === 1 ? "" : typeof state.head === "number" ? `head ${state.head}, ` : `${state.head} of ${module.shape[0]} heads, `;
     const names = table.names.map((at) => data.sides[module.columns].tokens[at].text);
-    const parts = [`${module.label}, ${head}${module.about}`, state.words ? "words (source pieces summed, target pieces averaged)" : "tokens"];
+    const parts = [`${module.label}, ${head}${module.about}`, state.words && [...table.rows, ...table.columns].some((label) => label.tokens.length > 1) ? "words (source pieces summed, target pieces averaged)" : "tokens"];
     if (names.length) parts.push(`${[...new Set(names)].slice(0, 3).join(", ")} hidden (${table.hidden.toFixed(2)} of the mass${state.renormalise ? ", the rest renormalised" : ""})`);
     if (state.shift) parts.push("shift 1: each row is what was looked at just after its word was read");
     return [...parts, ...data.changes].join(", ");

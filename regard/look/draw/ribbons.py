@@ -73,7 +73,7 @@ def strongest(row: NDArray[np.float32], mass: float) -> list[int]:
     total = np.cumsum(row[order], dtype=np.float64)
     if not row.size or total[-1] <= 0:
         return []
-    enough = int(np.searchsorted(total, mass * total[-1] * (1 - 1e-9))) + 1
+    enough = int(np.searchsorted(total, mass * total[-1] * (1 - 1e-6))) + 1
     return [int(at) for at in order[:enough] if row[at] > 0]
 
 

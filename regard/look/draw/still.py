@@ -34,12 +34,12 @@ _NO_DATES: dict[str, dict[str, None]] = {
     ".pdf": dict.fromkeys(("CreationDate", "Creator", "Producer")),
     ".png": {"Software": None},
 }
-_MOST_PIXELS = 12_000  # along one side of a PNG
+_MANY_PIXELS, _MOST_PIXELS = 4_000, 12_000  # along one side of a PNG: by itself, and when dpi is asked for
 
 
-def render(trace: Contents, ending: str, view: str = "matrix", dpi: int = 200, **options: Any) -> bytes:
+def render(trace: Contents, ending: str, view: str = "matrix", dpi: int | None = None, **options: Any) -> bytes:
     """The bytes of one view; `ending` is .png, .svg or .pdf."""
-    if not isinstance(dpi, int) or not 10 <= dpi <= 2400:
+    if dpi is not None and (not isinstance(dpi, int) or not 10 <= dpi <= 2400):
         raise ConfigError(f"dpi must be a whole number from 10 to 2400; got {dpi}.")
     make = _VIEWS[view]
     known = set(make.__kwdefaults__ or {})
@@ -49,7 +49,7 @@ def render(trace: Contents, ending: str, view: str = "matrix", dpi: int = 200, *
     return save(lambda: make(trace, **options), _words(trace), ending, dpi)
 
 
-def save(make: Callable[[], tuple[Figure, str]], words: Iterable[str], ending: str, dpi: int = 200) -> bytes:
+def save(make: Callable[[], tuple[Figure, str]], words: Iterable[str], ending: str, dpi: int | None = None) -> bytes:
     """Call `make` for a figure and its summary under one style, and turn the figure into bytes."""
     style: dict[Any, Any] = {
         "font.family": fonts.families(words, warn=ending != ".svg"),
@@ -72,11 +72,12 @@ def save(make: Callable[[], tuple[Figure, str]], words: Iterable[str], ending: s
         figure.savefig(
             buffer,
             format=ending[1:],
-            dpi=min(dpi, int(_MOST_PIXELS / inches)),
+            dpi=min(200, int(_MANY_PIXELS / inches)) if dpi is None else min(dpi, int(_MOST_PIXELS / inches)),
             bbox_inches="tight",
             pad_inches=0.15,
             facecolor="white",
             metadata=_NO_DATES[ending],
+            **({"pil_kwargs": {"compress_level": 4}} if ending == ".png" else {}),
         )
     return _described(buffer.getvalue(), summary) if ending == ".svg" else buffer.getvalue()
 

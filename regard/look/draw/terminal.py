@@ -51,7 +51,7 @@ def _row(row: np.ndarray, hues: tuple[str, ...] | None, numbers: bool, cell: int
         hundredths = min(99, round(float(weight) * 100))  # 99 stands for 1 too: two places are all there is
         text = f"{hundredths:>2} " if numbers and hundredths >= 1 else " " * cell
         if hues is None:
-            shade = SHADES[min(len(SHADES) - 1, int(float(weight) * len(SHADES)))]
+            shade = SHADES[min(len(SHADES) - 1, int(float(weight) * len(SHADES) + 1e-5))]
             parts.append(f"{shade}{hundredths:>2} " if numbers and hundredths >= 1 else f"{shade:<{cell}}")
         else:
             back = mix(hues, float(weight))

@@ -1,0 +1,211 @@
+"""A trace is read back to the same bit, and what is not a trace is refused in a sentence."""
+
+import copy
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from regard.errors import ConfigError, DataError, RegardError, ShapeError
+from regard.look import Attended, Beam, Node, Picture, Sentence, Step, Token, Trace
+
+PIECES = ["▁Das", "▁Haus", "▁ist", "▁gr", "oß", "</s>"]
+WORDS = ["the", "house", "is", "big", "</s>"]
+
+
+def some_weights(*shape, seed=0):
+    return np.random.default_rng(seed).dirichlet(np.ones(shape[-1]), size=shape[:-1]).astype(np.float32)
+
+
+def full_trace():
+    weights = some_weights(2, 3, 5, 6)
+    scores = np.log(weights)
+    scores[0, 0, 0, 3] = -np.inf
+    trace = Trace.from_arrays(PIECES, WORDS, weights, scores, query="previous", shift=1, score="additive")
+    tokens = [replace(token, logprob=-0.1 * at, topk=(("x", -0.1), ("\ud800", -2.5))) for at, token in enumerate(trace.target.tokens)]
+    nodes = (Node(0, None, 0, "<s>", 0.0, 0.0, 0.0), Node(1, 0, 1, "a", -0.5, -0.5, -0.25, finished=True))
+    return replace(
+        trace,
+        target=Sentence(trace.target.text, tuple(tokens)),
+        model={"id": "run", "kind": "rnn"},
+        steps=(Step(0, "layers.0", (0.1, -0.2), (0.3,), {"query": 1.5}),),
+        beam=Beam(2, nodes, (1,)),
+        changes=({"kind": "mask", "text": "source position 1 masked", "column": 1},),
+    )
+
+
+def test_written_and_read_back_without_loss(tmp_path):
+    trace = full_trace()
+    for name in ("a.json", "a.json.gz"):
+        again = Trace.load(trace.save(tmp_path / name))
+        assert again == trace
+        for at, seen in trace.attention.items():
+            assert np.array_equal(again.attention[at].weights, seen.weights)
+            assert np.array_equal(again.attention[at].scores, seen.scores)
+        assert again.target == trace.target
+        assert (again.beam, again.steps, again.changes) == (trace.beam, trace.steps, trace.changes)
+    assert (tmp_path / "a.json").read_bytes().decode("utf-8"), "valid UTF-8 even with a lone surrogate"
+    assert {path.name for path in tmp_path.iterdir()} == {"a.json", "a.json.gz"}, "no temporary file is left"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(st.characters(codec=None)), min_size=1, max_size=4))
+def test_any_string_survives(texts):
+    trace = Trace.from_arrays(texts, ["y"], np.full((1, len(texts)), 1 / len(texts)))
+    again = Trace.from_json(trace.to_json())
+    assert again.source == trace.source
+    trace.to_json().encode("utf-8")
+
+
+def test_long_sentences_stay_small():
+    trace = Trace.from_arrays([str(i) for i in range(100)], [str(i) for i in range(100)], some_weights(6, 8, 100, 100))
+    assert len(trace.slim().to_json()) < 1.4e6, "half precision: 480,000 numbers in about 1.3 MB"
+    slim = trace.slim()
+    assert Trace.from_json(slim.to_json()) == slim
+    assert max(np.abs(slim.attention[at].weights - seen.weights).max() for at, seen in trace.attention.items()) < 1e-3
+
+
+def test_anybody_can_write_one_with_plain_numbers():
+    tree = json.loads(full_trace().to_json())
+    trace = full_trace()
+    for at, seen in trace.attention.items():
+        tree["attention"][at]["weights"] = seen.weights.tolist()
+        tree["attention"][at]["scores"] = [
+            [[None if np.isinf(e) else float(e) for e in row] for row in head] for head in seen.scores
+        ]
+    assert Trace.from_json(json.dumps(tree)) == trace
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "cannot be read"),
+        ("[]", "must be a JSON object"),
+        ('{"trace": 2}', "version 2, and this regard reads version 1"),
+        ('{"trace": true}', "version True"),
+        ('{"trace": 1}', "not a whole trace: KeyError at 'source'"),
+        ('{"trace": 1, "source": NaN}', "NaN is not a number"),
+        ("[" * 100_000, "cannot be read"),
+    ],
+)
+def test_what_is_not_a_trace_is_refused(text, says):
+    with pytest.raises(DataError, match=says):
+        Trace.from_json(text)
+
+
+def leaves(tree, path=()):
+    yield path
+    children = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for key, child in children:
+        yield from leaves(child, (*path, key))
+
+
+WHOLE = json.loads(full_trace().to_json())
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from([path for path in leaves(WHOLE) if path]), st.sampled_from([None, -1, 1e30, "x", [], {}, [[1]], True]))
+def test_a_damaged_trace_is_read_or_refused_but_never_crashes(path, other):
+    tree = copy.deepcopy(WHOLE)
+    at = tree
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = other
+    try:
+        trace = Trace.from_json(json.dumps(tree))
+    except RegardError as error:
+        assert str(error)
+    else:
+        trace.to_json()
+        trace.to_terminal()
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(DataError, match=r"nothing.json cannot be read: No such file"):
+        Trace.load(tmp_path / "nothing.json")
+    (tmp_path / "bad.gz").write_bytes(b"\x1f\x8b not gzip")
+    with pytest.raises(DataError, match="is not JSON in UTF-8"):
+        Trace.load(tmp_path / "bad.gz")
+    whole = full_trace().save(tmp_path / "cut.gz").read_bytes()
+    (tmp_path / "cut.gz").write_bytes(whole[:-40])
+    with pytest.raises(DataError, match="cut short"):
+        Trace.load(tmp_path / "cut.gz")
+    with pytest.raises(DataError, match="cannot be written"):
+        full_trace().save(tmp_path / "no" / "such" / "folder.json")
+
+
+def test_arrays_of_other_models():
+    assert Trace.from_arrays(["a", "b"], ["c"], [[0.25, 0.75]]).attention["attention"].weights.shape == (1, 1, 2)
+    assert Trace.from_arrays(["a", "b"], ["c"], torch.tensor([[[0.5, 0.5]] * 1] * 3)).attention["attention"].heads == 3
+    trace = Trace.from_arrays(["a", "b"], ["c"], {"x.1": some_weights(2, 1, 2), "x.0": some_weights(2, 1, 2)})
+    assert list(trace.attention) == ["x.1", "x.0"]
+    tokens = Trace.from_arrays(PIECES, ["I", "un@@", "do", "it"], some_weights(4, 6)).source.tokens
+    assert [(token.text, token.start, token.end, token.word, token.special) for token in tokens[2:]] == [
+        ("ist", 9, 12, 2, False), ("gr", 13, 15, 3, False), ("oß", 15, 17, 3, False), ("</s>", 17, 17, None, True)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "says"),
+    [
+        (lambda: Trace.from_arrays(["a"], ["b"], [[np.nan]]), DataError, "must be finite; head 0, row 0, column 0 is nan"),
+        (lambda: Trace.from_arrays(["a"], ["b"], [[-3.0]]), DataError, "Were scores passed instead"),
+        (lambda: Trace.from_arrays(["a"], ["b"], [[[[[1.0]]]]]), ShapeError, r"must be \[T, S\] or \[H, T, S\]"),
+        (lambda: Trace.from_arrays(["a"], ["b"], [["x"]]), ShapeError, "must be numbers"),
+        (lambda: Trace.from_arrays(["a", "b"], ["b"], [[1.0]]), ShapeError, r"expected \[H, 1, 2\]. Check that special"),
+        (lambda: Trace.from_arrays("ab", ["b"], [[1.0]]), DataError, "list of strings"),
+        (lambda: Trace.from_arrays(["a"], ["b"], [[1.0]], shfit=1), ConfigError, "Did you mean 'shift'"),
+        (lambda: Trace.from_arrays(["a"], ["b"], [[1.0]], kind="crss"), ConfigError, "Did you mean 'cross'"),
+        (lambda: Trace.from_arrays(["a"], ["b"], [[1.0]], [[np.nan]]), DataError, "NaN"),
+        (lambda: Trace.from_arrays(["a"], ["b"], [[1.0]], kind="image"), DataError, "needs the picture's grid"),
+        (lambda: Attended("x", np.ones((1, 1)), query="next"), ConfigError, "'previous' or 'current'"),
+        (lambda: Sentence("ab", (Token("abc", "abc", 0, 3),)), DataError, "outside its text"),
+        (lambda: Beam(1, (Node(0, 5, 0, "a", 0, 0, 0),)), DataError, "names the parent 5"),
+        (lambda: Beam(1, (Node(0, None, 0, "a", 0, 0, 0),), (3,)), DataError, "names node 3"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(make, error, says):
+    with pytest.raises(error, match=says):
+        make()
+
+
+def test_pictures_have_a_grid():
+    trace = Trace.from_arrays(["x"], ["a"], [[0.25] * 4], kind="image", image=Picture(8, 6, (2, 2)))
+    assert Trace.from_json(trace.to_json()) == trace
+
+
+def huggingface(layers=2, heads=3, T=4, S=5, rows=1):
+    return [torch.tensor(some_weights(rows, heads, T, S, seed=layer)) for layer in range(layers)]
+
+
+def test_huggingface_forward_and_generate_agree():
+    layers = huggingface()
+    forward = SimpleNamespace(cross_attentions=tuple(layers))
+    generated = SimpleNamespace(
+        cross_attentions=tuple(tuple(layer[:, :, t : t + 1] for layer in layers) for t in range(4)), beam_indices=None
+    )
+    source, target = [*"abcd", "</s>"], [*"xyz", "</s>"]
+    one, two = (Trace.from_huggingface(outputs, source, target) for outputs in (forward, generated))
+    assert one == two
+    assert np.array_equal(one.attention["layers.1"].weights, layers[1][0].numpy())
+
+
+def test_huggingface_beams_are_followed_back():
+    layers = huggingface(rows=3)
+    indices = torch.tensor([[0, 2, 1, 1, -1]])
+    steps = tuple(tuple(layer[:, :, t : t + 1] for layer in layers) for t in range(4))
+    outputs = {"cross_attentions": steps, "beam_indices": indices}
+    trace = Trace.from_huggingface(outputs, [*"abcd", "</s>"], [*"xyz", "</s>"])
+    for t, row in enumerate((0, 2, 1, 1)):
+        assert np.array_equal(trace.attention["layers.0"].weights[:, t], layers[0][row, :, t].numpy())
+
+
+@pytest.mark.parametrize("found", [None, (), (None, None), ((None,), (None,))])
+def test_huggingface_without_attention_says_what_to_do(found):
+    with pytest.raises(DataError, match="attn_implementation='eager'"):
+        Trace.from_huggingface(SimpleNamespace(cross_attentions=found), ["a"], ["b"])

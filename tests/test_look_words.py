@@ -1,0 +1,146 @@
+"""What is drawn is what is said: words, hidden tokens, shift, and the numbers that tell heads apart."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.errors import ConfigError, DataError
+from regard.look import Picture, Trace, arrange, measure, report
+from regard.look import measure as measure_function
+from regard.look.measure import confidence, coverage, covered, coverage_penalty, diagonality, entropy, special_mass
+
+SOURCE = ["▁Das", "▁Haus", "▁ist", "▁gr", "oß", "</s>"]
+TARGET = ["▁the", "▁hou", "se", "▁is", "▁big", "</s>"]
+
+
+def some_weights(*shape, seed=0):
+    return np.random.default_rng(seed).dirichlet(np.ones(shape[-1]), size=shape[:-1]).astype(np.float32)
+
+
+WEIGHTS = some_weights(2, 3, 6, 6)
+TRACE = Trace.from_arrays(SOURCE, TARGET, WEIGHTS)
+
+
+def test_words_sum_over_source_pieces_and_average_over_target_pieces():
+    table = arrange(TRACE, layer=0, head=1, special=True)
+    assert [label.text for label in table.columns] == ["Das", "Haus", "ist", "groß", "</s>"]
+    assert [label.text for label in table.rows] == ["the", "house", "is", "big", "</s>"]
+    weights = WEIGHTS[0, 1]
+    assert table.weights[1, 3] == pytest.approx(weights[1:3, 3:5].sum(-1).mean())
+    assert table.weights[0, 0] == pytest.approx(weights[0, 0])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.lists(st.booleans(), min_size=2, max_size=9), st.lists(st.booleans(), min_size=2, max_size=7))
+def test_merged_words_keep_the_mass_of_every_row(seed, begins, rows):
+    source = [("▁" if new else "") + f"s{at}" for at, new in enumerate(begins)]
+    target = [("▁" if new else "") + f"t{at}" for at, new in enumerate(rows)]
+    weights = some_weights(len(target), len(source), seed=seed) * 0.7
+    merged = arrange(Trace.from_arrays(source, target, weights)).weights
+    assert merged.sum(-1) == pytest.approx(np.full(len(merged), 0.7), abs=1e-5)
+
+
+def test_hidden_mass_is_stated_and_may_be_shared_out():
+    table = arrange(TRACE, layer=0, head=0)
+    lost = WEIGHTS[0, 0, :5, 5].mean()
+    assert table.hidden == pytest.approx(lost, abs=1e-6)
+    assert f"</s> hidden ({lost:.2f} of the mass)" in table.caption
+    assert table.weights.sum(-1).max() < 1
+    again = arrange(TRACE, layer=0, head=0, renormalise=True)
+    assert again.weights.sum(-1) == pytest.approx(np.ones(4), abs=1e-6)
+    assert "the rest renormalised" in again.caption
+    nothing = arrange(Trace.from_arrays(["a", "</s>"], ["b"], [[0.0, 1.0]]), renormalise=True)
+    assert nothing.weights.tolist() == [[0.0]], "a row that gave all to a hidden token stays zero, never NaN"
+
+
+def test_the_shift_moves_rows_and_is_named():
+    trace = Trace.from_arrays(["a", "b", "c"], ["x", "y", "</s>"], np.eye(3)[[2, 0, 1]], shift=1)
+    table = arrange(trace)
+    assert [label.text for label in table.rows] == ["x", "y"]
+    assert table.weights.tolist() == [[1, 0, 0], [0, 1, 0]], "row t + 1 was computed after word t was read"
+    assert "shift 1" in table.caption
+    assert arrange(trace, shift=0).weights.tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert "shift" not in arrange(trace, shift=0).caption
+
+
+def test_heads_and_layers_are_chosen_and_captioned():
+    mean = arrange(TRACE, words=False, special=True)
+    assert np.allclose(mean.weights, WEIGHTS[0].mean(0)), "by default the last layer but one, mean over heads"
+    assert mean.caption.startswith("layer 0, mean of 3 heads, cross-attention")
+    assert np.allclose(arrange(TRACE, 1, "max", False, True).weights, WEIGHTS[1].max(0))
+    assert np.allclose(arrange(TRACE, "layers.1", [0, 2], False, True).weights, WEIGHTS[1, [0, 2]].mean(0))
+    assert arrange(TRACE, 1, 2).caption.startswith("layer 1, head 2, ")
+    for options, says in (
+        ({"head": 3}, "There is no head 3: 'layers.0' has heads 0 to 2"),
+        ({"head": -1}, "There is no head -1"),
+        ({"head": "avg"}, "'mean' or 'max'; got 'avg'"),
+        ({"head": []}, "at least one head"),
+        ({"layer": 7}, "There is no layer 7 .* has 0, 1"),
+        ({"layer": "layers.9"}, "Did you mean 'layers"),
+        ({"shift": 2}, "shift must be 0 or 1"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            arrange(TRACE, **options)
+    with pytest.raises(ConfigError, match="no attention"):
+        arrange(Trace.from_arrays(["a"], ["b"], {}))
+
+
+def test_self_attention_reads_what_was_written_before():
+    trace = Trace.from_arrays(["a"], ["x", "y", "</s>"], np.tril(np.ones((3, 3))) / [[1], [2], [3]], kind="decoder")
+    table = arrange(trace, special=True)
+    assert [label.text for label in table.columns] == ["<s>", "x", "y"]
+    cells = Trace.from_arrays(["p"], ["dog"], [[0.1, 0.2, 0.3, 0.4]], kind="image", image=Picture(4, 4, (2, 2)))
+    assert [label.text for label in arrange(cells).columns] == ["0,0", "0,1", "1,0", "1,1"]
+
+
+def test_right_to_left_sources_are_noticed():
+    hebrew = Trace.from_arrays(["שלום", "עולם"], ["hello", "world"], np.eye(2))
+    assert arrange(hebrew).right_to_left
+    assert "source runs right to left" in arrange(hebrew).caption
+    assert not arrange(TRACE).right_to_left
+
+
+# --- measures
+
+
+def test_measures_at_their_ends():
+    even, sure = np.full((4, 5), 0.2), np.eye(5)[:4]
+    assert entropy(even) == pytest.approx(np.full(4, np.log(5)))
+    assert entropy(sure).tolist() == [0, 0, 0, 0]
+    assert confidence(even) == pytest.approx(np.full(4, 0.2))
+    assert coverage(sure).tolist() == [1, 1, 1, 1, 0]
+    assert covered(sure) == pytest.approx(0.8)
+    assert covered(np.repeat(sure[:1], 4, 0)) == pytest.approx(0.2), "looking four times at one word covers one word"
+    assert coverage_penalty(np.eye(4)) == pytest.approx(0)
+    assert coverage_penalty(sure) == pytest.approx(np.log(1e-10))
+    assert diagonality(np.eye(6)) == pytest.approx(1)
+    assert diagonality(np.array([[0, 1], [1, 0]])) == pytest.approx(0)
+    assert diagonality(np.zeros((3, 4))) == 0
+    assert special_mass(even, [False] * 4 + [True]) == pytest.approx(np.full(4, 0.2))
+
+
+def test_measures_work_on_stacks_and_empty_sentences():
+    stack = some_weights(3, 2, 4, 5)
+    for one in (entropy, confidence, covered, diagonality, coverage_penalty):
+        assert np.allclose(one(stack)[2, 1], one(stack[2, 1]))
+    empty = Trace.from_arrays([], [], np.zeros((2, 0, 0)))
+    assert all(np.isfinite(list(row.values.values())).all() for row in measure(empty))
+
+
+def test_a_report_ranks_heads_by_rows_of_all_sentences():
+    sharp, flat = np.eye(4), np.full((4, 4), 0.25)
+    one = Trace.from_arrays([*"abcd"], [*"wxyz"], np.stack([flat, sharp]))
+    two = Trace.from_arrays([*"ab"], ["w"], np.stack([[[1.0, 0.0]], [[0.5, 0.5]]]))
+    found = report([one, two])
+    assert found.sentences == 2
+    best, worst = found.ranked("confidence")
+    assert (best.head, worst.head) == (1, 0)
+    assert best.values["confidence"] == pytest.approx((4 * 1 + 1 * 0.5) / 5), "sentences weigh by their rows"
+    assert found.ranked("entropy", highest=False)[0].head == 1
+    assert found.to_text().split("\n")[1].split()[:2] == ["attention", "1"]
+    assert measure_function(one)[-1].name == "all"
+    with pytest.raises(ConfigError, match="Did you mean 'entropy'"):
+        found.ranked("entropie")
+    with pytest.raises(DataError, match="at least one trace"):
+        report([])
