@@ -9,7 +9,7 @@ a function of tensors; the baseline is passed in and given back. A model knows n
 forward hook on its attention while the block of `draw_places` runs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -17,11 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.attend import Look, Memory
-from regard.core.normalise import hard_sample, softmax
+from regard.core.normalise import Sample, hard_sample, softmax
 from regard.layers.attention import Attention
 from regard.symbols import PAD
 
 DECAY = 0.9  # of the moving baseline
+
+Draw = Callable[[Tensor, Tensor | None], Sample]
 
 
 class Drawn(NamedTuple):
@@ -44,18 +46,20 @@ def keep_looks(attention: Attention) -> Iterator[list[Look]]:
 
 
 @contextmanager
-def draw_places(attention: Attention, expected: Tensor | None = None) -> Iterator[list[Drawn]]:
+def draw_places(
+    attention: Attention, expected: Tensor | None = None, draw: Draw = hard_sample
+) -> Iterator[list[Drawn]]:
     """While the block runs, every look goes to one place drawn from the softmax of its scores (eq. 8).
 
     Rows of the batch where `expected` [B] is True take the expectation instead, as soft attention does; they learn by
-    plain back-propagation. The draws come from torch's own generator.
+    plain back-propagation. `hard_sample` draws with torch's own generator.
     """
     drawn: list[Drawn] = []
 
     def hook(module: nn.Module, args: tuple[Any, ...], look: Look) -> Look:
         memory: Memory = args[1]
         assert look.scores is not None
-        sample = hard_sample(look.scores, memory.mask)
+        sample = draw(look.scores, memory.mask)
         weights, logprob = sample.weights, sample.logprob
         alpha = softmax(look.scores, memory.mask)  # [B, T, S]
         if expected is not None:
@@ -88,7 +92,8 @@ def doubly_stochastic(weights: Tensor, target: Tensor, mask: Tensor | None = Non
 
 def words_logprob(logits: Tensor, target: Tensor) -> Tensor:
     """log p(y_t|...) of every word of target [B, T], zero where it is PAD: logits [B, T, V] -> [B, T]."""
-    logprob = logits.float().log_softmax(dim=-1).gather(-1, target[..., None]).squeeze(-1)  # [B, T]
+    exact = logits.to(torch.promote_types(logits.dtype, torch.float32))  # [B, T, V]: bf16 is too coarse for a logarithm
+    logprob = exact.log_softmax(dim=-1).gather(-1, target[..., None]).squeeze(-1)  # [B, T]
     return logprob.masked_fill(target == PAD, 0.0)
 
 

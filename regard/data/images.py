@@ -1,0 +1,157 @@
+"""The one gateway of pictures: bytes -> a checked picture [H, W, 3] of numbers 0..255, or a refusal that names it.
+
+JPEG, PNG and WebP only, told by their first bytes, never by their name. The size in the header is checked before a
+pixel is decoded, so that a small file cannot unfold into gigabytes; a truncated file is refused, not filled with grey.
+"""
+
+import io
+import struct
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.errors import DataError
+
+Pixels = NDArray[np.uint8]  # [H, W, 3]: red, green, blue
+
+MOST_PIXELS = 24_000_000
+MOST_BYTES = 64 << 20  # of a file; the largest camera JPEG of 24 megapixels has about half of it
+_MOST_SCANS = 64  # of a progressive JPEG; cameras write about ten, and each costs a pass over all pixels
+_PREVIEW = 2  # a large JPEG is decoded at most so many times larger than it is needed
+
+
+def picture_format(data: bytes, name: str) -> str:
+    """JPEG, PNG or WEBP, as the first bytes say; anything else is refused."""
+    if data[:3] == b"\xff\xd8\xff":
+        return "JPEG"
+    if data[:8] == b"\x89PNG\r\n\x1a\n":
+        return "PNG"
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "WEBP"
+    what = "is empty" if not data else "is none of these"
+    raise DataError(f"{name} {what}; a picture must be JPEG, PNG or WebP.")
+
+
+def read_picture(picture: bytes | str | Path, side: int, name: str = "") -> Pixels:
+    """Read a file or its bytes, and give its middle square as [side, side, 3].
+
+    Turned as its EXIF says, transparency on white, greys and other colour spaces as red, green, blue. `name` stands in
+    the error sentence where bytes are given.
+    """
+    if isinstance(picture, bytes):
+        return _decode(picture, side, name or "The picture")
+    return _decode(_file_bytes(Path(picture)), side, str(picture))
+
+
+def picture_size(data: bytes, name: str) -> tuple[int, int]:
+    """Width and height by the header alone; refuses what `read_picture` would refuse before decoding."""
+    with _open(data, name) as image:
+        return int(image.width), int(image.height)
+
+
+def as_tensor(pictures: Sequence[Pixels]) -> Tensor:
+    """Pictures of one size as numbers 0..1, [B, 3, H, W]."""
+    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).to(torch.float32) / 255
+
+
+def encode_png(pixels: Pixels) -> bytes:
+    """The picture as the bytes of a PNG file."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _file_bytes(path: Path) -> bytes:
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; give a picture.")
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise DataError(f"{path} has {path.stat().st_size >> 20} MiB; a picture may have {MOST_BYTES >> 20}.")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise DataError(f"There is no picture {path}; check the path.") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"The picture {path} cannot be read: {error}.") from None
+
+
+def _open(data: bytes, name: str) -> Any:
+    """The picture with its header read and checked, no pixel decoded."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise DataError("Reading pictures needs Pillow; install it with `pip install regard[images]`.") from None
+    if len(data) > MOST_BYTES:
+        raise DataError(f"{name} has {len(data) >> 20} MiB; a picture may have {MOST_BYTES >> 20}.")
+    kind = picture_format(data, name)
+    if kind == "JPEG" and data.count(b"\xff\xda") > _MOST_SCANS:
+        raise DataError(f"{name} is a JPEG of more than {_MOST_SCANS} scans, made to take long; save it anew.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the check below is stricter
+        try:
+            image = Image.open(io.BytesIO(data), formats=[kind])
+        except Image.DecompressionBombError:
+            raise DataError(f"{name} has more than {MOST_PIXELS // 1_000_000} megapixels; scale it down.") from None
+        except Exception as error:  # a decoder fed with bad bytes raises whatever it likes
+            raise DataError(f"{name} is damaged and cannot be read as {kind}: {_reason(error)}.") from None
+    if image.width * image.height > MOST_PIXELS:
+        size = f"{image.width} x {image.height}"
+        raise DataError(
+            f"{name} has {size} pixels; at most {MOST_PIXELS // 1_000_000} megapixels are read. Scale it down."
+        )
+    return image
+
+
+def _decode(data: bytes, side: int, name: str) -> Pixels:
+    from PIL import Image, ImageOps
+
+    with _open(data, name) as image:
+        try:
+            if image.format == "JPEG":
+                image.draft("RGB", (_PREVIEW * side, _PREVIEW * side))
+            image.load()
+            square = ImageOps.fit(_plain(image), (side, side), Image.Resampling.BICUBIC)
+            # turned when small: the middle square of a turned picture is the turned middle square
+            orientation = image.getexif().get(0x0112, 1)
+        except Exception as error:  # a decoder fed with bad bytes raises whatever it likes
+            raise DataError(f"{name} is truncated or damaged: {_reason(error)}.") from None
+    return _turned(np.asarray(square, dtype=np.uint8), orientation)
+
+
+def _plain(image: Any) -> Any:
+    """The picture in red, green, blue; transparent parts on white, 16-bit greys scaled to 8."""
+    from PIL import Image
+
+    if image.mode in ("I", "I;16", "I;16B", "I;16L", "F"):
+        values = np.asarray(image, dtype=np.float32)
+        return Image.fromarray((values / 257).clip(0, 255).astype(np.uint8)).convert("RGB")
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        white = Image.new("RGB", image.size, "white")
+        clear = image.convert("RGBA")
+        white.paste(clear, mask=clear.getchannel("A"))
+        return white
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+_TURNS = {2: (0, True), 3: (2, False), 4: (2, True), 5: (3, True), 6: (3, False), 7: (1, True), 8: (1, False)}
+
+
+def _turned(pixels: Pixels, orientation: object) -> Pixels:
+    """Pixels [H, W, 3] as the EXIF orientation 1..8 wants them seen: quarter turns, then perhaps mirrored."""
+    turns, mirrored = _TURNS.get(orientation, (0, False)) if isinstance(orientation, int) else (0, False)
+    turned = np.rot90(pixels, turns)
+    return np.ascontiguousarray(turned[:, ::-1] if mirrored else turned)
+
+
+def _reason(error: Exception) -> str:
+    """The decoder's own words, short, on one line; struct.error and the like have none worth showing."""
+    if isinstance(error, struct.error | KeyError | IndexError) or not str(error):
+        return type(error).__name__
+    return str(error).replace("\n", " ")[:120].rstrip(".")

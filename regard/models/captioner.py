@@ -1,0 +1,263 @@
+"""Xu et al., "Show, attend and tell: neural image caption generation with visual attention" (ICML 2015).
+
+What was new: the memory is a picture. Its cells are the vectors of a convolutional net's feature map, and for every
+word the decoder looks at all of them a little (soft) or at one of them, drawn at random in training (hard).
+
+    a_i, i = 1 ... L                                       cells of the feature map, 14 x 14 in the paper  (3.1.1)
+    e_ti = f_att(a_i, h_{t-1});  alpha_t = softmax(e_t)                                                    (eq. 4-5)
+    soft: z_t = beta_t sum_i alpha_ti a_i,  beta_t = sigmoid(f_beta(h_{t-1})), one number                  (4.2)
+    hard: z_t = a_s with s drawn from alpha_t, without a gate                                              (eq. 8-9)
+    h_t, c_t = LSTM(E y_{t-1} ; h_{t-1} ; z_t)                                                             (eq. 1-3)
+    h_0 = tanh(f_h(mean a)), c_0 = tanh(f_c(mean a))
+    p(y_t) = softmax(L_o (E y_{t-1} + L_h h_t + L_z z_t))                                                  (eq. 7)
+
+The released code puts a tanh before L_o; `readout` names the two. Drawing places belongs to the objective that trains
+with it (regard.train.reinforce), not to the model: at rest a hard model looks at the best cell, or at the expectation.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.config import setting
+from regard.core.attend import Memory
+from regard.core.masks import padding_mask
+from regard.core.normalise import hard_argmax, softmax
+from regard.core.scores import Additive
+from regard.errors import ShapeError
+from regard.layers.attention import Attention
+from regard.layers.image import check_pictures, image_encoder
+from regard.layers.recurrent import LSTMState, StackedLSTM
+from regard.models.bahdanau import orthogonal_blocks
+from regard.models.contract import Looking, shift_right
+from regard.symbols import START
+
+
+@dataclass(frozen=True)
+class CaptionerConfig:
+    """The soft model for COCO, as released; the paper gives no other sizes."""
+
+    target_vocabulary: int = setting(10_000, "words or pieces of the captions")
+    encoder: str = setting(
+        "none", "what reads pictures: none (features come ready-made), small, efficientnet-lite0, or timm:NAME"
+    )
+    grid: int = setting(14, "cells on a side of a picture")
+    features: int = setting(512, "size of a cell's vector (D)")
+    embedding: int = setting(512, "size of a word vector and of the readout (m)")
+    width: int = setting(1800, "size of the LSTM's state (n)")
+    attention: int = setting(512, "hidden size of the attention perceptron; the paper takes D")
+    attention_layers: int = setting(2, "affine layers on a cell before the perceptron")
+    initial_layers: int = setting(2, "layers between the mean cell and the first state")
+    look: str = setting(
+        "soft",
+        "weigh all cells, or choose one: at rest the best one (hard) or the expectation (hard-expectation)",
+        ("soft", "hard", "hard-expectation"),
+    )
+    readout: str = setting(
+        "paper", "the sum as the paper prints it, or a tanh of it as released", ("paper", "released")
+    )
+    dropout: float = setting(0.5, "share of the state, the readout and the first layers dropped in training")
+    spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
+
+
+NORMALISERS = {"soft": softmax, "hard": hard_argmax, "hard-expectation": softmax}
+
+
+class CaptionerState(NamedTuple):
+    """What a step carries to the next."""
+
+    memory: Memory
+    lstm: LSTMState  # one layer: h_{t-1} and c_{t-1}
+
+
+class Captioner(nn.Module):
+    """An LSTM that looks at the cells of a picture before each word."""
+
+    looking = Looking(query="previous", shift=0, cross=("attention",))
+
+    def __init__(self, config: CaptionerConfig) -> None:
+        super().__init__()
+        D, m, n = config.features, config.embedding, config.width
+        self.config = config
+        # y_0 is the zero vector, as in the released code: START has no embedding and gets no gradient.
+        self.embed = nn.Embedding(config.target_vocabulary, m, padding_idx=START)
+        self.attention = Attention(CellScore(n, D, config.attention, config.attention_layers), NORMALISERS[config.look])
+        self.gate = Gate(n) if config.look == "soft" else None
+        self.initial = Initial(D, n, config.initial_layers, config.dropout)
+        self.lstm = StackedLSTM(m, n, layers=1, dropout=0.0, feed_width=D, bias=True)
+        self.readout = Readout(config)
+        initialise(self, config.spread)
+        self.image: Any = image_encoder(config.encoder, D)  # last: it keeps its own initial weights
+
+    @property
+    def side(self) -> int:
+        """Pixels on a side of the pictures that `encode` takes."""
+        return self.config.grid * self.image.stride if self.image is not None else 0
+
+    def encode(self, source: Tensor, lengths: Tensor) -> Memory:
+        """Read features [B, S, D] or pictures [B, 3, H, W]: cells as values, P(a) as keys; `lengths` counts cells."""
+        cells = self.see(source) if source.dim() == 4 else source  # [B, S, D]
+        if cells.dim() != 3 or cells.shape[-1] != self.config.features or lengths.shape != cells.shape[:1]:
+            raise ShapeError(
+                f"A captioner reads features [B, S, {self.config.features}] or pictures [B, 3, H, W], and the number "
+                f"of cells [B]; got {list(source.shape)} and lengths {list(lengths.shape)}."
+            )
+        mask = padding_mask(lengths, cells.shape[1])  # [B, 1, S]
+        real = mask.transpose(1, 2).to(cells.dtype)  # [B, S, 1]
+        summary = (cells * real).sum(1) / real.sum(1).clamp(min=1)  # [B, D]: the mean cell
+        return self.attention.remember(cells, mask, summary)
+
+    def see(self, pictures: Tensor) -> Tensor:
+        """The cells of pictures [B, 3, H, W], row by row: [B, S, D]."""
+        if self.image is None:
+            raise ShapeError(
+                f"This captioner has no image encoder; give it features [B, S, {self.config.features}] or set "
+                f"model.encoder."
+            )
+        check_pictures(pictures, self.image.stride)
+        return self.image(pictures)
+
+    def start(self, memory: Memory) -> CaptionerState:
+        """h_0 and c_0 from the mean cell."""
+        assert memory.summary is not None
+        return CaptionerState(memory, self.initial(memory.summary))
+
+    def step(self, token: Tensor, state: CaptionerState) -> tuple[Tensor, CaptionerState]:
+        """token [B] -> logits [B, V]."""
+        logits, state = self.decode(token[:, None], state)
+        return logits[:, 0], state
+
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Logits [B, T, V] of target [B, T], each step reading the true word before it."""
+        return self.decode(shift_right(target), self.start(self.encode(source, lengths)))[0]
+
+    def decode(self, words: Tensor, state: CaptionerState) -> tuple[Tensor, CaptionerState]:
+        """words [B, T], the words read -> logits [B, T, V] of the words written. Only the recurrence is a loop."""
+        embedded = self.embed(words)  # [B, T, m]
+        memory, lstm = state
+        hiddens, contexts = [], []
+        for drive in self.lstm.project(embedded).unbind(1):  # T times [B, 4n]
+            before = lstm.hidden[:, 0]  # [B, n], h_{t-1}: it has not read y_{t-1}
+            context = self.attention(before[:, None], memory).context[:, 0]  # [B, D]
+            if self.gate is not None:
+                context = self.gate(before) * context
+            hidden, lstm = self.lstm.step(drive, context, lstm)  # [B, n]
+            hiddens.append(hidden)
+            contexts.append(context)
+        logits = self.readout(torch.stack(hiddens, 1), embedded, torch.stack(contexts, 1))
+        return logits, CaptionerState(memory, lstm)
+
+
+class CellScore(Additive):
+    """v^T tanh(P(a) + W h): Bahdanau's perceptron on P(a), affine with one layer, tanh(affine(affine(a))) with two."""
+
+    def __init__(self, query_width: int, key_width: int, width: int, layers: int) -> None:
+        super().__init__(query_width, key_width, width)
+        self.b = nn.Parameter(torch.zeros(width))
+        self.above = nn.ModuleList(nn.Linear(width, width) for _ in range(layers - 1))
+
+    def project(self, states: Tensor) -> Tensor:
+        """P(a) for cells [B, S, D]: [B, S, width]."""
+        keys = self.U(states) + self.b
+        for layer in self.above:
+            keys = torch.tanh(layer(keys))
+        return keys
+
+
+class Gate(nn.Module):
+    """beta = sigmoid(w . h + b): one number that says how much the picture matters for the next word."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.w = nn.Linear(width, 1)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden [B, n] -> beta [B, 1]."""
+        return torch.sigmoid(self.w(hidden))
+
+
+class Initial(nn.Module):
+    """h_0 = tanh(W_h x), c_0 = tanh(W_c x), x the mean cell behind layers - 1 ReLU layers."""
+
+    def __init__(self, features: int, width: int, layers: int, dropout: float) -> None:
+        super().__init__()
+        self.below = nn.ModuleList(nn.Linear(features, features) for _ in range(layers - 1))
+        self.hidden = nn.Linear(features, width)
+        self.cell = nn.Linear(features, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, mean: Tensor) -> LSTMState:
+        """mean [B, D] -> hidden and cell state [B, 1, n]."""
+        for layer in self.below:
+            mean = self.dropout(torch.relu(layer(mean)))
+        return LSTMState(torch.tanh(self.hidden(mean))[:, None], torch.tanh(self.cell(mean))[:, None])
+
+
+class Readout(nn.Module):
+    """L_o squash(E y_{t-1} + L_h h_t + L_z z_t), for all steps at once; nothing is squashed in the paper."""
+
+    def __init__(self, config: CaptionerConfig) -> None:
+        super().__init__()
+        m = config.embedding
+        self.squash: nn.Module = nn.Tanh() if config.readout == "released" else nn.Identity()
+        self.L_h = nn.Linear(config.width, m)
+        self.L_z = nn.Linear(config.features, m)
+        self.L_o = nn.Linear(m, config.target_vocabulary)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, hidden: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
+        units = self.squash(embedded + self.L_h(self.dropout(hidden)) + self.L_z(context))  # [B, T, m]
+        return self.L_o(self.dropout(units))  # [B, T, V]
+
+
+@torch.no_grad()
+def initialise(model: nn.Module, spread: float) -> None:
+    """Recurrent matrices orthogonal, one for each gate; all others normal; biases and START zero."""
+    for name, weights in model.named_parameters():
+        if weights.dim() == 1:
+            weights.zero_()
+        elif "weight_hh" in name:
+            orthogonal_blocks(weights)
+        else:
+            weights.normal_(0, spread)
+    for module in model.modules():
+        if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            module.weight[module.padding_idx].zero_()
+
+
+PRESETS = {
+    "paper": CaptionerConfig(),
+    "small": CaptionerConfig(
+        encoder="efficientnet-lite0",
+        grid=7,
+        features=1280,
+        embedding=512,
+        width=512,
+        attention=512,
+        attention_layers=1,
+        initial_layers=1,
+        readout="released",
+        spread=0.03,
+    ),
+    "tiny": CaptionerConfig(
+        encoder="small",
+        grid=4,
+        features=64,
+        embedding=64,
+        width=128,
+        attention=64,
+        attention_layers=1,
+        initial_layers=1,
+        dropout=0.0,
+        spread=0.1,
+    ),
+}
+VARIANTS = {
+    "hard": replace(PRESETS["tiny"], look="hard"),
+    "hard-expectation": replace(PRESETS["tiny"], look="hard-expectation"),
+    "released": replace(PRESETS["tiny"], readout="released"),
+    "deep": replace(PRESETS["tiny"], attention_layers=2, initial_layers=2),
+    "features": replace(PRESETS["tiny"], encoder="none"),
+}
