@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+import random
 import unicodedata
 from collections import Counter
 
@@ -142,6 +143,33 @@ def test_tsv_keeps_quotes_and_refuses_a_line_without_tab(tmp_path):
     assert [(pair.source, pair.target) for pair in TabSeparated((write(tmp_path / "big", [f"{big}\t{big}"]),))] == [
         (big, big)
     ]
+
+
+@pytest.mark.slow
+def test_a_million_strange_pairs_stay_side_by_side(tmp_path):
+    draw = random.Random(8)
+
+    def side(name, number):
+        return f"{name}{number} {draw.choice(STRANGE[:-1]).replace(chr(9), ' ')}x{draw.choice(STRANGE[:9])}y"
+
+    with (
+        open(tmp_path / "a", "w", encoding="utf-8", newline="") as first,
+        open(tmp_path / "b", "w", encoding="utf-8", newline="") as second,
+        open(tmp_path / "ab", "w", encoding="utf-8", newline="") as table,
+    ):
+        for number in range(1_000_000):
+            left, right = side("a", number), side("b", number)
+            first.write(left + ("\r\n" if number % 3 else "\n"))
+            second.write(right + "\n")
+            table.write(f"{left}\t{right}\n")
+    names = (str(tmp_path / "a"),), (str(tmp_path / "b"),)
+    for corpus in (ParallelFiles(*names), TabSeparated((str(tmp_path / "ab"),))):
+        count = 0
+        for number, pair in enumerate(corpus):
+            assert pair.source.startswith(f"a{number} ")
+            assert pair.target.startswith(f"b{number} ")
+            count += 1
+        assert count == 1_000_000
 
 
 def test_one_side_only_or_two_kinds_are_refused(tmp_path):

@@ -49,6 +49,13 @@ def connective(draw: random.Random) -> Phrase:
     return phrase
 
 
+def shortest(draw: random.Random) -> Phrase:
+    """A clause of two words: birds sing, she arrived."""
+    subject = pronoun(draw) if draw.random() < 0.4 else generic(draw, ALIVE)
+    verb = draw.choice(VERBS["intransitive"])
+    return subject.phrase + verb_group(verb, subject, Manner(draw.random() < 0.45, "", ""))[0]
+
+
 def clause(draw: random.Random, rich: bool = True) -> Phrase:
     """One clause; `rich` ones may hold relative clauses, places and times."""
     kind = draw.random()

@@ -8,7 +8,7 @@ relative clause belongs to the noun before it. Words, punctuation and elided wor
 
 import random
 
-from regard.data.builtin.clauses import clause, connective, question
+from regard.data.builtin.clauses import clause, connective, question, shortest
 from regard.data.builtin.example import Example
 from regard.data.builtin.marks import Phrase, example, say
 from regard.errors import DataError
@@ -74,6 +74,8 @@ class _Maker:
 
     def _clause(self, room: int) -> Phrase:
         """A clause for so many words: one that was kept and fits, or a fresh one."""
+        if room == 2:
+            return shortest(self.draw)
         kept = self.pool.get(room)
         return kept.pop() if kept and room < 14 else clause(self.draw, rich=room > 4)
 
