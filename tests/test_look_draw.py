@@ -1,4 +1,4 @@
-"""Pictures: the right numbers in the right place, text as text, the same bytes again, and no string that breaks them."""
+"""Pictures: the right numbers in the right place, text as text, the same bytes again, and no string breaks them."""
 
 import io
 import re
@@ -21,10 +21,10 @@ from regard.look.draw.ribbons import strongest
 from regard.look.text import clusters, columns, label, visible
 
 HOSTILE = [
-    "</script><script>alert(1)</script>", "<!--", "]]>", "&amp;", '"', "'", "$x^2$", "$", "\\frac{1}{2}", "\x00", "\x1b[31m",
-    "\ud800", "\udfff\ud800", "\u202eevil", "\u2066", "\ufeff", "\ufffe", "\U0010ffff", "\U000e0041", "\u200d", "",
-    " ", "\n", "\u2028", "\u3000", "👨‍👩‍👧‍👦", "🏴\U000e0067\U000e0062\U000e007f", "🇩🇪", "e\u0301", "a" + "\u0301" * 300, "مرحبا",
-    "שלום", "中文", "नमस्ते", "x" * 5000, "%s %d {0}", "\ue000", "_a", "#b",
+    "</script><script>alert(1)</script>", "<!--", "]]>", "&amp;", '"', "'", "$x^2$", "$", "\\frac{1}{2}", "\x00",
+    "\x1b[31m", "\ud800", "\udfff\ud800", "\u202eevil", "\u2066", "\ufeff", "\ufffe", "\U0010ffff", "\U000e0041",
+    "\u200d", "", " ", "\n", "\u2028", "\u3000", "👨\u200d👩\u200d👧", "🏴\U000e0067\U000e0062\U000e007f", "🇩🇪",
+    "e\u0301", "a" + "\u0301" * 300, "مرحبا", "שלום", "中文", "नमस्ते", "x" * 5000, "%s %d {0}", "\ue000", "_a", "#b",
 ]  # fmt: skip
 
 
@@ -32,19 +32,30 @@ def some_weights(*shape, seed=0):
     return np.random.default_rng(seed).dirichlet(np.ones(shape[-1]) * 0.3, size=shape[:-1]).astype(np.float32)
 
 
-def a_trace(source=("▁Das", "▁Haus", "▁ist", "▁gr", "oß", "</s>"), target=("the", "house", "is", "big", "</s>"), layers=2, heads=3):
+def a_trace(
+    source=("▁Das", "▁Haus", "▁ist", "▁gr", "oß", "</s>"),
+    target=("the", "house", "is", "big", "</s>"),
+    layers=2,
+    heads=3,
+):
     weights = some_weights(layers, heads, len(target), len(source))
     trace = Trace.from_arrays(list(source), list(target), weights, np.log(np.maximum(weights, 1e-20)), score="dot")
-    tokens = [replace(token, logprob=-0.3, topk=((token.text, -0.3), (source[0], -2.0))) for token in trace.target.tokens]
+    tokens = [
+        replace(token, logprob=-0.3, topk=((token.text, -0.3), (source[0], -2.0))) for token in trace.target.tokens
+    ]
     nodes = [Node(0, None, 0, "<s>", 0, 0, 0)]
-    nodes += [Node(at + 1, 0, 1, text, -0.5 - at, -0.5 - at, -0.5 - at, pruned=at > 1) for at, text in enumerate(target[:4])]
+    nodes += [
+        Node(at + 1, 0, 1, text, -0.5 - at, -0.5 - at, -0.5 - at, pruned=at > 1) for at, text in enumerate(target[:4])
+    ]
     return replace(trace, target=Sentence(trace.target.text, tuple(tokens)), beam=Beam(2, tuple(nodes), (1,)))
 
 
 TEXT_VIEWS = [view for view in VIEWS if view != "film"]
 
 
-@pytest.mark.parametrize(("view", "ending"), [*((view, ".svg") for view in TEXT_VIEWS), ("matrix", ".png"), ("beam", ".pdf")])
+@pytest.mark.parametrize(
+    ("view", "ending"), [*((view, ".svg") for view in TEXT_VIEWS), ("matrix", ".png"), ("beam", ".pdf")]
+)
 def test_a_trace_read_back_draws_the_same_picture(view, ending, tmp_path):
     trace = a_trace()
     first = trace.draw(tmp_path / f"a{ending}", view=view).read_bytes()
@@ -69,12 +80,20 @@ def test_svg_text_is_text_and_squares_hold_the_numbers():
     trace = Trace.from_arrays(["eins", "zwei"], ["one", "two", "three"], [[0.9, 0.1], [0.25, 0.75], [0.0, 1.0]])
     svg = svg_of(trace)
     texts = texts_of(svg)
-    assert [text for text in texts if text in ("eins", "zwei", "one", "two", "three")] == ["eins", "zwei", "one", "two", "three"]
+    assert [text for text in texts if text in ("eins", "zwei", "one", "two", "three")] == [
+        "eins",
+        "zwei",
+        "one",
+        "two",
+        "three",
+    ]
     assert [text for text in texts if re.fullmatch(r"\.\d\d|1", text)][:5] == [".90", ".10", ".25", ".75", "1"]
     fills = re.findall(r'id="QuadMesh_1">(.*?)</g>', svg, re.S)[0]
     found = [parse(colour) for colour in re.findall(r"fill: (#[0-9a-f]{6})", fills)]
     expected = [mix(PALETTES["blue"], weight) for weight in (0.9, 0.1, 0.25, 0.75, 0.0, 1.0)]
-    assert np.abs(np.array(found) - np.array(expected)).max() <= 2, "source across, target down, fixed scale from 0 to 1"
+    assert np.abs(np.array(found) - np.array(expected)).max() <= 2, (
+        "source across, target down, fixed scale from 0 to 1"
+    )
     outside = re.sub(r'xmlns(:\w+)?="[^"]*"', "", svg)
     assert "http" not in outside, "no address of anything"
     assert "<title>Attention from 3 target rows" in svg
@@ -92,7 +111,9 @@ def test_the_scale_is_fixed():
 def test_right_to_left_columns_begin_at_the_right():
     trace = Trace.from_arrays(["שלום", "עולם"], ["hello", "world"], [[1.0, 0.0], [0.0, 1.0]])
     svg = svg_of(trace, numbers=False)
-    first, second = (float(re.search(rf'(?:translate\(| x=")([\d.]+)[^>]*>{text}<', svg)[1]) for text in ("שלום", "עולם"))
+    first, second = (
+        float(re.search(rf'(?:translate\(| x=")([\d.]+)[^>]*>{text}<', svg)[1]) for text in ("שלום", "עולם")
+    )
     assert first > second
 
 
@@ -275,7 +296,10 @@ def test_the_terminal_shows_the_same_table():
     trace = Trace.from_arrays(["eins", "zwei"], ["one", "two"], [[0.9, 0.1], [0.25, 0.75]])
     plain = trace.to_terminal(colour=False)
     assert "\x1b" not in plain
-    assert [line.split()[1:] for line in plain.split("\n") if line.startswith(("one", "two"))] == [["@90", ".10"], [":25", "#75"]]
+    assert [line.split()[1:] for line in plain.split("\n") if line.startswith(("one", "two"))] == [
+        ["@90", ".10"],
+        [":25", "#75"],
+    ]
     coloured = trace.to_terminal()
     assert "48;2;{};{};{}".format(*mix(PALETTES["blue"], np.float32(0.9))) in coloured
     assert "cross-attention" in plain

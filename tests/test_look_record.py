@@ -36,7 +36,9 @@ def hooks(model):
     return [module for module in model.modules() if module._forward_hooks or module._forward_pre_hooks]
 
 
-@pytest.mark.parametrize(("name", "variant", "config"), EVERY, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("name", "variant", "config"), EVERY, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_every_model_gives_an_exact_trace_of_each_sentence(name, variant, config):
     model = model_of(name, config)
     values = {}
@@ -55,7 +57,9 @@ def test_every_model_gives_an_exact_trace_of_each_sentence(name, variant, config
     assert set(seen) == set(attentions(model))
     for at, one in seen.items():
         assert one.weights.isfinite().all()
-        assert torch.allclose(one.weights @ values[at][-1], one.context, atol=1e-5), "weights times values are the context"
+        assert torch.allclose(one.weights @ values[at][-1], one.context, atol=1e-5), (
+            "weights times values are the context"
+        )
     trace = assemble(model, seen, *WORDS)
     assert trace == Trace.from_json(trace.to_json())
     assert all(module.kind in ("cross", "fixed", "encoder", "decoder") for module in trace.attention.values())
@@ -123,9 +127,9 @@ def test_calls_of_different_batches_are_not_joined_in_silence():
     with record(model) as seen, torch.no_grad():
         model(SOURCE, LENGTHS, TARGET)
         model(SOURCE[:1], LENGTHS[:1], TARGET[:1])
-    with pytest.raises(ShapeError, match="different batches .* calls\\('decoder.attention'\\)"):
+    with pytest.raises(ShapeError, match=r"different batches .* calls\('decoder.attention'\)"):
         _ = seen["decoder.attention"]
-    with pytest.raises(ConfigError, match="Did you mean 'decoder.attention'"):
+    with pytest.raises(ConfigError, match=r"Did you mean 'decoder.attention'"):
         seen.calls("decoder.atention")
 
 
@@ -137,5 +141,5 @@ def test_wrong_rows_and_ids_are_refused():
         assemble(model, seen, *WORDS, row=2)
     with pytest.raises(ShapeError, match="an id and a row of logits for each of 6"):
         add_probabilities(WORDS[1], [1, 2], logits[0], str)
-    with pytest.raises(ShapeError, match="expected \\[H, 6, 7\\]"):
+    with pytest.raises(ShapeError, match=r"expected \[H, 6, 7\]"):
         assemble(model, seen, sentence([*"abcdefg"]), WORDS[1])

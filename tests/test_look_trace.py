@@ -1,5 +1,6 @@
 """A trace is read back to the same bit, and what is not a trace is refused in a sentence."""
 
+import contextlib
 import copy
 import json
 from dataclasses import replace
@@ -27,7 +28,10 @@ def full_trace():
     scores = np.log(weights)
     scores[0, 0, 0, 3] = -np.inf
     trace = Trace.from_arrays(PIECES, WORDS, weights, scores, query="previous", shift=1, score="additive")
-    tokens = [replace(token, logprob=-0.1 * at, topk=(("x", -0.1), ("\ud800", -2.5))) for at, token in enumerate(trace.target.tokens)]
+    tokens = [
+        replace(token, logprob=-0.1 * at, topk=(("x", -0.1), ("\ud800", -2.5)))
+        for at, token in enumerate(trace.target.tokens)
+    ]
     nodes = (Node(0, None, 0, "<s>", 0.0, 0.0, 0.0), Node(1, 0, 1, "a", -0.5, -0.5, -0.25, finished=True))
     return replace(
         trace,
@@ -109,18 +113,18 @@ WHOLE = json.loads(full_trace().to_json())
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from([path for path in leaves(WHOLE) if path]), st.sampled_from([None, -1, 1e30, "x", [], {}, [[1]], True]))
+@given(
+    st.sampled_from([path for path in leaves(WHOLE) if path]),
+    st.sampled_from([None, -1, 1e30, "x", [], {}, [[1]], True]),
+)
 def test_a_damaged_trace_is_read_or_refused_but_never_crashes(path, other):
     tree = copy.deepcopy(WHOLE)
     at = tree
     for key in path[:-1]:
         at = at[key]
     at[path[-1]] = other
-    try:
+    with contextlib.suppress(RegardError):  # any other error is a crash
         trace = Trace.from_json(json.dumps(tree))
-    except RegardError as error:
-        assert str(error)
-    else:
         trace.to_json()
         trace.to_terminal()
 
@@ -153,11 +157,19 @@ def test_arrays_of_other_models():
 @pytest.mark.parametrize(
     ("make", "error", "says"),
     [
-        (lambda: Trace.from_arrays(["a"], ["b"], [[np.nan]]), DataError, "must be finite; head 0, row 0, column 0 is nan"),
+        (
+            lambda: Trace.from_arrays(["a"], ["b"], [[np.nan]]),
+            DataError,
+            "must be finite; head 0, row 0, column 0 is nan",
+        ),
         (lambda: Trace.from_arrays(["a"], ["b"], [[-3.0]]), DataError, "Were scores passed instead"),
         (lambda: Trace.from_arrays(["a"], ["b"], [[[[[1.0]]]]]), ShapeError, r"must be \[T, S\] or \[H, T, S\]"),
         (lambda: Trace.from_arrays(["a"], ["b"], [["x"]]), ShapeError, "must be numbers"),
-        (lambda: Trace.from_arrays(["a", "b"], ["b"], [[1.0]]), ShapeError, r"expected \[H, 1, 2\]. Check that special"),
+        (
+            lambda: Trace.from_arrays(["a", "b"], ["b"], [[1.0]]),
+            ShapeError,
+            r"expected \[H, 1, 2\]. Check that special",
+        ),
         (lambda: Trace.from_arrays("ab", ["b"], [[1.0]]), DataError, "list of strings"),
         (lambda: Trace.from_arrays(["a"], ["b"], [[1.0]], shfit=1), ConfigError, "Did you mean 'shift'"),
         (lambda: Trace.from_arrays(["a"], ["b"], [[1.0]], kind="crss"), ConfigError, "Did you mean 'cross'"),
@@ -179,8 +191,8 @@ def test_pictures_have_a_grid():
     assert Trace.from_json(trace.to_json()) == trace
 
 
-def huggingface(layers=2, heads=3, T=4, S=5, rows=1):
-    return [torch.tensor(some_weights(rows, heads, T, S, seed=layer)) for layer in range(layers)]
+def huggingface(rows=1):
+    return [torch.tensor(some_weights(rows, 3, 4, 5, seed=layer)) for layer in range(2)]
 
 
 def test_huggingface_forward_and_generate_agree():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from regard.errors import ConfigError, DataError
 from regard.look import Picture, Trace, arrange, measure, report
 from regard.look import measure as measure_function
-from regard.look.measure import confidence, coverage, covered, coverage_penalty, diagonality, entropy, special_mass
+from regard.look.measure import confidence, coverage, coverage_penalty, covered, diagonality, entropy, special_mass
 
 SOURCE = ["▁Das", "▁Haus", "▁ist", "▁gr", "oß", "</s>"]
 TARGET = ["▁the", "▁hou", "se", "▁is", "▁big", "</s>"]
@@ -32,7 +32,11 @@ def test_words_sum_over_source_pieces_and_average_over_target_pieces():
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.lists(st.booleans(), min_size=2, max_size=9), st.lists(st.booleans(), min_size=2, max_size=7))
+@given(
+    st.integers(0, 2**32 - 1),
+    st.lists(st.booleans(), min_size=2, max_size=9),
+    st.lists(st.booleans(), min_size=2, max_size=7),
+)
 def test_merged_words_keep_the_mass_of_every_row(seed, begins, rows):
     source = [("▁" if new else "") + f"s{at}" for at, new in enumerate(begins)]
     target = [("▁" if new else "") + f"t{at}" for at, new in enumerate(rows)]

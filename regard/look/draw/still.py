@@ -77,7 +77,7 @@ def save(make: Callable[[], tuple[Figure, str]], words: Iterable[str], ending: s
             pad_inches=0.15,
             facecolor="white",
             metadata=_NO_DATES[ending],
-            **({"pil_kwargs": {"compress_level": 4}} if ending == ".png" else {}),
+            pil_kwargs={"compress_level": 4} if ending == ".png" else None,
         )
     return _described(buffer.getvalue(), summary) if ending == ".svg" else buffer.getvalue()
 
