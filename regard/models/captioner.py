@@ -58,6 +58,10 @@ class CaptionerConfig:
     readout: str = setting(
         "paper", "the sum as the paper prints it, or a tanh of it as released", ("paper", "released")
     )
+    look_once: float = setting(1.0, "soft: weight of the penalty on cells not looked at once over the caption (lambda)")
+    reinforce: float = setting(0.1, "hard: weight of REINFORCE beside the likelihood of the words (lambda_r)")
+    entropy: float = setting(0.002, "hard: weight of the entropy of the places (lambda_e)")
+    expectation: float = setting(0.5, "hard: share of batches that take the expectation instead of a drawn place")
     dropout: float = setting(0.5, "share of the state, the readout and the first layers dropped in training")
     spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
 
@@ -250,9 +254,15 @@ PRESETS = {
         attention=64,
         attention_layers=1,
         initial_layers=1,
+        look_once=0.0,
         dropout=0.0,
         spread=0.1,
     ),
+}
+RECIPES: dict[str, dict[str, object]] = {
+    "paper": {"rate": 0.001, "clip": 0.0, "normalise": "sentences", "batch_tokens": 768},
+    "small": {"rate": 0.0005, "clip": 5.0, "normalise": "sentences", "batch_tokens": 1536},
+    "tiny": {"rate": 0.004, "clip": 5.0, "normalise": "sentences", "batch_tokens": 416, "best_by": "accuracy"},
 }
 VARIANTS = {
     "hard": replace(PRESETS["tiny"], look="hard"),

@@ -8,7 +8,7 @@ from torch import nn
 
 from regard.config import read
 from regard.errors import ConfigError, unknown
-from regard.models import bahdanau, encdec, luong, transformer
+from regard.models import bahdanau, captioner, encdec, luong, transformer
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,16 @@ MODELS: dict[str, Entry] = {
         "self-attention and cross-attention with many heads, no recurrence",
         transformer.VARIANTS,
         transformer.RECIPES,
+    ),
+    "captioner": Entry(
+        captioner.Captioner,
+        captioner.CaptionerConfig,
+        captioner.PRESETS,
+        "Xu et al. 2015",
+        "an LSTM that looks at the cells of a picture, at all of them or at one",
+        captioner.VARIANTS,
+        captioner.RECIPES,
+        task="caption",
     ),
 }
 

@@ -32,6 +32,7 @@ def train(experiment: Experiment, run: Path, observe: Observe | None = None, sta
         opened = KINDS[experiment.task].open(experiment, run, None)
         seed_everything(experiment.train.seed, 0, 0)
         model = build(experiment.name, dataclasses.replace(experiment.model, **opened.sizes))
+        opened.ready(model)
         loop = Loop(opened.task, model, experiment.train, run, ranks, observe)
         if observe and ranks.first:
             weights = sum(weight.numel() for weight in model.parameters())

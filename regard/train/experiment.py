@@ -5,12 +5,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torch import nn
+
 from regard.config import read, to_toml
+from regard.data.captions import CaptionConfig
 from regard.data.prepare import Stages, prepare
 from regard.data.settings import DataConfig
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, unknown
 from regard.models.registry import MODELS, entry, preset
+from regard.train.albums import prepare_captions
+from regard.train.captioning import Captioning
 from regard.train.settings import TrainConfig
 from regard.train.task import Task
 from regard.train.translation import Translation, vocabulary_sizes
@@ -47,6 +52,7 @@ class Opened(NamedTuple):
     task: Task
     sizes: Mapping[str, int]
     notes: list[str]  # what a person should know of the data: how many pairs, what was dropped
+    ready: Callable[[nn.Module], None] = lambda model: None  # gives a fresh model what is not learned here
 
 
 class Kind(NamedTuple):
@@ -64,7 +70,18 @@ def open_translation(experiment: Experiment, run: Path, stages: Stages | None) -
     return Opened(Translation(data, experiment.train, experiment.decode, run), vocabulary_sizes(data), notes)
 
 
-KINDS: dict[str, Kind] = {"translate": Kind(DataConfig, open_translation)}
+def open_captions(experiment: Experiment, run: Path, stages: Stages | None) -> Opened:
+    """Read or draw the pictures, make or load the vocabulary, compute or open the features."""
+    data = prepare_captions(experiment.data, experiment.model, run, stages)
+    notes = [f"captions: {data.report}", f"vocabulary: {len(data.vocabulary)}"]
+    task = Captioning(data, experiment.train, experiment.decode, run)
+    return Opened(task, {"target_vocabulary": len(data.vocabulary)}, notes, task.ready)
+
+
+KINDS: dict[str, Kind] = {
+    "translate": Kind(DataConfig, open_translation),
+    "caption": Kind(CaptionConfig, open_captions),
+}
 
 
 def resolve(tables: Mapping[str, Any]) -> Experiment:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -36,7 +36,7 @@ from regard.train.runs import (
 )
 from regard.train.schedules import SCHEDULES, Progress
 from regard.train.settings import TrainConfig
-from regard.train.task import Batches, Task
+from regard.train.task import Batches, Carries, Task
 from regard.train.weights import optimiser_state, set_optimiser_state, set_weights, weights_of
 
 PATIENCE_WITH_NAN = 10  # updates in a row that may be left out before training gives up
@@ -56,6 +56,7 @@ class Cursor:
     stalls: int = 0  # validations in all that brought no new best
     skipped: int = 0  # updates left out in a row
     seconds: float = 0.0  # spent in training so far
+    carried: dict[str, float] = field(default_factory=dict)  # what the task carries from batch to batch
 
 
 class Loop:
@@ -109,6 +110,8 @@ class Loop:
         set_weights(self.model, read_tensors(folder / "weights.safetensors"), str(folder))
         set_optimiser_state(self.optimiser, read_tensors(folder / "state.safetensors"))
         self.cursor = Cursor(**read_about(folder))
+        if isinstance(self.task, Carries):
+            self.task.restore(self.cursor.carried)
         self.observe(Resumed(self.cursor.step))
 
     def train(self, began: float) -> str:
@@ -257,6 +260,7 @@ class Loop:
         if self.ranks.first:
             weights = weights_of(self.model)
             step = self.cursor.step
+            self.cursor.carried = self.task.state() if isinstance(self.task, Carries) else {}
             if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
                 raise TrainingError(
                     f"The weights at step {step} are not finite, so they were not saved; the last checkpoint is sound. "

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -54,4 +54,17 @@ class Task(Protocol):
 
     def files(self) -> list[Path]:
         """The files in the run folder, besides config.toml, that the model cannot be used without."""
+        ...
+
+
+@runtime_checkable
+class Carries(Protocol):
+    """A task that carries numbers from batch to batch, such as a moving baseline; a checkpoint keeps them."""
+
+    def state(self) -> dict[str, float]:
+        """The numbers by name."""
+        ...
+
+    def restore(self, state: dict[str, float]) -> None:
+        """Take up the numbers of a checkpoint."""
         ...

@@ -1,0 +1,193 @@
+"""Captioned pictures: a tar file or folder of pictures, and JSON lines, or a text file beside each picture.
+
+    {"image": "dog.jpg", "captions": ["a dog runs", "a brown dog on grass"]}        one object a line
+    dog.jpg + dog.txt                                                               one caption a line
+
+Nothing is ever unpacked to the disk: a tar file is read where it lies, and only its plain files.
+"""
+
+import hashlib
+import json
+import tarfile
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from regard.config import setting
+from regard.data.images import MOST_BYTES
+from regard.data.text import digest, is_blank, read_lines
+from regard.errors import ConfigError, DataError
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
+
+
+@dataclass(frozen=True)
+class CaptionConfig:
+    """The [data] section of captioning. Give `images` (and `captions`), or `corpus`."""
+
+    images: str = setting("", "tar file or folder of JPEG, PNG or WebP pictures")
+    captions: str = setting(
+        "", "JSON lines with image and captions (plain, gz, bz2 or xz); none: NAME.txt beside each picture"
+    )
+    dev_images: str = setting("", "tar file or folder of pictures for validation; none: a part is held out")
+    dev_captions: str = setting("", "JSON lines with the captions of these")
+    corpus: str = setting("", "name of a built-in corpus: shapes, drawn on the spot", ("", "shapes"))
+    size: int = setting(6_000, "pictures drawn for a built-in corpus")
+    seed: int = setting(1, "seed of the drawn pictures and of the held-out part")
+    held_out: int = setting(500, "pictures held out for validation without files of their own, at most a tenth")
+
+    subwords: str = setting("word", "what a token is", ("bpe", "unigram", "word", "char"))
+    vocabulary: int = setting(10_000, "most tokens in the vocabulary, the four symbols included")
+    lowercase: bool = setting(True, "lower-case the captions")
+    bare: bool = setting(True, "leave out punctuation, as captions are scored in the field")
+    max_length: int = setting(60, "most tokens of a caption, its end not counted; longer ones are dropped")
+    invalid: str = setting("refuse", "what to do with bytes that are not UTF-8", choices=("refuse", "replace"))
+    cache: str = setting("", "folder for features of pictures, shared by runs (none: inside the run folder)")
+
+    def __post_init__(self) -> None:
+        for name, least in (("size", 2), ("held_out", 0), ("vocabulary", 5), ("max_length", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"data.{name} must be at least {least}; got {getattr(self, name)}.")
+        if bool(self.images) == bool(self.corpus):
+            both = "Both data.images and data.corpus are given" if self.images else "There is no corpus"
+            raise ConfigError(f'{both}; give data.images, or data.corpus="shapes".')
+        if self.dev_captions and not self.dev_images:
+            raise ConfigError("data.dev_captions is given without data.dev_images; give both.")
+
+
+class Captioned(NamedTuple):
+    """A picture by its name, and what people wrote of it."""
+
+    image: str
+    captions: list[str]
+
+
+class PictureFiles:
+    """Pictures by name, in a tar file or a folder; `read` gives the bytes of one."""
+
+    def __init__(self, place: str | Path) -> None:
+        self.place = Path(place)
+        if self.place.is_dir():
+            self._members: dict[str, tuple[int, int]] | None = None
+            self.names = _folder_names(self.place)
+        elif self.place.exists():
+            self._members = _tar_members(self.place)
+            self.names = list(self._members)
+        else:
+            raise DataError(f"There is no file or folder {place}; check the path.")
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a picture; a name that leads out of the folder is refused like one that is not there."""
+        if self._members is not None:
+            if name not in self._members:
+                raise DataError(f"{self.place} holds no picture {name!r}.")
+            start, size = self._members[name]
+            with open(self.place, "rb") as stream:
+                stream.seek(start)
+                return stream.read(size)
+        path = self.place / name
+        if not path.is_file() or not path.resolve().is_relative_to(self.place.resolve()):
+            raise DataError(f"{self.place} holds no picture {name!r}.")
+        if path.stat().st_size > MOST_BYTES:
+            raise DataError(f"{path} has {path.stat().st_size >> 20} MiB; a picture may have {MOST_BYTES >> 20}.")
+        return path.read_bytes()
+
+    def fingerprint(self, names: Sequence[str]) -> str:
+        """SHA-256 of these pictures: of the whole tar file, or of every file of a folder."""
+        whole = hashlib.sha256("\0".join(names).encode("utf-8", "surrogatepass"))
+        if self._members is not None:
+            whole.update(digest(self.place).encode())
+        else:
+            for name in names:
+                whole.update(hashlib.sha256(self.read(name)).digest())
+        return whole.hexdigest()
+
+
+def _folder_names(folder: Path) -> list[str]:
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
+    return sorted(path.relative_to(folder).as_posix() for path in found)
+
+
+def _tar_members(path: Path) -> dict[str, tuple[int, int]]:
+    """Name -> (where its bytes begin, how many) of every plain file in an uncompressed tar file."""
+    found: dict[str, tuple[int, int]] = {}
+    try:
+        with tarfile.open(path, "r:") as archive:
+            for member in archive:
+                if not member.isreg() or not member.name.lower().endswith(ENDINGS):
+                    continue
+                if member.name in found:
+                    raise DataError(f"{path} holds {member.name!r} twice; every picture needs a name of its own.")
+                found[member.name] = (member.offset_data, member.size)
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise DataError(
+            f"{path} is not a plain tar file, or is damaged: {error}. Unpack .tar.gz to .tar first."
+        ) from None
+    return found
+
+
+def read_captions(path: str | Path, invalid: str = "refuse") -> list[Captioned]:
+    """The lines of a JSON lines file, each {"image": name, "captions": [text, ...]}."""
+    found = []
+    seen: set[str] = set()
+    for number, line in enumerate(read_lines(path, invalid), start=1):
+        if is_blank(line):
+            continue
+        try:
+            entry = json.loads(line)
+            image, captions = entry["image"], entry["captions"]
+            if not isinstance(image, str) or not isinstance(captions, list):
+                raise TypeError("image must be text and captions a list")
+            if not all(isinstance(caption, str) for caption in captions):
+                raise TypeError("captions must be text")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise DataError(
+                f'{path}, line {number}: expected {{"image": "name.jpg", "captions": ["..."]}}; {_said(error)}.'
+            ) from None
+        if image in seen:
+            raise DataError(
+                f"{path}, line {number}: the picture {image!r} was named before; put its captions together."
+            )
+        seen.add(image)
+        found.append(Captioned(image, captions))
+    return found
+
+
+def _said(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+
+
+def beside(pictures: PictureFiles, invalid: str = "refuse") -> list[Captioned]:
+    """The captions in NAME.txt beside every picture of a folder; pictures without such a file are left out."""
+    found = []
+    for name in pictures.names:
+        path = (pictures.place / name).with_suffix(".txt")
+        if path.is_file():
+            found.append(Captioned(name, [line for line in read_lines(path, invalid) if not is_blank(line)]))
+    return found
+
+
+def open_captions(images: str, captions: str, invalid: str = "refuse") -> tuple[PictureFiles, list[Captioned]]:
+    """Pictures and their captions; a caption without its picture is refused, a picture without caption left out."""
+    pictures = PictureFiles(images)
+    if not captions and not pictures.place.is_dir():
+        raise DataError(f"The tar file {images} needs its captions: set data.captions to a JSON lines file.")
+    entries = read_captions(captions, invalid) if captions else beside(pictures, invalid)
+    known = set(pictures.names)
+    for entry in entries:
+        if entry.image not in known:
+            raise DataError(f"{captions} names the picture {entry.image!r}, which is not in {images}.")
+    kept = [entry for entry in entries if any(not is_blank(caption) for caption in entry.captions)]
+    if not kept:
+        raise DataError(
+            f"{images} holds no picture with a caption; captions are JSON lines, or NAME.txt beside NAME.jpg."
+        )
+    return pictures, kept
+
+
+def without_punctuation(text: str) -> str:
+    """The words of a caption joined by single spaces, no character of them punctuation."""
+    kept = "".join(character for character in text if unicodedata.category(character)[0] != "P")
+    return " ".join(kept.split())

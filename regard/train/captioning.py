@@ -1,0 +1,203 @@
+"""Captioning as a task: pictures in, words out; the objective of soft or of hard attention; held-out captions.
+
+On the built-in corpus `shapes` the place of every named object is known, so that validation also says how much of the
+weight lay there.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from regard.data.batching import Plan, pad, plan_epoch
+from regard.decode.search import decode
+from regard.decode.settings import DecodeConfig
+from regard.evaluate.captions import score_captions
+from regard.evaluate.scores import perplexity
+from regard.layers.image import load_pretrained
+from regard.symbols import PAD
+from regard.train.albums import Album, CaptionData, Source
+from regard.train.objectives import cross_entropy
+from regard.train.reinforce import (
+    doubly_stochastic,
+    draw_places,
+    keep_looks,
+    move_baseline,
+    reinforce,
+    words_logprob,
+)
+from regard.train.settings import TrainConfig
+from regard.train.task import Loss, Tell, Validation
+
+SHOWN = 3  # held-out pictures whose captions are shown in each validation
+_DECODED = 64  # pictures captioned at once
+
+Terms = tuple[Tensor, float, dict[str, float]]  # what to minimise, the negative log-likelihood, parts worth logging
+
+
+class CaptionBatch(NamedTuple):
+    """Pictures, or their features, beside captions that end with END and then PAD."""
+
+    source: Tensor  # [B, 3, H, W] or [B, S, D]
+    lengths: Tensor  # [B], cells
+    target: Tensor  # [B, T]
+    target_lengths: Tensor  # [B]
+
+
+class Captioning:
+    """What the loop needs to train a captioner. `baseline` is REINFORCE's, the only thing carried between batches."""
+
+    def __init__(self, data: CaptionData, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
+        self.data, self.config, self.run = data, config, run
+        self.decode = dataclasses.replace(decode, beam=config.validate_beam, nbest=1, temperature=0.0)
+        self.baseline: float | None = None
+
+    def ready(self, model: nn.Module) -> None:
+        """Give a fresh model the ImageNet weights of its frozen encoder."""
+        encoder = getattr(model, "image", None)
+        if encoder is not None:
+            load_pretrained(encoder)
+
+    def plan(self, epoch: int) -> Plan:
+        """Batches of captions of like length, of at most `batch_tokens` words."""
+        return _plan(self.data.train, self.config, epoch)
+
+    def load(self, numbers: Sequence[int], epoch: int) -> CaptionBatch:
+        """The captions of these numbers beside their pictures."""
+        return _load(self.data.train, numbers, self.data.cells)
+
+    def loss(self, model: nn.Module, batch: CaptionBatch) -> Loss:
+        """Soft: cross-entropy and the doubly stochastic penalty. Hard: the paper's learning rule."""
+        objective = _soft if model.config.look == "soft" else self._hard  # type: ignore[union-attr]
+        total, nll, parts = objective(model, batch, self.config.label_smoothing)
+        return Loss(total, int(batch.target_lengths.sum()), len(batch.target), {"nll": nll, **parts})
+
+    def _hard(self, model: nn.Module, batch: CaptionBatch, smoothing: float) -> Terms:
+        """Draw places, or take the expectation in `expectation` of the batches; the reward is the mean over words."""
+        config: Any = model.config
+        expected = torch.rand((), device="cpu") < config.expectation
+        rows = torch.full((len(batch.target),), bool(expected), device=batch.target.device)  # [B]
+        with draw_places(model.attention, rows) as drawn:  # type: ignore[arg-type]
+            logits = model(batch.source, batch.lengths, batch.target)  # [B, T, V]
+        words = words_logprob(logits, batch.target)  # [B, T]
+        real = batch.target != PAD
+        places = torch.cat([each.logprob for each in drawn], dim=1) * real  # [B, T]
+        spread = torch.cat([each.entropy for each in drawn], dim=1) * real  # [B, T]
+        reward = words.detach().sum(1) / batch.target_lengths  # [B]
+        baseline = float(reward.mean()) if self.baseline is None else self.baseline
+        total = reinforce(words.sum(1), places.sum(1), reward, baseline, config.reinforce)
+        total = total - config.entropy * spread.sum()
+        self.baseline = move_baseline(baseline, reward)
+        return total, -float(words.detach().sum()), {"reward": float(reward.sum())}
+
+    def validate(self, model: nn.Module, tell: Tell | None = None) -> Validation:
+        """Loss a word over all held-out captions; BLEU and exact captions of `validate_sentences` pictures."""
+        device = next(model.parameters()).device
+        album = self.data.dev
+        nll, tokens, weights = 0.0, 0, _Weights(album)
+        plan = _plan(album, self.config, epoch=0)
+        for position in range(len(plan)):
+            numbers = plan[position].tolist()
+            batch = CaptionBatch(*(part.to(device) for part in _load(album, numbers, self.data.cells)))
+            with keep_looks(model.attention) as looks:  # type: ignore[arg-type]
+                logits = model(batch.source, batch.lengths, batch.target)  # [B, T, V]
+            nll += float(cross_entropy(logits, batch.target)[1])
+            tokens += int(batch.target_lengths.sum())
+            weights.add(numbers, torch.cat([look.weights for look in looks if look.weights is not None], dim=1))
+        metrics = {"loss": nll / max(1, tokens), "perplexity": perplexity(nll, max(1, tokens)), **weights.measured()}
+        pictures = range(min(self.config.validate_sentences, len(album.names)))
+        if not len(pictures):
+            return Validation(metrics, [])
+        written = caption_all(model, album.source, list(pictures), self.data, self.decode, device, tell)
+        references = [album.texts[number] for number in pictures]
+        metrics["bleu"] = score_captions(written, references).bleu[3]
+        right = sum(text in some for text, some in zip(written, references, strict=True))
+        metrics["accuracy"] = right / len(written)
+        return Validation(metrics, [f"{album.names[n]} → {written[n]}" for n in pictures[:SHOWN]])
+
+    def files(self) -> list[Path]:
+        """The vocabulary."""
+        return sorted(self.run.glob("target.*"))
+
+    def state(self) -> dict[str, float]:
+        """What a checkpoint must hold besides the weights, so that a resumed run is the same run."""
+        return {} if self.baseline is None else {"baseline": self.baseline}
+
+    def restore(self, state: dict[str, float]) -> None:
+        """Take up the state of a checkpoint."""
+        self.baseline = state.get("baseline")
+
+
+def _soft(model: nn.Module, batch: CaptionBatch, smoothing: float) -> Terms:
+    """-log p(y|a) + lambda sum_i (1 - sum_t alpha_ti)^2, and the plain negative log-likelihood."""
+    with keep_looks(model.attention) as looks:  # type: ignore[arg-type]
+        logits = model(batch.source, batch.lengths, batch.target)  # [B, T, V]
+    total, plain = cross_entropy(logits, batch.target, smoothing)
+    config: Any = model.config
+    if not config.look_once:
+        return total, float(plain), {}
+    weights = torch.cat([look.weights for look in looks if look.weights is not None], dim=1)  # [B, T, S]
+    penalty = doubly_stochastic(weights, batch.target)
+    return total + config.look_once * penalty, float(plain), {"penalty": float(penalty.detach())}
+
+
+def caption_all(
+    model: nn.Module,
+    source: Source,
+    pictures: list[int],
+    data: CaptionData,
+    config: DecodeConfig,
+    device: torch.device,
+    tell: Tell | None = None,
+) -> list[str]:
+    """The best caption of each of these pictures, in their order."""
+    written: list[str] = []
+    for first in range(0, len(pictures), _DECODED):
+        some = source(pictures[first : first + _DECODED]).to(device)
+        lengths = torch.full((len(some),), data.cells, device=device)
+        found = decode(model, some, lengths, config)  # type: ignore[arg-type]
+        written += [data.vocabulary.decode(hypotheses[0].ids) for hypotheses in found]
+        if tell:
+            tell(len(written), len(pictures))
+    return written
+
+
+class _Weights:
+    """How much of the weight lay on the cell of the object that a word names, where the cells are known."""
+
+    def __init__(self, album: Album) -> None:
+        self.album = album
+        self.share = self.best = 0.0
+        self.words = 0
+
+    def add(self, numbers: list[int], weights: Tensor) -> None:
+        """Count the words of examples `numbers` with their weights [B, T, S]."""
+        if self.album.cells is None:
+            return
+        for row, number in zip(weights.float().cpu(), numbers, strict=True):
+            for step, cell in enumerate(self.album.cells[self.album.owners[number]]):
+                if cell is not None:
+                    self.share += float(row[step, cell])
+                    self.best += float(int(row[step].argmax()) == cell)
+                    self.words += 1
+
+    def measured(self) -> dict[str, float]:
+        """`on_object`: mean weight on the named object's cell; `best_on_object`: how often that cell has the most."""
+        if not self.words:
+            return {}
+        return {"on_object": self.share / self.words, "best_on_object": self.best / self.words}
+
+
+def _plan(album: Album, config: TrainConfig, epoch: int) -> Plan:
+    lengths = np.array([len(row) for row in album.rows], dtype=np.int64)  # [N]
+    return plan_epoch(lengths, lengths, config.batch_tokens, config.seed, epoch)
+
+
+def _load(album: Album, numbers: Sequence[int], cells: int) -> CaptionBatch:
+    source = album.source([album.owners[number] for number in numbers])
+    target, target_lengths = pad([album.rows[number] for number in numbers])  # [B, T], [B]
+    return CaptionBatch(source, torch.full((len(source),), cells), target, target_lengths)
