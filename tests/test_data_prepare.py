@@ -11,7 +11,7 @@ from regard.data.prepare import prepare
 from regard.data.settings import DataConfig
 from regard.data.store import Resampled, Store, open_store, write_store
 from regard.errors import ConfigError, DataError
-from regard.symbols import END
+from regard.symbols import END, UNKNOWN
 
 ANIMALS = ["dog", "cat", "horse", "bird", "cow", "goat", "wolf", "bear"]
 
@@ -79,6 +79,9 @@ def test_pairs_are_tokenised_as_they_stand_in_the_file(tmp_path):
     assert [[*made.source_vocabulary.encode(line).ids, END] for line in made.dev_source] == [
         made.dev.pair(index)[0] for index in range(20)
     ]
+    # each line has a number of its own: those held out were not seen by the vocabulary
+    assert all(UNKNOWN in made.dev.pair(index)[0] for index in range(20))
+    assert not any(UNKNOWN in made.train.pair(index)[0] for index in range(180))
 
 
 def test_no_source_sentence_is_on_both_sides(tmp_path):
