@@ -1,0 +1,181 @@
+"""The fields of a request, however a client sends them: query string, urlencoded, multipart or JSON."""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.datastructures import Headers
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect, Request
+
+from regard.serve.limits import Limits
+from regard.serve.refusal import RefusedError
+
+_MOST_FIELDS = 1000
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Fields:
+    """Names and values in the order sent. JSON values keep their type; all others are text."""
+
+    def __init__(self, pairs: Iterable[tuple[str, Any]]) -> None:
+        self._values: dict[str, list[Any]] = {}
+        for name, value in pairs:
+            self._values.setdefault(name, []).append(value)
+
+    def replace(self, mapping: dict[str, Any]) -> None:
+        """Take over the fields of a JSON object; they count before all others."""
+        self._values.update({name: [value] for name, value in mapping.items()})
+
+    def get(self, *names: str) -> Any:
+        """The first value of the first name that was sent, or None."""
+        return next((self._values[name][0] for name in names if name in self._values), None)
+
+    def all(self, name: str) -> list[Any]:
+        """Every value of a name; a JSON array counts as many values."""
+        values = self._values.get(name, [])
+        return values[0] if len(values) == 1 and isinstance(values[0], list) else values
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A field that must be text. Missing without a default: 400."""
+        value = self.get(name)
+        if value is None:
+            value = default
+        if value is None:
+            raise RefusedError(400, f"Invalid request: missing {name} parameter")
+        if not isinstance(value, str):
+            raise RefusedError(400, f"Invalid request: {name} parameter is not text")
+        return value
+
+    def number(self, name: str, default: int, least: int, most: int) -> int:
+        """A field that must be a whole number between `least` and `most`."""
+        value = self.get(name)
+        if value is None and name not in self._values:
+            return default
+        if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,9}", value):
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise RefusedError(400, f"Invalid request: {name} parameter is not a number")
+        if value < least:
+            raise RefusedError(400, f"Invalid request: {name} parameter must be >= {least}")
+        if value > most:
+            raise RefusedError(400, f"Invalid request: {name} parameter must be <= {most}")
+        return value
+
+    def flag(self, name: str) -> bool:
+        """Whether a switch is on: true, 1, yes or on."""
+        value = self.get(name)
+        return value is True or str(value).lower() in ("true", "1", "yes", "on")
+
+
+async def read_fields(request: Request, limits: Limits) -> Fields:
+    """All fields of a request. The body of a GET is read only where it is a form (some clients send one)."""
+    body = await _read_body(request, limits)
+    fields = Fields(_pairs(request.scope["query_string"].decode("latin-1")))
+    kind = request.headers.get("content-type", "").partition(";")[0].lower().replace(" ", "")
+    if kind == "multipart/form-data":
+        fields = Fields([*_each(fields), *await _multipart(request.headers, body)])
+    elif kind == "application/x-www-form-urlencoded":
+        fields = Fields([*_each(fields), *_pairs(body.decode("utf-8", "replace"))])
+    elif request.method not in ("GET", "HEAD") and (kind == "application/json" or kind.endswith("+json")):
+        fields.replace(_json(body, limits))
+    return fields
+
+
+def _each(fields: Fields) -> list[tuple[str, Any]]:
+    return [(name, value) for name, values in fields._values.items() for value in values]
+
+
+async def _read_body(request: Request, limits: Limits) -> bytes:
+    declared = request.headers.get("content-length", "0")
+    if declared.isdigit() and int(declared) > limits.body:
+        raise too_large(limits)
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(limits.sending):
+            async for part in request.stream():
+                size += len(part)
+                if size > limits.body:
+                    raise too_large(limits)
+                parts.append(part)
+    except TimeoutError:
+        raise RefusedError(408, "The request took too long to arrive.", {"Connection": "close"}) from None
+    except ClientDisconnect:
+        raise RefusedError(400, "The client went away.") from None
+    return b"".join(parts)
+
+
+def too_large(limits: Limits) -> RefusedError:
+    """413: the rest of the body is not read, so the connection ends with the answer."""
+    return RefusedError(413, f"The request is larger than {limits.body} bytes.", {"Connection": "close"})
+
+
+def _pairs(encoded: str) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(encoded, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+    except ValueError:
+        raise RefusedError(413, f"The request has more than {_MOST_FIELDS} fields.") from None
+
+
+async def _multipart(headers: Headers, body: bytes) -> list[tuple[str, str]]:
+    async def stream() -> Any:
+        yield body
+
+    try:
+        form = await MultiPartParser(
+            headers, stream(), max_files=0, max_fields=_MOST_FIELDS, max_part_size=len(body) + 1
+        ).parse()
+    except MultiPartException as error:
+        if "files" in error.message:
+            raise RefusedError(400, "Files are not accepted here; send the text as the field q.") from None
+        raise RefusedError(400, "Invalid multipart form") from None
+    except (KeyError, ValueError, LookupError, AssertionError):  # no boundary, an unknown charset
+        raise RefusedError(400, "Invalid multipart form") from None
+    return [(_clean(name), _clean(value)) for name, value in form.multi_items() if isinstance(value, str)]
+
+
+def _json(body: bytes, limits: Limits) -> dict[str, Any]:
+    try:
+        tree = json.loads(body, parse_constant=_refuse)
+    except RecursionError:
+        raise _too_deep(limits) from None
+    except ValueError:
+        raise RefusedError(400, "Invalid JSON format") from None
+    _check_depth(tree, limits)
+    if not isinstance(tree, dict):
+        raise RefusedError(400, "Invalid JSON format")
+    cleaned = _clean(tree)
+    assert isinstance(cleaned, dict)
+    return cleaned
+
+
+def _check_depth(tree: Any, limits: Limits) -> None:
+    level = [tree]
+    for _ in range(limits.depth + 1):
+        inner = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list)]
+        if not inner:
+            return
+        level = [value for part in inner for value in part]
+    raise _too_deep(limits)
+
+
+def _too_deep(limits: Limits) -> RefusedError:
+    return RefusedError(422, f"The JSON is nested more than {limits.depth} levels deep.")
+
+
+def _clean(tree: Any) -> Any:
+    """The tree with lone surrogates replaced: half an emoji is a client's slip, and has no UTF-8."""
+    if isinstance(tree, str):
+        return _SURROGATE.sub("\ufffd", tree)
+    if isinstance(tree, list):
+        return [_clean(part) for part in tree]
+    if isinstance(tree, dict):
+        return {_clean(name): _clean(part) for name, part in tree.items()}
+    return tree
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,216 @@
+"""The models that a server offers, and all that it knows of them: the one place where it meets `regard.api`."""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import regard
+from regard.api.translator import Translation, Translator
+from regard.errors import DataError, RunError
+from regard.look.change import Change, change
+from regard.look.trace import Trace
+from regard.look.tree import plain
+from regard.models.registry import entry
+from regard.serve.arithmetic import explain, output, watch
+from regard.serve.languages import canonical
+from regard.symbols import END, UNKNOWN
+
+Stop = Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How sentences are translated; those of equal options may share a batch."""
+
+    beam: int | None = None
+    nbest: int = 1
+
+
+@dataclass(frozen=True)
+class Look:
+    """What to look at: a sentence, the translation to read (or its beginning, as pieces), and what to change."""
+
+    text: str
+    target: str | None = None
+    prefix: tuple[str, ...] | None = None
+    beam: int | None = None
+    changes: tuple[Change, ...] = ()
+    tree: bool = False
+
+
+class Model:
+    """A trained run under the name by which clients choose it."""
+
+    def __init__(self, translator: Translator, name: str) -> None:
+        self.id = name
+        self.translator = translator
+        self.source = canonical(translator.source_language)
+        self.target = canonical(translator.target_language)
+
+    @property
+    def beam(self) -> int:
+        """The beam that is used where nobody asks for another."""
+        return self.translator.experiment.decode.beam
+
+    def describe(self) -> dict[str, Any]:
+        """What a reader wants to know of the model."""
+        about = entry(self.translator.experiment.name)
+        return {
+            "name": self.translator.experiment.name,
+            "paper": about.paper,
+            "idea": about.idea,
+            "beam": self.beam,
+            "parameters": sum(part.numel() for part in self.translator.model.parameters()),
+        }
+
+    # --- translating
+
+    def translate(self, texts: list[str], options: Options, stop: Stop) -> list[Translation]:
+        """One translation for each text."""
+        return self.translator.translate(texts, beam=options.beam, nbest=options.nbest, stop=stop)
+
+    def count(self, text: str) -> int:
+        """How many tokens a text has, END counted."""
+        return len(self.translator.source_vocabulary.encode_many([text])[0]) + 1
+
+    def sample(self) -> str:
+        """A short text that the model knows the words of."""
+        vocabulary = self.translator.source_vocabulary
+        return vocabulary.decode(range(len(vocabulary) - min(3, len(vocabulary) - UNKNOWN - 1), len(vocabulary))) or "a"
+
+    def fit(self, text: str) -> float:
+        """How well a text fits the source vocabulary, from 0 to 1: 1 where every word is one piece, 0 where all are
+        spelled letter by letter or unknown. It compares languages and is no probability."""
+        vocabulary = self.translator.source_vocabulary
+        words, letters = len(re.findall(r"\S+", text)), len(re.sub(r"\s+", "", text))
+        if not words:
+            return 0.0
+        pieces = 0
+        for index, piece, (start, end) in zip(*vocabulary.encode(text), strict=True):
+            if not text[start:end].isspace():
+                strange = index == UNKNOWN or piece.startswith("<0x")
+                pieces += max(1, end - start) + 1 if strange else 1
+        whole = words if vocabulary.kind != "char" and letters > words else 0
+        spelled = letters if whole else 2 * letters
+        best = whole or letters
+        return max(0.0, min(1.0, (spelled - pieces) / (spelled - best)))
+
+    # --- looking
+
+    def look(self, look: Look, stop: Stop) -> dict[str, Any]:
+        """The trace of one sentence as a tree of plain values and arrays; with `tree`, its translations in text too."""
+        trace = self.trace(look, stop)
+        tree = plain(trace)
+        if trace.beam is not None:
+            tree["translations"] = self._translations(trace)
+        return tree
+
+    def trace(self, look: Look, stop: Stop) -> Trace:
+        """The trace of one sentence: of the translation given, or of the one that is found."""
+        target: str | list[int] | None = look.target
+        if look.target is None and not look.tree:
+            target = self._written(look, stop)
+        return self.translator.look(look.text, target, changes=look.changes, tree=look.tree, beam=look.beam)
+
+    def _written(self, look: Look, stop: Stop) -> list[int]:
+        """The ids of the translation that is found after the prefix, under the changes."""
+        prefix = [self.ids(look.prefix)] if look.prefix is not None else None
+        with change(self.translator.model, *look.changes):
+            (found,) = self.translator.translate([look.text], prefix=prefix, beam=look.beam, stop=stop)
+        return self.ids(tuple(found.tokens))
+
+    def _translations(self, trace: Trace) -> list[dict[str, Any]]:
+        """The finished hypotheses of a search tree, best first, as text."""
+        assert trace.beam is not None
+        nodes = {node.id: node for node in trace.beam.nodes}
+        found = []
+        for rank in trace.beam.ranked:
+            pieces, at = [], nodes[rank].parent
+            while at is not None:
+                pieces.append(nodes[at].token)
+                at = nodes[at].parent
+            text = self.translator.target_vocabulary.decode(self.ids(tuple(reversed(pieces))))
+            found.append({"node": rank, "text": text, "score": nodes[rank].score, "logprob": nodes[rank].total})
+        return found
+
+    def step(self, look: Look, t: int, name: str | None, head: int, stop: Stop) -> dict[str, Any]:
+        """The arithmetic of step t in full: see `regard.serve.arithmetic`."""
+        translator, model = self.translator, self.translator.model
+        written = (
+            self._written(look, stop) if look.target is None else translator.target_vocabulary.encode(look.target).ids
+        )
+        written = [*written, END]
+        if not 0 <= t < len(written):
+            raise DataError(f"There is no step {t}: this translation has steps 0 to {len(written) - 1}.")
+        source = torch.tensor([[*translator.source_vocabulary.encode(look.text).ids, END]], device=translator.device)
+        lengths = torch.tensor([source.shape[1]], device=translator.device)
+        target = torch.tensor([written], device=translator.device)
+
+        def forward() -> Tensor:
+            logits: Tensor = model(source, lengths, target)  # [1, T, V]
+            return logits
+
+        with change(model, *look.changes):
+            chosen, calls, logits = watch(model, name, forward)
+        told = explain(model.get_submodule(chosen), calls, t, head)  # type: ignore[arg-type]
+        return {
+            "t": t,
+            "name": chosen,
+            "head": head,
+            "changed": bool(look.changes),
+            **told,
+            "output": output(logits[0, t], written[t], self.name),
+        }
+
+    def alternatives(self, text: str, prefix: tuple[str, ...], most: int) -> list[dict[str, Any]]:
+        """What could stand after the pieces of `prefix`, most likely first."""
+        found = self.translator.alternatives(text, self.ids(prefix), most)
+        return [
+            {"piece": piece, "text": self.name(self._numbers[piece]), "probability": chance}
+            for piece, chance in found
+            if math.isfinite(chance)
+        ]
+
+    # --- pieces
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        vocabulary = self.translator.target_vocabulary
+        return {piece: index for index, piece in enumerate(vocabulary.pieces(range(len(vocabulary))))}
+
+    def ids(self, pieces: tuple[str, ...]) -> list[int]:
+        """The numbers of target pieces."""
+        for piece in pieces:
+            if self._numbers.get(piece, END) <= END:
+                raise DataError(f"There is no piece {piece[:40]!r} in the target vocabulary.")
+        return [self._numbers[piece] for piece in pieces]
+
+    def name(self, index: int) -> str:
+        """A target piece as a reader sees it."""
+        vocabulary = self.translator.target_vocabulary
+        return vocabulary.decode([index]) or vocabulary.pieces([index])[0]
+
+
+def load(runs: Sequence[str | Path]) -> list[Model]:
+    """Load every run; two of the same name get a number."""
+    if not runs:
+        raise RunError("There is nothing to serve; name at least one run folder.")
+    models: list[Model] = []
+    for run in runs:
+        translator = regard.load(run)
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", translator.name) or "model"
+        taken = {model.id for model in models}
+        number = next(number for number in range(1, len(runs) + 2) if _numbered(name, number) not in taken)
+        models.append(Model(translator, _numbered(name, number)))
+    return models
+
+
+def _numbered(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}-{number}"

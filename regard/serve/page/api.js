@@ -1,0 +1,58 @@
+// Talking to the server: one place for the address, the token, errors and requests that were overtaken.
+
+const KEY = "regard-token";
+
+/** A refusal of the server, in its own sentence. */
+export class Refused extends Error {
+  constructor(status, sentence) {
+    super(sentence);
+    this.status = status;
+  }
+}
+
+/** Keep a token for this tab; it is sent as a header and never becomes part of an address. */
+export const keepToken = (token) => sessionStorage.setItem(KEY, token);
+
+const headers = (extra) => {
+  const token = sessionStorage.getItem(KEY);
+  return token ? { ...extra, Authorization: `Bearer ${token}` } : extra;
+};
+
+async function answer(response) {
+  const body = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Refused(response.status, body.error ?? body.message ?? `The server answered ${response.status}.`);
+  return body;
+}
+
+async function request(path, options) {
+  try {
+    return await answer(await fetch(path, options));
+  } catch (error) {
+    if (error instanceof Refused || error.name === "AbortError") throw error;
+    throw new Refused(0, "The server cannot be reached. Is it still running?");
+  }
+}
+
+/** GET a path. */
+export const get = (path) => request(path, { headers: headers({}) });
+
+const running = new Map();
+
+/**
+ * POST a body. Where a lane is named, an older request in it is aborted.
+ * @param {string} path @param {object} body @param {string} [lane]
+ */
+export async function post(path, body, lane) {
+  const control = new AbortController();
+  if (lane) {
+    running.get(lane)?.abort();
+    running.set(lane, control);
+  }
+  try {
+    return await request(path, {
+      method: "POST", headers: headers({ "Content-Type": "application/json" }), body: JSON.stringify(body), signal: control.signal,
+    });
+  } finally {
+    if (lane && running.get(lane) === control) running.delete(lane);
+  }
+}

@@ -1,0 +1,202 @@
+// V1, the front door: two panes, words that are linked, alternatives on a click, and the request behind it all.
+
+import { openAlternatives } from "./alternatives.js";
+import { h, put, select, word } from "./dom.js";
+import { percent } from "./maths.js";
+import { requests } from "./requests.js";
+import { lines, model, translate } from "./session.js";
+import { state } from "./state.js";
+import { arrange } from "./trace.js";
+
+const PAUSE = 400; // milliseconds after the last key
+
+class Translate extends HTMLElement {
+  connectedCallback() {
+    this.box = h("textarea", {
+      id: "source", rows: 3, dir: "auto", spellcheck: "false", autocomplete: "off", maxlength: 20000,
+      "aria-label": "Text to translate", placeholder: "Type a sentence\u2026", oninput: () => this.typed(), onkeydown: (event) => this.key(event),
+    });
+    this.pair = h("div", { class: "pair" });
+    this.mirror = h("p", { class: "sentence source", "aria-label": "Source words" });
+    this.output = h("div", { class: "output", "aria-live": "polite", "aria-atomic": "true" });
+    this.sure = h("p", { class: "note" });
+    this.best = h("div", { class: "nbest" });
+    this.code = h("div", { class: "code" });
+    put(this,
+      this.pair,
+      h("div", { class: "panes" },
+        h("section", { class: "pane", "aria-label": "Source" }, this.box, this.mirror),
+        h("section", { class: "pane target", "aria-label": "Translation" }, this.output, this.sure, this.best)),
+      this.code);
+    state.on(["models", "model"], () => this.showPair());
+    state.on(["text"], () => this.showText());
+    state.on(["trace", "busy", "error", "lines", "t", "s", "preview", "layer", "head", "shift", "prefix"], () => this.show());
+    state.on(["text", "model", "models"], () => put(this.code, requests()));
+  }
+
+  typed() {
+    clearTimeout(this.timer);
+    state.set({ text: this.box.value, prefix: null, changes: [], t: null, s: null, node: null, line: this.lineOf() });
+    this.timer = setTimeout(translate, PAUSE);
+  }
+
+  lineOf() {
+    const before = this.box.value.slice(0, this.box.selectionStart).split("\n").length - 1;
+    return Math.max(0, lines().filter((line) => line.at <= before).length - 1);
+  }
+
+  key(event) {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      clearTimeout(this.timer);
+      translate();
+    }
+  }
+
+  showText() {
+    if (this.box.value !== state.get("text")) this.box.value = state.get("text");
+    this.box.style.setProperty("height", "auto");
+    this.box.style.setProperty("height", `${Math.min(240, this.box.scrollHeight + 2)}px`);
+  }
+
+  showPair() {
+    const models = state.get("models"), chosen = model();
+    if (!chosen) return;
+    const codes = (side, among) => [...new Map(among.map((one) => [one[side].code, one[side].name])).entries()]
+      .map(([value, text]) => ({ value, text }));
+    const same = (one, other) => one.source.code === other.source.code && one.target.code === other.target.code;
+    const back = models.find((one) => one.source.code === chosen.target.code && one.target.code === chosen.source.code && one !== chosen);
+    const take = (one) => one && this.take(one);
+    put(this.pair,
+      select("From", codes("source", models), chosen.source.code, (code) => take(models.find((one) => one.source.code === code))),
+      h("button", {
+        type: "button", class: "round", "aria-label": "Swap the languages", title: back ? "Swap the languages" : "No model translates back",
+        disabled: !back, onclick: () => take(back),
+      }, "\u21c4"),
+      select("Into", codes("target", models.filter((one) => one.source.code === chosen.source.code)), chosen.target.code,
+        (code) => take(models.find((one) => one.source.code === chosen.source.code && one.target.code === code))),
+      select("Model", models.filter((one) => same(one, chosen)).map((one) => ({ value: one.id, text: one.id })), chosen.id,
+        (id) => take(models.find((one) => one.id === id))));
+  }
+
+  take(one) {
+    state.set({ model: one.id, t: null, s: null, layer: null, head: null, shift: null, prefix: null, changes: [], node: null, trace: null });
+    translate();
+  }
+
+  show() {
+    const trace = state.get("trace");
+    this.classList.toggle("busy", state.get("busy"));
+    if (state.get("error")) {
+      put(this.output, h("p", { class: "error", role: "alert" }, state.get("error")));
+      put(this.mirror);
+      put(this.sure);
+      put(this.best);
+      return;
+    }
+    if (!trace) {
+      put(this.output, h("p", { class: "sentence empty" }, state.get("busy") ? "\u2026" : "The translation appears here."));
+      put(this.mirror);
+      put(this.sure);
+      put(this.best);
+      return;
+    }
+    const table = arrange(trace, { layer: state.get("layer"), head: state.get("head"), shift: state.get("shift") });
+    this.showWords(trace, table);
+    this.showBest(trace);
+  }
+
+  showWords(trace, table) {
+    const at = state.get("preview")?.t ?? state.get("t");
+    const row = at === null || !trace.looks ? -1 : table.rows.findIndex((label) => label.tokens.includes(at));
+    const words = targetWords(trace);
+    const buttons = words.map((label) => this.button(trace, label, at));
+    const spaced = buttons.flatMap((button, number) => (number ? [gap(trace, words, number), button] : [button]));
+    const before = state.get("lines"), line = state.get("line");
+    put(this.output,
+      before.slice(0, line).map((text) => h("p", { class: "sentence other", dir: "auto" }, text)),
+      h("p", { class: "sentence", dir: "auto" }, spaced),
+      before.slice(line + 1).map((text) => h("p", { class: "sentence other", dir: "auto" }, text)),
+      state.get("prefix") && h("button", { type: "button", class: "quiet", onclick: () => { state.set({ prefix: null }); translate(); } }, "Undo the choice"));
+    put(this.mirror, trace.looks && table.columns.map((label, s) => {
+      const weight = row < 0 ? 0 : table.weights[row]?.[s] ?? 0;
+      return [s ? " " : "", word(label.text, {
+        class: label.tokens.includes(state.get("s")) ? "linked pinned" : "linked",
+        style: { "--weight": weight.toFixed(3) },
+        title: row < 0 ? null : `weight ${weight.toFixed(2)}`,
+      })];
+    }));
+    put(this.sure, this.sentence(trace, table, row));
+  }
+
+  button(trace, label, at) {
+    const probability = Math.exp(label.tokens.reduce((sum, t) => sum + (trace.target.tokens[t].logprob ?? 0), 0));
+    const t = label.tokens[0];
+    const unsure = trace.target.tokens[t].logprob !== undefined && probability < 0.5;
+    return h("button", {
+      type: "button", dir: "auto", class: `word${unsure ? " unsure" : ""}${label.tokens.includes(at) ? " active" : ""}`,
+      title: `probability ${percent(probability)}: click for alternatives`, "data-t": t, "aria-pressed": String(label.tokens.includes(state.get("t"))),
+      onmouseenter: () => state.set({ preview: { t } }), onmouseleave: () => state.set({ preview: null }),
+      onfocus: () => state.set({ preview: { t } }), onblur: () => state.set({ preview: null }),
+      onclick: (event) => { state.set({ t, s: null }); openAlternatives(event.currentTarget, t); },
+    }, label.text);
+  }
+
+  sentence(trace, table, row) {
+    if (!trace.looks) return "This model keeps the whole sentence in one fixed vector and cannot look back at its words.";
+    if (row < 0) return "Point at a word of the translation to see where the model looked while it wrote it.";
+    const best = table.weights[row].indexOf(Math.max(...table.weights[row]));
+    if (best < 0) return "";
+    return ["While writing ", h("b", {}, word(table.rows[row].text)), ", the model looked ",
+      h("b", {}, percent(table.weights[row][best])), " at ", h("b", {}, word(table.columns[best].text)), "."];
+  }
+
+  showBest(trace) {
+    const ranked = finished(trace).slice(0, 5);
+    put(this.best, ranked.length > 1 && h("details", {},
+      h("summary", {}, `Other translations (${ranked.length - 1})`),
+      h("ol", {}, ranked.slice(1).map((one) => h("li", {}, word(one.text), h("span", { class: "number" }, one.score.toFixed(2)))))));
+  }
+}
+
+/** The target in words, special tokens left away. */
+export function targetWords(trace) {
+  const tokens = trace.target.tokens, points = [...trace.target.text], groups = [];
+  tokens.forEach((token, at) => {
+    if (token.special) return;
+    const last = groups.at(-1)?.tokens.at(-1);
+    const same = last === at - 1 && token.word !== undefined && token.word !== null && tokens[last].word === token.word;
+    if (same) groups.at(-1).tokens.push(at);
+    else groups.push({ tokens: [at] });
+  });
+  for (const group of groups) {
+    const first = tokens[group.tokens[0]], last = tokens[group.tokens.at(-1)];
+    group.start = first.start;
+    group.end = last.end;
+    group.text = first.start < last.end ? points.slice(first.start, last.end).join("") : group.tokens.map((t) => tokens[t].text).join("");
+  }
+  return groups;
+}
+
+/** What stands between two words: a space, or nothing in scripts without spaces. */
+const gap = (trace, words, number) => [...trace.target.text].slice(words[number - 1].end, words[number].start).join("") ? " " : "";
+
+/** The finished translations of a search tree, best first, each with its text and score. */
+export function finished(trace) {
+  if (!trace.beam) return [];
+  const nodes = new Map(trace.beam.nodes.map((node) => [node.id, node]));
+  return trace.beam.ranked.map((id) => {
+    const path = [];
+    for (let node = nodes.get(id); node; node = nodes.get(node.parent)) path.unshift(node);
+    return { id, path, score: nodes.get(id).score, text: detokenise(path.map((node) => node.token)) };
+  });
+}
+
+/** The text of pieces: the marks of subword vocabularies become spaces. */
+export function detokenise(pieces) {
+  const words = pieces.filter((piece) => !/^<\/?s>$|^<pad>$/.test(piece));
+  const marked = words.some((piece) => piece.includes("\u2581"));
+  return (marked ? words.join("").replaceAll("\u2581", " ") : words.join(" ")).trim();
+}
+
+customElements.define("regard-translate", Translate);

@@ -1,0 +1,206 @@
+"""The API in OpenAPI's words, written by hand and served at /spec. A test sends what it describes."""
+
+from typing import Any
+
+from regard.serve.limits import Limits
+
+Schema = dict[str, Any]
+
+_TEXT: Schema = {"type": "string"}
+_WHOLE: Schema = {"type": "integer", "minimum": 0}
+_NUMBER: Schema = {"type": "number"}
+_FLAG: Schema = {"type": "boolean"}
+
+
+def describe(limits: Limits, models: list[str]) -> Schema:
+    """The OpenAPI document of a server with these limits and models."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "regard",
+            "version": "1",
+            "description": "Translation compatible with LibreTranslate and DeepL v2, and what the model looked at.",
+        },
+        "servers": [{"url": "/"}],
+        "paths": {**_libre(limits, models), **_deepl(limits), **_own(limits, models), **_about()},
+        "components": {
+            "schemas": _SCHEMAS,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"token": []}],
+    }
+
+
+def _libre(limits: Limits, models: list[str]) -> Schema:
+    text = {"type": "string", "maxLength": limits.characters}
+    translate = _object(
+        {
+            "q": {"oneOf": [text, _list(text, limits.segments)]},
+            "source": {"type": "string", "description": "a code of /languages, or auto"},
+            "target": {"type": "string", "description": "a code of /languages"},
+            "format": {"enum": ["text", "html"], "default": "text"},
+            "alternatives": {**_WHOLE, "maximum": limits.alternatives, "default": 0},
+            "alignment": {**_FLAG, "description": "ours: also tell which words belong together"},
+            "model": {"enum": models, "description": "ours: one of /api/v1/models"},
+            "api_key": _TEXT,
+        },
+        required=["q", "source", "target"],
+    )
+    detect = _object({"q": text, "api_key": _TEXT}, required=["q"])
+    return {
+        "/translate": {"post": _post("Translate", translate, _ref("Translated"), forms=True)},
+        "/detect": {"post": _post("Which loaded language fits a text", detect, _list(_ref("Detected")), forms=True)},
+        "/languages": {"get": _get("The languages of the loaded models", _list(_ref("Language")))},
+        "/frontend/settings": {"get": _get("What a form for this server needs to know", {"type": "object"})},
+    }
+
+
+def _deepl(limits: Limits) -> Schema:
+    translate = _object(
+        {
+            "text": _list({"type": "string", "maxLength": limits.characters}, limits.segments, least=1),
+            "target_lang": _TEXT,
+            "source_lang": _TEXT,
+            "tag_handling": {"enum": ["html", "xml"]},
+        },
+        required=["text", "target_lang"],
+    )
+    kind = {"name": "type", "in": "query", "schema": {"enum": ["source", "target"]}}
+    translations = _object({"translations": _list(_ref("DeepLTranslation"))}, required=["translations"])
+    listed = _list(_object({"language": _TEXT, "name": _TEXT}, required=["language", "name"]))
+    used = _object({"character_count": _WHOLE, "character_limit": _WHOLE})
+    return {
+        "/v2/translate": {
+            "post": _post("Translate, as DeepL does", translate, translations, forms=True, error="Message")
+        },
+        "/v2/languages": {"get": {**_get("Languages, as DeepL lists them", listed, "Message"), "parameters": [kind]}},
+        "/v2/usage": {"get": _get("Characters translated since the start", used, "Message")},
+    }
+
+
+def _own(limits: Limits, models: list[str]) -> Schema:
+    pieces = _list(_TEXT, limits.tokens)
+    look: Schema = {
+        "model": {"enum": models},
+        "text": {"type": "string", "maxLength": limits.characters, "description": "one sentence"},
+        "target": {"type": "string", "description": "the translation to look at; the model's own if left out"},
+        "prefix": {**pieces, "description": "pieces that the translation must begin with"},
+        "beam": {**_WHOLE, "maximum": limits.beam},
+        "changes": _list(_ref("Change"), limits.changes),
+    }
+    trace = {"type": "object", "description": "a trace, as regard.look.Trace reads and writes it"}
+    step = {**look, "t": _WHOLE, "name": {"type": "string", "description": "attention module"}, "head": _WHOLE}
+    ask = {
+        **{name: look[name] for name in ("model", "text", "prefix")},
+        "most": {**_WHOLE, "minimum": 1, "maximum": 50},
+    }
+    choices = _list(_object({"text": _TEXT, "piece": _TEXT, "probability": _NUMBER}, required=["piece", "probability"]))
+    body = {name: _object(fields, required=["text"]) for name, fields in (("look", look), ("step", step))}
+    return {
+        "/api/v1/models": {"get": _get("The loaded models", _object({"models": _list({"type": "object"})}))},
+        "/api/v1/trace": {"post": _post("What a model saw while it wrote", body["look"], trace)},
+        "/api/v1/steps": {"post": _post("The arithmetic of one step", body["step"], {"type": "object"})},
+        "/api/v1/beam": {"post": _post("A trace with the search tree", body["look"], trace)},
+        "/api/v1/alternatives": {
+            "post": _post(
+                "What could stand at a position",
+                _object(ask, required=["text", "prefix"]),
+                _object({"alternatives": choices}),
+            )
+        },
+        "/api/v1/what-if": {"post": _post("A trace under changes", body["look"], trace)},
+    }
+
+
+def _about() -> Schema:
+    status = _object({"status": {"enum": ["ok", "unavailable"]}, "error": _TEXT}, required=["status"])
+    health = _get("Whether every model answers", status)
+    health["responses"]["503"] = {"description": "not ready, and why", "content": _content(status)}
+    text = {"description": "Prometheus text", "content": {"text/plain": {"schema": _TEXT}}}
+    return {
+        "/health": {"get": health},
+        "/metrics": {"get": {"summary": "Counters", "responses": {"200": text, "default": _error("Error")}}},
+        "/spec": {"get": _get("This document", {"type": "object"})},
+    }
+
+
+def _post(summary: str, body: Schema, found: Schema, forms: bool = False, error: str = "Error") -> Schema:
+    kinds = ["application/json", *(["application/x-www-form-urlencoded", "multipart/form-data"] if forms else [])]
+    return {
+        "summary": summary,
+        "requestBody": {"required": True, "content": {kind: {"schema": body} for kind in kinds}},
+        "responses": {"200": {"description": "done", "content": _content(found)}, "default": _error(error)},
+    }
+
+
+def _get(summary: str, found: Schema, error: str = "Error") -> Schema:
+    return {
+        "summary": summary,
+        "responses": {"200": {"description": "done", "content": _content(found)}, "default": _error(error)},
+    }
+
+
+def _error(name: str) -> Schema:
+    return {"description": "refused, with one sentence", "content": _content(_ref(name))}
+
+
+def _content(schema: Schema) -> Schema:
+    return {"application/json": {"schema": schema}}
+
+
+def _object(properties: Schema, required: list[str] | None = None) -> Schema:
+    return {"type": "object", "properties": properties, **({"required": required} if required else {})}
+
+
+def _list(items: Schema, most: int | None = None, least: int = 0) -> Schema:
+    return {
+        "type": "array",
+        "items": items,
+        **({"maxItems": most} if most else {}),
+        **({"minItems": least} if least else {}),
+    }
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _one_or_list(schema: Schema) -> Schema:
+    return {"oneOf": [schema, _list(schema)]}
+
+
+_SPAN = {"type": "array", "items": _WHOLE, "minItems": 2, "maxItems": 2}
+_SCHEMAS: Schema = {
+    "Error": _object({"error": _TEXT}, required=["error"]),
+    "Message": _object({"message": _TEXT}, required=["message"]),
+    "Detected": _object(
+        {"confidence": {**_NUMBER, "minimum": 0, "maximum": 100}, "language": _TEXT}, ["confidence", "language"]
+    ),
+    "Language": _object({"code": _TEXT, "name": _TEXT, "targets": _list(_TEXT)}, required=["code", "name", "targets"]),
+    "Link": _object({"source": _SPAN, "target": _SPAN, "weight": _NUMBER}, required=["source", "target", "weight"]),
+    "Translated": _object(
+        {
+            "translatedText": _one_or_list(_TEXT),
+            "detectedLanguage": _one_or_list(_ref("Detected")),
+            "alternatives": {"type": "array", "items": _one_or_list(_TEXT)},
+            "alignment": {"type": "array", "items": _one_or_list(_ref("Link"))},
+        },
+        required=["translatedText"],
+    ),
+    "DeepLTranslation": _object(
+        {"detected_source_language": _TEXT, "text": _TEXT, "billed_characters": _WHOLE},
+        required=["detected_source_language", "text"],
+    ),
+    "Change": _object(
+        {
+            "kind": {"enum": ["mask", "temperature", "set-row", "shift-row", "silence"]},
+            "position": {**_WHOLE, "description": "source position, for mask and set-row"},
+            "t": {**_WHOLE, "description": "target position, for set-row and shift-row"},
+            "by": {"type": "integer", "description": "for shift-row"},
+            "value": {**_NUMBER, "description": "for temperature"},
+            "name": {"type": "string", "description": "attention module, for silence"},
+            "head": _WHOLE,
+        },
+        required=["kind"],
+    ),
+}
