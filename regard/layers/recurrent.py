@@ -11,17 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-Blend = Callable[[Tensor, Tensor, Tensor], Tensor]
+Blend = Callable[[Tensor, Tensor, Tensor], Tensor]  # the state keeps its precision where autocast lowers the rest
 
 
 def keep(update: Tensor, old: Tensor, new: Tensor) -> Tensor:
     """z * h + (1 - z) * h~: the update gate keeps the old state (Cho 2014, eq. 7; torch)."""
-    return torch.lerp(new, old, update)
+    return torch.lerp(new.to(old.dtype), old, update.to(old.dtype))
 
 
 def write(update: Tensor, old: Tensor, new: Tensor) -> Tensor:
     """(1 - z) * h + z * h~: the update gate writes the new state (Bahdanau 2015, appendix A.1.1)."""
-    return torch.lerp(old, new, update)
+    return torch.lerp(old, new.to(old.dtype), update.to(old.dtype))
 
 
 class GateInputs(nn.Module):
