@@ -82,7 +82,7 @@ def _in_line(cell: int, grid: int) -> list[int]:
 
 def _thing(draw: random.Random, colour: str, cell: int) -> Thing:
     size = draw.uniform(4.6, 6.6)
-    room = CELL / 2 - size - 0.5
+    room = CELL / 2 - size - 1
     shift = (draw.uniform(-room, room), draw.uniform(-room, room))
     return Thing(draw.choice(list(SHAPES)), colour, cell, size, shift)
 
