@@ -148,9 +148,21 @@ def test_a_missing_script_is_said_once(monkeypatch, tmp_path):
     assert [str(one.message)[:30] for one in caught] == ["No font here holds 2 of the le"]
 
 
+def test_a_matplotlib_that_cannot_shape_text_is_said_once(monkeypatch):
+    monkeypatch.setattr(fonts, "_told", set())
+    monkeypatch.setattr(fonts, "shapes_text", lambda: False)
+    with pytest.warns(fonts.FontWarning, match=r"version 3.11 or later"):
+        fonts.families(["שלום"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fonts.families(["שלום"])
+
+
 @pytest.mark.parametrize("view", TEXT_VIEWS)
 def test_hostile_tokens_never_break_a_picture(view):
     trace = a_trace(HOSTILE[::2], HOSTILE[1::2], layers=1, heads=2)
+    seen = replace(trace.attention["layers.0"], score="\x00</b>$", normalise="$\ud800$")
+    trace = replace(trace, attention={"layers.0": seen})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fonts.FontWarning)
         svg = svg_of(trace, view=view, **({"special": True} if view in ("matrix", "ribbons", "heads") else {}))

@@ -47,8 +47,9 @@ SHAPE = ["html", "head", "meta", "meta", "meta", "title", "style", "body", "main
 
 def payloads():
     seeds = [
-        *HOSTILE, "<img src=x onerror=alert(1)>", "</title><script>", "</style>", "javascript:alert(1)", "<svg onload=x>",
-        "--><script>", "\\u003c/script>", "&lt;/script&gt;", "</ScRiPt >", "<!--<script>", "]]><script>", "${alert(1)}", "`",
+        *HOSTILE, "<img src=x onerror=alert(1)>", "</title><script>", "</style>", "javascript:alert(1)",
+        "<svg onload=x>", "--><script>", "\\u003c/script>", "&lt;/script&gt;", "</ScRiPt >", "<!--<script>",
+        "]]><script>", "${alert(1)}", "`",
     ]  # fmt: skip
     return seeds + [f"{a}{b}" for a in seeds[:24] for b in seeds[-20:]]
 

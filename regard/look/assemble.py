@@ -17,6 +17,7 @@ from regard.look.trace import Trace
 _BINS = 32
 _NAMES = {
     "scaled_dot": "scaled dot",
+    "CellScore": "additive",
     "causal_softmax": "causal softmax",
     "GaussianWindow": "Gaussian window",
     "ConcatReleased": "concat as released",

@@ -156,24 +156,28 @@ def report(traces: Iterable[Contents]) -> Report:
     return Report(tuple(rows), count)
 
 
+_CUTS = ("causal softmax", "window", "gaussian window")  # normalisers that hide slots by themselves
+
+
 def reproduce(seen: Attended) -> Array | None:
     """The scores run through the stated normaliser, [H, T, S]: the weights again. None where that is not possible.
 
-    Softmax over the scores that are not -inf; a Gaussian window then multiplies by exp(-(s - p)^2 / (2 sigma^2)) with
-    sigma = half_width / 2 (Luong 2015, eq. 10)."""
-    if seen.scores is None or seen.normalise not in ("softmax", "causal softmax", *_WINDOWS):
+    Softmax over the scores that are not hidden; a Gaussian window then multiplies by exp(-(s - p)^2 / (2 sigma^2)) with
+    sigma = half_width / 2 (Luong 2015, eq. 10). Where the future or a window hides slots, those have weight 0.
+    """
+    normalise = seen.normalise.lower()
+    if seen.scores is None or normalise not in ("softmax", *_CUTS):
         return None
     scores = seen.scores.astype(np.float64)
+    if normalise in _CUTS:
+        scores = np.where(seen.weights == 0, -np.inf, scores)
     top = scores.max(-1, keepdims=True, initial=-np.inf)
     raised = np.exp(scores - np.where(np.isfinite(top), top, 0.0))
     total = raised.sum(-1, keepdims=True)
     weights = np.divide(raised, total, out=np.zeros_like(raised), where=total > 0)
-    if seen.normalise != "Gaussian window":
+    if normalise != "gaussian window":
         return weights
     if seen.centre is None or not seen.half_width:
         return None
     away = np.arange(scores.shape[-1])[None, :] - seen.centre[:, None].astype(np.float64)  # [T, S]
     return weights * np.exp(-(away**2) / (2 * (seen.half_width / 2) ** 2))
-
-
-_WINDOWS = ("window", "Gaussian window")

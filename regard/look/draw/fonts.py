@@ -44,6 +44,8 @@ def families(texts: Iterable[str], warn: bool = True) -> list[str]:
             missing -= found
     if missing and warn:
         _tell(missing)
+    if warn and not shapes_text() and any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in needed):
+        _tell_unshaped()
     return chosen
 
 
@@ -61,6 +63,17 @@ def _tell(missing: set[str]) -> None:
         warnings.warn(
             f"No font here holds {len(missing)} of the letters to be drawn ({', '.join(new).lower()}: {example}); "
             f"they appear as boxes. Install a font that does, such as Noto Sans, or draw to .svg or .html.",
+            FontWarning,
+            stacklevel=2,
+        )
+
+
+def _tell_unshaped() -> None:
+    if "shaping" not in _told:
+        _told.add("shaping")
+        warnings.warn(
+            "This matplotlib draws right-to-left text letter by letter from the left; version 3.11 or later does it "
+            "right, and so do .svg and .html in any version.",
             FontWarning,
             stacklevel=2,
         )

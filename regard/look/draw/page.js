@@ -82,7 +82,8 @@ export function strongest(row, mass) {
 }
 
 /** The largest difference between softmax(scores) and weights of one row. */
-export function check(scores, weights) {
+export function check(scores, weights, hides = false) {
+  scores = scores.map((e, s) => (hides && weights[s] === 0 ? -Infinity : e)); // the future has a score too, but is not seen
   const top = Math.max(...scores), raised = scores.map((e) => (Number.isFinite(top) ? Math.exp(e - top) : 0));
   const total = raised.reduce((a, b) => a + b, 0);
   return Math.max(0, ...weights.map((w, s) => Math.abs(w - (total > 0 ? raised[s] / total : 0))));
@@ -316,7 +317,7 @@ export function start(root, data) {
     const bars = element("table", { class: "bars" }, element("tr", {}, ...["source", `2 scores${module.score ? ` (${module.score})` : ""}`, `3 weights (${module.normalise}), sum ${weights.reduce((a, b) => a + b, 0).toFixed(3)}`].map((text) => element("th", { scope: "col" }, text))));
     for (const [weight, s] of rows) bars.append(element("tr", {}, element("th", { scope: "row" }, word(names[s])), element("td", {}, scores ? meter(Number.isFinite(scores[s]) ? Math.abs(scores[s]) / most : 0, "score", Number.isFinite(scores[s]) ? scores[s].toFixed(3) : "hidden") : "not recorded"), element("td", {}, meter(weight, "weight", weight.toFixed(3)))));
     made.append(bars);
-    if (scores && module.normalise.includes("softmax")) made.append(element("p", { class: "note" }, `softmax of the scores gives the weights again: largest difference ${check(scores, weights).toExponential(0)}`));
+    if (scores && module.normalise.includes("softmax")) made.append(element("p", { class: "note" }, `softmax of the scores gives the weights again: largest difference ${check(scores, weights, module.normalise.startsWith("causal")).toExponential(0)}`));
     if (module.norms) made.append(element("p", { class: "note" }, `4 context: the weighted sum of what is looked at, norm ${module.norms[head][t].toFixed(3)}`));
     if (chosen.topk.length) {
       const words = element("table", { class: "bars" }, element("tr", {}, element("th", { scope: "col" }, "5 next word"), element("th", { scope: "col" }, "probability")));

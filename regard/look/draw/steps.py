@@ -1,6 +1,7 @@
 """One step of the writer, in reading order: query, scores, weights, context, distribution, chosen word."""
 
 import math
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,7 +13,8 @@ from regard.look.contents import KINDS, Attended, Contents
 from regard.look.draw import matrix
 from regard.look.draw.palette import DIVERGING, FAINT, INK
 from regard.look.measure import reproduce
-from regard.look.text import label
+from regard.look.pieces import Token
+from regard.look.text import label, visible
 from regard.look.words import Layer, choose, tokens_of
 
 _ROLES = {"query": "#cc79a7", "scores": "#e69f00", "weights": "#0072b2", "context": "#009e73", "output": "#56b4e9"}
@@ -51,7 +53,7 @@ def figure(
     _strip(drawing.add_axes((0.76, 1 - high, 0.2, high)), found.context if found else (), "context", "4  context", note)
     shown = min(8, max(1, len(chosen.topk)))
     below = drawing.add_axes((0.76, 1 - high - (0.6 + shown * line) * space, 0.2, shown * line * space))
-    _output(below, chosen.topk, chosen.text, chosen.logprob)
+    _output(below, chosen)
     before = " ".join(label(token.text) for token in rows[max(0, step - 8) : step] if not token.special)
     place = f" of layer {seen.layer}, head {head}" if seen.heads > 1 or len(trace.attention) > 1 else ""
     caption = f"step {step}{place}: after “{before or '(nothing yet)'}” the writer chose “{label(chosen.text)}”" + (
@@ -62,13 +64,13 @@ def figure(
 
 
 def _head(axes: Axes, title: str, note: str) -> None:
-    axes.annotate(
-        title, (0, 1), xycoords="axes fraction", xytext=(0, 16), textcoords="offset points", fontsize=10,
-        fontweight="bold", color=INK, annotation_clip=False,
-    )  # fmt: skip
-    axes.annotate(
-        note, (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", fontsize=7, color=FAINT
-    )
+    strong: dict[str, Any] = {"fontweight": "bold", "color": INK}
+    faint: dict[str, Any] = {"color": FAINT}
+    for text, up, size, style in ((title, 16, 10, strong), (note, 5, 7, faint)):
+        axes.annotate(
+            visible(text), (0, 1), xycoords="axes fraction", xytext=(0, up), textcoords="offset points", fontsize=size,
+            parse_math=False, annotation_clip=False, **style,
+        )  # fmt: skip
 
 
 def _strip(axes: Axes, vector: tuple[float, ...], role: str, title: str, note: str) -> None:
@@ -136,19 +138,19 @@ def _weights(axes: Axes, seen: Attended, keep: np.ndarray, head: int, t: int) ->
         )
 
 
-def _output(axes: Axes, topk: tuple[tuple[str, float], ...], chosen: str, logprob: float | None) -> None:
-    best = list(topk[:8]) or ([(chosen, logprob)] if logprob is not None else [])
+def _output(axes: Axes, chosen: Token) -> None:
+    best = list(chosen.topk[:8]) or ([(chosen.text, chosen.logprob)] if chosen.logprob is not None else [])
     values = np.array([math.exp(min(0.0, each)) for _, each in best])
     _bars(axes, values, _ROLES["output"], "5  distribution", "most probable words; the chosen one is bold")
     axes.set_xlim(0, 1.25)
     for at, (text, _) in enumerate(best):
-        bold = "bold" if text == chosen else "normal"
+        bold = "bold" if text in (chosen.text, chosen.piece) else "normal"
         axes.annotate(
             f"{label(text, 14)}  {values[at]:.2f}", (values[at], at), xytext=(3, 0), textcoords="offset points",
             fontsize=8, va="center_baseline", parse_math=False, fontweight=bold, annotation_clip=False,
         )  # fmt: skip
     axes.annotate(
-        f"6  writes “{label(chosen, 18)}”", (0, 0), xycoords="axes fraction", xytext=(0, -8),
+        f"6  writes “{label(chosen.text, 18)}”", (0, 0), xycoords="axes fraction", xytext=(0, -8),
         textcoords="offset points", fontsize=10, fontweight="bold", va="top", parse_math=False, annotation_clip=False,
     )  # fmt: skip
 
@@ -158,4 +160,4 @@ def _check(seen: Attended) -> str:
     if again is None:
         return ""
     worst = float(np.abs(again - seen.weights).max(initial=0))
-    return f"{seen.normalise} of the scores gives the weights again: largest difference {worst:.0e}"
+    return f"{visible(seen.normalise)} of the scores gives the weights again: largest difference {worst:.0e}"

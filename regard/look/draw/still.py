@@ -69,6 +69,7 @@ def save(make: Callable[[], tuple[Figure, str]], words: Iterable[str], ending: s
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")  # said once, and better, by fonts.families
         figure, summary = make()
         inches = max(figure.get_size_inches()) + 4
+        quick: dict[str, Any] = {"pil_kwargs": {"compress_level": 4}} if ending == ".png" else {}
         figure.savefig(
             buffer,
             format=ending[1:],
@@ -77,7 +78,7 @@ def save(make: Callable[[], tuple[Figure, str]], words: Iterable[str], ending: s
             pad_inches=0.15,
             facecolor="white",
             metadata=_NO_DATES[ending],
-            pil_kwargs={"compress_level": 4} if ending == ".png" else None,
+            **quick,
         )
     return _described(buffer.getvalue(), summary) if ending == ".svg" else buffer.getvalue()
 
