@@ -199,6 +199,10 @@ def test_flow_without_attention_goes_through_the_state_and_in_a_transformer_thro
     assert (sutskever.attention == 0).all()
     assert (sutskever.total > 0).all()
     assert sutskever.read_at == (3, 2, 1, 0, 4), "it reads the words backwards"
+    luong = flow(tiny("luong"), SOURCE[0], TARGET[0])
+    assert luong.read_at == (3, 2, 1, 0, 4)
+    assert (luong.total[:, 4] == 0).all(), "it never reads END"
+    assert (luong.by_distance()[1] > 0).all(), "so END is not in the curve"
     assert (transformer.state == 0).all()
     assert np.allclose(transformer.attention, transformer.total)
 
@@ -233,7 +237,7 @@ def test_flow_leaves_training_mode_and_refuses_batches(tmp_path):
     one = flow(model, SOURCE[0], TARGET[0])
     assert model.training
     distance, norm = one.by_distance()
-    assert distance.tolist() == sorted(set(one.distance().ravel().tolist()))
+    assert distance.tolist() == sorted(set(one.distance()[:, :4].ravel().tolist())), "all but END, which it never reads"
     assert len(norm) == len(distance)
     with pytest.raises(ShapeError, match="one sentence"):
         flow(model, SOURCE, TARGET)

@@ -42,8 +42,9 @@ class Flow:
         return (S - 1 - np.asarray(self.read_at))[None, :] + np.arange(T)[:, None]
 
     def by_distance(self, which: str = "total") -> tuple[NDArray[np.int64], Array]:
-        """Distances in order, and the mean norm at each."""
-        values, distance = getattr(self, which).ravel(), self.distance().ravel()
+        """Distances in order, and the mean norm at each; words that the model never reads (an END) are left out."""
+        read = self.total.any(axis=0)  # [S]
+        values, distance = getattr(self, which)[:, read].ravel(), self.distance()[:, read].ravel()
         places = np.unique(distance)
         return places, np.array([values[distance == place].mean() for place in places])
 
@@ -98,8 +99,9 @@ def _gradients(model: nn.Module, source: Tensor, target: Tensor, fixed: bool) ->
     ids, leaf = caught[0]
     chosen = logits.log_softmax(-1).gather(-1, target[:, None]).squeeze(-1)  # [T]
     rows = [_gradient(value, leaf, last=t == len(target) - 1) for t, value in enumerate(chosen)]
-    read_at = _reading_order(source, ids[0])
-    return torch.stack(rows)[:, list(read_at)], read_at
+    placed, turned = _embedded_order(source, ids[0])
+    reverse = bool(getattr(getattr(model, "config", None), "reverse", False))  # some turn the vectors, not the ids
+    return torch.stack(rows)[:, list(placed)], turned if reverse else placed
 
 
 def _gradient(value: Tensor, leaf: Tensor, last: bool) -> Tensor:
@@ -109,14 +111,15 @@ def _gradient(value: Tensor, leaf: Tensor, last: bool) -> Tensor:
     return torch.zeros_like(leaf[0]) if gradient is None else gradient[0]  # [S, D]
 
 
-def _reading_order(source: Tensor, ids: Tensor) -> tuple[int, ...]:
-    """Source position -> its place among the embedded ids: the same, or words reversed with END in place."""
+def _embedded_order(source: Tensor, ids: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Source position -> its place among the embedded ids (the same, or words reversed with END in place), and the
+    reversed order itself."""
     S = len(source)
     same = tuple(range(S))
     turned = (*range(S - 2, -1, -1), S - 1)
     for order in (same, turned):
         if torch.equal(ids[list(order)], source):
-            return order
+            return order, turned
     raise DataError("The model embeds its source in an order that is neither forward nor reversed.")
 
 

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from regard.errors import ConfigError
 from regard.look.draw import matrix, still
@@ -31,17 +33,17 @@ def _figure(flows: Mapping[str, Any], title: str | None) -> tuple[Figure, str]:
     size = (6.4, 3.6)
     drawing = Figure(figsize=size)
     axes = drawing.add_axes((0, 0, 1, 1))
+    ends: list[tuple[float, float, str, str]] = []
     for number, (name, flow) in enumerate(flows.items()):
         distance, norm = flow.by_distance()
         shown = norm / max(norm.max(initial=0), 1e-30)
         colour, style = HEADS[number % len(HEADS)], _LINES[number % len(_LINES)]
         mark = _MARKS[number % len(_MARKS)]
         axes.plot(distance, np.maximum(shown, 1e-12), style, color=colour, marker=mark, markersize=4, linewidth=1.6)
-        axes.annotate(
-            label(name, 28), (distance[-1], max(shown[-1], 1e-12)), xytext=(6, 0), textcoords="offset points",
-            color=INK, fontsize=9, va="center", parse_math=False, annotation_clip=False,
-        )  # fmt: skip
+        ends.append((float(distance[-1]), float(max(shown[-1], 1e-12)), label(name, 28), colour))
     axes.set_yscale("log")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _name(axes, ends)
     axes.set_xlabel("distance: words read after the source word + words written before the target word", fontsize=9)
     axes.set_ylabel("gradient norm, largest = 1", fontsize=9)
     axes.grid(color="#e4e8ed", linewidth=0.6)
@@ -50,5 +52,22 @@ def _figure(flows: Mapping[str, Any], title: str | None) -> tuple[Figure, str]:
         axes.spines[side].set_visible(False)
     axes.tick_params(labelsize=8, colors=FAINT)
     caption = "mean norm of d log p(target word) / d (source embedding), each line divided by its largest value"
-    matrix.under(axes, "\n\n" + caption, title, size)
+    matrix.under(axes, "\n\n\n" + caption, None, size)
+    if title:
+        axes.set_title(visible(title), loc="left", fontsize=11, fontweight="bold", parse_math=False)
     return drawing, f"Gradient norm against distance for {', '.join(label(name) for name in flows)}."
+
+
+def _name(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
+    """The name of each line at its right end, moved apart where they would overlap."""
+    tall = axes.get_figure().get_size_inches()[1] * 72  # type: ignore[union-attr]  # points
+    to_points = axes.transData + axes.transAxes.inverted()
+    free = float("inf")
+    for x, y, text, colour in sorted(ends, key=lambda end: -end[1]):
+        height = to_points.transform((x, y))[1] * tall
+        place = min(height, free)
+        free = place - 11
+        axes.annotate(
+            text, (x, y), xytext=(14, place - height), textcoords="offset points", color=INK, fontsize=9, va="center",
+            parse_math=False, annotation_clip=False, arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.8},
+        )  # fmt: skip
