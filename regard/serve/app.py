@@ -16,7 +16,7 @@ from starlette.staticfiles import StaticFiles
 
 from regard.serve import deepl, libre, own
 from regard.serve.fields import Fields, read_fields
-from regard.serve.gate import Gate
+from regard.serve.gate import FAULT, Gate
 from regard.serve.house import House
 from regard.serve.refusal import RefusedError, answer
 from regard.serve.spec import describe
@@ -81,7 +81,7 @@ def build(house: House) -> Gate:
             Mount("/page", StaticFiles(directory=PAGE)),
         ],
         middleware=[Middleware(GZipMiddleware, minimum_size=2000, compresslevel=5)],
-        exception_handlers={HTTPException: _plain_error, RefusedError: _refused},
+        exception_handlers={HTTPException: _plain_error, RefusedError: _refused, Exception: _fault},
         lifespan=_lifespan(house),
     )
     app.router.redirect_slashes = False
@@ -104,6 +104,11 @@ async def _plain_error(request: Request, error: Exception) -> Response:
     refusal = RefusedError(error.status_code, {404: "There is nothing here."}.get(error.status_code, error.detail))
     refusal.headers.update(error.headers or {})
     return answer(request.url.path, refusal)
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    """A fault of ours: the gate logs it, and the client learns nothing of our insides."""
+    return answer(request.url.path, FAULT)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -31,6 +31,7 @@ class Call(NamedTuple):
     look: Look
 
 
+@torch.inference_mode()
 def watch(model: nn.Module, name: str | None, run: Callable[[], Tensor]) -> tuple[str, list[Call], Tensor]:
     """Run a forward pass and keep the calls of one attention module; by default the last one over the source."""
     modules = attentions(model)
@@ -45,8 +46,7 @@ def watch(model: nn.Module, name: str | None, run: Callable[[], Tensor]) -> tupl
 
     handle = modules[chosen].register_forward_hook(keep, with_kwargs=True)
     try:
-        with torch.inference_mode():
-            logits = run()
+        logits = run()
     finally:
         handle.remove()
     return chosen, calls, logits
@@ -57,6 +57,7 @@ def _leading(model: nn.Module) -> str:
     return cross[-2] if len(cross) > 1 else cross[0]
 
 
+@torch.inference_mode()
 def explain(module: Attention, calls: list[Call], t: int, head: int) -> dict[str, Any]:
     """Row t of the calls as plain numbers: query, the two sides of the score, scores, weights, values, context."""
     call, row = _find(calls, t)

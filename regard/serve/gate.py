@@ -27,6 +27,7 @@ SAFE = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+FAULT = RefusedError(500, "Something went wrong in the server; its log says what.")
 
 
 class Gate:
@@ -66,8 +67,7 @@ class Gate:
         except Exception:
             log.exception("A request to %s failed", self._name(scope["path"]))
             if not started:
-                fault = RefusedError(500, "Something went wrong in the server; its log says what.")
-                await answer(scope["path"], fault)(scope, receive, leave)
+                await answer(scope["path"], FAULT)(scope, receive, leave)
         finally:
             self.under_way -= 1
             self.metrics.request(self._name(scope["path"]), status, time.monotonic() - began)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 import regard
 from regard.api.translator import Translation, Translator
+from regard.data.builtin.registry import find_builtin
 from regard.errors import DataError, RunError
 from regard.look.change import Change, change
 from regard.look.trace import Trace
@@ -23,6 +24,7 @@ from regard.serve.languages import canonical
 from regard.symbols import END, UNKNOWN
 
 Stop = Callable[[], bool]
+EXAMPLES = 4
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Look:
     """What to look at: a sentence, the translation to read (or its beginning, as pieces), and what to change."""
 
     text: str
-    target: str | None = None
+    target: str | tuple[str, ...] | None = None
     prefix: tuple[str, ...] | None = None
     beam: int | None = None
     changes: tuple[Change, ...] = ()
@@ -68,7 +70,17 @@ class Model:
             "idea": about.idea,
             "beam": self.beam,
             "parameters": sum(part.numel() for part in self.translator.model.parameters()),
+            "examples": self._examples,
         }
+
+    @cached_property
+    def _examples(self) -> list[str]:
+        """Sentences to try, where the model was trained on a corpus that is generated."""
+        data = self.translator.experiment.data
+        if not data.corpus:
+            return []
+        made = find_builtin(data.corpus).generate(EXAMPLES, data.seed + 1, data.min_words, data.max_words)
+        return [example.source for example in made]
 
     # --- translating
 
@@ -114,13 +126,15 @@ class Model:
 
     def trace(self, look: Look, stop: Stop) -> Trace:
         """The trace of one sentence: of the translation given, or of the one that is found."""
-        target: str | list[int] | None = look.target
-        if look.target is None and not look.tree:
-            target = self._written(look, stop)
+        target = None if look.tree else self._written(look, stop)
         return self.translator.look(look.text, target, changes=look.changes, tree=look.tree, beam=look.beam)
 
     def _written(self, look: Look, stop: Stop) -> list[int]:
-        """The ids of the translation that is found after the prefix, under the changes."""
+        """The ids of the translation that was given, or of the one found after the prefix, under the changes."""
+        if isinstance(look.target, str):
+            return self.translator.target_vocabulary.encode(look.target).ids
+        if look.target is not None:
+            return self.ids(look.target)
         prefix = [self.ids(look.prefix)] if look.prefix is not None else None
         with change(self.translator.model, *look.changes):
             (found,) = self.translator.translate([look.text], prefix=prefix, beam=look.beam, stop=stop)
@@ -143,10 +157,7 @@ class Model:
     def step(self, look: Look, t: int, name: str | None, head: int, stop: Stop) -> dict[str, Any]:
         """The arithmetic of step t in full: see `regard.serve.arithmetic`."""
         translator, model = self.translator, self.translator.model
-        written = (
-            self._written(look, stop) if look.target is None else translator.target_vocabulary.encode(look.target).ids
-        )
-        written = [*written, END]
+        written = [*self._written(look, stop), END]
         if not 0 <= t < len(written):
             raise DataError(f"There is no step {t}: this translation has steps 0 to {len(written) - 1}.")
         source = torch.tensor([[*translator.source_vocabulary.encode(look.text).ids, END]], device=translator.device)

@@ -57,7 +57,7 @@ async def alternatives(house: House, request: Request, fields: Fields) -> Respon
     """POST /api/v1/alternatives: what could stand at a position of the translation, each with its probability."""
     worker = wanted_model(house, fields)
     text, most = _text(fields), fields.number("most", 8, 1, 50)
-    prefix = _pieces(house, fields)
+    prefix = _pieces(house, "prefix", fields.get("prefix"))
     found = await house.work(request, worker, text, lambda stop: worker.model.alternatives(text, prefix, most))
     return JSONResponse({"alternatives": found})
 
@@ -72,15 +72,13 @@ async def what_if(house: House, request: Request, fields: Fields) -> Response:
 
 
 def _look(house: House, fields: Fields, tree: bool = False) -> Look:
-    target = fields.get("target")
-    if target is not None and not isinstance(target, str):
-        raise RefusedError(422, "target must be the text of a translation.")
-    if target is not None:
+    target, prefix = fields.get("target"), fields.get("prefix")
+    if isinstance(target, str):
         house.check_size([target])
     return Look(
         text=_text(fields),
-        target=target,
-        prefix=_pieces(house, fields) if fields.get("prefix") is not None else None,
+        target=target if target is None or isinstance(target, str) else _pieces(house, "target", target),
+        prefix=None if prefix is None else _pieces(house, "prefix", prefix),
         beam=fields.number("beam", 0, 0, house.limits.beam) or None,
         changes=tuple(whatif.parse(fields.get("changes"), house.limits)),
         tree=tree,
@@ -96,12 +94,11 @@ def _text(fields: Fields) -> str:
     return text
 
 
-def _pieces(house: House, fields: Fields) -> tuple[str, ...]:
-    pieces = fields.get("prefix")
+def _pieces(house: House, name: str, pieces: Any) -> tuple[str, ...]:
     if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
-        raise RefusedError(422, "prefix must be a list of pieces, as the tokens of a trace name them.")
+        raise RefusedError(422, f"{name} must be a list of pieces, as the tokens of a trace name them.")
     if len(pieces) > house.limits.tokens:
-        raise RefusedError(422, f"prefix may have at most {house.limits.tokens} pieces; got {len(pieces)}.")
+        raise RefusedError(422, f"{name} may have at most {house.limits.tokens} pieces; got {len(pieces)}.")
     return tuple(pieces)
 
 

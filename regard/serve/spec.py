@@ -83,7 +83,10 @@ def _own(limits: Limits, models: list[str]) -> Schema:
     look: Schema = {
         "model": {"enum": models},
         "text": {"type": "string", "maxLength": limits.characters, "description": "one sentence"},
-        "target": {"type": "string", "description": "the translation to look at; the model's own if left out"},
+        "target": {
+            "oneOf": [_TEXT, pieces],
+            "description": "the translation to look at, as text or as pieces; the model's own if left out",
+        },
         "prefix": {**pieces, "description": "pieces that the translation must begin with"},
         "beam": {**_WHOLE, "maximum": limits.beam},
         "changes": _list(_ref("Change"), limits.changes),

@@ -2,7 +2,7 @@
 
 import { announce, h, put, word } from "./dom.js";
 import { percent } from "./maths.js";
-import { alternatives, goOnFrom, translate } from "./session.js";
+import { alternatives, goOnFrom } from "./session.js";
 import { state } from "./state.js";
 
 let open = null;
@@ -13,7 +13,7 @@ export function closeAlternatives(focus = true) {
   const { list, anchor } = open;
   open = null;
   list.remove();
-  if (focus) document.querySelector(`.output [data-t="${anchor}"]`)?.focus();
+  if (focus) document.querySelector(`.translation [data-t="${anchor}"]`)?.focus();
 }
 
 /** Open the list of alternatives at target position t below a word. */
@@ -45,7 +45,6 @@ function choice(one, t, current) {
       closeAlternatives();
       if (current) return;
       goOnFrom(t, one.piece);
-      translate();
     },
   },
   word(one.text), h("span", { class: "bar", style: { "--share": one.probability.toFixed(4) } }), h("span", { class: "number" }, percent(one.probability)));

@@ -24,7 +24,7 @@ const SCORES = {
   dot: () => formula(e(), o("="), after(), o("\u00b7"), word()),
   general: () => formula(e(), o("="), sub("h", "t"), o("\u00b7"), i("W"), word()),
   concat: () => formula(e(), o("="), sup("v", "\u22a4"), call("tanh", i("W"), o("["), after(), o(";"), word(), o("]"))),
-  "concat as released": () => formula(e(), o("="), sup("v", "\u22a4"), call("tanh", i("W"), after(), o("+"), word())),
+  "concat released": () => formula(e(), o("="), sup("v", "\u22a4"), call("tanh", i("W"), after(), o("+"), word())),
   location: () => formula(e(), o("="), sub(row(o("("), i("W"), after(), o(")")), "j")),
   "scaled dot": () => formula(e(), o("="), math("mfrac", {}, row(sub("q", "t"), o("\u00b7"), sub("k", "j")), math("msqrt", {}, i("d")))),
   cosine: () => formula(e(), o("="), i("\u03b2"), call("cos", sub("q", "t"), o(","), sub("k", "j"))),
@@ -35,7 +35,7 @@ export const scoreFormula = (name) => SCORES[name]?.() ?? null;
 
 /** Weights from scores. */
 export function weightFormula(name) {
-  if (name === "Gaussian window" || name === "gaussianWindow") return formula(alpha(), o("="), sub("softmax", "j"), o("("), e(), o(")"), o("\u00b7"), call("gauss", i("j"), o("\u2212"), sub("p", "t")));
+  if (name === "gaussian window") return formula(alpha(), o("="), sub("softmax", "j"), o("("), e(), o(")"), o("\u00b7"), call("gauss", i("j"), o("\u2212"), sub("p", "t")));
   if (name === "sparsemax" || name === "entmax15") return formula(sub("\u03b1", "t"), o("="), call(name, sub("e", "t")));
   return formula(alpha(), o("="), math("mfrac", {}, call("exp", e()), row(math("munder", {}, o("\u2211"), i("k")), call("exp", sub("e", "t", "k")))));
 }
@@ -43,18 +43,25 @@ export function weightFormula(name) {
 /** The context from the weights. */
 export const contextFormula = () => formula(context(), o("="), math("munder", {}, o("\u2211"), i("j")), alpha(), word());
 
+const probability = (...inside) => formula(call("p", sub("y", "t")), o("="), call("softmax", ...inside));
+const feed = () => sub(math("mover", {}, i("h"), o("~")), "t");
+const last = () => sub("y", "t", "\u2212", "1");
+
 const OUTPUTS = {
-  bahdanau: () => formula(sub("s", "t"), o("="), call("GRU", before(), o(","), sub("y", "t", "\u2212", "1"), o(","), context()), o(";"), math("mspace", { width: "0.6em" }), call("p", sub("y", "t")), o("="), call("softmax", i("W"), call("maxout", sub("s", "t"), o(","), sub("y", "t", "\u2212", "1"), o(","), context()))),
-  luong: () => formula(sub(math("mover", {}, i("h"), o("~")), "t"), o("="), call("tanh", i("W"), o("["), context(), o(";"), after(), o("]")), o(";"), math("mspace", { width: "0.6em" }), call("p", sub("y", "t")), o("="), call("softmax", i("W\u2032"), sub(math("mover", {}, i("h"), o("~")), "t"))),
+  bahdanau: () => [
+    formula(sub("s", "t"), o("="), call("GRU", before(), o(","), last(), o(","), context())),
+    probability(i("W"), call("maxout", sub("s", "t"), o(","), last(), o(","), context())),
+  ],
+  luong: () => [formula(feed(), o("="), call("tanh", i("W"), o("["), context(), o(";"), after(), o("]"))), probability(i("W\u2032"), feed())],
 };
 OUTPUTS.rnnencdec = OUTPUTS.bahdanau;
 
-/** The output from the context. */
-export const outputFormula = (kind) => OUTPUTS[kind]?.() ?? formula(call("p", sub("y", "t")), o("="), call("softmax", sub("z", "t")));
+/** The output from the context, in one or two lines. */
+export const outputFormula = (kind) => OUTPUTS[kind]?.() ?? [probability(sub("z", "t"))];
 
 /** What the query is, and when it asks. */
-export function queryWords(kind, query, heads) {
-  if (kind === "transformer") return `The word just read, as head ${heads > 1 ? "" : "0 "}sees it: its position in the layer, projected into a question.`.replace("head sees", "this head sees");
+export function queryWords(kind, query) {
+  if (kind === "transformer") return "The word just read, turned into a question by this head of this layer.";
   if (query === "previous") return "s\u209c\u208b\u2081, the writer\u2019s memory before it reads the word it wrote last. This model asks first, and moves afterwards.";
   return "h\u209c, the writer\u2019s memory after it has read the word it wrote last. This model moves first, and asks afterwards.";
 }

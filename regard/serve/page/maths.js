@@ -45,11 +45,11 @@ function argmax(scores) {
 
 /** Weights from scores by the model's own normaliser, or null for one that is not known here. */
 export function normalise(kind, scores, centre, halfWidth) {
-  if (kind === "Gaussian window" || kind === "gaussianWindow") {
+  if (kind === "gaussian window") {
     const sigma = halfWidth / 2;
     return softmax(scores).map((weight, s) => weight * Math.exp(-((s - centre) ** 2) / (2 * sigma * sigma)));
   }
-  const known = { softmax, "causal softmax": softmax, window: softmax, sparsemax, entmax15, argmax };
+  const known = { softmax, "causal softmax": softmax, window: softmax, sparsemax, entmax15, "hard argmax": argmax };
   return known[kind] ? known[kind](scores) : null;
 }
 
@@ -117,12 +117,11 @@ export function diagonality(rows) {
 /** A number for people: few digits, a real minus sign. */
 export function show(value, digits = 2) {
   if (value === -Infinity) return "\u2212\u221e";
-  if (value !== 0 && Math.abs(value) < 10 ** -digits / 2) return tiny(value);
   return value.toFixed(digits).replace("-", "\u2212");
 }
 
 /** A small number as 3e-8. */
-export const tiny = (value) => (value === 0 ? "0" : value.toExponential(0).replace("-", "\u2212").replace("e\u2212", "e\u2212"));
+export const tiny = (value) => (value === 0 ? "0" : value.toExponential(0).replaceAll("-", "\u2212"));
 
 /** A probability in per cent. */
 export const percent = (share) => (share >= 0.9995 ? "100 %" : share < 0.001 ? "< 0.1 %" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`);

@@ -30,7 +30,7 @@ export function panels(step, about) {
 function queryPanel(step, { kind, seen }) {
   const fixed = step.formula.kind === "fixed";
   return panel(1, "query", "The question", null,
-    h("p", {}, fixed ? "The writer\u2019s state. It cannot ask anything of the source: there is one vector, whatever it wants to know." : queryWords(kind, seen.query, step.heads)),
+    h("p", {}, fixed ? "The writer\u2019s state. It cannot ask anything of the source: there is one vector, whatever it wants to know." : queryWords(kind, seen.query)),
     strip(step.query.data, largest(step.query.data), { label: `query vector of ${step.query.data.length} numbers`, height: 26 }),
     h("p", { class: "small" }, `${step.query.data.length} numbers, length ${show(norm(step.query.data))}`));
 }
@@ -61,7 +61,7 @@ function weightPanel(step, { seen, tokens }) {
   const total = step.weights.data.reduce((sum, weight) => sum + weight, 0);
   const forced = step.changed && again && difference(again, step.weights.data) > 1e-3;
   return panel(3, "weight", "Where to look", weightFormula(seen.normalise),
-    bars(tokens, step.weights.data, { role: "weight", most: 1 }),
+    bars(tokens, step.weights.data, { role: "weight", most: 1, digits: 3 }),
     h("p", { class: "small" }, `sum = ${show(total, 3)}`),
     forced ? h("p", { class: "check changed" }, "The weights were set by hand.") : again ? check(`${seen.normalise} of the scores`, difference(again, step.weights.data)) : null);
 }
@@ -77,8 +77,8 @@ function contextPanel(step, { tokens }) {
       class: state.get("s") === s ? "on" : "", "data-s": s,
       onpointerenter: () => state.set({ preview: { t: state.get("t"), s } }), onpointerleave: () => state.set({ preview: null }), onclick: () => state.set({ s }),
     }, word(tokens[s]?.text ?? "", { class: tokens[s]?.special ? "special" : "" }),
-    h("span", { class: "faded", style: { "--weight": Math.max(0.06, weights[s]).toFixed(3) } }, strip(step.values.row(s), most, { label: `state of ${tokens[s]?.text}` })),
-    h("span", { class: "number" }, `\u00d7 ${show(weights[s])}`)))),
+    h("span", { class: "faded", style: { "--share": Math.max(0.1, weights[s]).toFixed(3) } }, strip(step.values.row(s), most, { label: `state of ${tokens[s]?.text}` })),
+    h("span", { class: "number" }, `\u00d7 ${weights[s].toFixed(2)}`)))),
     weights.length > order.length && h("p", { class: "small" }, `and ${weights.length - order.length} more words with ${show(rest)} together`),
     h("div", { class: "sum" }, h("span", { class: "symbol" }, "c\u209c"), strip(step.context.data, most, { label: "context vector", height: 26 })),
     check("weighted sum of all states", difference(again, step.context.data)));

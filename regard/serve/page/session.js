@@ -32,27 +32,33 @@ export async function trace(body, path = "/api/v1/trace", lane) {
   return cache.get(key);
 }
 
-/** What the current selection asks the server: the line, the model, the beginning and the changes. */
-export function asked() {
-  const line = lines()[Math.min(state.get("line"), lines().length - 1)];
-  if (!line) return null;
-  const body = { model: model()?.id, text: line.text.trim(), beam: state.get("beam") };
-  if (state.get("prefix")) body.prefix = state.get("prefix");
-  if (state.get("changes").length) body.changes = state.get("changes");
-  return body;
+let current = null; // what the shown trace was asked with
+
+/** What the current selection asks the server: the line, the model, and the beginning or the changes. */
+async function asked() {
+  const line = lines()[Math.max(0, Math.min(state.get("line"), lines().length - 1))];
+  if (!line || !model()) return null;
+  const body = { model: model().id, text: line.text.trim(), beam: state.get("beam") };
+  const { prefix, changes } = state.values;
+  if (!prefix && !changes.length) return { path: "/api/v1/beam", body };
+  // A change is first shown on the same words; only going on from a prefix writes others.
+  const same = prefix ? { prefix } : { target: pieces(await trace(body, "/api/v1/beam", "trace")) };
+  return { path: "/api/v1/what-if", body: { ...body, ...same, changes } };
 }
+
+/** The pieces of a translation, as the server wants them back. */
+const pieces = (found, until = Infinity) => found.target.tokens.slice(0, until).filter((token) => !token.special).map((token) => token.piece);
 
 /** Translate what stands in the box. An older request that is still under way is given up. */
 export async function translate() {
-  const body = asked();
-  if (!body || !body.model) {
-    state.set({ trace: null, lines: [], error: "", busy: false });
-    return;
-  }
   state.set({ busy: true, error: "" });
   try {
-    const path = body.changes || body.prefix ? "/api/v1/what-if" : "/api/v1/beam";
-    const found = await trace(body, path, "trace");
+    current = await asked();
+    if (!current) {
+      state.set({ trace: null, lines: [], busy: false });
+      return;
+    }
+    const found = await trace(current.body, current.path, "trace");
     const last = found.target.tokens.length - 1;
     state.set({
       trace: found, busy: false,
@@ -86,20 +92,22 @@ async function others() {
 
 /** What could stand at position t of the translation, most likely first. */
 export async function alternatives(t) {
-  const body = asked();
-  const pieces = state.get("trace").target.tokens.slice(0, t).map((token) => token.piece);
-  const found = await trace({ model: body.model, text: body.text, prefix: pieces, most: 8 }, "/api/v1/alternatives", "alternatives");
+  const { model: id, text } = current.body;
+  const found = await trace({ model: id, text, prefix: pieces(state.get("trace"), t), most: 8 }, "/api/v1/alternatives", "alternatives");
   return found.alternatives;
 }
 
 /** The arithmetic of step t in full. */
-export function arithmetic(t, name, head) {
-  const { beam, ...body } = asked();
-  return trace({ ...body, beam, t, name, head }, "/api/v1/steps", "steps");
+export function arithmetic(t, name, head, lane = "steps") {
+  const { model: id, text, changes } = current.body;
+  return trace({ model: id, text, target: pieces(state.get("trace")), changes: changes ?? [], t, name, head }, "/api/v1/steps", lane);
 }
 
 /** Write the translation anew from position t on, beginning with `piece` there. */
 export function goOnFrom(t, piece) {
-  const pieces = state.get("trace").target.tokens.slice(0, t).map((token) => token.piece);
-  state.set({ prefix: [...pieces, piece] });
+  state.set({ prefix: [...pieces(state.get("trace"), t), ...(piece === undefined ? [] : [piece])] });
+  return translate();
 }
+
+/** Another model's trace of the same sentence. */
+export const elsewhere = (id) => trace({ model: id, text: current.body.text, beam: current.body.beam }, "/api/v1/beam", "elsewhere");

@@ -52,6 +52,7 @@ export class Trace {
     this.source = plain.source;
     this.target = plain.target;
     this.beam = plain.beam ?? null;
+    this.translations = plain.translations ?? [];
     this.changes = plain.changes ?? [];
     this.modules = Object.values(plain.attention ?? {}).map((seen) => ({
       ...seen, weights: unpack(seen.weights), scores: unpack(seen.scores), centre: unpack(seen.centre),

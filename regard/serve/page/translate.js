@@ -2,6 +2,7 @@
 
 import { openAlternatives } from "./alternatives.js";
 import { h, put, select, word } from "./dom.js";
+import { icon } from "./icons.js";
 import { percent } from "./maths.js";
 import { requests } from "./requests.js";
 import { lines, model, translate } from "./session.js";
@@ -17,15 +18,15 @@ class Translate extends HTMLElement {
       "aria-label": "Text to translate", placeholder: "Type a sentence\u2026", oninput: () => this.typed(), onkeydown: (event) => this.key(event),
     });
     this.pair = h("div", { class: "pair" });
-    this.mirror = h("p", { class: "sentence source", "aria-label": "Source words" });
-    this.output = h("div", { class: "output", "aria-live": "polite", "aria-atomic": "true" });
+    this.behind = h("div", { class: "behind", dir: "auto", "aria-hidden": "true" });
+    this.output = h("div", { class: "translation", "aria-live": "polite", "aria-atomic": "true" });
     this.sure = h("p", { class: "note" });
     this.best = h("div", { class: "nbest" });
     this.code = h("div", { class: "code" });
     put(this,
       this.pair,
       h("div", { class: "panes" },
-        h("section", { class: "pane", "aria-label": "Source" }, this.box, this.mirror),
+        h("section", { class: "pane", "aria-label": "Source" }, h("div", { class: "typing" }, this.behind, this.box)),
         h("section", { class: "pane target", "aria-label": "Translation" }, this.output, this.sure, this.best)),
       this.code);
     state.on(["models", "model"], () => this.showPair());
@@ -56,7 +57,8 @@ class Translate extends HTMLElement {
   showText() {
     if (this.box.value !== state.get("text")) this.box.value = state.get("text");
     this.box.style.setProperty("height", "auto");
-    this.box.style.setProperty("height", `${Math.min(240, this.box.scrollHeight + 2)}px`);
+    this.box.style.setProperty("height", `${this.box.scrollHeight + 2}px`);
+    if (state.get("trace")?.source.text !== state.get("text").trim()) put(this.behind);
   }
 
   showPair() {
@@ -72,7 +74,7 @@ class Translate extends HTMLElement {
       h("button", {
         type: "button", class: "round", "aria-label": "Swap the languages", title: back ? "Swap the languages" : "No model translates back",
         disabled: !back, onclick: () => take(back),
-      }, "\u21c4"),
+      }, icon("swap")),
       select("Into", codes("target", models.filter((one) => one.source.code === chosen.source.code)), chosen.target.code,
         (code) => take(models.find((one) => one.source.code === chosen.source.code && one.target.code === code))),
       select("Model", models.filter((one) => same(one, chosen)).map((one) => ({ value: one.id, text: one.id })), chosen.id,
@@ -89,14 +91,14 @@ class Translate extends HTMLElement {
     this.classList.toggle("busy", state.get("busy"));
     if (state.get("error")) {
       put(this.output, h("p", { class: "error", role: "alert" }, state.get("error")));
-      put(this.mirror);
+      put(this.behind);
       put(this.sure);
       put(this.best);
       return;
     }
     if (!trace) {
       put(this.output, h("p", { class: "sentence empty" }, state.get("busy") ? "\u2026" : "The translation appears here."));
-      put(this.mirror);
+      put(this.behind);
       put(this.sure);
       put(this.best);
       return;
@@ -118,15 +120,31 @@ class Translate extends HTMLElement {
       h("p", { class: "sentence", dir: "auto" }, spaced),
       before.slice(line + 1).map((text) => h("p", { class: "sentence other", dir: "auto" }, text)),
       state.get("prefix") && h("button", { type: "button", class: "quiet", onclick: () => { state.set({ prefix: null }); translate(); } }, "Undo the choice"));
-    put(this.mirror, trace.looks && table.columns.map((label, s) => {
-      const weight = row < 0 ? 0 : table.weights[row]?.[s] ?? 0;
-      return [s ? " " : "", word(label.text, {
-        class: label.tokens.includes(state.get("s")) ? "linked pinned" : "linked",
-        style: { "--weight": weight.toFixed(3) },
-        title: row < 0 ? null : `weight ${weight.toFixed(2)}`,
-      })];
-    }));
+    this.showLinks(trace, table, row);
     put(this.sure, this.sentence(trace, table, row));
+  }
+
+  /** The source words behind the text box, marked by how much they were looked at: the same text in the same place. */
+  showLinks(trace, table, row) {
+    const all = state.get("text").split("\n"), at = lines()[state.get("line")]?.at ?? 0;
+    const line = all[at] ?? "", core = line.trim();
+    if (!trace.looks || core !== trace.source.text) {
+      put(this.behind);
+      return;
+    }
+    const points = [...core], pieces = [];
+    let done = 0;
+    table.columns.forEach((label, s) => {
+      const first = trace.source.tokens[label.tokens[0]], last = trace.source.tokens[label.tokens.at(-1)];
+      if (label.special || first.start >= last.end) return;
+      const weight = row < 0 ? 0 : table.weights[row]?.[s] ?? 0;
+      pieces.push(points.slice(done, first.start).join(""), h("span", {
+        class: label.tokens.includes(state.get("s")) ? "linked pinned" : "linked", style: { "--share": weight.toFixed(3) },
+      }, points.slice(first.start, last.end).join("")));
+      done = last.end;
+    });
+    const before = all.slice(0, at).map((text) => `${text}\n`).join("") + line.slice(0, line.indexOf(core));
+    put(this.behind, before, pieces, points.slice(done).join(""));
   }
 
   button(trace, label, at) {
@@ -152,7 +170,7 @@ class Translate extends HTMLElement {
   }
 
   showBest(trace) {
-    const ranked = finished(trace).slice(0, 5);
+    const ranked = trace.translations.slice(0, 5);
     put(this.best, ranked.length > 1 && h("details", {},
       h("summary", {}, `Other translations (${ranked.length - 1})`),
       h("ol", {}, ranked.slice(1).map((one) => h("li", {}, word(one.text), h("span", { class: "number" }, one.score.toFixed(2)))))));
@@ -180,23 +198,5 @@ export function targetWords(trace) {
 
 /** What stands between two words: a space, or nothing in scripts without spaces. */
 const gap = (trace, words, number) => [...trace.target.text].slice(words[number - 1].end, words[number].start).join("") ? " " : "";
-
-/** The finished translations of a search tree, best first, each with its text and score. */
-export function finished(trace) {
-  if (!trace.beam) return [];
-  const nodes = new Map(trace.beam.nodes.map((node) => [node.id, node]));
-  return trace.beam.ranked.map((id) => {
-    const path = [];
-    for (let node = nodes.get(id); node; node = nodes.get(node.parent)) path.unshift(node);
-    return { id, path, score: nodes.get(id).score, text: detokenise(path.map((node) => node.token)) };
-  });
-}
-
-/** The text of pieces: the marks of subword vocabularies become spaces. */
-export function detokenise(pieces) {
-  const words = pieces.filter((piece) => !/^<\/?s>$|^<pad>$/.test(piece));
-  const marked = words.some((piece) => piece.includes("\u2581"));
-  return (marked ? words.join("").replaceAll("\u2581", " ") : words.join(" ")).trim();
-}
 
 customElements.define("regard-translate", Translate);

@@ -1,0 +1,78 @@
+// The page: header, translation, views; started once the models are known.
+
+import "./translate.js";
+import "./views.js";
+import { keepToken, Refused } from "./api.js";
+import { announce, h, put } from "./dom.js";
+import { showKeys } from "./keys.js";
+import { begin, model, translate } from "./session.js";
+import { state } from "./state.js";
+
+const THEMES = { auto: "As the system", light: "Light", dark: "Dark" };
+const VIEWS = ["alignment", "steps", "compare", "beam"];
+
+function theme() {
+  const kept = localStorage.getItem("regard-theme") ?? "auto";
+  const apply = (name) => {
+    document.documentElement.dataset.theme = name;
+    localStorage.setItem("regard-theme", name);
+  };
+  apply(kept in THEMES ? kept : "auto");
+  const box = h("select", { "aria-label": "Theme", onchange: () => apply(box.value) }, Object.entries(THEMES).map(([value, text]) => h("option", { value, selected: value === kept }, text)));
+  return box;
+}
+
+/** Examples that the first model can translate, offered while the box is empty. */
+function examples(place) {
+  const offered = state.get("text") === "" ? model()?.examples ?? [] : [];
+  put(place, offered.length > 0 && [h("span", { class: "note" }, "Try: "), offered.map((text) => h("button", { type: "button", class: "chip", onclick: () => { state.set({ text }); translate(); } }, text))]);
+}
+
+function askForToken(message) {
+  const input = h("input", { type: "password", autocomplete: "off", "aria-label": "Token", size: 36 });
+  const form = h("form", { class: "card token", onsubmit: (event) => { event.preventDefault(); keepToken(input.value); location.reload(); } },
+    h("h2", {}, "This server asks for a token"), h("p", { class: "note" }, message), h("div", { class: "row" }, input, h("button", { class: "strong" }, "Open")));
+  put(document.querySelector("main"), form);
+  input.focus();
+}
+
+async function start() {
+  const fragment = new URLSearchParams(location.hash.slice(1));
+  if (fragment.has("token")) {
+    keepToken(fragment.get("token"));
+    fragment.delete("token");
+    history.replaceState(null, "", `#${fragment}`);
+  }
+  put(document.querySelector("header .tools"), h("button", { type: "button", class: "round", "aria-label": "Keys", title: "Keys (?)", onclick: showKeys }, "?"), theme());
+  const tries = document.querySelector(".examples");
+  state.on(["models", "model", "text"], () => examples(tries));
+  state.read();
+  try {
+    await begin();
+  } catch (error) {
+    if (error instanceof Refused && (error.status === 400 || error.status === 403)) askForToken(error.message);
+    else put(document.querySelector("main"), h("p", { class: "error card", role: "alert" }, error.message));
+    return;
+  }
+  if (state.get("text")) translate();
+  else document.getElementById("source").focus({ preventScroll: true });
+}
+
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address holds the selection
+  document.getElementById("view").focus();
+});
+addEventListener("hashchange", () => {
+  state.read();
+  translate();
+});
+document.addEventListener("keydown", (event) => {
+  if (event.target.matches("input, textarea, select, [contenteditable]") || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "?") showKeys();
+  else if (event.key === "Escape") state.set({ t: null, s: null, preview: null, node: null });
+  else if (/^[1-4]$/.test(event.key)) {
+    state.set({ view: VIEWS[Number(event.key) - 1] });
+    announce(document.querySelector('[aria-selected="true"]').textContent);
+  }
+});
+start();
