@@ -102,7 +102,8 @@ class Trace(Contents):
     # --- pictures
 
     def draw(self, path: str | Path, view: str = "matrix", **options: Any) -> Path:
-        """Draw into a .png, .svg, .pdf or .html file; `view` is matrix, ribbons, heads, beam, steps or film.
+        """Draw into a .png, .svg, .pdf or .html file; `view` is matrix, ribbons, heads, beam, steps, film,
+        picture or region.
 
         Options: layer, head, words, special, renormalise, shift (what is drawn; see `regard.look.words.arrange`) and
         palette, numbers, title, step, dpi (how).

@@ -8,7 +8,7 @@ from regard.look.contents import Contents
 from regard.look.draw import html, terminal
 from regard.look.store import write_whole
 
-VIEWS = ("matrix", "ribbons", "heads", "beam", "steps", "film")
+VIEWS = ("matrix", "ribbons", "heads", "beam", "steps", "film", "picture", "region")
 STILL = (".png", ".svg", ".pdf")
 
 __all__ = ["STILL", "VIEWS", "draw", "html", "terminal"]

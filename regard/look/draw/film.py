@@ -4,11 +4,12 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.image import imread
 
-from regard.errors import ConfigError, DataError
+from regard.data.images import Pixels
+from regard.errors import ConfigError
 from regard.look.contents import Contents
 from regard.look.draw import matrix
+from regard.look.draw.picture import background
 from regard.look.text import label
 from regard.look.words import Head, Layer, arrange
 
@@ -16,7 +17,7 @@ from regard.look.words import Head, Layer, arrange
 def figure(
     trace: Contents,
     *,
-    picture: str | Path | None = None,
+    picture: str | Path | Pixels | None = None,
     layer: Layer = None,
     head: Head = None,
     words: bool = True,
@@ -29,7 +30,7 @@ def figure(
     if trace.image is None:
         raise ConfigError("This trace has no picture; the film view is for captions. Use view='matrix' for text.")
     table = arrange(trace, layer, head, words, special)
-    behind = _read(picture) if picture is not None else None
+    behind = background(picture, trace.image)
     rows, across = trace.image.grid
     count = max(1, len(table.rows))
     per_line = min(count, 6)
@@ -62,10 +63,3 @@ def figure(
     if first is not None:
         matrix.under(first, "\n" + caption, title, size)
     return drawing, f"Attention of {count} words over a picture. {caption}."
-
-
-def _read(picture: str | Path) -> np.ndarray:
-    try:
-        return np.asarray(imread(picture))
-    except (OSError, SyntaxError, ValueError) as error:
-        raise DataError(f"The picture {picture} cannot be read: {error}.") from error

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from regard.errors import ConfigError, unknown
 from regard.look.contents import Contents
-from regard.look.draw import beam, film, fonts, heads, matrix, ribbons, steps
+from regard.look.draw import beam, film, fonts, heads, matrix, picture, ribbons, steps
 from regard.look.draw.palette import FAINT, INK
 from regard.look.text import visible
 
@@ -28,6 +28,8 @@ _VIEWS: dict[str, View] = {
     "beam": beam.figure,
     "steps": steps.figure,
     "film": film.figure,
+    "picture": picture.figure,
+    "region": picture.region,
 }
 _NO_DATES: dict[str, dict[str, None]] = {
     ".svg": dict.fromkeys(("Date", "Creator", "Format", "Type")),

@@ -1,0 +1,102 @@
+"""Captions drawn on their pictures: one word's map, all words together, and which words looked at a region."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from regard.data.builtin import shapes
+from regard.data.images import encode_png
+from regard.errors import ConfigError, DataError
+from regard.look.contents import Picture
+from regard.look.trace import Trace
+
+WORDS = ["a", "red", "circle", "</s>"]
+GRID = (2, 3)
+
+
+def make(weights: Any = None) -> Trace:
+    given = np.array(
+        [
+            [0.1, 0.1, 0.1, 0.1, 0.5, 0.1],
+            [0.0, 0.0, 0.9, 0.1, 0.0, 0.0],
+            [0.0, 0.0, 0.8, 0.0, 0.0, 0.2],
+            [1.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+        ]
+    )
+    image = Picture(48, 32, GRID)
+    return Trace.from_arrays([], WORDS, given if weights is None else weights, kind="image", image=image)
+
+
+def svg(trace: Trace, path: Path, **options: Any) -> str:
+    return trace.draw(path / "drawn.svg", **options).read_text(encoding="utf-8")
+
+
+def test_one_words_map_says_where_it_looked(tmp_path: Path):
+    text = svg(make(), tmp_path, view="picture", step=1)
+    assert "'red': strongest at row 0, column 2 (from 0), 0.90; the top 5 cells hold 1.00." in _plain(text)
+    assert "grid 2 x 3" in _plain(text)
+    assert "smoothed" not in text
+    assert "smoothed for display" in _plain(svg(make(), tmp_path, view="picture", step=1, smooth=True))
+
+
+def test_all_words_together_are_their_sum(tmp_path: Path):
+    text = _plain(svg(make(), tmp_path, view="picture"))
+    assert "All 3 words together: strongest at row 0, column 2 (from 0), 1.80; 0 cells were hardly seen." in text
+    with_end = _plain(svg(make(), tmp_path, view="picture", special=True))
+    assert "All 4 words together" in with_end
+
+
+def test_a_region_shows_a_bar_for_each_word(tmp_path: Path):
+    text = _plain(svg(make(), tmp_path, view="region", cells=(0, 2)))
+    assert "How much each word looked at row 0, column 2: most of all 'red' with 0.90." in text
+    for value in ("0.10", "0.90", "0.80"):
+        assert value in text
+    wide = _plain(svg(make(), tmp_path, view="region", cells=(0, 2, 1, 2)))
+    assert "rows 0-1, columns 2-2: most of all 'circle' with 1.00" in wide
+
+
+def test_the_picture_lies_behind_the_map(tmp_path: Path):
+    pixels = shapes.draw_scene(shapes.scene(1))
+    path = tmp_path / "scene.png"
+    path.write_bytes(encode_png(pixels))
+    for view in ("picture", "region", "film"):
+        bare = make().draw(tmp_path / "bare.png", view=view).read_bytes()
+        for behind in (path, pixels):
+            assert make().draw(tmp_path / "drawn.png", view=view, picture=behind).read_bytes() != bare
+
+
+def test_drawing_twice_gives_the_same_bytes(tmp_path: Path):
+    for view in ("picture", "region"):
+        first, second = (svg(make(), tmp_path, view=view) for _ in range(2))
+        assert first == second
+
+
+def test_mistakes_are_told(tmp_path: Path):
+    text = Trace.from_arrays(["x", "y"], ["z"], [[0.5, 0.5]])
+    for view in ("picture", "region"):
+        with pytest.raises(ConfigError, match=r"no picture; these views are for captions"):
+            text.draw(tmp_path / "a.png", view=view)
+    with pytest.raises(ConfigError, match=r"step must be a word from 0 to 2; got 3"):
+        make().draw(tmp_path / "a.png", view="picture", step=3)
+    for cells in ((2, 0), (0, 3), (1, 0, 0, 0), (0,), (0, 0, 1, 3), (0.5, 1)):
+        with pytest.raises(ConfigError, match=r"inside the grid of 2 x 3"):
+            make().draw(tmp_path / "a.png", view="region", cells=cells)
+    (tmp_path / "no.png").write_bytes(b"GIF89a")
+    for view in ("picture", "region", "film"):
+        with pytest.raises(DataError, match=r"no\.png is none of these; a picture must be JPEG, PNG or WebP"):
+            make().draw(tmp_path / "a.png", view=view, picture=tmp_path / "no.png")
+
+
+def test_a_trace_read_back_draws_the_same_picture(tmp_path: Path):
+    again = Trace.from_json(make().to_json())
+    assert svg(again, tmp_path, view="picture", step=0) == svg(make(), tmp_path, view="picture", step=0)
+
+
+def _plain(svg: str) -> str:
+    """The text of a drawing, its lines joined."""
+    found = re.findall(r"<text[^>]*>(.*?)</text>|<tspan[^>]*>(.*?)</tspan>", svg, re.DOTALL)
+    joined = " ".join(" ".join(re.sub(r"<[^>]*>", " ", part) for part in pair) for pair in found)
+    return re.sub(r"\s+", " ", joined.replace("&#x27;", "'").replace("&apos;", "'"))
