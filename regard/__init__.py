@@ -8,6 +8,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from regard.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from regard.api.training import train
     from regard.api.translator import Translation, Translator, load
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
     from regard.look.change import change
     from regard.look.record import record
     from regard.look.trace import Trace
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "load": "regard.api.translator",

@@ -31,6 +31,7 @@ from regard.train.runs import find_weights, read_tensors
 from regard.train.weights import set_weights
 
 Tell = Callable[[int, int | None], None]
+BATCH_TOKENS = (4096, 65536)  # source tokens decoded together over all beams, on a CPU and on a GPU
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +108,7 @@ class Translator:
                 rows,
                 config,
                 self.device,
+                batch_tokens=BATCH_TOKENS[self.device.type == "cuda"],
                 prefixes=prefixes,
                 weigher=self._weigher,
                 tell=tell,

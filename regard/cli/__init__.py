@@ -2,8 +2,8 @@
 
 import typer
 
-from regard import __version__
-from regard.cli import demo, look, score, serve, show, train, translate
+from regard.cli import align, demo, look, score, serve, show, train, translate
+from regard.version import __version__
 
 app = typer.Typer(
     name="regard",
@@ -29,5 +29,5 @@ def _main(
     pass
 
 
-for module in (demo, train, translate, score, look, serve, show):
+for module in (demo, train, translate, score, look, align, serve, show):
     module.register(app)

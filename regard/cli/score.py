@@ -63,7 +63,7 @@ def compare(
     tokenize: Tokenize = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
 ) -> None:
-    """Score several runs on one test set: scores, a paired bootstrap against the first, and a table by source length."""
+    """Score several runs on one test set, test each against the first (paired bootstrap), and show scores by length."""
     from regard.cli.text import put
     from regard.errors import ConfigError
     from regard.evaluate.by_length import by_length as table_by_length

@@ -26,8 +26,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-import regard
 from regard.errors import RunError
+from regard.version import __version__
 
 VERSION = 1  # of the layout of a run; a folder of another version is refused
 SPARE = 2  # free space asked for before a save, as a multiple of its size
@@ -66,7 +66,7 @@ def digest(path: Path) -> str:
 def make_manifest(folder: Path, names: Iterable[str], about: dict[str, Any]) -> bytes:
     """The manifest of these files of a folder, with the versions that wrote them."""
     files = {name: {"sha256": digest(folder / name), "bytes": (folder / name).stat().st_size} for name in sorted(names)}
-    versions = {"regard": regard.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    versions = {"regard": __version__, "torch": torch.__version__, "python": platform.python_version()}
     return json.dumps({"run": VERSION, "files": files, "versions": versions, **about}, indent=1).encode()
 
 

@@ -1,0 +1,151 @@
+"""Word alignments from attention: which source word each target word looked at, and how often that is right."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.api.translator import Translator
+from regard.data.text import write_atomically
+from regard.errors import DataError, RunError, unknown
+from regard.evaluate.alignment import (
+    Alignment,
+    Gold,
+    argmax_links,
+    mutual_argmax_links,
+    score_alignments,
+    symmetrise,
+    threshold_links,
+)
+from regard.look.trace import Trace
+from regard.look.words import arrange, leading_modules
+
+Matrix = NDArray[np.float32]
+Links = Callable[[Any], Alignment]
+Tell = Callable[[int, int | None], None]
+
+METHODS: dict[str, Callable[[float], Links]] = {
+    "argmax": lambda least: argmax_links,
+    "mutual": lambda least: mutual_argmax_links,
+    "threshold": lambda least: lambda weights: threshold_links(weights, least),
+}
+FILE = "alignment.json"  # in the run folder: the head that was chosen
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Which weights stand for the alignment: a layer of cross-attention, and one of its heads or their mean.
+
+    None is the trace's own choice, the last layer but one. `shift` 1 takes row t + 1 for word t; None is what the
+    model says of itself.
+    """
+
+    layer: int | None = None
+    head: int | None = None
+    shift: int | None = None
+
+    def __str__(self) -> str:
+        layer = "the last layer but one" if self.layer is None else f"layer {self.layer}"
+        head = "mean of its heads" if self.head is None else f"head {self.head}"
+        return f"{layer}, {head}" + ("" if self.shift is None else f", shift {self.shift}")
+
+
+def word_weights(trace: Trace, heads: Heads) -> Matrix:
+    """[target words, source words]: pieces merged, special tokens left out, words split at white space."""
+    table = arrange(trace, layer=heads.layer, head=heads.head, shift=heads.shift)
+    rows, columns = (
+        [side.tokens[label.tokens[0]].word for label in labels]
+        for side, labels in ((trace.target, table.rows), (trace.source, table.columns))
+    )
+    sizes = len(trace.target.text.split()), len(trace.source.text.split())
+    weights = np.zeros(sizes, dtype=np.float32)
+    for row, t in enumerate(rows):
+        for column, s in enumerate(columns):
+            if t is not None and s is not None and t < sizes[0] and s < sizes[1]:
+                weights[t, s] += table.weights[row, column]
+    return weights
+
+
+def traces(
+    translator: Translator, sources: Sequence[str], targets: Sequence[str], tell: Tell | None = None
+) -> list[Trace]:
+    """One trace for each pair, the target forced."""
+    if len(sources) != len(targets):
+        raise DataError(f"Each source needs its target; got {len(sources)} sources and {len(targets)} targets.")
+    found = []
+    for number, (source, target) in enumerate(zip(sources, targets, strict=True), 1):
+        if not source.split() or not target.split():
+            raise DataError(f"Pair {number} has an empty side; an alignment needs words on both sides.")
+        found.append(translator.look(source, target, topk=1))
+        if tell:
+            tell(number, len(sources))
+    return found
+
+
+def align(seen: Iterable[Trace], heads: Heads, method: str = "argmax", least: float = 0.3) -> list[Alignment]:
+    """(source word, target word) links of each trace, from 0."""
+    if method not in METHODS:
+        raise DataError(unknown("way to find links", method, METHODS))
+    links = METHODS[method](least)
+    return [links(word_weights(trace, heads)) for trace in seen]
+
+
+def candidates(trace: Trace) -> list[Heads]:
+    """Everything that could stand for the alignment: each layer's mean and each head, with and without the shift."""
+    modules = leading_modules(trace)
+    shifts: list[int | None] = [0, 1]
+    return [
+        Heads(seen.layer, head, shift)
+        for seen in modules
+        for head in (None, *(range(seen.heads) if seen.heads > 1 else ()))
+        for shift in shifts
+    ]
+
+
+def choose_by_gold(seen: Sequence[Trace], gold: Sequence[Gold]) -> tuple[Heads, dict[Heads, float]]:
+    """The choice with the lowest alignment error rate on a small gold set, and the rate of each."""
+    rates = {heads: score_alignments(align(seen, heads), gold).aer for heads in candidates(seen[0])}
+    return min(rates, key=lambda heads: rates[heads]), rates
+
+
+def choose_by_agreement(seen: Sequence[Trace], back: Sequence[Trace]) -> tuple[Heads, Heads]:
+    """Without gold: the choices of the two directions whose links agree most, by twice the shared over all links."""
+    ahead = {heads: align(seen, heads) for heads in candidates(seen[0])}
+    behind = {heads: [turn(links) for links in align(back, heads)] for heads in candidates(back[0])}
+
+    def agreement(pair: tuple[Heads, Heads]) -> float:
+        both = list(zip(ahead[pair[0]], behind[pair[1]], strict=True))
+        shared, total = sum(len(a & b) for a, b in both), sum(len(a) + len(b) for a, b in both)
+        return 2 * shared / max(1, total)
+
+    return max(((a, b) for a in ahead for b in behind), key=agreement)
+
+
+def turn(links: Alignment) -> Alignment:
+    """The links of the other direction: (target, source) as (source, target)."""
+    return frozenset((target, source) for source, target in links)
+
+
+def join(ahead: Sequence[Alignment], behind: Sequence[Alignment], method: str) -> list[Alignment]:
+    """Two directions joined, sentence by sentence; `behind` is as its own model sees it, target to source."""
+    return [symmetrise(a, turn(b), method) for a, b in zip(ahead, behind, strict=True)]
+
+
+def keep_choice(run: Path, heads: Heads) -> None:
+    """Store a choice in the run folder, where `find_choice` finds it."""
+    write_atomically(run / FILE, (json.dumps(asdict(heads)) + "\n").encode())
+
+
+def find_choice(run: Path) -> Heads:
+    """The choice stored in a run, or the default."""
+    path = run / FILE
+    if not path.exists():
+        return Heads()
+    try:
+        return Heads(**json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError):
+        raise RunError(f"{path} is damaged; delete it, or choose again with `regard align --gold`.") from None

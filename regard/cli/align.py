@@ -1,0 +1,70 @@
+"""regard align"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import regard
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("align")(align)
+
+
+def align(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    source: Annotated[Path, typer.Option(help="Source sentences, tokenised: words are split at white space.")],
+    target: Annotated[Path, typer.Option(help="Their translations, line for line.")],
+    method: Annotated[str, typer.Option(help="argmax, mutual or threshold.")] = "argmax",
+    threshold: Annotated[float, typer.Option(help="Least weight of a link, for --method threshold.")] = 0.3,
+    layer: Annotated[int | None, typer.Option(help="Layer of cross-attention, from 0.")] = None,
+    head: Annotated[int | None, typer.Option(help="Head, from 0 (none: the mean).")] = None,
+    shift: Annotated[int | None, typer.Option(help="1: row t + 1 aligns word t. None: the model's own.")] = None,
+    back: Annotated[Path | None, typer.Option(help="A run of the other direction, to join with.")] = None,
+    join: Annotated[str, typer.Option(help="intersection, union, grow-diag or grow-diag-final.")] = "grow-diag",
+    gold: Annotated[Path | None, typer.Option(help="Gold links (1-based, i-j sure, ipj possible): print AER.")] = None,
+    choose: Annotated[
+        bool, typer.Option("--choose", help="Choose layer and head by --gold (or by agreement with --back); keep it.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the links here instead of standard output.")] = None,
+) -> None:
+    """Word alignments as Pharaoh lines (i-j, from 0), read off the attention; with --gold, also AER."""
+    from regard.api import aligning
+    from regard.cli.progress import bar
+    from regard.cli.text import lines_of, put
+    from regard.errors import ConfigError
+    from regard.evaluate.alignment import format_pharaoh, read_gold, score_alignments, write_pharaoh
+
+    sources, targets = lines_of(source), lines_of(target)
+    answers = read_gold(gold) if gold else None
+    with bar("reading") as tell:
+        seen = aligning.traces(regard.load(run), sources, targets, tell)
+    behind = None
+    if back is not None:
+        with bar("reading the other way") as tell:
+            behind = aligning.traces(regard.load(back), targets, sources, tell)
+    heads = aligning.find_choice(run)
+    if (layer, head, shift) != (None, None, None):
+        heads = aligning.Heads(layer, head, shift)
+    other = aligning.find_choice(back) if back else heads
+    if choose and answers is not None:
+        heads, _ = aligning.choose_by_gold(seen, answers)
+    elif choose and behind is not None:
+        heads, other = aligning.choose_by_agreement(seen, behind)
+    elif choose:
+        raise ConfigError("--choose needs --gold, or --back to agree with.")
+    if choose:
+        aligning.keep_choice(run, heads)
+        typer.echo(f"chosen and kept in {run}: {heads}", err=True)
+    links = aligning.align(seen, heads, method, threshold)
+    if behind is not None:
+        links = aligning.join(links, aligning.align(behind, other, method, threshold), join)
+    if out is not None:
+        write_pharaoh(links, out)
+    elif answers is None:
+        for line in links:
+            put(format_pharaoh(line))
+    if answers is not None:
+        put(f"{score_alignments(links, answers)}  ({heads}, {method})")
