@@ -1,0 +1,87 @@
+"""Search with every registered translator: its scores are the model's, and neighbours change no translation."""
+
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+from decode_models import batch, sentences, teacher_forced
+from torch import nn
+
+from regard.decode import DecodeConfig, Ensemble, Hypothesis, decode
+from regard.models.registry import MODELS, build, preset
+from regard.symbols import END
+
+TRANSLATORS = [name for name, entry in MODELS.items() if entry.task == "translate"]
+VOCABULARY = 53
+
+
+def translator(name: str, seed: int = 0) -> nn.Module:
+    """A tiny model with large random weights, so that its translations differ from source to source."""
+    torch.manual_seed(seed)
+    config = replace(preset(name, "tiny"), source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY)
+    model = build(name, config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(std=1.5 / parameter.shape[-1] ** 0.5)
+    return model
+
+
+def texts(count: int) -> list[list[int]]:
+    return sentences(count, VOCABULARY, longest=12)
+
+
+def check_scores(model: nn.Module, config: DecodeConfig) -> None:
+    for text, hypotheses in zip(texts(6), decode(model, *batch(texts(6)), config), strict=True):
+        assert len(hypotheses) == config.nbest
+        for hypothesis in hypotheses:
+            tokens = [*hypothesis.ids, END] if hypothesis.finished else hypothesis.ids
+            with torch.inference_mode():
+                expected = teacher_forced(model, text, tokens)  # type: ignore[arg-type]
+            assert hypothesis.token_logprobs == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", TRANSLATORS)
+@pytest.mark.parametrize("config", [DecodeConfig(beam=1, max_extra=6), DecodeConfig(beam=4, nbest=4, max_extra=6)])
+def test_scores_are_those_of_forward(name: str, config: DecodeConfig) -> None:
+    check_scores(translator(name), config)
+
+
+def test_an_ensemble_of_different_models() -> None:
+    members = [translator("bahdanau", seed=1), translator("transformer", seed=2), translator("cho", seed=3)]
+    check_scores(Ensemble(members), DecodeConfig(beam=3, nbest=3, max_extra=6))
+
+
+def differences(model: nn.Module, config: DecodeConfig, count: int, batchings: int) -> int:
+    """How many translations change when `count` sentences are put in other batches, of 1 to 64."""
+    every, chance = texts(count), random.Random(0)
+    expected: list[Hypothesis] | None = None
+    changed = 0
+    for _ in range(batchings):
+        order = chance.sample(range(count), count)
+        found: list[Hypothesis] = [Hypothesis([], 0.0, 0.0, "stopped", [])] * count
+        while order:
+            size = chance.choice([1, 3, 16, 64])
+            rows, order = order[:size], order[size:]
+            results = decode(model, *batch([every[row] for row in rows], extra=chance.randint(0, 5)), config)
+            for row, (best,) in zip(rows, results, strict=True):
+                found[row] = best
+        expected = expected or found
+        changed += sum(one.ids != other.ids for one, other in zip(found, expected, strict=True))
+    assert expected is not None
+    assert len({tuple(best.ids) for best in expected}) > count / 2  # else nothing was tested
+    return changed
+
+
+@pytest.mark.parametrize("name", TRANSLATORS)
+@pytest.mark.parametrize("beam", [1, 5])
+def test_neighbours_change_no_translation(name: str, beam: int) -> None:
+    assert differences(translator(name), DecodeConfig(beam=beam, max_extra=4, max_ratio=1.0), 40, 3) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRANSLATORS)
+@pytest.mark.parametrize("beam", [1, 5])
+def test_neighbours_change_none_of_500_translations_in_10_batchings(name: str, beam: int) -> None:
+    assert differences(translator(name), DecodeConfig(beam=beam, max_extra=4, max_ratio=1.0), 500, 10) == 0
