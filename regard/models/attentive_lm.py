@@ -140,3 +140,16 @@ VARIANTS = {
     "key-value": replace(PRESETS["tiny"], split="key-value"),
     "key-value-predict": replace(PRESETS["tiny"], split="key-value-predict", score="dot", window=5, layers=2),
 }
+RECIPES: dict[str, dict[str, object]] = {
+    "paper": {
+        "optimiser": "sgd",
+        "rate": 1.0,
+        "clip": 5.0,
+        "batch_tokens": 700,
+        "schedule": "plateau",
+        "epochs": 39,
+        "best_by": "loss",
+    },
+    "small": {"rate": 0.002, "clip": 1.0, "batch_tokens": 1_024, "schedule": "cosine", "epochs": 20, "best_by": "loss"},
+    "tiny": {"rate": 0.005, "clip": 1.0, "batch_tokens": 2_048, "epochs": 6, "best_by": "loss"},
+}

@@ -196,3 +196,8 @@ PRESETS = {
     "tiny": DocumentConfig(embedding=32, width=32, attention=32),
 }
 VARIANTS = {pooling: replace(PRESETS["tiny"], pooling=pooling) for pooling in POOLS if pooling != "attention"}
+RECIPES: dict[str, dict[str, object]] = {
+    "paper": {"optimiser": "sgd", "rate": 0.1, "clip": 5.0, "batch_tokens": 16_384, "best_by": "accuracy"},
+    "small": {"rate": 0.001, "clip": 5.0, "batch_tokens": 16_384, "best_by": "accuracy", "patience": 4},
+    "tiny": {"rate": 0.003, "clip": 5.0, "batch_tokens": 4_096, "epochs": 8, "best_by": "accuracy"},
+}

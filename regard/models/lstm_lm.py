@@ -70,3 +70,16 @@ PRESETS = {
     "tiny": LSTMLanguageConfig(embedding=64, width=96, layers=1, dropout=0.0, spread=0.1),
 }
 VARIANTS = {"two-layers": replace(PRESETS["tiny"], layers=2)}
+RECIPES: dict[str, dict[str, object]] = {
+    "paper": {
+        "optimiser": "sgd",
+        "rate": 1.0,
+        "clip": 5.0,
+        "batch_tokens": 700,
+        "schedule": "plateau",
+        "epochs": 39,
+        "best_by": "loss",
+    },
+    "small": {"rate": 0.002, "clip": 1.0, "batch_tokens": 1_024, "schedule": "cosine", "epochs": 20, "best_by": "loss"},
+    "tiny": {"rate": 0.005, "clip": 1.0, "batch_tokens": 2_048, "epochs": 6, "best_by": "loss"},
+}

@@ -395,3 +395,21 @@ VARIANTS = {
     "deep-two-layers": replace(PRESETS["tiny"], layers=2),
     "released": replace(PRESETS["tiny"], released=True),
 }
+LANGUAGE_RECIPES: dict[str, dict[str, object]] = {
+    "paper": {
+        "optimiser": "sgd",
+        "rate": 0.65,
+        "clip": 5.0,
+        "batch_tokens": 1_024,
+        "schedule": "plateau",
+        "epochs": 30,
+        "best_by": "loss",
+    },
+    "small": {"rate": 0.002, "clip": 1.0, "batch_tokens": 1_024, "schedule": "cosine", "epochs": 20, "best_by": "loss"},
+    "tiny": {"rate": 0.005, "clip": 1.0, "batch_tokens": 2_048, "epochs": 6, "best_by": "loss"},
+}
+RECIPES: dict[str, dict[str, object]] = {
+    "paper": {"rate": 0.001, "clip": 5.0, "normalise": "sentences"},
+    "small": {"rate": 0.001, "clip": 1.0, "label_smoothing": 0.1},
+    "tiny": {"rate": 0.003, "clip": 1.0},
+}

@@ -128,3 +128,32 @@ VARIANTS = {
     "post": replace(PRESETS["tiny"], norm="post"),
     "untied": replace(PRESETS["tiny"], tied=False),
 }
+RECIPES: dict[str, dict[str, object]] = {
+    "paper": {
+        "rate": 1.0,
+        "schedule": "noam",
+        "warmup": 4000,
+        "beta2": 0.98,
+        "batch_tokens": 16_384,
+        "clip": 0.0,
+        "best_by": "loss",
+    },
+    "small": {
+        "rate": 0.001,
+        "clip": 1.0,
+        "batch_tokens": 4_096,
+        "schedule": "cosine",
+        "warmup": 400,
+        "epochs": 20,
+        "best_by": "loss",
+    },
+    "tiny": {
+        "rate": 0.003,
+        "clip": 1.0,
+        "batch_tokens": 2_048,
+        "schedule": "cosine",
+        "warmup": 100,
+        "epochs": 6,
+        "best_by": "loss",
+    },
+}

@@ -1,0 +1,167 @@
+"""A document as its own text: each sentence with its weight, each word with a shade of its own.
+
+A word's shade is its weight times the square root of its sentence's weight, so that the important words of unimportant
+sentences stay visible (Yang 2016); the darkest word of the document has the darkest colour. Sentences that matter have
+a warm bar beside them, with the weight in hundredths.
+"""
+
+import base64
+import hashlib
+import html
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from regard.errors import ConfigError
+from regard.look.draw.palette import ink_on, mix, palette, parse
+from regard.look.text import label, visible
+
+LEVELS = 16  # shades that are told apart
+_BARS = ("#fffaf5", "#fde0c5", "#f9bc8b", "#f08f4f", "#d9622b", "#a8410f")  # sentence weight: white to burnt orange
+_STYLE = """
+body{margin:2rem auto;max-width:52rem;padding:0 1rem;font:1rem/1.9 system-ui,sans-serif;color:#1b1f24;background:#fff}
+h1{font-size:1.1rem}table{border-collapse:collapse;width:100%}td{vertical-align:top;padding:.2rem .6rem}
+td.bar{width:2.5rem;text-align:right;font-variant-numeric:tabular-nums;font-size:.8rem}
+span{border-radius:.2rem;padding:.05rem .1rem}ul{list-style:none;padding:0;font-size:.9rem}
+p{font-size:.85rem;color:#5b6470}tr:target,td:focus{outline:2px solid #d55e00}
+"""
+
+
+class Sentence(Protocol):
+    """A sentence of a trace: where it is, its weight, and its words as (start, end, weight)."""
+
+    start: int
+    end: int
+    weight: float
+    words: tuple[tuple[int, int, float], ...]
+
+    def shades(self) -> list[float]: ...
+
+
+class Traced(Protocol):
+    """What a drawing needs of a document's trace."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def sentences(self) -> Sequence[Any]: ...
+    @property
+    def probabilities(self) -> Any: ...
+
+
+def page(trace: Traced, title: str | None = None, hue: str = "blue") -> str:
+    """One self-contained page without scripts; no text can break out of it, and nothing is loaded from anywhere."""
+    style = _STYLE + _classes("w", palette(hue)) + _classes("s", _BARS)
+    allowed = f"default-src 'none'; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
+    name = html.escape(visible(title or label(trace.text, 60)))
+    rows = "\n".join(_row(trace, sentence, at) for at, sentence in enumerate(trace.sentences))
+    odds = "".join(
+        f"<li><b><bdi>{html.escape(visible(key))}</bdi></b> {value:.3f}</li>" for key, value in _ranked(trace)
+    )
+    return (
+        '<!doctype html>\n<html lang="und">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{allowed}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{name}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        f'<h1 dir="auto">{name}</h1>\n<ul>{odds}</ul>\n<table>\n{rows}\n</table>\n'
+        "<p>The number beside a sentence is its weight in hundredths; the shade of a word is its weight within the "
+        "sentence times the square root of the sentence's weight, the darkest word being the largest.</p>\n"
+        "</body>\n</html>\n"
+    )
+
+
+def frame(trace: Traced, height: int = 480) -> str:
+    """The page for a notebook, alone in a frame."""
+    inner = html.escape(page(trace), quote=True)
+    return (
+        f'<iframe srcdoc="{inner}" sandbox="" title="document" style="width:100%;height:{height}px;border:0"></iframe>'
+    )
+
+
+def _row(trace: Traced, sentence: Sentence, at: int) -> str:
+    parts = []
+    place = sentence.start
+    for (start, end, weight), level in zip(sentence.words, _levels(trace, sentence), strict=True):
+        parts.append(html.escape(_between(trace.text, place, start)))
+        word = html.escape(visible(trace.text[start:end]))
+        parts.append(f'<span class="w{level}" title="{weight:.3f}">{word}</span>')
+        place = end
+    bar = _level(sentence.weight)
+    number = f"{100 * sentence.weight:.0f}"
+    return (
+        f'<tr id="s{at}"><td class="bar s{bar}" title="{sentence.weight:.4f}">{number}</td>'
+        f'<td dir="auto">{"".join(parts)}</td></tr>'
+    )
+
+
+def _between(text: str, start: int, end: int) -> str:
+    """What stands between two words: white space is one space, everything else is made visible."""
+    gap = text[start:end]
+    return "" if not gap else " " if gap.isspace() else visible(gap)
+
+
+def _levels(trace: Traced, sentence: Sentence) -> list[int]:
+    top = max((shade for one in trace.sentences for shade in one.shades()), default=0.0)
+    return [_level(shade / top if top else 0.0) for shade in sentence.shades()]
+
+
+def _level(value: float) -> int:
+    return min(LEVELS - 1, max(0, round(value * (LEVELS - 1))))
+
+
+def _classes(letter: str, colours: tuple[str, ...]) -> str:
+    rules = []
+    for level in range(LEVELS):
+        red, green, blue = mix(colours, level / (LEVELS - 1))
+        ink = ink_on((red, green, blue))
+        rules.append(f".{letter}{level}{{background:#{red:02x}{green:02x}{blue:02x};color:{ink}}}")
+    return "".join(rules)
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+
+
+def _ranked(trace: Traced) -> list[tuple[str, float]]:
+    return sorted(trace.probabilities.items(), key=lambda item: -item[1])
+
+
+def terminal(trace: Traced, width: int = 100, colour: bool = True, hue: str = "blue") -> str:
+    """The document as lines of about `width` columns: the sentence's weight in hundredths, then its words.
+
+    Without colour a word of at least a quarter of the largest shade is written *so*, from a half **so**.
+    """
+    if width < 40:
+        raise ConfigError(f"width must be at least 40 columns; got {width}.")
+    hues = palette(hue)
+    lines = ["  ".join(f"{visible(name)} {value:.3f}" for name, value in _ranked(trace)), ""]
+    for sentence in trace.sentences:
+        number = f"{100 * sentence.weight:3.0f}"
+        head = _painted(number, _BARS, _level(sentence.weight)) if colour else number
+        body = _wrapped(trace, sentence, width - 5, hues if colour else None)
+        lines += [f"{head}  {first}" if not at else f"     {first}" for at, first in enumerate(body)]
+    return "\n".join(lines) + "\n"
+
+
+def _wrapped(trace: Traced, sentence: Sentence, width: int, hues: tuple[str, ...] | None) -> list[str]:
+    lines, used, place = [""], 0, sentence.start
+    for (start, end, _), level in zip(sentence.words, _levels(trace, sentence), strict=True):
+        word, gap = visible(trace.text[start:end]), _between(trace.text, place, start)
+        place = end
+        if used and used + len(gap) + len(word) > width:
+            lines.append("")
+            used, gap = 0, ""
+        shown = _painted(word, hues, level) if hues else _marked(word, level)
+        lines[-1] += gap + shown
+        used += len(gap) + len(word)
+    return lines
+
+
+def _marked(word: str, level: int) -> str:
+    stars = "**" if level >= LEVELS // 2 else "*" if level >= LEVELS // 4 else ""
+    return f"{stars}{word}{stars}"
+
+
+def _painted(text: str, hues: tuple[str, ...], level: int) -> str:
+    back = mix(hues, level / (LEVELS - 1))
+    ink = parse(ink_on(back))
+    return f"\x1b[48;2;{back[0]};{back[1]};{back[2]};38;2;{ink[0]};{ink[1]};{ink[2]}m{text}\x1b[0m"

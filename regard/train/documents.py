@@ -1,0 +1,87 @@
+"""Classifying documents as a task: labelled documents in, cross-entropy as the objective, accuracy on held-out ones."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from torch import nn
+from torch.nn import functional as F
+
+from regard.data.batching import Plan, plan_epoch
+from regard.data.document_set import DocumentBatch, DocumentSet
+from regard.data.documents import PreparedDocuments
+from regard.look.documents import look_at
+from regard.models.document import Document
+from regard.train.settings import TrainConfig
+from regard.train.task import Loss, Tell, Validation
+
+SHOWN = 3  # held-out documents shown in each validation
+
+
+class Documents:
+    """What the loop needs to train a classifier of documents. Its `batch_tokens` are words; nothing is padded."""
+
+    def __init__(self, data: PreparedDocuments, config: TrainConfig, run: Path) -> None:
+        self.data, self.config, self.run = data, config, run
+
+    def plan(self, epoch: int) -> Plan:
+        """Documents of like size together, at most `batch_tokens` words in a batch."""
+        return self._plan(self.data.train, epoch)
+
+    def load(self, numbers: Sequence[int], epoch: int) -> DocumentBatch:
+        """The documents of these numbers."""
+        return self.data.train.batch(numbers)
+
+    def loss(self, model: nn.Module, batch: DocumentBatch) -> Loss:
+        """Cross-entropy of the class. A document counts as one token, since it has one answer."""
+        logits = model(batch.words, batch.lengths, batch.counts)  # [B, C]
+        total = F.cross_entropy(logits, batch.labels, reduction="sum", label_smoothing=self.config.label_smoothing)
+        return Loss(total, len(batch.labels), len(batch.labels), {"nll": float(total.detach())})
+
+    def validate(self, model: nn.Module, tell: Tell | None = None) -> Validation:
+        """Loss and accuracy on held-out documents; where it is known which sentences decide, their weight."""
+        device = next(model.parameters()).device
+        dev, answers = self.data.dev, np.zeros(len(self.data.dev), np.int64)
+        nll, shares = 0.0, []
+        plan = self._plan(dev, epoch=0)
+        watched = any(document.deciding for document in self.data.dev_documents) and looks(model)
+        for position in range(len(plan)):
+            numbers = plan[position]
+            batch = DocumentBatch(*(part.to(device) for part in dev.batch(numbers.tolist())))
+            if watched:
+                logits, weights = look_at(model, batch.words, batch.lengths, batch.counts)  # type: ignore[arg-type]
+                for number, seen in zip(numbers.tolist(), weights, strict=True):
+                    shares.append(sum(seen.sentences[k] for k in self.data.dev_documents[number].deciding))
+            else:
+                logits = model(batch.words, batch.lengths, batch.counts)  # [B, C]
+            nll += float(F.cross_entropy(logits, batch.labels, reduction="sum"))
+            answers[numbers] = logits.argmax(1).cpu().numpy()
+            if tell:
+                tell(position + 1, len(plan))
+        count = max(1, len(dev))
+        metrics = {"loss": nll / count, "accuracy": float((answers == dev.labels).sum()) / count}
+        if shares:
+            metrics["deciding"] = float(np.mean(shares))
+        return Validation(metrics, [self._sample(k, int(answers[k])) for k in range(min(SHOWN, len(dev)))])
+
+    def files(self) -> list[Path]:
+        """The vocabulary and the classes."""
+        return [self.run / "classes.json", *sorted(self.run.glob("words.*"))]
+
+    def _plan(self, documents: DocumentSet, epoch: int) -> Plan:
+        return plan_epoch(documents.sizes, documents.sizes, self.config.batch_tokens, self.config.seed, epoch)
+
+    def _sample(self, number: int, answer: int) -> str:
+        document, classes = self.data.dev_documents[number], self.data.classes
+        right = classes[int(self.data.dev.labels[number])]
+        return f"{document.text[:80]} → {classes[answer]}" + ("" if classes[answer] == right else f" (it is {right})")
+
+
+def looks(model: nn.Module) -> bool:
+    """Whether a document model looks at anything that can be recorded."""
+    return isinstance(model, Document) and model.config.pooling != "maximum"
+
+
+def document_sizes(data: PreparedDocuments) -> dict[str, int]:
+    """The settings of a model that its data decides."""
+    return {"vocabulary": len(data.vocabulary), "classes": len(data.classes)}

@@ -1,0 +1,65 @@
+"""Language modelling as a task: rows of text in, cross-entropy as the objective, perplexity on held-out text.
+
+Every row is read from the start: with `data.context` = 0 that is a line by itself. Batches are then a pure function of
+the settings and the epoch, as the loop asks, and no state goes from one batch to the next.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from regard.data.batching import Plan, plan_epoch
+from regard.data.lines import PreparedText, TextBatch
+from regard.decode.search import search
+from regard.decode.settings import DecodeConfig
+from regard.evaluate.language import text_loss
+from regard.evaluate.scores import perplexity
+from regard.train.objectives import cross_entropy
+from regard.train.settings import TrainConfig
+from regard.train.task import Loss, Tell, Validation
+
+SHOWN = 3  # texts written in each validation
+LONGEST = 40  # tokens of such a text
+
+
+class Language:
+    """What the loop needs to train a language model."""
+
+    def __init__(self, data: PreparedText, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
+        self.data, self.config, self.run = data, config, run
+        self.decode = decode if decode.temperature else dataclasses.replace(decode, temperature=1.0, nbest=1)
+
+    def plan(self, epoch: int) -> Plan:
+        """Rows of like length, of at most `batch_tokens`."""
+        lengths = self.data.train.lengths
+        return plan_epoch(lengths, lengths, self.config.batch_tokens, self.config.seed, epoch)
+
+    def load(self, numbers: Sequence[int], epoch: int) -> TextBatch:
+        """The rows of these numbers."""
+        return self.data.train.batch(numbers)
+
+    def loss(self, model: nn.Module, batch: TextBatch) -> Loss:
+        """Cross-entropy of every token, ends of lines among them."""
+        total, plain = cross_entropy(model(batch.target), batch.target, self.config.label_smoothing)
+        return Loss(total, int(batch.lengths.sum()), len(batch.target), {"nll": float(plain)})
+
+    def validate(self, model: nn.Module, tell: Tell | None = None) -> Validation:
+        """Loss and perplexity a token over all held-out text, and a few texts that the model writes."""
+        device = next(model.parameters()).device
+        nll, tokens = text_loss(model, self.data.dev, device, progress=tell)  # type: ignore[arg-type]
+        metrics = {"loss": nll / max(1, tokens), "perplexity": perplexity(nll, max(1, tokens))}
+        limits = torch.full((SHOWN,), LONGEST, device=device)
+        written = search(model, model.start(SHOWN), limits, self.decode)  # type: ignore[arg-type, operator]
+        return Validation(metrics, [self.data.vocabulary.decode(texts[0].ids) for texts in written])
+
+    def files(self) -> list[Path]:
+        """The vocabulary."""
+        return sorted(self.run.glob("text.*"))
+
+
+def text_sizes(data: PreparedText) -> dict[str, int]:
+    """The settings of a model that its data decides."""
+    return {"vocabulary": len(data.vocabulary)}
