@@ -1,7 +1,9 @@
 """From settings to a trained run: the folder, the data, the model, the loop. The same settings again resume."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +11,21 @@ import torch
 
 from regard.config import load_toml
 from regard.data.prepare import Stages
-from regard.errors import ConfigError, RunError
+from regard.errors import ConfigError, RegardError, RunError
 from regard.models.registry import build
 from regard.train.distributed import Ranks
-from regard.train.experiment import KINDS, Experiment, resolve
+from regard.train.experiment import KINDS, Experiment, Opened, resolve
 from regard.train.journal import Observe, Prepared
 from regard.train.loop import Loop, seed_everything
-from regard.train.runs import checkpoints, clear, write_file
+from regard.train.runs import checkpoints, clear, held, withdraw, write_file
 
 # Settings of [train] that a resumed run may change: they say when to stop and where to run, not what is learned.
 MAY_CHANGE = {"steps", "epochs", "minutes", "patience", "device", "save_every", "keep"}
+# What a run may hold before its first checkpoint. Only where there is nothing else may it be begun anew.
+BEGUN = re.compile(
+    r"config\.toml|metrics\.jsonl|\.lock|\..*\.tmp|checkpoints|tensorboard|corpus|features-\w+"
+    r"|(source|target|words|text|classes|documents)\.(json|model|safetensors)"
+)
 
 
 def train(experiment: Experiment, run: Path, observe: Observe | None = None, stages: Stages | None = None) -> str:
@@ -26,43 +33,89 @@ def train(experiment: Experiment, run: Path, observe: Observe | None = None, sta
     ranks = Ranks(choose_device(experiment.train.device))
     try:
         if ranks.first:
-            claim(experiment, run)
-            KINDS[experiment.task].open(experiment, run, stages)  # makes the vocabularies and the store, once
-        ranks.wait()
-        opened = KINDS[experiment.task].open(experiment, run, None)
-        seed_everything(experiment.train.seed, 0, 0)
-        model = build(experiment.name, dataclasses.replace(experiment.model, **opened.sizes))
-        opened.ready(model)
-        loop = Loop(opened.task, model, experiment.train, run, ranks, observe)
-        if observe and ranks.first:
-            weights = sum(weight.numel() for weight in model.parameters())
-            observe(Prepared(loop.batches_an_epoch, weights, str(ranks.device), opened.notes))
-        return loop.run()
+            fresh = claim(experiment, run)
+        with held(run) if ranks.first else nullcontext():
+            if ranks.first:
+                opened = open_data(experiment, run, stages, fresh)  # makes the vocabularies and the store, once
+                settle(experiment, run)
+            ranks.wait()
+            if not ranks.first:
+                opened = KINDS[experiment.task].open(experiment, run, None)
+            seed_everything(experiment.train.seed, 0, 0)
+            model = build(experiment.name, dataclasses.replace(experiment.model, **opened.sizes))
+            opened.ready(model)
+            loop = Loop(opened.task, model, experiment.train, run, ranks, observe)
+            if observe and ranks.first:
+                weights = sum(weight.numel() for weight in model.parameters())
+                observe(Prepared(loop.batches_an_epoch, weights, str(ranks.device), opened.notes))
+            return loop.run()
     finally:
         ranks.close()
 
 
-def claim(experiment: Experiment, run: Path) -> None:
-    """Make the run folder, or check that the one that is there was begun with the same settings."""
-    config = run / "config.toml"
+def open_data(experiment: Experiment, run: Path, stages: Stages | None, fresh: bool) -> Opened:
+    """Open the data; where that is refused, a run folder that was made for it goes again."""
+    try:
+        return KINDS[experiment.task].open(experiment, run, stages)
+    except RegardError:
+        if fresh:
+            clear(run)
+        raise
+
+
+def claim(experiment: Experiment, run: Path) -> bool:
+    """Make the run folder, or check that the one that is there was begun with the same settings; returns if it is new.
+
+    Nothing that is there already is touched, except what an attempt with other settings left before its first
+    checkpoint.
+    """
     if run.exists() and not run.is_dir():
         raise RunError(f"{run} is a file; --out needs the name of a folder for the run.")
-    if config.exists():
-        other = differences(resolve(load_toml(config)), experiment)
-        if other and checkpoints(run):
-            raise RunError(
-                f"{run} holds a run with other settings ({'; '.join(other[:3])}). "
-                f"Use the same settings to resume it, or another --out."
-            )
-        if other:
-            clear(run)  # begun but never trained: a vocabulary of other settings must not stay
-    elif run.is_dir() and any(run.iterdir()):
+    inside = sorted(path.name for path in run.iterdir()) if run.exists() else []
+    if "config.toml" in inside:
+        again = check_same(experiment, run, inside)
+        if again:
+            return False
+        clear(run)  # begun but never trained: a vocabulary of other settings must not stay
+    elif inside:
         raise RunError(f"{run} exists and is not a run of regard; nothing was touched. Choose another --out.")
     try:
         run.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"The run folder {run} could not be made: {error.strerror or error}.") from None
-    write_file(config, experiment.toml().encode())
+    write_file(run / "config.toml", experiment.toml().encode())
+    return True
+
+
+def check_same(experiment: Experiment, run: Path, inside: list[str]) -> bool:
+    """Whether the run there goes on; False where it was begun with other settings and never trained."""
+    config = run / "config.toml"
+    old = resolve(load_toml(config))
+    other = differences(old, experiment)
+    trained = bool(checkpoints(run))
+    if not trained and "weights.safetensors" in inside:
+        raise RunError(f"{run} holds a finished model and no checkpoint to go on from; choose another --out.")
+    if other and trained:
+        raise RunError(
+            f"{run} holds a run with other settings ({'; '.join(other[:3])}). "
+            f"Use the same settings to resume it, or another --out."
+        )
+    if not trained and config.read_text(encoding="utf-8") != old.toml():
+        raise RunError(f"{config} was not written by a run; choose another --out, so that nothing of yours is changed.")
+    strange = [name for name in inside if not BEGUN.fullmatch(name)]
+    if other and strange:
+        raise RunError(
+            f"{run} was begun with other settings, and holds {strange[0]}, which is not of a run; choose another --out."
+        )
+    return not other
+
+
+def settle(experiment: Experiment, run: Path) -> None:
+    """Keep the settings of a run that goes on with some of them changed; its finished model is one no more."""
+    config, text = run / "config.toml", experiment.toml().encode()
+    if config.read_bytes() != text:
+        withdraw(run)
+        write_file(config, text)
 
 
 def differences(old: Experiment, new: Experiment) -> list[str]:

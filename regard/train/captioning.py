@@ -53,7 +53,8 @@ class Captioning:
 
     def __init__(self, data: CaptionData, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
         self.data, self.config, self.run = data, config, run
-        self.decode = dataclasses.replace(decode, beam=config.validate_beam, nbest=1, temperature=0.0)
+        plain = {"nbest": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "coverage_penalty": 0.0}
+        self.decode = dataclasses.replace(decode, beam=config.validate_beam, **plain)  # type: ignore[arg-type]
         self.baseline: float | None = None
 
     def ready(self, model: nn.Module) -> None:

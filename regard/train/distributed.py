@@ -6,10 +6,13 @@ uneven data never leaves anyone waiting.
 
 import os
 from collections.abc import Iterable
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+LONGEST_WAIT = timedelta(minutes=30)  # for another rank: rank 0 alone reads the corpus and validates
 
 
 class Ranks:
@@ -18,9 +21,12 @@ class Ranks:
     def __init__(self, device: torch.device) -> None:
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0"))
+        if device.type == "cuda" and device.index is None and "LOCAL_RANK" in os.environ:
+            device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+            torch.cuda.set_device(device)
         self.device = device
         if self.world > 1 and not dist.is_initialized():
-            dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+            dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=LONGEST_WAIT)
 
     @property
     def first(self) -> bool:

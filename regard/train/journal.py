@@ -1,9 +1,13 @@
 """What happened, and when: events for whoever watches, and metrics.jsonl (TensorBoard too, where it is installed)."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from regard.errors import RunError
+from regard.train.runs import write_file
 
 
 class Prepared(NamedTuple):
@@ -16,9 +20,10 @@ class Prepared(NamedTuple):
 
 
 class Resumed(NamedTuple):
-    """Training goes on from a checkpoint."""
+    """Training goes on from a checkpoint; newer ones of the steps `damaged` could not be used."""
 
     step: int
+    damaged: list[str]
 
 
 class Stepped(NamedTuple):
@@ -39,6 +44,7 @@ class Skipped(NamedTuple):
     step: int
     reason: str
     examples: list[int]
+    lines: list[int]  # of the corpus, where the examples are lines of one
 
 
 class Validated(NamedTuple):
@@ -70,25 +76,35 @@ Observe = Callable[[Event], None]
 
 
 class Journal:
-    """Writes metrics.jsonl. On resuming, lines after the step gone back to are dropped: they will be written again."""
+    """Writes metrics.jsonl. On resuming, lines after the step gone back to are dropped: they will be written again.
 
-    def __init__(self, run: Path, resumed_at: int) -> None:
+    So is the validation of that step where it is still `due`. A number that is not finite is written as null.
+    """
+
+    def __init__(self, run: Path, resumed_at: int, due: bool = False) -> None:
         self.path = run / "metrics.jsonl"
-        self.board = _tensorboard(run)
+        self.board = _tensorboard(run, resumed_at)
         kept = []
         if self.path.exists():
-            for line in self.path.read_text(encoding="utf-8").split("\n"):
+            for line in self.path.read_text(encoding="utf-8", errors="replace").split("\n"):
                 try:
-                    if line and json.loads(line)["step"] <= resumed_at:
+                    step, again = json.loads(line)["step"], due and '"dev_' in line
+                    if step < resumed_at or (step == resumed_at and not again):
                         kept.append(line + "\n")
-                except (ValueError, KeyError):
-                    continue  # a line cut off by a crash
-        self.path.write_text("".join(kept), encoding="utf-8")
+                except (ValueError, KeyError, TypeError):
+                    continue  # the empty line at the end, or one cut off by a crash
+        write_file(self.path, "".join(kept).encode())
 
     def write(self, step: int, **numbers: Any) -> None:
         """Append one line."""
-        with open(self.path, "a", encoding="utf-8") as stream:
-            stream.write(json.dumps({"step": step, **numbers}) + "\n")
+        finite = {name: None if _odd(number) else number for name, number in numbers.items()}
+        try:
+            with open(self.path, "a", encoding="utf-8") as stream:
+                stream.write(json.dumps({"step": step, **finite}) + "\n")
+        except OSError as error:
+            raise RunError(
+                f"{self.path} could not be written: {error.strerror or error}; the last checkpoint is sound."
+            ) from error
         if self.board is not None:
             for name, number in numbers.items():
                 if isinstance(number, int | float):
@@ -100,9 +116,13 @@ class Journal:
             self.board.close()
 
 
-def _tensorboard(run: Path) -> Any:
+def _odd(number: Any) -> bool:
+    return isinstance(number, float) and not math.isfinite(number)
+
+
+def _tensorboard(run: Path, resumed_at: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(str(run / "tensorboard"))
+    return SummaryWriter(str(run / "tensorboard"), purge_step=resumed_at + 1)

@@ -5,27 +5,26 @@ needs no generator state, and a run that was killed anywhere ends with the same 
 """
 
 import math
-import signal
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.data.batching import Prefetch
-from regard.errors import ConfigError, TrainingError
+from regard.errors import ConfigError, DataError, RunError, TrainingError
 from regard.train.distributed import Ranks
 from regard.train.journal import Finished, Journal, Observe, Resumed, Saved, Skipped, Stepped, Validated
 from regard.train.optimisers import OPTIMISERS
 from regard.train.runs import (
     average_weights,
+    check_belongs,
     checkpoints,
+    digest,
+    is_finished,
     newest_checkpoint,
     prune,
     publish,
@@ -36,11 +35,15 @@ from regard.train.runs import (
 )
 from regard.train.schedules import SCHEDULES, Progress
 from regard.train.settings import TrainConfig
-from regard.train.task import Batches, Carries, Task
+from regard.train.stopping import BrokenOff, Stop
+from regard.train.task import Batches, Carries, FromLines, Task
 from regard.train.weights import optimiser_state, set_optimiser_state, set_weights, weights_of
 
 PATIENCE_WITH_NAN = 10  # updates in a row that may be left out before training gives up
 LOWER_IS_BETTER = {"loss"}
+ENDLESS = 10**9  # updates in all, where only the clock ends training
+
+Group = list[tuple[Sequence[int], Any]]  # of the batches of an update: all example numbers, this rank's tensors
 
 
 @dataclass
@@ -50,12 +53,16 @@ class Cursor:
     step: int = 0  # updates made
     epoch: int = 0
     position: int = 0  # batches of this epoch that are done
+    due: bool = False  # this step is to be validated, and has not been: training was stopped first
     best: float | None = None
+    best_loss: float | None = None  # decides where the measure is as good as the best, as BLEU is at 0
     best_step: int | None = None
     waiting: int = 0  # validations since the best
     stalls: int = 0  # validations in all that brought no new best
     skipped: int = 0  # updates left out in a row
     seconds: float = 0.0  # spent in training so far
+    kept: list[int] = field(default_factory=list)  # steps of the newest checkpoints, those of a stop not among them
+    data: str = ""  # fingerprint of the corpus
     carried: dict[str, float] = field(default_factory=dict)  # what the task carries from batch to batch
 
 
@@ -79,26 +86,31 @@ class Loop:
         self.parameters = [weight for weight in model.parameters() if weight.requires_grad]
         self.optimiser = OPTIMISERS[config.optimiser](self.parameters, config)
         self.schedule = SCHEDULES[config.schedule]
-        self.cursor = Cursor()
         self.batches_an_epoch = len(task.plan(0))
-        self.total = config.steps or math.ceil(self.batches_an_epoch / config.accumulate) * config.epochs or 10**9
+        if not self.batches_an_epoch:
+            raise DataError("There is nothing to train on: an epoch has no batch.")
+        self.total = config.steps or math.ceil(self.batches_an_epoch / config.accumulate) * config.epochs or ENDLESS
+        self.cursor = Cursor(data=getattr(task, "fingerprint", ""))
+        self.standing: int | None = None  # the step whose checkpoint was resumed from, whole on the disk
         self.journal: Journal | None = None
-        self.stop_asked = threading.Event()
-        self.interrupted = ""  # "asked" or "time", agreed by all ranks in an update
+        self.stop = Stop()
+        self.asked = self.time_is_up = False  # agreed by all ranks
 
     def run(self) -> str:
         """Train to the end, or until asked to stop; returns why it ended. The finished weights are published."""
         self.resume()
         began = time.monotonic() - self.cursor.seconds
         if self.ranks.first:
-            self.journal = Journal(self.run_folder, self.cursor.step)
-        with stop_on_signals(self.stop_asked):
-            reason = self.train(began)
-        if reason != "asked" and self.ranks.first:
-            self.finish()
-        self.ranks.wait()
-        if self.journal:
-            self.journal.close()
+            self.journal = Journal(self.run_folder, self.cursor.step, self.cursor.due)
+        try:
+            with self.stop.listening():
+                reason = self.train(began)
+                if reason != "asked" and self.ranks.first:
+                    self.finish()
+            self.ranks.wait()
+        finally:
+            if self.journal:
+                self.journal.close()
         self.observe(Finished(self.cursor.step, reason, self.cursor.seconds))
         return reason
 
@@ -107,46 +119,60 @@ class Loop:
         folder = newest_checkpoint(self.run_folder)
         if folder is None:
             return
+        check_belongs(self.run_folder, folder)
+        cursor, data = Cursor(**read_about(folder)), self.cursor.data
+        if cursor.data != data and cursor.data and data:
+            raise RunError(f"The corpus is not the one that {self.run_folder} was begun with; use another --out.")
+        self.cursor, self.cursor.data = cursor, data
         set_weights(self.model, read_tensors(folder / "weights.safetensors"), str(folder))
         set_optimiser_state(self.optimiser, read_tensors(folder / "state.safetensors"))
-        self.cursor = Cursor(**read_about(folder))
         if isinstance(self.task, Carries):
-            self.task.restore(self.cursor.carried)
-        self.observe(Resumed(self.cursor.step))
+            self.task.restore(cursor.carried)
+        self.standing = cursor.step
+        self.time_is_up = bool(self.config.minutes) and cursor.seconds >= self.config.minutes * 60
+        damaged = [path.name for path in checkpoints(self.run_folder) if int(path.name) > int(folder.name)]
+        self.observe(Resumed(cursor.step, damaged))
 
     def train(self, began: float) -> str:
         """Epoch after epoch until an end is reached."""
-        if self.ranks.first and not self.ended():
+        if self.ranks.first and (self.cursor.due or not self.over()):
             withdraw(self.run_folder)  # a finished run that goes on is not finished
-        while True:
-            if ended := self.ended():
-                return ended
-            plan = self.task.plan(self.cursor.epoch)
-            with Prefetch(self.load(plan, self.cursor.position, self.cursor.epoch)) as batches:
-                for group in grouped(batches, self.config.accumulate):
-                    self.cursor.seconds = time.monotonic() - began
-                    self.update(group, last=self.cursor.position + len(group) == len(plan))
-                    self.after_update()
-                    if ended := self.ended():
-                        return ended
+        if self.cursor.due:
+            self.after_update()
+        while not (reason := self.ended()):
+            self.one_epoch(began)
+        return reason
+
+    def one_epoch(self, began: float) -> None:
+        """From the cursor's position to the end of the epoch, or of training."""
+        plan = self.task.plan(self.cursor.epoch)
+        with Prefetch(self.load(plan, self.cursor.position, self.cursor.epoch)) as batches:
+            for group in grouped(batches, self.config.accumulate):
+                self.cursor.seconds = time.monotonic() - began
+                self.update(group, last=self.cursor.position + len(group) == len(plan))
+                self.after_update()
+                if self.ended():
+                    return
 
     def load(self, plan: Batches, start: int, epoch: int) -> Iterator[tuple[Sequence[int], Any]]:
-        """This rank's part of every batch of the plan from `start` on; a part may be empty."""
+        """Every batch of the plan from `start` on: its examples, and the tensors of this rank's part, if it has one."""
         for position in range(start, len(plan)):
-            numbers = plan[position][self.ranks.rank :: self.ranks.world]
-            yield numbers, self.task.load(numbers, epoch) if len(numbers) else None
+            numbers = plan[position]
+            mine = numbers[self.ranks.rank :: self.ranks.world]
+            yield numbers, self.task.load(mine, epoch) if len(mine) else None
 
-    def update(self, group: list[tuple[Sequence[int], Any]], last: bool) -> None:
+    def update(self, group: Group, last: bool) -> None:
         """One update from a group of batches; `last` says that it ends the epoch."""
         cursor, config = self.cursor, self.config
         started = time.monotonic()
         seed_everything(config.seed, cursor.step, self.ranks.rank)
         self.model.train()
+        carried = self.task.state() if isinstance(self.task, Carries) else {}
         total, tokens, sentences, out_of_memory = self.backward(group)
-        over = bool(config.minutes) and cursor.seconds >= config.minutes * 60
-        sums = self.ranks.add(total, tokens, sentences, out_of_memory, self.stop_asked.is_set(), over)
+        over = self.ranks.first and bool(config.minutes) and cursor.seconds >= config.minutes * 60
+        sums = self.ranks.add(total, tokens, sentences, out_of_memory, self.stop.asked, over)
         total, tokens, sentences, lost = sums[:4]
-        self.interrupted = "asked" if sums[4] else "time" if sums[5] else ""
+        self.asked, self.time_is_up = bool(sums[4]), bool(sums[5])
         self.ranks.add_gradients(self.parameters)
         count = max(1.0, tokens if config.normalise == "tokens" else sentences)
         gradients = [weight.grad for weight in self.parameters if weight.grad is not None]
@@ -154,24 +180,26 @@ class Loop:
         norm = float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
         cursor.step += 1
         cursor.position += len(group)
-        epoch = cursor.epoch + (cursor.position - 1) / max(1, self.batches_an_epoch)
+        epoch = cursor.epoch + (cursor.position - 1) / self.batches_an_epoch
         if last:
             cursor.epoch, cursor.position = cursor.epoch + 1, 0
         width = getattr(getattr(self.model, "config", None), "width", 1)
         rate = self.schedule(Progress(cursor.step, self.total, epoch, cursor.stalls, width), config)
+        speed = tokens / max(1e-9, time.monotonic() - started)
         if math.isfinite(total) and math.isfinite(norm) and not lost:
-            if config.clip and norm > config.clip:
-                torch._foreach_mul_(gradients, config.clip / norm)
+            clip(gradients, norm, config.clip)
             for part in self.optimiser.param_groups:
                 part["lr"] = rate
             self.optimiser.step()
             cursor.skipped = 0
+            self.tell_step(total / count, rate, speed)
         else:
+            if isinstance(self.task, Carries):
+                self.task.restore(carried)
             self.skip(group, "out of memory" if lost else "loss or gradient not finite")
         self.optimiser.zero_grad(set_to_none=True)
-        self.tell_step(total / count, rate, tokens / max(1e-9, time.monotonic() - started))
 
-    def backward(self, group: list[tuple[Sequence[int], Any]]) -> tuple[float, float, float, bool]:
+    def backward(self, group: Group) -> tuple[float, float, float, bool]:
         """Add up the gradients of a group: the summed loss, tokens, sentences, and whether memory ran out."""
         totals: list[Tensor] = []
         tokens = sentences = 0
@@ -186,23 +214,28 @@ class Loop:
                 loss.total.backward()
                 totals.append(loss.total.detach())
                 tokens, sentences = tokens + loss.tokens, sentences + loss.sentences
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+                raise
             self.optimiser.zero_grad(set_to_none=True)
             return 0.0, 0.0, 0.0, True
         total = float(torch.stack(totals).double().sum()) if totals else 0.0
         return total, float(tokens), float(sentences), False
 
-    def skip(self, group: list[tuple[Sequence[int], Any]], reason: str) -> None:
+    def skip(self, group: Group, reason: str) -> None:
         """Leave an update out and say which examples were in it; give up when it happens again and again."""
         numbers = [int(number) for part, _ in group for number in part]
-        self.cursor.skipped += 1
-        self.observe(Skipped(self.cursor.step, reason, numbers))
+        lines = self.task.lines(numbers) if isinstance(self.task, FromLines) else []
+        cursor = self.cursor
+        cursor.skipped += 1
+        self.observe(Skipped(cursor.step, reason, numbers, lines))
         if self.journal:
-            self.journal.write(self.cursor.step, skipped=reason, examples=numbers)
-        if self.cursor.skipped >= PATIENCE_WITH_NAN:
+            self.journal.write(cursor.step, skipped=reason, examples=numbers, lines=lines)
+        if cursor.skipped >= PATIENCE_WITH_NAN:
+            advice = "a smaller train.batch_tokens" if reason == "out of memory" else "a lower train.rate"
             raise TrainingError(
-                f"Training stopped at step {self.cursor.step}: {reason} in {self.cursor.skipped} updates in a row. "
-                f"The last checkpoint is sound; try a lower train.rate, or look at the examples in metrics.jsonl."
+                f"Training stopped at step {cursor.step}: {reason} in {cursor.skipped} updates in a row. The last "
+                f"checkpoint is sound; try {advice} in a new run, or look at the lines that metrics.jsonl names."
             )
 
     def tell_step(self, loss: float, rate: float, speed: float) -> None:
@@ -216,70 +249,111 @@ class Loop:
             self.journal.write(cursor.step, loss=round(loss, 6), rate=rate, tokens_per_second=round(speed, 1))
 
     def after_update(self) -> None:
-        """Validate and save when it is time, and always at the end; who asks for a stop waits for the save alone."""
+        """Validate and save when it is time, and always at the end; who asks for a stop waits for the save alone.
+
+        A validation that a stop prevents stays due: it comes first when training goes on, so that a run which was
+        stopped is the same as one which was not.
+        """
         cursor, config = self.cursor, self.config
-        due = cursor.step % config.validate_every == 0 if config.validate_every else cursor.position == 0
-        best = self.validate() if (due or self.ended()) and self.interrupted != "asked" else False
-        if best or cursor.step % config.save_every == 0 or self.ended():
-            self.save()
+        now = cursor.step % config.validate_every == 0 if config.validate_every else cursor.position == 0
+        cursor.due = cursor.due or now or bool(self.over())
+        best = cursor.due and not self.asked and self.validate()
+        planned = best or cursor.step % config.save_every == 0 or bool(self.over() and not self.asked)
+        if planned or self.asked:
+            self.save(planned)
 
     def validate(self) -> bool:
         """Measure on rank 0; returns whether this is the best so far, the same on every rank."""
-        cursor, config = self.cursor, self.config
-        found = torch.zeros(2, dtype=torch.float64, device=self.ranks.device)  # the measure, and whether it is the best
+        cursor = self.cursor
+        found = torch.zeros(5, dtype=torch.float64, device=self.ranks.device)
         if self.ranks.first:
-            self.model.eval()
-            with torch.inference_mode():
-                measured = self.task.validate(self.model)
-            by = config.best_by if config.best_by in measured.metrics else "loss"
-            value = measured.metrics[by]
-            sign = -1 if by in LOWER_IS_BETTER else 1
-            better = cursor.best is None or sign * value > sign * cursor.best
-            found = torch.tensor([value, better], dtype=torch.float64, device=self.ranks.device)
-            self.observe(Validated(cursor.step, measured.metrics, measured.samples, better))
-            if self.journal:
-                self.journal.write(cursor.step, **{f"dev_{name}": number for name, number in measured.metrics.items()})
-        value, better = self.ranks.agree(found).tolist()
+            found = torch.tensor(self.measure(), dtype=torch.float64, device=self.ranks.device)
+        value, loss, measured, better, asked = self.ranks.agree(found).tolist()
+        if asked:
+            self.asked = True
+            return False
+        cursor.due = False
         if better:
             cursor.best, cursor.best_step, cursor.waiting = value, cursor.step, 0
-        else:
+            cursor.best_loss = loss if math.isfinite(loss) else None
+        elif measured:
             cursor.waiting, cursor.stalls = cursor.waiting + 1, cursor.stalls + 1
         return bool(better)
 
-    def ended(self) -> str:
-        """Why training is over, or nothing; the same on every rank."""
+    def measure(self) -> tuple[float, float, bool, bool, bool]:
+        """The measure that counts, the loss, whether there was anything to measure, whether it is the best so far,
+        and whether a stop broke it off."""
+        cursor = self.cursor
+        self.model.eval()
+        try:
+            with self.stop.breakable(), torch.inference_mode():
+                metrics, samples = self.task.validate(self.model)
+        except BrokenOff:
+            return 0.0, 0.0, False, False, True
+        by = self.config.best_by if self.config.best_by in metrics else "loss"
+        value, loss = metrics.get(by, math.nan), metrics.get("loss", math.nan)
+        sign = -1 if by in LOWER_IS_BETTER else 1
+        better = math.isfinite(value) and (cursor.best is None or sign * value > sign * cursor.best)
+        if value == cursor.best and cursor.best_loss is not None:
+            better = loss < cursor.best_loss
+        self.observe(Validated(cursor.step, metrics, samples, better))
+        if self.journal and metrics:
+            self.journal.write(cursor.step, **{f"dev_{name}": number for name, number in metrics.items()})
+        return value, loss, bool(metrics), better, False
+
+    def over(self) -> str:
+        """Why training is finished, or nothing; the same on every rank."""
         cursor, config = self.cursor, self.config
-        if cursor.step >= self.total or (not config.steps and config.epochs and cursor.epoch >= config.epochs):
-            return "done"
+        if config.steps or config.epochs:
+            done = cursor.step >= config.steps if config.steps else cursor.epoch >= config.epochs
+            if done:
+                return "done"
         if config.patience and cursor.waiting >= config.patience:
             return "patience"
-        return self.interrupted
+        return "time" if self.time_is_up else ""
 
-    def save(self) -> None:
-        """Commit a checkpoint, then delete the ones that are not needed any more."""
+    def ended(self) -> str:
+        """Why the loop ends here, finished or not; the same on every rank."""
+        return "asked" if self.asked else self.over()
+
+    def save(self, planned: bool) -> None:
+        """Commit a checkpoint, then delete the ones that are not needed any more.
+
+        One that is not `planned` serves to go on from and nothing else, so that averages do not depend on stops.
+        """
+        cursor = self.cursor
+        if planned and cursor.step not in cursor.kept:
+            cursor.kept = [*cursor.kept, cursor.step][-self.config.keep :]
         if self.ranks.first:
-            weights = weights_of(self.model)
-            step = self.cursor.step
-            self.cursor.carried = self.task.state() if isinstance(self.task, Carries) else {}
-            if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
-                raise TrainingError(
-                    f"The weights at step {step} are not finite, so they were not saved; the last checkpoint is sound. "
-                    f"Try a lower train.rate."
-                )
-            folder = save_checkpoint(
-                self.run_folder, step, weights, optimiser_state(self.optimiser), asdict(self.cursor)
-            )
-            prune(self.run_folder, self.config.keep, self.cursor.best_step)
-            self.observe(Saved(step, folder))
+            if cursor.step != self.standing:
+                self.write_checkpoint()
+            prune(self.run_folder, {cursor.step, *cursor.kept, *([cursor.best_step] if cursor.best_step else [])})
         self.ranks.wait()
+
+    def write_checkpoint(self) -> None:
+        """The weights, the optimiser's memory and the cursor, if all numbers are finite."""
+        weights, state = weights_of(self.model), optimiser_state(self.optimiser)
+        step = self.cursor.step
+        self.cursor.carried = self.task.state() if isinstance(self.task, Carries) else {}
+        if not all(bool(tensor.isfinite().all()) for tensor in (*weights.values(), *state.values())):
+            raise TrainingError(
+                f"The weights at step {step} are not finite, so they were not saved; the last checkpoint is sound. "
+                f"Try a lower train.rate in a new run."
+            )
+        belongs = {path.name: digest(path) for path in self.task.files()}
+        folder = save_checkpoint(self.run_folder, step, weights, state, asdict(self.cursor), belongs)
+        self.observe(Saved(step, folder))
 
     def finish(self) -> None:
         """Publish the best checkpoint, or the average of the newest."""
-        saved = checkpoints(self.run_folder)
-        best = [folder for folder in saved if int(folder.name) == self.cursor.best_step]
-        chosen = saved[-self.config.average :] if self.config.average > 1 or not best else best
-        about = {"steps": [int(folder.name) for folder in chosen], "best": self.cursor.best}
-        publish(self.run_folder, average_weights(chosen), [path.name for path in self.task.files()], about)
+        if is_finished(self.run_folder):
+            return  # the same command again
+        cursor, average = self.cursor, self.config.average
+        chosen = cursor.kept[-average:] if average > 1 or cursor.best_step is None else [cursor.best_step]
+        steps = {int(folder.name): folder for folder in checkpoints(self.run_folder)}
+        folders = [steps[step] for step in chosen if step in steps] or [steps[cursor.step]]
+        about = {"steps": [int(folder.name) for folder in folders], "best": cursor.best}
+        publish(self.run_folder, average_weights(folders), [path.name for path in self.task.files()], about)
 
 
 def grouped(batches: Iterator[Any], size: int) -> Iterator[list[Any]]:
@@ -294,6 +368,12 @@ def grouped(batches: Iterator[Any], size: int) -> Iterator[list[Any]]:
         yield group
 
 
+def clip(gradients: list[Tensor], norm: float, longest: float) -> None:
+    """g <- g * longest / |g| where the norm |g| of all gradients together is above `longest`; 0 is no limit."""
+    if longest and norm > longest:
+        torch._foreach_mul_(gradients, longest / norm)
+
+
 def to_device(part: Any, device: torch.device) -> Any:
     """A tensor on the device it is needed on; anything else as it is."""
     return part.to(device, non_blocking=True) if isinstance(part, Tensor) else part
@@ -301,24 +381,4 @@ def to_device(part: Any, device: torch.device) -> Any:
 
 def seed_everything(seed: int, step: int, rank: int) -> None:
     """All dropout of a step follows from these three numbers."""
-    torch.manual_seed((seed * 1_000_003 + step) * 65_537 + rank)
-
-
-@contextmanager
-def stop_on_signals(flag: threading.Event) -> Iterator[None]:
-    """SIGTERM and Ctrl-C raise a flag that the loop reads after each update; a second Ctrl-C breaks off at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may handle signals
-        return
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if flag.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        flag.set()
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    torch.manual_seed(((seed * 1_000_003 + step) * 65_537 + rank) % 2**63)

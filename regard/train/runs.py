@@ -8,7 +8,9 @@
     RUN/manifest.json                   SHA-256 and size of every file above that the finished model needs
 
 A checkpoint is written under a temporary name, synced, and becomes real by one rename; its manifest is its last file.
-The finished model counts only while manifest.json stands, and that is removed before anything it names is replaced.
+It also names the vocabularies that it belongs to. Resuming takes the newest checkpoint that is whole. The finished
+model counts only while manifest.json stands, and that is removed before anything it names is replaced; without it the
+run is one in progress, and its best checkpoint is used.
 Nothing is ever unpickled.
 """
 
@@ -17,7 +19,8 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +32,15 @@ from torch import Tensor
 from regard.errors import RunError
 from regard.version import __version__
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 VERSION = 1  # of the layout of a run; a folder of another version is refused
 SPARE = 2  # free space asked for before a save, as a multiple of its size
+CHECKPOINT = ("weights.safetensors", "state.safetensors", "state.json")
+FINISHED = ("weights.safetensors", "config.toml")
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -44,7 +54,8 @@ def write_file(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise RunError(f"{path} could not be written: {error.strerror or error}; nothing was lost.") from error
 
 
@@ -63,24 +74,39 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def make_manifest(folder: Path, names: Iterable[str], about: dict[str, Any]) -> bytes:
-    """The manifest of these files of a folder, with the versions that wrote them."""
-    files = {name: {"sha256": digest(folder / name), "bytes": (folder / name).stat().st_size} for name in sorted(names)}
+def entry(content: bytes) -> dict[str, Any]:
+    """What a manifest says of a file with this content."""
+    return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+
+
+def make_manifest(files: Mapping[str, dict[str, Any]], about: dict[str, Any]) -> bytes:
+    """The manifest of these files, with the versions that wrote them."""
     versions = {"regard": __version__, "torch": torch.__version__, "python": platform.python_version()}
-    return json.dumps({"run": VERSION, "files": files, "versions": versions, **about}, indent=1).encode()
+    return seal({"run": VERSION, "files": dict(sorted(files.items())), "versions": versions, **about})
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a folder, with every file that it names checked against it."""
+def seal(body: dict[str, Any]) -> bytes:
+    """A manifest as bytes that hold their own SHA-256, so that not one of them can change unseen."""
+    own = hashlib.sha256(json.dumps(body, indent=1).encode()).hexdigest()
+    return json.dumps({**body, "seal": own}, indent=1).encode()
+
+
+def read_manifest(folder: Path, needed: Iterable[str]) -> dict[str, Any]:
+    """The manifest of a folder, with every file that it names, `needed` among them, checked against it."""
     path = folder / "manifest.json"
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
+        manifest = json.loads(content)
         version, files = manifest["run"], manifest["files"]
         checked = {str(name): (str(entry["sha256"]), int(entry["bytes"])) for name, entry in files.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        sealed = seal({name: value for name, value in manifest.items() if name != "seal"})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(f"{path} is missing or damaged ({type(error).__name__}); use another checkpoint.") from None
     if version != VERSION:
         raise RunError(f"{folder} was written in layout {version}, this regard reads layout {VERSION}; train it again.")
+    unsealed = manifest.keys() <= {"run", "files", "versions", "step", "steps", "best"}  # TODO: older runs, remove
+    if (content != sealed and not unsealed) or not set(needed) <= checked.keys():
+        raise RunError(f"{path} is damaged: it is not what was written; restore it from a copy.")
     for name, (sha256, size) in checked.items():
         file = folder / name
         if os.sep in name or not file.is_file():
@@ -91,9 +117,17 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def save_checkpoint(
-    run: Path, step: int, weights: dict[str, Tensor], state: dict[str, Tensor], about: dict[str, Any]
+    run: Path,
+    step: int,
+    weights: dict[str, Tensor],
+    state: dict[str, Tensor],
+    about: dict[str, Any],
+    belongs: Mapping[str, str] | None = None,
 ) -> Path:
-    """Commit a checkpoint as RUN/checkpoints/<step> by renaming a complete, synced folder."""
+    """Commit a checkpoint as RUN/checkpoints/<step> by renaming a complete, synced folder, and read it back.
+
+    `belongs` is the SHA-256 of files of the run that these weights mean nothing without: the vocabularies.
+    """
     parent = run / "checkpoints"
     folder, temporary = parent / f"{step:06d}", parent / f".{step:06d}.tmp"
     try:
@@ -101,27 +135,35 @@ def save_checkpoint(
         check_space(parent, [*weights.values(), *state.values()])
         clear(temporary)
         temporary.mkdir()
-        write_tensors(temporary / "weights.safetensors", weights)
-        write_tensors(temporary / "state.safetensors", state)
-        write_file(temporary / "state.json", json.dumps(about, indent=1).encode())
-        names = ("weights.safetensors", "state.safetensors", "state.json")
-        write_file(temporary / "manifest.json", make_manifest(temporary, names, {"step": step}))
-        clear(folder)  # the same step saved again, after a resume
+        written = {}
+        for name, content in (
+            ("weights.safetensors", pack(weights)),
+            ("state.safetensors", pack(state)),
+            ("state.json", json.dumps(about, indent=1).encode()),
+        ):
+            write_file(temporary / name, content)
+            written[name] = entry(content)
+        manifest = make_manifest(written, {"step": step, "belongs": dict(belongs or {})})
+        write_file(temporary / "manifest.json", manifest)
+        discard(folder)  # one of the same step that was damaged, so that training went on from an older one
         os.rename(temporary, folder)
         sync_folder(parent)
-    except OSError as error:
-        clear(temporary)
+    except (OSError, RunError) as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        if not isinstance(cause, OSError):
+            raise
         raise RunError(
-            f"The checkpoint of step {step} could not be saved in {parent}: {error.strerror or error}. "
+            f"The checkpoint of step {step} could not be saved in {parent}: {cause.strerror or cause}. "
             f"Earlier checkpoints are untouched; make room and start again with the same command."
         ) from error
+    read_manifest(folder, CHECKPOINT)
     return folder
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write tensors as safetensors, whole and synced."""
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_file(path, safetensors.torch.save(plain))
+def pack(tensors: dict[str, Tensor]) -> bytes:
+    """Tensors as the bytes of a safetensors file."""
+    return safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -149,11 +191,20 @@ def clear(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
+def discard(folder: Path) -> None:
+    """Remove a checkpoint. It loses its name first, so that a crash never leaves half of one under it."""
+    if folder.exists():
+        aside = folder.with_name(f".{folder.name}.old.tmp")
+        clear(aside)
+        os.rename(folder, aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
 def checkpoints(run: Path) -> list[Path]:
     """The committed checkpoints of a run, oldest first. Unfinished ones have other names."""
     folder = run / "checkpoints"
     found = folder.iterdir() if folder.is_dir() else ()
-    return sorted((path for path in found if path.name.isdigit()), key=lambda path: int(path.name))
+    return sorted((path for path in found if path.name.isdecimal()), key=lambda path: int(path.name))
 
 
 def newest_checkpoint(run: Path) -> Path | None:
@@ -161,7 +212,7 @@ def newest_checkpoint(run: Path) -> Path | None:
     failure: RunError | None = None
     for folder in reversed(checkpoints(run)):
         try:
-            read_manifest(folder)
+            read_manifest(folder, CHECKPOINT)
             return folder
         except RunError as error:
             failure = failure or error
@@ -170,33 +221,61 @@ def newest_checkpoint(run: Path) -> Path | None:
     return None
 
 
+def check_belongs(run: Path, checkpoint: Path) -> None:
+    """Refuse a run whose vocabulary is not the one that this checkpoint, which is whole, was trained with."""
+    manifest = json.loads((checkpoint / "manifest.json").read_bytes())
+    for name, sha256 in manifest.get("belongs", {}).items():
+        if not (run / name).is_file() or digest(run / name) != sha256:
+            raise RunError(
+                f"{run / name} does not belong to {checkpoint}: its SHA-256 is not that of the file which was trained "
+                f"with; restore it from a copy."
+            )
+
+
 def read_about(checkpoint: Path) -> dict[str, Any]:
     """The plain part of a checkpoint's state."""
     return json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
 
 
-def prune(run: Path, keep: int, best: int | None) -> None:
-    """Delete all but the newest `keep` checkpoints and the best; call it after a save has been committed."""
-    for folder in checkpoints(run)[:-keep]:
-        if int(folder.name) != best:
-            clear(folder)
-    for left in (run / "checkpoints").glob(".*.tmp"):
-        clear(left)
+def prune(run: Path, keep: Iterable[int]) -> None:
+    """Delete the checkpoints of all other steps than `keep`, and what crashes have left; call it after a save.
+
+    What cannot be deleted stays until the next time: it is no reason to stop training.
+    """
+    kept = set(keep)
+    with suppress(OSError):
+        for folder in checkpoints(run):
+            if int(folder.name) not in kept:
+                discard(folder)
+        for left in (run / "checkpoints").glob(".*.tmp"):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def publish(run: Path, weights: dict[str, Tensor], files: Iterable[str], about: dict[str, Any]) -> None:
     """Make `weights` the finished model of the run."""
     withdraw(run)
-    write_tensors(run / "weights.safetensors", weights)
-    names = {"config.toml", "weights.safetensors", *files}
-    write_file(run / "manifest.json", make_manifest(run, names, about))
+    content = pack(weights)
+    write_file(run / "weights.safetensors", content)
+    written = {name: entry((run / name).read_bytes()) for name in {"config.toml", *files}}
+    write_file(run / "manifest.json", make_manifest({**written, "weights.safetensors": entry(content)}, about))
 
 
 def withdraw(run: Path) -> None:
     """The run has no finished model (any more); its checkpoints stay."""
-    if (run / "manifest.json").exists():
-        (run / "manifest.json").unlink()
-        sync_folder(run)
+    try:
+        if (run / "manifest.json").exists():
+            (run / "manifest.json").unlink()
+            sync_folder(run)
+    except OSError as error:
+        raise RunError(f"{run} could not be changed: {error.strerror or error}; nothing was lost.") from error
+
+
+def is_finished(run: Path) -> bool:
+    """Whether the run has a finished model, every bit of it."""
+    try:
+        return bool(read_manifest(run, FINISHED))
+    except RunError:
+        return False
 
 
 def average_weights(folders: Iterable[Path]) -> dict[str, Tensor]:
@@ -205,6 +284,7 @@ def average_weights(folders: Iterable[Path]) -> dict[str, Tensor]:
     kinds: dict[str, torch.dtype] = {}
     count = 0
     for folder in folders:
+        read_manifest(folder, CHECKPOINT)
         count += 1
         for name, tensor in read_tensors(folder / "weights.safetensors").items():
             kinds[name] = tensor.dtype
@@ -217,7 +297,7 @@ def find_weights(run: Path) -> Path:
     if not run.is_dir():
         raise RunError(f"There is no run folder {run}; train one with `regard train ... --out {run}`.")
     if (run / "manifest.json").exists():
-        read_manifest(run)
+        read_manifest(run, FINISHED)
         return run / "weights.safetensors"
     newest = newest_checkpoint(run)
     if newest is None:
@@ -226,5 +306,27 @@ def find_weights(run: Path) -> Path:
     folder = run / "checkpoints" / f"{best:06d}" if best is not None else newest
     if folder != newest and not folder.is_dir():
         folder = newest
-    read_manifest(folder)
+    read_manifest(folder, CHECKPOINT)
+    check_belongs(run, folder)
     return folder / "weights.safetensors"
+
+
+@contextmanager
+def held(run: Path) -> Iterator[None]:
+    """Hold a run folder while training in it: a second process that trains there too is refused.
+
+    The system lets go of it when the process ends, however it ends.
+    """
+    try:
+        stream = open(run / ".lock", "w", encoding="utf-8")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise RunError(f"{run} cannot be written to: {error.strerror or error}.") from None
+    with stream:
+        if fcntl is not None:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(f"Another process is training in {run}; wait for it, or choose another --out.") from None
+            except OSError:
+                pass  # a file system without locks
+        yield

@@ -11,7 +11,7 @@ class Progress(NamedTuple):
     step: int  # from 1: the update that is being made
     total: int  # updates in all
     epoch: float  # epochs gone through, with the fraction of the current one
-    stalls: int  # validations in a row without a new best, halvings of the plateau schedule counted off
+    stalls: int  # validations so far that brought no new best
     width: int  # the model's width, for Noam
 
 

@@ -1,5 +1,6 @@
 """The [train] section: how long, with what, and how often to look up."""
 
+import math
 from dataclasses import dataclass
 
 from regard.config import setting
@@ -39,18 +40,24 @@ class TrainConfig:
     save_every: int = setting(500, "updates between checkpoints")
     keep: int = setting(3, "newest checkpoints that are kept, besides the best")
     average: int = setting(1, "newest checkpoints whose weights are averaged at the end; 1 = the best one alone")
-    best_by: str = setting("bleu", "what makes a checkpoint the best", ("bleu", "loss", "accuracy"))
+    best_by: str = setting(
+        "bleu", "what makes a checkpoint the best; where it is the same, the loss decides", ("bleu", "loss", "accuracy")
+    )
     patience: int = setting(0, "validations without a new best before training stops; 0 = never")
 
     def __post_init__(self) -> None:
-        for name in ("steps", "epochs", "warmup", "validate_every", "patience", "clip", "minutes"):
-            if getattr(self, name) < 0:
+        counts = ("steps", "epochs", "warmup", "validate_every", "validate_sentences", "patience")
+        for name in (*counts, "clip", "minutes", "weight_decay", "halve_after"):
+            if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"train.{name} must be zero or more; got {getattr(self, name)}.")
         for name in ("batch_tokens", "accumulate", "save_every", "keep", "average", "validate_beam"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"train.{name} must be at least 1; got {getattr(self, name)}.")
-        if not self.rate > 0:
-            raise ConfigError(f"train.rate must be above zero; got {self.rate}.")
+        for name in ("rate", "halve_every"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(f"train.{name} must be above zero; got {getattr(self, name)}.")
+        if not 0 <= self.beta2 < 1:
+            raise ConfigError(f"train.beta2 is a share from 0 to below 1; got {self.beta2}.")
         if not 0 <= self.label_smoothing < 1:
             raise ConfigError(f"train.label_smoothing is a share from 0 to below 1; got {self.label_smoothing}.")
         if not (self.steps or self.epochs or self.minutes):

@@ -68,3 +68,12 @@ class Carries(Protocol):
     def restore(self, state: dict[str, float]) -> None:
         """Take up the numbers of a checkpoint."""
         ...
+
+
+@runtime_checkable
+class FromLines(Protocol):
+    """A task whose examples are lines of a corpus, so that a person can be told where to look."""
+
+    def lines(self, numbers: Sequence[int]) -> list[int]:
+        """The lines, from 1, over all files together, that these examples were."""
+        ...

@@ -8,6 +8,7 @@ from torch import nn
 
 from regard.data.batching import Batch, Plan, make_batch, plan_epoch
 from regard.data.prepare import Prepared
+from regard.data.store import Resampled
 from regard.decode.many import decode_many
 from regard.decode.settings import DecodeConfig
 from regard.evaluate.scores import perplexity, score
@@ -23,7 +24,8 @@ class Translation:
 
     def __init__(self, data: Prepared, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
         self.data, self.config, self.run = data, config, run
-        self.decode = dataclasses.replace(decode, beam=config.validate_beam, nbest=1, temperature=0.0)
+        plain = {"nbest": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "coverage_penalty": 0.0}
+        self.decode = dataclasses.replace(decode, beam=config.validate_beam, **plain)  # type: ignore[arg-type]
 
     def plan(self, epoch: int) -> Plan:
         """Batches of like length, of at most `batch_tokens`."""
@@ -43,6 +45,8 @@ class Translation:
     def validate(self, model: nn.Module, tell: Tell | None = None) -> Validation:
         """Loss and perplexity a token over all held-out pairs; BLEU of the first `validate_sentences`."""
         device = next(model.parameters()).device
+        if not len(self.data.dev):
+            return Validation({}, [])
         nll, tokens = 0.0, 0
         plan = self._plan(self.data.dev, epoch=0)
         for position in range(len(plan)):
@@ -59,6 +63,16 @@ class Translation:
         written = [self.data.target_vocabulary.decode(hypotheses[0].ids) for hypotheses in found]
         metrics["bleu"] = score(written, self.data.dev_target[:count], metrics=["bleu"])["bleu"]
         return Validation(metrics, [self._sample(index, written[index]) for index in range(min(SHOWN, count))])
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the corpus and the vocabularies; a run that goes on must find the same."""
+        return self.data.fingerprint
+
+    def lines(self, numbers: Sequence[int]) -> list[int]:
+        """The lines of the corpus that these pairs were."""
+        store = self.data.train.store if isinstance(self.data.train, Resampled) else self.data.train
+        return [int(store.lines[number]) for number in numbers]
 
     def files(self) -> list[Path]:
         """The vocabularies."""

@@ -44,5 +44,5 @@ def set_optimiser_state(optimiser: optim.Optimizer, tensors: dict[str, Tensor]) 
     state: dict[int, dict[str, Any]] = {}
     for key, tensor in tensors.items():
         number, _, name = key.partition(".")
-        state.setdefault(int(number), {})[name] = tensor
+        state.setdefault(int(number), {})[name] = tensor.clone()  # memory of its own, not a part of the file's
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
