@@ -15,6 +15,7 @@ from torch.testing import assert_close
 from weights_of import additive_of, array, spread
 
 from regard.errors import ConfigError
+from regard.layers.lstmn import ROOM, Heard, Layer, Write
 from regard.look.record import record
 from regard.models.contract import SequenceModel, shift_right, take, take_beams
 from regard.models.lstmn import (
@@ -22,15 +23,11 @@ from regard.models.lstmn import (
     LANGUAGE_VARIANTS,
     LSTMN,
     PRESETS,
-    ROOM,
     VARIANTS,
-    Heard,
-    Layer,
     LSTMNConfig,
     LSTMNLanguageConfig,
     LSTMNLanguageModel,
     Source,
-    Write,
 )
 from regard.symbols import END, PAD, START
 

@@ -4,9 +4,9 @@ What was new: the document is read as it is written, words into sentences and se
 levels a learned context vector asks which of them matter. The two levels are the same layer, once over words and once
 over sentences.
 
-    h_t = [->GRU(x_t) ; <-GRU(x_t)]                      words of a sentence, or sentences of a document    (eq. 1-4)
-    u_t = tanh(W h_t + b);  alpha = softmax(u_t^T u);  s = sum_t alpha_t h_t                                (eq. 5-10)
-    p = softmax(W_c v + b_c)                              v: what the upper level sees                      (eq. 11)
+    h_t = [->GRU(x_t) ; <-GRU(x_t)]                      words of a sentence, or sentences of a document
+    u_t = tanh(W h_t + b);  alpha = softmax(u_t^T u);  s = sum_t alpha_t h_t
+    p = softmax(W_c v + b_c)                              v: what the upper level sees
 
 The weights act on h, not on u. The paper's two baselines, the mean of all states and the largest of each dimension,
 are `pooling`. There is no padding in what the model reads: a batch is one row of words, the lengths of the sentences

@@ -3,9 +3,9 @@
 What was new: an LSTM that does not squeeze its past into one state. It keeps the hidden and the memory vector of every
 word on two tapes and looks back at all of them, with the same weights on both, before each step (intra-attention).
 
-    a_i = v^T tanh(W_h h_i + W_x x_t + W_s h~_{t-1});  s = softmax(a) over i < t                          (eq. 4-5)
-    [h~_t ; c~_t] = sum_i s_i [h_i ; c_i]                                                                 (eq. 6)
-    [i ; f ; o ; c^] = [sig ; sig ; sig ; tanh](W [h~_t ; x_t]);  c_t = f c~_t + i c^;  h_t = o tanh(c_t) (eq. 7-9)
+    a_i = v^T tanh(W_h h_i + W_x x_t + W_s h~_{t-1});  s = softmax(a) over i < t
+    [h~_t ; c~_t] = sum_i s_i [h_i ; c_i]
+    [i ; f ; o ; c^] = [sig ; sig ; sig ; tanh](W [h~_t ; x_t]);  c_t = f c~_t + i c^;  h_t = o tanh(c_t)
 
 A stacked layer reads the h_t of the layer below and has tapes of its own. The tapes begin with a slot of zeros, as in
 the released code, so that the first step has something to look at.
@@ -14,8 +14,8 @@ As encoder and decoder the paper joins two of them in two ways. Shallow fusion: 
 asked with the state before the step as Bahdanau does, enters the decoder as input. Deep fusion: the decoder looks at
 both tapes of the source, and what it sees there enters the memory through a gate of its own:
 
-    b_j = u^T tanh(W_g g_j + W_x x_t + W_l g~_{t-1});  [g~_t ; a~_t] = sum_j softmax(b)_j [g_j ; a_j]     (eq. 12-14)
-    r_t = sig(W_r [g~_t ; x_t]);  c_t = r_t a~_t + f c~_t + i c^                                          (eq. 15-16)
+    b_j = u^T tanh(W_g g_j + W_x x_t + W_l g~_{t-1});  [g~_t ; a~_t] = sum_j softmax(b)_j [g_j ; a_j]
+    r_t = sig(W_r [g~_t ; x_t]);  c_t = r_t a~_t + f c~_t + i c^
 """
 
 from collections.abc import Callable
@@ -29,12 +29,9 @@ from regard.config import setting
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.scores import Additive
-from regard.errors import ConfigError
 from regard.layers.attention import Attention
-from regard.layers.transformer import grow
+from regard.layers.lstmn import Heard, Perceptron, Reader, Tapes
 from regard.models.contract import Looking, check_batch, check_target, shift_right
-
-ROOM = 32  # slots that a fresh state has; the tapes double when they are full
 
 
 @dataclass(frozen=True)
@@ -63,24 +60,6 @@ class LSTMNConfig:
     released: bool = setting(False, "as in the released code, the encoder asks without its last summary h~")
     dropout: float = setting(0.0, "share of each layer's input and of the top states dropped in training")
     spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
-
-
-class Tapes(NamedTuple):
-    """What an LSTMN carries from step to step.
-
-    A state that has been stepped from is spent: its tape is written on. No gradient flows from one call to the next.
-    """
-
-    tape: Tensor  # [B, L, room, 3n]: W_h h_i, h_i and c_i side by side; slot 0 is zero
-    summary: Tensor  # [B, L, n], h~_{t-1}
-    position: Tensor  # [B], steps so far: slots 0 ... position are filled
-
-
-class Heard(NamedTuple):
-    """What a layer hears of a source besides its input."""
-
-    enter: Callable[[Tensor], Tensor] | None = None  # the last hidden state [B, n] -> what joins the input, [B, 5n]
-    added: Tensor | None = None  # [B, T, n], what joins the memory vectors
 
 
 class LSTMNLanguageModel(nn.Module):
@@ -116,132 +95,6 @@ class LSTMNLanguageModel(nn.Module):
         """words [B, T], the words read -> logits [B, T, V] of the words that follow."""
         written, state = self.reader(self.embed(words), state)  # L times [B, T, 2n]
         return self.W(self.dropout(written[-1][..., : self.config.width])), state
-
-
-class Reader(nn.Module):
-    """Stacked LSTMN layers over a text: layer by layer, and in each layer word by word."""
-
-    def __init__(
-        self, input_width: int, width: int, layers: int, dropout: float, span: int = 0, recall: bool = True
-    ) -> None:
-        super().__init__()
-        if layers < 1 or span < 0:
-            raise ConfigError(f"layers must be at least 1 and span at least 0; got {layers} and {span}.")
-        widths = [input_width, *[width] * (layers - 1)]
-        self.layers = nn.ModuleList(Layer(wide, width, span, recall) for wide in widths)
-        self.width, self.dropout = width, nn.Dropout(dropout)
-
-    def start(self, rows: int) -> Tapes:
-        tape = self.layers[0].U.weight.new_zeros(rows, len(self.layers), ROOM, 3 * self.width)  # type: ignore[union-attr, operator]
-        position = torch.zeros(rows, dtype=torch.long, device=tape.device)
-        return Tapes(tape, tape.new_zeros(rows, len(self.layers), self.width), position)
-
-    def forward(
-        self, x: Tensor, state: Tapes, hear: Callable[[int, Tensor], Heard] | None = None
-    ) -> tuple[list[Tensor], Tapes]:
-        """x [B, T, m] -> what each layer wrote, [h_t ; c_t] as [B, T, 2n]. `hear(k, x)`: what layer k hears besides."""
-        filled = int(state.position[0]) if len(x) else 0
-        tape = grow(state.tape, filled + x.shape[1] + 1)  # [B, L, room, 3n]
-        written, summaries = [], []
-        for k, layer in enumerate(self.layers):
-            x = self.dropout(x)
-            heard = Heard() if hear is None else hear(k, x)
-            rows, summary = layer(x, tape[:, k], state.summary[:, k], filled, heard)  # [B, T, 2n], [B, n]
-            written.append(rows)
-            summaries.append(summary)
-            x = rows[..., : self.width]  # [B, T, n]
-        summary = torch.stack(summaries, dim=1).detach()  # [B, L, n]
-        return written, Tapes(tape, summary, state.position + x.shape[1])
-
-
-class Layer(nn.Module):
-    """One layer. Everything that depends on the input alone is computed for all steps at once, before the loop."""
-
-    def __init__(self, input_width: int, width: int, span: int, recall: bool) -> None:
-        super().__init__()
-        self.width, self.span = width, span
-        self.W_x = nn.Linear(input_width, 5 * width)  # for the query, then for the gates i, f, o and the candidate
-        self.W_h = nn.Linear(width, width, bias=False)
-        self.W_s = nn.Linear(width, width, bias=False) if recall else None
-        self.U = nn.Linear(width, 4 * width, bias=False)  # the columns of W that act on h~
-        self.attention = Attention(Perceptron(width))
-
-    def forward(self, x: Tensor, tape: Tensor, summary: Tensor, filled: int, heard: Heard) -> tuple[Tensor, Tensor]:
-        """x [B, T, m], tape [B, room, 3n] with slots 0 ... filled, summary [B, n] -> rows [B, T, 2n], summary."""
-        keys, values = slots(tape, filled + 1)
-        hidden = values[:, -1, : self.width]  # [B, n]
-        added = None if heard.added is None else heard.added.unbind(1)
-        rows = []
-        for t, drive in enumerate(self.W_x(x).unbind(1)):  # [B, 5n]
-            if heard.enter is not None:
-                drive = drive + heard.enter(hidden)
-            query = drive[:, : self.width] if self.W_s is None else drive[:, : self.width] + self.W_s(summary)  # [B, n]
-            seen = self.attention(query[:, None], Memory(keys, values, self.visible(keys))).context[:, 0]  # [B, 2n]
-            summary, cell = seen.chunk(2, dim=-1)  # [B, n]
-            gates = drive[:, self.width :] + self.U(summary)  # [B, 4n]
-            i, f, o = torch.sigmoid(gates[:, : 3 * self.width]).chunk(3, dim=-1)
-            cell = f * cell + i * torch.tanh(gates[:, 3 * self.width :])  # [B, n]
-            if added is not None:
-                cell = cell + added[t]
-            hidden = o * torch.tanh(cell)  # [B, n]
-            rows.append(torch.cat([self.W_h(hidden), hidden, cell], dim=-1))  # [B, 3n]
-            tape, keys, values = Write.apply(tape, rows[-1], filled + t + 1)  # type: ignore[no-untyped-call]
-        return torch.stack(rows, dim=1)[..., self.width :], summary
-
-    def visible(self, keys: Tensor) -> Tensor | None:
-        """The last `span` of the slots [1, 1, S]; the zero slot counts as a word."""
-        places = keys.shape[1]
-        if not 0 < self.span < places:
-            return None
-        return torch.arange(places, device=keys.device)[None, None] >= places - self.span
-
-
-class Perceptron(nn.Module):
-    """v^T tanh(q + k), where query and keys come projected to one width."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.v = nn.Linear(width, 1, bias=False)
-
-    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        hidden = torch.tanh(query.unsqueeze(-2) + keys.unsqueeze(-3))  # [..., T, S, n]
-        return self.v(hidden).squeeze(-1)  # [..., T, S]
-
-
-def slots(tape: Tensor, filled: int) -> tuple[Tensor, Tensor]:
-    """Keys [B, filled, n] and values [B, filled, 2n] of the first slots of a tape [B, room, 3n], as views."""
-    width = tape.shape[-1] // 3
-    return tape[:, :filled, :width], tape[:, :filled, width:]
-
-
-class Write(torch.autograd.Function):
-    """Write a row [B, 3n] behind the others and return the tape, its keys and its values: no slot is ever copied.
-
-    Autograd forbids writing into a tensor that an earlier step has saved for its gradient. Here it is sound, because
-    a slot is written once and never before it is read; so the write goes past the version counter, and the gradients
-    of all later looks gather in one buffer on the way back, each slot's part leaving with the row written there.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, tape: Tensor, row: Tensor, slot: int) -> tuple[Tensor, Tensor, Tensor]:
-        ctx.set_materialize_grads(False)
-        ctx.slot, ctx.shape = slot, tape.shape
-        shared = tape.data
-        shared[:, slot] = row
-        return shared, *slots(shared, slot + 1)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
-        gathered, keys, values = grads
-        if gathered is None:
-            some = keys if keys is not None else values
-            if some is None:
-                return None, None, None
-            gathered = some.new_zeros(ctx.shape)  # [B, room, 3n]
-        for part, grad in zip(slots(gathered, ctx.slot + 1), (keys, values), strict=True):
-            if grad is not None:
-                part += grad
-        return gathered, gathered[:, ctx.slot], None
 
 
 class LSTMNState(NamedTuple):
