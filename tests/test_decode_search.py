@@ -9,6 +9,7 @@ import torch
 from decode_models import Breaking, Endless, Table, Tiny, batch, sentences, teacher_forced
 
 from regard.decode import DecodeConfig, Hypothesis, Step, beam_search, decode, follow, length_penalty, longest, search
+from regard.decode.beam import best
 from regard.errors import ConfigError, DataError
 from regard.symbols import END, PAD, START, UNKNOWN
 
@@ -379,3 +380,36 @@ def test_the_length_penalty_is_gnmts() -> None:
     assert length_penalty(1, 0.7) == 1.0
     assert length_penalty(13, 0.5) == pytest.approx(3**0.5)
     assert length_penalty(8, 0.0) == 1.0
+
+
+def test_the_search_goes_on_while_a_longer_translation_could_still_win() -> None:
+    # Ending at once is likelier, but 4 5 6 7 8 9 loses nothing on its way and the penalty favours it in the end.
+    chain = {token: {token + 1: 1.0} for token in range(4, 9)}
+    model = Table(10, {START: {END: 0.6, 4: 0.4}, **chain})
+    (found,) = decode(model, *batch([[4]]), DecodeConfig(beam=2, length_penalty=2.0))
+    assert found[0].ids == [4, 5, 6, 7, 8, 9]
+    assert found[0].score == pytest.approx(torch.tensor(0.4).log().item() / 4)
+    (found,) = decode(model, *batch([[4]]), DecodeConfig(beam=2, length_penalty=0.0))
+    assert found[0].ids == []
+
+
+def test_the_search_ends_when_as_many_as_the_beam_have_finished() -> None:
+    model = Table(7, {START: {END: 0.5, 4: 0.5}, 4: {END: 0.5, 5: 0.5}, 5: {5: 1.0}})
+    steps: list[Step] = []
+    (found,) = decode(model, *batch([[4]]), DecodeConfig(beam=2, nbest=2, length_penalty=2.0), observe=steps.append)
+    assert [hypothesis.ids for hypothesis in found] == [[], [4]]
+    assert len(steps) == 2
+
+
+@pytest.mark.parametrize("size", [2048, 2111, 5000, 31])
+def test_the_quick_choice_of_the_best_is_topk(size: int) -> None:
+    values = torch.randn(7, size, generator=torch.Generator().manual_seed(size)).log_softmax(-1)
+    values[1, size - 1] = values[2, 0] = 1.0  # the best at either end
+    values[3] = -torch.inf
+    values[3, 5] = 0.0
+    values[4] = torch.nan
+    top, ids = best(values, 6)
+    assert torch.equal(top.nan_to_num(9.0), values.topk(6).values.nan_to_num(9.0))
+    assert torch.equal(values.gather(1, ids).nan_to_num(9.0), top.nan_to_num(9.0))
+    assert ids[3, 0] == 5
+    assert all(len(set(row)) == 6 for row in ids.tolist())
