@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from regard.errors import ConfigError
 from regard.look.draw.palette import ink_on, mix, palette, parse
-from regard.look.text import label, visible
+from regard.look.text import columns, label, visible
 
 LEVELS = 16  # shades that are told apart
 _BARS = ("#fffaf5", "#fde0c5", "#f9bc8b", "#f08f4f", "#d9622b", "#a8410f")  # sentence weight: white to burnt orange
@@ -53,7 +53,8 @@ def page(trace: Traced, title: str | None = None, hue: str = "blue") -> str:
     style = _STYLE + _classes("w", palette(hue)) + _classes("s", _BARS)
     allowed = f"default-src 'none'; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
     name = html.escape(visible(title or label(trace.text, 60)))
-    rows = "\n".join(_row(trace, sentence, at) for at, sentence in enumerate(trace.sentences))
+    top = _darkest(trace)
+    rows = "\n".join(_row(trace, sentence, top, at) for at, sentence in enumerate(trace.sentences))
     odds = "".join(
         f"<li><b><bdi>{html.escape(visible(key))}</bdi></b> {value:.3f}</li>" for key, value in _ranked(trace)
     )
@@ -77,10 +78,10 @@ def frame(trace: Traced, height: int = 480) -> str:
     )
 
 
-def _row(trace: Traced, sentence: Sentence, at: int) -> str:
+def _row(trace: Traced, sentence: Sentence, top: float, at: int) -> str:
     parts = []
     place = sentence.start
-    for (start, end, weight), level in zip(sentence.words, _levels(trace, sentence), strict=True):
+    for (start, end, weight), level in zip(sentence.words, _levels(sentence, top), strict=True):
         parts.append(html.escape(_between(trace.text, place, start)))
         word = html.escape(visible(trace.text[start:end]))
         parts.append(f'<span class="w{level}" title="{weight:.3f}">{word}</span>')
@@ -99,8 +100,11 @@ def _between(text: str, start: int, end: int) -> str:
     return "" if not gap else " " if gap.isspace() else visible(gap)
 
 
-def _levels(trace: Traced, sentence: Sentence) -> list[int]:
-    top = max((shade for one in trace.sentences for shade in one.shades()), default=0.0)
+def _darkest(trace: Traced) -> float:
+    return max((shade for one in trace.sentences for shade in one.shades()), default=0.0)
+
+
+def _levels(sentence: Sentence, top: float) -> list[int]:
     return [_level(shade / top if top else 0.0) for shade in sentence.shades()]
 
 
@@ -132,27 +136,30 @@ def terminal(trace: Traced, width: int = 100, colour: bool = True, hue: str = "b
     """
     if width < 40:
         raise ConfigError(f"width must be at least 40 columns; got {width}.")
-    hues = palette(hue)
+    hues, top = palette(hue), _darkest(trace)
     lines = ["  ".join(f"{visible(name)} {value:.3f}" for name, value in _ranked(trace)), ""]
     for sentence in trace.sentences:
         number = f"{100 * sentence.weight:3.0f}"
         head = _painted(number, _BARS, _level(sentence.weight)) if colour else number
-        body = _wrapped(trace, sentence, width - 5, hues if colour else None)
+        levels = _levels(sentence, top)
+        body = _wrapped(trace, sentence, levels, width - 5, hues if colour else None)
         lines += [f"{head}  {first}" if not at else f"     {first}" for at, first in enumerate(body)]
     return "\n".join(lines) + "\n"
 
 
-def _wrapped(trace: Traced, sentence: Sentence, width: int, hues: tuple[str, ...] | None) -> list[str]:
+def _wrapped(
+    trace: Traced, sentence: Sentence, levels: list[int], width: int, hues: tuple[str, ...] | None
+) -> list[str]:
     lines, used, place = [""], 0, sentence.start
-    for (start, end, _), level in zip(sentence.words, _levels(trace, sentence), strict=True):
+    for (start, end, _), level in zip(sentence.words, levels, strict=True):
         word, gap = visible(trace.text[start:end]), _between(trace.text, place, start)
         place = end
-        if used and used + len(gap) + len(word) > width:
+        if used and used + len(gap) + columns(word) > width:
             lines.append("")
             used, gap = 0, ""
         shown = _painted(word, hues, level) if hues else _marked(word, level)
         lines[-1] += gap + shown
-        used += len(gap) + len(word)
+        used += len(gap) + columns(word)
     return lines
 
 
