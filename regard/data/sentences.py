@@ -68,7 +68,7 @@ def _abbreviated(text: str, start: int, stop: int) -> bool:
     while begin > max(start, stop - _LONGEST) and (text[begin - 1].isalpha() or text[begin - 1] == "."):
         begin -= 1
     word = text[begin:stop]
-    initials = word != "I" and all(len(part) == 1 for part in word.split("."))
+    initials = all(len(part) == 1 for part in word.split(".")) if len(word) > 1 else word.isupper() and word != "I"
     return initials or word.lower() in _ABBREVIATIONS
 
 

@@ -16,7 +16,7 @@ from regard.errors import DataError
 LABELS = ("negative", "positive")
 
 _GOOD = ("good", "great", "brilliant", "charming", "wonderful", "clever", "beautiful", "moving")
-_BAD = ("bad", "awful", "dull", "clumsy", "boring", "ugly", "weak", "terrible")
+_BAD = ("bad", "dreadful", "dull", "clumsy", "boring", "grim", "weak", "terrible")
 _ASPECTS = ("acting", "music", "script", "camera work", "dialogue", "ending", "editing", "direction", "pace", "sound")
 _PEOPLE = ("hero", "mother", "doctor", "king", "neighbour", "teacher", "captain", "stranger", "sister", "painter")
 _PLACES = ("a small town", "an old house", "the harbour", "a quiet village", "the mountains", "a hotel", "the station")

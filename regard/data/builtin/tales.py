@@ -14,7 +14,7 @@ _THINGS = (
     "kite", "drum", "ball", "boat", "book", "lamp", "doll", "flute", "sword", "clock", "horn", "rope", "ring", "knife",
     "basket", "mirror",
 )  # fmt: skip
-_COLOURS = ("red", "blue", "green", "old", "small", "new")
+_COLOURS = ("red", "blue", "green", "tiny", "small", "new")
 _WHEN = ("in the evening", "the next day", "after lunch", "later", "at last")
 _GAINS = ("has", "finds", "buys", "gets")
 _USES = ("plays with", "looks at", "dreams of", "shows us")
