@@ -46,11 +46,34 @@ def models(
         put("")
 
 
-def corpora() -> None:
-    """List the built-in corpora: generated on the spot, nothing to download."""
-    from regard.cli.text import put
-    from regard.data.builtin.registry import BUILTIN
+def corpora(
+    name: Annotated[str | None, typer.Argument(help="A corpus, to write some of it to files.")] = None,
+    out: Annotated[str, typer.Option(help="Beginning of the file names: OUT.source, OUT.target, OUT.gold.")] = "",
+    size: Annotated[int, typer.Option(help="Sentence pairs.")] = 500,
+    seed: Annotated[int, typer.Option(help="Another seed gives other sentences.")] = 1,
+    min_words: Annotated[int, typer.Option(help="Fewest source words.")] = 3,
+    max_words: Annotated[int, typer.Option(help="Most source words.")] = 12,
+) -> None:
+    """List the built-in corpora, generated on the spot; with a name, write one to files with its gold alignments."""
+    from pathlib import Path
 
-    for name, found in BUILTIN.items():
-        put(f"{name:<14} {found.meaning}")
-    put("\nTrain on one: regard train --corpus phrasebook --model bahdanau --preset tiny --out runs/first")
+    from regard.cli.text import put
+    from regard.data.builtin.registry import BUILTIN, find_builtin
+    from regard.data.text import write_atomically
+
+    if name is None:
+        for known, found in BUILTIN.items():
+            put(f"{known:<14} {found.meaning}")
+        put("\nTrain on one: regard train --corpus phrasebook --model bahdanau --preset tiny --out runs/first")
+        return
+    examples = find_builtin(name).generate(size, seed, min_words, max_words)
+    gold = [" ".join(f"{i + 1}-{j + 1}" for i, j in sorted(example.alignment)) for example in examples]
+    columns = {
+        "source": [example.source for example in examples],
+        "target": [example.target for example in examples],
+        "gold": gold,
+    }
+    for ending, lines in columns.items():
+        path = Path(f"{out or name}.{ending}")
+        write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
+        put(f"{len(lines)} lines: {path}")
