@@ -93,7 +93,6 @@ def _lifespan(house: House) -> Callable[[Starlette], "AbstractAsyncContextManage
     async def live(app: Starlette) -> AsyncIterator[None]:
         house.start()
         yield
-        house.close()
 
     return live
 

@@ -14,9 +14,9 @@ from regard.serve.fields import Fields
 from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
 from regard.serve.models import Model, Options
-from regard.serve.refusal import RefusedError
+from regard.serve.refusal import RefusedError, StoppedError
 from regard.serve.work import Ticket
-from regard.serve.worker import StoppedError, Worker
+from regard.serve.worker import Worker
 
 _QUICK = 2000  # characters that may be split into tokens without leaving the event loop
 
@@ -36,10 +36,9 @@ class House:
         for worker in self.workers.values():
             worker.start()
 
-    def close(self) -> None:
-        """Let the workers end."""
-        for worker in self.workers.values():
-            worker.close()
+    def close(self) -> bool:
+        """Let the workers end; whether all of them have."""
+        return all([worker.close() for worker in self.workers.values()])
 
     @property
     def trouble(self) -> str:

@@ -2,25 +2,28 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import regard
 from regard.api.translator import Translation, Translator
 from regard.data.builtin.registry import find_builtin
 from regard.errors import DataError, RunError
 from regard.look.change import Change, change
+from regard.look.record import attentions
 from regard.look.trace import Trace
 from regard.look.tree import plain
 from regard.models.registry import entry
 from regard.serve.arithmetic import explain, output, watch
 from regard.serve.languages import canonical
+from regard.serve.refusal import StoppedError
 from regard.symbols import END, UNKNOWN
 
 Stop = Callable[[], bool]
@@ -127,7 +130,8 @@ class Model:
     def trace(self, look: Look, stop: Stop) -> Trace:
         """The trace of one sentence: of the translation given, or of the one that is found."""
         target = None if look.tree else self._written(look, stop)
-        return self.translator.look(look.text, target, changes=look.changes, tree=look.tree, beam=look.beam)
+        with interruptible(self.translator.model, stop):
+            return self.translator.look(look.text, target, changes=look.changes, tree=look.tree, beam=look.beam)
 
     def _written(self, look: Look, stop: Stop) -> list[int]:
         """The ids of the translation that was given, or of the one found after the prefix, under the changes."""
@@ -207,6 +211,22 @@ class Model:
         """A target piece as a reader sees it."""
         vocabulary = self.translator.target_vocabulary
         return vocabulary.decode([index]) or vocabulary.pieces([index])[0]
+
+
+@contextmanager
+def interruptible(model: nn.Module, stop: Stop) -> Iterator[None]:
+    """Let `stop` end whatever the model does in the block: it is asked before every look, once a step."""
+
+    def check(*_: Any) -> None:
+        if stop():
+            raise StoppedError
+
+    handles = [module.register_forward_pre_hook(check) for module in attentions(model).values()]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def load(runs: Sequence[str | Path]) -> list[Model]:

@@ -1,6 +1,8 @@
 """The server as a process: bind, answer, and on SIGTERM finish what was accepted."""
 
 import asyncio
+import logging
+import os
 import secrets
 import signal
 import socket
@@ -19,6 +21,8 @@ from regard.serve.house import House
 from regard.serve.limits import Limits
 from regard.serve.models import load
 from regard.serve.protocol import Protocol
+
+log = logging.getLogger("regard.serve")
 
 
 class Server(uvicorn.Server):
@@ -84,7 +88,7 @@ def serve(
     gate = build(house)
     config = uvicorn.Config(
         gate,
-        http=Protocol,
+        http=type("Patient", (Protocol,), {"sending": limits.sending}),
         ws="none",
         loop="asyncio",
         log_config=None,
@@ -97,6 +101,11 @@ def serve(
     )
     address = _address(host, listener.getsockname()[1], token)
     Server(config, gate, house, lambda: ready(address) if ready is not None else None).run(sockets=[listener])
+    if not house.close():
+        # A thread that is stuck in a model cannot be ended, and would keep the process from ending.
+        log.error("A model did not stop; leaving without it")
+        logging.shutdown()
+        os._exit(1)
 
 
 def _bind(host: str, port: int) -> socket.socket:

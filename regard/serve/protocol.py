@@ -8,19 +8,26 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-SENDING = 10.0  # seconds that a client may take to send the head of its request
+LINGER = 1.0  # seconds in which a refused client may go on sending before the line is cut
 
 
 class Protocol(H11Protocol):
     """uvicorn's protocol, with a clock for slow clients and JSON for requests that cannot be read."""
 
+    sending = 10.0  # seconds that a client may take to send the head of its request
+    refused = False
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._clock = self.loop.call_later(SENDING, self._give_up)
+        self._clock = self.loop.call_later(self.sending, self._give_up)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._clock.cancel()
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.refused:
+            super().data_received(data)
 
     def _give_up(self) -> None:
         if self.cycle is None and not self.transport.is_closing():
@@ -41,4 +48,6 @@ class Protocol(H11Protocol):
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             for event in events:
                 self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
+        # Closing at once, with bytes of the client still unread, would reset the line before the answer is seen.
+        self.refused = True
+        self.loop.call_later(LINGER, self.transport.close)

@@ -15,6 +15,10 @@ class RefusedError(Exception):
         self.headers = dict(headers or {})
 
 
+class StoppedError(Exception):
+    """Work that was given up because nobody waits for it any more."""
+
+
 def answer(path: str, refusal: RefusedError) -> JSONResponse:
     """{"error": sentence}, or {"message": sentence} where the path speaks DeepL's API."""
     key = "message" if path.startswith("/v2/") else "error"

@@ -78,6 +78,7 @@ class Queue:
     def __init__(self) -> None:
         self._tickets: deque[Ticket] = deque()
         self._changed = threading.Condition()
+        self._closed = False
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -91,7 +92,13 @@ class Queue:
     def wait(self, seconds: float) -> bool:
         """Wait until there is a ticket, for so many seconds at most."""
         with self._changed:
-            return self._changed.wait_for(lambda: bool(self._tickets), seconds)
+            return self._changed.wait_for(lambda: bool(self._tickets) or self._closed, seconds)
+
+    def close(self) -> None:
+        """Let nobody wait any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
 
     def take(self, most_cost: int = MOST_COST, exclusive: bool = True) -> Ticket | list[Sentence] | None:
         """The next exclusive ticket, or the next batch of sentences, or None where nothing waits.

@@ -12,7 +12,7 @@ from typing import Any
 from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
 from regard.serve.models import Model, Options
-from regard.serve.refusal import RefusedError
+from regard.serve.refusal import RefusedError, StoppedError
 from regard.serve.work import Queue, Sentence, Ticket, settle
 
 log = logging.getLogger("regard.serve")
@@ -20,10 +20,6 @@ log = logging.getLogger("regard.serve")
 PATIENCE = 0.1  # seconds that a batch runs alone before short ones may come in between
 SHORT_COST = 1024  # tokens times beam of such a short batch
 PROBE = 5.0  # seconds of idleness after which the worker tries itself
-
-
-class StoppedError(Exception):
-    """The work was given up because nobody waits for it."""
 
 
 class Worker:
@@ -46,9 +42,13 @@ class Worker:
         """Start the thread; `trouble` becomes empty once the model has translated its sample."""
         self._thread.start()
 
-    def close(self) -> None:
-        """Let the thread end after what it is doing."""
+    def close(self, seconds: float = 2.0) -> bool:
+        """Let the thread end after what it is doing; whether it has ended within these seconds."""
         self._closed = True
+        self.queue.close()
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     @property
     def trouble(self) -> str:

@@ -1,0 +1,136 @@
+"""What the tests of the server share: a small trained run, and the server as a real process."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+import regard
+from regard.errors import RegardError
+
+# Words come back from last to first, so that every right answer is known.
+SETTINGS = [
+    "train.steps=250", "train.batch_tokens=400", "train.rate=0.01", "train.validate_sentences=10",
+    "train.validate_every=250", "model.width=32", "model.embedding=24", "data.size=1500", "data.held_out=20",
+    "data.min_words=2", "data.max_words=4", "data.subwords=word", "data.source_language=en", "data.target_language=de",
+]  # fmt: skip
+ATTENTIVE = ["model.attention=24", "model.readout=24"]
+
+_START = """
+import json, logging, sys
+from regard.serve.limits import Limits
+from regard.serve.process import serve
+given = json.loads(sys.argv[1])
+limits = Limits(**given.pop("limits", {}))
+logging.basicConfig(level=logging.WARNING)
+serve(ready=lambda address: print(address, flush=True), limits=limits, **given)
+"""
+
+
+def backwards(text: str) -> str:
+    """The right translation of a text."""
+    return " ".join(reversed(text.split(" ")))
+
+
+@cache
+def trained(model: str = "bahdanau", *more: str) -> Path:
+    """The folder of a small run, trained once and kept between test runs while its settings stay the same."""
+    settings = [*SETTINGS, *(more or ATTENTIVE)]
+    mark = hashlib.sha256(json.dumps([model, settings, regard.__version__]).encode()).hexdigest()[:12]
+    folder = Path(tempfile.gettempdir()) / f"regard-test-run-{os.getuid()}-{mark}" / f"{model}-reverse"
+    with contextlib.suppress(RegardError, OSError):
+        if regard.load(folder).translate("ba da").text == "da ba":
+            return folder
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(exist_ok=True)
+    # One thread: the small tensors of this model only lose time in more.
+    command = "import json, sys, regard, torch; torch.set_num_threads(1); regard.train(**json.loads(sys.argv[1]))"
+    given = {"corpus": "reverse", "model": model, "preset": "tiny", "out": str(folder), "settings": settings}
+    subprocess.run([sys.executable, "-c", command, json.dumps(given)], check=True, timeout=280)
+    return folder
+
+
+class Server:
+    """A server in a process of its own."""
+
+    def __init__(self, *runs: Path, **given: Any) -> None:
+        given = {"runs": [str(run) for run in runs], "port": 0, **given}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _START, json.dumps(given)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        self.log: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        line = self.process.stdout.readline().strip("\n")
+        assert line, f"The server did not start: {self.errors()}"
+        self.address, _, self.fragment = line.partition("#")
+        self.port = int(self.address.rsplit(":", 1)[1].rstrip("/"))
+        self.client = httpx.Client(base_url=self.address, timeout=60, trust_env=False)
+        for _ in range(600):
+            if self.client.get("/health").status_code == 200:
+                return
+            threading.Event().wait(0.05)
+        raise AssertionError(f"The server did not become ready: {self.client.get('/health').text}")
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.log.append(line)
+
+    def errors(self) -> str:
+        """What the server wrote to its log, once it has ended."""
+        self._reader.join(5)
+        return "".join(self.log)
+
+    def post(self, path: str, **fields: Any) -> httpx.Response:
+        """POST fields as JSON."""
+        return self.client.post(path, json=fields)
+
+    def translate(self, text: str | list[str], **more: Any) -> Any:
+        """The answer to a translation that must work."""
+        response = self.post("/translate", q=text, source="en", target="de", **more)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    @property
+    def memory(self) -> float:
+        """Resident memory in MiB."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def stop(self, sig: int = signal.SIGTERM) -> int:
+        """Send a signal and wait for the end: the exit code."""
+        self.client.close()
+        self.process.send_signal(sig)
+        try:
+            return self.process.wait(40)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+
+@contextlib.contextmanager
+def serving(*runs: Path, **given: Any) -> Iterator[Server]:
+    """A server for the time of a block; it must end by itself afterwards."""
+    server = Server(*(runs or (trained(),)), **given)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            assert server.stop() == 0, server.errors()
+        assert server.process.stdout is not None
+        server.process.stdout.close()

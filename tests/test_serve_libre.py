@@ -1,0 +1,145 @@
+"""LibreTranslate's contract, over a real server: body styles, field names, status codes and error shape."""
+
+from collections.abc import Iterator
+
+import pytest
+from serve_parts import Server, serving
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving() as server:
+        yield server
+
+
+FIELDS = {"q": "ba da fo", "source": "en", "target": "de"}
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"json": FIELDS},
+        {"data": FIELDS},
+        {"params": FIELDS},
+        {"files": {name: (None, value) for name, value in FIELDS.items()}},
+        {"json": {**FIELDS, "source": "EN", "target": "De", "api_key": "ignored here", "unknown": 1}},
+        {
+            "content": b'{"q":"ba da fo","source":"en","target":"de"}',
+            "headers": {"content-type": "application/ld+json"},
+        },
+    ],
+)
+def test_every_body_style_is_understood(server: Server, sent: dict) -> None:
+    response = server.client.post("/translate", **sent)
+    assert response.status_code == 200
+    assert response.json() == {"translatedText": "fo da ba"}
+
+
+def test_a_batch_keeps_its_order_and_its_number(server: Server) -> None:
+    texts = ["ba da", "", "lu me ko", "  ", "\U0001f600", "ti ke\nba da fo\n\n"]
+    found = server.translate(texts)["translatedText"]
+    assert found == ["da ba", "", "ko me lu", "  ", "\U0001f600", "ke ti\nfo da ba\n\n"]
+
+
+def test_a_repeated_form_field_is_no_batch(server: Server) -> None:
+    response = server.client.post("/translate", content="q=ba+da&q=lu+me&source=en&target=de",
+                                  headers={"content-type": "application/x-www-form-urlencoded"})  # fmt: skip
+    assert response.json()["translatedText"] == "da ba"
+
+
+def test_optional_fields_come_only_when_asked_for(server: Server) -> None:
+    assert set(server.translate("ba da")) == {"translatedText"}
+    found = server.post("/translate", q="ba da", source="auto", target="de", alternatives=3).json()
+    assert found["detectedLanguage"]["language"] == "en"
+    assert found["detectedLanguage"]["confidence"] == 100.0
+    assert 1 <= len(found["alternatives"]) <= 3
+    assert len({*found["alternatives"], found["translatedText"]}) == len(found["alternatives"]) + 1
+    batch = server.post("/translate", q=["ba da", "qqq xxx"], source="auto", target="de", alternatives=1).json()
+    assert [each["confidence"] for each in batch["detectedLanguage"]] == [100.0, 0.0]
+    assert [len(each) for each in batch["alternatives"]] == [1, 1]
+
+
+def test_html_keeps_its_tags_and_escapes_what_the_model_wrote(server: Server) -> None:
+    page = '<p class="x&quot;">ba <b>da fo</b></p><script>ba da</script><!-- ba --> lu &lt;me'
+    found = server.translate(page, format="html", alternatives=2)
+    assert found["translatedText"].startswith('<p class="x&quot;">ba <b>fo da</b></p><script>ba da</script><!-- ba -->')
+    assert "<me" not in found["translatedText"]
+    assert found["alternatives"] == []
+
+
+def test_alignment_gives_code_points_of_both_texts(server: Server) -> None:
+    text = "ba da fo\n lu me"
+    found = server.translate(text, alignment=True)
+    target = found["translatedText"]
+    linked = [(text[slice(*each["source"])], target[slice(*each["target"])]) for each in found["alignment"]]
+    assert [word for _, word in linked] == ["fo", "da", "ba", "me", "lu"]
+    assert all(word in text.split() for word, _ in linked)
+    assert all(word in ("lu", "me") for word, _ in linked[3:]), "the second line looks at the second line"
+    assert all(0 < each["weight"] <= 1 for each in found["alignment"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "sentence"),
+    [
+        ({"source": "en", "target": "de"}, 400, "Invalid request: missing q parameter"),
+        ({"q": "ba", "target": "de"}, 400, "Invalid request: missing source parameter"),
+        ({"q": "ba", "source": "en"}, 400, "Invalid request: missing target parameter"),
+        ({**FIELDS, "target": "zz"}, 400, "zz is not supported"),
+        ({**FIELDS, "source": "de"}, 400, "de is not supported"),
+        ({**FIELDS, "format": "xml"}, 400, "xml format is not supported"),
+        ({**FIELDS, "alternatives": "x"}, 400, "Invalid request: alternatives parameter is not a number"),
+        ({**FIELDS, "alternatives": None}, 400, "Invalid request: alternatives parameter is not a number"),
+        ({**FIELDS, "alternatives": True}, 400, "Invalid request: alternatives parameter is not a number"),
+        ({**FIELDS, "alternatives": 11}, 400, "Invalid request: alternatives parameter must be <= 10"),
+        ({**FIELDS, "alternatives": -1}, 400, "Invalid request: alternatives parameter must be >= 0"),
+        ({**FIELDS, "q": 5}, 400, "Invalid request: q parameter is not text"),
+        ({**FIELDS, "q": ["ba", None]}, 400, "Invalid request: q parameter is not text"),
+        ({**FIELDS, "model": "none"}, 404, "There is no model 'none' here; GET /api/v1/models lists them."),
+    ],
+)
+def test_errors_have_their_status_and_one_sentence(server: Server, fields: dict, status: int, sentence: str) -> None:
+    response = server.post("/translate", **fields)
+    assert (response.status_code, response.json()) == (status, {"error": sentence})
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"q"', b'{"q": NaN}', b"\xff\xfe", b'{"q": Infinity}'])
+def test_what_is_no_json_object_is_refused(server: Server, body: bytes) -> None:
+    response = server.client.post("/translate", content=body, headers={"content-type": "application/json"})
+    assert (response.status_code, response.json()) == (400, {"error": "Invalid JSON format"})
+
+
+def test_detect_languages_settings_and_health(server: Server) -> None:
+    assert server.post("/detect", q="ba da").json() == [{"confidence": 100.0, "language": "en"}]
+    assert server.client.post("/detect", data={"q": "!!"}).json() == [{"confidence": 0.0, "language": "en"}]
+    languages = server.client.get("/languages").json()
+    assert {"code": "en", "name": "English", "targets": ["de"]} in languages
+    settings = server.client.get("/frontend/settings").json()
+    assert settings["language"] == {
+        "source": {"code": "en", "name": "English"},
+        "target": {"code": "de", "name": "German"},
+    }
+    assert settings["keyRequired"] is False
+    assert server.client.get("/health").json() == {"status": "ok"}
+
+
+def test_a_body_on_get_is_tolerated(server: Server) -> None:
+    for kind in ("application/json", "application/x-www-form-urlencoded"):
+        response = server.client.request("GET", "/languages", content=b"api_key=k", headers={"content-type": kind})
+        assert response.status_code == 200
+
+
+def test_unknown_paths_and_methods_answer_in_json(server: Server) -> None:
+    assert server.client.get("/nothing").json() == {"error": "There is nothing here."}
+    assert server.client.get("/v2/nothing").json() == {"message": "There is nothing here."}
+    refused = server.client.get("/translate")
+    assert (refused.status_code, set(refused.json())) == (405, {"error"})
+
+
+def test_nothing_in_an_answer_tells_where_the_server_lives(server: Server) -> None:
+    for path in ("/", "/spec", "/metrics", "/api/v1/models", "/page/../app.py", "/page/%2e%2e/app.py", "/page/none.js"):
+        answer = server.client.get(path)
+        assert "/home/" not in answer.text
+        assert "site-packages" not in answer.text
+        assert "Traceback" not in answer.text
+        assert "server" not in answer.headers
+        assert "set-cookie" not in answer.headers
