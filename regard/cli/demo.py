@@ -45,9 +45,9 @@ def demo(
     put(trace.to_terminal())
     put(f"The same as a picture: {trace.draw(out / 'alignment.png')}")
     put("\nWhat to try next:")
-    put(f'  regard look {out} "the small dog likes the old house ." --out look.html')
+    put(f'  regard look {out} "the small dog sees the old house ." --out look.html')
     put(f"  regard serve {out}            then open http://127.0.0.1:5000")
     put("  regard train --source your.en --target your.fr --model bahdanau --preset small --out runs/mine")
 
 
-HELD_OUT = ("i do not see the white houses .", "the young woman has eaten a green apple .")
+HELD_OUT = ("I do not see the white houses .", "the young woman ate a green apple .")
