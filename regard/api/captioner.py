@@ -63,7 +63,7 @@ class CaptionWriter:
     @property
     def device(self) -> torch.device:
         """Where the model's weights are."""
-        return next(self.model.parameters()).device  # type: ignore[no-any-return]
+        return next(self.model.parameters()).device
 
     def settings(self, **changes: Any) -> DecodeConfig:
         """The run's [decode] settings with some of them changed; None leaves one as it is."""

@@ -25,8 +25,8 @@ ENCODERS = ("none", "small", "efficientnet-lite0")  # and "timm:NAME" where timm
 class SmallCNN(nn.Module):
     """Two convolutions without overlap, 16 pixels a cell: a cell sees its own pixels, and where it is.
 
-    Two channels say where a pixel lies, from -1 to 1 in each direction: a cell that sees nothing but itself could not
-    know whether it is left or right of another.
+    A linear map of its place, from -1 to 1 in each direction, is added to each cell: one that sees nothing but itself
+    could not know whether it is left or right of another.
     """
 
     stride = 16
@@ -34,19 +34,19 @@ class SmallCNN(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.convolutions = nn.Sequential(
-            nn.Conv2d(5, max(8, width // 2), 4, stride=4),
+            nn.Conv2d(3, max(8, width // 2), 4, stride=4),
             nn.ReLU(),
             nn.Conv2d(max(8, width // 2), width, 4, stride=4),
             nn.ReLU(),
         )
+        self.place = nn.Linear(2, width)
 
     def forward(self, picture: Tensor) -> Tensor:
         """picture [B, 3, H, W] -> cells [B, H/16 W/16, D]."""
-        height, width = picture.shape[-2:]
-        down = torch.linspace(-1, 1, height, dtype=picture.dtype, device=picture.device)[:, None].expand(height, width)
-        right = torch.linspace(-1, 1, width, dtype=picture.dtype, device=picture.device).expand(height, width)
-        where = torch.stack([down, right]).expand(len(picture), 2, height, width)  # [B, 2, H, W]
-        return as_cells(self.convolutions(torch.cat([picture - 0.5, where], dim=1)))
+        maps = self.convolutions(picture - 0.5)  # [B, D, rows, columns]
+        down, right = (torch.linspace(-1, 1, size, dtype=maps.dtype, device=maps.device) for size in maps.shape[-2:])
+        places = torch.cartesian_prod(down, right)  # [S, 2], row by row
+        return as_cells(maps) + self.place(places)
 
 
 class EfficientNetLite0(nn.Module):

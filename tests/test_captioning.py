@@ -1,0 +1,221 @@
+"""Captioning from settings to captions: training in the one loop, resuming, features kept, and the finished writer."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from regard.api.captioner import load_captioner
+from regard.data.builtin import shapes
+from regard.data.images import as_tensor, encode_png
+from regard.decode.settings import DecodeConfig
+from regard.errors import ConfigError, DataError, RunError
+from regard.layers.image import LITE0_PACKAGE
+from regard.models.registry import build
+from regard.train.albums import Album, prepare_captions
+from regard.train.begin import train
+from regard.train.captioning import CaptionBatch, Captioning, _Weights
+from regard.train.experiment import Experiment, resolve
+from regard.train.runs import find_weights, read_tensors
+from regard.train.settings import TrainConfig
+
+SMALL = {"features": 12, "embedding": 10, "width": 14, "attention": 11}
+
+
+def experiment(look: str = "soft", **train_settings: Any) -> Experiment:
+    settings = {"steps": 4, "batch_tokens": 60, "save_every": 2, "validate_every": 4, "validate_sentences": 4}
+    return resolve(
+        {
+            "model": {"name": "captioner", "preset": "tiny", "look": look, **SMALL},
+            "data": {"corpus": "shapes", "size": 60, "held_out": 6},
+            "train": {**settings, **train_settings},
+            "decode": {"max_ratio": 0.0, "max_extra": 6},
+        }
+    )
+
+
+def task_of(look: str, tmp_path: Path) -> tuple[Captioning, Any]:
+    made = experiment(look)
+    data = prepare_captions(made.data, made.model, tmp_path)
+    torch.manual_seed(0)
+    model = build("captioner", dataclasses.replace(made.model, target_vocabulary=len(data.vocabulary)))
+    return Captioning(data, made.train, made.decode, tmp_path), model
+
+
+@pytest.mark.parametrize("look", ["soft", "hard"])
+def test_a_run_that_was_stopped_ends_with_the_same_bits(look: str, tmp_path: Path):
+    """The moving baseline of hard attention is in the checkpoint, so that resuming changes nothing."""
+    assert train(experiment(look), tmp_path / "whole") == "done"
+    assert train(experiment(look, steps=2), tmp_path / "parts") == "done"
+    assert train(experiment(look), tmp_path / "parts") == "done"
+    whole, parts = (
+        read_tensors(tmp_path / name / "checkpoints" / "000004" / "weights.safetensors") for name in ("whole", "parts")
+    )
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_the_finished_run_writes_captions_and_shows_where_it_looked(tmp_path: Path):
+    train(experiment(), tmp_path / "run")
+    writer = load_captioner(tmp_path / "run", device="cpu")
+    shown = shapes.scene(1000)
+    pixels = shapes.draw_scene(shown)
+    path = tmp_path / "scene.png"
+    path.write_bytes(encode_png(pixels))
+    one, again, both = writer.caption(pixels), writer.caption(path), writer.caption([pixels, path.read_bytes()])
+    assert one.text == again.text == both[0].text == both[1].text
+    assert len(writer.caption(pixels, nbest=3).nbest) == 3
+    trace = writer.look(path, shown.caption)
+    words = shown.caption.split(" ")
+    assert [token.text for token in trace.target.tokens] == [*words, "</s>"]
+    assert trace.attention["attention"].weights.shape == (1, len(words) + 1, 16)
+    assert trace.attention["attention"].kind == "image"
+    assert trace.attention["attention"].query == "previous"
+    assert all(0 < step.norms["gate"] < 1 for step in trace.steps)
+    assert len(trace.steps) == len(words) + 1
+    for view in ("film", "picture", "region", "matrix"):
+        behind = {} if view == "matrix" else {"picture": pixels}
+        assert trace.draw(tmp_path / f"{view}.svg", view=view, **behind).stat().st_size > 1000
+    with pytest.raises(DataError, match=r"uint8 \[64, 64, 3\]"):
+        writer.caption(np.zeros((64, 64), np.uint8))
+    with pytest.raises(DataError, match="JPEG, PNG or WebP"):
+        writer.caption(b"not a picture")
+
+
+def test_the_writer_scores_an_album(tmp_path: Path):
+    train(experiment(), tmp_path / "run")
+    writer = load_captioner(tmp_path / "run", device="cpu")
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number in range(3):
+        shown = shapes.scene(2000 + number)
+        (folder / f"{number}.png").write_bytes(encode_png(shapes.draw_scene(shown)))
+        written = writer.caption(shapes.draw_scene(shown)).text
+        (folder / f"{number}.txt").write_text(f"{written.upper()} .\nsomething else", encoding="utf-8")
+    assert writer.score(str(folder)).bleu[0] == pytest.approx(100.0)
+
+
+def test_a_run_of_another_task_is_refused(tmp_path: Path):
+    run = tmp_path / "run"
+    train(experiment(), run)
+    text = (run / "config.toml").read_text(encoding="utf-8")
+    assert text.startswith('task = "caption"')
+    assert find_weights(run)
+    with pytest.raises((RunError, ConfigError)):
+        load_captioner(tmp_path / "nothing")
+
+
+# --- the task --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("look", ["soft", "hard"])
+def test_batches_hold_every_caption_once_beside_its_own_picture(look: str, tmp_path: Path):
+    task, _ = task_of(look, tmp_path)
+    plan = task.plan(3)
+    numbers = np.concatenate([plan[k] for k in range(len(plan))])
+    assert sorted(numbers.tolist()) == list(range(54))
+    batch = task.load(plan[0].tolist(), 3)
+    for row, number in enumerate(plan[0].tolist()):
+        assert task.data.vocabulary.decode(batch.target[row].tolist()) == shapes.scene(number).caption
+        assert torch.equal(batch.source[row], as_tensor([shapes.draw_scene(shapes.scene(number))])[0])
+
+
+def test_the_soft_objective_is_likelihood_and_penalty(tmp_path: Path):
+    task, model = task_of("soft", tmp_path)
+    batch = task.load([0, 1, 2], 0)
+    plain = task.loss(model, batch)
+    assert float(plain.total.detach()) == pytest.approx(plain.parts["nll"], rel=1e-5)
+    assert plain.tokens == int((batch.target != 0).sum())
+    assert plain.sentences == 3
+    model.config = dataclasses.replace(model.config, look_once=2.0)
+    both = task.loss(model, batch)
+    assert float(both.total.detach()) == pytest.approx(both.parts["nll"] + 2 * both.parts["penalty"], rel=1e-5)
+    assert both.parts["penalty"] > 0
+
+
+def test_hard_attention_takes_the_expectation_in_half_of_the_batches(tmp_path: Path):
+    """There the loss is the likelihood alone; in the others REINFORCE adds the places that were drawn."""
+    task, model = task_of("hard", tmp_path)
+    model.config = dataclasses.replace(model.config, entropy=0.0, reinforce=1000.0)
+    batch = task.load([0, 1, 2], 0)
+    task.baseline = 0.0
+    expected = 0
+    for seed in range(60):
+        torch.manual_seed(seed)
+        loss = task.loss(model, batch)
+        expected += abs(float(loss.total.detach()) - loss.parts["nll"]) < 1e-3
+    assert 18 <= expected <= 42
+    assert task.baseline < 0
+
+
+def test_the_baseline_begins_at_the_first_reward_and_is_carried(tmp_path: Path):
+    task, model = task_of("hard", tmp_path)
+    assert task.state() == {}
+    loss = task.loss(model, task.load([0, 1, 2], 0))
+    mean = loss.parts["reward"] / 3
+    assert task.baseline == pytest.approx(mean, rel=1e-5)
+    other, _ = task_of("hard", tmp_path)
+    other.restore(task.state())
+    assert other.baseline == task.baseline
+
+
+def test_weight_on_the_named_object_is_measured():
+    album = Album(lambda rows: torch.zeros(0), ["0"], [["a red circle"]], [0], [[5, 6, 7, 2]], [(None, 2, 2)])
+    weights = torch.tensor([[[1.0, 0, 0], [0.1, 0.2, 0.7], [0.5, 0.1, 0.4], [0, 0, 1]]])
+    counted = _Weights(album)
+    counted.add([0], weights)
+    assert counted.measured() == {"on_object": pytest.approx(0.55), "best_on_object": pytest.approx(0.5)}
+    assert _Weights(album._replace(cells=None)).measured() == {}
+
+
+def test_validation_measures_what_was_asked_for(tmp_path: Path):
+    task, model = task_of("soft", tmp_path)
+    with torch.inference_mode():
+        found = task.validate(model.eval())
+    assert set(found.metrics) == {"loss", "perplexity", "on_object", "best_on_object", "bleu", "accuracy"}
+    assert len(found.samples) == 3
+    assert 0 < found.metrics["on_object"] < 1
+
+
+# --- frozen encoders -------------------------------------------------------------------------------------------------
+
+
+def test_features_of_a_frozen_encoder_are_computed_once(tmp_path: Path):
+    pytest.importorskip(LITE0_PACKAGE, reason="the weights of EfficientNet-Lite0 come in another package")
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number in range(4):
+        (folder / f"{number}.png").write_bytes(encode_png(shapes.draw_scene(shapes.scene(number))))
+        (folder / f"{number}.txt").write_text("a drawn picture\n", encoding="utf-8")
+    made = resolve(
+        {
+            "model": {"name": "captioner", "preset": "small", "grid": 2, "width": 14, "embedding": 10, "attention": 11},
+            "data": {"images": str(folder), "held_out": 1, "cache": str(tmp_path / "cache")},
+        }
+    )
+    data = prepare_captions(made.data, made.model, tmp_path / "run")
+    assert data.cells == 4
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("features.bin")}
+    assert len(kept) == 2
+    again = prepare_captions(made.data, made.model, tmp_path / "other")
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("features.bin")} == kept
+    rows = data.train.source([0, 1])
+    assert rows.shape == (2, 4, 1280)
+    assert torch.equal(again.train.source([0, 1]), rows)
+    model = build("captioner", dataclasses.replace(made.model, target_vocabulary=len(data.vocabulary)))
+    task = Captioning(data, TrainConfig(), DecodeConfig(), tmp_path)
+    task.ready(model)
+    pixels = shapes.draw_scene(shapes.scene(int(data.train.names[0].split(".")[0])))
+    seen = model.see(as_tensor([pixels]))
+    assert (seen[0] - rows[0]).abs().max() < 0.02 * max(1.0, float(rows.abs().max()))
+    batch = CaptionBatch(*task.load([0, 1], 0))
+    task.loss(model.train(), batch).total.backward()
+    assert all(weight.grad is None for weight in model.image.parameters())
+
+
+def test_drawn_pictures_need_the_encoder_that_learns(tmp_path: Path):
+    made = experiment()
+    with pytest.raises(ConfigError, match=r"need model\.encoder='small'"):
+        prepare_captions(made.data, dataclasses.replace(made.model, encoder="none"), tmp_path)
