@@ -14,7 +14,7 @@ from regard.data.prepare import Stages
 from regard.errors import ConfigError, RegardError, RunError
 from regard.models.registry import build
 from regard.train.distributed import Ranks
-from regard.train.experiment import KINDS, Experiment, Opened, resolve
+from regard.train.experiment import KINDS, Experiment, resolve
 from regard.train.journal import Observe, Prepared
 from regard.train.loop import Loop, seed_everything
 from regard.train.runs import checkpoints, clear, held, withdraw, write_file
@@ -32,35 +32,36 @@ def train(experiment: Experiment, run: Path, observe: Observe | None = None, sta
     """Train `experiment` into the folder `run`, or go on there; returns why it ended ("done", "asked", ...)."""
     ranks = Ranks(choose_device(experiment.train.device))
     try:
-        if ranks.first:
-            fresh = claim(experiment, run)
+        fresh = claim(experiment, run) if ranks.first else False
         with held(run) if ranks.first else nullcontext():
-            if ranks.first:
-                opened = open_data(experiment, run, stages, fresh)  # makes the vocabularies and the store, once
-                settle(experiment, run)
-            ranks.wait()
-            if not ranks.first:
-                opened = KINDS[experiment.task].open(experiment, run, None)
-            seed_everything(experiment.train.seed, 0, 0)
-            model = build(experiment.name, dataclasses.replace(experiment.model, **opened.sizes))
-            opened.ready(model)
-            loop = Loop(opened.task, model, experiment.train, run, ranks, observe)
-            if observe and ranks.first:
-                weights = sum(weight.numel() for weight in model.parameters())
-                observe(Prepared(loop.batches_an_epoch, weights, str(ranks.device), opened.notes))
+            try:
+                loop = prepare(experiment, run, ranks, observe, stages)
+            except RegardError:
+                if fresh:
+                    clear(run)  # made for nothing
+                raise
             return loop.run()
     finally:
         ranks.close()
 
 
-def open_data(experiment: Experiment, run: Path, stages: Stages | None, fresh: bool) -> Opened:
-    """Open the data; where that is refused, a run folder that was made for it goes again."""
-    try:
-        return KINDS[experiment.task].open(experiment, run, stages)
-    except RegardError:
-        if fresh:
-            clear(run)
-        raise
+def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | None, stages: Stages | None) -> Loop:
+    """The data, read by rank 0 first, the model with its first weights, and the loop around them."""
+    open_data = KINDS[experiment.task].open
+    if ranks.first:
+        opened = open_data(experiment, run, stages)  # makes the vocabularies and the store, once
+        settle(experiment, run)
+    ranks.wait()
+    if not ranks.first:
+        opened = open_data(experiment, run, None)
+    seed_everything(experiment.train.seed, 0, 0)
+    model = build(experiment.name, dataclasses.replace(experiment.model, **opened.sizes))
+    opened.ready(model)
+    loop = Loop(opened.task, model, experiment.train, run, ranks, observe)
+    if observe and ranks.first:
+        weights = sum(weight.numel() for weight in model.parameters())
+        observe(Prepared(loop.batches_an_epoch, weights, str(ranks.device), opened.notes))
+    return loop
 
 
 def claim(experiment: Experiment, run: Path) -> bool:

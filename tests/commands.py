@@ -1,0 +1,146 @@
+"""Commands of regard as real processes: forked from a server that has everything imported, so that each begins at once.
+
+A process can be killed, sent signals, and given a fault that it plants in itself before it begins.
+"""
+
+import hashlib
+import importlib
+import itertools
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the server and its children inherit it; tiny models gain nothing by two
+PRELOAD = ["regard.__main__", "regard.cli.progress", "regard.api.training", "sacrebleu", "torch._dynamo"]
+PATIENCE = 120.0  # seconds until a process counts as hanging; a loaded machine is slow
+
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(PRELOAD)
+
+
+class Command:
+    """`regard ARGUMENTS` in a process of its own; its output goes to files in `folder`."""
+
+    def __init__(
+        self, arguments: Sequence[object], folder: Path, plant: Callable[[], None] | None = None, stdin: bytes = b""
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        number = len(list(folder.glob("*.out")))
+        self.files = {name: folder / f"{number}.{name}" for name in ("in", "out", "err")}
+        self.files["in"].write_bytes(stdin)
+        self.files["out"].touch()
+        self.files["err"].touch()
+        plain = [str(argument) for argument in arguments]
+        names = {name: str(path) for name, path in self.files.items()}
+        self.process = context.Process(target=_main, args=(plain, names, plant))
+        self.process.start()
+
+    @property
+    def out(self) -> str:
+        return self.files["out"].read_text(encoding="utf-8")
+
+    @property
+    def err(self) -> str:
+        return self.files["err"].read_text(encoding="utf-8")
+
+    def send(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+    def wait(self) -> int:
+        """The exit code; the negative signal where one killed it."""
+        self.process.join(PATIENCE)
+        if self.process.exitcode is None:
+            self.process.kill()
+            raise AssertionError(f"the process hangs: {self.err}")
+        return self.process.exitcode
+
+    def until(self, reached: Callable[[], bool]) -> None:
+        """Wait until something is so, or the process has ended."""
+        end = time.monotonic() + PATIENCE
+        while not reached() and self.process.is_alive():
+            assert time.monotonic() < end, self.err
+            time.sleep(0.005)
+
+
+def _main(arguments: list[str], files: dict[str, str], plant: Callable[[], None] | None) -> None:
+    for number, name, flags in ((0, "in", os.O_RDONLY), (1, "out", os.O_WRONLY), (2, "err", os.O_WRONLY)):
+        os.dup2(os.open(files[name], flags), number)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - multiprocessing has closed it
+    sys.argv = ["regard", *arguments]
+    if plant:
+        plant()
+    from regard.__main__ import main
+
+    main()
+
+
+def regard(*arguments: object, folder: Path, plant: Callable[[], None] | None = None, stdin: bytes = b"") -> Command:
+    """Run a command to its end."""
+    command = Command(arguments, folder, plant, stdin)
+    command.code = command.wait()
+    return command
+
+
+class KillAfter:
+    """A fault: the process kills itself with SIGKILL when update `step` is made, before anything is saved of it."""
+
+    def __init__(self, step: int, number: int = signal.SIGKILL) -> None:
+        self.step, self.number = step, number
+
+    def __call__(self) -> None:
+        from regard.train.loop import Loop
+
+        update = Loop.update
+
+        def update_and_die(loop, group, last):
+            update(loop, group, last)
+            if loop.cursor.step == self.step:
+                os.kill(os.getpid(), self.number)
+
+        Loop.update = update_and_die
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def metrics(run: Path) -> list[dict]:
+    """The lines of metrics.jsonl that are whole."""
+    path = run / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def steps_made(run: Path) -> int:
+    return max((line["step"] for line in metrics(run)), default=0)
+
+
+class SignalIn:
+    """A fault: the process sends itself a signal inside a call of a method, each of the given `times` it is made.
+
+    `method` is as in "regard.train.loop:Loop.save"; the signal comes before the call's own work.
+    """
+
+    def __init__(self, method: str, times: Sequence[int], number: int = signal.SIGTERM) -> None:
+        self.method, self.times, self.number = method, tuple(times), number
+
+    def __call__(self) -> None:
+        place, _, path = self.method.partition(":")
+        *owners, name = path.split(".")
+        owner = importlib.import_module(place)
+        for part in owners:
+            owner = getattr(owner, part)
+        method, count = getattr(owner, name), itertools.count(1)
+
+        def signalled(*args, **kwargs):
+            if next(count) in self.times:
+                os.kill(os.getpid(), self.number)
+                time.sleep(0.01)  # a place where the handler can run
+            return method(*args, **kwargs)
+
+        setattr(owner, name, signalled)

@@ -1,0 +1,164 @@
+"""A run that was killed or stopped anywhere, and started again with the same command, ends with the same bits."""
+
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import small
+from commands import Command, KillAfter, metrics, regard, sha256, steps_made
+
+from regard.train.journal import Resumed, Stepped
+from regard.train.runs import checkpoints, newest_checkpoint, read_about, read_tensors
+
+CASES = {
+    "bahdanau": ("model.dropout=0.3", "train.epochs=3"),
+    "sutskever": ("model.dropout=0.2", "train.epochs=3", "train.optimiser=adadelta", "train.rate=1.0"),
+    "transformer": ("model.dropout=0.1", "train.epochs=3", "train.accumulate=2", "data.size=80"),
+}
+MORE = ("luong", "bahdanau", "sutskever")
+SLOW = pytest.mark.slow
+# Everything whose history a checkpoint must carry: the plateau's stalls, the best, the newest few for the average.
+HISTORY = (
+    "train.schedule=plateau",
+    "train.validate_every=3",
+    "train.average=3",
+    "train.rate=0.03",
+    "train.best_by=loss",
+)
+
+
+def state_of(run: Path) -> dict:
+    """All that must be equal: the published weights, the last checkpoint with the optimiser, the log."""
+    last = checkpoints(run)[-1]
+    about = {name: value for name, value in read_about(last).items() if name != "seconds"}
+    log = [{name: value for name, value in line.items() if name != "tokens_per_second"} for line in metrics(run)]
+    files = [run / "weights.safetensors", last / "weights.safetensors", last / "state.safetensors"]
+    return {"files": [sha256(file) for file in files], "cursor": about, "log": log, "last": last.name}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The uninterrupted run of a case, made when it is first asked for."""
+    made = {}
+
+    def find(model: str, *settings: str) -> dict:
+        if (model, settings) not in made:
+            run = tmp_path_factory.mktemp(model) / "run"
+            command = regard(*small.arguments(model, run, *settings), folder=run.parent / "log")
+            assert command.code == 0, command.err
+            made[model, settings] = state_of(run)
+        return made[model, settings]
+
+    return find
+
+
+@pytest.mark.parametrize("model", CASES)
+def test_kills_in_the_second_epoch_and_twice_in_one_epoch_change_no_bit(model, whole, tmp_path):
+    run, command = tmp_path / "run", small.arguments(model, tmp_path / "run", *CASES[model])
+    expected = whole(model, *CASES[model])
+    steps = expected["cursor"]["step"]
+    epoch = steps // int(CASES[model][1].partition("=")[2])
+    assert epoch >= 4
+    for place in (epoch + 1, 2 * epoch - 1, 2 * epoch - 1, 2 * epoch, steps):
+        assert regard(*command, folder=tmp_path / "log", plant=KillAfter(place)).code == -signal.SIGKILL
+        assert steps_made(run) == place
+        assert not (run / "manifest.json").exists()
+    done = regard(*command, folder=tmp_path / "log")
+    assert done.code == 0
+    assert state_of(run) == expected
+    again = regard(*command, folder=tmp_path / "log")  # a finished run stays as it is
+    assert again.code == 0
+    assert state_of(run) == expected
+
+
+def test_kills_at_any_moment_change_no_bit(whole, tmp_path):
+    settings = ("train.epochs=6", "model.dropout=0.2", *HISTORY)
+    expected = whole("bahdanau", *settings)
+    rng = random.Random(time.time_ns())
+    run = tmp_path / "run"
+    kills = 0
+    for _ in range(6):
+        started = Command(small.arguments("bahdanau", run, *settings), tmp_path / "log")
+        goal = steps_made(run) + rng.randrange(6)
+        started.until(lambda goal=goal: steps_made(run) > goal)
+        time.sleep(rng.random() / 50)
+        started.send(signal.SIGKILL)
+        kills += started.wait() == -signal.SIGKILL
+    assert regard(*small.arguments("bahdanau", run, *settings), folder=tmp_path / "log").code == 0
+    assert kills >= 2
+    assert state_of(run) == expected
+
+
+class Killed(BaseException):
+    """Nothing in regard may catch this."""
+
+
+def train_until(step: int | None, model: str, run: Path, *settings: str) -> list[int]:
+    """Train in this process, and break off after `step`; the steps that were resumed from and made."""
+    seen = []
+
+    def observe(event):
+        if isinstance(event, Resumed | Stepped):
+            seen.append(event.step)
+        if isinstance(event, Stepped) and event.step == step:
+            raise Killed
+
+    if step is None:
+        small.train(model, run, *settings, observe=observe)
+    else:
+        with pytest.raises(Killed):
+            small.train(model, run, *settings, observe=observe)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("model", "steps"),
+    [("transformer", range(1, 12)), ("luong", (5, 11)), *(pytest.param(m, range(1, 12), marks=SLOW) for m in MORE)],
+)
+def test_every_step_is_a_place_to_go_on_from(model, steps, tmp_path):
+    settings = ("train.steps=11", "model.dropout=0.2", *HISTORY)
+    small.train(model, tmp_path / "whole", *settings)
+    expected = state_of(tmp_path / "whole")
+    for step in steps:
+        run = tmp_path / str(step)
+        train_until(step, model, run, *settings)
+        train_until(None, model, run, *settings)
+        assert state_of(run) == expected, step
+
+
+def test_a_run_that_dies_after_each_single_step_arrives(tmp_path):
+    settings = ("train.steps=9", "train.save_every=1", "model.dropout=0.2", *HISTORY)
+    small.train("bahdanau", tmp_path / "whole", *settings)
+    run = tmp_path / "run"
+    for step in range(2, 10):
+        # the update before was saved; this one is made and dies
+        seen = train_until(step, "bahdanau", run, *settings)
+        assert seen == ([1, 2] if step == 2 else [step - 2, step - 1, step])
+    train_until(None, "bahdanau", run, *settings)
+    assert state_of(run) == state_of(tmp_path / "whole")
+
+
+def test_the_same_seed_is_the_same_model_and_another_is_not(tmp_path):
+    hashes = []
+    for name, seed in (("a", 5), ("b", 5), ("c", 6), ("d", 2**70), ("e", -1)):
+        small.train("bahdanau", tmp_path / name, "train.steps=3", "model.dropout=0.2", f"train.seed={seed}")
+        hashes.append(sha256(tmp_path / name / "weights.safetensors"))
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes)) == 4
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over_and_named(tmp_path):
+    settings = ("train.steps=12", "train.validate_every=100", "model.dropout=0.2")
+    small.train("bahdanau", tmp_path / "whole", *settings)
+    run = tmp_path / "run"
+    train_until(9, "bahdanau", run, *settings)
+    damaged = run / "checkpoints" / "000008" / "state.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    assert newest_checkpoint(run).name == "000004"
+    events = []
+    small.train("bahdanau", run, *settings, observe=events.append)
+    assert Resumed(4, ["000008"]) in events
+    assert state_of(run) == state_of(tmp_path / "whole")
+    assert read_tensors(run / "checkpoints" / "000008" / "state.safetensors")  # made again
