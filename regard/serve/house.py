@@ -38,7 +38,8 @@ class House:
 
     def close(self) -> bool:
         """Let the workers end; whether all of them have."""
-        return all([worker.close() for worker in self.workers.values()])
+        ended = [worker.close() for worker in self.workers.values()]
+        return all(ended)
 
     @property
     def trouble(self) -> str:

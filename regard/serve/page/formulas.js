@@ -24,7 +24,7 @@ const SCORES = {
   dot: () => formula(e(), o("="), after(), o("\u00b7"), word()),
   general: () => formula(e(), o("="), sub("h", "t"), o("\u00b7"), i("W"), word()),
   concat: () => formula(e(), o("="), sup("v", "\u22a4"), call("tanh", i("W"), o("["), after(), o(";"), word(), o("]"))),
-  "concat released": () => formula(e(), o("="), sup("v", "\u22a4"), call("tanh", i("W"), after(), o("+"), word())),
+  "concat as released": () => formula(e(), o("="), sup("v", "\u22a4"), call("tanh", i("W"), after(), o("+"), word())),
   location: () => formula(e(), o("="), sub(row(o("("), i("W"), after(), o(")")), "j")),
   "scaled dot": () => formula(e(), o("="), math("mfrac", {}, row(sub("q", "t"), o("\u00b7"), sub("k", "j")), math("msqrt", {}, i("d")))),
   cosine: () => formula(e(), o("="), i("\u03b2"), call("cos", sub("q", "t"), o(","), sub("k", "j"))),
@@ -35,7 +35,7 @@ export const scoreFormula = (name) => SCORES[name]?.() ?? null;
 
 /** Weights from scores. */
 export function weightFormula(name) {
-  if (name === "gaussian window") return formula(alpha(), o("="), sub("softmax", "j"), o("("), e(), o(")"), o("\u00b7"), call("gauss", i("j"), o("\u2212"), sub("p", "t")));
+  if (name === "Gaussian window") return formula(alpha(), o("="), sub("softmax", "j"), o("("), e(), o(")"), o("\u00b7"), call("gauss", i("j"), o("\u2212"), sub("p", "t")));
   if (name === "sparsemax" || name === "entmax15") return formula(sub("\u03b1", "t"), o("="), call(name, sub("e", "t")));
   return formula(alpha(), o("="), math("mfrac", {}, call("exp", e()), row(math("munder", {}, o("\u2211"), i("k")), call("exp", sub("e", "t", "k")))));
 }

@@ -45,11 +45,11 @@ function argmax(scores) {
 
 /** Weights from scores by the model's own normaliser, or null for one that is not known here. */
 export function normalise(kind, scores, centre, halfWidth) {
-  if (kind === "gaussian window") {
+  if (kind === "Gaussian window") {
     const sigma = halfWidth / 2;
     return softmax(scores).map((weight, s) => weight * Math.exp(-((s - centre) ** 2) / (2 * sigma * sigma)));
   }
-  const known = { softmax, "causal softmax": softmax, window: softmax, sparsemax, entmax15, "hard argmax": argmax };
+  const known = { softmax, "causal softmax": softmax, window: softmax, sparsemax, entmax15, argmax };
   return known[kind] ? known[kind](scores) : null;
 }
 

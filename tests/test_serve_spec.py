@@ -1,0 +1,108 @@
+"""The API against its own description: whatever /spec allows, and much that it does not, never ends in a fault."""
+
+import json
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+from serve_parts import Server, serving
+
+from regard.serve.app import ENDPOINTS
+
+EXAMPLES = 25
+
+
+def quietly(examples: int) -> hypothesis.settings:
+    """So many examples, always the same ones, however slow the machine is."""
+    return hypothesis.settings(
+        max_examples=examples, deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck)
+    )
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving() as server:
+        yield server
+        assert "Traceback" not in "".join(server.log)
+
+
+def test_the_description_names_every_endpoint(server: Server) -> None:
+    spec = server.client.get("/spec").json()
+    assert spec["openapi"].startswith("3.1")
+    described = {(path, method.upper()) for path, item in spec["paths"].items() for method in item}
+    for path, (methods, _) in ENDPOINTS.items():
+        assert (path, methods[0]) in described, path
+
+
+def test_what_the_description_allows_gets_an_answer_that_it_describes(server: Server) -> None:
+    """Schemathesis sends valid and broken requests made from /spec: no 5xx, and every answer fits its schema."""
+    schemathesis = pytest.importorskip("schemathesis")
+    schema = schemathesis.openapi.from_url(f"{server.address}spec")
+    checks = [
+        schemathesis.checks.not_a_server_error,
+        schemathesis.checks.response_schema_conformance,
+        schemathesis.checks.content_type_conformance,
+    ]
+    for result in schema.get_all_operations():
+        operation = result.ok()
+
+        @quietly(EXAMPLES)
+        @hypothesis.seed(1)
+        @hypothesis.given(case=operation.as_strategy(generation_mode=schemathesis.GenerationMode.POSITIVE))
+        def send(case):  # type: ignore[no-untyped-def]
+            case.call_and_validate(checks=checks)
+
+        send()
+
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=30)
+anything = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+NAMES = ["q", "source", "target", "format", "alternatives", "text", "target_lang", "prefix", "changes", "t", "head",
+         "beam", "model", "name", "api_key", "most", "alignment", "kind", "source_lang", "tag_handling"]  # fmt: skip
+SENSIBLE = {"q": "ba da", "text": "ba da", "source": "en", "target_lang": "de", "prefix": []}
+
+
+@pytest.mark.parametrize("path", [path for path, (methods, _) in ENDPOINTS.items() if "POST" in methods])
+def test_any_json_whatever_is_answered(server: Server, path: str) -> None:
+    @quietly(60)
+    @hypothesis.seed(2)
+    @hypothesis.given(st.dictionaries(st.sampled_from(NAMES), anything, max_size=5), st.booleans())
+    def send(fields: dict, sensible: bool) -> None:
+        body = json.dumps({**SENSIBLE, **fields} if sensible else fields)  # lone surrogates and all
+        response = server.client.post(path, content=body, headers={"content-type": "application/json"})
+        assert response.status_code < 500, (body, response.text)
+        assert "Traceback" not in response.text
+        response.content.decode("utf-8")
+
+    send()
+
+
+KINDS = [
+    "application/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain", "",
+    "multipart/form-data", "application/json; charset=utf-16", "multipart/form-data; boundary=",
+]  # fmt: skip
+METHODS = ["GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE"]
+
+
+def test_any_bytes_whatever_are_answered(server: Server) -> None:
+    @quietly(150)
+    @hypothesis.seed(3)
+    @hypothesis.given(
+        st.sampled_from(sorted(ENDPOINTS)),
+        st.sampled_from(METHODS),
+        st.sampled_from(KINDS),
+        st.binary(max_size=300) | st.just(b"--x\r\nContent-Disposition: form-data\r\n\r\n"),
+        st.text(alphabet="abq=&%?;/+[]\x7f~ü0123456789ABCDEF", max_size=40),
+    )
+    def send(path: str, method: str, kind: str, body: bytes, query: str) -> None:
+        address = f"{path}?{quote(query, safe='&=%?;/+[]~')}"
+        response = server.client.request(method, address, content=body, headers={"content-type": kind})
+        assert response.status_code < 500, (path, method, kind, body, response.text)
+
+    send()
