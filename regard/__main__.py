@@ -6,21 +6,35 @@ import sys
 from regard.cli import app
 from regard.errors import RegardError
 
+INTERRUPTED, NO_READER = 130, 141  # as a shell reports SIGINT and SIGPIPE
+
 
 def main() -> None:
     """Run the command line."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where a reader that went away can still be answered
     except RegardError as error:
-        sys.stderr.write(f"regard: {error}\n")
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.stderr.write("regard: stopped.\n")
-        sys.exit(130)
+        leave(f"regard: {error}\n", 2)
+    except SystemExit as error:
+        if error.code == INTERRUPTED:
+            leave("regard: stopped.\n", INTERRUPTED)  # typer took the Ctrl-C and says nothing
+        raise
     except BrokenPipeError:
         # The reader of our output went away (`regard translate ... | head`): nothing to say, and nowhere to say it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        sys.exit(NO_READER)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        leave(f"regard: {where}{error.strerror or error}.\n", 2)
+
+
+def leave(sentence: str, code: int) -> None:
+    """Say why, and exit."""
+    sys.stderr.write(sentence.encode("utf-8", "replace").decode("utf-8"))
+    sys.exit(code)
 
 
 if __name__ == "__main__":

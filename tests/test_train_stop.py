@@ -42,7 +42,12 @@ def test_a_signal_saves_and_the_same_command_goes_on(number, expected, tmp_path)
         stopped(run, regard(*command, folder=tmp_path / "log", plant=KillAfter(step, number)), at=step + 1)
     done = regard(*command, folder=tmp_path / "log")
     assert done.code == 0
-    assert state_of(run) == expected
+    found = state_of(run)
+    assert found["cursor"]["due"]  # the last checkpoint is that of the stop
+    assert found | {"cursor": expected["cursor"]} == expected
+    times = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.name != ".lock"}
+    assert regard(*command, folder=tmp_path / "log").code == 0
+    assert {path: path.stat().st_mtime_ns for path in times} == times
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

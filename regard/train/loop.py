@@ -99,6 +99,10 @@ class Loop:
     def run(self) -> str:
         """Train to the end, or until asked to stop; returns why it ended. The finished weights are published."""
         self.resume()
+        reason = self.over()
+        if reason and any(self.ranks.add(self.ranks.first and is_finished(self.run_folder))):
+            self.observe(Finished(self.cursor.step, reason, self.cursor.seconds))
+            return reason  # the same command again
         began = time.monotonic() - self.cursor.seconds
         if self.ranks.first:
             self.journal = Journal(self.run_folder, self.cursor.step, self.cursor.due)
@@ -135,7 +139,7 @@ class Loop:
 
     def train(self, began: float) -> str:
         """Epoch after epoch until an end is reached."""
-        if self.ranks.first and (self.cursor.due or not self.over()):
+        if self.ranks.first:
             withdraw(self.run_folder)  # a finished run that goes on is not finished
         if self.cursor.due:
             self.after_update()
@@ -346,8 +350,6 @@ class Loop:
 
     def finish(self) -> None:
         """Publish the best checkpoint, or the average of the newest."""
-        if is_finished(self.run_folder):
-            return  # the same command again
         cursor, average = self.cursor, self.config.average
         chosen = cursor.kept[-average:] if average > 1 or cursor.best_step is None else [cursor.best_step]
         steps = {int(folder.name): folder for folder in checkpoints(self.run_folder)}
