@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.api.translator import Translator
+from regard.data.pharaoh import Alignment, Gold
 from regard.data.text import write_atomically
 from regard.errors import DataError, RunError, unknown
 from regard.evaluate.alignment import (
-    Alignment,
-    Gold,
     argmax_links,
     mutual_argmax_links,
     score_alignments,
@@ -23,6 +22,7 @@ from regard.evaluate.alignment import (
 )
 from regard.look.trace import Trace
 from regard.look.words import arrange, leading_modules
+from regard.train.translation import guided_module
 
 Matrix = NDArray[np.float32]
 Links = Callable[[Any], Alignment]
@@ -140,12 +140,22 @@ def keep_choice(run: Path, heads: Heads) -> None:
     write_atomically(run / FILE, (json.dumps(asdict(heads)) + "\n").encode())
 
 
-def find_choice(run: Path) -> Heads:
-    """The choice stored in a run, or the default."""
+def find_choice(run: Path, translator: Translator) -> Heads:
+    """The choice stored in a run, the head that was guided in training, or the default."""
     path = run / FILE
     if not path.exists():
-        return Heads()
+        return _guided(translator)
     try:
         return Heads(**json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError):
         raise RunError(f"{path} is damaged; delete it, or choose again with `regard align --gold`.") from None
+
+
+def _guided(translator: Translator) -> Heads:
+    """What was guided in training: its rows align the words that they write, so there is no shift."""
+    model, train = translator.model, translator.experiment.train
+    if not train.guided:
+        return Heads()
+    cross: tuple[str, ...] = model.looking.cross  # type: ignore[assignment]
+    layer = cross.index(guided_module(model, train.guided_layer))
+    return Heads(layer, None if train.guided_head < 0 else train.guided_head, 0)

@@ -239,6 +239,8 @@ def load(run: str | Path | Sequence[str | Path], device: str = "auto") -> Transl
     sizes = {"source_vocabulary": len(source), "target_vocabulary": len(target)}
     model = build(experiment.name, dataclasses.replace(experiment.model, **sizes))
     set_weights(model, read_tensors(weights), str(weights))
+    if experiment.train.guided:  # its rows were taught to align the words that they write
+        model.looking = model.looking._replace(shift=0)  # type: ignore[union-attr, operator]
     return Translator(model.to(choose_device(device)), source, target, experiment, folder.resolve().name)
 
 

@@ -34,8 +34,9 @@ def align(
     from regard.api import aligning
     from regard.cli.progress import bar
     from regard.cli.text import lines_of, put
+    from regard.data.pharaoh import format_pharaoh
     from regard.errors import ConfigError
-    from regard.evaluate.alignment import format_pharaoh, read_gold, score_alignments, write_pharaoh
+    from regard.evaluate.alignment import read_gold, score_alignments, write_pharaoh
 
     sources, targets = lines_of(source), lines_of(target)
     answers = read_gold(gold) if gold else None

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from regard.data.pharaoh import Link
 from regard.data.text import digest, read_lines
 from regard.errors import DataError
 
@@ -88,9 +89,10 @@ class TabSeparated:
 
 @dataclass(frozen=True)
 class InMemory:
-    """Pairs that are already here, as those of a built-in corpus."""
+    """Pairs that are already here, as those of a built-in corpus, which knows which words belong together."""
 
     pairs: list[tuple[str, str]]
+    links: list[tuple[Link, ...]] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Pair]:
         for line, (source, target) in enumerate(self.pairs, start=1):

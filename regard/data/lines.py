@@ -36,7 +36,7 @@ class TextDataConfig:
     files: str | tuple[str, ...] = setting("", "file or files of text, a sentence or paragraph a line")
     dev_files: str | tuple[str, ...] = setting("", "file or files for validation; none: a part is held out")
     corpus: str = setting("", "name of a built-in text, generated on the spot: tales")
-    size: int = setting(20_000, "lines generated for a built-in text")
+    size: int = setting(8_000, "lines generated for a built-in text")
     seed: int = setting(1, "seed of the generated text and of the held-out split")
     held_out: int = setting(1_000, "lines held out for validation without files of their own, at most a tenth")
     subwords: str = setting("bpe", "what a token is", choices=("bpe", "unigram", "word", "char"))

@@ -48,6 +48,11 @@ class Plain:
     def piece(self, index: int) -> str:
         return self.tokens[index]
 
+    def surfaces(self, ids: list[int]) -> list[bytes]:
+        """What each id adds to the text, as UTF-8."""
+        before = _GLUE[self.kind]
+        return [(before + self.tokens[index]).encode() for index in ids]
+
     def sample(self, text: str, amount: float, draw: random.Random) -> list[int]:
         """There is one segmentation only, whatever `amount` and `draw` are."""
         return self.ids(text)

@@ -15,6 +15,8 @@ from typing import Any
 
 from regard.data.builtin.registry import find_builtin
 from regard.data.corpus import Corpus, InMemory, Pair, Report, choose_held_out, open_corpus, sentence_key
+from regard.data.links import LinkReader, Links, same_words
+from regard.data.pharaoh import Link
 from regard.data.settings import DataConfig, as_files
 from regard.data.store import STORE_FORMAT, Resampled, Rows, Store, Tokenised, open_store, write_store
 from regard.data.text import is_blank
@@ -39,6 +41,7 @@ class Prepared:
     report: Report
     dev_report: Report | None  # of validation files of their own
     fingerprint: str  # of the files, the vocabularies and the settings that choose pairs
+    links: Links | None = None  # which pieces of the training pairs belong together, where the corpus is aligned
 
 
 def find_corpus(config: DataConfig) -> Corpus:
@@ -48,7 +51,8 @@ def find_corpus(config: DataConfig) -> Corpus:
         raise ConfigError("Both data.corpus and files are given; give one of the two.")
     if config.corpus:
         generated = find_builtin(config.corpus).generate(config.size, config.seed, config.min_words, config.max_words)
-        return InMemory([(example.source, example.target) for example in generated])
+        pairs = [(example.source, example.target) for example in generated]
+        return InMemory(pairs, [example.alignment for example in generated])
     if not (source or target or tsv):
         raise ConfigError("There is no corpus: give data.source and data.target, data.tsv, or data.corpus.")
     return open_corpus(source, target, tsv, config.invalid)
@@ -67,13 +71,15 @@ def prepare(config: DataConfig, folder: Path, progress: Stages | None = None) ->
     """
     tell = progress or (lambda stage, done, total: None)
     corpus, dev = find_corpus(config), find_dev(config)
+    files = as_files(config.alignment)
+    reader = LinkReader(files, corpus) if files else None
     split = _Split(corpus, 0 if dev else config.held_out, config.seed, tell)
     vocabularies = _load_vocabularies(folder) or _find_vocabularies(config, folder, split, tell)
-    fingerprint = _fingerprint(config, corpus, dev, vocabularies)
+    fingerprint = _fingerprint(config, corpus, dev, reader, vocabularies)
     place = Path(config.cache) / fingerprint[:16] if config.cache else folder / "corpus"
     store = open_store(place, fingerprint)
     if store is None:
-        store = _tokenise(config, split, dev, vocabularies, place, fingerprint, tell)
+        store = _tokenise(config, split, dev, reader, vocabularies, place, fingerprint, tell)
     report = Report(**store.about["report"])
     if not len(store):
         raise DataError(f"No pair is left to train on: {report}.")
@@ -93,6 +99,7 @@ def prepare(config: DataConfig, folder: Path, progress: Stages | None = None) ->
         report=report,
         dev_report=Report(**dev_report) if dev_report else None,
         fingerprint=fingerprint,
+        links=Links(store, vocabularies) if reader else None,
     )
 
 
@@ -182,11 +189,16 @@ def _make_vocabularies(config: DataConfig, split: _Split, tell: Stages) -> tuple
 
 
 def _fingerprint(
-    config: DataConfig, corpus: Corpus, dev: Corpus | None, vocabularies: tuple[Vocabulary, Vocabulary]
+    config: DataConfig,
+    corpus: Corpus,
+    dev: Corpus | None,
+    reader: LinkReader | None,
+    vocabularies: tuple[Vocabulary, Vocabulary],
 ) -> str:
     parts: list[Any] = [STORE_FORMAT, corpus.fingerprint(), dev.fingerprint() if dev else config.held_out]
     parts += [vocabulary.fingerprint for vocabulary in vocabularies]
     parts += [config.seed, config.max_length, config.max_ratio]
+    parts += reader.fingerprint() if reader else []
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -194,6 +206,7 @@ def _tokenise(
     config: DataConfig,
     split: _Split,
     dev: Corpus | None,
+    reader: LinkReader | None,
     vocabularies: tuple[Vocabulary, Vocabulary],
     place: Path,
     fingerprint: str,
@@ -202,6 +215,14 @@ def _tokenise(
     split.measure()
     report, dev_report = Report(), Report() if dev else None
     held: list[tuple[str, str]] = []
+    reading = reader.reading(split.total) if reader else None
+
+    def links(pair: Pair, ids: tuple[list[int], list[int]]) -> tuple[Link, ...]:
+        if reading is None:
+            return ()
+        found = reading.of(pair.line, pair.source, pair.target)
+        sides = zip(vocabularies, ids, (pair.source, pair.target), strict=True)
+        return found if all(same_words(*side) for side in sides) else ()
 
     def rows() -> Iterator[Tokenised]:
         for pair, source, target in _keep(split.corpus, config, vocabularies, report):
@@ -212,7 +233,9 @@ def _tokenise(
                 report.held_out += 1
             else:
                 report.kept += 1
-                yield pair.line, source, target
+                yield Tokenised(pair.line, source, target, links(pair, (source, target)))
+        if reading:
+            reading.finish()
 
     def about() -> dict[str, Any]:
         if dev and dev_report:
@@ -221,7 +244,7 @@ def _tokenise(
                 dev_report.kept += 1
         return {"report": asdict(report), "dev_report": dev_report and asdict(dev_report), "dev": held}
 
-    return write_store(place, fingerprint, rows(), max(map(len, vocabularies)), about)
+    return write_store(place, fingerprint, rows(), max(map(len, vocabularies)), about, aligned=reader is not None)
 
 
 def _keep(

@@ -18,6 +18,9 @@ class DataConfig:
     )
     tsv: str | tuple[str, ...] = setting("", "file or list of files with source and target separated by a tab")
     corpus: str = setting("", "name of a built-in corpus, generated on the spot (see `regard corpora`)")
+    alignment: str | tuple[str, ...] = setting(
+        "", "file or files of word links i-j, line for line beside the pairs, or gold for those of a built-in corpus"
+    )
     size: int = setting(20_000, "sentence pairs generated for a built-in corpus")
     min_words: int = setting(3, "fewest source words of a generated sentence")
     max_words: int = setting(12, "most source words of a generated sentence")

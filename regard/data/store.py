@@ -1,27 +1,37 @@
 """A tokenised corpus on disk, read by memory mapping: a corpus may be larger than memory.
 
 A store is a folder: `source.ids` and `target.ids` hold the ids of all sentences one after the other, each ended by
-END; `source.offsets` and `target.offsets` say where each begins; `lines` which line of the corpus it was; `store.json`,
-written last, holds the fingerprint and the sizes. The folder appears under its name by one rename.
+END; `source.offsets` and `target.offsets` say where each begins; `lines` which line of the corpus it was; `links` and
+`links.offsets`, where the corpus is aligned, which words belong together. `store.json`, written last, holds the
+fingerprint and the sizes. The folder appears under its name by one rename.
 """
 
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.pharaoh import Link
 from regard.data.text import sync_folder
 from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError
 from regard.symbols import END
 
 STORE_FORMAT = 1
-Tokenised = tuple[int, list[int], list[int]]  # line, source ids, target ids; END not among them
+
+
+class Tokenised(NamedTuple):
+    """A pair of a corpus in ids, END not among them, and the links between its words where it is aligned."""
+
+    line: int
+    source: list[int]
+    target: list[int]
+    links: Sequence[Link] = ()
 
 
 class Store:
@@ -38,6 +48,11 @@ class Store:
             count = header["pairs"]
             self._offsets = [_map(folder / f"{side}.offsets", np.dtype(np.int64), count + 1) for side in sides]
             self.lines = _map(folder / "lines", np.dtype(np.int64), count)
+            total = header.get("links")
+            self.aligned = total is not None
+            if self.aligned:
+                self._links = _map(folder / "links", np.dtype(np.uint32), 2 * total).reshape(-1, 2)
+                self._link_offsets = _map(folder / "links.offsets", np.dtype(np.int64), count + 1)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(
                 f"The tokenised corpus {folder} is not complete ({error}); delete it, it is made anew."
@@ -54,6 +69,12 @@ class Store:
             ids[offsets[index] : offsets[index + 1]] for ids, offsets in zip(self._ids, self._offsets, strict=True)
         )
         return source, target
+
+    def links(self, index: int) -> NDArray[np.generic]:
+        """The links [L, 2] of pair `index`, (source word, target word); none where the corpus is not aligned."""
+        if not self.aligned:
+            return np.zeros((0, 2), dtype=np.uint32)
+        return self._links[self._link_offsets[index] : self._link_offsets[index + 1]]
 
 
 class Rows:
@@ -115,18 +136,23 @@ def open_store(folder: Path, fingerprint: str) -> Store | None:
 
 
 def write_store(
-    folder: Path, fingerprint: str, rows: Iterable[Tokenised], vocabulary: int, about: Callable[[], dict[str, Any]]
+    folder: Path,
+    fingerprint: str,
+    rows: Iterable[Tokenised],
+    vocabulary: int,
+    about: Callable[[], dict[str, Any]],
+    aligned: bool = False,
 ) -> Store:
     """Write `rows` as the store `folder`; `about`, asked when all rows are through, is kept in its header.
 
-    `vocabulary` is the size of the larger vocabulary: ids take two bytes where they fit.
+    `vocabulary` is the size of the larger vocabulary: ids take two bytes where they fit. `aligned` keeps the links.
     """
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     kind = np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
     try:
         temporary.mkdir(parents=True)
-        header = _write_rows(temporary, rows, kind)
+        header = _write_rows(temporary, rows, kind, aligned)
         header |= {"format": STORE_FORMAT, "fingerprint": fingerprint, "dtype": kind.name, "about": about()}
         with open(temporary / "store.json", "wb") as stream:
             stream.write(json.dumps(header).encode())
@@ -145,27 +171,36 @@ def write_store(
     return Store(folder)
 
 
-def _write_rows(folder: Path, rows: Iterable[Tokenised], kind: np.dtype[np.generic]) -> dict[str, object]:
-    names = ("source.ids", "target.ids", "source.offsets", "target.offsets", "lines")
+def _write_rows(
+    folder: Path, rows: Iterable[Tokenised], kind: np.dtype[np.generic], aligned: bool
+) -> dict[str, object]:
+    names = ["source.ids", "target.ids", "source.offsets", "target.offsets", "lines"]
+    names += ["links", "links.offsets"] if aligned else []
     streams: dict[str, BinaryIO] = {name: open(folder / name, "wb") for name in names}  # noqa: SIM115
     totals = {"source": 0, "target": 0}
-    count = 0
+    count = linked = 0
     try:
-        for side in totals:
-            streams[f"{side}.offsets"].write(np.int64(0).tobytes())
-        for line, source, target in rows:
+        for name in names:
+            if name.endswith(".offsets"):
+                streams[name].write(np.int64(0).tobytes())
+        for row in rows:
+            line, source, target, links = Tokenised(*row)
             count += 1
             streams["lines"].write(np.int64(line).tobytes())
             for side, ids in (("source", source), ("target", target)):
                 streams[f"{side}.ids"].write(np.array([*ids, END], dtype=kind).tobytes())
                 totals[side] += len(ids) + 1
                 streams[f"{side}.offsets"].write(np.int64(totals[side]).tobytes())
+            if aligned:
+                linked += len(links)
+                streams["links"].write(np.array(links, dtype=np.uint32).tobytes())
+                streams["links.offsets"].write(np.int64(linked).tobytes())
         for stream in streams.values():
             _sync(stream)
     finally:
         for stream in streams.values():
             stream.close()
-    return {"pairs": count, "tokens": totals}
+    return {"pairs": count, "tokens": totals, **({"links": linked} if aligned else {})}
 
 
 def _sync(stream: BinaryIO) -> None:

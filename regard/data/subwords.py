@@ -74,6 +74,14 @@ class Subwords:
     def piece(self, index: int) -> str:
         return str(self.processor.id_to_piece(index))
 
+    def surfaces(self, ids: list[int]) -> list[bytes]:
+        """What each id adds to the text, as UTF-8, the space before the text among it."""
+        pieces = map(self.piece, ids)
+        return [
+            bytes([int(piece[3:5], 16)]) if self.processor.is_byte(index) else piece.replace(SPACE, " ").encode()
+            for index, piece in zip(ids, pieces, strict=True)
+        ]
+
     def sample(self, text: str, amount: float, draw: random.Random) -> list[int]:
         """A segmentation drawn anew: BPE-dropout (Provilkov et al. 2020), or for unigram one of the best few.
 

@@ -6,6 +6,7 @@ import random
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,6 +95,21 @@ class Vocabulary:
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The piece of each id, symbols by their names."""
         return [self.tokens.piece(index) for index in self._checked(ids)]
+
+    def words_of(self, ids: Iterable[int]) -> list[int]:
+        """For each id of a sentence the index of the white-space word that it belongs to, from the ids alone.
+
+        As `words` says it of the text. Bytes of a character outside the vocabulary belong to its word.
+        """
+        surfaces = self.tokens.surfaces(self._checked(ids))
+        text = b"".join(surfaces).decode("utf-8", "replace")
+        ends, place, reached = [], 0, 0
+        for match in _WORD.finditer(text):
+            place += len(text[reached : match.end()].encode())
+            reached = match.end()
+            ends.append(place)
+        starts = accumulate((len(surface) for surface in surfaces[:-1]), initial=0)
+        return [min(bisect_right(ends, start), len(ends) - 1) for start in starts] if surfaces else []
 
     def _checked(self, ids: Iterable[int]) -> list[int]:
         checked = [int(index) for index in ids]

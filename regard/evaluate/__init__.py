@@ -1,15 +1,11 @@
 """Sentences into numbers: BLEU, chrF and TER, by length, significance, alignment error, perplexity."""
 
+from regard.data.pharaoh import Alignment, Gold, format_pharaoh, parse_gold, parse_pharaoh
 from regard.evaluate.alignment import (
     SYMMETRISATIONS,
-    Alignment,
     AlignmentScore,
-    Gold,
     argmax_links,
-    format_pharaoh,
     mutual_argmax_links,
-    parse_gold,
-    parse_pharaoh,
     read_gold,
     read_pharaoh,
     score_alignments,

@@ -8,7 +8,7 @@ A model has no flag for this and behaves the same: an `Attention` under a hook r
 kernel, so the output may differ by a kernel's rounding and by nothing more.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -84,6 +84,11 @@ def _widen(rows: Tensor, size: int, fill: float) -> Tensor:
     return nn.functional.pad(rows, (0, size - rows.shape[-1]), value=fill)
 
 
+def _detached(seen: Seen) -> Seen:
+    context, weights, scores, query = (part.detach() for part in seen[:4])
+    return Seen(context, weights, scores, query, None if seen.centre is None else seen.centre.detach())
+
+
 def attentions(model: nn.Module) -> dict[str, Attention]:
     """Every `Attention` of a model by its dotted name, in the order of the model's definition."""
     return {name: module for name, module in model.named_modules() if isinstance(module, Attention)}
@@ -96,13 +101,19 @@ def arguments(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, Mem
 
 
 @contextmanager
-def record(model: nn.Module) -> Iterator[Recorded]:
+def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = True) -> Iterator[Recorded]:
     """Keep scores, weights, context and query of every attention while the block runs; leaves no hook behind.
 
     What is kept is detached but not copied. Blocks may be nested, and a `change` inside or outside is seen as changed.
+    `names` records these modules alone, so that the others keep their fused kernels. With `detach=False` what is kept
+    is part of the graph: a loss of the weights trains the model.
     """
     recorded = Recorded()
     handles = []
+    modules = attentions(model)
+    for name in names or ():
+        if name not in modules:
+            raise ConfigError(unknown("attention module", name, modules))
 
     def watch(name: str) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], look: Look) -> None:
@@ -112,15 +123,14 @@ def record(model: nn.Module) -> Iterator[Recorded]:
                     f"'{name}' gave no weights while it was recorded; under a hook it must run its plain form."
                 )
             scores = look.scores if memory.mask is None else look.scores.masked_fill(~memory.mask, float("-inf"))
-            place = None if centre is None else centre.detach()
-            recorded.keep(
-                name, Seen(look.context.detach(), look.weights.detach(), scores.detach(), query.detach(), place)
-            )
+            seen = Seen(look.context, look.weights, scores, query, centre)
+            recorded.keep(name, _detached(seen) if detach else seen)
 
         return hook
 
     try:
-        for name, module in attentions(model).items():
+        for name in modules if names is None else names:
+            module = modules[name]
             handles.append(module.register_forward_hook(watch(name), with_kwargs=True))
         yield recorded
     finally:

@@ -67,7 +67,8 @@ def open_translation(experiment: Experiment, run: Path, stages: Stages | None) -
     data = prepare(experiment.data, run, stages)
     notes = [f"corpus: {data.report}"] + ([f"validation: {data.dev_report}"] if data.dev_report else [])
     notes.append(f"vocabulary: {len(data.source_vocabulary)} source, {len(data.target_vocabulary)} target")
-    return Opened(Translation(data, experiment.train, experiment.decode, run), vocabulary_sizes(data), notes)
+    task = Translation(data, experiment.train, experiment.decode, run)
+    return Opened(task, vocabulary_sizes(data), notes, task.ready)
 
 
 def open_captions(experiment: Experiment, run: Path, stages: Stages | None) -> Opened:
@@ -99,12 +100,18 @@ def resolve(tables: Mapping[str, Any]) -> Experiment:
     if task != found.task:
         raise ConfigError(f"The model {name} is for the task {found.task!r}; got task = {task!r}. Leave it out.")
     recipe = {**found.recipes.get(size, {}), **tables.get("train", {})}
+    data, train = read(KINDS[task].data, tables.get("data", {}), "data"), read(TrainConfig, recipe, "train")
+    if train.guided and not getattr(data, "alignment", ""):
+        raise ConfigError(
+            "train.guided needs word links to guide attention by: set data.alignment to a file of links i-j, or to "
+            "gold for a built-in corpus of translations; or set train.guided=0."
+        )
     return Experiment(
         task=task,
         name=name,
         preset=size,
         model=read(found.config, model, "model", over=preset(name, size)),
-        data=read(KINDS[task].data, tables.get("data", {}), "data"),
-        train=read(TrainConfig, recipe, "train"),
+        data=data,
+        train=train,
         decode=read(DecodeConfig, tables.get("decode", {}), "decode"),
     )

@@ -23,9 +23,10 @@ def cross_entropy(logits: Tensor, target: Tensor, smoothing: float = 0.0) -> tup
 def guided_alignment(weights: Tensor, links: Tensor) -> Tensor:
     """- sum_ij A_ij log alpha_ij with A the links of each target word, its row summing to one (Chen 2016).
 
-    weights [B, T, S], links [B, T, S] of zeros and ones. Target words without a link are left out.
+    weights [B, T, S], links [B, T, S] of zeros and ones. Target words without a link are left out. The sum is over all
+    target words, so that divided by the tokens of the batch it is what Garg 2019 add to the likelihood.
     """
     rows = links.sum(dim=-1, keepdim=True)
     gold = links / rows.clamp(min=1)  # [B, T, S]
     # Sparse normalisers give exact zeros; the floor keeps the logarithm finite where the gold says "look there".
-    return -(gold * weights.clamp(min=1e-9).log()).sum()
+    return -(gold * weights.float().clamp(min=1e-9).log()).sum()

@@ -31,6 +31,9 @@ class TrainConfig:
     clip: float = setting(1.0, "longest gradient, longer ones are scaled down to it; 0 = no clipping")
     normalise: str = setting("tokens", "the loss is divided by tokens or by sentences", ("tokens", "sentences"))
     label_smoothing: float = setting(0.0, "share of the probability spread over all words")
+    guided: float = setting(0.0, "weight of the loss that pulls attention towards data.alignment (0 = off, 0.05 usual)")
+    guided_layer: int = setting(-2, "layer of attention that is guided, from 0; -1 is the last, -2 the one before it")
+    guided_head: int = setting(0, "its head that is guided, from 0; -1 = the mean of its heads")
     precision: str = setting("float32", "arithmetic on a GPU", ("float32", "bf16"))
     device: str = setting("auto", "cpu, cuda, or auto: the GPU where there is one")
 
@@ -47,7 +50,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         counts = ("steps", "epochs", "warmup", "validate_every", "validate_sentences", "patience")
-        for name in (*counts, "clip", "minutes", "weight_decay", "halve_after"):
+        for name in (*counts, "clip", "minutes", "weight_decay", "halve_after", "guided"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"train.{name} must be zero or more; got {getattr(self, name)}.")
         for name in ("batch_tokens", "accumulate", "save_every", "keep", "average", "validate_beam"):
@@ -56,6 +59,8 @@ class TrainConfig:
         for name in ("rate", "halve_every"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(f"train.{name} must be above zero; got {getattr(self, name)}.")
+        if self.guided_head < -1:
+            raise ConfigError(f"train.guided_head counts from 0, or is -1 for the mean; got {self.guided_head}.")
         if not 0 <= self.beta2 < 1:
             raise ConfigError(f"train.beta2 is a share from 0 to below 1; got {self.beta2}.")
         if not 0 <= self.label_smoothing < 1:

@@ -1,18 +1,26 @@
-"""Translation as a task: pairs of sentences in, cross-entropy as the objective, BLEU on held-out text."""
+"""Translation as a task: pairs of sentences in, cross-entropy as the objective, BLEU on held-out text.
+
+Where the corpus is aligned, the attention can be guided: one head is pulled towards the word links (Chen 2016, Garg
+2019).
+"""
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from regard.data.batching import Batch, Plan, make_batch, plan_epoch
 from regard.data.prepare import Prepared
 from regard.data.store import Resampled
 from regard.decode.many import decode_many
 from regard.decode.settings import DecodeConfig
+from regard.errors import ConfigError
 from regard.evaluate.scores import perplexity, score
-from regard.train.objectives import cross_entropy
+from regard.look.record import record
+from regard.symbols import END, UNKNOWN
+from regard.train.objectives import cross_entropy, guided_alignment
 from regard.train.settings import TrainConfig
 from regard.train.task import Loss, Tell, Validation
 
@@ -32,15 +40,45 @@ class Translation:
         return self._plan(self.data.train, epoch)
 
     def load(self, numbers: Sequence[int], epoch: int) -> Batch:
-        """The pairs of these numbers."""
-        return make_batch(self.data.train, numbers, epoch)  # type: ignore[arg-type]
+        """The pairs of these numbers, with their links where attention is guided."""
+        batch = make_batch(self.data.train, numbers, epoch)  # type: ignore[arg-type]
+        if not self.config.guided or self.data.links is None:
+            return batch
+        return batch._replace(links=self.data.links.of(batch))
+
+    def ready(self, model: nn.Module) -> None:
+        """Refuse, before anything is trained, a model whose attention cannot be guided as the settings ask."""
+        if not self.config.guided:
+            return
+        name = guided_module(model, self.config.guided_layer)
+        source, target = torch.tensor([[UNKNOWN, UNKNOWN, END]]), torch.tensor([[UNKNOWN, END]])
+        with torch.no_grad(), record(model.eval(), [name]) as seen:
+            model(source, torch.tensor([3]), target)
+        weights = seen[name].weights  # [1, (H), 2, 3] where words are looked at
+        if weights.shape[-2:] != (2, 3):
+            raise ConfigError(
+                f"train.guided needs attention over the source words; {type(model).__name__} sees the source as one "
+                f"vector, so choose a model that attends, or set train.guided=0."
+            )
+        heads = weights.shape[1] if weights.dim() == 4 else 1
+        if self.config.guided_head >= heads:
+            have = f"heads 0 to {heads - 1}" if heads > 1 else "one head, 0"
+            raise ConfigError(f"train.guided_head is {self.config.guided_head}, but '{name}' has {have}.")
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
-        """Cross-entropy of the target, smoothed if so set."""
-        logits = model(batch.source, batch.source_lengths, batch.target)  # [B, T, V]
+        """Cross-entropy of the target, smoothed if so set; with links, `guided` times the alignment loss on top."""
+        tokens, sentences = int(batch.target_lengths.sum()), len(batch.target)
+        if batch.links is None:
+            logits = model(batch.source, batch.source_lengths, batch.target)  # [B, T, V]
+            total, plain = cross_entropy(logits, batch.target, self.config.label_smoothing)
+            return Loss(total, tokens, sentences, {"nll": float(plain)})
+        name = guided_module(model, self.config.guided_layer)
+        with record(model, [name], detach=False) as seen:
+            logits = model(batch.source, batch.source_lengths, batch.target)  # [B, T, V]
         total, plain = cross_entropy(logits, batch.target, self.config.label_smoothing)
-        tokens = int(batch.target_lengths.sum())
-        return Loss(total, tokens, len(batch.target), {"nll": float(plain)})
+        guide = guided_alignment(guided_head(seen[name].weights, self.config.guided_head), batch.links)
+        parts = {"nll": float(plain), "alignment": float(guide.detach())}
+        return Loss(total + self.config.guided * guide, tokens, sentences, parts)
 
     def validate(self, model: nn.Module, tell: Tell | None = None) -> Validation:
         """Loss and perplexity a token over all held-out pairs; BLEU of the first `validate_sentences`."""
@@ -50,9 +88,9 @@ class Translation:
         nll, tokens = 0.0, 0
         plan = self._plan(self.data.dev, epoch=0)
         for position in range(len(plan)):
-            batch = Batch(*(part.to(device) for part in make_batch(self.data.dev, plan[position].tolist())))
-            logits = model(batch.source, batch.source_lengths, batch.target)  # [B, T, V]
-            nll += float(cross_entropy(logits, batch.target)[1])
+            batch = make_batch(self.data.dev, plan[position].tolist())
+            source, lengths, target = (part.to(device) for part in (batch.source, batch.source_lengths, batch.target))
+            nll += float(cross_entropy(model(source, lengths, target), target)[1])
             tokens += int(batch.target_lengths.sum())
         metrics = {"loss": nll / max(1, tokens), "perplexity": perplexity(nll, max(1, tokens))}
         count = min(self.config.validate_sentences, len(self.data.dev_source))
@@ -84,6 +122,23 @@ class Translation:
 
     def _sample(self, index: int, written: str) -> str:
         return f"{self.data.dev_source[index]} → {written}"
+
+
+def guided_module(model: nn.Module, layer: int) -> str:
+    """The name of the attention over the source that is guided; -2, the default, is the only one where there is one."""
+    cross: tuple[str, ...] = model.looking.cross  # type: ignore[assignment]
+    place = -1 if layer == -2 and len(cross) == 1 else layer
+    if not -len(cross) <= place < len(cross):
+        layers = f"layers 0 to {len(cross) - 1}" if cross else "none"
+        raise ConfigError(f"train.guided_layer is {layer}, but of attention over the source this model has {layers}.")
+    return cross[place]
+
+
+def guided_head(weights: Tensor, head: int) -> Tensor:
+    """Weights [B, (H), T, S] of the head that is guided (-1: the mean of all) -> [B, T, S]."""
+    if weights.dim() == 3:
+        return weights
+    return weights.mean(1) if head < 0 else weights[:, head]
 
 
 def vocabulary_sizes(data: Prepared) -> dict[str, int]:
