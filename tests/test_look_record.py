@@ -98,7 +98,7 @@ def test_steps_are_recorded_as_a_forward_pass(name):
 def test_what_a_model_says_of_itself_is_in_the_trace():
     luong = model_of("luong", MODELS["luong"].presets["tiny"])
     bahdanau = model_of("bahdanau", MODELS["bahdanau"].presets["tiny"])
-    for model, query, shift, score in ((luong, "current", 1, "general"), (bahdanau, "previous", 0, "additive")):
+    for model, query, shift, score in ((luong, "current", 0, "general"), (bahdanau, "previous", 0, "additive")):
         with record(model) as seen, torch.no_grad():
             logits = model(SOURCE, LENGTHS, TARGET)
         target = add_probabilities(WORDS[1], TARGET[0].tolist(), logits[0], str, best=3)

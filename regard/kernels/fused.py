@@ -3,13 +3,20 @@
 It serves wherever nobody needs to see the weights. `refusal` is the one place that decides, and says why not.
 """
 
+from contextlib import nullcontext
+
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.core.attend import Memory
 from regard.core.masks import causal_mask
 from regard.core.normalise import causal_softmax, softmax
 from regard.core.scores import scaled_dot
+
+
+# Not cuDNN's: it prepares itself anew for every shape, and batches of sentences have a new shape almost every time.
+BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 def refusal(score: object, normalise: object, watched: bool) -> str | None:
@@ -34,4 +41,5 @@ def fused_attend(query: Tensor, memory: Memory, causal: bool) -> Tensor:
     if triangle and (mask is not None or T != S):
         past = causal_mask(S, query.device, queries=T)  # [T, S]
         mask, triangle = past if mask is None else mask & past, False
-    return F.scaled_dot_product_attention(query, memory.keys, memory.values, attn_mask=mask, is_causal=triangle)
+    with sdpa_kernel(BACKENDS) if query.is_cuda else nullcontext():
+        return F.scaled_dot_product_attention(query, memory.keys, memory.values, attn_mask=mask, is_causal=triangle)

@@ -27,7 +27,7 @@ from regard.core.masks import padding_mask
 from regard.core.normalise import GaussianWindow, Window, softmax
 from regard.core.scores import Concat, ConcatReleased, General, Location, dot
 from regard.layers.attention import Attention
-from regard.layers.recurrent import LSTMState, StackedLSTM, reverse_words
+from regard.layers.recurrent import FedSteps, LSTMState, StackedLSTM, reverse_words
 from regard.models.contract import Looking, check_batch, check_target, shift_right
 
 
@@ -82,7 +82,9 @@ class LuongState(NamedTuple):
 class Luong(nn.Module):
     """Stacked LSTMs, looking with the state after the step."""
 
-    looking = Looking(query="current", shift=1, cross=("attention",))
+    # Footnote 14 reads a content-based row as the alignment of the word just read. In models trained here it aligns the
+    # word to come (docs/results.md has both error rates), so that is the default; `regard align --shift 1` is the other.
+    looking = Looking(query="current", shift=0, cross=("attention",))
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__()
@@ -97,8 +99,6 @@ class Luong(nn.Module):
         self.W_c = nn.Linear(2 * n, n, bias=False)
         self.W_s = nn.Linear(n, config.target_vocabulary, bias=False)
         self.dropout = nn.Dropout(config.dropout)
-        if config.score == "location":  # footnote 14: a location score aligns the word it writes
-            self.looking = self.looking._replace(shift=0)
         for weights in self.parameters():
             nn.init.uniform_(weights, -config.spread, config.spread)
 
@@ -138,12 +138,12 @@ class Luong(nn.Module):
         if not self.config.feed:
             hidden, lstm = self.decoder.run(embedded, state.lstm)  # [B, T, n]
             return self.look(hidden, state.memory, steps), after._replace(lstm=lstm)
-        lstm, fed, seen = state.lstm, state.fed, []
-        for t, drive in enumerate(self.decoder.project(embedded).unbind(1)):
-            top, lstm = self.decoder.step(drive, fed, lstm)  # [B, n]
+        move, fed, seen = FedSteps(self.decoder, self.decoder.project(embedded), state.lstm), state.fed, []
+        for t in range(words.shape[1]):
+            top = move(fed)  # [B, n]
             fed = self.look(top[:, None], state.memory, steps[:, t : t + 1])[:, 0]  # [B, n]
             seen.append(fed)
-        return torch.stack(seen, dim=1), after._replace(lstm=lstm, fed=fed)
+        return torch.stack(seen, dim=1), after._replace(lstm=move.state(), fed=fed)
 
     def look(self, hidden: Tensor, memory: Memory, steps: Tensor) -> Tensor:
         """h~ = tanh(W_c [c ; h]) for hidden [B, T, n] at the given steps [B, T]."""
