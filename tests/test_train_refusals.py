@@ -1,0 +1,286 @@
+"""What was changed on the disk, or does not belong together, is refused by name; what can be used is used."""
+
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+import small
+
+import regard
+from regard.data.plain import Plain
+from regard.data.vocabulary import Vocabulary
+from regard.errors import DataError, RegardError, RunError
+from regard.train.runs import (
+    VERSION,
+    checkpoints,
+    digest,
+    find_weights,
+    newest_checkpoint,
+    read_about,
+    read_tensors,
+    seal,
+)
+
+SETTINGS = ("train.steps=8", "train.validate_every=4", "train.best_by=loss")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    run = tmp_path_factory.mktemp("finished") / "run"
+    small.train("bahdanau", run, *SETTINGS)
+    return run
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    """A copy of the finished run, to spoil."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+@pytest.fixture
+def unfinished(run):
+    """A run in progress: checkpoints 4 and 8, no finished model."""
+    (run / "manifest.json").unlink()
+    (run / "weights.safetensors").unlink()
+    return run
+
+
+def damages(content: bytes, count: int, seed: int = 1):
+    """`content` with one bit changed (at both ends and `count` places between), cut short, and lengthened."""
+    rng = random.Random(seed)
+    for place in (0, 7, 8, len(content) - 1, *(rng.randrange(len(content)) for _ in range(count))):
+        changed = bytearray(content)
+        changed[place] ^= 1 << rng.randrange(8)
+        yield bytes(changed)
+    yield from (content[:-1], content[: len(content) // 2], b"", content + b"\0", content + b"\n", b"\0" + content)
+    yield content[:-4] + content[-4:][::-1] if content[-4:] != content[-4:][::-1] else content[1:]
+
+
+def test_no_changed_byte_of_a_finished_run_is_loaded(run):
+    names = ("weights.safetensors", "config.toml", "source.json", "target.json")
+    assert set(json.loads((run / "manifest.json").read_bytes())["files"]) == set(names)
+    tried = 0
+    for name in names:
+        good = (run / name).read_bytes()
+        for bad in damages(good, 60):
+            (run / name).write_bytes(bad)
+            with pytest.raises(RunError, match=f"{name} is damaged"):
+                find_weights(run)
+            tried += 1
+        with pytest.raises(RunError, match=f"{name} is damaged"):
+            regard.load(run)
+        (run / name).unlink()
+        with pytest.raises(RunError, match=f"{name} is named in the manifest but is not there"):
+            regard.load(run)
+        (run / name).write_bytes(good)
+    assert tried > 250
+    assert regard.load(run)
+
+
+def test_not_one_byte_of_the_manifest_can_change(run):
+    good = (run / "manifest.json").read_bytes()
+    rng = random.Random(3)
+    for place in range(len(good)):
+        changed = bytearray(good)
+        changed[place] ^= 1 << rng.randrange(8)
+        (run / "manifest.json").write_bytes(changed)
+        with pytest.raises(RunError, match=r"manifest\.json|layout"):
+            find_weights(run)
+    for bad in damages(good, 0):
+        (run / "manifest.json").write_bytes(bad)
+        with pytest.raises(RunError, match=r"manifest\.json|layout"):
+            find_weights(run)
+    (run / "manifest.json").write_bytes(good)
+    assert find_weights(run)
+
+
+def test_no_changed_byte_of_a_checkpoint_is_loaded(unfinished):
+    shutil.rmtree(unfinished / "checkpoints" / "000004")
+    (folder,) = checkpoints(unfinished)
+    for file in sorted(folder.iterdir()):
+        good = file.read_bytes()
+        for bad in damages(good, 40):
+            file.write_bytes(bad)
+            for use in (find_weights, newest_checkpoint):
+                with pytest.raises(RunError, match=file.name.replace(".", r"\.")):
+                    use(unfinished)
+        file.write_bytes(good)
+    assert find_weights(unfinished)
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "state.safetensors", "state.json", "manifest.json"])
+def test_a_damaged_newest_checkpoint_leaves_the_one_before(name, unfinished):
+    file = unfinished / "checkpoints" / "000008" / name
+    file.write_bytes(file.read_bytes()[:-1])
+    assert newest_checkpoint(unfinished).name == "000004"
+    assert find_weights(unfinished).parent.name == "000004"
+    assert regard.load(unfinished)
+    file.unlink()
+    assert newest_checkpoint(unfinished).name == "000004"
+
+
+def test_swapped_files_are_refused(run):
+    first, second = (folder / "weights.safetensors" for folder in checkpoints(run))
+    assert digest(first) != digest(second)
+    shutil.copy(first, second)
+    assert newest_checkpoint(run).name == "000004"
+    other = first if digest(run / "weights.safetensors") != digest(first) else run / "source.json"
+    shutil.copy(other, run / "weights.safetensors")
+    with pytest.raises(RunError, match=r"weights\.safetensors is damaged"):
+        regard.load(run)
+
+
+def test_without_a_manifest_the_best_checkpoint_is_used(unfinished):
+    best = read_about(newest_checkpoint(unfinished))["best_step"]
+    assert find_weights(unfinished) == unfinished / "checkpoints" / f"{best:06d}" / "weights.safetensors"
+    shutil.rmtree(unfinished / "checkpoints" / f"{best:06d}")
+    left = newest_checkpoint(unfinished)
+    assert find_weights(unfinished).parent == left
+    shutil.rmtree(left)
+    with pytest.raises(RunError, match="holds no finished model and no checkpoint"):
+        regard.load(unfinished)
+
+
+def test_a_manifest_of_an_older_state_or_of_too_few_files_is_refused(run):
+    manifest = json.loads((run / "manifest.json").read_bytes())
+    body = {name: value for name, value in manifest.items() if name != "seal"}
+    stale = json.loads(json.dumps(body))
+    stale["files"]["weights.safetensors"]["sha256"] = digest(checkpoints(run)[0] / "state.safetensors")
+    (run / "manifest.json").write_bytes(seal(stale))
+    with pytest.raises(RunError, match=r"weights\.safetensors is damaged"):
+        regard.load(run)
+    for missing in ("weights.safetensors", "config.toml"):
+        fewer = {**body, "files": {name: entry for name, entry in body["files"].items() if name != missing}}
+        (run / "manifest.json").write_bytes(seal(fewer))
+        with pytest.raises(RunError, match=r"manifest\.json is damaged"):
+            regard.load(run)
+    away = {**body["files"], "../run/config.toml": body["files"]["config.toml"]}
+    (run / "manifest.json").write_bytes(seal({**body, "files": away}))
+    with pytest.raises(RunError, match="is named in the manifest but is not there"):
+        regard.load(run)
+
+
+@pytest.mark.parametrize("part", [".", "checkpoints/000008"])
+def test_a_run_of_another_layout_is_refused(part, run):
+    if part != ".":
+        (run / "manifest.json").unlink()
+        shutil.rmtree(run / "checkpoints" / "000004")
+    path = run / part / "manifest.json"
+    body = {name: value for name, value in json.loads(path.read_bytes()).items() if name != "seal"}
+    path.write_bytes(seal({**body, "run": VERSION + 1}))
+    with pytest.raises(RunError, match=f"was written in layout {VERSION + 1}, this regard reads layout {VERSION}"):
+        regard.load(run)
+    if part != ".":
+        before = digest(path)
+        with pytest.raises(RunError, match="was written in layout"):
+            small.train("bahdanau", run, *SETTINGS)
+        assert digest(path) == before
+
+
+def other_vocabularies(folder: Path, side: str):
+    """Vocabularies that are whole and of the same size, and not the one that was trained with."""
+    header = json.loads((folder / f"{side}.json").read_bytes())
+    tokens = header["tokens"]
+    rng = random.Random(5)
+    for _ in range(8):
+        shuffled = tokens[4:]
+        rng.shuffle(shuffled)
+        yield header | {"tokens": tokens[:4] + shuffled}
+    for place in range(5, 12):
+        changed = list(tokens)
+        changed[place], changed[place + 1] = changed[place + 1], changed[place]
+        yield header | {"tokens": changed}
+        yield header | {"tokens": [*tokens[:place], tokens[place] + "x", *tokens[place + 1 :]]}
+    yield header | {"lowercase": True}
+    yield header | {"form": "nfkc"}
+
+
+def write_vocabulary(folder: Path, side: str, header: dict) -> None:
+    """Write a vocabulary with the fingerprint that is its own."""
+    tokens = Plain(header["kind"], header["tokens"])
+    Vocabulary(tokens, header["kind"], header["form"], header["lowercase"]).save(folder, side)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_vocabulary_that_does_not_belong_is_refused(side, run):
+    good = (run / f"{side}.json").read_bytes()
+    manifest = (run / "manifest.json").read_bytes()
+    for header in list(other_vocabularies(run, side)):
+        write_vocabulary(run, side, header)
+        assert Vocabulary.load(run, side)  # whole in itself
+        (run / "manifest.json").write_bytes(manifest)
+        with pytest.raises(RunError, match=rf"{side}\.json is damaged"):
+            regard.load(run)
+        (run / "manifest.json").unlink()
+        with pytest.raises(RunError, match=rf"{side}\.json does not belong to .*checkpoints"):
+            regard.load(run)
+    weights = {folder.name: digest(folder / "weights.safetensors") for folder in checkpoints(run)}
+    with pytest.raises(RunError, match=rf"{side}\.json does not belong to .*checkpoints"):
+        small.train("bahdanau", run, *SETTINGS[1:], "train.steps=12")
+    assert {folder.name: digest(folder / "weights.safetensors") for folder in checkpoints(run)} == weights
+    (run / f"{side}.json").write_bytes(good)
+    small.train("bahdanau", run, *SETTINGS[1:], "train.steps=12")
+    assert [folder.name for folder in checkpoints(run)][-1] == "000012"
+
+
+def test_a_vocabulary_that_was_deleted_is_made_again_and_belongs(run):
+    before = digest(run / "source.json")
+    os.unlink(run / "source.json")
+    with pytest.raises(RegardError, match=r"source\.json"):
+        regard.load(run)
+    small.train("bahdanau", run, *SETTINGS)
+    assert digest(run / "source.json") == before
+    assert regard.load(run)
+
+
+def test_a_corpus_that_has_changed_is_refused(tmp_path):
+    pairs = [f"{number} {number * 7 % 10} {number % 3}" for number in range(100, 160)]
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in pairs), encoding="utf-8")
+    files = (f"data.source={tmp_path / 'a'}", f"data.target={tmp_path / 'b'}", "data.subwords=char")
+    small.train("bahdanau", tmp_path / "run", *files, "train.steps=4", corpus="")
+    with open(tmp_path / "a", "a", encoding="utf-8") as more, open(tmp_path / "b", "a", encoding="utf-8") as other:
+        more.write("one\n")
+        other.write("one\n")
+    with pytest.raises(RunError, match=r"The corpus is not the one that .* was begun with"):
+        small.train("bahdanau", tmp_path / "run", *files, "train.steps=8", corpus="")
+    assert checkpoints(tmp_path / "run")[-1].name == "000004"
+
+
+def test_weights_of_another_model_are_refused(run):
+    shutil.copy(run / "checkpoints" / "000008" / "state.safetensors", run / "weights.safetensors")
+    manifest = json.loads((run / "manifest.json").read_bytes())
+    body = {name: value for name, value in manifest.items() if name != "seal"}
+    content = run / "weights.safetensors"
+    body["files"]["weights.safetensors"] = {"sha256": digest(content), "bytes": content.stat().st_size}
+    (run / "manifest.json").write_bytes(seal(body))
+    with pytest.raises(RunError, match=r"belong to another model: .* is only on one side"):
+        regard.load(run)
+
+
+def test_a_file_that_is_no_safetensors_is_refused_without_running_anything(run, tmp_path):
+    for bad in (
+        b"",
+        b"\x80\x04\x95",
+        os.urandom(200),
+        (2**62).to_bytes(8, "little") + b"{}",
+        b"PK\x03\x04" + bytes(50),
+    ):
+        (tmp_path / "x.safetensors").write_bytes(bad)
+        with pytest.raises(RunError, match=r"x\.safetensors cannot be read as safetensors"):
+            read_tensors(tmp_path / "x.safetensors")
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(RunError, match="There is no run folder"):
+        regard.load(tmp_path / "nothing")
+    with pytest.raises(RunError, match="holds no finished model and no checkpoint"):
+        regard.load(tmp_path)
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    with pytest.raises(RunError, match="There is no run folder"):
+        regard.load(tmp_path / "file")
+    with pytest.raises((RunError, DataError)):
+        regard.load([])
