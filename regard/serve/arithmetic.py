@@ -19,7 +19,7 @@ from regard.errors import ConfigError, unknown
 from regard.layers.attention import Attention
 from regard.look.record import attentions
 
-BEST = 12  # words of the output that are told
+BEST = 10  # words of the output that are told
 
 
 class Call(NamedTuple):

@@ -28,6 +28,7 @@ from regard.symbols import END, UNKNOWN
 
 Stop = Callable[[], bool]
 EXAMPLES = 4
+EXAMPLE_WORDS = 8
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ class Model:
         data = self.translator.experiment.data
         if not data.corpus:
             return []
-        made = find_builtin(data.corpus).generate(EXAMPLES, data.seed + 1, data.min_words, data.max_words)
+        longest = max(data.min_words, min(data.max_words, EXAMPLE_WORDS))
+        made = find_builtin(data.corpus).generate(EXAMPLES, data.seed + 1, data.min_words, longest)
         return [example.source for example in made]
 
     # --- translating

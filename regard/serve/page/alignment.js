@@ -10,6 +10,14 @@ import { arrange, summary } from "./trace.js";
 
 const NAMES = ["form", "layer", "head", "words", "special", "renormalise", "shift", "rowScale", "numbers", "mass", "palette"];
 
+const LEADS = {
+  ribbons: "While it writes a word (below), the model looks back at the sentence (above). The wider the band, the more it looks: that is attention.",
+  matrix: "Each row is a word being written; the stronger the colour of a cell, the more the model looked at the source word above it. A row’s weights sum to one.",
+  table: "Each row is a word being written, each number how much the model looked at a source word. A row’s weights sum to one.",
+};
+
+const FIXED = "This model does not look at words: it has read the whole sentence into one vector, and writes from that. Compare it with a model that looks.";
+
 /** The table that the selection asks for. */
 export const chosenTable = (trace) => arrange(trace, {
   layer: state.get("layer"), head: state.get("head"), words: state.get("words"), special: state.get("special"),
@@ -18,13 +26,14 @@ export const chosenTable = (trace) => arrange(trace, {
 
 class Alignment extends HTMLElement {
   connectedCallback() {
+    this.lead = h("div", { class: "headline" });
     this.controls = h("div", { class: "controls" });
     this.picture = h("div", { class: "picture" });
     this.caption = h("p", { class: "caption" });
     this.summary = h("p", { class: "note" });
-    put(this, this.controls, this.picture, this.caption, this.summary);
+    put(this, this.lead, this.controls, this.picture, this.caption, this.summary);
     this.ends = [
-      state.on(["trace", "models", ...NAMES], () => this.show()),
+      state.on(["trace", "models", "theme", ...NAMES], () => this.show()),
       state.on(["t", "s", "preview"], () => this.mark?.()),
     ];
     this.show();
@@ -37,6 +46,7 @@ class Alignment extends HTMLElement {
   show() {
     const trace = state.get("trace");
     if (!trace) {
+      put(this.lead);
       put(this.controls);
       put(this.picture, h("p", { class: "empty" }, "Translate a sentence to see where the model looked."));
       put(this.caption);
@@ -49,6 +59,9 @@ class Alignment extends HTMLElement {
     const { element, mark } = draw(shown, trace);
     this.mark = mark;
     put(this.picture, element);
+    put(this.lead,
+      h("p", { class: "lead" }, trace.looks ? LEADS[form] ?? LEADS.ribbons : FIXED),
+      exporter("alignment", () => this.picture.querySelector("svg") ?? drawMatrix(shown, trace).element.firstChild, () => ({ shown, trace })));
     put(this.controls, this.buttons(trace, shown));
     const detail = form === "ribbons" ? `; links that hold ${Math.round(100 * state.get("mass"))} % of each row` : state.get("rowScale") && form === "matrix" ? "; each row scaled to its largest" : "";
     put(this.caption, shown.caption + detail);
@@ -76,7 +89,6 @@ class Alignment extends HTMLElement {
       form === "matrix" && on("numbers", "Numbers"),
       form === "matrix" && select("Colours", ["blue", "cividis", "viridis"].map((name) => ({ value: name, text: name })), state.get("palette"), set("palette")),
       form === "ribbons" && this.slider(),
-      exporter("alignment", () => this.picture.querySelector("svg"), () => ({ shown, trace })),
     ];
   }
 

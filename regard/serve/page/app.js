@@ -16,15 +16,17 @@ function theme() {
   const apply = (name) => {
     document.documentElement.dataset.theme = name;
     localStorage.setItem("regard-theme", name);
+    state.set({ theme: name });
   };
   apply(kept in THEMES ? kept : "auto");
   const box = h("select", { "aria-label": "Theme", onchange: () => apply(box.value) }, Object.entries(THEMES).map(([value, text]) => h("option", { value, selected: value === kept }, text)));
   return box;
 }
 
-/** Examples that the first model can translate, offered while the box is empty. */
+/** Examples that the model can translate, offered as long as nothing else stands in the box. */
 function examples(place) {
-  const offered = state.get("text") === "" ? model()?.examples ?? [] : [];
+  const known = model()?.examples ?? [], text = state.get("text");
+  const offered = text === "" || known.includes(text) ? known.filter((one) => one !== text) : [];
   put(place, offered.length > 0 && [h("span", { class: "note" }, "Try: "), offered.map((text) => h("button", { type: "button", class: "chip", onclick: () => { state.set({ text }); translate(); } }, text))]);
 }
 
@@ -54,14 +56,20 @@ async function start() {
     else put(document.querySelector("main"), h("p", { class: "error card", role: "alert" }, error.message));
     return;
   }
-  if (state.get("text")) translate();
-  else document.getElementById("source").focus({ preventScroll: true });
+  const box = document.getElementById("source");
+  if (!state.get("text")) {
+    state.set({ text: model()?.examples?.[0] ?? "" }); // so that there is something to see; typing replaces it
+    box.focus({ preventScroll: true });
+    box.select();
+  }
+  translate();
 }
 
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the address holds the selection
   document.getElementById("view").focus();
 });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => state.set({ theme: `auto ${event.matches}` }));
 addEventListener("hashchange", () => {
   state.read();
   translate();

@@ -14,10 +14,11 @@ const clean = (piece) => visible(piece.replaceAll("\u2581", " ").trim() || piece
 
 class BeamView extends HTMLElement {
   connectedCallback() {
+    this.lead = h("div", { class: "headline" });
     this.controls = h("div", { class: "controls" });
     this.place = h("div", {});
     this.ranks = h("div", {});
-    put(this, this.controls, this.place, this.ranks);
+    put(this, this.lead, this.controls, this.place, this.ranks);
     this.ends = [state.on(["trace", "tree", "pruned", "replay", "node"], () => this.show())];
     this.show();
   }
@@ -29,6 +30,7 @@ class BeamView extends HTMLElement {
   show() {
     const trace = state.get("trace"), beam = trace?.beam;
     if (!beam) {
+      put(this.lead);
       put(this.controls);
       put(this.ranks);
       put(this.place, h("p", { class: "empty" }, trace ? "A changed translation has no search tree. Undo the change to see the search." : "Translate a sentence to see how it was searched for."));
@@ -51,8 +53,10 @@ class BeamView extends HTMLElement {
       segments("Form", [{ value: "drawing", text: "Tree" }, { value: "list", text: "List" }, { value: "table", text: "Table" }], state.get("tree"), (tree) => state.set({ tree })),
       !trace.arithmetic && h("label", { class: "field" }, h("span", {}, "Beam"), width),
       h("label", { class: "field" }, h("span", {}, "Replay to step"), slider, h("output", {}, `${at} / ${last}`)),
-      toggle("Pruned candidates", state.get("pruned"), (pruned) => state.set({ pruned })),
-      exporter("beam", () => this.place.querySelector("svg"), () => ({ trace, csv: lines().join("\r\n") })));
+      toggle("Pruned candidates", state.get("pruned"), (pruned) => state.set({ pruned })));
+    put(this.lead,
+      h("p", { class: "lead" }, "The search keeps the best few beginnings and writes each of them one word longer, until no other can beat the best finished sentence. A thick line is a likely word."),
+      exporter("beam", () => this.place.querySelector("svg") ?? this.drawing(grow(beam, { pruned: state.get("pruned"), until: null }), beam, trace).firstChild, () => ({ trace, csv: lines().join("\r\n") })));
   }
 
   drawing(tree, beam, trace) {

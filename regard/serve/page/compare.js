@@ -5,9 +5,10 @@ import { h, put, segments, select, svg, word } from "./dom.js";
 import { exporter } from "./export.js";
 import { drawMatrix } from "./matrix.js";
 import { diagonality, entropy, show } from "./maths.js";
-import { mix, DIVERGING, weightColour } from "./palette.js";
+import { signedColour, weightColour } from "./palette.js";
 import { elsewhere, model } from "./session.js";
 import { state } from "./state.js";
+import { largest, strip } from "./strips.js";
 import { csv, plainTable } from "./tables.js";
 import { arrange } from "./trace.js";
 
@@ -16,10 +17,11 @@ let asTable = false;
 
 class Compare extends HTMLElement {
   connectedCallback() {
+    this.lead = h("div", { class: "headline" });
     this.controls = h("div", { class: "controls" });
     this.place = h("div", {});
-    put(this, this.controls, this.place);
-    this.ends = [state.on(["trace", "models", "head", "layer", "sort", "other", "words", "special"], () => this.show()), state.on(["t", "s", "preview"], () => this.marks?.forEach((mark) => mark()))];
+    put(this, this.lead, this.controls, this.place);
+    this.ends = [state.on(["trace", "models", "head", "layer", "sort", "other", "words", "special", "theme"], () => this.show()), state.on(["t", "s", "preview"], () => this.marks?.forEach((mark) => mark()))];
     this.show();
   }
 
@@ -30,6 +32,7 @@ class Compare extends HTMLElement {
   show() {
     const trace = state.get("trace");
     this.marks = [];
+    put(this.lead);
     if (!trace) {
       put(this.controls);
       put(this.place, h("p", { class: "empty" }, "Translate a sentence to compare how heads and models looked at it."));
@@ -43,6 +46,10 @@ class Compare extends HTMLElement {
     else this.models(trace, choose, table);
   }
 
+  head(text, ...more) {
+    put(this.lead, h("p", { class: "lead" }, text), ...more);
+  }
+
   // --- heads
 
   heads(trace, choose, table) {
@@ -51,7 +58,8 @@ class Compare extends HTMLElement {
     if (sort !== "layer") heads.sort((a, b) => (sort === "entropy" ? a.entropy - b.entropy : b[sort] - a[sort]));
     const orders = [{ value: "layer", text: "layer and head" }, { value: "entropy", text: "sharpest first" }, { value: "diagonality", text: "most diagonal first" }, { value: "special", text: "most on special tokens" }];
     const lines = () => heads.map((one) => [one.layer, one.head, one.entropy, one.diagonality, one.special].map((value, at) => (at > 1 ? value.toFixed(4) : value)).join(","));
-    put(this.controls, choose, select("Order", orders, sort, (value) => state.set({ sort: value })), table,
+    put(this.controls, choose, select("Order", orders, sort, (value) => state.set({ sort: value })), table);
+    this.head("A model may look in several ways at once: each head has its own question. Some follow the words, some the order, some rest on the end of the sentence.",
       exporter("heads", () => sheet(heads), () => ({ trace, csv: ["layer,head,entropy,diagonality,special", ...lines()].join("\r\n") })));
     if (asTable) {
       put(this.place, plainTable("Heads", ["layer", "head", "entropy", "diagonality", "on special tokens"], heads.map((one) => [one.layer, one.head, show(one.entropy), show(one.diagonality), show(one.special)])));
@@ -101,17 +109,26 @@ class Compare extends HTMLElement {
     const drawn = tables.map((one, at) => (one?.seen.kind === "cross" ? drawMatrix(one, [trace, other][at], { bare: true, room: 420, label: `Attention of ${names[at]}` }) : null));
     this.marks = drawn.map((one) => one?.mark ?? (() => {}));
     const gap = difference(tables);
-    put(this.controls, choose, pick, table, exporter("compare", () => this.place.querySelector("svg"), () => ({ trace, shown: tables[0], csv: gap ? csv(gap) : undefined })));
+    put(this.controls, choose, pick, table);
+    this.head("The same sentence through two models: what each one wrote, and where it looked while it did.",
+      exporter("compare", () => this.place.querySelector("svg.matrix") ?? this.place.querySelector("svg"), () => ({ trace, shown: tables[0], csv: gap ? csv(gap) : undefined })));
     const card = (one, at) => h("section", { class: "card", "aria-label": names[at] }, h("h3", {}, names[at]),
       h("p", { class: "sentence", dir: "auto" }, marked(one, at ? trace : other)),
-      drawn[at]?.element ?? h("p", { class: "fixed-note" }, "No attention: every word was written from the same fixed vector."),
+      drawn[at]?.element ?? fixed(one),
       h("p", { class: "small" }, `${one.target.tokens.length} tokens, log-probability ${show(total(one))}`));
     put(this.place, asTable
       ? plainTable("Two models", ["model", "translation", "tokens", "log-probability"], [trace, other].map((one, at) => [names[at], word(one.target.text), one.target.tokens.length, show(total(one))]))
       : h("div", { class: "beside" }, card(trace, 0), card(other, 1)),
-    gap && !asTable && h("section", { class: "card" }, h("h3", {}, "Difference"), differenceMap(gap), h("p", { class: "caption" }, `orange: ${names[0]} looks more; purple: ${names[1]} looks more; white: no difference. By position of the word.`)));
+    gap && !asTable && h("section", { class: "card" }, h("h3", {}, "Difference"), differenceMap(gap), h("p", { class: "caption" }, `orange: ${names[0]} looks more; purple: ${names[1]} looks more. By position of the word.`)));
     this.marks.forEach((mark) => mark());
   }
+}
+
+/** The one vector of a model that does not look. */
+function fixed(trace) {
+  const vector = trace.plain.steps?.[0]?.context ?? [];
+  return [h("p", { class: "fixed-note" }, "No attention: every word was written from this one vector of the whole sentence."),
+    vector.length > 0 && strip(vector, largest(vector), { label: "the one fixed vector", height: 30 })];
 }
 
 function measured(trace, seen, head) {
@@ -130,24 +147,30 @@ const tiny = (rows, size = 96) => svg("svg", { class: "tiny", width: size, heigh
 /** All heads on one sheet, for export. */
 function sheet(heads) {
   const across = Math.ceil(Math.sqrt(heads.length)), size = 112;
-  const drawing = svg("svg", { width: across * size, height: Math.ceil(heads.length / across) * (size + 14) }, heads.map((one, at) => {
+  return svg("svg", { width: across * size, height: Math.ceil(heads.length / across) * (size + 14) }, heads.map((one, at) => {
     const picture = tiny(one.rows);
     picture.setAttribute("x", (at % across) * size + 8);
     picture.setAttribute("y", Math.floor(at / across) * (size + 14) + 8);
     return [picture, svg("text", { x: (at % across) * size + 8, y: Math.floor(at / across) * (size + 14) + 118, "font-size": 11 }, `layer ${one.layer}, head ${one.head}`)];
   }));
-  drawing.classList.add("offstage");
-  document.querySelector(".thumbnails, .view")?.append(drawing);
-  setTimeout(() => drawing.remove(), 2000);
-  return drawing;
 }
 
 const total = (trace) => trace.target.tokens.reduce((sum, token) => sum + (token.logprob ?? 0), 0);
 
-/** The words of a translation; those that the other one does not have are marked. */
+/** The words of a translation; those that are not part of the longest run of words shared with the other are marked. */
 function marked(trace, other) {
-  const have = new Set(other.target.text.split(" "));
-  return trace.target.text.split(" ").map((text, at) => [at ? " " : "", have.has(text) ? word(text) : h("mark", {}, word(text))]);
+  const ours = trace.target.text.split(" "), theirs = other.target.text.split(" ");
+  const shared = Array.from({ length: ours.length + 1 }, () => new Array(theirs.length + 1).fill(0));
+  for (let a = ours.length - 1; a >= 0; a--) {
+    for (let b = theirs.length - 1; b >= 0; b--) shared[a][b] = ours[a] === theirs[b] ? shared[a + 1][b + 1] + 1 : Math.max(shared[a + 1][b], shared[a][b + 1]);
+  }
+  let b = 0;
+  return ours.map((text, a) => {
+    while (b < theirs.length && ours[a] !== theirs[b] && shared[a][b + 1] === shared[a][b]) b++;
+    const same = ours[a] === theirs[b] && shared[a][b] === shared[a + 1][b + 1] + 1;
+    if (same) b++;
+    return [a ? " " : "", same ? word(text) : h("mark", {}, word(text))];
+  });
 }
 
 /** Where two tables of the same source differ; rows are compared by their place. */
@@ -164,7 +187,7 @@ function differenceMap(gap) {
   const size = Math.max(14, Math.min(34, 560 / gap.columns.length)), left = 150, top = 80;
   const width = left + gap.columns.length * size + 60, height = top + gap.rows.length * size + 6;
   return h("div", { class: "scroller" }, svg("svg", { class: "matrix", width, height, role: "img", "aria-label": "Difference of the two models\u2019 attention" },
-    gap.weights.flatMap((row, t) => row.map((value, s) => svg("rect", { x: left + s * size + 0.5, y: top + t * size + 0.5, width: size - 1, height: size - 1, rx: 2, fill: mix(DIVERGING, (value + 1) / 2) }, svg("title", {}, show(value))))),
+    gap.weights.flatMap((row, t) => row.map((value, s) => svg("rect", { x: left + s * size + 0.5, y: top + t * size + 0.5, width: size - 1, height: size - 1, rx: 2, fill: signedColour(value, 1) }, svg("title", {}, show(value))))),
     gap.rows.map((label, t) => svg("text", { class: "label", x: left - 8, y: top + (t + 0.5) * size, "text-anchor": "end", "dominant-baseline": "central", "font-size": 12 }, label.text)),
     gap.columns.map((label, s) => svg("text", { class: "label", transform: `translate(${left + (s + 0.5) * size} ${top - 8}) rotate(-45)`, "font-size": 12 }, label.text))));
 }

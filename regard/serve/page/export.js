@@ -8,6 +8,17 @@ const STYLES = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dashar
 
 /** A drawing that stands alone: what the page's style sheet gave it becomes its own. @param {SVGElement} drawing */
 export function alone(drawing) {
+  if (drawing.isConnected) return styled(drawing);
+  const place = h("div", { class: "offstage" }, drawing); // only what is in the page has a style
+  (document.querySelector(".view") ?? document.body).append(place);
+  try {
+    return styled(drawing);
+  } finally {
+    place.remove();
+  }
+}
+
+function styled(drawing) {
   const copy = drawing.cloneNode(true);
   const from = [drawing, ...drawing.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")];
   from.forEach((element, at) => {

@@ -124,4 +124,4 @@ export function show(value, digits = 2) {
 export const tiny = (value) => (value === 0 ? "0" : value.toExponential(0).replaceAll("-", "\u2212"));
 
 /** A probability in per cent. */
-export const percent = (share) => (share >= 0.9995 ? "100 %" : share < 0.001 ? "< 0.1 %" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`);
+export const percent = (share) => (share >= 0.9995 ? "100\u00a0%" : share < 0.001 ? "<\u00a00.1\u00a0%" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}\u00a0%`);

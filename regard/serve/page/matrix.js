@@ -2,7 +2,7 @@
 
 import { announce, h, svg, visible } from "./dom.js";
 import { cell, fit, gridKeys, marked, pin, tell, wide } from "./grid.js";
-import { inkOn, PALETTES, weightColour } from "./palette.js";
+import { inkOn, steps, weightColour } from "./palette.js";
 import { state } from "./state.js";
 
 const MOST = 60; // words on a side that are drawn as elements; more are painted
@@ -74,7 +74,7 @@ function cells(table, plan, shade) {
       return svg("g", { role: "gridcell", id: plan.bare ? null : `cell-${r}-${c}`, "aria-label": tell(table, r, c) },
         svg("rect", { x: plan.x(c) + 0.5, y: plan.y(r) + 0.5, width: plan.size - 1, height: plan.size - 1, rx: Math.min(3, plan.size / 8), fill: colour }),
         c === best && weight > 0 && svg("rect", { class: mutual ? "link mutual" : "link", x: plan.x(c) + 2, y: plan.y(r) + 2, width: plan.size - 4, height: plan.size - 4, rx: 2, fill: "none", stroke: inkOn(colour) }),
-        numbers && weight >= 0.005 && svg("text", { class: "value", x: plan.x(c) + plan.size / 2, y: plan.y(r) + plan.size / 2, fill: inkOn(colour), "text-anchor": "middle", "dominant-baseline": "central", "font-size": Math.min(12, plan.size * 0.32) }, weight.toFixed(2).replace(/^0/, "")));
+        numbers && weight >= 0.005 && svg("text", { class: "value", x: plan.x(c) + plan.size / 2, y: plan.y(r) + plan.size / 2, style: { fill: inkOn(colour) }, "text-anchor": "middle", "dominant-baseline": "central", "font-size": Math.min(12, plan.size * 0.32) }, weight.toFixed(2).replace(/^0/, "")));
     }));
   }));
 }
@@ -92,9 +92,9 @@ function painted(table, plan, shade) {
 
 function legend(plan, palette, scaled) {
   if (plan.bare) return svg("g");
-  const y = plan.height - 34, steps = PALETTES[palette] ?? PALETTES.blue;
+  const y = plan.height - 34;
   return svg("g", { class: "legend", "aria-hidden": "true" },
-    steps.map((colour, at) => svg("rect", { x: plan.left + at * 16, y, width: 16, height: 10, fill: colour })),
+    steps(palette).map((colour, at) => svg("rect", { x: plan.left + at * 16, y, width: 16, height: 10, fill: colour })),
     svg("rect", { class: "frame", x: plan.left - 0.5, y: y - 0.5, width: 145, height: 11, fill: "none" }),
     svg("text", { x: plan.left, y: y + 24, "font-size": 11 }, "0"),
     svg("text", { x: plan.left + 144, y: y + 24, "font-size": 11, "text-anchor": "end" }, scaled ? "row\u2019s largest" : "1"),

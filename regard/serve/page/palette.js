@@ -5,9 +5,20 @@ export const PALETTES = {
   cividis: ["#00224e", "#1a386f", "#434e6c", "#61656f", "#7d7c78", "#9b9476", "#bcae6c", "#dec958", "#fee838"],
   viridis: ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"],
 };
-export const DIVERGING = ["#5e3c99", "#b2abd2", "#f7f7f7", "#fdb863", "#e66101"];
-export const HEADS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442", "#000000"];
-export const DASHES = ["", "6 3", "2 2", "8 3 2 3", "1 3", "10 4", "4 1", "3 6"];
+/** The same hue where the paper is dark: nothing looked at is as dark as the paper. */
+const DARK = ["#1d2024", "#202d3b", "#233b54", "#274c70", "#2d5f8e", "#3b77ad", "#5d95c7", "#8fbadf", "#d3e6f6"];
+const DARK_DIVERGING = ["#b9a2f2", "#685a91", "#2b2e33", "#8a5a36", "#f2996a"];
+
+/** Whether the page is dark now. */
+export const dark = () => {
+  const theme = document.documentElement.dataset.theme;
+  return theme === "dark" || (theme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
+};
+
+/** The nine steps of a palette, as the theme wants them. */
+export const steps = (palette) => (palette === "blue" && dark() ? DARK : PALETTES[palette] ?? PALETTES.blue);
+
+const DIVERGING = ["#5e3c99", "#b2abd2", "#f7f7f7", "#fdb863", "#e66101"];
 
 const parse = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
 
@@ -20,10 +31,10 @@ export function mix(colours, value) {
 }
 
 /** The colour of a weight. */
-export const weightColour = (weight, palette = "blue") => mix(PALETTES[palette] ?? PALETTES.blue, weight);
+export const weightColour = (weight, palette = "blue") => mix(steps(palette), weight);
 
-/** The colour of a signed value, white at zero. */
-export const signedColour = (value, most) => mix(DIVERGING, most > 0 ? (value / most + 1) / 2 : 0.5);
+/** The colour of a signed value: purple below zero, orange above, that of the paper at zero. */
+export const signedColour = (value, most) => mix(dark() ? DARK_DIVERGING : DIVERGING, most > 0 ? (value / most + 1) / 2 : 0.5);
 
 /** Black or white, whichever reads better on a colour. */
 export function inkOn(colour) {

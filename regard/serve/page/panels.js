@@ -112,5 +112,6 @@ function wordPanel(step, { tokens, token, written }) {
   return panel(6, "word", "The word is written", null,
     h("p", { class: "sentence written", dir: "auto" }, written.map((one, at) => [at ? " " : "", word(one.text)]), " ", h("mark", {}, word(token.special ? "end of sentence" : token.text))),
     probability !== null && h("p", { class: "small" }, `probability ${percent(probability)}`),
-    looked);
+    looked,
+    h("p", { class: "small next" }, token.special ? "The sentence is finished." : ["Then it reads ", word(token.text), ", and asks again."]));
 }

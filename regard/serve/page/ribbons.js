@@ -6,7 +6,8 @@ import { cell, gridKeys, marked, pin, tell, wide } from "./grid.js";
 import { state } from "./state.js";
 import { strongest } from "./trace.js";
 
-const GAP = 16, SIZE = 17, TALL = 190;
+const GAP = 18, SIZE = 20, TALL = 190;
+const serif = () => getComputedStyle(document.documentElement).getPropertyValue("--serif") || "serif";
 
 /** Ribbons of a table. @returns {{element: Element, mark: () => void}} */
 export function drawRibbons(table) {
@@ -42,7 +43,7 @@ export function drawRibbons(table) {
 }
 
 function spread(labels) {
-  const widths = labels.map((label) => Math.max(14, wide(visible(label.text), SIZE, "Georgia, serif")) + 6);
+  const widths = labels.map((label) => Math.max(14, wide(visible(label.text), SIZE, serif())) + 6);
   const starts = [];
   let x = 8;
   for (const width of widths) {
@@ -59,7 +60,7 @@ function band(x0, top, x1, bottom) {
 
 function line(labels, place, y, side) {
   return svg("g", { class: "labels", "aria-hidden": "true" }, labels.map((label, at) => svg("text", {
-    class: `sentence label${label.special ? " special" : ""}`, [`data-${side}`]: at, x: place.offset + place.starts[at] + place.widths[at] / 2, y,
+    class: `serif label${label.special ? " special" : ""}`, [`data-${side}`]: at, x: place.offset + place.starts[at] + place.widths[at] / 2, y,
     "text-anchor": "middle", "font-size": SIZE,
   }, `\u2068${visible(label.text)}\u2069`)));
 }

@@ -8,12 +8,12 @@ const DEFAULTS = {
   other: "", sort: "layer", // compare
   tree: "drawing", pruned: false, replay: null, beam: 5, node: null,
 };
-const QUIET = new Set(["trace", "models", "preview", "error", "busy", "lines", "line"]); // not part of an address
+const QUIET = new Set(["trace", "models", "preview", "error", "busy", "lines", "line", "theme"]); // not part of an address
 
 class State extends EventTarget {
   constructor() {
     super();
-    this.values = { ...DEFAULTS, trace: null, models: [], preview: null, error: "", busy: false, lines: [], line: 0 };
+    this.values = { ...DEFAULTS, trace: null, models: [], preview: null, error: "", busy: false, lines: [], line: 0, theme: "" };
   }
 
   get(name) {
@@ -22,7 +22,8 @@ class State extends EventTarget {
 
   /** Change several values at once; views hear which. */
   set(changes) {
-    const changed = Object.keys(changes).filter((name) => this.values[name] !== changes[name]);
+    const same = (name) => this.values[name] === changes[name] || (name === "preview" && JSON.stringify(this.values.preview) === JSON.stringify(changes.preview));
+    const changed = Object.keys(changes).filter((name) => !same(name));
     if (!changed.length) return;
     for (const name of changed) this.values[name] = changes[name];
     if (changed.some((name) => !QUIET.has(name))) this.write();

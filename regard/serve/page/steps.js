@@ -7,11 +7,14 @@ import { percent } from "./maths.js";
 import { panels } from "./panels.js";
 import { arithmetic } from "./session.js";
 import { state } from "./state.js";
+import { stepPicture, stepTable } from "./steppicture.js";
 import { plainTable } from "./tables.js";
 import { unpack } from "./trace.js";
 import { whatIf } from "./whatif.js";
 
 const SUBS = ["question", "scores", "weights", "context", "output", "word"];
+const LEAD = "One word at a time: the writer asks a question, every source word answers, the answers become weights, and what is seen decides the next word.";
+const FIXED = "One word at a time, without attention: the writer has one vector of the whole sentence, the same at every step, and must find everything in it.";
 const PACE = 1100; // milliseconds of a sub-step at normal speed
 
 /** A step as the server sends it, its arrays unpacked. */
@@ -33,10 +36,11 @@ class Steps extends HTMLElement {
     this.table = h("div", {});
     this.speed = 1;
     this.asTable = false;
-    put(this, this.controls, this.sentences, this.panels, this.table, this.changes);
+    this.lead = h("div", { class: "headline" });
+    put(this, this.lead, this.controls, this.sentences, this.panels, this.table, this.changes);
     this.addEventListener("keydown", (event) => this.key(event));
     this.ends = [
-      state.on(["trace", "t", "layer", "head"], () => this.load()),
+      state.on(["trace", "t", "layer", "head", "theme"], () => this.load()),
       state.on(["sub"], () => this.dim()),
       state.on(["s", "preview"], () => this.mark()),
     ];
@@ -59,6 +63,7 @@ class Steps extends HTMLElement {
   async load() {
     const trace = state.get("trace");
     if (!trace || !trace.leading.length) {
+      put(this.lead);
       put(this.controls);
       put(this.sentences, h("p", { class: "empty" }, "Translate a sentence to go through it step by step."));
       put(this.panels);
@@ -84,10 +89,10 @@ class Steps extends HTMLElement {
 
   show(trace) {
     const tokens = this.seen.kind === "fixed" ? [{ text: "the whole sentence" }] : trace.source.tokens;
-    const about = {
+    this.about = {
       kind: trace.model.name ?? trace.model.kind, seen: this.seen, tokens, token: trace.target.tokens[this.t], written: trace.target.tokens.slice(0, this.t),
     };
-    put(this.panels, panels(this.step, about));
+    put(this.panels, panels(this.step, this.about));
     put(this.table, this.asTable && this.numbers(tokens));
     if (!trace.arithmetic) put(this.changes, whatIf(trace, this.t, this.step));
     this.dim();
@@ -122,8 +127,10 @@ class Steps extends HTMLElement {
       h("div", { class: "dots", role: "group", "aria-label": "Part of the step" }, SUBS.map((name, number) =>
         h("button", { type: "button", class: "dot", "data-sub": number + 1, "aria-label": `Show up to: ${name}`, title: name, onclick: () => state.set({ sub: number + 1 }) }))),
       heads > 1 && h("p", { class: "note" }, `Layer ${this.seen.layer}, head ${this.head} of ${heads}: one look of many; choose another in Compare.`),
-      h("button", { type: "button", class: "switch", "aria-pressed": String(this.asTable), onclick: () => { this.asTable = !this.asTable; this.load(); } }, "Table"),
-      exporter("steps", null, () => ({ trace, step: this.step })));
+      h("button", { type: "button", class: "switch", "aria-pressed": String(this.asTable), onclick: () => { this.asTable = !this.asTable; this.load(); } }, "Table"));
+    put(this.lead,
+      h("p", { class: "lead" }, this.seen.kind === "fixed" ? FIXED : LEAD),
+      exporter("steps", () => stepPicture(this.step, this.about), () => ({ trace, csv: stepTable(this.step, this.about) })));
   }
 
   showStage(trace) {
@@ -153,7 +160,7 @@ class Steps extends HTMLElement {
     this.panels.querySelectorAll("[data-s]").forEach((line) => line.classList.toggle("on", Number(line.dataset.s) === s));
     this.sentences.querySelectorAll("[data-s]").forEach((one) => {
       const weight = this.step && this.seen.kind !== "fixed" ? this.step.weights.data[one.dataset.s] : 0;
-      one.style.setProperty("--share", (weight ?? 0).toFixed(3));
+      one.style.setProperty("--share", weight >= 0.02 ? weight.toFixed(3) : "0");
       one.classList.toggle("pinned", Number(one.dataset.s) === s);
     });
   }

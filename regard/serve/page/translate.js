@@ -1,7 +1,7 @@
 // V1, the front door: two panes, words that are linked, alternatives on a click, and the request behind it all.
 
 import { openAlternatives } from "./alternatives.js";
-import { h, put, select, word } from "./dom.js";
+import { h, put, select, visible, word } from "./dom.js";
 import { icon } from "./icons.js";
 import { percent } from "./maths.js";
 import { requests } from "./requests.js";
@@ -31,8 +31,10 @@ class Translate extends HTMLElement {
       this.code);
     state.on(["models", "model"], () => this.showPair());
     state.on(["text"], () => this.showText());
-    state.on(["trace", "busy", "error", "lines", "t", "s", "preview", "layer", "head", "shift", "prefix"], () => this.show());
+    state.on(["trace", "busy", "error", "lines", "layer", "head", "shift", "prefix"], () => this.show());
+    state.on(["t", "s", "preview"], () => this.mark());
     state.on(["text", "model", "models"], () => put(this.code, requests()));
+    this.show();
   }
 
   typed() {
@@ -103,23 +105,38 @@ class Translate extends HTMLElement {
       put(this.best);
       return;
     }
-    const table = arrange(trace, { layer: state.get("layer"), head: state.get("head"), shift: state.get("shift") });
-    this.showWords(trace, table);
+    this.table = arrange(trace, { layer: state.get("layer"), head: state.get("head"), shift: state.get("shift") });
+    this.showWords(trace);
     this.showBest(trace);
+    this.mark();
   }
 
-  showWords(trace, table) {
+  showWords(trace) {
+    const focused = this.output.contains(document.activeElement) ? document.activeElement.dataset.t : null;
+    const words = targetWords(trace);
+    const buttons = words.map((label) => this.button(trace, label));
+    const spaced = buttons.flatMap((button, number) => (number ? [gap(trace, words, number), button] : [button]));
+    const all = state.get("lines"), line = state.get("line");
+    const other = (text) => h("p", { class: "sentence other", dir: "auto" }, text);
+    put(this.output,
+      all.slice(0, line).map(other),
+      h("p", { class: "sentence", dir: "auto" }, spaced),
+      all.slice(line + 1).map(other),
+      state.get("prefix") && h("button", { type: "button", class: "quiet", onclick: () => { state.set({ prefix: null }); translate(); } }, "Undo the choice"));
+    if (focused) this.output.querySelector(`[data-t="${focused}"]`)?.focus();
+  }
+
+  /** Show what is pointed at or pinned; nothing is built anew, so that focus and pointer stay where they are. */
+  mark() {
+    const trace = state.get("trace"), { table } = this;
+    if (!trace || !table || state.get("error")) return;
     const at = state.get("preview")?.t ?? state.get("t");
     const row = at === null || !trace.looks ? -1 : table.rows.findIndex((label) => label.tokens.includes(at));
-    const words = targetWords(trace);
-    const buttons = words.map((label) => this.button(trace, label, at));
-    const spaced = buttons.flatMap((button, number) => (number ? [gap(trace, words, number), button] : [button]));
-    const before = state.get("lines"), line = state.get("line");
-    put(this.output,
-      before.slice(0, line).map((text) => h("p", { class: "sentence other", dir: "auto" }, text)),
-      h("p", { class: "sentence", dir: "auto" }, spaced),
-      before.slice(line + 1).map((text) => h("p", { class: "sentence other", dir: "auto" }, text)),
-      state.get("prefix") && h("button", { type: "button", class: "quiet", onclick: () => { state.set({ prefix: null }); translate(); } }, "Undo the choice"));
+    this.output.querySelectorAll(".word").forEach((button) => {
+      const tokens = button.dataset.tokens.split(",").map(Number);
+      button.classList.toggle("active", tokens.includes(at));
+      button.setAttribute("aria-pressed", String(tokens.includes(state.get("t"))));
+    });
     this.showLinks(trace, table, row);
     put(this.sure, this.sentence(trace, table, row));
   }
@@ -139,7 +156,7 @@ class Translate extends HTMLElement {
       if (label.special || first.start >= last.end) return;
       const weight = row < 0 ? 0 : table.weights[row]?.[s] ?? 0;
       pieces.push(points.slice(done, first.start).join(""), h("span", {
-        class: label.tokens.includes(state.get("s")) ? "linked pinned" : "linked", style: { "--share": weight.toFixed(3) },
+        class: label.tokens.includes(state.get("s")) ? "linked pinned" : "linked", style: { "--share": weight < 0.02 ? "0" : weight.toFixed(3) },
       }, points.slice(first.start, last.end).join("")));
       done = last.end;
     });
@@ -147,17 +164,17 @@ class Translate extends HTMLElement {
     put(this.behind, before, pieces, points.slice(done).join(""));
   }
 
-  button(trace, label, at) {
+  button(trace, label) {
     const probability = Math.exp(label.tokens.reduce((sum, t) => sum + (trace.target.tokens[t].logprob ?? 0), 0));
     const t = label.tokens[0];
     const unsure = trace.target.tokens[t].logprob !== undefined && probability < 0.5;
     return h("button", {
-      type: "button", dir: "auto", class: `word${unsure ? " unsure" : ""}${label.tokens.includes(at) ? " active" : ""}`,
-      title: `probability ${percent(probability)}: click for alternatives`, "data-t": t, "aria-pressed": String(label.tokens.includes(state.get("t"))),
-      onmouseenter: () => state.set({ preview: { t } }), onmouseleave: () => state.set({ preview: null }),
+      type: "button", dir: "auto", class: `word${unsure ? " unsure" : ""}`, title: `probability ${percent(probability)}: click for alternatives`,
+      "data-t": t, "data-tokens": label.tokens.join(","), "aria-haspopup": "dialog",
+      onpointerenter: () => state.set({ preview: { t } }), onpointerleave: () => state.set({ preview: null }),
       onfocus: () => state.set({ preview: { t } }), onblur: () => state.set({ preview: null }),
       onclick: (event) => { state.set({ t, s: null }); openAlternatives(event.currentTarget, t); },
-    }, label.text);
+    }, visible(label.text));
   }
 
   sentence(trace, table, row) {
