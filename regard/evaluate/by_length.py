@@ -92,24 +92,25 @@ def plot_by_length(tables: Mapping[str, LengthTable], path: str | Path) -> Path:
     if path.suffix.lower() not in FORMATS:
         raise DataError(f"A plot is written as PNG, SVG or PDF; '{path.name}' ends with none of {', '.join(FORMATS)}.")
     bins = _shared_bins(tables)
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    shown = [place for place, each in enumerate(bins) if each.sentences]
+    figure = Figure(figsize=(8.5, 4.2), layout="constrained")
     axes = figure.add_subplot()
     for number, (name, table) in enumerate(tables.items()):
         axes.plot(
-            range(len(bins)),
-            [float("nan") if each.score is None else each.score for each in table.bins],
+            range(len(shown)),
+            [float(table.bins[place].score or 0) for place in shown],
             label=name,
             color=COLOURS[number % len(COLOURS)],
             marker=MARKERS[number % len(MARKERS)],
             linestyle=DASHES[number % len(DASHES)],
         )
-    axes.set_xticks(range(len(bins)), [f"{each.label}\nn={each.sentences}" for each in bins])
+    axes.set_xticks(range(len(shown)), [f"{bins[place].label}\nn={bins[place].sentences}" for place in shown])
     axes.set_xlabel("source length in words, with the number of sentences")
     axes.set_ylabel(next(iter(tables.values())).metric)
-    axes.set_xlim(-0.5, len(bins) - 0.5)
+    axes.set_xlim(-0.5, len(shown) - 0.5)
     axes.set_ylim(bottom=0)
     axes.grid(axis="y", alpha=0.3)
-    axes.legend()
+    figure.legend(loc="outside right upper", frameon=False)  # beside the lines, never over them
     figure.supxlabel(
         " / ".join(dict.fromkeys(table.signature for table in tables.values())), fontsize=6, color="#555555"
     )

@@ -14,7 +14,6 @@ from regard.core.masks import causal_mask
 from regard.core.normalise import causal_softmax, softmax
 from regard.core.scores import scaled_dot
 
-
 # Not cuDNN's: it prepares itself anew for every shape, and batches of sentences have a new shape almost every time.
 BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
