@@ -8,7 +8,18 @@ from torch import nn
 
 from regard.config import read
 from regard.errors import ConfigError, unknown
-from regard.models import bahdanau, captioner, encdec, luong, transformer
+from regard.models import (
+    attentive_lm,
+    bahdanau,
+    captioner,
+    document,
+    encdec,
+    lstm_lm,
+    lstmn,
+    luong,
+    transformer,
+    transformer_lm,
+)
 
 
 @dataclass(frozen=True)
@@ -89,6 +100,65 @@ MODELS: dict[str, Entry] = {
         captioner.VARIANTS,
         captioner.RECIPES,
         task="caption",
+    ),
+    "lstmn": Entry(
+        lstmn.LSTMN,
+        lstmn.LSTMNConfig,
+        lstmn.PRESETS,
+        "Cheng et al. 2016",
+        "LSTMs that look at their own past, in encoder and decoder; shallow or deep fusion",
+        lstmn.VARIANTS,
+        lstmn.RECIPES,
+    ),
+    "document": Entry(
+        document.Document,
+        document.DocumentConfig,
+        document.PRESETS,
+        "Yang et al. 2016",
+        "attention over the words of a sentence, then over the sentences of a document",
+        document.VARIANTS,
+        document.RECIPES,
+        task="classify",
+    ),
+    "lstmn-lm": Entry(
+        lstmn.LSTMNLanguageModel,
+        lstmn.LSTMNLanguageConfig,
+        lstmn.LANGUAGE_PRESETS,
+        "Cheng et al. 2016",
+        "a language model whose memory cell is attention over its own past",
+        lstmn.LANGUAGE_VARIANTS,
+        lstmn.LANGUAGE_RECIPES,
+        task="language",
+    ),
+    "attentive-lm": Entry(
+        attentive_lm.AttentiveLanguageModel,
+        attentive_lm.AttentiveConfig,
+        attentive_lm.PRESETS,
+        "Salton et al. 2017, Daniluk et al. 2017",
+        "an LSTM language model that looks back at its past states",
+        attentive_lm.VARIANTS,
+        attentive_lm.RECIPES,
+        task="language",
+    ),
+    "lstm-lm": Entry(
+        lstm_lm.LSTMLanguageModel,
+        lstm_lm.LSTMLanguageConfig,
+        lstm_lm.PRESETS,
+        "the baseline",
+        "an LSTM language model without attention",
+        lstm_lm.VARIANTS,
+        lstm_lm.RECIPES,
+        task="language",
+    ),
+    "transformer-lm": Entry(
+        transformer_lm.TransformerLanguageModel,
+        transformer_lm.TransformerLanguageConfig,
+        transformer_lm.PRESETS,
+        "Vaswani et al. 2017, the decoder alone",
+        "a causal Transformer language model",
+        transformer_lm.VARIANTS,
+        transformer_lm.RECIPES,
+        task="language",
     ),
 }
 

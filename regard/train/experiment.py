@@ -9,6 +9,8 @@ from torch import nn
 
 from regard.config import read, to_toml
 from regard.data.captions import CaptionConfig
+from regard.data.documents import DocumentDataConfig, prepare_documents
+from regard.data.lines import TextDataConfig, prepare_text
 from regard.data.prepare import Stages, prepare
 from regard.data.settings import DataConfig
 from regard.decode.settings import DecodeConfig
@@ -16,6 +18,8 @@ from regard.errors import ConfigError, unknown
 from regard.models.registry import MODELS, entry, preset
 from regard.train.albums import prepare_captions
 from regard.train.captioning import Captioning
+from regard.train.documents import Documents, document_sizes
+from regard.train.language import Language, text_sizes
 from regard.train.settings import TrainConfig
 from regard.train.task import Task
 from regard.train.translation import Translation, vocabulary_sizes
@@ -79,9 +83,23 @@ def open_captions(experiment: Experiment, run: Path, stages: Stages | None) -> O
     return Opened(task, {"target_vocabulary": len(data.vocabulary)}, notes, task.ready)
 
 
+def open_documents(experiment: Experiment, run: Path, stages: Stages | None) -> Opened:
+    """Read the documents, split them into sentences, count their words."""
+    data = prepare_documents(experiment.data, run)
+    return Opened(Documents(data, experiment.train, run), document_sizes(data), data.notes)
+
+
+def open_text(experiment: Experiment, run: Path, stages: Stages | None) -> Opened:
+    """Read the text, make or load its vocabulary, tokenise."""
+    data = prepare_text(experiment.data, run)
+    return Opened(Language(data, experiment.train, experiment.decode, run), text_sizes(data), data.notes)
+
+
 KINDS: dict[str, Kind] = {
     "translate": Kind(DataConfig, open_translation),
     "caption": Kind(CaptionConfig, open_captions),
+    "classify": Kind(DocumentDataConfig, open_documents),
+    "language": Kind(TextDataConfig, open_text),
 }
 
 
