@@ -262,7 +262,16 @@ PRESETS = {
 RECIPES: dict[str, dict[str, object]] = {
     "paper": {"rate": 0.001, "clip": 0.0, "normalise": "sentences", "batch_tokens": 768},
     "small": {"rate": 0.0005, "clip": 5.0, "normalise": "sentences", "batch_tokens": 1536},
-    "tiny": {"rate": 0.004, "clip": 5.0, "normalise": "sentences", "batch_tokens": 416, "best_by": "accuracy"},
+    "tiny": {
+        "steps": 900,
+        "rate": 0.004,
+        "schedule": "cosine",
+        "clip": 5.0,
+        "normalise": "sentences",
+        "batch_tokens": 416,
+        "validate_every": 300,
+        "best_by": "accuracy",
+    },
 }
 VARIANTS = {
     "hard": replace(PRESETS["tiny"], look="hard"),
