@@ -180,8 +180,10 @@ class Loop:
         self.ranks.add_gradients(self.parameters)
         count = max(1.0, tokens if config.normalise == "tokens" else sentences)
         gradients = [weight.grad for weight in self.parameters if weight.grad is not None]
-        torch._foreach_div_(gradients, count)
-        norm = float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
+        norm = 0.0
+        if gradients:  # there are none where memory ran out
+            torch._foreach_div_(gradients, count)
+            norm = float(torch.nn.utils.get_total_norm(gradients))
         cursor.step += 1
         cursor.position += len(group)
         epoch = cursor.epoch + (cursor.position - 1) / self.batches_an_epoch

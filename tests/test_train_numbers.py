@@ -1,0 +1,475 @@
+"""The arithmetic of training: what is not finite, clipping, accumulation, schedules, the best, the average, the end."""
+
+import json
+import math
+import time
+
+import pytest
+import small
+import torch
+from commands import metrics
+from test_train_resume import state_of
+
+from regard.errors import ConfigError, DataError, TrainingError
+from regard.train.begin import prepare
+from regard.train.distributed import Ranks
+from regard.train.journal import Finished, Journal, Saved, Skipped, Stepped, Validated
+from regard.train.loop import PATIENCE_WITH_NAN, Cursor, clip, grouped
+from regard.train.runs import average_weights, checkpoints, newest_checkpoint, read_about, read_tensors, withdraw
+from regard.train.schedules import SCHEDULES, Progress
+from regard.train.settings import TrainConfig
+from regard.train.task import Loss, Validation
+from regard.train.weights import weights_of
+
+
+class Spoiled:
+    """A task around another, whose loss or gradient is spoiled in the updates of the given steps."""
+
+    def __init__(self, task, steps, kind: str) -> None:
+        self.task, self.steps, self.kind = task, set(steps), kind
+        self.step = 0
+        self.measures = None  # what validations measure, where that is prescribed
+
+    def __getattr__(self, name):
+        return getattr(self.task, name)
+
+    def loss(self, model, batch):
+        self.step += 1
+        loss = self.task.loss(model, batch)
+        if self.step not in self.steps:
+            return loss
+        if self.kind == "memory":
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        if self.kind == "cpu memory":
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes.")
+        if self.kind == "gradient":  # a finite loss whose gradient is not
+            weight = next(iter(model.parameters()))
+            return loss._replace(total=loss.total + (weight.flatten()[0] * 0.0).sqrt())
+        return loss._replace(total=loss.total * {"nan": math.nan, "inf": math.inf}[self.kind])
+
+    def validate(self, model, tell=None):
+        if self.measures is None:
+            return self.task.validate(model, tell)
+        return Validation(dict(next(self.measures)), [])
+
+
+def make_loop(run, *settings, observe=None, steps=(), kind="nan", model="bahdanau"):
+    """A loop of a small run whose task can be spoiled, as `begin.train` makes it."""
+    run.mkdir(parents=True, exist_ok=True)
+    experiment = small.experiment(model, *settings)
+    (run / "config.toml").write_text(experiment.toml(), encoding="utf-8")
+    loop = prepare(experiment, run, Ranks(torch.device("cpu")), None, None)
+    loop.observe = observe or (lambda event: None)
+    loop.task = Spoiled(loop.task, steps, kind)
+    return loop
+
+
+@pytest.mark.parametrize("kind", ["nan", "inf", "gradient", "memory", "cpu memory"])
+def test_an_update_that_is_not_finite_is_left_out_and_its_sentences_are_named(kind, tmp_path):
+    events, weights = [], {}
+
+    def observe(event):
+        events.append(event)
+        if isinstance(event, Stepped | Skipped):
+            weights[event.step] = {name: tensor.clone() for name, tensor in weights_of(loop.model).items()}
+
+    loop = make_loop(tmp_path / "run", "train.steps=8", observe=observe, steps=(3, 5), kind=kind)
+    planned = [loop.task.plan(0)[place].tolist() for place in range(5)]
+    assert loop.run() == "done"
+    skipped = [event for event in events if isinstance(event, Skipped)]
+    assert [(event.step, event.examples) for event in skipped] == [(3, planned[2]), (5, planned[4])]
+    reason = "out of memory" if "memory" in kind else "loss or gradient not finite"
+    assert {event.reason for event in skipped} == {reason}
+    logged = [line for line in metrics(tmp_path / "run") if "skipped" in line]
+    assert [line["examples"] for line in logged] == [planned[2], planned[4]]
+    assert logged[0]["lines"] == loop.task.lines(planned[2])
+    assert all(line > 0 for line in logged[0]["lines"])
+    for step in range(2, 9):
+        same = all(torch.equal(tensor, weights[step - 1][name]) for name, tensor in weights[step].items())
+        assert same == (step in (3, 5)), step
+    assert [line["step"] for line in metrics(tmp_path / "run") if "loss" in line] == [1, 2, 4, 6, 7, 8]
+
+
+def test_it_gives_up_after_a_while_and_saves_nothing_bad(tmp_path):
+    run = tmp_path / "run"
+    loop = make_loop(run, "train.steps=100", "train.save_every=3", steps=range(5, 99))
+    with pytest.raises(TrainingError) as caught:
+        loop.run()
+    last = 4 + PATIENCE_WITH_NAN
+    assert str(caught.value).startswith(
+        f"Training stopped at step {last}: loss or gradient not finite in {PATIENCE_WITH_NAN} updates in a row."
+    )
+    assert "train.rate" in str(caught.value)
+    for folder in checkpoints(run):
+        assert all(tensor.isfinite().all() for tensor in read_tensors(folder / "weights.safetensors").values())
+        assert all(tensor.isfinite().all() for tensor in read_tensors(folder / "state.safetensors").values())
+    assert read_about(newest_checkpoint(run))["skipped"] == 8  # of step 12: counted on after a resume
+    again = make_loop(run, "train.steps=100", "train.save_every=3", steps=range(1, 99))
+    with pytest.raises(TrainingError, match=f"at step {last}"):
+        again.run()
+    whole = make_loop(tmp_path / "lost", "train.steps=100", steps=range(1, 99), kind="memory")
+    with pytest.raises(TrainingError, match=r"out of memory in 10 updates .* train\.batch_tokens"):
+        whole.run()
+
+
+def test_bad_updates_with_good_ones_between_do_not_stop_training(tmp_path):
+    loop = make_loop(tmp_path / "run", "train.steps=30", steps=[step for step in range(1, 31) if step % 5])
+    assert loop.run() == "done"
+    assert loop.cursor.skipped == 0
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path):
+    run = tmp_path / "run"
+
+    def observe(event):
+        if isinstance(event, Stepped) and event.step == 6:
+            with torch.no_grad():
+                loop.parameters[0][0, 0] = math.inf
+
+    loop = make_loop(run, "train.steps=20", "train.save_every=6", "train.validate_every=5", observe=observe)
+    with pytest.raises(TrainingError, match="weights at step 6 are not finite, so they were not saved"):
+        loop.run()
+    assert [folder.name for folder in checkpoints(run)] == ["000005"]
+
+
+def test_what_a_task_carries_goes_back_when_its_update_is_left_out(tmp_path):
+    loop = make_loop(tmp_path / "run", "train.steps=4", steps=(2,))
+    states = []
+
+    class Carrying(Spoiled):
+        carried = 0.0
+
+        def state(self):
+            return {"carried": self.carried}
+
+        def restore(self, state):
+            self.carried = state["carried"]
+
+        def loss(self, model, batch):
+            loss = super().loss(model, batch)
+            self.carried += math.nan if self.step in self.steps else 1.0
+            states.append(self.carried)
+            return loss
+
+    loop.task = Carrying(loop.task.task, (2,), "nan")
+    loop.run()
+    assert loop.task.carried == 3
+    assert read_about(newest_checkpoint(tmp_path / "run"))["carried"] == {"carried": 3}
+
+
+def test_t1_6_clipping_keeps_the_direction_and_gives_the_norm():
+    torch.manual_seed(1)
+    gradients = [torch.randn(3, 5, dtype=torch.float64), torch.randn(7, dtype=torch.float64)]
+    before = torch.cat([gradient.flatten() for gradient in gradients])
+    norm = float(before.norm())
+    for longest in (norm / 3, norm * (1 - 1e-9), norm, norm * 2, 0.0):
+        some = [gradient.clone() for gradient in gradients]
+        clip(some, norm, longest)
+        after = torch.cat([gradient.flatten() for gradient in some])
+        expected = longest if longest and longest < norm else norm
+        assert float(after.norm()) == pytest.approx(expected, rel=1e-12)
+        assert float(torch.dot(after, before) / after.norm() / before.norm()) == pytest.approx(1, abs=1e-12)
+        if not longest or longest >= norm:
+            assert torch.equal(after, before)
+
+
+def test_t1_6_the_loop_clips_the_gradient_of_the_mean(tmp_path):
+    """With plain SGD at rate 1 the step is the gradient: its length is the smaller of the norm and the clip."""
+    moved = {}
+    for name, longest in (("free", 0.0), ("clipped", 0.125)):
+        loop = make_loop(
+            tmp_path / name, "train.steps=1", "train.optimiser=sgd", "train.rate=1.0", f"train.clip={longest}"
+        )
+        before = torch.cat([weight.detach().flatten() for weight in loop.parameters])
+        loop.run()
+        moved[name] = torch.cat([weight.detach().flatten() for weight in loop.parameters]) - before
+    assert float(moved["free"].norm()) > 0.2
+    assert float(moved["clipped"].norm()) == pytest.approx(0.125, rel=1e-4)
+    assert torch.allclose(moved["clipped"] / 0.125, moved["free"] / moved["free"].norm(), atol=1e-4)
+
+
+@pytest.mark.parametrize("normalise", ["tokens", "sentences"])
+def test_accumulated_batches_are_one_batch(normalise, tmp_path):
+    """Two halves of a batch accumulated give the update of the whole; the order of summing rounds differently."""
+    settings = (
+        "train.steps=1",
+        "train.optimiser=sgd",
+        "train.rate=1.0",
+        "train.clip=0.0",
+        f"train.normalise={normalise}",
+    )
+    whole = make_loop(tmp_path / "whole", *settings)
+    halves = make_loop(tmp_path / "halves", *settings, "train.accumulate=2")
+    numbers = whole.task.plan(0)[0].tolist()
+    assert len(numbers) > 4
+    for loop, batches in ((whole, [numbers]), (halves, [numbers[:3], numbers[3:]])):
+        loop.task.plan = lambda epoch, batches=batches: batches
+        loop.run()
+    for one, other in zip(whole.parameters, halves.parameters, strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+    (one,), (other,) = (
+        [line["loss"] for line in metrics(tmp_path / name) if "loss" in line] for name in ("whole", "halves")
+    )
+    assert one == pytest.approx(other, abs=1e-5)
+
+
+def test_an_epoch_that_accumulation_does_not_divide_ends_with_a_shorter_group():
+    assert list(grouped(iter(range(7)), 3)) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert list(grouped(iter(range(6)), 3)) == [[0, 1, 2], [3, 4, 5]]
+    assert list(grouped(iter(()), 3)) == []
+
+
+def test_epochs_and_steps_say_how_long(tmp_path):
+    for settings, steps, epochs in (
+        (("train.epochs=2",), 12, 2),
+        (("train.epochs=2", "train.accumulate=4"), 4, 2),
+        (("train.steps=9", "train.epochs=1"), 9, 1),
+        (("train.steps=3", "train.epochs=5"), 3, 0),
+    ):
+        loop = make_loop(tmp_path / "-".join(settings), *settings)
+        assert loop.batches_an_epoch == 6
+        assert loop.run() == "done"
+        assert (loop.cursor.step, loop.cursor.epoch) == (steps, epochs)
+        assert loop.total == steps
+        seen = [line["step"] for line in metrics(loop.run_folder) if "loss" in line]
+        assert seen == list(range(1, steps + 1))
+
+
+def test_more_steps_go_on_with_a_finished_run(tmp_path):
+    run = tmp_path / "run"
+    small.train("bahdanau", run, "train.steps=5", "train.validate_every=100")
+    first = state_of(run)
+    events = []
+    small.train("bahdanau", run, "train.steps=9", "train.validate_every=100", observe=events.append)
+    assert [event.step for event in events if isinstance(event, Stepped)] == [6, 7, 8, 9]
+    small.train("bahdanau", tmp_path / "whole", "train.steps=9", "train.validate_every=100")
+    again, whole = state_of(run), state_of(tmp_path / "whole")
+    assert again["files"][1:] == whole["files"][1:]  # the last weights and the optimiser
+    assert first["files"] != again["files"]
+
+
+def prescribed(run, measures, *settings):
+    """Train with validations that measure what the test says; the loop, and the steps that were called the best."""
+    events = []
+    loop = make_loop(run, "train.validate_every=2", *settings, observe=events.append)
+    loop.task.measures = iter(measures)
+    reason = loop.run()
+    return loop, reason, [event.step for event in events if isinstance(event, Validated) and event.best]
+
+
+def test_patience_ends_training_and_the_best_is_published(tmp_path):
+    run = tmp_path / "run"
+    measures = [{"bleu": bleu, "loss": 1.0} for bleu in (1.0, 3.0, 2.0, 2.5, 2.9, 9.0)]
+    loop, reason, best = prescribed(run, measures, "train.steps=40", "train.patience=3", "train.keep=1")
+    assert reason == "patience"
+    assert best == [2, 4]
+    assert loop.cursor.step == 10
+    assert [folder.name for folder in checkpoints(run)] == ["000004", "000010"]  # the best is never pruned
+    published, kept = (
+        read_tensors(run / "weights.safetensors"),
+        read_tensors(run / "checkpoints/000004/weights.safetensors"),
+    )
+    assert all(torch.equal(published[name], kept[name]) for name in kept)
+    assert json.loads((run / "manifest.json").read_bytes())["steps"] == [4]
+
+
+def test_the_loss_is_better_when_lower_and_decides_where_the_measure_is_equal(tmp_path):
+    falling = [{"loss": loss} for loss in (3.0, 2.0, 2.5, 1.0)]
+    assert prescribed(tmp_path / "a", falling, "train.steps=8")[2] == [2, 4, 8]
+    equal = [{"bleu": bleu, "loss": loss} for bleu, loss in ((0.0, 3.0), (0.0, 2.0), (0.0, 2.5), (1.0, 9.0))]
+    assert prescribed(tmp_path / "b", equal, "train.steps=8")[2] == [2, 4, 8]
+
+
+def test_a_measure_that_is_not_finite_is_never_the_best(tmp_path):
+    odd = [{"loss": loss} for loss in (math.nan, math.inf, 2.0, math.nan)]
+    loop, _, best = prescribed(tmp_path / "run", odd, "train.steps=8", "train.best_by=loss")
+    assert best == [6]
+    assert loop.cursor.best == 2.0
+    text = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8")
+    assert "NaN" not in text
+    assert "Infinity" not in text
+
+
+def test_without_held_out_sentences_the_last_weights_are_published(tmp_path):
+    run = tmp_path / "run"
+    small.train("bahdanau", run, "data.held_out=0", "train.epochs=2", "train.patience=1")
+    published = read_tensors(run / "weights.safetensors")
+    last = read_tensors(checkpoints(run)[-1] / "weights.safetensors")
+    assert all(torch.equal(published[name], tensor) for name, tensor in last.items())
+    assert not any("dev_loss" in line for line in metrics(run))
+    assert read_about(checkpoints(run)[-1])["step"] == 12
+
+
+def test_the_average_is_the_mean_of_the_newest(tmp_path):
+    run = tmp_path / "run"
+    settings = ("train.steps=10", "train.save_every=2", "train.keep=4", "train.average=3", "train.validate_every=100")
+    small.train("bahdanau", run, *settings)
+    assert [folder.name for folder in checkpoints(run)] == ["000004", "000006", "000008", "000010"]
+    parts = [read_tensors(folder / "weights.safetensors") for folder in checkpoints(run)[-3:]]
+    published = read_tensors(run / "weights.safetensors")
+    for name, tensor in published.items():
+        mean = torch.stack([part[name].double() for part in parts]).mean(0)
+        assert torch.allclose(tensor.double(), mean, atol=1e-7)
+        assert tensor.dtype == parts[0][name].dtype
+    backwards = average_weights(reversed(checkpoints(run)[-3:]))
+    assert all(torch.equal(backwards[name], tensor) for name, tensor in published.items())
+    assert json.loads((run / "manifest.json").read_bytes())["steps"] == [6, 8, 10]
+
+
+def test_a_damaged_checkpoint_does_not_get_into_an_average(tmp_path):
+    run = tmp_path / "run"
+    settings = ("train.steps=6", "train.save_every=2", "train.average=3", "train.validate_every=100")
+    small.train("bahdanau", run, *settings)
+    damaged = run / "checkpoints" / "000004" / "weights.safetensors"
+    content = bytearray(damaged.read_bytes())
+    content[-2] ^= 64
+    damaged.write_bytes(content)
+    withdraw(run)
+    with pytest.raises(Exception, match=r"000004/weights\.safetensors is damaged"):
+        small.train("bahdanau", run, *settings)
+
+
+def test_minutes_end_training_saved_and_finished_and_the_same_again_does_nothing(tmp_path):
+    run, events = tmp_path / "run", []
+    settings = ("train.epochs=0", "train.minutes=0.01", "train.validate_every=1000")
+    began = time.monotonic()
+    assert small.train("bahdanau", run, *settings, observe=events.append) == "time"
+    assert time.monotonic() - began > 0.5
+    last = [event.step for event in events if isinstance(event, Stepped)][-1]
+    assert int(newest_checkpoint(run).name) == last
+    assert (run / "manifest.json").exists()
+    before = state_of(run)
+    again = []
+    assert small.train("bahdanau", run, *settings, observe=again.append) == "time"
+    assert not [event for event in again if isinstance(event, Stepped | Saved)]
+    assert state_of(run) == before
+    more = []
+    assert small.train("bahdanau", run, *settings[:1], "train.minutes=0.02", settings[2], observe=more.append) == "time"
+    assert [event for event in more if isinstance(event, Stepped)]
+
+
+def test_validation_comes_at_its_steps_and_at_the_end(tmp_path):
+    for name, settings, expected in (
+        ("every", ("train.validate_every=4", "train.steps=10"), [4, 8, 10]),
+        ("epoch", ("train.epochs=2",), [6, 12]),
+        ("both", ("train.validate_every=5", "train.steps=10"), [5, 10]),
+    ):
+        events = []
+        small.train("bahdanau", tmp_path / name, *settings, observe=events.append)
+        assert [event.step for event in events if isinstance(event, Validated)] == expected
+        lines = [line for line in metrics(tmp_path / name) if "dev_loss" in line]
+        assert [line["step"] for line in lines] == expected
+        assert {"step", "dev_loss", "dev_perplexity", "dev_bleu"} == set(lines[0])
+        assert isinstance(events[-1], Finished)
+        assert len(events[-3].samples if isinstance(events[-3], Validated) else events[-4].samples) == 2
+
+
+def test_every_step_is_logged_with_its_numbers(tmp_path):
+    small.train(
+        "transformer", tmp_path / "run", "train.steps=5", "train.warmup=4", "train.rate=0.4", "train.schedule=noam"
+    )
+    lines = [line for line in metrics(tmp_path / "run") if "loss" in line]
+    assert [set(line) for line in lines] == [{"step", "loss", "rate", "tokens_per_second"}] * 5
+    expected = [0.4 * 8**-0.5 * min(step**-0.5, step * 4**-1.5) for step in range(1, 6)]
+    assert [line["rate"] for line in lines] == pytest.approx(expected)
+    assert all(line["tokens_per_second"] > 0 and line["loss"] > 0 for line in lines)
+
+
+def test_a_log_that_was_torn_is_mended(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    torn = b'7\n"x"\n\xff\xfe\n'
+    path.write_bytes(
+        b'{"step": 1, "loss": 2}\n' + torn + b'{"step": 2, "loss": 2}\n{"step": 3}\n{"step": 2, "dev_loss": 1}\n{"st'
+    )
+    Journal(tmp_path, 2).write(3, loss=math.nan)
+    assert metrics(tmp_path) == [
+        {"step": 1, "loss": 2},
+        {"step": 2, "loss": 2},
+        {"step": 2, "dev_loss": 1},
+        {"step": 3, "loss": None},
+    ]
+    Journal(tmp_path, 2, due=True)
+    assert metrics(tmp_path) == [{"step": 1, "loss": 2}, {"step": 2, "loss": 2}]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_schedules_are_positive_and_finite_and_rise_first(schedule):
+    config = TrainConfig(rate=0.5, warmup=10, schedule=schedule, halve_after=2.0, halve_every=0.5)
+    rates = [SCHEDULES[schedule](Progress(step, 200, step / 50, step // 60, 64), config) for step in range(1, 200)]
+    assert all(math.isfinite(rate) and rate > 0 for rate in rates)
+    assert max(rates) <= 0.5 + 1e-12
+    if schedule != "halving":
+        assert rates[:9] == sorted(rates[:9])
+    assert rates[-1] < rates[20] or schedule == "constant"
+
+
+def test_schedules_at_their_landmarks():
+    def rate(name, step=1, epoch=0.0, stalls=0, **settings):
+        return SCHEDULES[name](Progress(step, 100, epoch, stalls, 16), TrainConfig(rate=1.0, schedule=name, **settings))
+
+    assert rate("constant") == 1
+    assert rate("constant", 3, warmup=6) == 0.5
+    assert rate("inverse-sqrt", 10, warmup=10) == 1
+    assert rate("inverse-sqrt", 40, warmup=10) == 0.5
+    assert rate("cosine", 100) == pytest.approx(0)
+    assert rate("cosine", 50) == pytest.approx(0.5)
+    assert rate("cosine", 55, warmup=10) == pytest.approx(0.5)
+    assert rate("plateau", stalls=3) == 0.125
+    assert rate("halving", epoch=4.99) == 1
+    assert rate("halving", epoch=6.5) == 0.25
+
+
+def test_the_plateau_halves_in_a_real_run(tmp_path):
+    measures = [{"loss": loss} for loss in (3.0, 3.5, 2.0, 2.5, 2.5)]
+    prescribed(tmp_path / "run", measures, "train.steps=10", "train.schedule=plateau", "train.rate=0.01")
+    rates = [line["rate"] for line in metrics(tmp_path / "run") if "rate" in line]
+    assert rates == pytest.approx([0.01] * 4 + [0.005] * 4 + [0.0025] * 2)
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("rate=0", "train.rate must be above zero"),
+        ("rate=nan", "train.rate must be above zero"),
+        ("rate=inf", "train.rate must be above zero"),
+        ("clip=nan", "train.clip must be zero or more"),
+        ("clip=-1", "train.clip must be zero or more"),
+        ("steps=-1", "train.steps must be zero or more"),
+        ("minutes=inf", "train.minutes must be zero or more"),
+        ("beta2=1.0", "train.beta2 is a share"),
+        ("weight_decay=-0.1", "train.weight_decay must be zero or more"),
+        ("halve_every=0", "train.halve_every must be above zero"),
+        ("validate_sentences=-1", "train.validate_sentences must be zero or more"),
+        ("label_smoothing=1.0", "train.label_smoothing is a share"),
+        ("accumulate=0", "train.accumulate must be at least 1"),
+        ("average=9", "needs as many checkpoints; set train.keep to 9 or more"),
+        ("epochs=0", "Training needs an end"),
+        ("schedule=warm", "train.schedule must be one of constant, noam"),
+        ("precision=bf16", "needs a GPU"),
+    ],
+)
+def test_settings_that_cannot_be_are_one_sentence(setting, sentence, tmp_path):
+    with pytest.raises(ConfigError, match=sentence):
+        small.train("bahdanau", tmp_path / "run", f"train.{setting}")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "adamw", "adadelta", "sgd"])
+def test_every_optimiser_lowers_the_loss(optimiser, tmp_path):
+    rate = {"adadelta": 5.0, "sgd": 2.0}.get(optimiser, 0.02)
+    settings = (f"train.optimiser={optimiser}", f"train.rate={rate}", "train.weight_decay=0.01", "train.epochs=5")
+    small.train("bahdanau", tmp_path / "run", *settings, "train.validate_every=1000")
+    losses = [line["loss"] for line in metrics(tmp_path / "run") if "loss" in line]
+    assert sum(losses[-6:]) < sum(losses[:6]) - 0.1
+
+
+def test_nothing_to_train_on_is_refused(tmp_path):
+    loop = make_loop(tmp_path / "run", "train.steps=2")
+    loop.task.plan = lambda epoch: []
+    with pytest.raises(DataError, match="nothing to train on"):
+        type(loop)(loop.task, loop.model, loop.config, tmp_path / "run", loop.ranks)
+
+
+def test_a_cursor_is_plain_numbers():
+    assert json.loads(json.dumps(vars(Cursor()))) == vars(Cursor())
+    assert Loss(torch.zeros(()), 1, 1, {}).tokens == 1
