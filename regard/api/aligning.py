@@ -1,7 +1,7 @@
 """Word alignments from attention: which source word each target word looked at, and how often that is right."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -72,18 +72,18 @@ def word_weights(trace: Trace, heads: Heads) -> Matrix:
 
 def traces(
     translator: Translator, sources: Sequence[str], targets: Sequence[str], tell: Tell | None = None
-) -> list[Trace]:
-    """One trace for each pair, the target forced."""
+) -> Iterator[Trace]:
+    """One trace for each pair, the target forced; one at a time, since traces are large."""
     if len(sources) != len(targets):
         raise DataError(f"Each source needs its target; got {len(sources)} sources and {len(targets)} targets.")
-    found = []
+    if not sources:
+        raise DataError("There is no pair to read: the files are empty.")
     for number, (source, target) in enumerate(zip(sources, targets, strict=True), 1):
         if not source.split() or not target.split():
             raise DataError(f"Pair {number} has an empty side; an alignment needs words on both sides.")
-        found.append(translator.look(source, target, topk=1))
+        yield translator.look(source, target, topk=1)
         if tell:
             tell(number, len(sources))
-    return found
 
 
 def align(seen: Iterable[Trace], heads: Heads, method: str = "argmax", least: float = 0.3) -> list[Alignment]:

@@ -47,6 +47,14 @@ def trace_sentence(
     return assemble(model, seen, read, wrote, changes=changes, beam=beam, about=describe(translator))
 
 
+def describe_forced(vocabulary: Vocabulary, forced: Sequence[int] | None) -> list[dict[str, Any]]:
+    """A forced beginning as a trace keeps it among its changes: the rows that were not the model's choice."""
+    if not forced:
+        return []
+    text = f"begins with '{vocabulary.decode(forced)}'"
+    return [{"kind": "force", "text": text, "rows": list(range(len(forced)))}]
+
+
 def describe(translator: "Translator") -> dict[str, Any]:
     """What a picture says of the model."""
     return {

@@ -8,7 +8,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
-from regard.api.tracing import trace_sentence
+from regard.api.tracing import describe_forced, trace_sentence
 from regard.config import load_toml
 from regard.data.builtin.registry import find_builtin
 from regard.data.vocabulary import Vocabulary
@@ -123,6 +123,7 @@ class Translator:
         target: str | Sequence[int] | None = None,
         *,
         changes: Sequence[Change] = (),
+        prefix: str | Sequence[int] | None = None,
         tree: bool = False,
         topk: int = 5,
         **options: Any,
@@ -130,21 +131,25 @@ class Translator:
         """Translate `source` (or read `target`, forced) and return what every attention module saw.
 
         The trace is exact for the sentence it shows: that sentence is read once more, all layers and heads recorded.
-        `changes` are what-ifs (see `regard.look.change`), `tree` keeps the beam search, `topk` alternatives are kept
-        at each word. Other options are settings of [decode].
+        `changes` are what-ifs (see `regard.look.change`), and so is `prefix`, which the translation must begin with;
+        the trace says what was changed. `tree` keeps the beam search, `topk` alternatives are kept at each word. Other
+        options are settings of [decode].
         """
         encoded = self._source(source)
-        if not encoded.ids:
+        if not encoded.ids or not source.split():
             raise DataError("There is nothing to look at in an empty sentence; give at least one word.")
+        if prefix is not None and target is not None:
+            raise DataError("A translation that is given cannot be forced to begin with something; leave one out.")
+        forced = None if prefix is None else self.prefix_ids(prefix)
         steps: list[Step] = []
         with torch.inference_mode(), change(self.model, *changes) as changed:
             if target is None:
-                hypothesis = self._search(encoded.ids, self.settings(**options), steps if tree else None)[0]
+                hypothesis = self._search(encoded.ids, self.settings(**options), steps if tree else None, forced)[0]
                 written = [*hypothesis.ids, END] if hypothesis.finished else hypothesis.ids
             else:
-                ids = self.target_vocabulary.encode(target).ids if isinstance(target, str) else [int(i) for i in target]
-                written = [*ids, END]
-            return trace_sentence(self, source, encoded, written, topk, changed.describe(), steps)
+                written = [*self.prefix_ids(target), END]
+            told = (*changed.describe(), *describe_forced(self.target_vocabulary, forced))
+            return trace_sentence(self, source, encoded, written, topk, told, steps)
 
     def alternatives(self, source: str, prefix: str | Sequence[int] = "", k: int = 10) -> list[tuple[str, float]]:
         """The k likeliest next pieces after a prefix of the translation, each with its probability."""
@@ -185,13 +190,16 @@ class Translator:
     def _source(self, text: str) -> Any:
         return self.source_vocabulary.encode(clean(text))
 
-    def _search(self, ids: list[int], config: DecodeConfig, steps: list[Step] | None) -> list[Hypothesis]:
+    def _search(
+        self, ids: list[int], config: DecodeConfig, steps: list[Step] | None, forced: list[int] | None
+    ) -> list[Hypothesis]:
         observe = steps.append if steps is not None else None
         found = decode_many(
             self.model,  # type: ignore[arg-type]
             [ids],
             config,
             self.device,
+            prefixes=None if forced is None else [forced],
             weigher=self._weigher,
             observe=observe,
         )

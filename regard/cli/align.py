@@ -40,28 +40,30 @@ def align(
 
     sources, targets = lines_of(source), lines_of(target)
     answers = read_gold(gold) if gold else None
-    with bar("reading") as tell:
-        seen = aligning.traces(regard.load(run), sources, targets, tell)
-    behind = None
-    if back is not None:
-        with bar("reading the other way") as tell:
-            behind = aligning.traces(regard.load(back), targets, sources, tell)
-    heads = aligning.find_choice(run)
+    if choose and answers is None and back is None:
+        raise ConfigError("--choose needs --gold, or --back to agree with.")
+    ahead, behind = regard.load(run), regard.load(back) if back else None
+    heads = aligning.find_choice(run, ahead)
     if (layer, head, shift) != (None, None, None):
         heads = aligning.Heads(layer, head, shift)
-    other = aligning.find_choice(back) if back else heads
-    if choose and answers is not None:
-        heads, _ = aligning.choose_by_gold(seen, answers)
-    elif choose and behind is not None:
-        heads, other = aligning.choose_by_agreement(seen, behind)
-    elif choose:
-        raise ConfigError("--choose needs --gold, or --back to agree with.")
+    other = aligning.find_choice(back, behind) if back and behind else heads
     if choose:
+        with bar("choosing") as tell:
+            seen = list(aligning.traces(ahead, sources, targets, tell))
+        if answers is not None:
+            heads, _ = aligning.choose_by_gold(seen, answers)
+        elif back and behind:
+            heads, other = aligning.choose_by_agreement(seen, list(aligning.traces(behind, targets, sources)))
+            aligning.keep_choice(back, other)
+            typer.echo(f"chosen and kept in {back}: {other}", err=True)
         aligning.keep_choice(run, heads)
         typer.echo(f"chosen and kept in {run}: {heads}", err=True)
-    links = aligning.align(seen, heads, method, threshold)
+    with bar("reading") as tell:
+        links = aligning.align(aligning.traces(ahead, sources, targets, tell), heads, method, threshold)
     if behind is not None:
-        links = aligning.join(links, aligning.align(behind, other, method, threshold), join)
+        with bar("reading the other way") as tell:
+            turned = aligning.align(aligning.traces(behind, targets, sources, tell), other, method, threshold)
+        links = aligning.join(links, turned, join)
     if out is not None:
         write_pharaoh(links, out)
     elif answers is None:

@@ -22,22 +22,41 @@ def look(
         Path | None, typer.Option(help="Draw into a file: .png, .svg, .pdf, .html; .json keeps the trace.")
     ] = None,
     view: Annotated[str, typer.Option(help="matrix, ribbons, heads, beam or steps.")] = "matrix",
-    layer: Annotated[int | None, typer.Option(help="Layer to draw, from 0 (several layers: the last).")] = None,
+    layer: Annotated[int | None, typer.Option(help="Layer to draw, from 0 (several layers: the last but one).")] = None,
     head: Annotated[int | None, typer.Option(help="Head to draw, from 0 (none: the mean of all).")] = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="Show subword pieces instead of words.")] = False,
     special: Annotated[bool, typer.Option("--special", help="Show the end of the sentence too.")] = False,
     beam: Annotated[int | None, typer.Option(help="Beam width.")] = None,
+    silence: Annotated[
+        list[str] | None, typer.Option(help="What if: LAYER.HEAD (or LAYER) sees nothing; may be given again.")
+    ] = None,
+    mask: Annotated[
+        list[str] | None, typer.Option(help="What if: this source word cannot be looked at; may be given again.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="What if: scores are divided by this; below 1 attention is sharper.")
+    ] = None,
+    force: Annotated[str | None, typer.Option(help="What if: the translation begins with these words.")] = None,
 ) -> None:
     """Translate a sentence and show where the model looked, in the terminal or in a file."""
+    from regard.api import inspecting
     from regard.cli.text import put
+    from regard.look.change import Change, Temperature
 
-    trace = regard.load(run).look(text, target, tree=view == "beam", beam=beam)
-    options: dict[str, Any] = {"words": not pieces, "special": special}
-    options |= {name: value for name, value in (("layer", layer), ("head", head)) if value is not None}
-    if out is not None and out.suffix == ".json":
+    translator = regard.load(run)
+    changes: list[Change] = [inspecting.silence(translator, place) for place in silence or ()]
+    for word in mask or ():
+        changes += inspecting.mask_word(translator, text, word)
+    changes += [Temperature(temperature)] if temperature is not None else []
+    trace = translator.look(text, target, changes=changes, prefix=force, tree=view == "beam", beam=beam)
+    given = {"layer": layer, "head": head, "words": False if pieces else None, "special": special or None}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if out is not None and out.name.endswith((".json", ".json.gz")):
         put(f"kept: {trace.save(out)}")
     elif out is not None:
-        put(f"drawn: {trace.draw(out, view, **({} if view == 'beam' else options))}")
-    put(trace.target.text)
+        put(f"drawn: {trace.draw(out, view, **options)}")
+    if trace.changes and target is None:
+        put(f"unchanged: {translator.translate(text, beam=beam).text}")
+    put(f"changed:   {trace.target.text}" if trace.changes and target is None else trace.target.text)
     if out is None:
         put(trace.to_terminal(colour=sys.stdout.isatty(), **options))

@@ -66,10 +66,13 @@ class Silence(Change):
 
 @dataclass(frozen=True)
 class Mask(Change):
-    """A source position that may not be looked at; the others share its weight as the normaliser decides."""
+    """A source position that may not be looked at; the others share its weight as the normaliser decides.
+
+    `word` is what stands there, for those who read the trace."""
 
     position: int
     name: str | None = None
+    word: str = ""
 
     def where(self) -> str | None:
         return self.name
@@ -80,7 +83,8 @@ class Mask(Change):
         return scores.masked_fill(hidden, float("-inf"))
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": "mask", "text": f"source position {self.position} masked", "column": self.position}
+        which = f"source position {self.position}" + (f" ({self.word})" if self.word else "")
+        return {"kind": "mask", "text": f"{which} masked", "column": self.position}
 
 
 @dataclass(frozen=True)

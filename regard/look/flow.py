@@ -124,7 +124,8 @@ def _embedded_order(source: Tensor, ids: Tensor) -> tuple[tuple[int, ...], tuple
 
 
 def draw_flows(flows: Mapping[str, Flow], path: str | Path, title: str | None = None) -> Path:
-    """Gradient norm against distance, one line a model, into a .png, .svg or .pdf."""
+    """Gradient norm against distance into a .png, .svg or .pdf: one line a model, and where it has two ways, a second
+    line for what is left when attention is held fixed."""
     from regard.look.draw import curves  # matplotlib comes in only when a still picture is drawn
 
     return write_whole(curves.render(flows, Path(path), title), Path(path))

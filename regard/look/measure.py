@@ -83,6 +83,7 @@ def head(weights: Array, special: Sequence[bool] | None = None) -> dict[str, flo
 
 
 MEASURES = ("entropy", "confidence", "coverage", "coverage_penalty", "diagonality", "special")
+LOW_FIRST = frozenset(("entropy", "special", "aer"))  # ranked from the lowest, the others from the highest
 
 
 @dataclass(frozen=True)
@@ -123,21 +124,30 @@ class Report:
     rows: tuple[Row, ...]
     sentences: int
 
-    def ranked(self, by: str = "confidence", highest: bool = True) -> list[Row]:
-        """The single heads in order of one measure."""
-        if by not in MEASURES:
-            raise ConfigError(unknown("measure", by, MEASURES))
-        singles = [row for row in self.rows if row.head is not None]
-        return sorted(singles, key=lambda row: row.values[by], reverse=highest)
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The measures of any row: MEASURES, then what else was added to `values`, such as "aer"."""
+        return tuple(dict.fromkeys((*MEASURES, *(name for row in self.rows for name in row.values))))
 
-    def to_text(self, by: str = "confidence", highest: bool = True) -> str:
-        """The ranking as a plain table."""
+    def ranked(self, by: str = "confidence", highest: bool | None = None) -> list[Row]:
+        """The single heads that have this measure, in order of it: `highest` first, or as suits the measure."""
+        if by not in self.measures:
+            raise ConfigError(unknown("measure", by, self.measures))
+        singles = [row for row in self.rows if row.head is not None and by in row.values]
+        return sorted(
+            singles, key=lambda row: row.values[by], reverse=by not in LOW_FIRST if highest is None else highest
+        )
+
+    def to_text(self, by: str = "confidence", highest: bool | None = None) -> str:
+        """The ranking as a plain table; a head without some measure shows a dash."""
         rows = self.ranked(by, highest)
-        wide = max((len(row.name) for row in rows), default=4)
-        lines = [f"{'module':<{wide}}  head  " + "  ".join(f"{name:>{max(7, len(name))}}" for name in MEASURES)]
+        wide = max((len(row.name) for row in rows), default=6)
+        columns = {name: max(7, len(name)) for name in self.measures}
+        lines = [f"{'module':<{wide}}  head  " + "  ".join(f"{name:>{size}}" for name, size in columns.items())]
         for row in rows:
-            numbers = "  ".join(f"{row.values[name]:>{max(7, len(name))}.3f}" for name in MEASURES)
-            lines.append(f"{row.name:<{wide}}  {row.head:>4}  {numbers}")
+            numbers = (f"{row.values[name]:.3f}" if name in row.values else "-" for name in columns)
+            cells = "  ".join(f"{text:>{size}}" for text, size in zip(numbers, columns.values(), strict=True))
+            lines.append(f"{row.name:<{wide}}  {row.head:>4}  {cells}")
         return "\n".join(lines)
 
 

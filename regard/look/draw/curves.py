@@ -1,4 +1,4 @@
-"""Curves: gradient norm against distance."""
+"""Curves: gradient norm against distance, with all ways open and with attention held fixed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +15,6 @@ from regard.look.draw.palette import FAINT, HEADS, INK
 from regard.look.text import label, visible
 
 _ENDINGS = (".png", ".svg", ".pdf")
-_LINES = ("-", "--", ":", "-.")
 _MARKS = "osD^vPX*"
 
 
@@ -35,12 +34,19 @@ def _figure(flows: Mapping[str, Any], title: str | None) -> tuple[Figure, str]:
     axes = drawing.add_axes((0, 0, 1, 1))
     ends: list[tuple[float, float, str, str]] = []
     for number, (name, flow) in enumerate(flows.items()):
-        distance, norm = flow.by_distance()
-        shown = norm / max(norm.max(initial=0), 1e-30)
-        colour, style = HEADS[number % len(HEADS)], _LINES[number % len(_LINES)]
-        mark = _MARKS[number % len(_MARKS)]
-        axes.plot(distance, np.maximum(shown, 1e-12), style, color=colour, marker=mark, markersize=4, linewidth=1.6)
-        ends.append((float(distance[-1]), float(max(shown[-1], 1e-12)), label(name, 28), colour))
+        largest = max(flow.by_distance()[1].max(initial=0), 1e-30)
+        colour, mark = HEADS[number % len(HEADS)], _MARKS[number % len(_MARKS)]
+        lines = {label(name, 28): ("total", "-")}
+        if flow.attention.any() and flow.state.any():  # both ways are open: what is left without attention?
+            lines[label(name, 28) + ", attention held fixed"] = ("state", "--")
+        for words, (which, style) in lines.items():
+            distance, norm = flow.by_distance(which)
+            shown = np.maximum(norm / largest, 1e-12)
+            filled = colour if which == "total" else "white"
+            axes.plot(
+                distance, shown, style, color=colour, marker=mark, markersize=4, linewidth=1.6, markerfacecolor=filled
+            )
+            ends.append((float(distance[-1]), float(shown[-1]), words, colour))
     axes.set_yscale("log")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     _name(axes, ends)
@@ -51,7 +57,7 @@ def _figure(flows: Mapping[str, Any], title: str | None) -> tuple[Figure, str]:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.tick_params(labelsize=8, colors=FAINT)
-    caption = "mean norm of d log p(target word) / d (source embedding), each line divided by its largest value"
+    caption = "mean norm of d log p(target word) / d (source embedding), each model divided by its largest value"
     matrix.under(axes, "\n\n\n" + caption, None, size)
     if title:
         axes.set_title(visible(title), loc="left", fontsize=11, fontweight="bold", parse_math=False)

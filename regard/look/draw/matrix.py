@@ -170,6 +170,8 @@ def under(axes: Axes, caption: str, title: str | None, size: tuple[float, float]
 def touched(trace: Contents) -> tuple[set[int], set[int]]:
     """Target and source positions that a what-if changed."""
     rows = {int(change["row"]) for change in trace.changes if isinstance(change.get("row"), int)}
+    for change in trace.changes:  # a forced beginning is several rows
+        rows |= {row for row in change.get("rows", ()) if isinstance(row, int)}
     return rows, {int(change["column"]) for change in trace.changes if isinstance(change.get("column"), int)}
 
 

@@ -1,0 +1,116 @@
+"""A trained translator under the lens: what each head does over a corpus, what it is worth, how gradients flow, and
+what-ifs as a person writes them."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import torch
+
+from regard.api.aligning import Heads, align, traces
+from regard.api.translator import Translator, clean
+from regard.data.pharaoh import Alignment, Gold
+from regard.data.vocabulary import words
+from regard.errors import ConfigError, DataError
+from regard.evaluate.alignment import score_alignments
+from regard.look.change import Importance, Mask, Silence, find, importance
+from regard.look.flow import Flow, flow
+from regard.look.measure import Report, Row, report
+from regard.look.text import label
+from regard.look.trace import Trace
+from regard.look.words import leading_modules
+from regard.symbols import END
+
+Tell = Callable[[int, int | None], None]
+
+
+def report_heads(
+    translator: Translator,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    gold: Sequence[Gold] | None = None,
+    tell: Tell | None = None,
+) -> Report:
+    """The measures of every head over pairs of sentences, the targets forced; with `gold` also "aer".
+
+    The alignment error rate is that of the argmax of one head of attention over the source, with the model's own shift.
+    """
+    if gold is not None and len(gold) != len(sources):
+        raise DataError(f"Each pair needs its gold links; got {len(sources)} pairs and {len(gold)} lines of links.")
+    links: dict[tuple[str, int], list[Alignment]] = {}
+
+    def passing() -> Iterator[Trace]:
+        for trace in traces(translator, sources, targets, tell):
+            if gold is not None:
+                _collect(trace, links)
+            yield trace
+
+    found = report(passing())
+    if gold is None:
+        return found
+    rates = {place: score_alignments(some, gold).aer for place, some in links.items()}
+    return Report(tuple(_with_rate(row, rates) for row in found.rows), found.sentences)
+
+
+def _collect(trace: Trace, links: dict[tuple[str, int], list[Alignment]]) -> None:
+    for seen in leading_modules(trace):
+        for head in range(seen.heads) if seen.kind == "cross" else ():
+            links.setdefault((seen.name, head), []).extend(align([trace], Heads(seen.layer, head)))
+
+
+def _with_rate(row: Row, rates: dict[tuple[str, int], float]) -> Row:
+    rate = None if row.head is None else rates.get((row.name, row.head))
+    return row if rate is None else replace(row, values={**row.values, "aer": rate})
+
+
+def silence_heads(
+    translator: Translator, sources: Sequence[str], targets: Sequence[str], beam: int = 1, tell: Tell | None = None
+) -> list[Importance]:
+    """Leave each head out in turn and translate again: BLEU without it and how much was lost, the dearest first."""
+    if not sources or len(sources) != len(targets):
+        raise DataError(f"Each source needs its target; got {len(sources)} sources and {len(targets)} targets.")
+
+    def bleu() -> float:
+        return float(translator.score(sources, targets, metrics=["bleu"], beam=beam)["bleu"])
+
+    return importance(translator.model, bleu, tell)
+
+
+def flow_of(translator: Translator, source: str, target: str | None = None) -> Flow:
+    """The gradient flow of a sentence and its translation (found by the translator where it is not given)."""
+    read = translator.source_vocabulary.encode(clean(source)).ids
+    if not read or not source.split():
+        raise DataError("There is nothing to look at in an empty sentence; give at least one word.")
+    text = translator.translate(source).text if target is None else target
+    written = translator.prefix_ids(text)
+    ids = (torch.tensor([*row, END], device=translator.device) for row in (read, written))
+    return flow(translator.model, *ids)
+
+
+def silence(translator: Translator, place: str) -> Silence:
+    """LAYER.HEAD or LAYER of the attention over the source, both from 0, or the name of a module: that, silenced."""
+    cross = find(translator.model, None)
+    found = re.fullmatch(r"([0-9]{1,4})(?:\.([0-9]{1,4}))?", place)
+    if found is None:
+        return Silence(place)
+    layer, head = int(found[1]), None if found[2] is None else int(found[2])
+    if layer >= len(cross):
+        have = "layer 0 only" if len(cross) == 1 else f"layers 0 to {len(cross) - 1}"
+        raise ConfigError(f"There is no layer {layer} of attention over the source; this model has {have}.")
+    return Silence(cross[layer], head)
+
+
+def mask_word(translator: Translator, source: str, word: str) -> list[Mask]:
+    """Hide a word of the source, named by itself (everywhere it stands) or by its place from 0: all its pieces."""
+    text = clean(source)
+    listed = text.split()
+    places = {at for at, each in enumerate(listed) if each == clean(word)}
+    if not places and word.isascii() and word.isdecimal() and int(word[:9]) < len(listed):
+        places = {int(word)}
+    if not places:
+        raise ConfigError(
+            f"There is no word {label(word)!r} in the sentence; name one of its {len(listed)} words, or a place from 0."
+        )
+    encoded = translator.source_vocabulary.encode(text)
+    groups = words(text, encoded.spans)
+    return [Mask(at, word=listed[group]) for at, group in enumerate(groups) if group in places]
