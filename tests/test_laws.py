@@ -106,6 +106,21 @@ def test_steps_equal_forward(case: str):
 
 
 @everywhere
+def test_gradients_of_steps_equal_those_of_forward(case: str):
+    """`forward` may take its products and their gradients in another order; the gradients are the same."""
+    if case.startswith("transformer"):
+        pytest.skip("the steps of a Transformer write into their buffers, which has no gradient")
+    model = make(case)
+    weights = dict(model.named_parameters())
+    whole = torch.autograd.grad(real(model(SOURCE, LENGTHS, TARGET)).square().sum(), list(weights.values()))
+    stepped = torch.autograd.grad(
+        real(run_steps(model, SOURCE, LENGTHS, TARGET)).square().sum(), list(weights.values())
+    )
+    for name, one, other in zip(weights, whole, stepped, strict=True):
+        assert_close(one, other, rtol=1e-8, atol=1e-8, msg=lambda told, name=name: f"{name}: {told}")
+
+
+@everywhere
 @torch.no_grad()
 def test_padding_changes_nothing(case: str):
     """More padding on both sides, and any words in the place of padding, leave logits and weights as they are."""
@@ -365,6 +380,26 @@ def test_bfloat16_is_finite_and_close(case: str):
     with record(coarse) as seen:
         coarse(SOURCE, LENGTHS, TARGET)
     assert all(look.weights.isfinite().all() and look.context.isfinite().all() for look in seen.values())
+
+
+@everywhere
+@pytest.mark.filterwarnings("ignore:TF32")
+def test_autocast_learns_what_full_precision_learns(case: str):
+    """Mixed precision, as in training on a GPU: finite, and gradients that point the same way."""
+    torch.manual_seed(3)
+    model = spread(build(*CASES[case]), 0.3).float()
+
+    def gradient() -> Tensor:
+        loss = nn.functional.cross_entropy(model(SOURCE, LENGTHS, TARGET).flatten(0, 1).float(), TARGET.flatten())
+        return torch.cat([grad.flatten() for grad in torch.autograd.grad(loss, list(model.parameters()))])
+
+    exact = gradient()
+    # Not every CPU has the library's LSTM in bfloat16; torch has another.
+    with torch.autocast("cpu", torch.bfloat16), torch.backends.mkldnn.flags(enabled=False):
+        coarse = gradient()
+    assert coarse.isfinite().all()
+    assert coarse.dtype == torch.float32
+    assert nn.functional.cosine_similarity(exact, coarse, dim=0) > 0.98
 
 
 @everywhere

@@ -1,7 +1,8 @@
 """Recurrent cells and encoders: the papers' own GRU, torch's, and the stacked LSTM.
 
-All products that do not depend on the previous state are taken out of the time loop: a cell receives them as `drive`,
-the sum of its input (and context) projections, and adds only what the state contributes.
+All products that do not depend on the previous state are taken out of the time loop: a cell receives them as `drives`,
+for all steps at once, and adds only what the state (and a context) contributes. A cell's `over(drives)` is a function
+that makes one step of the loop after another.
 """
 
 from collections.abc import Callable
@@ -11,6 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from regard.kernels.lstm import lstm_cell
+from regard.kernels.repeated import Repeated
+
+Move = Callable[..., Tensor]  # (state [B, n], and context [B, c] if any) -> the state after the next step
 Blend = Callable[[Tensor, Tensor, Tensor], Tensor]  # the state keeps its precision where autocast lowers the rest
 
 
@@ -22,6 +27,12 @@ def keep(update: Tensor, old: Tensor, new: Tensor) -> Tensor:
 def write(update: Tensor, old: Tensor, new: Tensor) -> Tensor:
     """(1 - z) * h + z * h~: the update gate writes the new state (Bahdanau 2015, appendix A.1.1)."""
     return torch.lerp(old, new.to(old.dtype), update.to(old.dtype))
+
+
+SHUT: dict[Blend, float] = {
+    keep: torch.inf,
+    write: -torch.inf,
+}  # what an update gate is driven with to leave the state as it is
 
 
 class GateInputs(nn.Module):
@@ -36,14 +47,18 @@ class GateInputs(nn.Module):
         self.b = nn.Parameter(torch.zeros(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        bias = torch.cat([self.b.new_zeros(2 * len(self.b)), self.b])
-        return nn.functional.linear(x, self.W.weight, bias)
+        return nn.functional.linear(x, self.W.weight, candidate_bias(self.b))
+
+
+def candidate_bias(b: Tensor) -> Tensor:
+    """A bias for the candidate alone: [n] -> [3n]."""
+    return torch.cat([b.new_zeros(2 * len(b)), b])
 
 
 class ResetBeforeGRU(nn.Module):
-    """The papers' GRU cell: the reset gate acts on the state *before* the product, h~ = tanh(drive + U (r * h)).
+    """The papers' GRU cell: the reset gate acts on the state *before* the product, h~ = tanh(drive + U (r * h) + C c).
 
-    drive [B, 3n] holds the parts of r, z and h~ that do not depend on the state, in that order.
+    A drive [B, 3n] holds the parts of r, z and h~ that do not depend on the state, in that order.
     """
 
     def __init__(self, width: int, blend: Blend) -> None:
@@ -52,16 +67,26 @@ class ResetBeforeGRU(nn.Module):
         self.U_gates = nn.Linear(width, 2 * width, bias=False)
         self.U = nn.Linear(width, width, bias=False)
 
+    def over(self, drives: Tensor, *context: Tensor) -> Move:
+        """The steps of a loop over drives [B, T, 3n]; `context` is C [3n, c] where a context joins every step."""
+        gates = 2 * self.U.out_features
+        push_gates = Repeated(drives[..., :gates], self.U_gates.weight, *(C[:gates] for C in context))
+        push_new = Repeated(drives[..., gates:], self.U.weight, *(C[gates:] for C in context))
+
+        def move(state: Tensor, *context: Tensor) -> Tensor:
+            reset, update = torch.sigmoid(push_gates(state, *context)).chunk(2, dim=-1)  # [B, n]
+            new = torch.tanh(push_new(reset * state, *context))  # [B, n]
+            return self.blend(update, state, new)
+
+        return move
+
     def forward(self, drive: Tensor, state: Tensor) -> Tensor:
-        width = state.shape[-1]
-        gates = torch.sigmoid(drive[..., : 2 * width] + self.U_gates(state))  # [B, 2n]
-        reset, update = gates.chunk(2, dim=-1)
-        new = torch.tanh(drive[..., 2 * width :] + self.U(reset * state))  # [B, n]
-        return self.blend(update, state, new)
+        """One step: drive [B, 3n], state [B, n] -> [B, n]."""
+        return self.over(drive[:, None])(state)
 
 
 class ResetAfterGRU(nn.Module):
-    """torch's GRU cell (and dl4mt's): h~ = tanh(drive + r * (U h + b)), all three products with the state in one."""
+    """torch's GRU cell (and dl4mt's): h~ = tanh(drive + r * (U h + b) + C c), all products with the state in one."""
 
     def __init__(self, width: int, blend: Blend) -> None:
         super().__init__()
@@ -69,13 +94,24 @@ class ResetAfterGRU(nn.Module):
         self.U = nn.Linear(width, 3 * width, bias=False)
         self.b = nn.Parameter(torch.zeros(width))
 
+    def over(self, drives: Tensor, *context: Tensor) -> Move:
+        """The steps of a loop over drives [B, T, 3n]; `context` is C [3n, c] where a context joins every step."""
+        gates = 2 * len(self.b)
+        push = Repeated(candidate_bias(self.b).expand_as(drives), self.U.weight)
+        drive = Repeated(drives, *context)
+
+        def move(state: Tensor, *context: Tensor) -> Tensor:
+            pushed, driven = push(state), drive(*context)  # [B, 3n]
+            both = torch.sigmoid(driven[..., :gates] + pushed[..., :gates])  # [B, 2n]
+            reset, update = both.chunk(2, dim=-1)
+            new = torch.tanh(driven[..., gates:] + reset * pushed[..., gates:])  # [B, n]
+            return self.blend(update, state, new)
+
+        return move
+
     def forward(self, drive: Tensor, state: Tensor) -> Tensor:
-        width = state.shape[-1]
-        pushed = self.U(state)  # [B, 3n]
-        gates = torch.sigmoid(drive[..., : 2 * width] + pushed[..., : 2 * width])  # [B, 2n]
-        reset, update = gates.chunk(2, dim=-1)
-        new = torch.tanh(drive[..., 2 * width :] + reset * (pushed[..., 2 * width :] + self.b))  # [B, n]
-        return self.blend(update, state, new)
+        """One step: drive [B, 3n], state [B, n] -> [B, n]."""
+        return self.over(drive[:, None])(state)
 
 
 GRU_CELLS: dict[str, type[ResetBeforeGRU] | type[ResetAfterGRU]] = {"paper": ResetBeforeGRU, "torch": ResetAfterGRU}
@@ -84,8 +120,8 @@ GRU_CELLS: dict[str, type[ResetBeforeGRU] | type[ResetAfterGRU]] = {"paper": Res
 class PaperEncoder(nn.Module):
     """GRU over a sentence in one or both directions, with the papers' cell; all directions advance in one loop.
 
-    A direction keeps its state where the mask says padding, h <- m * h_new + (1 - m) * h, so that the last column
-    holds the state after the last real word, and the backward direction begins there with its zero state.
+    A direction keeps its state on padding, h <- m * h_new + (1 - m) * h, so that the last column holds the state after
+    the last real word, and the backward direction begins there with its zero state. The update gate, shut, does that.
     """
 
     def __init__(self, input_width: int, width: int, directions: int, blend: Blend) -> None:
@@ -98,24 +134,21 @@ class PaperEncoder(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """x [B, S, m] -> states of all words [B, S, directions * n], and the final ones [B, directions * n]."""
         B, S, _ = x.shape
-        real = (torch.arange(S, device=x.device) < lengths[:, None])[..., None]  # [B, S, 1]
+        n, padding = self.width, (torch.arange(S, device=x.device) >= lengths[:, None])[..., None]  # [B, S, 1]
         orders: list[Callable[[Tensor], Tensor]] = [lambda x: x, lambda x: x.flip(1)][: self.directions]  # both ways
-        drives = torch.stack([order(inputs(x)) for order, inputs in zip(orders, self.inputs, strict=True)]).unbind(2)
-        reals = torch.stack([order(real) for order in orders]).unbind(2)  # S times [dirs, B, 1]
-        state = x.new_zeros(self.directions, B, self.width)
-        states = []
-        for t in range(S):
-            state = torch.where(reals[t], self.step(drives[t], state), state)
+        drives = torch.stack([order(inputs(x)) for order, inputs in zip(orders, self.inputs, strict=True)])
+        rest = torch.stack([order(padding) for order in orders])  # [dirs, B, S, 1]
+        reset, update, new = drives.split(n, dim=-1)  # [dirs, B, S, n]
+        shut = update.masked_fill(rest, SHUT[self.blend])
+        push_gates = Repeated(torch.cat([reset, shut], dim=-1), self.U_gates.mT)
+        push_new = Repeated(new, self.U.mT)
+        state, states = x.new_zeros(self.directions, B, n), []
+        for _ in range(S):
+            reset, update = torch.sigmoid(push_gates(state)).chunk(2, dim=-1)  # [dirs, B, n]
+            state = self.blend(update, state, torch.tanh(push_new(reset * state)))  # [dirs, B, n]
             states.append(state)
         read = torch.stack(states, dim=2)  # [dirs, B, S, n]
         return torch.cat([order(row) for order, row in zip(orders, read, strict=True)], dim=-1), torch.cat([*state], -1)
-
-    def step(self, drive: Tensor, state: Tensor) -> Tensor:
-        """One step of every direction: drive [dirs, B, 3n], state [dirs, B, n]."""
-        n = self.width
-        gates = torch.sigmoid(torch.baddbmm(drive[..., : 2 * n], state, self.U_gates))  # [dirs, B, 2n]
-        new = torch.tanh(torch.baddbmm(drive[..., 2 * n :], gates[..., :n] * state, self.U))  # [dirs, B, n]
-        return self.blend(gates[..., n:], state, new)
 
 
 class TorchEncoder(nn.Module):
@@ -201,16 +234,30 @@ class StackedLSTM(nn.Module):
 
     def step(self, drive: Tensor, feed: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
         """One step: drive [B, 4n] from `project`, the fed-back vector [B, f] -> top state [B, n], state."""
-        hidden: list[Tensor] = []
-        cell: list[Tensor] = []
-        for k, (into, across, *biases) in enumerate(self.lstm.all_weights):
-            if k == 0:
-                pushed = drive + nn.functional.linear(self.dropout(feed), into[:, self.input_width :])
-            else:
-                bias = biases[0] + biases[1] if biases else None
-                pushed = nn.functional.linear(self.dropout(hidden[-1]), into, bias)
-            pushed = pushed + nn.functional.linear(state.hidden[:, k], across)  # [B, 4n]
-            i, f, g, o = pushed.chunk(4, dim=-1)
-            cell.append(torch.sigmoid(f) * state.cell[:, k] + torch.sigmoid(i) * torch.tanh(g))  # [B, n]
-            hidden.append(torch.sigmoid(o) * torch.tanh(cell[-1]))  # [B, n]
-        return hidden[-1], LSTMState(torch.stack(hidden, dim=1), torch.stack(cell, dim=1))
+        steps = FedSteps(self, drive[:, None], state)
+        return steps(feed), steps.state()
+
+
+class FedSteps:
+    """The steps of a stacked LSTM in a loop that feeds a vector back; each is `steps(feed)`: [B, f] -> [B, n]."""
+
+    def __init__(self, stack: StackedLSTM, drives: Tensor, state: LSTMState) -> None:
+        """drives [B, T, 4n] are those of `project`."""
+        self.dropout = stack.dropout
+        self.hidden, self.cell = list(state.hidden.unbind(1)), list(state.cell.unbind(1))  # L times [B, n]
+        (into, across, *_), *above = stack.lstm.all_weights
+        self.pushes = [Repeated(drives, into[:, stack.input_width :], across)]
+        for into, across, *biases in above:
+            bias = biases[0] + biases[1] if biases else across.new_zeros(len(across))  # [4n]
+            self.pushes.append(Repeated(bias.expand_as(drives), into, across))
+
+    def __call__(self, feed: Tensor) -> Tensor:
+        for k, push in enumerate(self.pushes):
+            pushed = push(self.dropout(feed), self.hidden[k])  # [B, 4n]
+            self.hidden[k], self.cell[k] = lstm_cell(pushed, self.cell[k])
+            feed = self.hidden[k]
+        return feed
+
+    def state(self) -> LSTMState:
+        """The state after the steps made so far."""
+        return LSTMState(torch.stack(self.hidden, dim=1), torch.stack(self.cell, dim=1))

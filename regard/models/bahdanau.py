@@ -26,7 +26,16 @@ from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.scores import Additive
 from regard.layers.attention import Attention
-from regard.layers.recurrent import GRU_CELLS, GateInputs, ResetAfterGRU, gru_encoder, keep, write
+from regard.layers.recurrent import (
+    GRU_CELLS,
+    GateInputs,
+    Move,
+    ResetAfterGRU,
+    candidate_bias,
+    gru_encoder,
+    keep,
+    write,
+)
 from regard.models.contract import Looking, check_batch, check_target, shift_right
 from regard.symbols import START
 
@@ -116,13 +125,9 @@ class Decoder(nn.Module):
         self.attention = Attention(score or Additive(n, wide, config.attention))
         self.initial = nn.Linear(wide if conditional or score else n, n)  # W_s
         self.W = GateInputs(m, n)
-        if conditional:
-            self.half_cell: nn.Module = ResetAfterGRU(n, keep)
-            self.C: nn.Module = GateInputs(wide, n)
-            self.cell: nn.Module = ResetAfterGRU(n, keep)
-        else:
-            self.C = nn.Linear(wide, 3 * n, bias=False)
-            self.cell = GRU_CELLS[config.cell](n, write)
+        self.C = GateInputs(wide, n) if conditional else nn.Linear(wide, 3 * n, bias=False)
+        self.cell = ResetAfterGRU(n, keep) if conditional else GRU_CELLS[config.cell](n, write)
+        self.half_cell = ResetAfterGRU(n, keep) if conditional else None
         self.readout = Readout(config, memory_width, squash=torch.tanh if conditional else maxout)
         self.dropout = nn.Dropout(config.dropout)
 
@@ -134,50 +139,58 @@ class Decoder(nn.Module):
     def forward(self, words: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
         """words [B, T], the words read -> logits [B, T, V] of the words written. Only the recurrence is a loop."""
         embedded = self.dropout(self.embed(words))  # [B, T, m]
-        drives = self.W(embedded).unbind(1)  # T times [B, 3n]
-        first = (words == START)[..., None].unbind(1)  # T times [B, 1]
+        f = self.begin(self.W(embedded))
         hiddens, contexts = [], []
-        for t, drive in enumerate(drives):
-            hidden, state = self.timing(self, drive, first[t], state)
+        for first in (words == START)[..., None].unbind(1):  # T times [B, 1]
+            hidden, state = self.timing(self, f, first, state)
             hiddens.append(hidden)
             contexts.append(state.context)
         return self.readout(torch.stack(hiddens, 1), embedded, torch.stack(contexts, 1)), state
+
+    def begin(self, drives: Tensor) -> tuple[Move, ...]:
+        """The moves of the decoder's cell (two with the conditional timing), given W E y of all steps: [B, T, 3n]."""
+        if isinstance(self.C, GateInputs):
+            assert self.half_cell is not None
+            alone = candidate_bias(self.C.b).expand_as(drives)  # the second GRU reads the context and no word
+            return self.half_cell.over(drives), self.cell.over(alone, self.C.W.weight)
+        return (self.cell.over(drives, self.C.weight),)
 
     def look(self, hidden: Tensor, memory: Memory) -> Tensor:
         """c_i for the query `hidden` [B, n]: [B, 2n]."""
         return self.attention(hidden[:, None], memory).context[:, 0]
 
 
-# A timing takes the drive W E y_{i-1} [B, 3n], whether y_{i-1} is START [B, 1] and the state before the step; it
-# returns the hidden state that is read out, and the state after the step with the context of the step in it.
-Timing = Callable[[Decoder, Tensor, Tensor, BahdanauState], tuple[Tensor, BahdanauState]]
+# A timing takes the moves f of the cell, which read y_{i-1} at their i-th call, whether y_{i-1} is START [B, 1] and the
+# state before the step; it returns the hidden state that is read out, and the state after the step with its context.
+Moves = tuple[Move, ...]
+Timing = Callable[[Decoder, Moves, Tensor, BahdanauState], tuple[Tensor, BahdanauState]]
 
 
-def main_text(decoder: Decoder, drive: Tensor, first: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
+def main_text(decoder: Decoder, f: Moves, first: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
     """c_i = att(s_{i-1}); s_i = f(s_{i-1}, y_{i-1}, c_i); read out s_i (section 3.1)."""
     context = decoder.look(state.hidden, state.memory)
-    hidden = decoder.cell(drive + decoder.C(context), state.hidden)  # [B, n]
+    hidden = f[0](state.hidden, context)  # [B, n]
     return hidden, BahdanauState(state.memory, hidden, context)
 
 
-def appendix(decoder: Decoder, drive: Tensor, first: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
+def appendix(decoder: Decoder, f: Moves, first: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
     """As the main text, but s_{i-1} is read out (A.2.2, to the letter)."""
-    _, after = main_text(decoder, drive, first, state)
+    _, after = main_text(decoder, f, first, state)
     return state.hidden, after
 
 
-def released(decoder: Decoder, drive: Tensor, first: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
+def released(decoder: Decoder, f: Moves, first: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
     """d_{i-1} = f(d_{i-2}, y_{i-1}, c_{i-1}), with d_0 = s_0; c_i = att(d_{i-1}); read out d_{i-1} (GroundHog)."""
-    moved = decoder.cell(drive + decoder.C(state.context), state.hidden)  # [B, n]
+    moved = f[0](state.hidden, state.context)  # [B, n]
     hidden = torch.where(first, state.hidden, moved)
     return hidden, BahdanauState(state.memory, hidden, decoder.look(hidden, state.memory))
 
 
-def conditional(decoder: Decoder, drive: Tensor, first: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
+def conditional(decoder: Decoder, f: Moves, first: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
     """s'_i = GRU1(s_{i-1}, y_{i-1}); c_i = att(s'_i); s_i = GRU2(s'_i, c_i); read out s_i (dl4mt, Nematus)."""
-    half = decoder.half_cell(drive, state.hidden)  # [B, n]
+    half = f[0](state.hidden)  # [B, n]
     context = decoder.look(half, state.memory)
-    hidden = decoder.cell(decoder.C(context), half)  # [B, n]
+    hidden = f[1](half, context)  # [B, n]
     return hidden, BahdanauState(state.memory, hidden, context)
 
 
