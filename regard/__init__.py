@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from regard.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from regard.api.loading import load
     from regard.api.training import train
-    from regard.api.translator import Translation, Translator, load
+    from regard.api.translator import Translation, Translator
     from regard.core.attend import Look, Memory, attend
     from regard.errors import RegardError
     from regard.look.change import change
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from regard.look.trace import Trace
 
 _HOMES = {
-    "load": "regard.api.translator",
+    "load": "regard.api.loading",
     "Translator": "regard.api.translator",
     "Translation": "regard.api.translator",
     "attend": "regard.core.attend",

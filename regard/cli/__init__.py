@@ -2,7 +2,7 @@
 
 import typer
 
-from regard.cli import align, demo, flow, heads, look, score, serve, show, train, translate
+from regard.cli import align, demo, flow, heads, look, others, score, serve, show, train, translate
 from regard.version import __version__
 
 app = typer.Typer(
@@ -29,5 +29,5 @@ def _main(
     pass
 
 
-for module in (demo, train, translate, score, look, heads, flow, align, serve, show):
+for module in (demo, train, translate, score, look, heads, flow, align, others, serve, show):
     module.register(app)

@@ -1,18 +1,15 @@
 """regard demo"""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+import regard
+
 SENTENCE = "the black cat that the old man sees does not eat the red apple ."
-SETTINGS = (
-    "data.subwords=word",
-    "data.size=12000",
-    "data.max_words=14",
-    "data.held_out=300",
-    "train.validate_sentences=200",
-)
+UNSEEN = (SENTENCE, "I do not see the white houses .", "the young woman ate a green apple .")
 
 
 def register(app: typer.Typer) -> None:
@@ -21,33 +18,100 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The run folder.")] = Path("demo/phrasebook"),
-    model: Annotated[str, typer.Option(help="A model; see `regard models`.")] = "bahdanau",
+    task: Annotated[str, typer.Option(help="translate, caption, document or language.")] = "translate",
+    out: Annotated[Path | None, typer.Option(help="The run folder.")] = None,
+    model: Annotated[str | None, typer.Option(help="Another model of the task; see `regard models`.")] = None,
     minutes: Annotated[float, typer.Option(help="Train for at most so long.")] = 1.0,
 ) -> None:
-    """Train a translator from scratch in about a minute, translate, and show what it looked at."""
-    import regard
+    """Train a model from scratch in about a minute, use it, and show what it looked at."""
     from regard.api.training import gather
     from regard.cli.progress import Watcher, stages
-    from regard.cli.text import put
+    from regard.errors import ConfigError, unknown
     from regard.train.begin import train as begin
     from regard.train.experiment import resolve
 
-    settings = [*SETTINGS, f"train.minutes={minutes}", "train.epochs=1000", "train.validate_every=200"]
+    if task not in DEMOS:
+        raise ConfigError(unknown("demo", task, DEMOS))
+    name, corpus, settings, show = DEMOS[task]
+    run = out or Path("demo") / corpus
+    given = [*settings, f"train.minutes={minutes}", "train.epochs=1000", "train.validate_every=200"]
     with Watcher() as watcher, stages() as tell:
-        begin(resolve(gather(None, model, "tiny", settings, corpus="phrasebook")), out, watcher, tell)
-    translator = regard.load(out)
+        begin(resolve(gather(None, model or name, "tiny", given, corpus=corpus)), run, watcher, tell)
+    show(run, regard.load(run))
+
+
+def show_translations(run: Path, translator: Any) -> None:
+    """A few translations, and the alignment of one."""
+    from regard.cli.text import put
+
     put("\nTranslations of sentences it has never seen:")
-    for text in (SENTENCE, *HELD_OUT):
+    for text in UNSEEN:
         put(f"  {text}\n  → {translator.translate(text)}")
     trace = translator.look(SENTENCE)
     put("\nWhat it looked at: each row is a French word, the numbers are hundredths of its attention.\n")
     put(trace.to_terminal())
-    put(f"The same as a picture: {trace.draw(out / 'alignment.png')}")
+    put(f"The same as a picture: {trace.draw(run / 'alignment.png')}")
     put("\nWhat to try next:")
-    put(f'  regard look {out} "the small dog sees the old house ." --out look.html')
-    put(f"  regard serve {out}            then open http://127.0.0.1:5000")
-    put("  regard train --source your.en --target your.fr --model bahdanau --preset small --out runs/mine")
+    put(f'  .venv/bin/regard look {run} "the small dog sees the old house ." --out look.html')
+    put(f"  .venv/bin/regard serve {run}            then open http://127.0.0.1:5000")
+    put("  .venv/bin/regard train --source your.en --target your.fr --model bahdanau --preset small --out runs/mine")
 
 
-HELD_OUT = ("I do not see the white houses .", "the young woman ate a green apple .")
+def show_captions(run: Path, writer: Any) -> None:
+    """A few pictures that it has never seen, each with its caption; where it looked in the first."""
+    from regard.cli.text import put
+    from regard.data.builtin.shapes import draw_scene, scene
+    from regard.data.images import encode_png
+    from regard.data.text import write_atomically
+
+    put("\nCaptions of pictures it has never seen:")
+    for number in range(3):
+        drawn, path = scene(number, seed=4242), run / f"picture{number}.png"
+        write_atomically(path, encode_png(draw_scene(drawn)))
+        put(f"  {path}\n  → {writer.caption(path)}    (drawn as: {drawn.caption})")
+    film = writer.look(run / "picture0.png").draw(run / "looked.png", "film")
+    put(f"Where each word looked: {film}")
+
+
+def show_documents(run: Path, classifier: Any) -> None:
+    """A review that it has never seen, with the weights of its sentences and words."""
+    from regard.cli.text import put
+    from regard.data.builtin.reviews import generate
+
+    review = generate(1, seed=4242)[0]
+    trace = classifier.look(review.text)
+    put(f"\nA review it has never seen was written as {review.label!r}. What it says, and where it looked:\n")
+    put(trace.to_terminal())
+    put(f"The same as a page: {trace.draw(run / 'document.html')}")
+
+
+def show_texts(run: Path, writer: Any) -> None:
+    """A few texts of its own, and what it looked at in one."""
+    from regard.cli.text import put
+
+    put("\nTexts it writes:")
+    texts = writer.generate(count=4)
+    for text in texts:
+        put(f"  {text}")
+    put("\nWhat it looked back at while it read the first: rows are the words to come, columns those it had read.\n")
+    put(writer.look(texts[0] or "the").to_terminal())
+
+
+Show = Callable[[Path, Any], None]
+DEMOS: dict[str, tuple[str, str, list[str], Show]] = {  # task -> model, built-in corpus, settings, what is shown
+    "translate": (
+        "bahdanau",
+        "phrasebook",
+        [
+            "data.subwords=word",
+            "data.size=12000",
+            "data.max_words=14",
+            "data.held_out=300",
+            "train.validate_sentences=200",
+        ],
+        show_translations,
+    ),
+    "caption": ("captioner", "shapes", ["data.size=4000"], show_captions),
+    "document": ("document", "reviews", [], show_documents),
+    "language": ("attentive-lm", "tales", ["data.subwords=word"], show_texts),
+}
