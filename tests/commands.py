@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -144,3 +145,36 @@ class SignalIn:
             return method(*args, **kwargs)
 
         setattr(owner, name, signalled)
+
+
+class AsRank:
+    """Be one of several ranks, by the environment that torchrun gives; another fault may come on top."""
+
+    def __init__(self, rank: int, world: int, port: int, plant: Callable[[], None] | None = None) -> None:
+        self.rank, self.world, self.port, self.plant = rank, world, port, plant
+
+    def __call__(self) -> None:
+        given = {"RANK": self.rank, "LOCAL_RANK": self.rank, "WORLD_SIZE": self.world, "MASTER_PORT": self.port}
+        os.environ.update({name: str(value) for name, value in given.items()} | {"MASTER_ADDR": "127.0.0.1"})
+        if self.plant:
+            self.plant()
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def start_ranks(arguments: Sequence[object], world: int, folder: Path, plants: dict | None = None) -> list[Command]:
+    """Begin the same command as so many ranks; `plants` are faults by rank."""
+    port = free_port()
+    return [
+        Command(arguments, folder / str(rank), AsRank(rank, world, port, (plants or {}).get(rank)))
+        for rank in range(world)
+    ]
+
+
+def run_ranks(arguments: Sequence[object], world: int, folder: Path, plants: dict | None = None) -> list[int]:
+    """Run them to their end: the exit codes."""
+    return [command.wait() for command in start_ranks(arguments, world, folder, plants)]
