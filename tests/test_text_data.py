@@ -76,16 +76,18 @@ def test_texts_that_cannot_be_read_are_refused(tmp_path: Path):
         replace(CONFIG, context=-1)
 
 
-def test_the_last_word_of_a_tale_was_told():
+def test_what_a_tale_recalls_was_told():
     found = tales.generate(200, seed=2)
     assert found == tales.generate(200, seed=2) != tales.generate(200, seed=3)
     for tale in found:
         words = tale.text.split(" ")
-        assert words[tale.told] == words[-1]
-        assert words.count(words[-1]) == 2
-        person = next(word for word in reversed(words) if word in tales._NAMES)
-        told = words[: tale.told]
-        assert next(word for word in reversed(told) if word in tales._NAMES) == person
+        assert len(tale.links) == len({told for _, told in tale.links}) in (2, 3)
+        for recalled, told in tale.links:
+            assert told < recalled
+            assert words[recalled] == words[told]
+            assert words[recalled - 2] == words[told - 2], "the same person has it and uses it"
+        people = [words[told - 2] for _, told in tale.links]
+        assert len(set(people)) == len(people)
 
 
 def test_the_loss_of_a_text_is_the_sum_over_all_words_and_ends(vocabulary: Vocabulary):

@@ -132,7 +132,7 @@ class AttentiveLanguageModel(nn.Module):
 PRESETS = {
     "paper": AttentiveConfig(),
     "small": AttentiveConfig(embedding=150, width=300, layers=1, dropout=0.3),
-    "tiny": AttentiveConfig(embedding=64, width=96, layers=1, dropout=0.0, spread=0.1),
+    "tiny": AttentiveConfig(embedding=64, width=96, layers=1, dropout=0.0, spread=0.2),
 }
 VARIANTS = {
     "dot": replace(PRESETS["tiny"], score="dot"),
@@ -151,5 +151,5 @@ RECIPES: dict[str, dict[str, object]] = {
         "best_by": "loss",
     },
     "small": {"rate": 0.002, "clip": 1.0, "batch_tokens": 1_024, "schedule": "cosine", "epochs": 20, "best_by": "loss"},
-    "tiny": {"rate": 0.005, "clip": 1.0, "batch_tokens": 2_048, "epochs": 6, "best_by": "loss"},
+    "tiny": {"rate": 0.01, "clip": 1.0, "batch_tokens": 640, "epochs": 6, "best_by": "loss"},
 }

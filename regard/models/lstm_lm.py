@@ -67,7 +67,7 @@ class LSTMLanguageModel(nn.Module):
 PRESETS = {
     "paper": LSTMLanguageConfig(),
     "small": LSTMLanguageConfig(embedding=150, width=300, layers=1, dropout=0.3),
-    "tiny": LSTMLanguageConfig(embedding=64, width=96, layers=1, dropout=0.0, spread=0.1),
+    "tiny": LSTMLanguageConfig(embedding=64, width=96, layers=1, dropout=0.0, spread=0.2),
 }
 VARIANTS = {"two-layers": replace(PRESETS["tiny"], layers=2)}
 RECIPES: dict[str, dict[str, object]] = {
@@ -81,5 +81,5 @@ RECIPES: dict[str, dict[str, object]] = {
         "best_by": "loss",
     },
     "small": {"rate": 0.002, "clip": 1.0, "batch_tokens": 1_024, "schedule": "cosine", "epochs": 20, "best_by": "loss"},
-    "tiny": {"rate": 0.005, "clip": 1.0, "batch_tokens": 2_048, "epochs": 6, "best_by": "loss"},
+    "tiny": {"rate": 0.01, "clip": 1.0, "batch_tokens": 640, "epochs": 6, "best_by": "loss"},
 }

@@ -231,7 +231,7 @@ FUSIONS: dict[str, Callable[[LSTMNConfig], Any]] = {"shallow": Shallow, "deep": 
 LANGUAGE_PRESETS = {
     "paper": LSTMNLanguageConfig(),
     "small": LSTMNLanguageConfig(dropout=0.3),
-    "tiny": LSTMNLanguageConfig(embedding=64, width=96, spread=0.1),
+    "tiny": LSTMNLanguageConfig(embedding=64, width=64, spread=0.2),
 }
 LANGUAGE_VARIANTS = {
     "three-layers": replace(LANGUAGE_PRESETS["tiny"], layers=3),
@@ -259,7 +259,7 @@ LANGUAGE_RECIPES: dict[str, dict[str, object]] = {
         "best_by": "loss",
     },
     "small": {"rate": 0.002, "clip": 1.0, "batch_tokens": 1_024, "schedule": "cosine", "epochs": 20, "best_by": "loss"},
-    "tiny": {"rate": 0.005, "clip": 1.0, "batch_tokens": 2_048, "epochs": 6, "best_by": "loss"},
+    "tiny": {"rate": 0.01, "clip": 1.0, "batch_tokens": 640, "epochs": 6, "best_by": "loss"},
 }
 RECIPES: dict[str, dict[str, object]] = {
     "paper": {"rate": 0.001, "clip": 5.0, "normalise": "sentences"},

@@ -1,0 +1,140 @@
+"""Documents and text as tasks of the one loop: plans, losses, validation, and that the tiny presets learn."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from regard.data.builtin import tales
+from regard.data.documents import DocumentDataConfig, PreparedDocuments, prepare_documents
+from regard.data.lines import PreparedText, TextDataConfig, make_rows, prepare_text
+from regard.decode.settings import DecodeConfig
+from regard.models import attentive_lm, document, lstm_lm
+from regard.models.attentive_lm import AttentiveLanguageModel
+from regard.models.document import Document
+from regard.models.lstm_lm import LSTMLanguageModel
+from regard.symbols import PAD
+from regard.train.distributed import Ranks
+from regard.train.documents import Documents, document_sizes
+from regard.train.language import Language, text_sizes
+from regard.train.loop import Loop
+from regard.train.settings import TrainConfig
+
+CPU = torch.device("cpu")
+TRAIN = TrainConfig(batch_tokens=900, device="cpu", epochs=1)
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> PreparedDocuments:
+    return prepare_documents(DocumentDataConfig(corpus="reviews", size=60), tmp_path_factory.mktemp("reviews"))
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> PreparedText:
+    config = TextDataConfig(corpus="tales", size=60, subwords="word")
+    return prepare_text(config, tmp_path_factory.mktemp("tales"))
+
+
+def classifier(data: PreparedDocuments, pooling: str = "attention") -> Document:
+    torch.manual_seed(1)
+    return Document(replace(document.PRESETS["tiny"], pooling=pooling, **document_sizes(data)))
+
+
+def test_an_epoch_holds_every_document_once_in_batches_that_fit(reviews: PreparedDocuments, tmp_path: Path):
+    task = Documents(reviews, TRAIN, tmp_path)
+    plan = task.plan(3)
+    batches = [plan[k].tolist() for k in range(len(plan))]
+    assert sorted(number for batch in batches for number in batch) == list(range(54))
+    assert batches == [task.plan(3)[k].tolist() for k in range(len(plan))]
+    assert batches != [task.plan(4)[k].tolist() for k in range(len(plan))]
+    assert all(len(task.load(batch, 3).words) <= 900 for batch in batches)
+
+
+def test_the_loss_of_documents_is_the_cross_entropy_of_their_classes(reviews: PreparedDocuments, tmp_path: Path):
+    task, model = Documents(reviews, TRAIN, tmp_path), classifier(reviews)
+    batch = task.load([3, 5, 7], 0)
+    loss = task.loss(model, batch)
+    expected = F.cross_entropy(model(batch.words, batch.lengths, batch.counts), batch.labels, reduction="sum")
+    assert loss.total.item() == pytest.approx(expected.item())
+    assert (loss.tokens, loss.sentences) == (3, 3)
+
+
+def test_validation_counts_right_answers_and_the_weight_of_what_decides(reviews: PreparedDocuments, tmp_path: Path):
+    task = Documents(reviews, TRAIN, tmp_path)
+    with torch.no_grad():
+        metrics = task.validate(classifier(reviews, "average").eval()).metrics
+        maximum = task.validate(classifier(reviews, "maximum").eval())
+    assert 0 <= metrics["accuracy"] <= 1
+    assert metrics["loss"] == pytest.approx(math.log(2), abs=0.2)
+    expected = np.mean(
+        [len(d.deciding) / int(n) for d, n in zip(reviews.dev_documents, reviews.dev.counts, strict=True)]
+    )
+    assert metrics["deciding"] == pytest.approx(expected)
+    assert "deciding" not in maximum.metrics
+    assert len(maximum.samples) == 3
+
+
+def test_an_epoch_of_text_holds_every_row_once(text: PreparedText, tmp_path: Path):
+    task = Language(text, TRAIN, DecodeConfig(), tmp_path)
+    plan = task.plan(0)
+    assert sorted(number for k in range(len(plan)) for number in plan[k].tolist()) == list(range(54))
+    batch = task.load(plan[0], 0)
+    assert batch.target.numel() <= 900
+    assert (batch.target != PAD).sum() == batch.lengths.sum()
+
+
+def test_validation_of_text_is_a_perplexity_over_all_tokens(text: PreparedText, tmp_path: Path):
+    model = LSTMLanguageModel(replace(lstm_lm.PRESETS["tiny"], **text_sizes(text))).eval()
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.zero_()
+    measured = Language(text, TRAIN, DecodeConfig(), tmp_path).validate(model)
+    assert measured.metrics["perplexity"] == pytest.approx(len(text.vocabulary))
+    assert len(measured.samples) == 3
+
+
+def test_runs_end_with_what_a_model_needs(reviews: PreparedDocuments, tmp_path: Path):
+    """The loop trains, saves and publishes; words and classes are among the files of the finished run."""
+    data = prepare_documents(DocumentDataConfig(corpus="reviews", size=60), tmp_path)
+    task = Documents(data, TRAIN, tmp_path)
+    assert [path.name for path in task.files()] == ["classes.json", "words.json"]
+    (tmp_path / "config.toml").write_text("", encoding="utf-8")
+    model = classifier(data)
+    before = {name: weights.clone() for name, weights in model.state_dict().items()}
+    assert Loop(task, model, TRAIN, tmp_path, Ranks(CPU)).run() == "done"
+    assert (tmp_path / "weights.safetensors").exists()
+    assert any(not torch.equal(weights, before[name]) for name, weights in model.state_dict().items())
+
+
+@pytest.mark.slow
+def test_attention_learns_the_reviews_and_finds_the_sentences_that_decide(tmp_path: Path):
+    data = prepare_documents(DocumentDataConfig(corpus="reviews", size=2_000), tmp_path)
+    (tmp_path / "config.toml").write_text("", encoding="utf-8")
+    config = TrainConfig(**{**document.RECIPES["tiny"], "device": "cpu", "epochs": 14})  # type: ignore[arg-type]
+    task, model = Documents(data, config, tmp_path), classifier(data)
+    Loop(task, model, config, tmp_path, Ranks(CPU)).run()
+    metrics = task.validate(model.eval()).metrics
+    assert metrics["accuracy"] > 0.97
+    assert metrics["deciding"] > 0.7
+
+
+@pytest.mark.slow
+def test_an_attentive_model_learns_to_recall_the_tales(tmp_path: Path):
+    data = prepare_text(TextDataConfig(corpus="tales", subwords="word"), tmp_path)
+    (tmp_path / "config.toml").write_text("", encoding="utf-8")
+    config = TrainConfig(**{**attentive_lm.RECIPES["tiny"], "device": "cpu", "epochs": 3})  # type: ignore[arg-type]
+    torch.manual_seed(1)
+    model = AttentiveLanguageModel(replace(attentive_lm.PRESETS["tiny"], **text_sizes(data)))
+    Loop(Language(data, config, DecodeConfig(), tmp_path), model, config, tmp_path, Ranks(CPU)).run()
+    fresh = tales.generate(100, seed=99)
+    right = []
+    for tale in fresh:
+        row = make_rows([tale.text], data.vocabulary).batch([0]).target
+        with torch.no_grad():
+            likeliest = model.eval()(row).argmax(-1)
+        right += [bool(likeliest[0, recalled] == row[0, recalled]) for recalled, _ in tale.links]
+    assert np.mean(right) > 0.95
