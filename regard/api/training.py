@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from regard.api.translator import Translator, load
+from regard.api.loading import load
 from regard.config import load_toml, override
 from regard.data.prepare import Stages
 from regard.errors import RunError
@@ -49,8 +49,8 @@ def train(
     settings: Iterable[str] = (),
     observe: Observe | None = None,
     stages: Stages | None = None,
-) -> Translator:
-    """Train into the folder `out`, or go on there, and return the translator.
+) -> Any:
+    """Train into the folder `out`, or go on there, and return the trained model (see `regard.load`).
 
     `config` is a TOML file or a mapping of tables; `settings` are strings such as "train.steps=200". `observe` is
     called with every event of the loop (see `regard.train.journal`).

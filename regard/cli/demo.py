@@ -1,5 +1,6 @@
 """regard demo"""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,7 +50,7 @@ def show_translations(run: Path, translator: Any) -> None:
         put(f"  {text}\n  → {translator.translate(text)}")
     trace = translator.look(SENTENCE)
     put("\nWhat it looked at: each row is a French word, the numbers are hundredths of its attention.\n")
-    put(trace.to_terminal())
+    put(trace.to_terminal(colour=sys.stdout.isatty()))
     put(f"The same as a picture: {trace.draw(run / 'alignment.png')}")
     put("\nWhat to try next:")
     put(f'  .venv/bin/regard look {run} "the small dog sees the old house ." --out look.html')
@@ -81,7 +82,7 @@ def show_documents(run: Path, classifier: Any) -> None:
     review = generate(1, seed=4242)[0]
     trace = classifier.look(review.text)
     put(f"\nA review it has never seen was written as {review.label!r}. What it says, and where it looked:\n")
-    put(trace.to_terminal())
+    put(trace.to_terminal(colour=sys.stdout.isatty()))
     put(f"The same as a page: {trace.draw(run / 'document.html')}")
 
 
@@ -94,7 +95,7 @@ def show_texts(run: Path, writer: Any) -> None:
     for text in texts:
         put(f"  {text}")
     put("\nWhat it looked back at while it read the first: rows are the words to come, columns those it had read.\n")
-    put(writer.look(texts[0] or "the").to_terminal())
+    put(writer.look(texts[0] or "the").to_terminal(colour=sys.stdout.isatty()))
 
 
 Show = Callable[[Path, Any], None]

@@ -1,0 +1,97 @@
+"""Documents and language models, from training to use, through Python and the command line."""
+
+import subprocess
+import sys
+
+import pytest
+
+import regard
+from regard.errors import DataError, RunError
+
+FEW = ["train.steps=4", "train.batch_tokens=600", "train.validate_sentences=4"]
+
+
+def command(*arguments, text=None):
+    done = subprocess.run(
+        [sys.executable, "-m", "regard", *map(str, arguments)], input=text, capture_output=True, text=True, timeout=120
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory):
+    out = tmp_path_factory.mktemp("reviews") / "run"
+    settings = [*FEW, "data.size=60", "data.held_out=6"]
+    return out, regard.train(corpus="reviews", model="document", preset="tiny", out=out, settings=settings)
+
+
+@pytest.fixture(scope="module")
+def tales(tmp_path_factory):
+    out = tmp_path_factory.mktemp("tales") / "run"
+    settings = [*FEW, "data.size=80", "data.held_out=8", "data.subwords=word"]
+    return out, regard.train(corpus="tales", model="attentive-lm", preset="tiny", out=out, settings=settings)
+
+
+def test_a_document_gets_a_class_and_shows_its_sentences(reviews):
+    _, classifier = reviews
+    text = "The acting is dreadful. Then the captain leaves."
+    found = classifier.classify(text)
+    assert found.label in found.probabilities
+    assert sum(found.probabilities.values()) == pytest.approx(1)
+    trace = classifier.look(text)
+    assert sum(one.weight for one in trace.sentences) == pytest.approx(1, abs=1e-5)
+    assert [text[one.start : one.end] for one in trace.sentences] == [
+        "The acting is dreadful.",
+        "Then the captain leaves.",
+    ]
+    assert trace.probabilities == pytest.approx(found.probabilities)
+
+
+def test_an_empty_document_has_no_class(reviews):
+    with pytest.raises(DataError, match="at least one word"):
+        reviews[1].classify(" \u00a0 ")
+
+
+def test_classify_on_the_command_line(reviews, tmp_path):
+    out, classifier = reviews
+    texts = "The plot is great.\nNothing here is good.\n"
+    code, said, _ = command("classify", out, "--out", tmp_path / "x.html", text=texts)
+    labels = [line.split("\t")[0] for line in said.split("\n")[:2]]
+    assert code == 0
+    assert labels == [classifier.classify(line).label for line in texts.split("\n")[:2]]
+    assert "great" in (tmp_path / "x.html").read_text()
+
+
+def test_a_language_model_measures_and_writes(tales):
+    _, writer = tales
+    lines = ["anna has flutes", "tom likes drums"]
+    value, tokens = writer.perplexity(lines)
+    assert value > 1
+    assert tokens == sum(len(line.split()) + 1 for line in lines)  # ends of lines are tokens
+    first = writer.generate("anna", count=3, longest=5)
+    assert first == writer.generate("anna", count=3, longest=5)
+    assert all(text.startswith("anna") for text in first)
+    assert len(set(first)) > 1
+    trace = writer.look("anna has flutes")
+    assert len(trace.target.tokens) == 4
+
+
+def test_language_on_the_command_line(tales):
+    code, said, _ = command("perplexity", tales[0], text="anna has flutes\n")
+    assert code == 0
+    assert said.startswith("perplexity ")
+    assert "4 tokens" in said
+    code, said, _ = command("generate", tales[0], "anna", "--count", 2, "--longest", 3)
+    assert code == 0
+    assert len(said.split("\n")) == 3
+
+
+def test_a_run_of_another_task_is_refused(tales, reviews):
+    code, _, told = command("classify", tales[0], text="x\n")
+    assert code == 2
+    assert "'language'" in told
+    assert "'classify'" in told
+    from regard.api.captioner import load_captioner
+
+    with pytest.raises(RunError, match="captioner"):
+        load_captioner(reviews[0])
