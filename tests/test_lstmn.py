@@ -16,6 +16,8 @@ from weights_of import additive_of, array, spread
 
 from regard.errors import ConfigError
 from regard.layers.lstmn import ROOM, Heard, Layer, Write
+from regard.look.assemble import assemble
+from regard.look.pieces import Sentence, Token
 from regard.look.record import record
 from regard.models.contract import SequenceModel, shift_right, take, take_beams
 from regard.models.lstmn import (
@@ -255,6 +257,19 @@ def test_a_span_hides_all_but_the_last_slots():
     free.load_state_dict(model.state_dict())
     assert torch.equal(wide(TARGET), free(TARGET))
     assert not torch.equal(model(TARGET), free(TARGET))
+
+
+@torch.no_grad()
+def test_a_trace_shows_words_and_not_the_zero_slot():
+    """Column s of a trace is the state after word s was read; what went to the zero slot is left out of the row."""
+    model = language(layers=1)
+    with record(model) as seen:
+        model(TARGET[:1])
+    weights = seen["reader.layers.0.attention"].weights[0]  # [T, T]: the zero slot, START, y_1, ...
+    text = Sentence("", tuple(Token(piece, piece) for piece in "abcde"))
+    shown = assemble(model, seen, text, text).attention["reader.layers.0.attention"].weights[0]
+    assert np.allclose(shown[:, :4], weights[:, 1:])
+    assert np.array_equal(shown, np.tril(shown, -1))
 
 
 # --- steps, beams and gradients

@@ -51,6 +51,8 @@ def assemble(
     steps: list[Step] = []
     for name in recorded:
         seen = _row(recorded[name], row)
+        if name not in cross and looking is not None and looking.before:
+            seen = _without(seen, looking.before)
         kind = _kind(name, name in cross, seen.weights.shape[-1], source, image)
         attended = _attended(name, kind, modules[name], seen, (len(source.tokens), len(target.tokens)))
         if name in cross and looking is not None:
@@ -94,6 +96,13 @@ def _row(seen: Seen, row: int) -> Seen:
         for part in (seen.context, seen.weights, seen.scores, seen.query)
     )
     return Seen(context, weights, scores, query, None if seen.centre is None else seen.centre[row])
+
+
+def _without(seen: Seen, before: int) -> Seen:
+    """The same without the slots that stand for no word: columns are words, and a row may sum to less than one."""
+    weights = nn.functional.pad(seen.weights[..., before:], (0, before))
+    scores = nn.functional.pad(seen.scores[..., before:], (0, before), value=float("-inf"))
+    return seen._replace(weights=weights, scores=scores)
 
 
 def _kind(name: str, cross: bool, slots: int, source: Sentence, image: Picture | None) -> str:

@@ -65,7 +65,7 @@ class LSTMNConfig:
 class LSTMNLanguageModel(nn.Module):
     """LSTMN layers that write a text word by word."""
 
-    looking = Looking(query="current", shift=0, cross=())
+    looking = Looking(query="current", shift=0, cross=(), before=1)
 
     def __init__(self, config: LSTMNLanguageConfig) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ class LSTMN(nn.Module):
 class Shallow(nn.Module):
     """Attention over the top hidden tape of the source, asked with h_{t-1} of the first layer and read by it."""
 
-    looking = Looking(query="previous", shift=0, cross=("fusion.attention",))
+    looking = Looking(query="previous", shift=0, cross=("fusion.attention",), before=1)
 
     def __init__(self, config: LSTMNConfig) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ class Deep(nn.Module):
         widths = [config.embedding, *[config.width] * (config.layers - 1)]
         self.layers = nn.ModuleList(Source(wide, config.width) for wide in widths)
         names = tuple(f"fusion.layers.{k}.attention" for k in range(config.layers))
-        self.looking = Looking(query="current", shift=0, cross=names)
+        self.looking = Looking(query="current", shift=0, cross=names, before=1)
 
     def remember(self, written: list[Tensor], mask: Tensor) -> Memory:
         """L times [B, S, 2n] -> keys [B, L, S, n] and values [B, L, S, 2n]."""
