@@ -43,7 +43,7 @@ def trace_sentence(
     read = tokens_of(source, encoded.pieces, encoded.spans, ended=True)
     wrote = tokens_of(text, pieces, spans_of(vocabulary, plain, text), ended=len(plain) < len(written))
     wrote = add_probabilities(wrote, list(written), logits[0], lambda index: vocabulary.pieces([index])[0], topk)
-    beam = beam_of(search, vocabulary, translator.experiment.decode.beam) if search else None
+    beam = beam_of(search, vocabulary) if search else None
     return assemble(model, seen, read, wrote, changes=changes, beam=beam, about=describe(translator))
 
 
@@ -90,7 +90,7 @@ def spans_of(vocabulary: Vocabulary, ids: list[int], text: str) -> list[Span]:
     return list(pairwise(np.maximum.accumulate([0, *ends]).tolist()))
 
 
-def beam_of(search: Sequence[Step], vocabulary: Vocabulary, size: int) -> Beam:
+def beam_of(search: Sequence[Step], vocabulary: Vocabulary) -> Beam:
     """The search tree of a single sentence: every candidate weighed, its parent, and whether it went on."""
     nodes: list[Node] = []
     living: dict[int, int] = {}  # beam slot -> node, of the step before
@@ -114,4 +114,5 @@ def beam_of(search: Sequence[Step], vocabulary: Vocabulary, size: int) -> Beam:
                 born[slot] = node.id
         living = born
     finished = sorted((node for node in nodes if node.finished), key=lambda node: -node.score)
-    return Beam(size, tuple(nodes), tuple(node.id for node in finished))
+    size = 1 + max(int(step.slot[0].max()) for step in search)  # as many hypotheses as were kept at once
+    return Beam(max(1, size), tuple(nodes), tuple(node.id for node in finished))

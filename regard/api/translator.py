@@ -1,7 +1,8 @@
 """A trained translator: translate, score, look inside."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.api.tracing import describe_forced, trace_sentence
-from regard.config import load_toml
+from regard.config import load_toml, read
 from regard.data.builtin.registry import find_builtin
 from regard.data.vocabulary import Vocabulary
 from regard.decode.beam import Step
@@ -23,7 +24,7 @@ from regard.look.change import Change, change
 from regard.look.record import record
 from regard.look.trace import Trace
 from regard.models.registry import build
-from regard.symbols import END
+from regard.symbols import END, UNKNOWN
 from regard.train.begin import choose_device
 from regard.train.experiment import Experiment, resolve
 from regard.train.objectives import cross_entropy
@@ -31,6 +32,7 @@ from regard.train.runs import find_weights, read_tensors
 from regard.train.weights import set_weights
 
 Tell = Callable[[int, int | None], None]
+LONGEST_LOOK = 1_000  # tokens of a sentence that is looked into: every head keeps T x S numbers
 BATCH_TOKENS = (4096, 65536)  # source tokens decoded together over all beams, on a CPU and on a GPU
 
 
@@ -44,7 +46,8 @@ class Translation:
     tokens: list[str]
     token_logprobs: list[float]
     finished: str  # how it ended: "end", "length" (cut off), "not finite", "stopped" or "empty"
-    nbest: "list[Translation]"  # this one first, then the runners-up that were asked for
+    # This one first, then the runners-up that were asked for; left out of ==, which would never end.
+    nbest: "list[Translation]" = dataclasses.field(compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.text
@@ -76,9 +79,10 @@ class Translator:
     def settings(self, **changes: Any) -> DecodeConfig:
         """The run's [decode] settings with some of them changed; None leaves one as it is."""
         given = {name: value for name, value in changes.items() if value is not None}
-        if given.get("nbest", 1) > given.get("beam", self.experiment.decode.beam) and not given.get("temperature"):
-            given["beam"] = given["nbest"]
-        return dataclasses.replace(self.experiment.decode, **given)
+        wanted, beam = given.get("nbest", 1), given.get("beam", self.experiment.decode.beam)
+        if isinstance(wanted, int) and isinstance(beam, int) and wanted > beam >= 1 and not given.get("temperature"):
+            given["beam"] = wanted
+        return read(DecodeConfig, given, "decode", over=self.experiment.decode)
 
     @overload
     def translate(self, text: str, **options: Any) -> Translation: ...
@@ -93,6 +97,8 @@ class Translator:
         one for each sentence, that the translation must begin with), `progress(done, total)` and `stop() -> bool`,
         which is asked before every step. An empty line gives an empty translation.
         """
+        if isinstance(text, bytes) or not isinstance(text, Iterable):
+            raise DataError(f"A sentence is text; got {type(text).__name__}.")
         texts = [text] if isinstance(text, str) else list(text)
         prefix = options.pop("prefix", None)
         tell, stop = options.pop("progress", None), options.pop("stop", None)
@@ -101,6 +107,8 @@ class Translator:
         prefixes = None
         if prefix is not None:
             wanted = [prefix] * len(texts) if isinstance(prefix, str) else list(prefix)
+            if len(wanted) != len(texts):
+                raise DataError(f"Expected one prefix for each of the {len(texts)} sentences; got {len(wanted)}.")
             prefixes = [self.prefix_ids(one) for one in wanted]
         with torch.inference_mode():
             found = decode_many(
@@ -135,9 +143,11 @@ class Translator:
         the trace says what was changed. `tree` keeps the beam search, `topk` alternatives are kept at each word. Other
         options are settings of [decode].
         """
+        self._needs_one_model("look inside")
         encoded = self._source(source)
         if not encoded.ids or not source.split():
             raise DataError("There is nothing to look at in an empty sentence; give at least one word.")
+        _check_length(encoded.ids)
         if prefix is not None and target is not None:
             raise DataError("A translation that is given cannot be forced to begin with something; leave one out.")
         forced = None if prefix is None else self.prefix_ids(prefix)
@@ -145,9 +155,10 @@ class Translator:
         with torch.inference_mode(), change(self.model, *changes) as changed:
             if target is None:
                 hypothesis = self._search(encoded.ids, self.settings(**options), steps if tree else None, forced)[0]
-                written = [*hypothesis.ids, END] if hypothesis.finished else hypothesis.ids
+                written = hypothesis.ids if hypothesis.ids and not hypothesis.finished else [*hypothesis.ids, END]
             else:
                 written = [*self.prefix_ids(target), END]
+                _check_length(written[:-1])
             told = (*changed.describe(), *describe_forced(self.target_vocabulary, forced))
             return trace_sentence(self, source, encoded, written, topk, told, steps)
 
@@ -171,10 +182,12 @@ class Translator:
 
     def perplexity(self, source: Sequence[str], target: Sequence[str]) -> float:
         """exp of the mean negative log-likelihood of a reference token, END counted."""
+        if len(source) != len(target):
+            raise DataError(f"Each sentence needs its reference; got {len(source)} sentences and {len(target)}.")
         total, tokens = 0.0, 0
         for one, other in zip(source, target, strict=True):
             batch = torch.tensor([[*self._source(one).ids, END]], device=self.device)
-            gold = torch.tensor([[*self.target_vocabulary.encode(other).ids, END]], device=self.device)
+            gold = torch.tensor([[*self.prefix_ids(other), END]], device=self.device)
             with torch.inference_mode():
                 logits = self.model(batch, torch.tensor([batch.shape[1]], device=self.device), gold)
             total += float(cross_entropy(logits, gold)[1])
@@ -182,10 +195,18 @@ class Translator:
         return perplexity(total, max(1, tokens))
 
     def prefix_ids(self, prefix: str | Sequence[int]) -> list[int]:
-        """The ids of a beginning of a translation, given as text or as ids."""
+        """The ids of a translation or of its beginning, given as text or as ids; END is not among them."""
         if isinstance(prefix, str):
             return self.target_vocabulary.encode(clean(prefix)).ids
-        return [int(index) for index in prefix]
+        try:
+            ids = [operator.index(index) for index in prefix]
+        except TypeError:
+            raise DataError(f"A translation is text, or a list of token numbers; got {prefix!r:.60}.") from None
+        pieces = self.target_vocabulary.pieces(ids)  # refuses numbers that are no tokens
+        for index, piece in zip(ids, pieces, strict=True):
+            if index < UNKNOWN:
+                raise DataError(f"A translation is made of words; leave out the symbol {piece} (token {index}).")
+        return ids
 
     def _source(self, text: str) -> Any:
         return self.source_vocabulary.encode(clean(text))
@@ -207,6 +228,7 @@ class Translator:
 
     def _weigher(self, source: Tensor, lengths: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         """For the coverage penalty: the mean weights [N, T, S] with which rows of a batch looked at their source."""
+        self._needs_one_model("use the coverage penalty")
 
         def weigh(rows: Tensor, target: Tensor) -> Tensor:
             with record(self.model) as seen:
@@ -216,6 +238,10 @@ class Translator:
 
         return weigh
 
+    def _needs_one_model(self, what: str) -> None:
+        if isinstance(self.model, Ensemble):
+            raise RunError(f"An ensemble has no attention of its own; load one of its runs to {what}.")
+
     def _translation(self, hypotheses: list[Hypothesis], words: bool) -> Translation:
         group: list[Translation] = []
         for one in hypotheses:
@@ -224,6 +250,11 @@ class Translator:
             ended = one.ended if words else "empty"
             group.append(Translation(text, one.score, one.logprob, pieces, one.token_logprobs, ended, group))
         return group[0]
+
+
+def _check_length(ids: Sequence[int]) -> None:
+    if len(ids) > LONGEST_LOOK:
+        raise DataError(f"A sentence of {len(ids)} tokens is too long to look into; give at most {LONGEST_LOOK}.")
 
 
 def clean(text: str) -> str:
@@ -253,6 +284,8 @@ def load(run: str | Path | Sequence[str | Path], device: str = "auto") -> Transl
 
 
 def _ensemble(members: list[Translator]) -> Translator:
+    if not members:
+        raise RunError("An ensemble needs at least one run; got none.")
     first, *others = members
     for other in others:
         for side in ("source_vocabulary", "target_vocabulary"):
