@@ -9,7 +9,7 @@ from regard.config import load_toml, override
 from regard.data.prepare import Stages
 from regard.errors import RunError
 from regard.train.begin import train as begin
-from regard.train.experiment import resolve
+from regard.train.experiment import check_tables, resolve
 from regard.train.journal import Observe
 
 Files = str | Path | list[str]
@@ -29,6 +29,7 @@ def gather(
         for name, value in data.items()
         if value
     }
+    check_tables(tables)
     tables["data"] = {**tables.get("data", {}), **given}
     chosen = {name: value for name, value in (("name", model), ("preset", preset)) if value}
     tables["model"] = {**tables.get("model", {}), **chosen}

@@ -37,7 +37,10 @@ def demo(
     run = out or Path("demo") / corpus
     given = [*settings, f"train.minutes={minutes}", "train.epochs=1000", "train.validate_every=200"]
     with Watcher() as watcher, stages() as tell:
-        begin(resolve(gather(None, model or name, "tiny", given, corpus=corpus)), run, watcher, tell)
+        reason = begin(resolve(gather(None, model or name, "tiny", given, corpus=corpus)), run, watcher, tell)
+    if reason == "asked":
+        typer.echo("Stopped and saved. The same command goes on from here.", err=True)
+        raise typer.Exit(0)
     show(run, regard.load(run))
 
 

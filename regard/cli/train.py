@@ -1,14 +1,32 @@
 """regard train"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
+
+
+class WithSettings(TyperCommand):
+    """A command whose help ends with all settings; they are looked up only when the help is asked for."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the settings, a line each."""
+        from regard.config import describe
+        from regard.data.settings import DataConfig
+        from regard.decode.settings import DecodeConfig
+        from regard.train.settings import TrainConfig
+
+        formatter.write("\nSettings of translation (those of a model: `regard models NAME`):\n")
+        for section, config in (("train", TrainConfig), ("data", DataConfig), ("decode", DecodeConfig)):
+            formatter.write("\n")
+            for key, value, meaning in describe(config):
+                formatter.write(f"  {f'{section}.{key}={value}':<34} {meaning}\n")
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("train", help=HELP)(train)
+    app.command("train", help=HELP, cls=WithSettings)(train)
 
 
 HELP = """Train a model into a run folder, or go on with one: the same command again resumes.
@@ -17,8 +35,7 @@ HELP = """Train a model into a run folder, or go on with one: the same command a
 
     regard train --source a.en --target a.fr --model bahdanau --preset tiny --out runs/mine
 
-Settings are section.key=value, after the options: train.steps, train.epochs, train.batch_tokens, train.save_every,
-train.seed, model.width, data.vocabulary, ... `regard models NAME` lists all of them with their meaning.
+Settings are section.key=value, as in train.steps=500; all of them are listed below.
 
 On several GPUs or machines: torchrun --nproc-per-node N -m regard train ...
 """
@@ -28,8 +45,10 @@ def train(
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[CONFIG.toml] [section.key=value ...]", help="Settings.")
     ] = None,
-    source: Annotated[list[str] | None, typer.Option(help="Source sentences, one a line; may be given again.")] = None,
-    target: Annotated[list[str] | None, typer.Option(help="Target sentences, line for line.")] = None,
+    source: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="Source sentences, one a line; may be given again.")
+    ] = None,
+    target: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Target sentences, line for line.")] = None,
     corpus: Annotated[str | None, typer.Option(help="A built-in corpus; see `regard corpora`.")] = None,
     model: Annotated[str | None, typer.Option(help="A model; see `regard models`.")] = None,
     preset: Annotated[str | None, typer.Option(help="Its size: tiny, small, paper, ...")] = None,

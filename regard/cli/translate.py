@@ -1,6 +1,8 @@
 """regard translate"""
 
 import json
+import sys
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +10,7 @@ import typer
 
 import regard
 
-CHUNK = 512  # lines translated before they are written, so that a pipe sees output early
+CHUNK = 512  # lines read and translated before they are written: memory stays small, and a pipe sees output early
 
 
 def register(app: typer.Typer) -> None:
@@ -27,7 +29,7 @@ def translate(
 ) -> None:
     """Translate RUN [FILE], or standard input to standard output: line n of the output is line n of the input."""
     from regard.cli.progress import bar
-    from regard.cli.text import lines_of, put
+    from regard.cli.text import put, stream
     from regard.errors import ConfigError
 
     if len(run) > 2:
@@ -35,14 +37,17 @@ def translate(
             f"translate takes a run and at most one file; got {len(run)} names. Pass --with for ensembles."
         )
     translator = regard.load([run[0], *with_run] if with_run else run[0], device=device)
-    lines = lines_of(run[1] if len(run) == 2 else None)
+    lines = stream(run[1] if len(run) == 2 else None)
     options: dict[str, Any] = {"beam": beam, "nbest": nbest, "temperature": temperature}
+    typed = len(run) == 1 and sys.stdin.isatty()  # someone waits for each line
+    done = 0
     with bar("translating") as tell:
-        for first in range(0, len(lines), CHUNK):
-            some = lines[first : first + CHUNK]
+        while some := list(islice(lines, 1 if typed else CHUNK)):
             for line, found in zip(some, translator.translate(some, **options), strict=True):
                 put(json.dumps(_plain(line, found), ensure_ascii=False) if as_json else _text(found, nbest))
-            tell(first + len(some), len(lines))
+            sys.stdout.flush()
+            done += len(some)
+            tell(done, None)
 
 
 def _text(found: "regard.Translation", nbest: int) -> str:

@@ -103,16 +103,22 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def resolve(tables: Mapping[str, Any]) -> Experiment:
-    """Settings from tables: the defaults, then the model's preset and recipe, then what the tables say."""
-    for name in tables:
+def check_tables(tables: Mapping[str, Any]) -> None:
+    """Refuse a section that does not exist, and one that is not a table."""
+    for name, table in tables.items():
         if name not in (*SECTIONS, "task"):
             raise ConfigError(unknown("section of settings", name, [*SECTIONS, "task"]))
+        if name in SECTIONS and not isinstance(table, Mapping):
+            raise ConfigError(f"[{name}] must be a table of settings; got {name} = {table!r}.")
+
+
+def resolve(tables: Mapping[str, Any]) -> Experiment:
+    """Settings from tables: the defaults, then the model's preset and recipe, then what the tables say."""
+    check_tables(tables)
     model = dict(tables.get("model", {}))
-    name = model.pop("name", None)
-    if name is None:
+    if "name" not in model:
         raise ConfigError(f"Which model? Set model.name (or --model) to one of: {', '.join(MODELS)}.")
-    size = model.pop("preset", "small")
+    name, size = str(model.pop("name")), str(model.pop("preset", "small"))
     found = entry(name)
     task = tables.get("task", found.task)
     if task != found.task:
