@@ -22,8 +22,7 @@ from regard.errors import RegardError
 
 # Words come back from last to first, so that every right answer is known.
 SETTINGS = [
-    "train.steps=250", "train.batch_tokens=400", "train.rate=0.01", "train.validate_sentences=10",
-    "train.validate_every=250", "model.width=32", "model.embedding=24", "data.size=1500", "data.held_out=20",
+    "train.batch_tokens=400", "train.rate=0.01", "train.validate_sentences=10", "model.width=32", "model.embedding=24", "data.size=1500", "data.held_out=20",
     "data.min_words=2", "data.max_words=4", "data.subwords=word", "data.source_language=en", "data.target_language=de",
 ]  # fmt: skip
 ATTENTIVE = ["model.attention=24", "model.readout=24"]
@@ -45,14 +44,16 @@ def backwards(text: str) -> str:
 
 
 @cache
-def trained(model: str = "bahdanau", *more: str) -> Path:
+def trained(model: str = "bahdanau", *more: str, steps: int = 250) -> Path:
     """The folder of a small run, trained once and kept between test runs while its settings stay the same."""
-    settings = [*SETTINGS, *(more or ATTENTIVE)]
+    settings = [*SETTINGS, *(more or ATTENTIVE), f"train.steps={steps}", f"train.validate_every={steps}"]
+    if model == "transformer":
+        settings = [setting for setting in settings if "embedding" not in setting and "rate" not in setting]
     mark = hashlib.sha256(json.dumps([model, settings, regard.__version__]).encode()).hexdigest()[:12]
     folder = Path(tempfile.gettempdir()) / f"regard-test-run-{os.getuid()}-{mark}" / f"{model}-reverse"
     with contextlib.suppress(RegardError, OSError):
-        if regard.load(folder).translate("ba da").text == "da ba":
-            return folder
+        regard.load(folder)
+        return folder
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(exist_ok=True)
     # One thread: the small tensors of this model only lose time in more.

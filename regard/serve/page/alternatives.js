@@ -19,7 +19,11 @@ export function closeAlternatives(focus = true) {
 /** Open the list of alternatives at target position t below a word. */
 export async function openAlternatives(button, t) {
   closeAlternatives(false);
-  const list = h("div", { class: "popover", role: "dialog", "aria-label": "Alternatives at this position" }, h("p", { class: "note" }, "Asking the model\u2026"));
+  const list = h(
+    "div",
+    { class: "popover", role: "dialog", "aria-label": "Alternatives at this position" },
+    h("p", { class: "note" }, "Asking the model\u2026"),
+  );
   document.body.append(list);
   open = { list, anchor: t };
   place(list, button.getBoundingClientRect());
@@ -28,26 +32,44 @@ export async function openAlternatives(button, t) {
     const found = await alternatives(t);
     if (open?.list !== list) return;
     const current = state.get("trace").target.tokens[t]?.piece;
-    put(list,
+    put(
+      list,
       h("p", { class: "note" }, "What could stand here"),
-      h("ul", {}, found.map((one) => h("li", {}, choice(one, t, one.piece === current)))));
+      h(
+        "ul",
+        {},
+        found.map((one) => h("li", {}, choice(one, t, one.piece === current))),
+      ),
+    );
     list.querySelector("button:not([disabled])")?.focus();
-    announce(`${found.length} alternatives. ${found.slice(0, 3).map((one) => `${one.text}, ${percent(one.probability)}`).join("; ")}`);
+    announce(
+      `${found.length} alternatives. ${found
+        .slice(0, 3)
+        .map((one) => `${one.text}, ${percent(one.probability)}`)
+        .join("; ")}`,
+    );
   } catch (error) {
     if (error.name !== "AbortError") put(list, h("p", { class: "error" }, error.message));
   }
 }
 
 function choice(one, t, current) {
-  return h("button", {
-    type: "button", class: current ? "current" : "", "aria-current": current ? "true" : null,
-    onclick: () => {
-      closeAlternatives();
-      if (current) return;
-      goOnFrom(t, one.piece);
+  return h(
+    "button",
+    {
+      type: "button",
+      class: current ? "current" : "",
+      "aria-current": current ? "true" : null,
+      onclick: () => {
+        closeAlternatives();
+        if (current) return;
+        goOnFrom(t, one.piece);
+      },
     },
-  },
-  word(one.text), h("span", { class: "bar", style: { "--share": one.probability.toFixed(4) } }), h("span", { class: "number" }, percent(one.probability)));
+    word(one.text),
+    h("span", { class: "bar", style: { "--share": one.probability.toFixed(4) } }),
+    h("span", { class: "number" }, percent(one.probability)),
+  );
 }
 
 function place(list, anchor) {

@@ -20,7 +20,8 @@ const headers = (extra) => {
 
 async function answer(response) {
   const body = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Refused(response.status, body.error ?? body.message ?? `The server answered ${response.status}.`);
+  if (!response.ok)
+    throw new Refused(response.status, body.error ?? body.message ?? `The server answered ${response.status}.`);
   return body;
 }
 
@@ -50,7 +51,10 @@ export async function post(path, body, lane) {
   }
   try {
     return await request(path, {
-      method: "POST", headers: headers({ "Content-Type": "application/json" }), body: JSON.stringify(body), signal: control.signal,
+      method: "POST",
+      headers: headers({ "Content-Type": "application/json" }),
+      body: JSON.stringify(body),
+      signal: control.signal,
     });
   } finally {
     if (lane && running.get(lane) === control) running.delete(lane);

@@ -19,21 +19,57 @@ function theme() {
     state.set({ theme: name });
   };
   apply(kept in THEMES ? kept : "auto");
-  const box = h("select", { "aria-label": "Theme", onchange: () => apply(box.value) }, Object.entries(THEMES).map(([value, text]) => h("option", { value, selected: value === kept }, text)));
+  const box = h(
+    "select",
+    { "aria-label": "Theme", onchange: () => apply(box.value) },
+    Object.entries(THEMES).map(([value, text]) => h("option", { value, selected: value === kept }, text)),
+  );
   return box;
 }
 
 /** Examples that the model can translate, offered as long as nothing else stands in the box. */
 function examples(place) {
-  const known = model()?.examples ?? [], text = state.get("text");
+  const known = model()?.examples ?? [],
+    text = state.get("text");
   const offered = text === "" || known.includes(text) ? known.filter((one) => one !== text) : [];
-  put(place, offered.length > 0 && [h("span", { class: "note" }, "Try: "), offered.map((text) => h("button", { type: "button", class: "chip", onclick: () => { state.set({ text }); translate(); } }, text))]);
+  put(
+    place,
+    offered.length > 0 && [
+      h("span", { class: "note" }, "Try: "),
+      offered.map((text) =>
+        h(
+          "button",
+          {
+            type: "button",
+            class: "chip",
+            onclick: () => {
+              state.set({ text });
+              translate();
+            },
+          },
+          text,
+        ),
+      ),
+    ],
+  );
 }
 
 function askForToken(message) {
   const input = h("input", { type: "password", autocomplete: "off", "aria-label": "Token", size: 36 });
-  const form = h("form", { class: "card token", onsubmit: (event) => { event.preventDefault(); keepToken(input.value); location.reload(); } },
-    h("h2", {}, "This server asks for a token"), h("p", { class: "note" }, message), h("div", { class: "row" }, input, h("button", { class: "strong" }, "Open")));
+  const form = h(
+    "form",
+    {
+      class: "card token",
+      onsubmit: (event) => {
+        event.preventDefault();
+        keepToken(input.value);
+        location.reload();
+      },
+    },
+    h("h2", {}, "This server asks for a token"),
+    h("p", { class: "note" }, message),
+    h("div", { class: "row" }, input, h("button", { class: "strong" }, "Open")),
+  );
   put(document.querySelector("main"), form);
   input.focus();
 }
@@ -45,7 +81,11 @@ async function start() {
     fragment.delete("token");
     history.replaceState(null, "", `#${fragment}`);
   }
-  put(document.querySelector("header .tools"), h("button", { type: "button", class: "round", "aria-label": "Keys", title: "Keys (?)", onclick: showKeys }, "?"), theme());
+  put(
+    document.querySelector("header .tools"),
+    h("button", { type: "button", class: "round", "aria-label": "Keys", title: "Keys (?)", onclick: showKeys }, "?"),
+    theme(),
+  );
   const tries = document.querySelector(".examples");
   state.on(["models", "model", "text"], () => examples(tries));
   state.read();
@@ -69,13 +109,21 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the address holds the selection
   document.getElementById("view").focus();
 });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => state.set({ theme: `auto ${event.matches}` }));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) =>
+  state.set({ theme: `auto ${event.matches}` }),
+);
 addEventListener("hashchange", () => {
   state.read();
   translate();
 });
 document.addEventListener("keydown", (event) => {
-  if (event.target.matches("input, textarea, select, [contenteditable]") || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (
+    event.target.matches("input, textarea, select, [contenteditable]") ||
+    event.ctrlKey ||
+    event.metaKey ||
+    event.altKey
+  )
+    return;
   if (event.key === "?") showKeys();
   else if (event.key === "Escape") state.set({ t: null, s: null, preview: null, node: null });
   else if (/^[1-4]$/.test(event.key)) {

@@ -1,16 +1,28 @@
 // V5: the search. Every beginning that was weighed, which ones went on, and which translation won.
 
-import { announce, h, put, segments, svg, toggle, visible, word } from "./dom.js";
+import { announce, h, put, renew, segments, svg, toggle, visible, word } from "./dom.js";
 import { exporter } from "./export.js";
 import { wide } from "./grid.js";
 import { percent, show } from "./maths.js";
-import { goOnFrom, translate } from "./session.js";
+import { translate } from "./session.js";
 import { state } from "./state.js";
 import { plainTable } from "./tables.js";
 import { grow, path, walk } from "./treelayout.js";
 
-const LINE = 30, FONT = 13;
+const LINE = 30,
+  FONT = 13;
 const clean = (piece) => visible(piece.replaceAll("\u2581", " ").trim() || piece).replace("</s>", "\u25a0");
+
+const spelled = (nodes) => nodes.map((one) => clean(one.token)).join(" ");
+const described = (node, share) =>
+  `${clean(node.token)}: probability ${percent(share)}, log-probability ${show(node.logprob)}, ` +
+  `so far ${show(node.total)}, score ${show(node.score)}${node.pruned ? ", not kept" : ""}`;
+
+/** What became of a branch. */
+function fate(one) {
+  if (one.last.finished) return `, rank ${one.rank + 1}, score ${show(one.last.score)}`;
+  return one.last.pruned ? ", not kept" : "";
+}
 
 class BeamView extends HTMLElement {
   connectedCallback() {
@@ -28,72 +40,182 @@ class BeamView extends HTMLElement {
   }
 
   show() {
-    const trace = state.get("trace"), beam = trace?.beam;
+    const trace = state.get("trace"),
+      beam = trace?.beam;
     if (!beam) {
       put(this.lead);
       put(this.controls);
       put(this.ranks);
-      put(this.place, h("p", { class: "empty" }, trace ? "A changed translation has no search tree. Undo the change to see the search." : "Translate a sentence to see how it was searched for."));
+      put(
+        this.place,
+        h(
+          "p",
+          { class: "empty" },
+          trace
+            ? "A changed translation has no search tree. Undo the change to see the search."
+            : "Translate a sentence to see how it was searched for.",
+        ),
+      );
       return;
     }
     const last = beam.nodes.reduce((most, node) => Math.max(most, node.step), 0);
     const tree = grow(beam, { pruned: state.get("pruned"), until: state.get("replay") });
     this.buttons(trace, beam, last);
     const form = state.get("tree");
-    put(this.place, form === "list" ? this.list(tree, beam) : form === "table" ? this.table(beam) : this.drawing(tree, beam, trace));
+    renew(
+      this.place,
+      form === "list" ? this.list(tree, beam) : form === "table" ? this.table(beam) : this.drawing(tree, beam, trace),
+    );
     put(this.ranks, this.ranking(trace, beam));
   }
 
   buttons(trace, beam, last) {
     const at = state.get("replay") ?? last;
-    const slider = h("input", { type: "range", min: 1, max: last, value: at, "aria-valuetext": `after step ${at} of ${last}`, oninput: () => state.set({ replay: Number(slider.value) === last ? null : Number(slider.value) }) });
-    const width = h("select", { onchange: () => { state.set({ beam: Number(width.value), replay: null, node: null }); translate(); } }, [1, 2, 3, 5, 8, 12].map((size) => h("option", { value: size, selected: size === state.get("beam") }, size)));
-    const lines = () => ["id,parent,step,token,logprob,total,score,finished,pruned", ...beam.nodes.map((node) => [node.id, node.parent ?? "", node.step, JSON.stringify(node.token), node.logprob, node.total, node.score, node.finished, node.pruned].join(","))];
-    put(this.controls,
-      segments("Form", [{ value: "drawing", text: "Tree" }, { value: "list", text: "List" }, { value: "table", text: "Table" }], state.get("tree"), (tree) => state.set({ tree })),
+    const slider = h("input", {
+      type: "range",
+      min: 1,
+      max: last,
+      value: at,
+      "aria-valuetext": `after step ${at} of ${last}`,
+      oninput: () => state.set({ replay: Number(slider.value) === last ? null : Number(slider.value) }),
+    });
+    const width = h(
+      "select",
+      {
+        onchange: () => {
+          state.set({ beam: Number(width.value), replay: null, node: null });
+          translate();
+        },
+      },
+      [1, 2, 3, 5, 8, 12].map((size) => h("option", { value: size, selected: size === state.get("beam") }, size)),
+    );
+    const lines = () => [
+      "id,parent,step,token,logprob,total,score,finished,pruned",
+      ...beam.nodes.map((node) =>
+        [
+          node.id,
+          node.parent ?? "",
+          node.step,
+          JSON.stringify(node.token),
+          node.logprob,
+          node.total,
+          node.score,
+          node.finished,
+          node.pruned,
+        ].join(","),
+      ),
+    ];
+    renew(
+      this.controls,
+      segments(
+        "Form",
+        [
+          { value: "drawing", text: "Tree" },
+          { value: "list", text: "List" },
+          { value: "table", text: "Table" },
+        ],
+        state.get("tree"),
+        (tree) => state.set({ tree }),
+      ),
       !trace.arithmetic && h("label", { class: "field" }, h("span", {}, "Beam"), width),
       h("label", { class: "field" }, h("span", {}, "Replay to step"), slider, h("output", {}, `${at} / ${last}`)),
-      toggle("Pruned candidates", state.get("pruned"), (pruned) => state.set({ pruned })));
-    put(this.lead,
-      h("p", { class: "lead" }, "The search keeps the best few beginnings and writes each of them one word longer, until no other can beat the best finished sentence. A thick line is a likely word."),
-      exporter("beam", () => this.place.querySelector("svg") ?? this.drawing(grow(beam, { pruned: state.get("pruned"), until: null }), beam, trace).firstChild, () => ({ trace, csv: lines().join("\r\n") })));
+      toggle("Pruned candidates", state.get("pruned"), (pruned) => state.set({ pruned })),
+    );
+    put(
+      this.lead,
+      h(
+        "p",
+        { class: "lead" },
+        "The search keeps the best few beginnings and writes each of them one word longer, until no other can " +
+          "beat the best finished sentence. A thick line is a likely word.",
+      ),
+      exporter(
+        "beam",
+        () =>
+          this.place.querySelector("svg") ??
+          this.drawing(grow(beam, { pruned: state.get("pruned"), until: null }), beam, trace).firstChild,
+        () => ({ trace, csv: lines().join("\r\n") }),
+      ),
+    );
   }
 
   drawing(tree, beam, trace) {
     const all = walk(tree.roots);
     const widths = Array.from({ length: tree.steps + 1 }, () => 40);
-    for (const { one } of all) one.chain.forEach((node) => (widths[node.step] = Math.max(widths[node.step], wide(clean(node.token), FONT) + 46)));
+    for (const { one } of all)
+      one.chain.forEach(
+        (node) => (widths[node.step] = Math.max(widths[node.step], wide(clean(node.token), FONT) + 46)),
+      );
     const x = widths.reduce((ends, width) => [...ends, ends.at(-1) + width], [0]); // x[step] is where the step begins
-    const left = 44, width = left + x.at(-1) + 90, height = tree.lines * LINE + 44;
+    const left = 44,
+      width = left + x.at(-1) + 90,
+      height = tree.lines * LINE + 44;
     const chosen = state.get("node");
     const on = new Set(chosen === null ? [] : path(beam, chosen).map((node) => node.id));
-    const drawing = svg("svg", {
-      class: `tree${on.size ? " chosen" : ""}`, width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application",
-      "aria-label": "Search tree: arrow keys move, Enter shows alternatives, Backspace goes up", onkeydown: (event) => this.key(event, tree, beam, trace),
-    }, svg("title", {}, "Search tree"),
-    Array.from({ length: tree.steps }, (_, step) => svg("text", { class: "axis", x: left + x[step + 1] + 4, y: 14, "font-size": 11 }, step + 1)),
-    svg("circle", { class: "root", cx: left - 10, cy: 40, r: 4 }));
+    const drawing = svg(
+      "svg",
+      {
+        class: `tree${on.size ? " chosen" : ""}`,
+        width,
+        height,
+        viewBox: `0 0 ${width} ${height}`,
+        tabindex: 0,
+        role: "application",
+        "aria-label": "Search tree: arrow keys move, Enter shows alternatives, Backspace goes up",
+        onkeydown: (event) => this.key(event, tree, beam, trace),
+      },
+      svg("title", {}, "Search tree"),
+      Array.from({ length: tree.steps }, (_, step) =>
+        svg("text", { class: "axis", x: left + x[step + 1] + 4, y: 14, "font-size": 11 }, step + 1),
+      ),
+      svg("circle", { class: "root", cx: left - 10, cy: 40, r: 4 }),
+    );
     for (const { one, parent } of all) {
-      let from = parent ? { x: left + x[parent.last.step] + wide(clean(parent.last.token), FONT) + 14, y: 40 + parent.y * LINE } : { x: left - 10, y: 40 };
+      let from = parent
+        ? { x: left + x[parent.last.step] + wide(clean(parent.last.token), FONT) + 14, y: 40 + parent.y * LINE }
+        : { x: left - 10, y: 40 };
       one.chain.forEach((node, number) => {
         const at = { x: left + x[node.step], y: 40 + one.y * LINE };
         const share = Math.exp(node.logprob);
         drawing.append(this.node(node, one, from, at, { share, on: on.has(node.id), bend: number === 0 }));
         from = { x: at.x + wide(clean(node.token), FONT) + 14, y: at.y };
       });
-      if (one.last.finished) drawing.append(svg("text", { class: `score${one.rank === 0 ? " winner" : ""}`, x: from.x + 14, y: from.y + 4, "font-size": 12 }, `${one.rank + 1}.  ${show(one.last.score)}`));
+      if (one.last.finished)
+        drawing.append(
+          svg(
+            "text",
+            { class: `score${one.rank === 0 ? " winner" : ""}`, x: from.x + 14, y: from.y + 4, "font-size": 12 },
+            `${one.rank + 1}.  ${show(one.last.score)}`,
+          ),
+        );
     }
     return h("div", { class: "scroller" }, drawing);
   }
 
   node(node, one, from, at, { share, on, bend }) {
     const middle = (from.x + at.x) / 2;
-    const line = bend && from.y !== at.y ? `M${from.x} ${from.y}C${middle} ${from.y} ${middle} ${at.y} ${at.x} ${at.y}` : `M${from.x} ${from.y}L${at.x} ${at.y}`;
-    return svg("g", { class: `node${one.main ? " main" : one.alive ? " alive" : ""}${node.pruned ? " pruned" : ""}${on ? " on" : ""}`, onclick: () => this.choose(node) },
-      svg("title", {}, `${clean(node.token)}: probability ${percent(share)}, log-probability ${show(node.logprob)}, so far ${show(node.total)}, score ${show(node.score)}${node.pruned ? ", not kept" : ""}`),
+    const line =
+      bend && from.y !== at.y
+        ? `M${from.x} ${from.y}C${middle} ${from.y} ${middle} ${at.y} ${at.x} ${at.y}`
+        : `M${from.x} ${from.y}L${at.x} ${at.y}`;
+    return svg(
+      "g",
+      {
+        class: `node${one.main ? " main" : one.alive ? " alive" : ""}${node.pruned ? " pruned" : ""}${on ? " on" : ""}`,
+        onclick: () => this.choose(node),
+      },
+      svg("title", {}, described(node, share)),
       svg("path", { d: line, "stroke-width": (0.8 + 4 * share).toFixed(2), fill: "none" }),
-      svg("rect", { class: "hit", x: at.x, y: at.y - 11, width: wide(clean(node.token), FONT) + 12, height: 22, rx: 6 }),
-      svg("text", { x: at.x + 6, y: at.y + 4.5, "font-size": FONT }, `\u2068${clean(node.token)}\u2069`));
+      svg("rect", {
+        class: "hit",
+        x: at.x,
+        y: at.y - 11,
+        width: wide(clean(node.token), FONT) + 12,
+        height: 22,
+        rx: 6,
+      }),
+      svg("text", { x: at.x + 6, y: at.y + 4.5, "font-size": FONT }, `\u2068${clean(node.token)}\u2069`),
+    );
   }
 
   choose(node) {
@@ -101,7 +223,7 @@ class BeamView extends HTMLElement {
     const prefix = path(trace.beam, node.id);
     const same = prefix.every((one, t) => trace.target.tokens[t]?.piece === one.token);
     state.set({ node: node.id, ...(same ? { t: prefix.length - 1 } : {}) });
-    announce(`${prefix.map((one) => clean(one.token)).join(" ")}: log-probability ${show(node.total)}, score ${show(node.score)}`);
+    announce(`${spelled(prefix)}: log-probability ${show(node.total)}, score ${show(node.score)}`);
   }
 
   key(event, tree, beam, trace) {
@@ -110,9 +232,20 @@ class BeamView extends HTMLElement {
     const children = (id) => order.filter((one) => one.parent === id);
     const line = (one) => walk(tree.roots).find((each) => each.one.chain.includes(one))?.one.y ?? 0;
     const level = (one) => order.filter((each) => each.step === one.step).sort((a, b) => line(a) - line(b));
-    const beside = (by) => { const row = level(node); return row[row.indexOf(node) + by]; };
+    const beside = (by) => {
+      const row = level(node);
+      return row[row.indexOf(node) + by];
+    };
     const parent = () => order.find((one) => one.id === node.parent);
-    const next = !node ? order[0] : { ArrowRight: () => children(node.id)[0], ArrowLeft: parent, Backspace: parent, ArrowUp: () => beside(-1), ArrowDown: () => beside(1) }[event.key]?.();
+    const next = !node
+      ? order[0]
+      : {
+          ArrowRight: () => children(node.id)[0],
+          ArrowLeft: parent,
+          Backspace: parent,
+          ArrowUp: () => beside(-1),
+          ArrowDown: () => beside(1),
+        }[event.key]?.();
     if (event.key === "Escape") state.set({ node: null });
     else if (event.key === "Enter" && node && !trace.arithmetic) {
       event.preventDefault();
@@ -126,24 +259,56 @@ class BeamView extends HTMLElement {
 
   /** Write the translation anew from a node. */
   goOn(node) {
-    const pieces = path(state.get("trace").beam, node.id).filter((one) => !one.finished).map((one) => one.token);
+    const pieces = path(state.get("trace").beam, node.id)
+      .filter((one) => !one.finished)
+      .map((one) => one.token);
     state.set({ prefix: pieces, node: null, replay: null });
     translate();
   }
 
   list(tree, beam) {
-    const item = (one) => h("li", { role: "treeitem", "aria-expanded": one.branches.length ? "true" : null, "aria-selected": String(one.last.id === state.get("node")) },
-      h("button", { type: "button", class: `quiet${one.main ? " main" : ""}`, tabindex: 0, onclick: () => this.choose(one.last) }, word(one.chain.map((node) => clean(node.token)).join(" "))),
-      h("span", { class: "small" }, ` ${show(one.last.total)}${one.last.finished ? `, rank ${one.rank + 1}, score ${show(one.last.score)}` : one.last.pruned ? ", not kept" : ""}`),
-      one.branches.length > 0 && h("ul", { role: "group" }, one.branches.map(item)));
+    const item = (one) =>
+      h(
+        "li",
+        {
+          role: "treeitem",
+          "aria-expanded": one.branches.length ? "true" : null,
+          "aria-selected": String(one.last.id === state.get("node")),
+        },
+        h(
+          "button",
+          {
+            type: "button",
+            class: `quiet${one.main ? " main" : ""}`,
+            tabindex: 0,
+            onclick: () => this.choose(one.last),
+          },
+          word(one.chain.map((node) => clean(node.token)).join(" ")),
+        ),
+        h("span", { class: "small" }, ` ${show(one.last.total)}${fate(one)}`),
+        one.branches.length > 0 && h("ul", { role: "group" }, one.branches.map(item)),
+      );
     return h("ul", { class: "branches", role: "tree", "aria-label": "Search tree" }, tree.roots.map(item));
   }
 
   table(beam) {
-    return plainTable("Every candidate", ["step", "token", "after", "log-probability", "so far", "score", "fate"], beam.nodes.map((node) => [
-      node.step, word(clean(node.token)), word(path(beam, node.parent).map((one) => clean(one.token)).join(" ") || "\u2013"), show(node.logprob), show(node.total), show(node.score),
-      node.finished ? `finished, rank ${beam.ranked.indexOf(node.id) + 1}` : node.pruned ? "not kept" : "went on",
-    ]));
+    return plainTable(
+      "Every candidate",
+      ["step", "token", "after", "log-probability", "so far", "score", "fate"],
+      beam.nodes.map((node) => [
+        node.step,
+        word(clean(node.token)),
+        word(
+          path(beam, node.parent)
+            .map((one) => clean(one.token))
+            .join(" ") || "\u2013",
+        ),
+        show(node.logprob),
+        show(node.total),
+        show(node.score),
+        node.finished ? `finished, rank ${beam.ranked.indexOf(node.id) + 1}` : node.pruned ? "not kept" : "went on",
+      ]),
+    );
   }
 
   ranking(trace, beam) {
@@ -153,10 +318,39 @@ class BeamView extends HTMLElement {
       return [rank + 1, word(one.text), length, show(one.logprob), show(one.logprob / one.score, 3), show(one.score)];
     });
     return [
-      node && !trace.arithmetic && h("p", { class: "row" }, h("span", {}, "Chosen: ", word(path(beam, node.id).map((one) => clean(one.token)).join(" "))), h("button", { type: "button", onclick: () => this.goOn(node) }, "Go on from here")),
-      ranked.length > 0 && h("section", { class: "card" }, h("h3", {}, "Finished translations"),
-        plainTable("Finished translations, best first", ["rank", "translation", "tokens", "log-probability", "length penalty", "score"], ranked),
-        h("p", { class: "caption" }, "score = log-probability / length penalty. Without the penalty, short translations would always win.")),
+      node &&
+        !trace.arithmetic &&
+        h(
+          "p",
+          { class: "row" },
+          h(
+            "span",
+            {},
+            "Chosen: ",
+            word(
+              path(beam, node.id)
+                .map((one) => clean(one.token))
+                .join(" "),
+            ),
+          ),
+          h("button", { type: "button", onclick: () => this.goOn(node) }, "Go on from here"),
+        ),
+      ranked.length > 0 &&
+        h(
+          "section",
+          { class: "card" },
+          h("h3", {}, "Finished translations"),
+          plainTable(
+            "Finished translations, best first",
+            ["rank", "translation", "tokens", "log-probability", "length penalty", "score"],
+            ranked,
+          ),
+          h(
+            "p",
+            { class: "caption" },
+            "score = log-probability / length penalty. Without the penalty, short translations would always win.",
+          ),
+        ),
       this.greedy(trace, beam),
     ];
   }
@@ -164,9 +358,23 @@ class BeamView extends HTMLElement {
   /** Where the likeliest next word, taken each time, would have led elsewhere. */
   greedy(trace, beam) {
     const best = path(beam, beam.ranked[0]);
-    const parts = best.findIndex((node) => beam.nodes.some((one) => one.parent === node.parent && one.step === node.step && one.logprob > node.logprob));
+    const parts = best.findIndex((node) =>
+      beam.nodes.some((one) => one.parent === node.parent && one.step === node.step && one.logprob > node.logprob),
+    );
     if (!best.length) return null;
-    return h("p", { class: "note" }, parts < 0 ? "Greedy search, which always takes the likeliest next word, would have found the same translation." : ["Greedy search would have parted at step ", parts + 1, ": there the likeliest word was not ", h("b", {}, word(clean(best[parts].token))), ", but the sentence that begins with it is better."]);
+    return h(
+      "p",
+      { class: "note" },
+      parts < 0
+        ? "Greedy search, which always takes the likeliest next word, would have found the same translation."
+        : [
+            "Greedy search would have parted at step ",
+            parts + 1,
+            ": there the likeliest word was not ",
+            h("b", {}, word(clean(best[parts].token))),
+            ", but the sentence that begins with it is better.",
+          ],
+    );
   }
 }
 

@@ -23,13 +23,33 @@ function fill(element, attributes, children) {
     else if (name === "value" && "value" in element) element.value = value;
     else element.setAttribute(name, value === true ? "" : String(value));
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(
+    ...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false),
+  );
   return element;
 }
 
 /** Replace everything inside an element. @param {Element} element @param {...any} children */
 export function put(element, ...children) {
-  element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  element.replaceChildren(
+    ...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false),
+  );
+  return element;
+}
+
+/** The same as `put`, but who had the focus inside keeps it: on the control of the same name, or in the same place. */
+export function renew(element, ...children) {
+  const active = element.contains(document.activeElement) ? document.activeElement : null;
+  const name = (one) =>
+    one.getAttribute("aria-label") ?? one.closest("label")?.firstChild.textContent ?? one.textContent;
+  const kin = () => [...element.querySelectorAll(active.localName)];
+  const known = active && { name: name(active), place: kin().indexOf(active) };
+  put(element, ...children);
+  if (!active) return element;
+  const free = kin().filter((one) => !one.disabled);
+  (free.find((one) => name(one) === known.name) ?? free[Math.min(known.place, free.length - 1)])?.focus({
+    preventScroll: true,
+  });
   return element;
 }
 
@@ -37,7 +57,7 @@ export function put(element, ...children) {
 export const word = (text, attributes = {}) => h("bdi", { dir: "auto", ...attributes }, visible(text));
 
 // Joiners stay: words of some scripts and emoji need them.
-const CONTROLS = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]|\p{Cs}|\p{Cn}/gu;
+const CONTROLS = /[\p{Cc}\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]|\p{Cs}|\p{Cn}/gu;
 
 /** Text with control and direction characters made visible, so that nothing in it can rearrange the page. */
 export function visible(text) {
@@ -51,20 +71,35 @@ export function visible(text) {
 
 /** A select box. @param {string} label @param {{value: string, text: string}[]} options */
 export function select(label, options, value, onchange, attributes = {}) {
-  const box = h("select", { ...attributes, onchange: () => onchange(box.value) },
-    options.map((option) => h("option", { value: option.value, selected: option.value === value }, option.text)));
+  const box = h(
+    "select",
+    { ...attributes, onchange: () => onchange(box.value) },
+    options.map((option) => h("option", { value: option.value, selected: option.value === value }, option.text)),
+  );
   return h("label", { class: "field" }, h("span", {}, label), box);
 }
 
 /** A switch that says whether it is on. */
 export const toggle = (label, on, onchange, attributes = {}) =>
-  h("button", { type: "button", class: "switch", "aria-pressed": String(on), ...attributes, onclick: () => onchange(!on) }, label);
+  h(
+    "button",
+    { type: "button", class: "switch", "aria-pressed": String(on), ...attributes, onclick: () => onchange(!on) },
+    label,
+  );
 
 /** Buttons of which one is pressed. @param {string} label @param {{value: string, text: string}[]} options */
 export const segments = (label, options, value, onchange) =>
-  h("div", { class: "segments", role: "group", "aria-label": label },
-    options.map((option) => h("button",
-      { type: "button", "aria-pressed": String(option.value === value), onclick: () => onchange(option.value) }, option.text)));
+  h(
+    "div",
+    { class: "segments", role: "group", "aria-label": label },
+    options.map((option) =>
+      h(
+        "button",
+        { type: "button", "aria-pressed": String(option.value === value), onclick: () => onchange(option.value) },
+        option.text,
+      ),
+    ),
+  );
 
 let timer = 0;
 /** Tell a screen reader. Only the last of several quick messages is said. */

@@ -4,7 +4,24 @@ import { bundle } from "./bundle.js";
 import { announce, h } from "./dom.js";
 import { csv } from "./tables.js";
 
-const STYLES = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "opacity", "font-family", "font-size", "font-style", "font-weight", "text-anchor", "dominant-baseline"];
+const STYLES = [
+  "fill",
+  "fill-opacity",
+  "stroke",
+  "stroke-width",
+  "stroke-dasharray",
+  "stroke-opacity",
+  "opacity",
+  "font-family",
+  "font-size",
+  "font-style",
+  "font-weight",
+  "text-anchor",
+  "dominant-baseline",
+];
+
+// Characters that no XML may hold, however they are written.
+const ILLEGAL = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|\p{Cs}/gu;
 
 /** A drawing that stands alone: what the page's style sheet gave it becomes its own. @param {SVGElement} drawing */
 export function alone(drawing) {
@@ -20,7 +37,8 @@ export function alone(drawing) {
 
 function styled(drawing) {
   const copy = drawing.cloneNode(true);
-  const from = [drawing, ...drawing.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")];
+  const from = [drawing, ...drawing.querySelectorAll("*")],
+    to = [copy, ...copy.querySelectorAll("*")];
   from.forEach((element, at) => {
     const style = getComputedStyle(element);
     for (const name of STYLES) {
@@ -32,9 +50,14 @@ function styled(drawing) {
   copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
   const ground = document.createElementNS("http://www.w3.org/2000/svg", "rect");
   const paper = getComputedStyle(document.body).getPropertyValue("--card").trim() || "#ffffff";
-  for (const [name, value] of [["width", "100%"], ["height", "100%"], ["fill", paper]]) ground.setAttribute(name, value);
+  for (const [name, value] of [
+    ["width", "100%"],
+    ["height", "100%"],
+    ["fill", paper],
+  ])
+    ground.setAttribute(name, value);
   copy.prepend(ground);
-  return new XMLSerializer().serializeToString(copy);
+  return new XMLSerializer().serializeToString(copy).replace(ILLEGAL, "\ufffd");
 }
 
 /** A drawing as a picture of twice its size. @returns {Promise<Blob>} */
@@ -64,27 +87,51 @@ function save(name, contents, type) {
 
 /**
  * The export menu of a view.
- * @param {string} name @param {() => SVGElement | null} picture @param {() => {shown?: object, trace: object, csv?: string}} data
+ * @param {string} name @param {() => SVGElement} picture
+ * @param {() => {shown?: object, trace: object, csv?: string}} data
  */
 export function exporter(name, picture, data) {
   const acts = {
     SVG: () => save(`regard-${name}.svg`, alone(picture()), "image/svg+xml"),
     PNG: async () => save(`regard-${name}.png`, await png(picture())),
-    CSV: () => { const { shown, csv: text } = data(); save(`regard-${name}.csv`, text ?? csv(shown), "text/csv;charset=utf-8"); },
+    CSV: () => {
+      const { shown, csv: text } = data();
+      save(`regard-${name}.csv`, text ?? csv(shown), "text/csv;charset=utf-8");
+    },
     JSON: () => save(`regard-${name}.json`, JSON.stringify(data().trace.plain), "application/json"),
     HTML: async () => save(`regard-${name}.html`, await bundle(data().trace, name), "text/html;charset=utf-8"),
   };
+  if (document.body.classList.contains("exported")) delete acts.HTML; // this file is it
   const status = h("span", { class: "note", role: "status" });
-  const menu = h("details", { class: "menu" }, h("summary", {}, "Export"), h("div", { class: "sheet" }, Object.entries(acts).map(([kind, act]) =>
-    h("button", { type: "button", "data-kind": kind, onclick: async () => {
-      try {
-        status.textContent = "";
-        await act();
-        menu.open = false;
-      } catch (error) {
-        status.textContent = `This could not be exported: ${error.message}`;
-      }
-    } }, kind)), status));
+  const menu = h(
+    "details",
+    { class: "menu" },
+    h("summary", {}, "Export"),
+    h(
+      "div",
+      { class: "sheet" },
+      Object.entries(acts).map(([kind, act]) =>
+        h(
+          "button",
+          {
+            type: "button",
+            "data-kind": kind,
+            onclick: async () => {
+              try {
+                status.textContent = "";
+                await act();
+                menu.open = false;
+              } catch (error) {
+                status.textContent = `This could not be exported: ${error.message}`;
+              }
+            },
+          },
+          kind,
+        ),
+      ),
+      status,
+    ),
+  );
   menu.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
     menu.open = false;

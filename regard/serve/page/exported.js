@@ -9,7 +9,14 @@ const held = JSON.parse(document.getElementById("regard-held").textContent);
 const trace = new Trace(held.trace);
 trace.arithmetic = held.steps;
 
-put(document.querySelector("main"),
-  h("header", { class: "sentences" }, h("p", { class: "sentence", dir: "auto" }, word(trace.source.text)), h("p", { class: "sentence target", dir: "auto" }, word(trace.target.text))),
-  h("regard-views", { class: "views" }));
+put(
+  document.querySelector("main"),
+  h(
+    "header",
+    { class: "sentences" },
+    h("p", { class: "sentence", dir: "auto" }, word(trace.source.text)),
+    h("p", { class: "sentence target", dir: "auto" }, word(trace.target.text)),
+  ),
+  h("regard-views", { class: "views" }),
+);
 state.set({ ...held.selection, trace });

@@ -7,7 +7,8 @@ const o = (sign) => math("mo", {}, sign);
 const n = (number) => math("mn", {}, number);
 const row = (...parts) => math("mrow", {}, ...parts);
 const sub = (base, ...index) => math("msub", {}, typeof base === "string" ? i(base) : base, row(...index.map(letter)));
-const letter = (part) => (typeof part === "string" ? (/^[a-z~]+$/i.test(part) ? i(part) : /^[0-9]+$/.test(part) ? n(part) : o(part)) : part);
+const letter = (part) =>
+  typeof part === "string" ? (/^[a-z~]+$/i.test(part) ? i(part) : /^[0-9]+$/.test(part) ? n(part) : o(part)) : part;
 const sup = (base, top) => math("msup", {}, i(base), i(top));
 const call = (name, ...inside) => row(i(name), o("("), ...inside, o(")"));
 const formula = (...parts) => math("math", {}, row(...parts));
@@ -26,7 +27,8 @@ const SCORES = {
   concat: () => formula(e(), o("="), sup("v", "\u22a4"), call("tanh", i("W"), o("["), after(), o(";"), word(), o("]"))),
   "concat as released": () => formula(e(), o("="), sup("v", "\u22a4"), call("tanh", i("W"), after(), o("+"), word())),
   location: () => formula(e(), o("="), sub(row(o("("), i("W"), after(), o(")")), "j")),
-  "scaled dot": () => formula(e(), o("="), math("mfrac", {}, row(sub("q", "t"), o("\u00b7"), sub("k", "j")), math("msqrt", {}, i("d")))),
+  "scaled dot": () =>
+    formula(e(), o("="), math("mfrac", {}, row(sub("q", "t"), o("\u00b7"), sub("k", "j")), math("msqrt", {}, i("d")))),
   cosine: () => formula(e(), o("="), i("\u03b2"), call("cos", sub("q", "t"), o(","), sub("k", "j"))),
 };
 
@@ -35,13 +37,29 @@ export const scoreFormula = (name) => SCORES[name]?.() ?? null;
 
 /** Weights from scores. */
 export function weightFormula(name) {
-  if (name === "Gaussian window") return formula(alpha(), o("="), sub("softmax", "j"), o("("), e(), o(")"), o("\u00b7"), call("gauss", i("j"), o("\u2212"), sub("p", "t")));
-  if (name === "sparsemax" || name === "entmax15") return formula(sub("\u03b1", "t"), o("="), call(name, sub("e", "t")));
-  return formula(alpha(), o("="), math("mfrac", {}, call("exp", e()), row(math("munder", {}, o("\u2211"), i("k")), call("exp", sub("e", "t", "k")))));
+  if (name === "Gaussian window")
+    return formula(
+      alpha(),
+      o("="),
+      sub("softmax", "j"),
+      o("("),
+      e(),
+      o(")"),
+      o("\u00b7"),
+      call("gauss", i("j"), o("\u2212"), sub("p", "t")),
+    );
+  if (name === "sparsemax" || name === "entmax15")
+    return formula(sub("\u03b1", "t"), o("="), call(name, sub("e", "t")));
+  return formula(
+    alpha(),
+    o("="),
+    math("mfrac", {}, call("exp", e()), row(math("munder", {}, o("\u2211"), i("k")), call("exp", sub("e", "t", "k")))),
+  );
 }
 
 /** The context from the weights. */
-export const contextFormula = () => formula(context(), o("="), math("munder", {}, o("\u2211"), i("j")), alpha(), word());
+export const contextFormula = () =>
+  formula(context(), o("="), math("munder", {}, o("\u2211"), i("j")), alpha(), word());
 
 const probability = (...inside) => formula(call("p", sub("y", "t")), o("="), call("softmax", ...inside));
 const feed = () => sub(math("mover", {}, i("h"), o("~")), "t");
@@ -52,7 +70,10 @@ const OUTPUTS = {
     formula(sub("s", "t"), o("="), call("GRU", before(), o(","), last(), o(","), context())),
     probability(i("W"), call("maxout", sub("s", "t"), o(","), last(), o(","), context())),
   ],
-  luong: () => [formula(feed(), o("="), call("tanh", i("W"), o("["), context(), o(";"), after(), o("]"))), probability(i("W\u2032"), feed())],
+  luong: () => [
+    formula(feed(), o("="), call("tanh", i("W"), o("["), context(), o(";"), after(), o("]"))),
+    probability(i("W\u2032"), feed()),
+  ],
 };
 OUTPUTS.rnnencdec = OUTPUTS.bahdanau;
 
@@ -62,6 +83,7 @@ export const outputFormula = (kind) => OUTPUTS[kind]?.() ?? [probability(sub("z"
 /** What the query is, and when it asks. */
 export function queryWords(kind, query) {
   if (kind === "transformer") return "The word just read, turned into a question by this head of this layer.";
-  if (query === "previous") return "s\u209c\u208b\u2081, the writer\u2019s memory before it reads the word it wrote last. This model asks first, and moves afterwards.";
-  return "h\u209c, the writer\u2019s memory after it has read the word it wrote last. This model moves first, and asks afterwards.";
+  if (query === "previous")
+    return "s\u209c\u208b\u2081, the writer\u2019s memory before it reads its last word. It asks first, then moves.";
+  return "h\u209c, the writer\u2019s memory after it has read its last word. It moves first, then asks.";
 }

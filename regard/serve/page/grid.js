@@ -1,11 +1,12 @@
 // What all pictures of a table share: the selection as a cell, the keys that move it, and the words for it.
 
-import { announce } from "./dom.js";
+import { announce, visible } from "./dom.js";
 import { state } from "./state.js";
 
 /** The row and column of a table that hold the selected tokens; -1 where none is. */
 export function cell(table, selection) {
-  const find = (labels, at) => (at === null || at === undefined ? -1 : labels.findIndex((label) => label.tokens.includes(at)));
+  const find = (labels, at) =>
+    at === null || at === undefined ? -1 : labels.findIndex((label) => label.tokens.includes(at));
   return { row: find(table.rows, selection.t), column: find(table.columns, selection.s) };
 }
 
@@ -14,9 +15,11 @@ export const marked = (table) => cell(table, state.get("preview") ?? { t: state.
 
 /** The words for a cell: "target 'zone', source 'Area', weight 0.97, rank 1 of 15". */
 export function tell(table, row, column) {
-  const weights = table.weights[row], weight = weights[column];
+  const weights = table.weights[row],
+    weight = weights[column];
   const rank = weights.filter((other) => other > weight).length + 1;
-  return `target \u2018${table.rows[row].text}\u2019, source \u2018${table.columns[column].text}\u2019, weight ${weight.toFixed(2)}, rank ${rank} of ${weights.length}`;
+  const words = `target \u2018${visible(table.rows[row].text)}\u2019, source \u2018${visible(table.columns[column].text)}\u2019`;
+  return `${words}, weight ${weight.toFixed(2)}, rank ${rank} of ${weights.length}`;
 }
 
 /** Select a cell. */
@@ -27,16 +30,26 @@ export function pin(table, row, column) {
 /** Move the selected cell with the keys of a grid; Enter opens the step, Escape lets go. */
 export function gridKeys(event, table) {
   const { row, column } = cell(table, { t: state.get("t"), s: state.get("s") });
-  const rows = table.rows.length, columns = table.columns.length;
+  const rows = table.rows.length,
+    columns = table.columns.length;
   const from = { row: Math.max(0, row), column: Math.max(0, column) };
   const moves = {
-    ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], PageUp: [-10, 0], PageDown: [10, 0],
-    Home: [0, -columns], End: [0, columns],
+    ArrowUp: [-1, 0],
+    ArrowDown: [1, 0],
+    ArrowLeft: [0, -1],
+    ArrowRight: [0, 1],
+    PageUp: [-10, 0],
+    PageDown: [10, 0],
+    Home: [0, -columns],
+    End: [0, columns],
   };
   if (event.key in moves) {
     event.preventDefault();
     const [down, right] = row < 0 || column < 0 ? [0, 0] : moves[event.key];
-    const next = { row: Math.max(0, Math.min(rows - 1, from.row + down)), column: Math.max(0, Math.min(columns - 1, from.column + right)) };
+    const next = {
+      row: Math.max(0, Math.min(rows - 1, from.row + down)),
+      column: Math.max(0, Math.min(columns - 1, from.column + right)),
+    };
     pin(table, next.row, next.column);
     announce(tell(table, next.row, next.column));
   } else if (event.key === "Enter" && row >= 0) {
@@ -60,7 +73,8 @@ export function wide(text, size = 14, family = "system-ui, sans-serif") {
 export function fit(text, width, size = 14) {
   if (wide(text, size) <= width) return text;
   const points = [...text];
-  let low = 0, high = points.length;
+  let low = 0,
+    high = points.length;
   while (low < high) {
     const middle = (low + high + 1) >> 1;
     if (wide(`${points.slice(0, middle).join("")}\u2026`, size) <= width) low = middle;

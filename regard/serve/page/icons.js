@@ -13,4 +13,9 @@ const PATHS = {
 };
 
 /** A sign of 16 by 16. */
-export const icon = (name) => svg("svg", { class: `icon ${name}`, width: 16, height: 16, viewBox: "0 0 16 16", "aria-hidden": "true" }, svg("path", { d: PATHS[name] }));
+export const icon = (name) =>
+  svg(
+    "svg",
+    { class: `icon ${name}`, width: 16, height: 16, viewBox: "0 0 16 16", "aria-hidden": "true" },
+    svg("path", { d: PATHS[name] }),
+  );

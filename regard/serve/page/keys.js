@@ -3,20 +3,80 @@
 import { h } from "./dom.js";
 
 const KEYS = [
-  ["Anywhere", [["?", "this list"], ["Esc", "let go of what is selected"], ["1 \u2013 4", "choose a view"]]],
-  ["In the text box", [["Ctrl + Enter", "translate at once"], ["Tab", "leave the box"]]],
-  ["On a word of the translation", [["Enter", "alternatives at this place"], ["Tab", "next word"]]],
-  ["Where it looked", [["\u2190 \u2191 \u2192 \u2193", "move from cell to cell"], ["Home, End", "first and last source word"], ["Page up, down", "ten target words on"], ["Enter", "open the step"]]],
-  ["Step by step", [["\u2190 \u2192", "step back, step on"], ["Shift + \u2190 \u2192", "part of a step"], ["Space", "play, pause"], ["Home, End", "first and last step"]]],
-  ["Search", [["\u2190 \u2191 \u2192 \u2193", "move through the tree"], ["Backspace", "up"], ["Enter", "go on from here"]]],
+  [
+    "Anywhere",
+    [
+      ["?", "this list"],
+      ["Esc", "let go of what is selected"],
+      ["1 \u2013 4", "choose a view"],
+    ],
+  ],
+  [
+    "In the text box",
+    [
+      ["Ctrl + Enter", "translate at once"],
+      ["Tab", "leave the box"],
+    ],
+  ],
+  [
+    "On a word of the translation",
+    [
+      ["Enter", "alternatives at this place"],
+      ["Tab", "next word"],
+    ],
+  ],
+  [
+    "Where it looked",
+    [
+      ["\u2190 \u2191 \u2192 \u2193", "move from cell to cell"],
+      ["Home, End", "first and last source word"],
+      ["Page up, down", "ten target words on"],
+      ["Enter", "open the step"],
+    ],
+  ],
+  [
+    "Step by step",
+    [
+      ["\u2190 \u2192", "step back, step on"],
+      ["Shift + \u2190 \u2192", "part of a step"],
+      ["Space", "play, pause"],
+      ["Home, End", "first and last step"],
+    ],
+  ],
+  [
+    "Search",
+    [
+      ["\u2190 \u2191 \u2192 \u2193", "move through the tree"],
+      ["Backspace", "up"],
+      ["Enter", "go on from here"],
+    ],
+  ],
 ];
 
 /** Open the list. */
 export function showKeys() {
-  const dialog = h("dialog", { class: "keys", "aria-label": "Keys" },
+  const dialog = h(
+    "dialog",
+    { class: "keys", "aria-label": "Keys" },
     h("h2", {}, "Keys"),
-    h("div", { class: "columns" }, KEYS.map(([where, keys]) => h("section", {}, h("h3", {}, where), h("dl", {}, keys.map(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)]))))),
-    h("form", { method: "dialog" }, h("button", { class: "strong" }, "Close")));
+    h(
+      "div",
+      { class: "columns" },
+      KEYS.map(([where, keys]) =>
+        h(
+          "section",
+          {},
+          h("h3", {}, where),
+          h(
+            "dl",
+            {},
+            keys.map(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)]),
+          ),
+        ),
+      ),
+    ),
+    h("form", { method: "dialog" }, h("button", { class: "strong" }, "Close")),
+  );
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
   dialog.showModal();

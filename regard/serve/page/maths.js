@@ -12,8 +12,11 @@ export function softmax(scores) {
 
 /** The point of the simplex nearest to the scores (Martins 2016). */
 export function sparsemax(scores) {
-  const ordered = Array.from(scores).filter(Number.isFinite).sort((a, b) => b - a);
-  let sum = 0, tau = 0;
+  const ordered = Array.from(scores)
+    .filter(Number.isFinite)
+    .sort((a, b) => b - a);
+  let sum = 0,
+    tau = 0;
   ordered.forEach((score, place) => {
     sum += score;
     const candidate = (sum - 1) / (place + 1);
@@ -26,11 +29,14 @@ export function sparsemax(scores) {
 export function entmax15(scores) {
   const halves = Array.from(scores, (score) => score / 2);
   const ordered = halves.filter(Number.isFinite).sort((a, b) => b - a);
-  let sum = 0, squares = 0, tau = 0;
+  let sum = 0,
+    squares = 0,
+    tau = 0;
   ordered.forEach((score, place) => {
     sum += score;
     squares += score * score;
-    const count = place + 1, mean = sum / count;
+    const count = place + 1,
+      mean = sum / count;
     const candidate = mean - Math.sqrt(Math.max(0, 1 / count - (squares / count - mean * mean)));
     if (candidate <= score) tau = candidate;
   });
@@ -58,8 +64,10 @@ export function score(formula, slots) {
   const { kind, left, right, v, scale } = formula;
   const each = (act) => Array.from({ length: slots }, (_, s) => act(right ? right.row(s) : null, s));
   if (kind === "dot") return each((key) => dot(left.data, key) * scale);
-  if (kind === "cosine") return each((key) => (scale * dot(left.data, key)) / Math.max(1e-8, norm(left.data) * norm(key)));
-  if (kind === "additive") return each((key) => key.reduce((sum, value, i) => sum + v.data[i] * Math.tanh(left.data[i] + value), 0));
+  if (kind === "cosine")
+    return each((key) => (scale * dot(left.data, key)) / Math.max(1e-8, norm(left.data) * norm(key)));
+  if (kind === "additive")
+    return each((key) => key.reduce((sum, value, i) => sum + v.data[i] * Math.tanh(left.data[i] + value), 0));
   if (kind === "location") return each((_, s) => (s < left.data.length ? left.data[s] : -Infinity));
   if (kind === "fixed") return each(() => 0);
   return null;
@@ -93,7 +101,8 @@ export function difference(a, b) {
 export function bins(vector, count = 48) {
   const size = Math.min(count, vector.length);
   return Array.from({ length: size }, (_, i) => {
-    const from = Math.floor((i * vector.length) / size), to = Math.max(from + 1, Math.floor(((i + 1) * vector.length) / size));
+    const from = Math.floor((i * vector.length) / size),
+      to = Math.max(from + 1, Math.floor(((i + 1) * vector.length) / size));
     let sum = 0;
     for (let at = from; at < to; at++) sum += vector[at];
     return sum / (to - from);
@@ -105,12 +114,16 @@ export const entropy = (row) => -row.reduce((sum, weight) => sum + (weight > 0 ?
 
 /** 1 on the diagonal, 0 far from it: as regard.look.measure defines it. @param {number[][]} rows */
 export function diagonality(rows) {
-  const T = rows.length, S = rows[0]?.length ?? 0;
-  let away = 0, total = 0;
-  rows.forEach((row, t) => row.forEach((weight, s) => {
-    away += weight * Math.abs(s / Math.max(1, S - 1) - t / Math.max(1, T - 1));
-    total += weight;
-  }));
+  const T = rows.length,
+    S = rows[0]?.length ?? 0;
+  let away = 0,
+    total = 0;
+  rows.forEach((row, t) =>
+    row.forEach((weight, s) => {
+      away += weight * Math.abs(s / Math.max(1, S - 1) - t / Math.max(1, T - 1));
+      total += weight;
+    }),
+  );
   return total > 0 ? 1 - away / total : 0;
 }
 
@@ -124,4 +137,9 @@ export function show(value, digits = 2) {
 export const tiny = (value) => (value === 0 ? "0" : value.toExponential(0).replaceAll("-", "\u2212"));
 
 /** A probability in per cent. */
-export const percent = (share) => (share >= 0.9995 ? "100\u00a0%" : share < 0.001 ? "<\u00a00.1\u00a0%" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}\u00a0%`);
+export const percent = (share) =>
+  share >= 0.9995
+    ? "100\u00a0%"
+    : share < 0.001
+      ? "<\u00a00.1\u00a0%"
+      : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}\u00a0%`;

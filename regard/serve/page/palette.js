@@ -16,7 +16,7 @@ export const dark = () => {
 };
 
 /** The nine steps of a palette, as the theme wants them. */
-export const steps = (palette) => (palette === "blue" && dark() ? DARK : PALETTES[palette] ?? PALETTES.blue);
+export const steps = (palette) => (palette === "blue" && dark() ? DARK : (PALETTES[palette] ?? PALETTES.blue));
 
 const DIVERGING = ["#5e3c99", "#b2abd2", "#f7f7f7", "#fdb863", "#e66101"];
 
@@ -26,18 +26,28 @@ const parse = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2
 export function mix(colours, value) {
   const place = Math.min(1, Math.max(0, value)) * (colours.length - 1);
   const at = Math.min(Math.floor(place), colours.length - 2);
-  const low = parse(colours[at]), high = parse(colours[at + 1]);
-  return `#${low.map((part, i) => Math.round(part + (high[i] - part) * (place - at)).toString(16).padStart(2, "0")).join("")}`;
+  const low = parse(colours[at]),
+    high = parse(colours[at + 1]);
+  return `#${low
+    .map((part, i) =>
+      Math.round(part + (high[i] - part) * (place - at))
+        .toString(16)
+        .padStart(2, "0"),
+    )
+    .join("")}`;
 }
 
 /** The colour of a weight. */
 export const weightColour = (weight, palette = "blue") => mix(steps(palette), weight);
 
 /** The colour of a signed value: purple below zero, orange above, that of the paper at zero. */
-export const signedColour = (value, most) => mix(dark() ? DARK_DIVERGING : DIVERGING, most > 0 ? (value / most + 1) / 2 : 0.5);
+export const signedColour = (value, most) =>
+  mix(dark() ? DARK_DIVERGING : DIVERGING, most > 0 ? (value / most + 1) / 2 : 0.5);
 
 /** Black or white, whichever reads better on a colour. */
 export function inkOn(colour) {
-  const linear = parse(colour).map((part) => (part / 255 <= 0.03928 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+  const linear = parse(colour).map((part) =>
+    part / 255 <= 0.03928 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4,
+  );
   return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.179 ? "#000000" : "#ffffff";
 }

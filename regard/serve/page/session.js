@@ -9,7 +9,12 @@ const cache = new Map(); // answers of this visit, by what was asked
 const MOST_KEPT = 60;
 
 /** The lines of the text that hold something to translate, and where each stands. */
-export const lines = () => state.get("text").split("\n").map((text, at) => ({ text, at })).filter((line) => /[\p{L}\p{N}]/u.test(line.text));
+export const lines = () =>
+  state
+    .get("text")
+    .split("\n")
+    .map((text, at) => ({ text, at }))
+    .filter((line) => /[\p{L}\p{N}]/u.test(line.text));
 
 /** The description of the chosen model. */
 export const model = () => state.get("models").find((one) => one.id === state.get("model")) ?? state.get("models")[0];
@@ -18,15 +23,18 @@ export const model = () => state.get("models").find((one) => one.id === state.ge
 export async function begin() {
   const { models } = await get("/api/v1/models");
   const known = models.some((one) => one.id === state.get("model"));
-  state.set({ models, model: known ? state.get("model") : models[0]?.id ?? "" });
+  state.set({ models, model: known ? state.get("model") : (models[0]?.id ?? "") });
 }
 
-/** Ask for a trace, or take it from what was asked before. @param {object} body @param {string} path @param {string} [lane] */
+/** Ask for a trace, or take it from what was asked before. */
 export async function trace(body, path = "/api/v1/trace", lane) {
   const key = path + JSON.stringify(body);
   if (!cache.has(key)) {
+    const began = performance.now();
     const plain = await post(path, body, lane);
-    cache.set(key, plain.trace ? new Trace(plain) : plain);
+    const found = plain.trace ? new Trace(plain) : plain;
+    found.waited = performance.now() - began;
+    cache.set(key, found);
     if (cache.size > MOST_KEPT) cache.delete(cache.keys().next().value);
   }
   return cache.get(key);
@@ -47,7 +55,11 @@ async function asked() {
 }
 
 /** The pieces of a translation, as the server wants them back. */
-const pieces = (found, until = Infinity) => found.target.tokens.slice(0, until).filter((token) => !token.special).map((token) => token.piece);
+const pieces = (found, until = Infinity) =>
+  found.target.tokens
+    .slice(0, until)
+    .filter((token) => !token.special)
+    .map((token) => token.piece);
 
 /** Translate what stands in the box. An older request that is still under way is given up. */
 export async function translate() {
@@ -61,7 +73,8 @@ export async function translate() {
     const found = await trace(current.body, current.path, "trace");
     const last = found.target.tokens.length - 1;
     state.set({
-      trace: found, busy: false,
+      trace: found,
+      busy: false,
       t: state.get("t") === null ? null : Math.max(0, Math.min(state.get("t"), last)),
       s: state.get("s") === null || state.get("s") < found.source.tokens.length ? state.get("s") : null,
     });
@@ -93,14 +106,22 @@ async function others() {
 /** What could stand at position t of the translation, most likely first. */
 export async function alternatives(t) {
   const { model: id, text } = current.body;
-  const found = await trace({ model: id, text, prefix: pieces(state.get("trace"), t), most: 8 }, "/api/v1/alternatives", "alternatives");
+  const found = await trace(
+    { model: id, text, prefix: pieces(state.get("trace"), t), most: 8 },
+    "/api/v1/alternatives",
+    "alternatives",
+  );
   return found.alternatives;
 }
 
 /** The arithmetic of step t in full. */
 export function arithmetic(t, name, head, lane = "steps") {
   const { model: id, text, changes } = current.body;
-  return trace({ model: id, text, target: pieces(state.get("trace")), changes: changes ?? [], t, name, head }, "/api/v1/steps", lane);
+  return trace(
+    { model: id, text, target: pieces(state.get("trace")), changes: changes ?? [], t, name, head },
+    "/api/v1/steps",
+    lane,
+  );
 }
 
 /** Write the translation anew from position t on, beginning with `piece` there. */
@@ -110,4 +131,5 @@ export function goOnFrom(t, piece) {
 }
 
 /** Another model's trace of the same sentence. */
-export const elsewhere = (id) => trace({ model: id, text: current.body.text, beam: current.body.beam }, "/api/v1/beam", "elsewhere");
+export const elsewhere = (id) =>
+  trace({ model: id, text: current.body.text, beam: current.body.beam }, "/api/v1/beam", "elsewhere");

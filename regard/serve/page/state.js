@@ -1,19 +1,50 @@
 // The one shared selection: what every view shows. It lives in the address, so that any state can be linked.
 
 const DEFAULTS = {
-  text: "", model: "", view: "alignment", t: null, s: null, layer: null, head: null, // the selection
-  form: "ribbons", words: true, special: false, renormalise: false, shift: null, rowScale: false, // how V2 draws
-  numbers: true, mass: 0.75, palette: "blue",
-  sub: 6, changes: [], prefix: null, // the step view
-  other: "", sort: "layer", // compare
-  tree: "drawing", pruned: false, replay: null, beam: 5, node: null,
+  text: "",
+  model: "",
+  view: "alignment",
+  t: null,
+  s: null,
+  layer: null,
+  head: null, // the selection
+  form: "ribbons",
+  words: true,
+  special: false,
+  renormalise: false,
+  shift: null,
+  rowScale: false, // how V2 draws
+  numbers: true,
+  mass: 0.75,
+  palette: "blue",
+  sub: 6,
+  changes: [],
+  prefix: null, // the step view
+  other: "",
+  sort: "layer", // compare
+  tree: "drawing",
+  pruned: false,
+  replay: null,
+  beam: 5,
+  node: null,
 };
-const QUIET = new Set(["trace", "models", "preview", "error", "busy", "lines", "line", "theme"]); // not part of an address
+// What is not part of an address.
+const QUIET = new Set(["trace", "models", "preview", "error", "busy", "lines", "line", "theme"]);
 
 class State extends EventTarget {
   constructor() {
     super();
-    this.values = { ...DEFAULTS, trace: null, models: [], preview: null, error: "", busy: false, lines: [], line: 0, theme: "" };
+    this.values = {
+      ...DEFAULTS,
+      trace: null,
+      models: [],
+      preview: null,
+      error: "",
+      busy: false,
+      lines: [],
+      line: 0,
+      theme: "",
+    };
   }
 
   get(name) {
@@ -22,7 +53,9 @@ class State extends EventTarget {
 
   /** Change several values at once; views hear which. */
   set(changes) {
-    const same = (name) => this.values[name] === changes[name] || (name === "preview" && JSON.stringify(this.values.preview) === JSON.stringify(changes.preview));
+    const same = (name) =>
+      this.values[name] === changes[name] ||
+      (name === "preview" && JSON.stringify(this.values.preview) === JSON.stringify(changes.preview));
     const changed = Object.keys(changes).filter((name) => !same(name));
     if (!changed.length) return;
     for (const name of changed) this.values[name] = changes[name];

@@ -3,28 +3,60 @@
 import { svg, visible } from "./dom.js";
 import { percent, show } from "./maths.js";
 
-const LINE = 22, NAME = 130, BAR = 170;
+const LINE = 22,
+  NAME = 130,
+  BAR = 170;
 
 /** The drawing. @returns {SVGElement} */
 export function stepPicture(step, { tokens, token }) {
   const shares = step.output.words.map((one) => Math.exp(one.logit - step.output.log_total));
-  const scores = Array.from(step.scores.data), most = Math.max(1e-9, ...scores.filter(Number.isFinite).map(Math.abs));
-  const rows = Math.max(tokens.length, shares.length), width = NAME + 2 * BAR + 80 + NAME + BAR + 100, height = rows * LINE + 60;
+  const scores = Array.from(step.scores.data),
+    most = Math.max(1e-9, ...scores.filter(Number.isFinite).map(Math.abs));
+  const rows = Math.max(tokens.length, shares.length),
+    width = NAME + 2 * BAR + 80 + NAME + BAR + 100,
+    height = rows * LINE + 60;
   const text = (x, y, what, more = {}) => svg("text", { x, y: y + 15, "font-size": 13, ...more }, what);
-  const bar = (x, y, share, role) => svg("rect", { class: role, x: share < 0 ? x + BAR * share : x, y: y + 5, width: Math.max(0.5, Math.abs(share) * BAR), height: 11, rx: 2 });
+  const bar = (x, y, share, role) =>
+    svg("rect", {
+      class: role,
+      x: share < 0 ? x + BAR * share : x,
+      y: y + 5,
+      width: Math.max(0.5, Math.abs(share) * BAR),
+      height: 11,
+      rx: 2,
+    });
   const left = tokens.flatMap((one, s) => {
-    const y = 34 + s * LINE, hidden = !Number.isFinite(scores[s]);
-    return [text(NAME - 8, y, visible(one.text), { "text-anchor": "end" }),
-      !hidden && bar(NAME + BAR / 2, y, scores[s] / most / 2, "score"), text(NAME + BAR + 4, y, hidden ? "masked" : show(scores[s])),
-      bar(NAME + BAR + 70, y, step.weights.data[s], "weight"), text(NAME + 2 * BAR + 76, y, step.weights.data[s].toFixed(3))];
+    const y = 34 + s * LINE,
+      hidden = !Number.isFinite(scores[s]);
+    return [
+      text(NAME - 8, y, visible(one.text), { "text-anchor": "end" }),
+      !hidden && bar(NAME + BAR / 2, y, scores[s] / most / 2, "score"),
+      text(NAME + BAR + 4, y, hidden ? "masked" : show(scores[s])),
+      bar(NAME + BAR + 70, y, step.weights.data[s], "weight"),
+      text(NAME + 2 * BAR + 76, y, step.weights.data[s].toFixed(3)),
+    ];
   });
   const x = NAME + 2 * BAR + 130;
   const right = step.output.words.flatMap((one, at) => {
     const y = 34 + at * LINE;
-    return [text(x + NAME - 8, y, visible(one.text ?? one.piece), { "text-anchor": "end", "font-weight": one.chosen ? 700 : 400 }), bar(x + NAME, y, shares[at], "output"), text(x + NAME + BAR + 4, y, percent(shares[at]))];
+    return [
+      text(x + NAME - 8, y, visible(one.text ?? one.piece), {
+        "text-anchor": "end",
+        "font-weight": one.chosen ? 700 : 400,
+      }),
+      bar(x + NAME, y, shares[at], "output"),
+      text(x + NAME + BAR + 4, y, percent(shares[at])),
+    ];
   });
-  return svg("svg", { class: "steppicture", width, height, viewBox: `0 0 ${width} ${height}` },
-    text(NAME, 4, "scores"), text(NAME + BAR + 70, 4, "weights"), text(x + NAME, 4, `next word: ${visible(token.text)}`), left, right);
+  return svg(
+    "svg",
+    { class: "steppicture", width, height, viewBox: `0 0 ${width} ${height}` },
+    text(NAME, 4, "scores"),
+    text(NAME + BAR + 70, 4, "weights"),
+    text(x + NAME, 4, `next word: ${visible(token.text)}`),
+    left,
+    right,
+  );
 }
 
 /** The numbers of a step for a spreadsheet. */

@@ -1,6 +1,6 @@
 // V3: one decoding step after the other, each from the question to the word, with the sums done again in the browser.
 
-import { announce, h, put, still, word } from "./dom.js";
+import { announce, h, put, renew, still, word } from "./dom.js";
 import { exporter } from "./export.js";
 import { icon } from "./icons.js";
 import { percent } from "./maths.js";
@@ -13,8 +13,12 @@ import { unpack } from "./trace.js";
 import { whatIf } from "./whatif.js";
 
 const SUBS = ["question", "scores", "weights", "context", "output", "word"];
-const LEAD = "One word at a time: the writer asks a question, every source word answers, the answers become weights, and what is seen decides the next word.";
-const FIXED = "One word at a time, without attention: the writer has one vector of the whole sentence, the same at every step, and must find everything in it.";
+const LEAD =
+  "One word at a time: the writer asks a question, every source word answers, the answers become weights, and " +
+  "what is seen decides the next word.";
+const FIXED =
+  "One word at a time, without attention: the writer has one vector of the whole sentence, the same at every " +
+  "step, and must find everything in it.";
 const PACE = 1100; // milliseconds of a sub-step at normal speed
 
 /** A step as the server sends it, its arrays unpacked. */
@@ -22,7 +26,11 @@ export function unpackStep(plain) {
   const { formula } = plain;
   return {
     ...plain,
-    query: unpack(plain.query), scores: unpack(plain.scores), weights: unpack(plain.weights), values: unpack(plain.values), context: unpack(plain.context),
+    query: unpack(plain.query),
+    scores: unpack(plain.scores),
+    weights: unpack(plain.weights),
+    values: unpack(plain.values),
+    context: unpack(plain.context),
     formula: { ...formula, left: unpack(formula.left), right: unpack(formula.right), v: unpack(formula.v) },
   };
 }
@@ -71,14 +79,16 @@ class Steps extends HTMLElement {
       put(this.table);
       return;
     }
-    const seen = trace.module(state.get("layer"));
-    const head = Number.parseInt(state.get("head"), 10);
+    const held = trace.arithmetic?.[this.t]; // a file holds the steps of one head
+    const seen = held ? trace.modules.find((one) => one.name === held.name) : trace.module(state.get("layer"));
+    const head = held ? held.head : Number.parseInt(state.get("head"), 10);
     this.seen = seen;
     this.head = Number.isInteger(head) && head < seen.weights.shape[0] ? head : 0;
     this.showControls(trace);
     this.showStage(trace);
     try {
-      const ask = trace.arithmetic ? trace.arithmetic[this.t] : await arithmetic(this.t, seen.name, this.head);
+      if (trace.arithmetic && !held) throw new Error("This file holds the first steps of a long sentence only.");
+      const ask = held ?? (await arithmetic(this.t, seen.name, this.head));
       if (trace !== state.get("trace") || !this.isConnected || ask.t !== this.t) return;
       this.step = unpackStep(ask);
       this.show(trace);
@@ -90,55 +100,160 @@ class Steps extends HTMLElement {
   show(trace) {
     const tokens = this.seen.kind === "fixed" ? [{ text: "the whole sentence" }] : trace.source.tokens;
     this.about = {
-      kind: trace.model.name ?? trace.model.kind, seen: this.seen, tokens, token: trace.target.tokens[this.t], written: trace.target.tokens.slice(0, this.t),
+      kind: trace.model.name ?? trace.model.kind,
+      seen: this.seen,
+      tokens,
+      token: trace.target.tokens[this.t],
+      written: trace.target.tokens.slice(0, this.t),
     };
     put(this.panels, panels(this.step, this.about));
     put(this.table, this.asTable && this.numbers(tokens));
-    if (!trace.arithmetic) put(this.changes, whatIf(trace, this.t, this.step));
+    if (!trace.arithmetic) renew(this.changes, whatIf(trace, this.t, this.step));
     this.dim();
     this.mark();
     if (!this.timer) announce(this.words(trace, tokens));
   }
 
   words(trace, tokens) {
-    const token = trace.target.tokens[this.t], weights = Array.from(this.step.weights.data), best = weights.indexOf(Math.max(...weights));
-    const looked = this.seen.kind === "fixed" ? "one fixed vector" : `looked ${percent(weights[best])} at \u2018${tokens[best]?.text}\u2019`;
+    const token = trace.target.tokens[this.t],
+      weights = Array.from(this.step.weights.data),
+      best = weights.indexOf(Math.max(...weights));
+    const looked =
+      this.seen.kind === "fixed"
+        ? "one fixed vector"
+        : `looked ${percent(weights[best])} at \u2018${tokens[best]?.text}\u2019`;
     return `Step ${this.t + 1} of ${this.last + 1}: ${looked}, writes \u2018${token.text}\u2019`;
   }
 
   numbers(tokens) {
     const { scores, weights } = this.step;
-    return plainTable("Scores and weights of this step", ["source", "score", "weight"], tokens.map((token, s) =>
-      [word(token.text), Number.isFinite(scores.data[s]) ? scores.data[s].toFixed(4) : "masked", weights.data[s].toFixed(4)]));
+    return plainTable(
+      "Scores and weights of this step",
+      ["source", "score", "weight"],
+      tokens.map((token, s) => [
+        word(token.text),
+        Number.isFinite(scores.data[s]) ? scores.data[s].toFixed(4) : "masked",
+        weights.data[s].toFixed(4),
+      ]),
+    );
   }
 
   showControls(trace) {
     const go = (t) => () => this.go(t);
-    const at = this.t, heads = this.seen.weights.shape[0];
-    const button = (label, sign, act, off) => h("button", { type: "button", class: "round", "aria-label": label, title: label, disabled: off, onclick: act }, sign);
-    const slider = h("input", { type: "range", min: 0, max: this.last, value: at, "aria-label": "Step", "aria-valuetext": `step ${at + 1} of ${this.last + 1}`, oninput: () => this.go(Number(slider.value)) });
-    const speed = h("select", { "aria-label": "Speed", onchange: () => (this.speed = Number(speed.value)) }, [0.5, 1, 2, 4].map((value) => h("option", { value, selected: value === this.speed }, `${value}\u00d7`)));
-    put(this.controls,
-      h("div", { class: "player", role: "group", "aria-label": "Go through the steps" },
-        button("First step", icon("first"), go(0), at === 0), button("Step back", icon("back"), go(at - 1), at === 0),
-        button(this.timer ? "Pause" : "Play", icon(this.timer ? "pause" : "play"), () => (this.timer ? this.pause() : this.play())),
-        button("Next step", icon("next"), go(at + 1), at === this.last), button("Last step", icon("last"), go(this.last), at === this.last),
-        slider, h("span", { class: "number" }, `${at + 1} / ${this.last + 1}`), speed),
-      h("div", { class: "dots", role: "group", "aria-label": "Part of the step" }, SUBS.map((name, number) =>
-        h("button", { type: "button", class: "dot", "data-sub": number + 1, "aria-label": `Show up to: ${name}`, title: name, onclick: () => state.set({ sub: number + 1 }) }))),
-      heads > 1 && h("p", { class: "note" }, `Layer ${this.seen.layer}, head ${this.head} of ${heads}: one look of many; choose another in Compare.`),
-      h("button", { type: "button", class: "switch", "aria-pressed": String(this.asTable), onclick: () => { this.asTable = !this.asTable; this.load(); } }, "Table"));
-    put(this.lead,
+    const at = this.t,
+      heads = this.seen.weights.shape[0];
+    const button = (label, sign, act, off) =>
+      h(
+        "button",
+        { type: "button", class: "round", "aria-label": label, title: label, disabled: off, onclick: act },
+        sign,
+      );
+    const slider = h("input", {
+      type: "range",
+      min: 0,
+      max: this.last,
+      value: at,
+      "aria-label": "Step",
+      "aria-valuetext": `step ${at + 1} of ${this.last + 1}`,
+      oninput: () => this.go(Number(slider.value)),
+    });
+    const speed = h(
+      "select",
+      { "aria-label": "Speed", onchange: () => (this.speed = Number(speed.value)) },
+      [0.5, 1, 2, 4].map((value) => h("option", { value, selected: value === this.speed }, `${value}\u00d7`)),
+    );
+    renew(
+      this.controls,
+      h(
+        "div",
+        { class: "player", role: "group", "aria-label": "Go through the steps" },
+        button("First step", icon("first"), go(0), at === 0),
+        button("Step back", icon("back"), go(at - 1), at === 0),
+        button(this.timer ? "Pause" : "Play", icon(this.timer ? "pause" : "play"), () =>
+          this.timer ? this.pause() : this.play(),
+        ),
+        button("Next step", icon("next"), go(at + 1), at === this.last),
+        button("Last step", icon("last"), go(this.last), at === this.last),
+        slider,
+        h("span", { class: "number" }, `${at + 1} / ${this.last + 1}`),
+        speed,
+      ),
+      h(
+        "div",
+        { class: "dots", role: "group", "aria-label": "Part of the step" },
+        SUBS.map((name, number) =>
+          h("button", {
+            type: "button",
+            class: "dot",
+            "data-sub": number + 1,
+            "aria-label": `Show up to: ${name}`,
+            title: name,
+            onclick: () => state.set({ sub: number + 1 }),
+          }),
+        ),
+      ),
+      heads > 1 &&
+        h(
+          "p",
+          { class: "note" },
+          `Layer ${this.seen.layer}, head ${this.head} of ${heads}: one look of many; choose another in Compare.`,
+        ),
+      h(
+        "button",
+        {
+          type: "button",
+          class: "switch",
+          "aria-pressed": String(this.asTable),
+          onclick: () => {
+            this.asTable = !this.asTable;
+            this.load();
+          },
+        },
+        "Table",
+      ),
+    );
+    put(
+      this.lead,
       h("p", { class: "lead" }, this.seen.kind === "fixed" ? FIXED : LEAD),
-      exporter("steps", () => stepPicture(this.step, this.about), () => ({ trace, csv: stepTable(this.step, this.about) })));
+      exporter(
+        "steps",
+        () => stepPicture(this.step, this.about),
+        () => ({ trace, csv: stepTable(this.step, this.about) }),
+      ),
+    );
   }
 
   showStage(trace) {
     const fixed = this.seen.kind === "fixed";
-    put(this.sentences,
-      h("p", { class: "sentence source", dir: "auto" }, trace.source.tokens.map((token, s) => [s ? " " : "", word(token.text, { class: `linked${token.special ? " special" : ""}`, "data-s": s })]), fixed && h("span", { class: "squeeze" }, "\u2192 one vector")),
-      h("p", { class: "sentence target", dir: "auto" }, trace.target.tokens.map((token, t) => [t ? " " : "",
-        h("button", { type: "button", class: `word${t < this.t ? " done" : t === this.t ? " active" : " later"}`, "aria-current": t === this.t ? "step" : null, onclick: () => this.go(t) }, word(token.special ? "\u25a0" : token.text))])));
+    renew(
+      this.sentences,
+      h(
+        "p",
+        { class: "sentence source", dir: "auto" },
+        trace.source.tokens.map((token, s) => [
+          s ? " " : "",
+          word(token.text, { class: `linked${token.special ? " special" : ""}`, "data-s": s }),
+        ]),
+        fixed && h("span", { class: "squeeze" }, "\u2192 one vector"),
+      ),
+      h(
+        "p",
+        { class: "sentence target", dir: "auto" },
+        trace.target.tokens.map((token, t) => [
+          t ? " " : "",
+          h(
+            "button",
+            {
+              type: "button",
+              class: `word${t < this.t ? " done" : t === this.t ? " active" : " later"}`,
+              "aria-current": t === this.t ? "step" : null,
+              onclick: () => this.go(t),
+            },
+            word(token.special ? "\u25a0" : token.text),
+          ),
+        ]),
+      ),
+    );
   }
 
   go(t) {
@@ -150,14 +265,22 @@ class Steps extends HTMLElement {
     this.panels.querySelectorAll(".panel").forEach((panel) => {
       const number = Number.parseInt(panel.dataset.sub, 10);
       panel.classList.toggle("later", number > sub);
-      panel.classList.toggle("now", sub < 6 && (number === sub || (panel.classList.contains("fixed") && sub >= 2 && sub <= 4)));
+      panel.classList.toggle(
+        "now",
+        sub < 6 && (number === sub || (panel.classList.contains("fixed") && sub >= 2 && sub <= 4)),
+      );
     });
-    this.querySelectorAll(".dot").forEach((dot) => dot.setAttribute("aria-pressed", String(Number(dot.dataset.sub) <= sub)));
+    this.querySelectorAll(".dot").forEach((dot) =>
+      dot.setAttribute("aria-pressed", String(Number(dot.dataset.sub) <= sub)),
+    );
   }
 
   mark() {
     const s = state.get("preview")?.s ?? state.get("s");
-    this.panels.querySelectorAll("[data-s]").forEach((line) => line.classList.toggle("on", Number(line.dataset.s) === s));
+    this.changes.querySelectorAll(".row").forEach((row) => row.dispatchEvent(new Event("regardselect")));
+    this.panels
+      .querySelectorAll("[data-s]")
+      .forEach((line) => line.classList.toggle("on", Number(line.dataset.s) === s));
     this.sentences.querySelectorAll("[data-s]").forEach((one) => {
       const weight = this.step && this.seen.kind !== "fixed" ? this.step.weights.data[one.dataset.s] : 0;
       one.style.setProperty("--share", weight >= 0.02 ? weight.toFixed(3) : "0");
@@ -171,7 +294,7 @@ class Steps extends HTMLElement {
     const tick = () => {
       this.advance(1);
       if (this.t === this.last && state.get("sub") === 6) this.pause();
-      else this.timer = setTimeout(tick, (still() ? 2 : 1) * PACE / this.speed);
+      else this.timer = setTimeout(tick, ((still() ? 2 : 1) * PACE) / this.speed);
     };
     this.timer = setTimeout(tick, PACE / this.speed);
     this.showControls(state.get("trace"));
@@ -195,8 +318,10 @@ class Steps extends HTMLElement {
   key(event) {
     if (event.target.matches("input, select, textarea")) return;
     const act = {
-      ArrowRight: () => (event.shiftKey ? this.advance(1) : this.go(this.t + 1)), ArrowLeft: () => (event.shiftKey ? this.advance(-1) : this.go(this.t - 1)),
-      Home: () => this.go(0), End: () => this.go(this.last),
+      ArrowRight: () => (event.shiftKey ? this.advance(1) : this.go(this.t + 1)),
+      ArrowLeft: () => (event.shiftKey ? this.advance(-1) : this.go(this.t - 1)),
+      Home: () => this.go(0),
+      End: () => this.go(this.last),
       " ": () => !event.target.matches("button") && (this.timer ? this.pause() : this.play()),
     }[event.key];
     if (act && act() !== false) event.preventDefault();

@@ -31,7 +31,10 @@ export function unpack(stored) {
   if (Array.isArray(stored)) {
     const shape = [];
     for (let part = stored; Array.isArray(part); part = part[0]) shape.push(part.length);
-    return new Numbers(shape, Float32Array.from(stored.flat(Infinity), (value) => value ?? -Infinity));
+    return new Numbers(
+      shape,
+      Float32Array.from(stored.flat(Infinity), (value) => value ?? -Infinity),
+    );
   }
   const bytes = Uint8Array.from(atob(stored.base64), (sign) => sign.charCodeAt(0));
   if (stored.dtype === "float32") return new Numbers(stored.shape, new Float32Array(bytes.buffer));
@@ -39,7 +42,9 @@ export function unpack(stored) {
 }
 
 function half(bits) {
-  const sign = bits & 0x8000 ? -1 : 1, exponent = (bits >> 10) & 31, fraction = bits & 1023;
+  const sign = bits & 0x8000 ? -1 : 1,
+    exponent = (bits >> 10) & 31,
+    fraction = bits & 1023;
   if (exponent === 31) return fraction ? NaN : sign * Infinity;
   return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
 }
@@ -54,8 +59,15 @@ export class Trace {
     this.beam = plain.beam ?? null;
     this.translations = plain.translations ?? [];
     this.changes = plain.changes ?? [];
+    /** Every step in full, where a file holds them. */
+    this.arithmetic = null;
+    /** How long the server took, in milliseconds. */
+    this.waited = undefined;
     this.modules = Object.values(plain.attention ?? {}).map((seen) => ({
-      ...seen, weights: unpack(seen.weights), scores: unpack(seen.scores), centre: unpack(seen.centre),
+      ...seen,
+      weights: unpack(seen.weights),
+      scores: unpack(seen.scores),
+      centre: unpack(seen.centre),
     }));
     const kinds = ["cross", "image", "fixed", "decoder", "encoder", "pool"];
     this.kind = kinds.find((kind) => this.modules.some((seen) => seen.kind === kind)) ?? "none";
@@ -77,14 +89,20 @@ export class Trace {
   /** Weights of a head, or of several: their "mean" or "max". @returns {number[][]} */
   weights(seen, head) {
     const count = seen.weights.shape[0];
-    const heads = head === null || head === undefined || head === "mean" || head === "max"
-      ? [...Array(count).keys()]
-      : String(head).split(",").map(Number).filter((one) => one >= 0 && one < count);
+    const heads =
+      head === null || head === undefined || head === "mean" || head === "max"
+        ? [...Array(count).keys()]
+        : String(head)
+            .split(",")
+            .map(Number)
+            .filter((one) => one >= 0 && one < count);
     const tables = (heads.length ? heads : [0]).map((one) => seen.weights.part(one).rows());
-    return tables[0].map((row, t) => row.map((_, s) => {
-      const values = tables.map((table) => table[t][s]);
-      return head === "max" ? Math.max(...values) : values.reduce((sum, value) => sum + value, 0) / values.length;
-    }));
+    return tables[0].map((row, t) =>
+      row.map((_, s) => {
+        const values = tables.map((table) => table[t][s]);
+        return head === "max" ? Math.max(...values) : values.reduce((sum, value) => sum + value, 0) / values.length;
+      }),
+    );
   }
 
   /** The tokens along a module's rows and columns. */
@@ -92,8 +110,11 @@ export class Trace {
     const read = [{ text: "<s>", piece: "<s>", special: true }, ...this.target.tokens.slice(0, -1)];
     const whole = [{ text: "the whole sentence", piece: "" }];
     const sides = {
-      cross: [this.target.tokens, this.source.tokens], encoder: [this.source.tokens, this.source.tokens],
-      decoder: [this.target.tokens, read], fixed: [this.target.tokens, whole], pool: [whole, this.source.tokens],
+      cross: [this.target.tokens, this.source.tokens],
+      encoder: [this.source.tokens, this.source.tokens],
+      decoder: [this.target.tokens, read],
+      fixed: [this.target.tokens, whole],
+      pool: [whole, this.source.tokens],
     };
     return sides[seen.kind] ?? [this.target.tokens, []];
   }
@@ -112,19 +133,39 @@ export function arrange(trace, options = {}) {
   if (!seen) return null;
   let weights = trace.weights(seen, chosen.head);
   let [rows, columns] = trace.sides(seen);
-  const shift = chosen.shift === null ? seen.shift ?? 0 : Number(chosen.shift);
+  const shift = chosen.shift === null ? (seen.shift ?? 0) : Number(chosen.shift);
   if (shift) [weights, rows] = [weights.slice(1), rows.slice(0, -1)];
-  const keepRows = places(rows, chosen.special), keepColumns = places(columns, chosen.special);
+  const keepRows = places(rows, chosen.special),
+    keepColumns = places(columns, chosen.special);
   const lost = mean(keepRows.map((t) => sum(weights[t]) - sum(keepColumns.map((s) => weights[t][s]))));
   const rowLabels = merge(rows, keepRows, trace.target.text, chosen.words);
   const columnLabels = merge(columns, keepColumns, trace.source.text, chosen.words);
-  const table = rowLabels.map((row) => columnLabels.map((column) =>
-    mean(row.tokens.map((t) => sum(column.tokens.map((s) => weights[t][s]))))));
-  const shown = chosen.renormalise ? table.map((row) => { const all = sum(row); return row.map((w) => (all > 0 ? w / all : 0)); }) : table;
+  const table = rowLabels.map((row) =>
+    columnLabels.map((column) => mean(row.tokens.map((t) => sum(column.tokens.map((s) => weights[t][s]))))),
+  );
+  const shown = chosen.renormalise
+    ? table.map((row) => {
+        const all = sum(row);
+        return row.map((w) => (all > 0 ? w / all : 0));
+      })
+    : table;
   const hidden = [...new Set(columns.filter((_, s) => !keepColumns.includes(s)).map((token) => token.text))];
   return {
-    seen, rows: rowLabels, columns: columnLabels, weights: shown, shift, lost,
-    caption: caption(trace, seen, chosen, [...rowLabels, ...columnLabels].some((label) => label.tokens.length > 1), hidden, lost, shift),
+    seen,
+    rows: rowLabels,
+    columns: columnLabels,
+    weights: shown,
+    shift,
+    lost,
+    caption: caption(
+      trace,
+      seen,
+      chosen,
+      [...rowLabels, ...columnLabels].some((label) => label.tokens.length > 1),
+      hidden,
+      lost,
+      shift,
+    ),
   };
 }
 
@@ -136,36 +177,61 @@ function merge(tokens, keep, text, words) {
   const groups = [];
   for (const at of keep) {
     const last = groups.at(-1)?.at(-1);
-    const same = words && last === at - 1 && tokens[at].word !== undefined && tokens[at].word !== null && tokens[last].word === tokens[at].word;
+    const same =
+      words &&
+      last === at - 1 &&
+      tokens[at].word !== undefined &&
+      tokens[at].word !== null &&
+      tokens[last].word === tokens[at].word;
     if (same) groups.at(-1).push(at);
     else groups.push([at]);
   }
   const points = [...text];
   return groups.map((group) => {
-    const first = tokens[group[0]], last = tokens[group.at(-1)];
+    const first = tokens[group[0]],
+      last = tokens[group.at(-1)];
     const joined = group.length > 1 && first.start < last.end;
     return {
-      text: joined ? points.slice(first.start, last.end).join("") : group.length > 1 ? group.map((at) => tokens[at].text).join("") : first.text,
-      tokens: group, special: Boolean(first.special),
+      text: joined
+        ? points.slice(first.start, last.end).join("")
+        : group.length > 1
+          ? group.map((at) => tokens[at].text).join("")
+          : first.text,
+      tokens: group,
+      special: Boolean(first.special),
     };
   });
 }
 
 const KINDS = {
-  cross: "cross-attention", encoder: "self-attention of the reader", decoder: "self-attention of the writer",
-  fixed: "no attention: one fixed vector", pool: "pooling attention", image: "attention over the picture",
+  cross: "cross-attention",
+  encoder: "self-attention of the reader",
+  decoder: "self-attention of the writer",
+  fixed: "no attention: one fixed vector",
+  pool: "pooling attention",
+  image: "attention over the picture",
 };
 
 function caption(trace, seen, chosen, merged, hidden, lost, shift) {
   const heads = seen.weights.shape[0];
   const parts = [];
   if (trace.leading.length > 1) parts.push(`layer ${seen.layer}`);
-  if (heads > 1) parts.push(chosen.head === "max" ? `largest of ${heads} heads` : chosen.head === null || chosen.head === "mean" ? `mean of ${heads} heads`
-    : String(chosen.head).includes(",") ? `mean of heads ${String(chosen.head).split(",").join(", ")}` : `head ${chosen.head}`);
+  if (heads > 1)
+    parts.push(
+      chosen.head === "max"
+        ? `largest of ${heads} heads`
+        : chosen.head === null || chosen.head === "mean"
+          ? `mean of ${heads} heads`
+          : String(chosen.head).includes(",")
+            ? `mean of heads ${String(chosen.head).split(",").join(", ")}`
+            : `head ${chosen.head}`,
+    );
   parts.push(KINDS[seen.kind] + (seen.score && seen.kind !== "fixed" ? ` (${seen.score})` : ""));
-  if (seen.query === "previous" && seen.kind === "cross") parts.push("asked by the state before the last word was read");
+  if (seen.query === "previous" && seen.kind === "cross")
+    parts.push("asked by the state before the last word was read");
   parts.push(merged && chosen.words ? "words (source pieces summed, target pieces averaged)" : "tokens");
-  if (hidden.length) parts.push(`${hidden.slice(0, 3).join(", ")} hidden (${lost.toFixed(2)} of the mass${chosen.renormalise ? ", the rest renormalised" : ""})`);
+  const rest = chosen.renormalise ? ", the rest renormalised" : "";
+  if (hidden.length) parts.push(`${hidden.slice(0, 3).join(", ")} hidden (${lost.toFixed(2)} of the mass${rest})`);
   if (shift) parts.push("shift 1: each row is what was looked at just after its word was read");
   for (const change of trace.changes) parts.push(`changed: ${change.text}`);
   return parts.join(", ");
@@ -186,10 +252,14 @@ export function strongest(row, share) {
 /** One sentence that says what a table shows. */
 export function summary(table) {
   if (!table || !table.rows.length || !table.columns.length) return "There is nothing to show.";
-  if (table.seen.kind === "fixed") return `All ${table.rows.length} words were written from one fixed vector of the whole sentence.`;
+  if (table.seen.kind === "fixed")
+    return `All ${table.rows.length} words were written from one fixed vector of the whole sentence.`;
   const links = table.weights.map((row, t) => ({ t, s: row.indexOf(Math.max(...row)), w: Math.max(...row) }));
   const best = links.reduce((a, b) => (b.w > a.w ? b : a));
   const sure = links.filter((link) => link.w >= 0.5).length;
-  return `${table.rows.length} target words look at ${table.columns.length} source words; ${sure} of them give most of their attention to one word. ` +
-    `Strongest: \u201c${table.rows[best.t].text}\u201d looks at \u201c${table.columns[best.s].text}\u201d, ${best.w.toFixed(2)}.`;
+  return (
+    `${table.rows.length} target words look at ${table.columns.length} source words; ${sure} of them give most of ` +
+    `their attention to one word. Strongest: \u201c${table.rows[best.t].text}\u201d looks at ` +
+    `\u201c${table.columns[best.s].text}\u201d, ${best.w.toFixed(2)}.`
+  );
 }

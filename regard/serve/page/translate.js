@@ -1,7 +1,7 @@
 // V1, the front door: two panes, words that are linked, alternatives on a click, and the request behind it all.
 
 import { openAlternatives } from "./alternatives.js";
-import { h, put, select, visible, word } from "./dom.js";
+import { h, put, renew, select, visible, word } from "./dom.js";
 import { icon } from "./icons.js";
 import { percent } from "./maths.js";
 import { requests } from "./requests.js";
@@ -14,8 +14,16 @@ const PAUSE = 400; // milliseconds after the last key
 class Translate extends HTMLElement {
   connectedCallback() {
     this.box = h("textarea", {
-      id: "source", rows: 3, dir: "auto", spellcheck: "false", autocomplete: "off", maxlength: 20000,
-      "aria-label": "Text to translate", placeholder: "Type a sentence\u2026", oninput: () => this.typed(), onkeydown: (event) => this.key(event),
+      id: "source",
+      rows: 3,
+      dir: "auto",
+      spellcheck: "false",
+      autocomplete: "off",
+      maxlength: 20000,
+      "aria-label": "Text to translate",
+      placeholder: "Type a sentence\u2026",
+      oninput: () => this.typed(),
+      onkeydown: (event) => this.key(event),
     });
     this.pair = h("div", { class: "pair" });
     this.behind = h("div", { class: "behind", dir: "auto", "aria-hidden": "true" });
@@ -23,12 +31,17 @@ class Translate extends HTMLElement {
     this.sure = h("p", { class: "note" });
     this.best = h("div", { class: "nbest" });
     this.code = h("div", { class: "code" });
-    put(this,
+    put(
+      this,
       this.pair,
-      h("div", { class: "panes" },
+      h(
+        "div",
+        { class: "panes" },
         h("section", { class: "pane", "aria-label": "Source" }, h("div", { class: "typing" }, this.behind, this.box)),
-        h("section", { class: "pane target", "aria-label": "Translation" }, this.output, this.sure, this.best)),
-      this.code);
+        h("section", { class: "pane target", "aria-label": "Translation" }, this.output, this.sure, this.best),
+      ),
+      this.code,
+    );
     state.on(["models", "model"], () => this.showPair());
     state.on(["text"], () => this.showText());
     state.on(["trace", "busy", "error", "lines", "layer", "head", "shift", "prefix"], () => this.show());
@@ -64,27 +77,67 @@ class Translate extends HTMLElement {
   }
 
   showPair() {
-    const models = state.get("models"), chosen = model();
+    const models = state.get("models"),
+      chosen = model();
     if (!chosen) return;
-    const codes = (side, among) => [...new Map(among.map((one) => [one[side].code, one[side].name])).entries()]
-      .map(([value, text]) => ({ value, text }));
+    const codes = (side, among) =>
+      [...new Map(among.map((one) => [one[side].code, one[side].name])).entries()].map(([value, text]) => ({
+        value,
+        text,
+      }));
     const same = (one, other) => one.source.code === other.source.code && one.target.code === other.target.code;
-    const back = models.find((one) => one.source.code === chosen.target.code && one.target.code === chosen.source.code && one !== chosen);
+    const back = models.find(
+      (one) => one.source.code === chosen.target.code && one.target.code === chosen.source.code && one !== chosen,
+    );
     const take = (one) => one && this.take(one);
-    put(this.pair,
-      select("From", codes("source", models), chosen.source.code, (code) => take(models.find((one) => one.source.code === code))),
-      h("button", {
-        type: "button", class: "round", "aria-label": "Swap the languages", title: back ? "Swap the languages" : "No model translates back",
-        disabled: !back, onclick: () => take(back),
-      }, icon("swap")),
-      select("Into", codes("target", models.filter((one) => one.source.code === chosen.source.code)), chosen.target.code,
-        (code) => take(models.find((one) => one.source.code === chosen.source.code && one.target.code === code))),
-      select("Model", models.filter((one) => same(one, chosen)).map((one) => ({ value: one.id, text: one.id })), chosen.id,
-        (id) => take(models.find((one) => one.id === id))));
+    renew(
+      this.pair,
+      select("From", codes("source", models), chosen.source.code, (code) =>
+        take(models.find((one) => one.source.code === code)),
+      ),
+      h(
+        "button",
+        {
+          type: "button",
+          class: "round",
+          "aria-label": "Swap the languages",
+          title: back ? "Swap the languages" : "No model translates back",
+          disabled: !back,
+          onclick: () => take(back),
+        },
+        icon("swap"),
+      ),
+      select(
+        "Into",
+        codes(
+          "target",
+          models.filter((one) => one.source.code === chosen.source.code),
+        ),
+        chosen.target.code,
+        (code) => take(models.find((one) => one.source.code === chosen.source.code && one.target.code === code)),
+      ),
+      select(
+        "Model",
+        models.filter((one) => same(one, chosen)).map((one) => ({ value: one.id, text: one.id })),
+        chosen.id,
+        (id) => take(models.find((one) => one.id === id)),
+      ),
+    );
   }
 
   take(one) {
-    state.set({ model: one.id, t: null, s: null, layer: null, head: null, shift: null, prefix: null, changes: [], node: null, trace: null });
+    state.set({
+      model: one.id,
+      t: null,
+      s: null,
+      layer: null,
+      head: null,
+      shift: null,
+      prefix: null,
+      changes: [],
+      node: null,
+      trace: null,
+    });
     translate();
   }
 
@@ -99,7 +152,10 @@ class Translate extends HTMLElement {
       return;
     }
     if (!trace) {
-      put(this.output, h("p", { class: "sentence empty" }, state.get("busy") ? "\u2026" : "The translation appears here."));
+      put(
+        this.output,
+        h("p", { class: "sentence empty" }, state.get("busy") ? "\u2026" : "The translation appears here."),
+      );
       put(this.behind);
       put(this.sure);
       put(this.best);
@@ -116,19 +172,35 @@ class Translate extends HTMLElement {
     const words = targetWords(trace);
     const buttons = words.map((label) => this.button(trace, label));
     const spaced = buttons.flatMap((button, number) => (number ? [gap(trace, words, number), button] : [button]));
-    const all = state.get("lines"), line = state.get("line");
+    const all = state.get("lines"),
+      line = state.get("line");
     const other = (text) => h("p", { class: "sentence other", dir: "auto" }, text);
-    put(this.output,
+    put(
+      this.output,
       all.slice(0, line).map(other),
       h("p", { class: "sentence", dir: "auto" }, spaced),
       all.slice(line + 1).map(other),
-      state.get("prefix") && h("button", { type: "button", class: "quiet", onclick: () => { state.set({ prefix: null }); translate(); } }, "Undo the choice"));
+      state.get("prefix") &&
+        h(
+          "button",
+          {
+            type: "button",
+            class: "quiet",
+            onclick: () => {
+              state.set({ prefix: null });
+              translate();
+            },
+          },
+          "Undo the choice",
+        ),
+    );
     if (focused) this.output.querySelector(`[data-t="${focused}"]`)?.focus();
   }
 
   /** Show what is pointed at or pinned; nothing is built anew, so that focus and pointer stay where they are. */
   mark() {
-    const trace = state.get("trace"), { table } = this;
+    const trace = state.get("trace"),
+      { table } = this;
     if (!trace || !table || state.get("error")) return;
     const at = state.get("preview")?.t ?? state.get("t");
     const row = at === null || !trace.looks ? -1 : table.rows.findIndex((label) => label.tokens.includes(at));
@@ -143,24 +215,40 @@ class Translate extends HTMLElement {
 
   /** The source words behind the text box, marked by how much they were looked at: the same text in the same place. */
   showLinks(trace, table, row) {
-    const all = state.get("text").split("\n"), at = lines()[state.get("line")]?.at ?? 0;
-    const line = all[at] ?? "", core = line.trim();
+    const all = state.get("text").split("\n"),
+      at = lines()[state.get("line")]?.at ?? 0;
+    const line = all[at] ?? "",
+      core = line.trim();
     if (!trace.looks || core !== trace.source.text) {
       put(this.behind);
       return;
     }
-    const points = [...core], pieces = [];
+    const points = [...core],
+      pieces = [];
     let done = 0;
     table.columns.forEach((label, s) => {
-      const first = trace.source.tokens[label.tokens[0]], last = trace.source.tokens[label.tokens.at(-1)];
+      const first = trace.source.tokens[label.tokens[0]],
+        last = trace.source.tokens[label.tokens.at(-1)];
       if (label.special || first.start >= last.end) return;
-      const weight = row < 0 ? 0 : table.weights[row]?.[s] ?? 0;
-      pieces.push(points.slice(done, first.start).join(""), h("span", {
-        class: label.tokens.includes(state.get("s")) ? "linked pinned" : "linked", style: { "--share": weight < 0.02 ? "0" : weight.toFixed(3) },
-      }, points.slice(first.start, last.end).join("")));
+      const weight = row < 0 ? 0 : (table.weights[row]?.[s] ?? 0);
+      pieces.push(
+        points.slice(done, first.start).join(""),
+        h(
+          "span",
+          {
+            class: label.tokens.includes(state.get("s")) ? "linked pinned" : "linked",
+            style: { "--share": weight < 0.02 ? "0" : weight.toFixed(3) },
+          },
+          points.slice(first.start, last.end).join(""),
+        ),
+      );
       done = last.end;
     });
-    const before = all.slice(0, at).map((text) => `${text}\n`).join("") + line.slice(0, line.indexOf(core));
+    const before =
+      all
+        .slice(0, at)
+        .map((text) => `${text}\n`)
+        .join("") + line.slice(0, line.indexOf(core));
     put(this.behind, before, pieces, points.slice(done).join(""));
   }
 
@@ -168,35 +256,72 @@ class Translate extends HTMLElement {
     const probability = Math.exp(label.tokens.reduce((sum, t) => sum + (trace.target.tokens[t].logprob ?? 0), 0));
     const t = label.tokens[0];
     const unsure = trace.target.tokens[t].logprob !== undefined && probability < 0.5;
-    return h("button", {
-      type: "button", dir: "auto", class: `word${unsure ? " unsure" : ""}`, title: `probability ${percent(probability)}: click for alternatives`,
-      "data-t": t, "data-tokens": label.tokens.join(","), "aria-haspopup": "dialog",
-      onpointerenter: () => state.set({ preview: { t } }), onpointerleave: () => state.set({ preview: null }),
-      onfocus: () => state.set({ preview: { t } }), onblur: () => state.set({ preview: null }),
-      onclick: (event) => { state.set({ t, s: null }); openAlternatives(event.currentTarget, t); },
-    }, visible(label.text));
+    return h(
+      "button",
+      {
+        type: "button",
+        dir: "auto",
+        class: `word${unsure ? " unsure" : ""}`,
+        title: `probability ${percent(probability)}: click for alternatives`,
+        "data-t": t,
+        "data-tokens": label.tokens.join(","),
+        "aria-haspopup": "dialog",
+        onpointerenter: () => state.set({ preview: { t } }),
+        onpointerleave: () => state.set({ preview: null }),
+        onfocus: () => state.set({ preview: { t } }),
+        onblur: () => state.set({ preview: null }),
+        onclick: (event) => {
+          state.set({ t, s: null });
+          openAlternatives(event.currentTarget, t);
+        },
+      },
+      visible(label.text),
+    );
   }
 
   sentence(trace, table, row) {
-    if (!trace.looks) return "This model keeps the whole sentence in one fixed vector and cannot look back at its words.";
+    if (!trace.looks)
+      return "This model keeps the whole sentence in one fixed vector and cannot look back at its words.";
     if (row < 0) return "Point at a word of the translation to see where the model looked while it wrote it.";
     const best = table.weights[row].indexOf(Math.max(...table.weights[row]));
     if (best < 0) return "";
-    return ["While writing ", h("b", {}, word(table.rows[row].text)), ", the model looked ",
-      h("b", {}, percent(table.weights[row][best])), " at ", h("b", {}, word(table.columns[best].text)), "."];
+    return [
+      "While writing ",
+      h("b", {}, word(table.rows[row].text)),
+      ", the model looked ",
+      h("b", {}, percent(table.weights[row][best])),
+      " at ",
+      h("b", {}, word(table.columns[best].text)),
+      ".",
+    ];
   }
 
   showBest(trace) {
     const ranked = trace.translations.slice(0, 5);
-    put(this.best, ranked.length > 1 && h("details", {},
-      h("summary", {}, `Other translations (${ranked.length - 1})`),
-      h("ol", {}, ranked.slice(1).map((one) => h("li", {}, word(one.text), h("span", { class: "number" }, one.score.toFixed(2)))))));
+    put(
+      this.best,
+      ranked.length > 1 &&
+        h(
+          "details",
+          {},
+          h("summary", {}, `Other translations (${ranked.length - 1})`),
+          h(
+            "ol",
+            {},
+            ranked
+              .slice(1)
+              .map((one) => h("li", {}, word(one.text), h("span", { class: "number" }, one.score.toFixed(2)))),
+          ),
+        ),
+    );
   }
 }
 
 /** The target in words, special tokens left away. */
 export function targetWords(trace) {
-  const tokens = trace.target.tokens, points = [...trace.target.text], groups = [];
+  const tokens = trace.target.tokens,
+    points = [...trace.target.text],
+    groups = [];
   tokens.forEach((token, at) => {
     if (token.special) return;
     const last = groups.at(-1)?.tokens.at(-1);
@@ -205,15 +330,20 @@ export function targetWords(trace) {
     else groups.push({ tokens: [at] });
   });
   for (const group of groups) {
-    const first = tokens[group.tokens[0]], last = tokens[group.tokens.at(-1)];
+    const first = tokens[group.tokens[0]],
+      last = tokens[group.tokens.at(-1)];
     group.start = first.start;
     group.end = last.end;
-    group.text = first.start < last.end ? points.slice(first.start, last.end).join("") : group.tokens.map((t) => tokens[t].text).join("");
+    group.text =
+      first.start < last.end
+        ? points.slice(first.start, last.end).join("")
+        : group.tokens.map((t) => tokens[t].text).join("");
   }
   return groups;
 }
 
 /** What stands between two words: a space, or nothing in scripts without spaces. */
-const gap = (trace, words, number) => [...trace.target.text].slice(words[number - 1].end, words[number].start).join("") ? " " : "";
+const gap = (trace, words, number) =>
+  [...trace.target.text].slice(words[number - 1].end, words[number].start).join("") ? " " : "";
 
 customElements.define("regard-translate", Translate);

@@ -24,7 +24,16 @@ export function grow(beam, { pruned, until }) {
     const last = chain.at(-1);
     const rank = last.finished ? beam.ranked.indexOf(last.id) : -1;
     const own = last.finished ? last.score : -Infinity;
-    return { chain, first: chain[0], last, branches, rank, best: Math.max(own, ...branches.map((one) => one.best), last.pruned ? -1e6 : -1e5 + last.total), main: best.has(last.id), alive: alive.has(last.id) };
+    return {
+      chain,
+      first: chain[0],
+      last,
+      branches,
+      rank,
+      best: Math.max(own, ...branches.map((one) => one.best), last.pruned ? -1e6 : -1e5 + last.total),
+      main: best.has(last.id),
+      alive: alive.has(last.id),
+    };
   };
   const roots = (children.get("root") ?? []).map(build).sort((a, b) => b.best - a.best);
   let line = 0;

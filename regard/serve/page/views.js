@@ -5,7 +5,7 @@ import "./beam.js";
 import "./compare.js";
 import "./picture.js";
 import "./steps.js";
-import { h, put } from "./dom.js";
+import { h, put, renew } from "./dom.js";
 import { state } from "./state.js";
 
 const VIEWS = [
@@ -18,7 +18,12 @@ const VIEWS = [
 
 class Views extends HTMLElement {
   connectedCallback() {
-    this.tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Views", onkeydown: (event) => this.key(event) });
+    this.tabs = h("div", {
+      class: "tabs",
+      role: "tablist",
+      "aria-label": "Views",
+      onkeydown: (event) => this.key(event),
+    });
     this.place = h("div", { class: "view", role: "tabpanel", id: "view", tabindex: -1 });
     put(this, this.tabs, this.place);
     state.on(["view", "trace"], (changed) => this.show(changed));
@@ -31,16 +36,32 @@ class Views extends HTMLElement {
 
   show(changed) {
     const chosen = this.shown.find((view) => view.id === state.get("view")) ?? VIEWS[0];
-    put(this.tabs, this.shown.map((view) => h("button", {
-      type: "button", role: "tab", id: `tab-${view.id}`, "aria-selected": String(view === chosen), "aria-controls": "view", tabindex: view === chosen ? 0 : -1,
-      onclick: () => state.set({ view: view.id }),
-    }, view.title)));
+    renew(
+      this.tabs,
+      this.shown.map((view) =>
+        h(
+          "button",
+          {
+            type: "button",
+            role: "tab",
+            id: `tab-${view.id}`,
+            "aria-selected": String(view === chosen),
+            "aria-controls": "view",
+            tabindex: view === chosen ? 0 : -1,
+            onclick: () => state.set({ view: view.id }),
+          },
+          view.title,
+        ),
+      ),
+    );
     this.place.setAttribute("aria-labelledby", `tab-${chosen.id}`);
-    if (changed.has("view") || this.place.firstElementChild?.localName !== chosen.element) put(this.place, h(chosen.element));
+    if (changed.has("view") || this.place.firstElementChild?.localName !== chosen.element)
+      put(this.place, h(chosen.element));
   }
 
   key(event) {
-    const views = this.shown, at = views.findIndex((view) => view.id === state.get("view"));
+    const views = this.shown,
+      at = views.findIndex((view) => view.id === state.get("view"));
     const next = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: views.length - 1 }[event.key];
     if (next === undefined) return;
     event.preventDefault();

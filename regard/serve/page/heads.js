@@ -1,0 +1,140 @@
+// The heads of a model: measured, sorted, as thumbnails or as a table.
+
+import { h, svg } from "./dom.js";
+import { diagonality, entropy, show } from "./maths.js";
+import { weightColour } from "./palette.js";
+import { state } from "./state.js";
+import { plainTable } from "./tables.js";
+
+/** The orders in which heads can be shown. */
+export const ORDERS = [
+  { value: "layer", text: "layer and head" },
+  { value: "entropy", text: "sharpest first" },
+  { value: "diagonality", text: "most diagonal first" },
+  { value: "special", text: "most on special tokens" },
+];
+
+/** Every head of the leading modules with its measures, in the chosen order. */
+export function measuredHeads(trace, order) {
+  const heads = trace.leading.flatMap((seen) =>
+    Array.from({ length: seen.weights.shape[0] }, (_, head) => measured(trace, seen, head)),
+  );
+  if (order === "entropy") heads.sort((a, b) => a.entropy - b.entropy);
+  else if (order !== "layer") heads.sort((a, b) => b[order] - a[order]);
+  return heads;
+}
+
+function measured(trace, seen, head) {
+  const rows = trace.weights(seen, head);
+  const special = trace.source.tokens.map((token) => Boolean(token.special));
+  const mean = (values) => values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
+  return {
+    layer: seen.layer,
+    head,
+    rows,
+    entropy: mean(rows.map(entropy)),
+    diagonality: diagonality(rows),
+    special: mean(rows.map((row) => row.reduce((sum, weight, s) => sum + (special[s] ? weight : 0), 0))),
+  };
+}
+
+/** The measures as a table. */
+export const headTable = (heads) =>
+  plainTable(
+    "Heads",
+    ["layer", "head", "entropy", "diagonality", "on special tokens"],
+    heads.map((one) => [one.layer, one.head, show(one.entropy), show(one.diagonality), show(one.special)]),
+  );
+
+/** The measures for a spreadsheet. */
+export function headLines(heads) {
+  const lines = heads.map((one) =>
+    [one.layer, one.head, ...[one.entropy, one.diagonality, one.special].map((value) => value.toFixed(4))].join(","),
+  );
+  return ["layer,head,entropy,diagonality,special", ...lines].join("\r\n");
+}
+
+/** All heads as pictures that can be chosen. */
+export function thumbnails(heads) {
+  const picked = String(state.get("head") ?? "").split(",");
+  return h(
+    "div",
+    { class: "thumbnails" },
+    heads.map((one) => thumbnail(one, picked)),
+  );
+}
+
+/** A head as a button: a click looks through it alone, with Shift it joins the others of its layer. */
+function thumbnail(one, picked) {
+  const on = String(one.layer) === String(state.get("layer") ?? one.layer) && picked.includes(String(one.head));
+  const act = (event) => {
+    const several =
+      event.shiftKey &&
+      String(state.get("layer")) === String(one.layer) &&
+      picked[0] !== "" &&
+      !["mean", "max"].includes(picked[0]);
+    const heads = several
+      ? on
+        ? picked.filter((head) => head !== String(one.head))
+        : [...picked, String(one.head)]
+      : [String(one.head)];
+    state.set({
+      layer: String(one.layer),
+      head: heads.sort((a, b) => a - b).join(",") || null,
+      ...(several ? {} : { view: "alignment" }),
+    });
+  };
+  const name = `layer ${one.layer}, head ${one.head}`;
+  return h(
+    "button",
+    {
+      type: "button",
+      class: "thumbnail",
+      "aria-pressed": String(on),
+      "aria-label": `${name}: entropy ${show(one.entropy)}, diagonality ${show(one.diagonality)}`,
+      onclick: act,
+    },
+    tiny(one.rows),
+    h("span", {}, name),
+    h("span", { class: "small" }, `entropy ${show(one.entropy)} \u00b7 diagonal ${show(one.diagonality)}`),
+  );
+}
+
+const tiny = (rows, size = 96) =>
+  svg(
+    "svg",
+    {
+      class: "tiny",
+      width: size,
+      height: size,
+      viewBox: `0 0 ${rows[0]?.length ?? 1} ${rows.length}`,
+      preserveAspectRatio: "none",
+      "aria-hidden": "true",
+    },
+    rows.flatMap((row, t) =>
+      row.map((weight, s) => svg("rect", { x: s, y: t, width: 1.03, height: 1.03, fill: weightColour(weight) })),
+    ),
+  );
+
+/** All heads on one sheet, for export. */
+export function sheet(heads) {
+  const across = Math.ceil(Math.sqrt(heads.length)),
+    size = 112;
+  return svg(
+    "svg",
+    { width: across * size, height: Math.ceil(heads.length / across) * (size + 14) },
+    heads.map((one, at) => {
+      const picture = tiny(one.rows);
+      picture.setAttribute("x", (at % across) * size + 8);
+      picture.setAttribute("y", Math.floor(at / across) * (size + 14) + 8);
+      return [
+        picture,
+        svg(
+          "text",
+          { x: (at % across) * size + 8, y: Math.floor(at / across) * (size + 14) + 118, "font-size": 11 },
+          `layer ${one.layer}, head ${one.head}`,
+        ),
+      ];
+    }),
+  );
+}
