@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TASK ?= translate
 
-.PHONY: demo test quick check format clean help
+.PHONY: demo test quick check browser format clean help
 
 help:
 	@echo "make demo    train a translator in about a minute and see what it looks at"
@@ -22,18 +22,29 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/regard demo --task $(TASK)
 
-test: $(STAMP)
-	$(BIN)/python -m pytest
+# Two processes of one thread each: tiny tensors gain nothing from more threads. A file's tests stay together, since they
+# share what they trained.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+test: $(STAMP) browser
+	$(PYTEST)
 
 quick: $(STAMP)
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow and not browser"
 
-check: $(STAMP)
+check: $(STAMP) browser
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	$(PYTEST)
+
+# The tests of the page drive a real Chromium. It is installed where that is allowed; elsewhere they are skipped, loudly.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  apt-get update -qq >/dev/null && apt-get install -qq -y chromium >/dev/null; } || \
+	echo "NO BROWSER: chromium is not here and could not be installed; the tests of the page will be skipped." >&2
 
 format: $(STAMP)
 	$(BIN)/ruff format .
