@@ -15,7 +15,7 @@ from regard.data.prepare import Stages, prepare
 from regard.data.settings import DataConfig
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, unknown
-from regard.models.registry import MODELS, entry, preset
+from regard.models.registry import MODELS, check_sizes, entry, preset
 from regard.train.albums import prepare_captions
 from regard.train.captioning import Captioning
 from regard.train.documents import Documents, document_sizes
@@ -130,11 +130,13 @@ def resolve(tables: Mapping[str, Any]) -> Experiment:
             "train.guided needs word links to guide attention by: set data.alignment to a file of links i-j, or to "
             "gold for a built-in corpus of translations; or set train.guided=0."
         )
+    chosen = read(found.config, model, "model", over=preset(name, size))
+    check_sizes(chosen)  # now, and not when a large corpus has been read
     return Experiment(
         task=task,
         name=name,
         preset=size,
-        model=read(found.config, model, "model", over=preset(name, size)),
+        model=chosen,
         data=data,
         train=train,
         decode=read(DecodeConfig, tables.get("decode", {}), "decode"),

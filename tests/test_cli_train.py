@@ -1,0 +1,283 @@
+"""`regard train` and its mistakes: one sentence on stderr, exit code 2, nothing overwritten, nothing left behind."""
+
+import os
+import pty
+import re
+import select
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import small
+from commands import PATIENCE, metrics, regard, sha256
+
+from regard.train.runs import checkpoints
+
+
+def snapshot(folder: Path) -> dict[Path, str]:
+    """Every file below a folder with its content."""
+    return {path: sha256(path) for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock"}
+
+
+def refused(*arguments: object, folder: Path, says: str) -> str:
+    """Run a command that must be refused in one sentence."""
+    command = regard(*arguments, folder=folder / "log")
+    assert command.code == 2, (command.code, command.err)
+    assert "Traceback" not in command.err
+    assert command.out == ""
+    sentence = command.err.rstrip("\n").split("\n")[-1]
+    assert sentence.startswith("regard: ")
+    assert re.search(says, sentence), sentence
+    return command.err
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Parallel files of so many lines, by their names."""
+
+    def write(name: str, lines: int, text: str = "one two three") -> Path:
+        path = tmp_path / name
+        path.write_text("".join(f"{text} {number}\n" for number in range(lines)), encoding="utf-8")
+        return path
+
+    return write
+
+
+def parallel(source: object, target: object, out: Path, *more: str) -> list[object]:
+    given = ["--source", source, "--target", target, "--model", "bahdanau", "--preset", "tiny", "--out", out]
+    return ["train", *given, *small.MODELS["bahdanau"], "data.subwords=word", "train.steps=2", *more]
+
+
+def test_missing_unequal_and_empty_corpora(files, tmp_path):
+    out, here = tmp_path / "run", tmp_path / "none.txt"
+    ten, nine, empty = files("ten", 10), files("nine", 9), files("empty", 0)
+    blank = tmp_path / "blank"
+    blank.write_text("\n  \n" * 5, encoding="utf-8")
+    refused(*parallel(here, ten, out), folder=tmp_path, says=f"There is no file {here}; check the path")
+    refused(*parallel(ten, nine, out), folder=tmp_path, says=f"{ten} has 10 lines and {nine} has 9")
+    refused(*parallel(empty, empty, out), folder=tmp_path, says="The corpus is empty: it has no line")
+    refused(*parallel(blank, ten, out), folder=tmp_path, says="each of its 10 pairs has an empty side")
+    refused(*parallel(tmp_path, ten, out), folder=tmp_path, says="is a folder; give a text file")
+    bad = tmp_path / "bad"
+    bad.write_bytes(b"one\n" * 7 + b"\xff\n" + b"two\n" * 2)
+    refused(*parallel(bad, ten, out), folder=tmp_path, says=f"{bad}, line 8: byte 1 .0xFF. is not UTF-8")
+    assert not out.exists()  # a folder that was made for nothing goes again
+
+
+def test_a_corpus_of_one_pair(files, tmp_path):
+    one = files("one", 1)
+    refused(*parallel(one, one, tmp_path / "run"), folder=tmp_path, says="has 1 usable pair")
+    assert not (tmp_path / "run").exists()
+    done = regard(*parallel(one, one, tmp_path / "run", "data.held_out=0"), folder=tmp_path / "log")
+    assert done.code == 0  # who asks for it gets it
+    assert metrics(tmp_path / "run")
+
+
+def test_half_a_corpus_and_two_corpora(files, tmp_path):
+    ten, out = files("ten", 10), tmp_path / "run"
+    start = ["train", "--model", "bahdanau", "--out", out]
+    refused(*start, "--source", ten, folder=tmp_path, says="Only the source file is given")
+    refused(*start, folder=tmp_path, says="There is no corpus")
+    refused(*start, "--corpus", "copy", "--source", ten, "--target", ten, folder=tmp_path, says="give one of the two")
+    refused(*start, "--corpus", "copies", folder=tmp_path, says="Did you mean 'copy'")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["train.stepps=3"], r"There is no setting in \[train\] 'stepps'\. Did you mean 'steps'"),
+        (["model.widht=3"], r"no setting in \[model\] 'widht'\. Did you mean 'width'"),
+        (["trian.steps=3"], r"no section of settings 'trian'\. Did you mean 'train'"),
+        (["--model", "bahdanu"], r"no model 'bahdanu'\. Did you mean 'bahdanau'"),
+        (["--preset", "tinny"], r"no preset of bahdanau 'tinny'\. Did you mean 'tiny'"),
+        (["model.name=5"], "There is no model '5'"),
+        (["train.steps=many"], "train.steps must be a whole number; got 'many'"),
+        (["train.steps=2.5"], "train.steps must be a whole number; got 2.5"),
+        (["train.steps="], "train.steps must be a whole number; got ''"),
+        (["train.steps=true"], "train.steps must be a whole number; got True"),
+        (["steps=3"], "A setting on the command line is section.key=value"),
+        (["train.steps=3", "stray"], "Settings on the command line are section.key=value; got 'stray'"),
+        (["nowhere.toml"], "There is no settings file nowhere.toml"),
+        (["train.device=gpu"], "train.device must be auto, cpu or cuda; got 'gpu'"),
+        (["model.width=0"], "model.width must be at least 1; got 0"),
+        (["model.width=-3"], "model.width must be at least 1; got -3"),
+        (["data.max_words=1"], "data.max_words must be at least data.min_words"),
+        (["decode.beam=0"], "decode.beam must be at least 1"),
+    ],
+)
+def test_settings_that_do_not_exist_or_do_not_fit(arguments, says, tmp_path):
+    start = ["train", "--corpus", "copy", "--model", "bahdanau", "--preset", "tiny", "--out", tmp_path / "run"]
+    refused(*start, *arguments, folder=tmp_path, says=says)
+    assert not (tmp_path / "run").exists()
+
+
+def test_bad_toml(tmp_path):
+    config = tmp_path / "x.toml"
+    for text, says in (
+        ("[train\nsteps = 3", "x.toml is not valid TOML: .*line 1"),
+        ("train = 5", r"\[train\] must be a table of settings; got train = 5"),
+        ("model = 'bahdanau'", r"\[model\] must be a table"),
+        ("data = []", r"\[data\] must be a table"),
+        ("[model]\nname = 'cho'\n[extra]\n", "no section of settings 'extra'"),
+        ("[train]\nsteps = 3\n", r"Which model\? Set model.name"),
+        ("task = 'sing'\n[model]\nname = 'cho'", "is for the task 'translate'; got task = 'sing'"),
+    ):
+        config.write_text(text, encoding="utf-8")
+        refused("train", config, "--out", tmp_path / "run", folder=tmp_path, says=says)
+    config.write_bytes(b"\xff\xfe")
+    refused("train", config, "--out", tmp_path / "run", folder=tmp_path, says="could not be read as UTF-8")
+    refused("train", "train.steps=3", folder=tmp_path, says="Where should the run go")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_target_that_is_a_file_or_another_folder_is_left_alone(tmp_path):
+    file, folder = tmp_path / "file", tmp_path / "folder"
+    file.write_text("mine", encoding="utf-8")
+    (folder / "sub").mkdir(parents=True)
+    (folder / "notes.txt").write_text("mine too", encoding="utf-8")
+    before = snapshot(folder)
+    refused(*small.arguments("bahdanau", file, "train.steps=2"), folder=tmp_path, says="is a file; --out needs")
+    refused(*small.arguments("bahdanau", folder, "train.steps=2"), folder=tmp_path, says="is not a run of regard")
+    refused(
+        *small.arguments("bahdanau", file / "in", "train.steps=2"), folder=tmp_path, says="could not be made|Not a dir"
+    )
+    assert file.read_text(encoding="utf-8") == "mine"
+    assert snapshot(folder) == before
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert regard(*small.arguments("bahdanau", empty, "train.steps=2"), folder=tmp_path / "log").code == 0
+
+
+def test_the_settings_of_a_user_are_never_written_over(tmp_path):
+    """A folder with a config.toml of one's own, used as --out: nothing in it may change, whatever the settings are."""
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    config = mine / "config.toml"
+    config.write_text(
+        '# my notes\n[model]\nname = "bahdanau"\npreset = "tiny"\n[data]\ncorpus = "copy"\n', encoding="utf-8"
+    )
+    (mine / "corpus.en").write_text("precious\n", encoding="utf-8")
+    before = snapshot(mine)
+    for more in ([], ["train.seed=9"], ["model.width=5"]):
+        refused("train", config, "--out", mine, *more, folder=tmp_path, says="was not written by a run")
+        assert snapshot(mine) == before
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    run = tmp_path_factory.mktemp("cli") / "run"
+    small.train("bahdanau", run, "train.steps=4")
+    return run
+
+
+def test_a_run_with_other_settings_is_left_alone(finished, tmp_path):
+    run = Path(shutil.copytree(finished, tmp_path / "run"))
+    before = snapshot(run)
+    for more, says in (
+        (["train.seed=7"], r"holds a run with other settings \(train.seed was 1, now 7\)"),
+        (["model.width=9"], "model.width was 7, now 9"),
+        (["data.size=61"], "data.size was 60, now 61"),
+        (["train.rate=0.5", "train.clip=3.0"], "train.rate was .*; train.clip was"),
+    ):
+        refused(*small.arguments("bahdanau", run, "train.steps=4", *more), folder=tmp_path, says=says)
+        assert snapshot(run) == before
+    refused(
+        *small.arguments("luong", run, "train.steps=4"), folder=tmp_path, says="model.name was 'bahdanau', now 'luong'"
+    )
+    assert snapshot(run) == before
+
+
+def test_a_finished_model_without_checkpoints_is_left_alone(finished, tmp_path):
+    """As someone keeps it who wants the room: neither the same settings nor others may touch it."""
+    run = Path(shutil.copytree(finished, tmp_path / "run"))
+    shutil.rmtree(run / "checkpoints")
+    before = snapshot(run)
+    for more in ([], ["train.seed=7"]):
+        says = "holds a finished model and no checkpoint to go on from"
+        refused(*small.arguments("bahdanau", run, "train.steps=4", *more), folder=tmp_path, says=says)
+        assert snapshot(run) == before
+
+
+def test_a_failure_on_the_way_keeps_a_finished_model(files, tmp_path):
+    ten, out = files("ten", 40), tmp_path / "run"
+    assert regard(*parallel(ten, ten, out), folder=tmp_path / "log").code == 0
+    before = snapshot(out)
+    moved = ten.rename(tmp_path / "away")
+    refused(*parallel(ten, ten, out, "train.steps=6"), folder=tmp_path, says="There is no file")
+    assert snapshot(out) == before
+    moved.rename(ten)
+    assert regard(*parallel(ten, ten, out, "train.steps=6"), folder=tmp_path / "log").code == 0
+    assert checkpoints(out)[-1].name == "000006"
+
+
+def test_a_run_that_never_began_can_be_begun_otherwise(tmp_path):
+    """Killed while its corpus was read: other settings may take the folder, unless something else lies in it."""
+    run = tmp_path / "run"
+    small.train("bahdanau", run, "train.steps=4")
+    for name in ("checkpoints", "manifest.json", "weights.safetensors"):
+        path = run / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (run / "notes.txt").write_text("mine", encoding="utf-8")
+    before = snapshot(run)
+    changed = small.arguments("bahdanau", run, "train.steps=4", "data.size=50")
+    refused(*changed, folder=tmp_path, says="holds notes.txt, which is not of a run")
+    assert snapshot(run) == before
+    (run / "notes.txt").unlink()
+    assert regard(*changed, folder=tmp_path / "log").code == 0
+    assert len(metrics(run)) == 5
+
+
+def test_a_plain_log_says_what_a_person_wants_to_know(files, tmp_path):
+    words = [f"{a} {b} {c}" for a in "abcd" for b in "efgh" for c in "ijk"]
+    source = tmp_path / "x.en"
+    source.write_text("".join(f"{line}\n" for line in [*words, "", "a " * 300]), encoding="utf-8")
+    done = regard(
+        *parallel(source, source, tmp_path / "run", "train.epochs=1", "train.steps=0"), folder=tmp_path / "log"
+    )
+    assert done.code == 0
+    assert done.out == ""  # stdout stays free
+    for part in (
+        "of 50 pairs kept",
+        "1 dropped: empty (line 49)",
+        "1 dropped: too long (line 50)",
+        "vocabulary:",
+        "weights on cpu",
+        "tokens/s",
+        "validation: loss",
+        "→",
+        "done at step",
+        f"The run is in {tmp_path / 'run'}",
+    ):
+        assert part in done.err, part
+    assert "\x1b" not in done.err
+
+
+def test_a_live_bar_in_a_terminal(tmp_path):
+    """In a pseudo-terminal, with the bar of reading shown before that of training: no crash, and a cursor at the end."""
+    arguments = small.arguments("bahdanau", tmp_path / "run", "train.steps=30", "train.validate_every=10")
+    pid, terminal = pty.fork()
+    if pid == 0:  # pragma: no cover - another process
+        os.environ.update({"OMP_NUM_THREADS": "1", "TERM": "xterm-256color", "COLUMNS": "120"})
+        code = "import regard.cli.progress as p; p.QUIET = 0.0; from regard.__main__ import main; main()"
+        os.execv(sys.executable, [sys.executable, "-c", code, *arguments])
+    said, end = b"", time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if select.select([terminal], [], [], 0.2)[0]:
+            try:
+                part = os.read(terminal, 65536)
+            except OSError:
+                break
+            if not part:
+                break
+            said += part
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    text = said.decode("utf-8", "replace")
+    assert os.waitstatus_to_exitcode(status) == 0, text
+    assert "Traceback" not in text
+    assert "30/30" in text
+    assert "validation: loss" in text
+    assert text.count("\x1b[?25h") >= text.count("\x1b[?25l")  # the cursor is shown again
