@@ -19,6 +19,7 @@ from regard.layers.lstmn import ROOM, Heard, Layer, Write
 from regard.look.assemble import assemble
 from regard.look.pieces import Sentence, Token
 from regard.look.record import record
+from regard.look.trace import Trace
 from regard.models.contract import SequenceModel, shift_right, take, take_beams
 from regard.models.lstmn import (
     LANGUAGE_PRESETS,
@@ -77,14 +78,15 @@ def layer_of(layer: Layer) -> Weights:
 def plain_layer(layer: Layer, inputs: list[np.ndarray], added: list | None = None, enter=None) -> list[np.ndarray]:
     """One layer over a text by `papers.lstmn_step`: rows [h_t ; c_t]. `added` joins c_t, `enter(h_{t-1})` the input."""
     w, n = layer_of(layer), layer.width
-    H, C, htilde = [np.zeros(n)], [np.zeros(n)], np.zeros(n)
+    H, C, htilde = [], [], np.zeros(n)
+    empty = [np.zeros(n)]  # what is seen on empty tapes
     rows = []
     for t, x in enumerate(inputs):
-        drive = np.zeros(5 * n) if enter is None else enter(H[-1])
+        drive = np.zeros(5 * n) if enter is None else enter((H or empty)[-1])
         step = Weights(w, W_x=w.W_x.copy(), W=w.W.copy())
         step["W_x"][:, -1] += drive[:n]
         step["W"][:, -1] += drive[n:]
-        h, c, htilde, _ = papers.lstmn_step(concat(x, [1.0]), H, C, htilde, step)
+        h, c, htilde, _ = papers.lstmn_step(concat(x, [1.0]), H or empty, C or empty, htilde, step)
         if added is not None:  # c_t = r a~ + f c~ + i c^, and h_t follows
             gates = step.W @ concat(htilde, x, [1.0])
             c = c + added[t]
@@ -165,15 +167,15 @@ def test_translations_are_the_papers(fusion: str, released: bool):
 
 @torch.no_grad()
 def test_t7_1_a_step_looks_at_its_past_alone():
-    """Row t may look at slot 0, the zeros, and at the t states before it; nothing it does not see changes it."""
+    """Row t has weight on the t states before it, on all of them, and nothing that it does not see changes it."""
     model = language()
     with record(model) as seen:
         logits = model(TARGET)
     for k in range(2):
-        weights = seen[f"reader.layers.{k}.attention"].weights  # [B, T, T]: slot 0 and h_1 ... h_{T-1}
-        assert weights.shape == (2, 5, 5)
-        assert torch.equal(weights, weights.tril())
-        assert (weights.tril() > 0).sum() == 2 * 15
+        weights = seen[f"reader.layers.{k}.attention"].weights  # [B, T, T - 1]
+        assert weights.shape == (2, 5, 4)
+        assert torch.equal(weights, weights.tril(-1))
+        assert (weights > 0).sum() == 2 * 10
     for k in range(5):
         other = TARGET.clone()
         other[:, k] = (other[:, k] + 1) % 13
@@ -185,7 +187,7 @@ class LastSlot(nn.Module):
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         scores = query.new_full((*query.shape[:-1], keys.shape[-2]), -torch.inf)
-        scores[..., -1] = 0.0
+        scores[..., -1:] = 0.0
         return scores
 
 
@@ -206,15 +208,14 @@ def test_t7_2_one_hot_at_the_last_slot_is_a_plain_lstm():
 
 @torch.no_grad()
 def test_t7_3_the_tapes_are_as_long_as_the_text():
-    """After step t the zero slot and t more are filled, and the buffer is not copied until it is full."""
+    """After step t they hold t vectors, and the buffer is not copied until it is full."""
     model = language()
     state = model.start(2)
     place = state.tape.data_ptr()
     for t in range(ROOM + 3):
         assert state.position.tolist() == [t, t]
-        filled = state.tape.abs().sum(dim=(0, 1, 3)).nonzero().squeeze(1)
-        assert filled.tolist() == list(range(1, t + 1))
-        assert (state.tape.data_ptr() == place) == (t < ROOM)
+        assert state.tape.abs().sum(dim=(0, 1, 3)).nonzero().squeeze(1).tolist() == list(range(t))
+        assert (state.tape.data_ptr() == place) == (t <= ROOM)
         _, state = model.step(torch.tensor([4, 7]), state)
     assert state.tape.shape[2] == 2 * ROOM
 
@@ -238,7 +239,9 @@ def test_t7_5_weights_sum_to_one_and_padding_gets_none(fusion: str):
         model(SOURCE, LENGTHS, TARGET)
     assert set(model.looking.cross) < set(seen)
     for name, look in seen.items():
-        assert_close(look.weights.sum(-1), torch.ones_like(look.weights[..., 0]))
+        first = 0 if name in model.looking.cross else 1  # before the first word there is nothing to look at
+        assert_close(look.weights[:, first:].sum(-1), torch.ones_like(look.weights[:, first:, 0]))
+        assert torch.equal(look.weights[:, :first], torch.zeros_like(look.weights[:, :first]))
         if name in model.looking.cross:
             assert look.weights.shape == (2, 5, 6)
             assert torch.equal(look.weights[1, :, 4:], torch.zeros(5, 2))
@@ -250,7 +253,7 @@ def test_a_span_hides_all_but_the_last_slots():
     with record(model) as seen:
         model(TARGET)
     weights = seen["reader.layers.0.attention"].weights
-    assert torch.equal(weights, weights.tril().triu(-1))
+    assert torch.equal(weights, weights.tril(-1).triu(-2))
     wide = language(layers=1, span=5)
     wide.load_state_dict(model.state_dict())
     free = language(layers=1)
@@ -260,16 +263,19 @@ def test_a_span_hides_all_but_the_last_slots():
 
 
 @torch.no_grad()
-def test_a_trace_shows_words_and_not_the_zero_slot():
-    """Column s of a trace is the state after word s was read; what went to the zero slot is left out of the row."""
-    model = language(layers=1)
+def test_a_trace_has_a_column_for_every_word():
+    """Column s is the state after word s was read; the last word is read by nobody and has no weight."""
+    model = translator("deep", layers=1)
     with record(model) as seen:
-        model(TARGET[:1])
-    weights = seen["reader.layers.0.attention"].weights[0]  # [T, T]: the zero slot, START, y_1, ...
-    text = Sentence("", tuple(Token(piece, piece) for piece in "abcde"))
-    shown = assemble(model, seen, text, text).attention["reader.layers.0.attention"].weights[0]
-    assert np.allclose(shown[:, :4], weights[:, 1:])
-    assert np.array_equal(shown, np.tril(shown, -1))
+        model(SOURCE[:1], LENGTHS[:1], TARGET[:1])
+    source, target = (Sentence("", tuple(Token(piece, piece) for piece in text)) for text in ("uvwxyz", "abcde"))
+    trace = assemble(model, seen, source, target)
+    reading, writing = (trace.attention[f"{side}.layers.0.attention"] for side in ("encoder", "decoder"))
+    assert (reading.kind, reading.weights.shape) == ("encoder", (1, 6, 6))
+    assert (writing.kind, writing.weights.shape) == ("decoder", (1, 5, 5))
+    assert np.allclose(writing.weights[0, :, :4], seen["decoder.layers.0.attention"].weights[0])
+    assert not writing.weights[..., 4].any()
+    assert trace == Trace.from_json(trace.to_json())
 
 
 # --- steps, beams and gradients
@@ -304,7 +310,7 @@ def test_gradients_are_those_of_finite_differences():
     x, added = torch.randn(2, 4, 2, requires_grad=True), torch.randn(2, 4, 3, requires_grad=True)
 
     def run(x: Tensor, added: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
-        return layer(x, torch.zeros(2, 6, 9), torch.zeros(2, 3), 0, Heard(added=added))
+        return layer(x, torch.zeros(2, 5, 9), torch.zeros(2, 3), 0, Heard(added=added))
 
     assert torch.autograd.gradcheck(run, (x, added, *layer.parameters()))
 

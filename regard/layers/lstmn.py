@@ -24,9 +24,9 @@ class Tapes(NamedTuple):
     A state that has been stepped from is spent: its tape is written on. No gradient flows from one call to the next.
     """
 
-    tape: Tensor  # [B, L, room, 3n]: W_h h_i, h_i and c_i side by side; slot 0 is zero
+    tape: Tensor  # [B, L, room, 3n]: W_h h_i, h_i and c_i side by side
     summary: Tensor  # [B, L, n], h~_{t-1}
-    position: Tensor  # [B], steps so far: slots 0 ... position are filled
+    position: Tensor  # [B], steps so far: so many slots are filled
 
 
 class Heard(NamedTuple):
@@ -59,7 +59,7 @@ class Reader(nn.Module):
     ) -> tuple[list[Tensor], Tapes]:
         """x [B, T, m] -> what each layer wrote, [h_t ; c_t] as [B, T, 2n]. `hear(k, x)`: what layer k hears besides."""
         filled = int(state.position[0]) if len(x) else 0
-        tape = grow(state.tape, filled + x.shape[1] + 1)  # [B, L, room, 3n]
+        tape = grow(state.tape, filled + x.shape[1])  # [B, L, room, 3n]
         written, summaries = [], []
         for k, layer in enumerate(self.layers):
             x = self.dropout(x)
@@ -85,9 +85,9 @@ class Layer(nn.Module):
         self.attention = Attention(Perceptron(width))
 
     def forward(self, x: Tensor, tape: Tensor, summary: Tensor, filled: int, heard: Heard) -> tuple[Tensor, Tensor]:
-        """x [B, T, m], tape [B, room, 3n] with slots 0 ... filled, summary [B, n] -> rows [B, T, 2n], summary."""
-        keys, values = slots(tape, filled + 1)
-        hidden = values[:, -1, : self.width]  # [B, n]
+        """x [B, T, m], tape [B, room, 3n] with so many slots filled, summary [B, n] -> rows [B, T, 2n], summary."""
+        keys, values = slots(tape, filled)
+        hidden = values[:, -1, : self.width] if filled else torch.zeros_like(summary)  # [B, n]
         added = None if heard.added is None else heard.added.unbind(1)
         rows = []
         for t, drive in enumerate(self.W_x(x).unbind(1)):  # [B, 5n]
@@ -103,11 +103,11 @@ class Layer(nn.Module):
                 cell = cell + added[t]
             hidden = o * torch.tanh(cell)  # [B, n]
             rows.append(torch.cat([self.W_h(hidden), hidden, cell], dim=-1))  # [B, 3n]
-            tape, keys, values = Write.apply(tape, rows[-1], filled + t + 1)  # type: ignore[no-untyped-call]
+            tape, keys, values = Write.apply(tape, rows[-1], filled + t)  # type: ignore[no-untyped-call]
         return torch.stack(rows, dim=1)[..., self.width :], summary
 
     def visible(self, keys: Tensor) -> Tensor | None:
-        """The last `span` of the slots [1, 1, S]; the zero slot counts as a word."""
+        """The last `span` of the slots, [1, 1, S]."""
         places = keys.shape[1]
         if not 0 < self.span < places:
             return None

@@ -51,8 +51,6 @@ def assemble(
     steps: list[Step] = []
     for name in recorded:
         seen = _row(recorded[name], row)
-        if name not in cross and looking is not None and looking.before:
-            seen = _without(seen, looking.before)
         kind = _kind(name, name in cross, seen.weights.shape[-1], source, image)
         attended = _attended(name, kind, modules[name], seen, (len(source.tokens), len(target.tokens)))
         if name in cross and looking is not None:
@@ -98,13 +96,6 @@ def _row(seen: Seen, row: int) -> Seen:
     return Seen(context, weights, scores, query, None if seen.centre is None else seen.centre[row])
 
 
-def _without(seen: Seen, before: int) -> Seen:
-    """The same without the slots that stand for no word: columns are words, and a row may sum to less than one."""
-    weights = nn.functional.pad(seen.weights[..., before:], (0, before))
-    scores = nn.functional.pad(seen.scores[..., before:], (0, before), value=float("-inf"))
-    return seen._replace(weights=weights, scores=scores)
-
-
 def _kind(name: str, cross: bool, slots: int, source: Sentence, image: Picture | None) -> str:
     if cross:
         if image is not None:
@@ -117,8 +108,9 @@ def _attended(name: str, kind: str, module: Any, seen: Seen, sizes: tuple[int, i
     S, T = sizes
     rows = S if kind == "encoder" else T
     slots = {"encoder": S, "cross": S, "decoder": T}.get(kind, seen.weights.shape[-1])
-    weights = _numbers(seen.weights)  # [H, rows, slots], with padding
-    scores = _numbers(seen.scores)
+    missing = max(0, slots - seen.weights.shape[-1])  # a look back that ends before the last word has no slot for it
+    weights = _numbers(nn.functional.pad(seen.weights, (0, missing)))  # [H, rows, slots], with padding
+    scores = _numbers(nn.functional.pad(seen.scores, (0, missing), value=float("-inf")))
     norms = np.linalg.norm(_numbers(seen.context), axis=-1)  # [H, rows]
     if kind == "fixed" and weights.shape[1] == 1:  # looked at once, before the first word: the same for all words
         weights, scores, norms = weights.repeat(T, 1), scores.repeat(T, 1), norms.repeat(T, 1)

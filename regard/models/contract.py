@@ -58,14 +58,12 @@ class Looking(NamedTuple):
 
     `query` is "previous" where the query is the state before the step, which has not read y_{t-1}, and "current" where
     it has. `shift` is 1 where row t, by the paper's own account, aligns the word read (y_{t-1}) and not the one
-    written. `cross` is the dotted name of the attention modules that look at the source. `before` is how many slots an
-    attention over the model's own past has before that of the first word (the LSTMN's zero slot).
+    written. `cross` is the dotted name of the attention modules that look at the source.
     """
 
     query: str
     shift: int
     cross: tuple[str, ...]
-    before: int = 0
 
 
 def take(state: AnyState, rows: Tensor) -> AnyState:

@@ -7,8 +7,8 @@ word on two tapes and looks back at all of them, with the same weights on both, 
     [h~_t ; c~_t] = sum_i s_i [h_i ; c_i]
     [i ; f ; o ; c^] = [sig ; sig ; sig ; tanh](W [h~_t ; x_t]);  c_t = f c~_t + i c^;  h_t = o tanh(c_t)
 
-A stacked layer reads the h_t of the layer below and has tapes of its own. The tapes begin with a slot of zeros, as in
-the released code, so that the first step has something to look at.
+A stacked layer reads the h_t of the layer below and has tapes of its own. At the first step the tapes are empty and
+what is seen is zero, as with the slot of zeros that the released code begins with (and may look back at later on).
 
 As encoder and decoder the paper joins two of them in two ways. Shallow fusion: an ordinary attention over the source,
 asked with the state before the step as Bahdanau does, enters the decoder as input. Deep fusion: the decoder looks at
@@ -65,7 +65,7 @@ class LSTMNConfig:
 class LSTMNLanguageModel(nn.Module):
     """LSTMN layers that write a text word by word."""
 
-    looking = Looking(query="current", shift=0, cross=(), before=1)
+    looking = Looking(query="current", shift=0, cross=())
 
     def __init__(self, config: LSTMNLanguageConfig) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class LSTMNLanguageModel(nn.Module):
             nn.init.uniform_(weights, -config.spread, config.spread)
 
     def start(self, rows: int) -> Tapes:
-        """Tapes of one zero slot, and h~_0 = 0."""
+        """Empty tapes, and h~_0 = 0."""
         return self.reader.start(rows)
 
     def step(self, token: Tensor, state: Tapes) -> tuple[Tensor, Tapes]:
@@ -108,7 +108,7 @@ class LSTMNState(NamedTuple):
 class LSTMN(nn.Module):
     """An LSTMN that reads, an LSTMN that writes, and the fusion between them.
 
-    As in the released code the decoder begins with a zero slot of its own; what it knows of the source, it looks up.
+    As in the released code the decoder begins with tapes of its own; what it knows of the source, it looks up.
     """
 
     def __init__(self, config: LSTMNConfig) -> None:
@@ -133,7 +133,7 @@ class LSTMN(nn.Module):
         return self.fusion.remember(written, padding_mask(lengths, source.shape[1]))
 
     def start(self, memory: Memory) -> LSTMNState:
-        """Tapes of one zero slot, and nothing seen of the source yet."""
+        """Empty tapes, and nothing seen of the source yet."""
         tapes = self.decoder.start(len(memory.keys))
         return LSTMNState(memory, tapes, torch.zeros_like(tapes.summary))
 
@@ -163,7 +163,7 @@ class LSTMN(nn.Module):
 class Shallow(nn.Module):
     """Attention over the top hidden tape of the source, asked with h_{t-1} of the first layer and read by it."""
 
-    looking = Looking(query="previous", shift=0, cross=("fusion.attention",), before=1)
+    looking = Looking(query="previous", shift=0, cross=("fusion.attention",))
 
     def __init__(self, config: LSTMNConfig) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ class Deep(nn.Module):
         widths = [config.embedding, *[config.width] * (config.layers - 1)]
         self.layers = nn.ModuleList(Source(wide, config.width) for wide in widths)
         names = tuple(f"fusion.layers.{k}.attention" for k in range(config.layers))
-        self.looking = Looking(query="current", shift=0, cross=names, before=1)
+        self.looking = Looking(query="current", shift=0, cross=names)
 
     def remember(self, written: list[Tensor], mask: Tensor) -> Memory:
         """L times [B, S, 2n] -> keys [B, L, S, n] and values [B, L, S, 2n]."""
@@ -231,7 +231,7 @@ FUSIONS: dict[str, Callable[[LSTMNConfig], Any]] = {"shallow": Shallow, "deep": 
 LANGUAGE_PRESETS = {
     "paper": LSTMNLanguageConfig(),
     "small": LSTMNLanguageConfig(dropout=0.3),
-    "tiny": LSTMNLanguageConfig(embedding=64, width=64, spread=0.2),
+    "tiny": LSTMNLanguageConfig(embedding=64, width=96, spread=0.2),
 }
 LANGUAGE_VARIANTS = {
     "three-layers": replace(LANGUAGE_PRESETS["tiny"], layers=3),
@@ -259,7 +259,7 @@ LANGUAGE_RECIPES: dict[str, dict[str, object]] = {
         "best_by": "loss",
     },
     "small": {"rate": 0.002, "clip": 1.0, "batch_tokens": 1_024, "schedule": "cosine", "epochs": 20, "best_by": "loss"},
-    "tiny": {"rate": 0.01, "clip": 1.0, "batch_tokens": 640, "epochs": 6, "best_by": "loss"},
+    "tiny": {"rate": 0.005, "clip": 1.0, "batch_tokens": 640, "epochs": 6, "best_by": "loss"},
 }
 RECIPES: dict[str, dict[str, object]] = {
     "paper": {"rate": 0.001, "clip": 5.0, "normalise": "sentences"},
