@@ -108,7 +108,8 @@ def _attended(name: str, kind: str, module: Any, seen: Seen, sizes: tuple[int, i
     S, T = sizes
     rows = S if kind == "encoder" else T
     slots = {"encoder": S, "cross": S, "decoder": T}.get(kind, seen.weights.shape[-1])
-    missing = max(0, slots - seen.weights.shape[-1])  # a look back that ends before the last word has no slot for it
+    # A look back that never reaches the last word (the LSTMN's) has no slot for it.
+    missing = 1 if kind in ("encoder", "decoder") and seen.weights.shape[-1] == slots - 1 else 0
     weights = _numbers(nn.functional.pad(seen.weights, (0, missing)))  # [H, rows, slots], with padding
     scores = _numbers(nn.functional.pad(seen.scores, (0, missing), value=float("-inf")))
     norms = np.linalg.norm(_numbers(seen.context), axis=-1)  # [H, rows]
