@@ -134,7 +134,9 @@ def model_of(name, data, **settings):
 CASES = {
     "bahdanau": ({"width": 6, "embedding": 5, "attention": 7, "readout": 4}, "decoder.attention", None),
     "luong": ({"width": 6}, "attention", None),
-    "transformer": ({"width": 8, "heads": 2, "inner": 6, "layers": 3, "tied": "none"}, "decoder.1.cross_attention.attention", 1),
+    "transformer": (
+        {"width": 8, "heads": 2, "inner": 6, "layers": 3, "tied": "none"}, "decoder.1.cross_attention.attention", 1
+    ),
 }  # fmt: skip
 
 
@@ -160,7 +162,7 @@ def test_the_loss_is_that_of_the_papers_over_the_rows_that_have_links(name, tmp_
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_gradient_of_the_links_alone_reaches_the_score_and_not_what_comes_after(name, tmp_path):
-    settings, module, head = CASES[name]
+    settings, _, head = CASES[name]
     data = data_of(tmp_path)
     model = model_of(name, data, **settings)
     batch = task_of(data, guided=1.0).load([0, 1, 2], 0)
@@ -304,7 +306,7 @@ def test_what_cannot_be_guided_is_refused_before_anything_is_trained(name, chang
 
 
 def test_gold_belongs_to_built_in_corpora_alone(tmp_path):
-    with pytest.raises(ConfigError, match="data.alignment = 'gold' needs a built-in corpus"):
+    with pytest.raises(ConfigError, match=r"data\.alignment = 'gold' needs a built-in corpus"):
         prepare(corpus(tmp_path, *PAIRS, alignment="gold"), tmp_path / "run")
 
 

@@ -41,8 +41,14 @@ def look(
     """Translate a sentence and show where the model looked, in the terminal or in a file."""
     from regard.api import inspecting
     from regard.cli.text import put
+    from regard.errors import ConfigError, unknown
     from regard.look.change import Change, Temperature
+    from regard.look.draw import VIEWS
 
+    if view not in VIEWS:
+        raise ConfigError(unknown("view", view, VIEWS))
+    if view != "matrix" and (out is None or out.name.endswith((".json", ".json.gz"))):
+        raise ConfigError(f"--view {view} is drawn into a file; give --out, as in --out look.html.")
     translator = regard.load(run)
     changes: list[Change] = [inspecting.silence(translator, place) for place in silence or ()]
     for word in mask or ():
@@ -55,8 +61,9 @@ def look(
         put(f"kept: {trace.save(out)}")
     elif out is not None:
         put(f"drawn: {trace.draw(out, view, **options)}")
+    shown = trace.to_terminal(colour=sys.stdout.isatty(), **options) if out is None else None
     if trace.changes and target is None:
         put(f"unchanged: {translator.translate(text, beam=beam).text}")
     put(f"changed:   {trace.target.text}" if trace.changes and target is None else trace.target.text)
-    if out is None:
-        put(trace.to_terminal(colour=sys.stdout.isatty(), **options))
+    if shown is not None:
+        put(shown)

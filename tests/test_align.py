@@ -1,0 +1,153 @@
+"""Word alignments from attention, from the command line: links, error rate, the choice of head, both directions."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import trained
+from commands import regard as command
+
+from regard.api import aligning
+from regard.data.builtin.phrasebook import generate
+from regard.data.builtin.sequences import generate_copy
+from regard.data.pharaoh import Gold
+from regard.errors import DataError, RunError
+from regard.evaluate.alignment import parse_pharaoh, read_pharaoh, score_alignments
+
+MADE = generate_copy(12, 97, 2, 6)
+TEXT = [example.source for example in MADE]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The same sentences on both sides, and their gold links counted from 1."""
+    for name in ("source", "target"):
+        (tmp_path / name).write_bytes("".join(f"{line}\n" for line in TEXT).encode())
+    gold = [" ".join(f"{i + 1}-{j + 1}" for i, j in example.alignment) for example in MADE]
+    (tmp_path / "gold").write_bytes("".join(f"{line}\n" for line in gold).encode())
+    return ["--source", tmp_path / "source", "--target", tmp_path / "target"]
+
+
+def align(tmp_path, *arguments):
+    done = command("align", *arguments, folder=tmp_path / "log")
+    return done.code, done.out, done.err
+
+
+def test_links_are_pharaoh_lines_and_those_of_a_copy_are_the_identity(files, tmp_path):
+    code, out, err = align(tmp_path, trained.run("copy"), *files)
+    assert code == 0, err
+    expected = [" ".join(f"{at}-{at}" for at in range(len(line.split()))) for line in TEXT]
+    assert out.split("\n")[:-1] == expected
+    assert align(tmp_path, trained.run("copy"), *files, "--out", tmp_path / "links")[1] == ""
+    assert read_pharaoh(tmp_path / "links") == [parse_pharaoh(line) for line in expected]
+
+
+def test_gold_links_give_the_error_rate_and_a_wrong_shift_a_worse_one(files, tmp_path):
+    gold = [*files, "--gold", tmp_path / "gold"]
+    code, out, err = align(tmp_path, trained.run("copy"), *gold)
+    assert code == 0, err
+    assert out.startswith("AER 0.00  precision 100.00  recall 100.00")
+    _, shifted, _ = align(tmp_path, trained.run("copy"), *gold, "--shift", 1)
+    assert float(shifted.split()[1]) > 40
+    assert "shift 1" in shifted
+    for method in ("mutual", "threshold"):
+        assert "AER 0.00" in align(tmp_path, trained.run("copy"), *gold, "--method", method)[1]
+
+
+def test_a_choice_by_gold_is_kept_in_the_run_and_used_again(files, tmp_path):
+    run = trained.run("copy")
+    try:
+        code, _, err = align(tmp_path, run, *files, "--gold", tmp_path / "gold", "--choose")
+        assert code == 0, err
+        assert "chosen and kept" in err
+        kept = json.loads((run / aligning.FILE).read_text(encoding="utf-8"))
+        assert kept == {"layer": 0, "head": None, "shift": 0}
+        assert aligning.find_choice(run, trained.translator("copy")) == aligning.Heads(0, None, 0)
+        assert "layer 0" in align(tmp_path, run, *files, "--gold", tmp_path / "gold")[1]
+        (run / aligning.FILE).write_text("{", encoding="utf-8")
+        with pytest.raises(RunError, match="is damaged; delete it, or choose again"):
+            aligning.find_choice(run, trained.translator("copy"))
+    finally:
+        (run / aligning.FILE).unlink(missing_ok=True)
+    assert aligning.find_choice(run, trained.translator("copy")) == aligning.Heads()
+
+
+def test_two_directions_agree_and_are_joined(files, tmp_path):
+    run = trained.run("copy")
+    try:
+        code, out, err = align(tmp_path, run, *files, "--back", run, "--choose", "--join", "intersection")
+        assert code == 0, err
+        assert out.split("\n")[0] == " ".join(f"{at}-{at}" for at in range(len(TEXT[0].split())))
+    finally:
+        (run / aligning.FILE).unlink(missing_ok=True)
+
+
+def test_every_head_is_a_candidate_and_gold_chooses_the_best_of_them():
+    made = generate(10, 8, 3, 6)
+    seen = list(
+        aligning.traces(trained.translator("heads"), [one.source for one in made], [one.target for one in made])
+    )
+    gold = [Gold(frozenset(one.alignment), frozenset(one.alignment)) for one in made]
+    best, rates = aligning.choose_by_gold(seen, gold)
+    assert len(rates) == 2 * 3 * 2, "two layers; two heads and their mean; two shifts"
+    assert rates[best] == min(rates.values())
+    assert rates[best] == score_alignments(aligning.align(seen, best), gold).aer
+
+
+def test_word_weights_cover_the_words_of_the_texts_whatever_their_pieces():
+    translator = trained.translator("heads")
+    draw = random.Random(1)
+
+    def words() -> str:
+        return " ".join("".join(draw.choices("abcé日", k=draw.randint(1, 5))) for _ in range(draw.randint(1, 5)))
+
+    for _ in range(10):
+        source, target = words(), words()
+        trace = translator.look(source, target)
+        weights = aligning.word_weights(trace, aligning.Heads(0, 1))
+        assert weights.shape == (len(target.split()), len(source.split()))
+        assert np.all(weights.sum(1) <= 1 + 1e-5)
+        assert np.all(weights.sum(1) > 0)
+
+
+def test_traces_are_made_one_at_a_time():
+    done = []
+    found = aligning.traces(trained.translator("copy"), TEXT, TEXT, lambda count, total: done.append((count, total)))
+    next(found)
+    assert done == []
+    next(found)
+    assert done == [(1, len(TEXT))]
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--choose"], "--choose needs --gold, or --back to agree with."),
+        (["--method", "argmx"], "Did you mean 'argmax'"),
+        (["--head", "3"], "There is no head 3"),
+        (["--layer", "3"], "There is no layer 3"),
+        (["--shift", "2"], "shift must be 0 or 1; got 2."),
+        (["--back", "RUN", "--join", "grow"], "way to join alignments"),
+        (["--target", "SHORT"], "Each source needs its target; got 12 sources and 1 targets."),
+        (["--target", "BLANK"], "Pair 2 has an empty side"),
+        (["--gold", "SHORT"], "must hold links i-j (sure) and ipj (possible)"),
+        (["--source", "nowhere"], "There is no file nowhere"),
+        (["--source", "EMPTY", "--target", "EMPTY"], "There is no pair to read"),
+    ],
+)
+def test_regard_align_refuses_in_one_sentence(more, sentence, files, tmp_path):
+    (tmp_path / "short").write_bytes(b"ba\n")
+    (tmp_path / "blank").write_bytes(b"ba\n" + b" \n" * 11)
+    (tmp_path / "empty").write_bytes(b"")
+    known = {"RUN": trained.run("copy"), **{name.upper(): tmp_path / name for name in ("short", "blank", "empty")}}
+    code, out, err = align(tmp_path, trained.run("copy"), *files, *(known.get(one, one) for one in more))
+    assert (code, out) == (2, "")
+    assert err.startswith("regard: ")
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+def test_gold_of_another_corpus_is_refused():
+    with pytest.raises(DataError, match="got 1 alignments and 2 gold ones"):
+        score_alignments([frozenset()], [Gold(frozenset(), frozenset())] * 2)

@@ -1,0 +1,454 @@
+"""Laws of looking, on trained models from end to end: nothing is changed, nothing is lost, nothing breaks a picture."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import trained
+from commands import regard as command
+
+from regard.api import aligning, inspecting
+from regard.data.batching import pad
+from regard.data.builtin.phrasebook import generate
+from regard.data.builtin.sequences import generate_copy
+from regard.data.pharaoh import Gold
+from regard.errors import ConfigError, DataError, RegardError
+from regard.evaluate.alignment import score_alignments
+from regard.look import Mask, Silence, Temperature, Trace, arrange, change, record
+from regard.look.measure import reproduce
+from regard.look.record import attentions
+from regard.symbols import END
+
+TEXT = {
+    "copy": "ba de fi go lu",
+    "heads": "the black cat sleeps .",
+    "bahdanau": "the cat is black .",
+    "local": "ba de fi go",
+    "fixed": "ba de fi",
+}
+ALL = list(TEXT)
+
+
+@pytest.fixture(params=ALL)
+def name(request):
+    return request.param
+
+
+def look(name, **options):
+    return trained.translator(name).look(TEXT[name], **options)
+
+
+def test_looking_never_changes_the_translation(name):
+    translator = trained.translator(name)
+    before = translator.translate(TEXT[name], beam=3)
+    trace = look(name, beam=3)
+    assert trace.target.text == before.text
+    with record(translator.model):
+        assert translator.translate(TEXT[name], beam=3).tokens == before.tokens
+    assert translator.translate(TEXT[name], beam=3) == before
+    assert not any(module._forward_hooks for module in translator.model.modules())
+
+
+def test_a_trace_is_exact_for_the_hypothesis_of_the_beam(name):
+    before = trained.translator(name).translate(TEXT[name], beam=3)
+    trace = look(name, beam=3)
+    assert sum(token.logprob for token in trace.target.tokens) == pytest.approx(before.logprob, abs=1e-3)
+    for token in trace.target.tokens:
+        assert token.topk[0][1] >= token.logprob - 1e-6
+
+
+def test_rows_sum_to_one_and_stop_at_the_end_of_the_sentence(name):
+    for seen in look(name).attention.values():
+        sums = seen.weights.sum(-1)  # [H, T]
+        if seen.normalise == "Gaussian window":  # Luong 2015 does not renormalise
+            assert (sums <= 1 + 1e-5).all()
+        else:
+            assert np.allclose(sums, 1, atol=1e-5)
+
+
+def test_padding_has_no_weight_and_changes_no_other(name):
+    translator = trained.translator(name)
+    rows = [translator.source_vocabulary.encode(text).ids for text in (TEXT[name], TEXT[name][:5])]
+    source, lengths = pad([[*row, END] for row in rows])
+    target = torch.tensor([[5, 6, END]] * 2)
+    with torch.inference_mode(), record(translator.model) as together:
+        translator.model(source, lengths, target)
+    for row in range(2):
+        with torch.inference_mode(), record(translator.model) as alone:
+            translator.model(source[row : row + 1, : lengths[row]], lengths[row : row + 1], target[row : row + 1])
+        for module in together:
+            whole, single = together[module].weights[row], alone[module].weights[0]
+            T, S = single.shape[-2:]
+            assert torch.allclose(whole[..., :T, :S], single, atol=1e-5)
+            if whole.shape[-2] == T:  # attention over the source: what lies behind the sentence is exactly zero
+                assert (whole[..., S:] == 0).all()
+
+
+def test_scores_through_the_stated_normaliser_are_the_weights(name):
+    for seen in look(name).attention.values():
+        again = reproduce(seen)
+        assert again is not None, seen.normalise
+        assert np.allclose(again, seen.weights, atol=1e-5)
+
+
+def test_weights_times_values_are_the_context(name):
+    translator, contexts = trained.translator(name), {}
+
+    def watch(key):
+        def hook(module, args, found):
+            query, memory = args[0], args[1]
+            contexts.setdefault(key, []).append((found, memory.values))
+            assert torch.allclose(found.weights @ memory.values, found.context, atol=1e-5)
+            assert query.shape[-2] == found.weights.shape[-2]
+
+        return hook
+
+    handles = [module.register_forward_hook(watch(key)) for key, module in attentions(translator.model).items()]
+    try:
+        trace = look(name, target=TEXT[name])
+    finally:
+        for handle in handles:
+            handle.remove()
+    for key, seen in trace.attention.items():
+        context = torch.cat([one.context for one, _ in contexts[key]], dim=-2)[0]  # [(H), T, Dv]
+        norms = context.norm(dim=-1).reshape(seen.heads, -1).numpy()
+        assert np.allclose(np.broadcast_to(norms, seen.context_norms.shape), seen.context_norms, atol=1e-4)
+
+
+def test_a_trace_read_back_draws_the_same_picture(name, tmp_path):
+    trace = look(name, tree=True)
+    back = Trace.from_json(trace.to_json())
+    assert back == trace
+    for view in ("matrix", "heads", "beam"):
+        first, second = (one.draw(tmp_path / f"{number}.svg", view) for number, one in enumerate((trace, back)))
+        assert first.read_bytes() == second.read_bytes()
+    assert trace.to_html() == back.to_html()
+    assert trace.to_terminal() == back.to_terminal()
+    assert Trace.load(trace.save(tmp_path / "trace.json.gz")) == trace
+
+
+def test_merged_words_keep_the_total_mass():
+    trace = look("heads")
+    words, pieces = (arrange(trace, words=merge, special=True) for merge in (True, False))
+    assert len(words.columns) < len(pieces.columns), "there is something to merge"
+    counts = np.array([len(row.tokens) for row in words.rows])
+    assert (words.weights.sum(-1) * counts).sum() == pytest.approx(pieces.weights.sum(), rel=1e-5)
+    assert np.allclose(words.weights.sum(-1), 1, atol=1e-5)
+
+
+def test_the_alignment_of_a_model_that_copies_is_the_identity():
+    translator = trained.translator("copy")
+    made = generate_copy(40, 99, 2, 6)
+    sources = [example.source for example in made]
+    assert [one.text for one in translator.translate(sources, beam=1)] == sources
+    seen = aligning.traces(translator, sources, sources)
+    for links, example in zip(aligning.align(seen, aligning.Heads()), made, strict=True):
+        assert links == {(place, place) for place in range(len(example.source.split()))}
+
+
+# What if
+
+
+def test_a_forced_beginning_is_kept_marked_and_gone_on_from():
+    translator = trained.translator("copy")
+    trace = translator.look(TEXT["copy"], prefix="zu")
+    assert trace.target.text.startswith("zu")
+    assert trace.changes == ({"kind": "force", "text": "begins with 'zu'", "rows": [0]},)
+    assert "changed: begins with 'zu'" in arrange(trace).caption
+    assert trace.target.tokens[0].logprob < -1, "the model would not have said it"
+    assert translator.look(TEXT["copy"], prefix=translator.prefix_ids("zu")).target == trace.target
+    assert translator.look(TEXT["copy"], prefix="").changes == ()
+
+
+def test_a_masked_word_is_not_copied_any_more():
+    translator = trained.translator("copy")
+    changes = inspecting.mask_word(translator, TEXT["copy"], "fi")
+    assert changes == [Mask(2, word="fi")]
+    trace = translator.look(TEXT["copy"], changes=changes)
+    assert "fi" not in trace.target.text.split()
+    assert (trace.attention["attention"].weights[..., 2] == 0).all()
+    assert trace.changes[0]["column"] == 2
+    assert inspecting.mask_word(translator, "7 x 2", "2") == [Mask(2, word="2")], "a word before a place"
+    assert inspecting.mask_word(translator, "7 x y", "2") == [Mask(2, word="y")]
+
+
+def test_every_piece_of_a_masked_word_is_masked():
+    translator = trained.translator("heads")
+    trace = look("heads")
+    pieces = [at for at, token in enumerate(trace.source.tokens) if token.word == 3]
+    assert len(pieces) > 1
+    assert [one.position for one in inspecting.mask_word(translator, TEXT["heads"], "sleeps")] == pieces
+
+
+def test_silence_is_named_by_layer_and_head_or_by_module():
+    translator = trained.translator("heads")
+    cross = "decoder.1.cross_attention.attention"
+    assert inspecting.silence(translator, "1.0") == Silence(cross, 0)
+    assert inspecting.silence(translator, "1") == Silence(cross)
+    assert inspecting.silence(translator, "encoder.0") == Silence("encoder.0")
+    trace = translator.look(TEXT["heads"], changes=[inspecting.silence(translator, "1.0"), Temperature(0.5)])
+    assert (trace.attention[cross].weights[0] == 0).all()
+    assert (trace.attention[cross].weights[1] > 0).any()
+    assert [one["kind"] for one in trace.changes] == ["silence", "temperature"]
+
+
+def test_leaving_out_the_only_attention_costs_all_and_the_report_says_so():
+    translator = trained.translator("copy")
+    made = [example.source for example in generate_copy(12, 98, 4, 6)]
+    (worth,) = inspecting.silence_heads(translator, made, made)
+    assert worth.drop == pytest.approx(100 - worth.score)
+    assert worth.drop > 50
+
+
+# Gradient flow
+
+
+def test_the_flow_of_a_sentence_has_two_ways_where_there_are_two(tmp_path):
+    found = inspecting.flow_of(trained.translator("bahdanau"), TEXT["bahdanau"])
+    assert found.attention.any()
+    assert found.state.any()
+    plain = inspecting.flow_of(trained.translator("fixed"), TEXT["fixed"])
+    assert not plain.attention.any()
+    from regard.look.flow import draw_flows
+
+    svg = draw_flows({"with": found, "without": plain}, tmp_path / "flow.svg").read_text(encoding="utf-8")
+    assert "with, attention held fixed" in svg
+    assert "without, attention" not in svg
+
+
+# Bad input
+
+STRANGE = {
+    "a lone surrogate": "ba \ud800 de",
+    "NUL": "ba \0 de",
+    "controls of direction": "ba \u202e de \u2066 fi",
+    "a family": "👩‍👩‍👧‍👦 🏳️‍🌈 🇫🇷 👍🏽",
+    "a broken tag": "</script><svg onload=alert(1)> & \" ' ]]>",
+    "marks without a letter": "\u0301\u0301\u0301 a" + "\u0300" * 300,
+    "spaces of all kinds": "a\u00a0b\u3000c\u2028d\u0085e",
+    "line breaks": "ba\nde\r\nfi",
+    "right to left": "שלום עולם",
+    "long": "x" * 200,
+    "noncharacters": "\ufffe \uffff \U0010ffff",
+    "dollars": "$x^2$ \\frac{1}{2} %s {0}",
+}
+
+
+@pytest.mark.parametrize("what", STRANGE)
+@pytest.mark.parametrize("model", ["heads", "copy"])
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")  # no font of this machine may have all of them
+def test_any_string_whatever_can_be_looked_into_and_drawn(model, what, tmp_path):
+    trace = trained.translator(model).look(STRANGE[what], STRANGE[what])
+    assert Trace.from_json(trace.to_json()) == trace
+    ElementTree.parse(trace.draw(tmp_path / "a.svg"))
+    assert trace.draw(tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    page = trace.draw(tmp_path / "a.html").read_bytes().decode("utf-8")
+    assert "<svg onload" not in page
+    assert "\0" not in trace.to_terminal(colour=False) + page
+    assert "\n" not in "".join(token.piece for token in trace.source.tokens)
+
+
+@pytest.mark.parametrize("empty", ["", " ", "\u3000\u00a0", "\n"])
+def test_an_empty_sentence_is_refused(empty):
+    translator = trained.translator("heads")
+    for act in (translator.look, lambda text: inspecting.flow_of(translator, text)):
+        with pytest.raises(DataError, match=r"nothing to look at in an empty sentence; give at least one word\."):
+            act(empty)
+
+
+def test_an_empty_target_is_the_end_alone(tmp_path):
+    trace = trained.translator("copy").look(TEXT["copy"], "")
+    assert [token.special for token in trace.target.tokens] == [True]
+    assert "nothing to show" in trace.draw(tmp_path / "a.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ([5, 9999], r"Token 9999 is not in a vocabulary of"),
+        ([-1], r"Token -1 is not in a vocabulary of"),
+        ([5, END, 6], r"leave out the symbol </s> \(token 2\)\."),
+        ([0.5], r"A translation is text, or a list of token numbers; got \[0\.5\]\."),
+        (7, r"A translation is text, or a list of token numbers; got 7\."),
+        ("ba " * 10_000, r"A sentence of 10000 tokens is too long to look into; give at most 1000\."),
+    ],
+)
+def test_a_target_that_does_not_belong_is_refused(target, sentence):
+    with pytest.raises(DataError, match=sentence):
+        trained.translator("copy").look(TEXT["copy"], target)
+
+
+def test_a_target_of_strange_words_is_forced_all_the_same():
+    trace = trained.translator("copy").look(TEXT["copy"], "never seen")
+    assert [token.piece for token in trace.target.tokens[:2]] == ["<unk>", "<unk>"]
+
+
+def test_ten_thousand_words_are_refused_in_a_sentence():
+    with pytest.raises(DataError, match=r"A sentence of 10000 tokens is too long to look into; give at most 1000\."):
+        trained.translator("copy").look("ba " * 10_000)
+
+
+def test_what_cannot_be_drawn_is_refused(tmp_path):
+    trace, translator = look("heads"), trained.translator("heads")
+    cases = [
+        (lambda: trace.draw(tmp_path / "a.gif"), r"must end in \.png, \.svg, \.pdf or \.html; got 'a\.gif'"),
+        (lambda: trace.draw(tmp_path / "a"), r"got 'a'"),
+        (lambda: trace.draw(tmp_path / "a.svg", head=2), r"There is no head 2: .* has heads 0 to 1\."),
+        (lambda: trace.draw(tmp_path / "a.svg", head=-1), r"There is no head -1"),
+        (lambda: trace.draw(tmp_path / "a.svg", layer=2), r"There is no layer 2"),
+        (lambda: trace.draw(tmp_path / "a.svg", view="matrxi"), r"matrix"),
+        (lambda: inspecting.silence(translator, "2"), r"There is no layer 2 .* has layers 0 to 1\."),
+        (lambda: translator.look("a", changes=[Silence("decoder.9")]), r"decoder\.9"),
+        (lambda: translator.look("a", changes=[inspecting.silence(translator, "0.7")]), r"There is no head 7"),
+        (lambda: inspecting.mask_word(translator, "a b", "c"), r"There is no word 'c' in the sentence"),
+        (lambda: inspecting.mask_word(translator, "a b", "2"), r"There is no word '2' in the sentence"),
+        (lambda: translator.look("a", changes=[Temperature(0)]), r"A temperature must be above zero and finite"),
+    ]
+    for act, sentence in cases:
+        with pytest.raises(ConfigError, match=sentence):
+            act()
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(DataError, match="cannot be forced to begin"):
+        translator.look("a", "b", prefix="c")
+    with pytest.raises(DataError, match="A sentence is text; got int"):
+        translator.look(7)
+
+
+def test_a_change_leaves_no_trace_after_an_error():
+    translator = trained.translator("heads")
+    before = translator.translate(TEXT["heads"])
+    with pytest.raises(RegardError), change(translator.model, Silence("decoder.0", 9)):
+        translator.translate(TEXT["heads"])
+    assert translator.translate(TEXT["heads"]) == before
+
+
+# The command line
+
+
+def told(tmp_path, *arguments):
+    done = command(*arguments, folder=tmp_path / "log")
+    return done.code, done.out, done.err
+
+
+def test_regard_look_shows_draws_keeps_and_asks_what_if(tmp_path):
+    run = trained.run("copy")
+    code, out, err = told(tmp_path, "look", run, TEXT["copy"])
+    assert (code, out.split("\n")[0], err) == (0, TEXT["copy"], "")
+    assert "cross-attention" in out
+    for name in ("a.svg", "a.png", "a.pdf", "a.html", "a.json", "a.json.gz"):
+        assert told(tmp_path, "look", run, TEXT["copy"], "--out", tmp_path / name)[0] == 0
+        assert (tmp_path / name).stat().st_size > 500
+    assert Trace.load(tmp_path / "a.json") == Trace.load(tmp_path / "a.json.gz")
+    for view in ("ribbons", "heads", "beam", "steps"):
+        assert told(tmp_path, "look", run, TEXT["copy"], "--view", view, "--out", tmp_path / f"{view}.svg")[0] == 0
+    code, out, _ = told(tmp_path, "look", run, TEXT["copy"], "--mask", "fi", "--force", "zu", "--temperature", "0.5")
+    assert code == 0
+    assert out.startswith(f"unchanged: {TEXT['copy']}\nchanged:   zu")
+    words = " ".join(out.split())
+    assert "changed: source position 2 (fi) masked, changed: temperature 0.5, changed: begins with 'zu'" in words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["", "--head", "0"], "nothing to look at in an empty sentence"),
+        (["ba", "--head", "4"], "There is no head 4"),
+        (["ba", "--layer", "4"], "There is no layer 4"),
+        (["ba", "--silence", "0.4"], "There is no head 4"),
+        (["ba", "--mask", "de"], "There is no word 'de' in the sentence"),
+        (["ba", "--temperature", "0"], "A temperature must be above zero"),
+        (["ba", "--target", "ba", "--force", "de"], "cannot be forced to begin"),
+        (["ba", "--out", "a.gif"], "A picture's name must end in .png, .svg, .pdf or .html; got 'a.gif'"),
+        (["ba", "--view", "matrix", "--out", "no/such/a.svg"], "no/such"),
+        (["ba " * 10_000], "too long to look into"),
+    ],
+)
+def test_regard_look_refuses_in_one_sentence(arguments, sentence, tmp_path):
+    code, out, err = told(tmp_path, "look", trained.run("copy"), *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("regard: ")
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("what", [key for key in STRANGE if key not in ("NUL", "a lone surrogate")])
+def test_regard_look_takes_any_argument(what, tmp_path):
+    code, out, err = told(tmp_path, "look", trained.run("heads"), STRANGE[what], "--target", STRANGE[what])
+    assert code == 0, err
+    assert "weights: 0" in out
+
+
+def test_regard_flow_compares_runs(tmp_path):
+    runs = trained.run("copy"), trained.run("fixed")
+    code, out, err = told(tmp_path, "flow", runs[0], TEXT["copy"], "--with", runs[1], "--out", tmp_path / "flow.svg")
+    assert code == 0, err
+    assert "fixed: 0.0 % of the gradient goes through attention" in out
+    assert ">copy<" in (tmp_path / "flow.svg").read_text(encoding="utf-8")
+    code, out, _ = told(tmp_path, "flow", runs[0], TEXT["copy"], "--target", TEXT["copy"])
+    assert code == 0
+    assert out.split("\n")[1].split() == ["distance", "total", "attention", "held", "fixed"]
+    code, _, err = told(tmp_path, "flow", runs[0], TEXT["copy"], "--out", tmp_path / "flow.gif")
+    assert code == 2
+    assert "must end in .png, .svg, .pdf" in err
+
+
+def test_regard_heads_ranks_them_and_says_what_they_are_worth(tmp_path):
+    made = generate(6, 3, 3, 6)
+    lines = {
+        "source": [example.source for example in made],
+        "target": [example.target for example in made],
+        "gold": [" ".join(f"{i + 1}-{j + 1}" for i, j in example.alignment) for example in made],
+    }
+    for ending, rows in lines.items():
+        (tmp_path / ending).write_bytes("".join(f"{row}\n" for row in rows).encode())
+    files = ["--source", tmp_path / "source", "--target", tmp_path / "target"]
+    run = trained.run("heads")
+    code, out, err = told(tmp_path, "heads", run, *files, "--by", "entropy", "--json")
+    assert code == 0, err
+    report = json.loads(out)
+    entropies = [row["entropy"] for row in report["heads"]]
+    assert len(entropies) == 12, "two heads of two layers, three kinds"
+    assert entropies == sorted(entropies)
+    assert "aer" not in report["heads"][0]
+    code, out, _ = told(tmp_path, "heads", run, *files, "--gold", tmp_path / "gold")
+    table = [line.split() for line in out.split("\n") if "cross" in line]
+    assert len(table) == 4, "those over the source alone have an error rate"
+    assert [float(row[-1]) for row in table] == sorted(float(row[-1]) for row in table)
+    gold = [Gold(frozenset(example.alignment), frozenset(example.alignment)) for example in made]
+    seen = aligning.traces(trained.translator("heads"), lines["source"], lines["target"])
+    heads = aligning.Heads(int(table[0][0].split(".")[1]), int(table[0][1]))
+    assert float(table[0][-1]) == pytest.approx(score_alignments(aligning.align(seen, heads), gold).aer, abs=6e-4)
+    code, out, _ = told(tmp_path, "heads", run, *files, "--silence", "--json")
+    worth = json.loads(out)["heads"]
+    assert len(worth) == 12
+    assert [row["drop"] for row in worth] == sorted((row["drop"] for row in worth), reverse=True)
+    for wrong, sentence in (
+        (["--by", "entropie"], "Did you mean 'entropy'"),
+        (["--silence", "--by", "entropy"], "--silence ranks by BLEU"),
+        (["--gold", tmp_path / "source"], "must hold links i-j"),
+        (["--target", tmp_path / "nowhere"], "There is no file"),
+    ):
+        code, out, err = told(tmp_path, "heads", run, *files, *wrong)
+        assert (code, out) == (2, "")
+        assert sentence in err
+
+
+def test_reports_need_as_many_lines_on_every_side(tmp_path):
+    translator = trained.translator("heads")
+    gold = Gold(frozenset(), frozenset())
+    with pytest.raises(DataError, match="2 pairs and 1 lines of links"):
+        inspecting.report_heads(translator, ["a", "b"], ["a", "b"], [gold])
+    with pytest.raises(DataError, match="1 sources and 2 targets"):
+        inspecting.report_heads(translator, ["a"], ["a", "b"])
+    with pytest.raises(DataError, match="0 sources and 0 targets"):
+        inspecting.silence_heads(translator, [], [])
+    with pytest.raises(DataError, match="Pair 2 has an empty side"):
+        inspecting.report_heads(translator, ["a", " "], ["a", "b"])
+
+
+def test_a_slim_trace_draws_the_same_up_to_rounding():
+    trace = look("heads")
+    assert np.allclose(arrange(trace).weights, arrange(replace(trace.slim())).weights, atol=1e-3)

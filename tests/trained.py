@@ -1,0 +1,63 @@
+"""Tiny models trained once for all tests that look into them: seconds each, made when they are first asked for."""
+
+import atexit
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import regard
+from regard.api.training import gather
+from regard.train.begin import train as begin
+from regard.train.experiment import resolve
+
+COMMON = ("train.validate_sentences=0", "train.validate_every=100000", "data.held_out=20")
+SETTINGS = {
+    # Learns to copy exactly, in a few hundred updates.
+    "copy": (
+        "luong", "copy", "model.width=48", "train.rate=0.01", "train.steps=350", "train.batch_tokens=500",
+        "data.subwords=word", "data.size=2000", "data.min_words=2", "data.max_words=6",
+    ),
+    # Has heads, layers and pieces; it need not be good at anything.
+    "heads": (
+        "transformer", "phrasebook", "model.width=16", "model.heads=2", "model.inner=16", "model.layers=2",
+        "train.steps=30", "train.batch_tokens=300", "train.rate=0.01", "train.warmup=5", "data.joint=true",
+        "data.size=300", "data.vocabulary=340", "data.max_words=6",
+    ),
+    # Two ways for the gradient: attention and the state.
+    "bahdanau": (
+        "bahdanau", "phrasebook", "model.width=12", "model.embedding=9", "model.attention=10", "model.readout=8",
+        "train.steps=30", "train.batch_tokens=300", "train.rate=0.01", "data.subwords=word", "data.size=300",
+        "data.max_words=6",
+    ),
+    "local": (
+        "luong", "reverse", "model.width=10", "model.window=local-p", "model.half_width=2", "train.steps=8",
+        "train.batch_tokens=200", "data.subwords=word", "data.size=60", "data.max_words=6",
+    ),
+    "fixed": (
+        "sutskever", "reverse", "model.width=8", "model.layers=1", "train.steps=4", "train.batch_tokens=200",
+        "data.subwords=word", "data.size=60", "data.max_words=6",
+    ),
+}  # fmt: skip
+
+
+@cache
+def _folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="regard-trained-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@cache
+def run(name: str) -> Path:
+    """The run folder of one of SETTINGS."""
+    model, corpus, *settings = SETTINGS[name]
+    out = _folder() / name
+    begin(resolve(gather(None, model, "tiny", [*settings, *COMMON], corpus=corpus)), out)
+    return out
+
+
+@cache
+def translator(name: str) -> "regard.Translator":
+    """The translator of one of SETTINGS."""
+    return regard.load(run(name))
