@@ -47,7 +47,7 @@ def look(
 
     if view not in VIEWS:
         raise ConfigError(unknown("view", view, VIEWS))
-    if view != "matrix" and (out is None or out.name.endswith((".json", ".json.gz"))):
+    if view != "matrix" and out is None:
         raise ConfigError(f"--view {view} is drawn into a file; give --out, as in --out look.html.")
     translator = regard.load(run)
     changes: list[Change] = [inspecting.silence(translator, place) for place in silence or ()]

@@ -39,6 +39,7 @@ def translate(
     translator = regard.load([run[0], *with_run] if with_run else run[0], device=device)
     lines = stream(run[1] if len(run) == 2 else None)
     options: dict[str, Any] = {"beam": beam, "nbest": nbest, "temperature": temperature}
+    translator.settings(**options)  # refuses what does not fit, before anything is read
     typed = len(run) == 1 and sys.stdin.isatty()  # someone waits for each line
     done = 0
     with bar("translating") as tell:

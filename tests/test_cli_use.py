@@ -1,0 +1,245 @@
+"""Commands that use a run: line for line in and out, scores with signatures, pictures that are pictures, wrong runs."""
+
+import gzip
+import json
+import re
+import zlib
+from pathlib import Path
+
+import pytest
+import small
+from commands import Command, regard
+from test_cli_train import refused
+
+import regard as library
+from regard.cli.translate import CHUNK
+
+LONG = ("train.rate=0.02", "train.batch_tokens=300", "data.size=120", "data.max_words=5", "train.epochs=4")
+NAMES = ("matrix", "ribbons", "heads", "beam", "steps")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Trained runs by their names; two and three share the vocabularies of one."""
+    folder = tmp_path_factory.mktemp("use")
+    small.train("bahdanau", folder / "one", *LONG)
+    small.train("bahdanau", folder / "two", *LONG, "train.seed=2")
+    small.train("luong", folder / "three", *LONG)
+    small.train("transformer", folder / "head", *LONG, "model.layers=2")
+    small.train("bahdanau", folder / "letters", *LONG[:-1], "train.steps=1", "data.subwords=char")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def translator(runs):
+    return library.load(runs / "one")
+
+
+@pytest.fixture(scope="module")
+def corpus(runs, translator):
+    """A test set of two files."""
+    words = translator.source_vocabulary.pieces(range(4, 24))
+    lines = [" ".join(words[number : number + 2 + number % 4]) for number in range(12)]
+    for name, text in (("test.en", lines), ("test.fr", [" ".join(reversed(line.split(" "))) for line in lines])):
+        (runs / name).write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
+    return ["--source", runs / "test.en", "--target", runs / "test.fr"]
+
+
+def run(*arguments: object, folder: Path, stdin: bytes = b"") -> Command:
+    """A command that must succeed."""
+    command = regard(*arguments, folder=folder / "log", stdin=stdin)
+    assert command.code == 0, command.err
+    assert "Traceback" not in command.err
+    return command
+
+
+def lines_of(command: Command) -> list[str]:
+    data = command.files["out"].read_bytes()
+    assert data == b"" or data.endswith(b"\n")
+    return data.decode("utf-8").split("\n")[:-1]
+
+
+def test_line_n_of_the_output_is_line_n_of_the_input(runs, translator, tmp_path):
+    word = translator.source_vocabulary.pieces([7])[0]
+    odd = [
+        b"",
+        b" ",
+        b"\xe2\x80\xa8",
+        b"\x0b\x0c\x1c\x1d\x1e\xc2\x85",
+        b"a\rb",
+        b"\xff\xfe",
+        b"\x00",
+        b"\t",
+        "😀".encode(),
+        b"x" * 5000,
+    ]
+    given = [word.encode(), *odd, b"", b"", word.encode()]
+    for name, ending, last in (("lf", b"\n", b"\n"), ("crlf", b"\r\n", b"\r\n"), ("no newline at the end", b"\n", b"")):
+        found = lines_of(run("translate", runs / "one", "--beam", 1, folder=tmp_path, stdin=ending.join(given) + last))
+        assert len(found) == len(given), name
+        expected = translator.translate(word, beam=1).text
+        assert found[0] == found[-1] == expected
+        assert found[1] == found[11] == found[12] == ""
+    assert lines_of(run("translate", runs / "one", folder=tmp_path)) == []
+    assert lines_of(run("translate", runs / "one", folder=tmp_path, stdin=b"\n")) == [""]
+
+
+def test_a_file_of_more_lines_than_are_read_at_once(runs, translator, tmp_path):
+    words = translator.source_vocabulary.pieces(range(4, 44))
+    lines = [words[number % 40] if number % 7 else "" for number in range(CHUNK + 30)]
+    path = tmp_path / "long.txt"
+    path.write_text("\ufeff" + "".join(f"{line}\n" for line in lines), encoding="utf-8")
+    found = lines_of(run("translate", runs / "one", path, "--beam", 1, folder=tmp_path))
+    known = {word: one.text for word, one in zip(words, translator.translate(words, beam=1), strict=True)} | {"": ""}
+    assert found == [known[line] for line in lines]
+    packed = tmp_path / "long.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert lines_of(run("translate", runs / "one", packed, "--beam", 1, folder=tmp_path)) == found
+
+
+def test_nbest_and_json(runs, translator, tmp_path):
+    word = " ".join(translator.source_vocabulary.pieces([7, 8]))
+    given = f"{word}\n\n".encode()
+    first, second = lines_of(run("translate", runs / "one", "--nbest", 3, folder=tmp_path, stdin=given))
+    parts = first.split("\t")
+    expected = translator.translate(word, nbest=3)
+    assert parts[1::2] == [one.text for one in expected.nbest]
+    assert [float(score) for score in parts[::2]] == pytest.approx([one.score for one in expected.nbest], abs=1e-3)
+    assert second == "0.0000\t"
+    plain, empty = map(json.loads, lines_of(run("translate", runs / "one", "--json", folder=tmp_path, stdin=given)))
+    best = translator.translate(word)
+    assert (plain["source"], plain["translation"], plain["finished"]) == (word, best.text, best.finished)
+    assert plain["tokens"] == best.tokens
+    assert plain["score"] == pytest.approx(best.score, abs=1e-5)
+    assert empty["translation"] == ""
+    assert empty["finished"] == "empty"
+    drawn = [run("translate", runs / "one", "--temperature", 1, folder=tmp_path, stdin=given).out for _ in range(2)]
+    assert drawn[0] == drawn[1]
+
+
+def test_ensembles(runs, translator, tmp_path):
+    word = " ".join(translator.source_vocabulary.pieces([7, 8])).encode()
+    found = run(
+        "translate", runs / "one", "--with", runs / "two", "--with", runs / "three", folder=tmp_path, stdin=word
+    )
+    expected = library.load([runs / "one", runs / "two", runs / "three"]).translate(word.decode())
+    assert lines_of(found) == [expected.text]
+    says = "An ensemble needs runs with the same vocabularies; the source vocabulary of letters is not that of one"
+    refused("translate", runs / "one", "--with", runs / "letters", folder=tmp_path, says=says)
+
+
+def test_wrong_runs_and_files(runs, corpus, tmp_path):
+    missing = tmp_path / "missing"
+    refused("translate", missing, folder=tmp_path, says=f"There is no run folder {missing}")
+    refused("translate", tmp_path, folder=tmp_path, says="holds no finished model and no checkpoint")
+    refused("translate", runs / "one", missing, folder=tmp_path, says=f"There is no file {missing}")
+    refused("translate", runs / "one", "a", "b", folder=tmp_path, says="a run and at most one file; got 3 names")
+    refused("translate", runs / "one", "--beam", 0, folder=tmp_path, says="decode.beam must be at least 1")
+    refused("translate", runs / "one", "--device", "x", folder=tmp_path, says="must be auto, cpu or cuda")
+    short = tmp_path / "short"
+    short.write_text("one\n", encoding="utf-8")
+    for command in (["score", runs / "one"], ["compare", runs / "one", runs / "two"]):
+        refused(*command, "--source", short, "--target", corpus[3], folder=tmp_path, says="1 .* 12")
+        refused(*command, "--source", missing, "--target", short, folder=tmp_path, says="There is no file")
+    refused("compare", runs / "one", *corpus, folder=tmp_path, says="at least two runs")
+    refused("look", missing, "ko", folder=tmp_path, says="There is no run folder")
+    refused("look", runs / "one", "", folder=tmp_path, says="nothing to look at in an empty sentence")
+    refused("look", runs / "one", "ko", "--out", tmp_path / "a.xyz", folder=tmp_path, says="xyz")
+    refused("look", runs / "one", "ko", "--view", "matrx", folder=tmp_path, says="Did you mean 'matrix'")
+    refused("look", runs / "one", "ko", "--view", "beam", folder=tmp_path, says="--view beam is drawn into a file")
+    refused("look", runs / "one", "ko", "--layer", 7, "--out", tmp_path / "a.png", folder=tmp_path, says="layer")
+    refused("look", runs / "one", "ko", "--out", tmp_path / "no" / "a.png", folder=tmp_path, says="no")
+    refused("models", "bahdanu", folder=tmp_path, says="Did you mean 'bahdanau'")
+    refused("serve", missing, folder=tmp_path, says="There is no run folder")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["translate"], ["score"], ["look", "x"], ["nonsense"], ["translate", "x", "--nothing"]]
+)
+def test_wrong_usage_is_code_2_and_says_how(arguments, tmp_path):
+    command = regard(*arguments, folder=tmp_path / "log")
+    assert command.code == 2
+    assert "Usage:" in command.err
+    assert "Traceback" not in command.err
+
+
+def test_score(runs, corpus, tmp_path):
+    said = run("score", runs / "one", *corpus, "--beam", 1, "--perplexity", "--by-length", folder=tmp_path).out
+    for name in ("BLEU", "chrF", "TER"):
+        assert re.search(rf"^{name} [\d.]+ .*version:", said, re.MULTILINE), said
+    value = float(re.search(r"perplexity ([\d.]+) a token", said)[1])
+    sources, targets = (Path(corpus[place]).read_text(encoding="utf-8").split("\n")[:-1] for place in (1, 3))
+    assert value == pytest.approx(library.load(runs / "one").perplexity(sources, targets), rel=1e-3)
+    plot = tmp_path / "plot.svg"
+    said = run("score", runs / "one", *corpus, "--beam", 1, "--plot", plot, "--lowercase", folder=tmp_path).out
+    assert "case:lc" in said
+    assert str(plot) in said
+    assert plot.read_text(encoding="utf-8").count("<path") > 5
+
+
+def test_compare(runs, corpus, tmp_path):
+    plot = tmp_path / "plot.png"
+    said = run("compare", runs / "one", runs / "two", *corpus, "--beam", 1, "--plot", plot, folder=tmp_path).out
+    assert "one\nBLEU" in said
+    assert "two\nBLEU" in said
+    assert re.search(r"two against one: .*p", said)
+    assert is_picture(plot)
+
+
+def is_picture(path: Path) -> bool:
+    """A PNG whose pixels are not all the same."""
+    data = path.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    body, place = b"", 8
+    while place < len(data):
+        size = int.from_bytes(data[place : place + 4], "big")
+        if data[place + 4 : place + 8] == b"IDAT":
+            body += data[place + 8 : place + 8 + size]
+        place += 12 + size
+    return len(set(zlib.decompress(body))) > 20
+
+
+@pytest.mark.parametrize("name", ["one", "head"])
+def test_look_draws_every_view_into_every_kind_of_file(name, runs, tmp_path):
+    translator = library.load(runs / name)
+    text = " ".join(translator.source_vocabulary.pieces([7, 8, 9]))
+    expected = translator.translate(text).text
+    said = run("look", runs / name, text, folder=tmp_path).out
+    assert said.startswith(expected + "\n")
+    assert len(said.split("\n")) > 3
+    files = {".png": is_picture}
+    files[".svg"] = lambda path: path.read_text(encoding="utf-8").count("<") > 30
+    files[".html"] = lambda path: "<script" in path.read_text(encoding="utf-8") and path.stat().st_size > 3000
+    files[".json"] = lambda path: text in json.loads(path.read_text(encoding="utf-8"))["source"]["text"]
+    for suffix, check in files.items():
+        out = tmp_path / f"look{suffix}"
+        said = run("look", runs / name, text, "--out", out, folder=tmp_path).out
+        assert str(out) in said
+        assert expected in said
+        assert check(out), suffix
+
+
+def test_look_has_views_heads_and_a_forced_target(runs, tmp_path):
+    translator = library.load(runs / "head")
+    text, other = (" ".join(translator.source_vocabulary.pieces(ids)) for ids in ([7, 8], [9, 10, 11]))
+    for view in NAMES:
+        out = tmp_path / f"{view}.svg"
+        run("look", runs / "head", text, "--view", view, "--out", out, folder=tmp_path)
+        assert out.stat().st_size > 1000
+    sizes = set()
+    for more in ([], ["--layer", 0], ["--layer", 1, "--head", 1], ["--special"], ["--pieces"]):
+        sizes.add(run("look", runs / "head", text, "--target", other, *more, folder=tmp_path).out)
+    assert len(sizes) >= 3
+    assert all(said.startswith(other + "\n") for said in sizes)
+
+
+def test_models_and_corpora(tmp_path):
+    said = run("models", folder=tmp_path).out
+    assert all(name in said for name in small.MODELS)
+    said = run("models", "transformer", "--preset", "base", folder=tmp_path).out
+    for section in ("[model (preset base)]", "[train]", "[data]", "[decode]"):
+        assert section in said
+    assert re.search(r"heads = 8 +attention heads", said)
+    assert "schedule = noam" in said
+    said = run("corpora", folder=tmp_path).out
+    assert all(name in said for name in ("phrasebook", "dates", "copy", "reverse"))
