@@ -1,0 +1,137 @@
+"""How quickly it begins, what `--help` says, and the demo from an empty folder to a picture."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from commands import regard
+
+COMMANDS = (
+    "align caption classify compare corpora demo flow generate heads look models perplexity score serve train translate"
+)
+
+
+def seconds(*arguments: str) -> float:
+    """The quickest of three."""
+    best = 1e9
+    for _ in range(3):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+        best = min(best, time.perf_counter() - began)
+    return best
+
+
+def modules_of(code: str) -> set[str]:
+    """What a fresh interpreter has imported after some code."""
+    program = f"import sys\ntry:\n    {code}\nexcept SystemExit:\n    pass\nsys.stderr.write(' '.join(sys.modules))"
+    return set(
+        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stderr.split()
+    )
+
+
+def test_importing_regard_is_quick_and_brings_no_torch():
+    found = modules_of("import regard")
+    assert not found & {"torch", "numpy", "typer", "rich", "matplotlib", "sacrebleu", "sentencepiece"}
+    bare = seconds("-c", "pass")
+    assert seconds("-c", "import regard") < max(0.2, 4 * bare)  # 0.2 s, or four bare starts on a machine that is busy
+
+
+def test_the_help_is_quick_and_brings_no_torch():
+    found = modules_of("sys.argv = ['regard', '--help']; from regard.__main__ import main; main()")
+    assert "typer" in found
+    assert not found & {"torch", "numpy", "matplotlib", "sacrebleu", "sentencepiece"}
+    bare = seconds("-c", "pass")
+    assert seconds("-m", "regard", "--help") < max(1.0, 25 * bare)
+
+
+def test_the_public_names_are_there_and_lazy():
+    code = "import regard; assert 'train' in dir(regard) and 'load' in dir(regard); regard.RegardError"
+    assert "torch" not in modules_of(code)
+    import regard as library
+
+    for name in library.__all__:
+        assert getattr(library, name)
+    assert callable(library.train)  # the function, whatever has imported the package of that name
+    with pytest.raises(AttributeError, match="has no attribute 'tarin'"):
+        _ = library.tarin
+
+
+def test_every_command_has_help(tmp_path):
+    listed = regard("--help", folder=tmp_path / "log")
+    assert listed.code == 0
+    names = re.findall(r"^  (\w+)  +\w", listed.out, re.MULTILINE)
+    assert sorted(names) == COMMANDS.split()
+    assert regard("-h", folder=tmp_path / "log").out == listed.out
+    for name in names:
+        command = regard(name, "--help", folder=tmp_path / "log")
+        assert command.code == 0
+        assert command.out.startswith("Usage:")
+        assert len(command.out) > 200
+        assert command.err == ""
+
+
+def test_the_help_of_train_lists_every_setting_with_its_meaning(tmp_path):
+    said = regard("train", "--help", folder=tmp_path / "log").out
+    for part in (
+        r"train\.steps=0 +updates in all",
+        r"train\.epochs=10 +times through the corpus",
+        r"train\.batch_tokens=4096 +most tokens",
+        r"train\.save_every=500 +updates between checkpoints",
+        r"train\.seed=1 +seed",
+        r"data\.vocabulary=8000 +most tokens",
+        r"decode\.beam=5 +hypotheses",
+    ):
+        assert re.search(part, said), part
+
+
+def test_the_version_and_no_command(tmp_path):
+    assert re.fullmatch(r"regard \d+\.\d+\.\d+\n", regard("--version", folder=tmp_path / "log").out)
+    bare = regard(folder=tmp_path / "log")
+    assert bare.code in (0, 2)
+    assert "Usage:" in bare.out + bare.err
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    command = f"'{sys.executable}' -m regard models transformer | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("transformer:")
+    assert done.stderr == ""
+
+
+def test_a_locale_without_unicode_changes_nothing(tmp_path):
+    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-m", "regard", "models"], env=environment, capture_output=True, cwd=tmp_path, check=True
+    )
+    assert "Vaswani" in done.stdout.decode("utf-8")
+
+
+def test_the_demo(tmp_path):
+    out = tmp_path / "demo"
+    done = regard("demo", "--minutes", 0.05, "--out", out, folder=tmp_path / "log")
+    assert done.code == 0, done.err
+    assert "time is up" in done.err
+    assert "bleu" in done.err
+    for part in (
+        "never seen",
+        "→",
+        "What it looked at",
+        "What to try next",
+        "regard look",
+        "regard serve",
+        "regard train",
+    ):
+        assert part in done.out, part
+    assert (out / "alignment.png").read_bytes().startswith(b"\x89PNG")
+    again = regard("demo", "--minutes", 0.05, "--out", out, folder=tmp_path / "log")  # already trained: shown at once
+    assert again.code == 0
+    assert again.out == done.out
+    other = regard("demo", "--minutes", 0.05, "--out", out, "--model", "cho", folder=tmp_path / "log")
+    assert other.code == 2
+    assert "holds a run with other settings" in other.err
+    assert Path(out / "manifest.json").exists()
+    assert regard("demo", "--task", "dance", folder=tmp_path / "log").code == 2
