@@ -1,10 +1,21 @@
 """The elementwise half of an LSTM cell, with its gradient written by hand: half as many passes over memory."""
 
+import platform
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+ARM = platform.machine() in ("aarch64", "arm64")
+
+
+def prefers_loop(x: Tensor) -> bool:
+    """Whether an LSTM over x is faster as a loop of `lstm_cell` than in torch's own kernels.
+
+    On 64-bit Arm torch runs an LSTM in a reference implementation of oneDNN, at half the speed of the loop.
+    """
+    return ARM and x.device.type == "cpu"
 
 
 def lstm_cell(pushed: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,14 +5,14 @@ for all steps at once, and adds only what the state (and a context) contributes.
 that makes one step of the loop after another.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.kernels.lstm import lstm_cell
+from regard.kernels.lstm import lstm_cell, prefers_loop
 from regard.kernels.repeated import Repeated
 
 Move = Callable[..., Tensor]  # (state [B, n], and context [B, c] if any) -> the state after the next step
@@ -195,7 +195,7 @@ class LSTMState(NamedTuple):
 
 
 class StackedLSTM(nn.Module):
-    """L layers of LSTM (Zaremba's form): all steps at once on torch's kernels, or step by step with a fed-back vector.
+    """L layers of LSTM (Zaremba's form): all steps at once, or one after another with a vector fed back.
 
     [i; f; g; o] = W x + U h (torch's order of gates); c = f c + i g; h = o tanh(c). Dropout acts on the input of every
     layer, never on the recurrent connections. `feed_width` columns more in the first layer take the vector fed back.
@@ -217,20 +217,37 @@ class StackedLSTM(nn.Module):
 
     def read(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, LSTMState]:
         """Read whole sentences from a zero state: x [B, S, m] -> top states [B, S, n], and the last state."""
+        if prefers_loop(x):
+            nothing = x.new_zeros(len(x), self.lstm.num_layers, self.lstm.hidden_size)
+            return self.walk(x, LSTMState(nothing, nothing), lengths.clamp(min=1) - 1)
         states, (hidden, cell) = run_packed(self.lstm, self.dropout(x), lengths)
         return states, LSTMState(hidden.transpose(0, 1), cell.transpose(0, 1))
 
     def run(self, x: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
         """All steps from a given state, without feeding: x [B, T, m] -> top states [B, T, n]."""
+        if prefers_loop(x):
+            return self.walk(x, state, x.new_full((len(x),), x.shape[1] - 1, dtype=torch.long))
         start = (state.hidden.transpose(0, 1).contiguous(), state.cell.transpose(0, 1).contiguous())
         states, (hidden, cell) = self.lstm(self.dropout(x), start)
         return states, LSTMState(hidden.transpose(0, 1), cell.transpose(0, 1))
 
+    def walk(self, x: Tensor, state: LSTMState, last: Tensor) -> tuple[Tensor, LSTMState]:
+        """The same as a loop, layer after layer; the state returned is the one after step last[b] of row b."""
+        rows, after = torch.arange(len(x), device=x.device), []
+        for k, (into, across, *biases) in enumerate(self.lstm.all_weights):
+            push = Repeated(nn.functional.linear(self.dropout(x), into, _bias(biases)), across)
+            hidden, cell, steps = state.hidden[:, k], state.cell[:, k], []  # [B, n]
+            for _ in range(x.shape[1]):
+                hidden, cell = lstm_cell(push(hidden), cell)
+                steps.append((hidden, cell))
+            x, cells = (torch.stack(part, dim=1) for part in zip(*steps, strict=True))  # [B, T, n]
+            after.append((x[rows, last], cells[rows, last]))
+        return x, LSTMState(*(torch.stack(part, dim=1) for part in zip(*after, strict=True)))
+
     def project(self, x: Tensor) -> Tensor:
         """The part of the first layer's gates that comes from x [B, T, m], for all steps at once: [B, T, 4n]."""
         into, _, *biases = self.lstm.all_weights[0]
-        bias = biases[0] + biases[1] if biases else None
-        return nn.functional.linear(self.dropout(x), into[:, : self.input_width], bias)
+        return nn.functional.linear(self.dropout(x), into[:, : self.input_width], _bias(biases))
 
     def step(self, drive: Tensor, feed: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
         """One step: drive [B, 4n] from `project`, the fed-back vector [B, f] -> top state [B, n], state."""
@@ -248,8 +265,9 @@ class FedSteps:
         (into, across, *_), *above = stack.lstm.all_weights
         self.pushes = [Repeated(drives, into[:, stack.input_width :], across)]
         for into, across, *biases in above:
-            bias = biases[0] + biases[1] if biases else across.new_zeros(len(across))  # [4n]
-            self.pushes.append(Repeated(bias.expand_as(drives), into, across))
+            bias = _bias(biases)  # [4n]
+            constant = drives.new_zeros(()) if bias is None else bias
+            self.pushes.append(Repeated(constant.expand_as(drives), into, across))
 
     def __call__(self, feed: Tensor) -> Tensor:
         for k, push in enumerate(self.pushes):
@@ -261,3 +279,8 @@ class FedSteps:
     def state(self) -> LSTMState:
         """The state after the steps made so far."""
         return LSTMState(torch.stack(self.hidden, dim=1), torch.stack(self.cell, dim=1))
+
+
+def _bias(biases: Sequence[Tensor]) -> Tensor | None:
+    """nn.LSTM has two biases that are added, or none: [4n]."""
+    return biases[0] + biases[1] if biases else None
