@@ -33,10 +33,10 @@ class Documents:
         return self.data.train.batch(numbers)
 
     def loss(self, model: nn.Module, batch: DocumentBatch) -> Loss:
-        """Cross-entropy of the class. A document counts as one token, since it has one answer."""
+        """Cross-entropy of the class, one for each document; the tokens counted are its words."""
         logits = model(batch.words, batch.lengths, batch.counts)  # [B, C]
         total = F.cross_entropy(logits, batch.labels, reduction="sum", label_smoothing=self.config.label_smoothing)
-        return Loss(total, len(batch.labels), len(batch.labels), {"nll": float(total.detach())})
+        return Loss(total, len(batch.words), len(batch.labels), {"nll": float(total.detach())})
 
     def validate(self, model: nn.Module, tell: Tell | None = None) -> Validation:
         """Loss and accuracy on held-out documents; where it is known which sentences decide, their weight."""
