@@ -10,7 +10,7 @@ TASK ?= translate
 help:
 	@echo "make demo    train a translator in about a minute and see what it looks at"
 	@echo "make test    all tests"
-	@echo "make check   format, lint, types, floors, tests: what CI expects"
+	@echo "make check   format, lint, types, floors, and the tests"
 	@echo "make quick   the tests without the slow ones"
 
 $(STAMP): pyproject.toml constraints.txt

@@ -29,7 +29,11 @@ VOCABULARIES = {kind: make(kind) for kind in KINDS}
 WITHOUT_BYTES = {kind: make(kind, byte_fallback=False) for kind in ("bpe", "unigram")}
 
 
-@pytest.mark.parametrize("vocabulary", [*VOCABULARIES.values(), *WITHOUT_BYTES.values()], ids=str)
+@pytest.mark.parametrize(
+    "vocabulary",
+    [*VOCABULARIES.values(), *WITHOUT_BYTES.values()],
+    ids=[*VOCABULARIES, *(f"{kind}-without-bytes" for kind in WITHOUT_BYTES)],
+)
 def test_begins_with_the_four_symbols(vocabulary):
     assert tuple(vocabulary.pieces(range(4))) == SYMBOLS
     assert (PAD, START, END, UNKNOWN) == (0, 1, 2, 3)

@@ -45,9 +45,13 @@ def demo(
 
 
 def show_translations(run: Path, translator: Any) -> None:
-    """A few translations, and the alignment of one."""
+    """BLEU on new sentences, a few translations, and the alignment of one."""
     from regard.cli.text import put
+    from regard.data.builtin.phrasebook import generate
 
+    made = generate(300, seed=4242, min_words=3, max_words=14)  # not those it was trained on: another seed
+    report = translator.score([one.source for one in made], [one.target for one in made], metrics=["bleu"], beam=1)
+    put(f"\nOn {len(made)} new sentences: {report}")
     put("\nTranslations of sentences it has never seen:")
     for text in UNSEEN:
         put(f"  {text}\n  → {translator.translate(text)}")

@@ -18,7 +18,7 @@ console = Console(stderr=True, highlight=False)
 
 
 @contextmanager
-def bar(what: str) -> Iterator[Callable[[int, int | None], None]]:
+def bar(what: str) -> Iterator[Callable[..., None]]:
     """A bar for work of known or unknown size, shown once it has taken two seconds; yields `tell(done, total)`."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
@@ -26,12 +26,12 @@ def bar(what: str) -> Iterator[Callable[[int, int | None], None]]:
     began = time.monotonic()
     shown = False
 
-    def tell(done: int, total: int | None) -> None:
+    def tell(done: int, total: int | None, stage: str = what) -> None:
         nonlocal shown
         if not shown and time.monotonic() - began > QUIET:
             progress.start()
             shown = True
-        progress.update(task, completed=done, total=total)
+        progress.update(task, completed=done, total=total, description=stage)
 
     try:
         yield tell
@@ -43,8 +43,8 @@ def bar(what: str) -> Iterator[Callable[[int, int | None], None]]:
 @contextmanager
 def stages() -> Iterator[Callable[[str, int, int | None], None]]:
     """The same for work in several stages: yields `tell(stage, done, total)`."""
-    with bar("preparing") as tell_one:
-        yield lambda stage, done, total: tell_one(done, total)
+    with bar("preparing the data") as tell_one:
+        yield lambda stage, done, total: tell_one(done, total, stage)
 
 
 class Watcher:

@@ -19,7 +19,13 @@ def register(app: typer.Typer) -> None:
 
 
 def translate(
-    run: Annotated[list[Path], typer.Argument(help="A run folder, and the file to translate (none: standard input).")],
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN [FILE] [decode.key=value ...]",
+            help="A run folder, the file to translate (none: standard input), and settings of decoding.",
+        ),
+    ],
     beam: Annotated[int | None, typer.Option(help="Beam width; 1 is greedy.")] = None,
     nbest: Annotated[int, typer.Option(help="Translations for each line, tab-separated with their scores.")] = 1,
     temperature: Annotated[float | None, typer.Option(help="Above 0: sample instead of searching.")] = None,
@@ -30,25 +36,43 @@ def translate(
     """Translate RUN [FILE], or standard input to standard output: line n of the output is line n of the input."""
     from regard.cli.progress import bar
     from regard.cli.text import put, stream
+    from regard.config import override
     from regard.errors import ConfigError
 
-    if len(run) > 2:
+    run = [Path(one) for one in arguments if not one.startswith("decode.")]
+    if not 1 <= len(run) <= 2:
         raise ConfigError(
             f"translate takes a run and at most one file; got {len(run)} names. Pass --with for ensembles."
         )
     translator = regard.load([run[0], *with_run] if with_run else run[0], device=device)
     lines = stream(run[1] if len(run) == 2 else None)
-    options: dict[str, Any] = {"beam": beam, "nbest": nbest, "temperature": temperature}
+    tables: dict[str, Any] = {}
+    for assignment in arguments:
+        tables = override(tables, assignment) if assignment.startswith("decode.") else tables
+    options: dict[str, Any] = {"beam": beam, "nbest": nbest, "temperature": temperature, **tables.get("decode", {})}
     translator.settings(**options)  # refuses what does not fit, before anything is read
     typed = len(run) == 1 and sys.stdin.isatty()  # someone waits for each line
     done = 0
     with bar("translating") as tell:
         while some := list(islice(lines, 1 if typed else CHUNK)):
-            for line, found in zip(some, translator.translate(some, **options), strict=True):
+            for number, (line, found) in enumerate(
+                zip(some, translator.translate(some, **options), strict=True), done + 1
+            ):
+                warn(translator, number, line, found)
                 put(json.dumps(_plain(line, found), ensure_ascii=False) if as_json else _text(found, nbest))
             sys.stdout.flush()
             done += len(some)
             tell(done, None)
+
+
+def warn(translator: "regard.Translator", number: int, line: str, found: "regard.Translation") -> None:
+    """Say on stderr, with its number, when a line is longer than any in training or its translation was cut off."""
+    most = translator.experiment.data.max_length
+    pieces = len(translator.source_vocabulary.encode_many([line])[0]) if len(line) > most else 0
+    if pieces > most:
+        typer.echo(f"line {number}: {pieces} tokens, more than the {most} of any line in training", err=True)
+    if found.finished not in ("end", "empty"):
+        typer.echo(f"line {number}: the translation did not end by itself ({found.finished})", err=True)
 
 
 def _text(found: "regard.Translation", nbest: int) -> str:

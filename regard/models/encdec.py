@@ -261,11 +261,16 @@ SUTSKEVER_VARIANTS = {
     "no-bias": replace(SUTSKEVER_PRESETS["tiny"], bias=False),
 }
 
-# Cho: Adadelta. Sutskever: SGD from 0.7, halved every half epoch after the fifth, clipped at 5 by the sentence.
-GRU_RECIPES: dict[str, dict[str, object]] = {
-    "paper": {"optimiser": "adadelta", "rate": 1.0, "clip": 1.0, "normalise": "sentences"},
+# Cho: Adadelta, without clipping. RNNencdec: as Bahdanau. Sutskever: SGD from 0.7, halved every half epoch after the
+# fifth, clipped at 5 by the sentence.
+CHO_RECIPES: dict[str, dict[str, object]] = {
+    "paper": {"optimiser": "adadelta", "rate": 1.0, "clip": 0.0, "normalise": "sentences"},
     "small": {"rate": 0.001, "clip": 1.0, "label_smoothing": 0.1},
     "tiny": {"rate": 0.003, "clip": 1.0},
+}
+RNNENCDEC_RECIPES: dict[str, dict[str, object]] = {
+    **CHO_RECIPES,
+    "paper": {"optimiser": "adadelta", "rate": 1.0, "clip": 1.0, "normalise": "sentences"},
 }
 SUTSKEVER_RECIPES: dict[str, dict[str, object]] = {
     "paper": {

@@ -44,7 +44,7 @@ MODELS: dict[str, Entry] = {
         "Cho et al. 2014",
         "GRU encoder-decoder; one vector of the source at every step",
         {},
-        encdec.GRU_RECIPES,
+        encdec.CHO_RECIPES,
     ),
     "rnnencdec": Entry(
         encdec.RNNencdec,
@@ -53,7 +53,7 @@ MODELS: dict[str, Entry] = {
         "Bahdanau et al. 2015, the baseline",
         "RNNsearch without attention: the context is always the last encoder state",
         encdec.RNNENCDEC_VARIANTS,
-        encdec.GRU_RECIPES,
+        encdec.RNNENCDEC_RECIPES,
     ),
     "sutskever": Entry(
         encdec.Sutskever,

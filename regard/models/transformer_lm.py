@@ -30,7 +30,7 @@ class TransformerLanguageConfig:
 
     vocabulary: int = setting(37_000, "words or pieces that the model knows")
     width: int = setting(512, "size of the residual stream (d_model)")
-    layers: int = setting(6, "layers")
+    layers: int = setting(6, "layers, each of self-attention and a feed-forward net")
     heads: int = setting(8, "attention heads; each has width / heads dimensions")
     inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)")
     dropout: float = setting(0.1, "share of each sub-layer's output and of the embeddings dropped in training")

@@ -132,6 +132,13 @@ def resolve(tables: Mapping[str, Any]) -> Experiment:
         )
     chosen = read(found.config, model, "model", over=preset(name, size))
     check_sizes(chosen)  # now, and not when a large corpus has been read
+    if task == "translate" and getattr(chosen, "tied", "") == "all":
+        if tables.get("data", {}).get("joint") is False:
+            raise ConfigError(
+                "model.tied = 'all' makes one matrix of both languages, which needs one vocabulary: leave data.joint "
+                "out or set it to true, or set model.tied to 'target'."
+            )
+        data = dataclasses.replace(data, joint=True)
     return Experiment(
         task=task,
         name=name,
