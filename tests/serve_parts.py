@@ -1,5 +1,6 @@
 """What the tests of the server share: a small trained run, and the server as a real process."""
 
+import atexit
 import contextlib
 import hashlib
 import json
@@ -22,7 +23,8 @@ from regard.errors import RegardError
 
 # Words come back from last to first, so that every right answer is known.
 SETTINGS = [
-    "train.batch_tokens=400", "train.rate=0.01", "train.validate_sentences=10", "model.width=32", "model.embedding=24", "data.size=1500", "data.held_out=20",
+    "train.batch_tokens=400", "train.rate=0.01", "train.validate_sentences=10", "model.width=32", "model.embedding=24",
+    "data.size=1500", "data.held_out=20",
     "data.min_words=2", "data.max_words=4", "data.subwords=word", "data.source_language=en", "data.target_language=de",
 ]  # fmt: skip
 ATTENTIVE = ["model.attention=24", "model.readout=24"]
@@ -122,6 +124,14 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
+
+
+@cache
+def shared() -> Server:
+    """A server for all tests that only ask and leave nothing behind; it lives as long as the tests do."""
+    server = Server(trained())
+    atexit.register(server.process.kill)
+    return server
 
 
 @contextlib.contextmanager

@@ -56,7 +56,7 @@ def told(name: str, config: Any) -> list[dict[str, Any]]:
         for head in range(attended.heads):
             step = explain(model.get_submodule(chosen), calls, t, head)
             np.testing.assert_allclose(step["weights"], attended.weights[head, t], atol=1e-6)
-            told = output(logits[0, t], int(target[0, t]), str)
+            told = output(logits[0, t], int(target[0, t]), lambda index: {"piece": str(index)})
             shares = np.exp([word["logit"] - told["log_total"] for word in told["words"]])
             np.testing.assert_allclose(shares[0], logits[0, t].softmax(-1).max(), rtol=1e-5)
             assert [word["chosen"] for word in told["words"]].count(True) == 1

@@ -2,17 +2,15 @@
 
 import json
 import urllib.error
-from collections.abc import Iterator
 
 import pytest
 from npm_parts import node
-from serve_parts import Server, serving
+from serve_parts import Server, shared
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving() as server:
-        yield server
+def server() -> Server:
+    return shared()
 
 
 def test_libretranslatepy(server: Server) -> None:

@@ -9,30 +9,32 @@ from typing import Any
 
 import pytest
 from browser_parts import browser, opened
-from serve_parts import Server, serving
+from serve_parts import Server, shared
 
 RUN = "globalThis.pwned=(globalThis.pwned||0)+1"
 SCRIPTS = [
-    "<script>{run}</script>", "</script><script>{run}</script>", "<img src=x onerror={run}>", "<svg onload={run}>",
-    "<svg><script>{run}</script></svg>", "<iframe srcdoc='<script>parent.{run}</script>'>", "<body onload={run}>",
-    "<!--</script><script>{run}</script>-->", "<!--", "-->", "]]>", "</style><script>{run}</script>", "</title>",
-    "<details open ontoggle={run}>", "<math><mtext><script>{run}</script>", "<a href='javascript:{run}'>x</a>",
-    "<input autofocus onfocus={run}>", "<style>@import'//evil.example'</style>", "<link rel=stylesheet href=//evil.example>",
-    "<meta http-equiv=refresh content='0;url=//evil.example'>", "<base href=//evil.example>", "<template><script>{run}",
-    "javascript:{run}", "data:text/html,<script>{run}</script>", "&lt;script&gt;{run}&lt;/script&gt;", "&#60;script&#62;",
-    '" onmouseover="{run}', "' onmouseover='{run}", "\" autofocus onfocus={run} x=\"", "`${{{run}}}`", "${{{run}}}", "{{{{{run}}}}}",
-    "\\u003cscript\\u003e{run}", "</textarea><script>{run}</script>", "</bdi></button><script>{run}</script>", "url(javascript:{run})",
+    "<script>RUN</script>", "</script><script>RUN</script>", "<img src=x onerror=RUN>", "<svg onload=RUN>",
+    "<svg><script>RUN</script></svg>", "<iframe srcdoc='<script>parent.RUN</script>'>", "<body onload=RUN>",
+    "<!--</script><script>RUN</script>-->", "<!--", "-->", "]]>", "</style><script>RUN</script>", "</title>",
+    "<details open ontoggle=RUN>", "<math><mtext><script>RUN</script>", "<a href='javascript:RUN'>x</a>",
+    "<input autofocus onfocus=RUN>", "<style>@import'//evil.example'</style>", "<link rel=icon href=//evil.example>",
+    "<meta http-equiv=refresh content='0;url=//evil.example'>", "<base href=//evil.example>", "<template><script>RUN",
+    "javascript:RUN", "data:text/html,<script>RUN</script>", "&lt;script&gt;RUN&lt;/script&gt;", "&#60;script&#62;",
+    '" onmouseover="RUN', "' onmouseover='RUN", '" autofocus onfocus=RUN x="', "`${RUN}`", "${RUN}", "{{RUN}}",
+    "\\u003cscript\\u003eRUN", "</textarea><script>RUN</script>", "</bdi></button><script>RUN</script>",
+    "url(javascript:RUN)",
 ]  # fmt: skip
 SIGNS = [
-    "\x00", "\x01\x02\x1f", "\x7f", "\x85", "\u2028", "\u2029", "\u202e evil", "\u2066\u2067\u2068", "\u200f", "\ufeff", "\u00ad",
-    "\ud800", "\udfff", "\ud83d", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "e" + "\u0301" * 50, "\ufdfd" * 5, "\uffff", "\ufffe",
-    "\U0010ffff", "\u0627\u0644\u0633\u0644\u0627\u0645", "\u4f60\u597d", "a" * 2000, "\t", "\x0b\x0c", "\u3000", "=1+1", "@x", "-1", "+cmd",
+    "\x00", "\x01\x02\x1f", "\x7f", "\x85", "\u2028", "\u2029", "\u202e evil", "\u2066\u2067\u2068", "\u200f", "\ufeff",
+    "\u00ad", "\ud800", "\udfff", "\ud83d", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "e" + "\u0301" * 50, "\uffff",
+    "\ufffe", "\ufdfd" * 5, "\U0010ffff", "\u0627\u0644\u0633\u0644\u0627\u0645", "\u4f60\u597d", "a" * 2000, "\t",
+    "\x0b\x0c", "\u3000", "=1+1", "@x", "-1", "+cmd",
 ]  # fmt: skip
 
 
 def payloads() -> list[str]:
     """500 hostile texts: each trick as it is, and mixtures of two of them."""
-    plain = [*(script.replace("{run}", RUN).replace("{{", "{").replace("}}", "}") for script in SCRIPTS), *SIGNS]
+    plain = [*(script.replace("RUN", RUN) for script in SCRIPTS), *SIGNS]
     draw = random.Random(7)
     pairs = draw.sample(list(itertools.product(plain, plain)), 500 - len(plain))
     return [*plain, *(first + second for first, second in pairs)]
@@ -42,9 +44,8 @@ ALL = payloads()
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving() as server:
-        yield server
+def server() -> Server:
+    return shared()
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +98,7 @@ def test_hostile_text_typed_by_a_user(server: Server, chromium: Any) -> None:
     with opened(chromium, server.address) as page:
         page.locator(".translation .word").first.wait_for()
         for script in SCRIPTS[:6]:
-            page.locator("#source").fill("ba " + script.replace("{run}", RUN))
+            page.locator("#source").fill("ba " + script.replace("RUN", RUN))
             page.keyboard.press("Control+Enter")
             page.wait_for_timeout(300)
             assert page.evaluate("globalThis.pwned") is None

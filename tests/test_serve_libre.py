@@ -1,15 +1,12 @@
 """LibreTranslate's contract, over a real server: body styles, field names, status codes and error shape."""
 
-from collections.abc import Iterator
-
 import pytest
-from serve_parts import Server, serving
+from serve_parts import Server, shared
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving() as server:
-        yield server
+def server() -> Server:
+    return shared()
 
 
 FIELDS = {"q": "ba da fo", "source": "en", "target": "de"}

@@ -145,7 +145,8 @@ OTHER_HOSTS = [
     "", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:5000", "0.0.0.0", "127.1",
     "2130706433", "0x7f000001", "localhost@evil.example", "evil.example@localhost", "localhost/", "localhost:",
     "localhost,evil.example", "localhost evil.example", "[::1", "::1", "[::ffff:127.0.0.1]", "192.168.0.1",
-    "10.0.0.1:5000", "localhost.", "xn--lcalhost-x0a", "ｌｏｃａｌｈｏｓｔ", "localhost%00", "localhost:99999999",
+    "10.0.0.1:5000", "localhost.", "xn--lcalhost-x0a", "ｌｏｃａｌｈｏｓｔ",
+    "localhost%00", "localhost:99999999",
 ]  # fmt: skip
 OUR_ORIGINS = [None, "http://{host}", "https://{host}", "HTTP://{host}"]
 OTHER_ORIGINS = [

@@ -106,6 +106,10 @@ def test_a_forced_beginning_is_kept_and_the_rest_is_written_anew(server: Server)
     assert math.isfinite(sum(token["logprob"] for token in answer["target"]["tokens"]))
 
 
+def test_a_beginning_may_be_given_as_text(server: Server) -> None:
+    assert pieces(ask(server, "what-if", prefix="lu me"))[:2] == ["lu", "me"]
+
+
 def test_what_if_changes_what_is_looked_at_and_says_so(server: Server) -> None:
     before = ask(server, "trace")
     same = pieces(before)

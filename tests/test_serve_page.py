@@ -14,6 +14,18 @@ from serve_parts import Server, serving, trained
 
 pytestmark = pytest.mark.browser
 TEXT = "ba da fo"
+FOCUSED = "(one) => one.innerText || one.getAttribute('aria-label') || one.localName"
+LONG = """async () => {
+  const { state } = await import("/page/state.js");
+  const { Trace } = await import("/page/trace.js");
+  const size = 300;
+  const token = (_, at) => ({ text: `w${at}`, piece: `w${at}`, start: 0, end: 0, special: false, word: at });
+  const side = { text: "", tokens: Array.from({ length: size }, token) };
+  const weights = [side.tokens.map((_, t) => side.tokens.map((_, s) => (t === s ? 0.9 : 0.1 / size)))];
+  const seen = { name: "a", weights, kind: "cross", layer: 0, query: "current", shift: 0, score: "dot" };
+  const plain = { trace: 1, model: {}, source: side, target: side, attention: { a: seen } };
+  state.set({ form: "matrix", trace: new Trace(plain) });
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +50,11 @@ def page(server: Server, chromium: Any) -> Iterator[Any]:
 
 def words(page: Any) -> list[str]:
     return page.locator(".translation .word").all_inner_texts()
+
+
+def said(page: Any, text: str) -> None:
+    """Wait until a screen reader is told something that begins so."""
+    until(page, "text => document.querySelector('#announcements').textContent.startsWith(text)", text)
 
 
 def view(page: Any, name: str) -> None:
@@ -67,10 +84,8 @@ def test_a_first_visit_shows_an_example_at_once(server: Server, chromium: Any) -
 
 def test_pointing_at_a_word_marks_where_the_model_looked(page: Any) -> None:
     page.locator(".translation .word").nth(1).hover()
-    until(
-        page,
-        "[...document.querySelectorAll('.behind .linked')].some((one) => Number(one.style.getPropertyValue('--share')) > 0.3)",
-    )
+    share = "Number(one.style.getPropertyValue('--share'))"
+    until(page, f"[...document.querySelectorAll('.behind .linked')].some((one) => {share} > 0.3)")
     said = page.locator(".pane.target .note").first.inner_text()
     assert re.fullmatch(r"While writing da, the model looked \d+\s% at \w+\.", said)
     linked = page.locator(".behind").inner_text()
@@ -112,14 +127,11 @@ def test_the_matrix_is_walked_with_the_keys(page: Any) -> None:
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
-    until(
-        page,
-        "document.querySelector('#announcements').textContent.startsWith('target \u2018da\u2019, source \u2018da\u2019, weight ')",
-    )
+    said(page, "target \u2018da\u2019, source \u2018da\u2019, weight ")
     assert page.locator("svg.matrix").get_attribute("aria-activedescendant") == "cell-1-1"
     assert "t=1&s=1" in page.url
     page.keyboard.press("End")
-    until(page, "document.querySelector('#announcements').textContent.includes('source \u2018fo\u2019')")
+    said(page, "target \u2018da\u2019, source \u2018fo\u2019, weight ")
     picture(page, "matrix")
     page.keyboard.press("Enter")
     page.locator("regard-steps .panel").first.wait_for()
@@ -206,7 +218,16 @@ def test_the_search_tree(page: Any) -> None:
     page.locator("svg.tree").focus()
     for key in ("ArrowRight", "ArrowRight", "ArrowRight"):
         page.keyboard.press(key)
-    until(page, "document.querySelector('#announcements').textContent.startsWith('fo da ba: log-probability')")
+    said(page, "fo da ba: log-probability")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Enter")
+    page.locator(".popover li button").first.wait_for()
+    page.keyboard.press("Escape")
+    page.keyboard.press("l")
+    page.get_by_label("Word to write here").fill("lu")
+    page.keyboard.press("Enter")
+    until(page, "document.querySelector('.translation').innerText.startsWith('fo da lu')")
+    page.get_by_role("button", name="Undo the choice").click()
     page.get_by_role("button", name="List").click()
     assert page.locator("[role=tree] [role=treeitem]").count() > 1
     page.get_by_role("button", name="Table").click()
@@ -268,11 +289,7 @@ def test_everything_is_reached_with_the_tab_key(page: Any) -> None:
     reached = []
     for _ in range(40):
         page.keyboard.press("Tab")
-        reached.append(
-            page.evaluate(
-                "document.activeElement.innerText || document.activeElement.getAttribute('aria-label') || document.activeElement.localName"
-            )
-        )
+        reached.append(page.evaluate(f"(({FOCUSED}))(document.activeElement)"))
     for wanted in ("fo", "da", "ba", "Where it looked", "Matrix", "Whole words"):
         assert wanted in reached, (wanted, reached)
     assert any("Links between source words" in str(name) for name in reached)
@@ -296,9 +313,9 @@ def test_axe_finds_nothing_serious(server: Server, chromium: Any, scheme: str) -
             if name == "Where it looked":
                 page.get_by_role("button", name="Matrix").click()
             page.wait_for_timeout(400)
-            found = page.evaluate(
-                "axe.run().then((result) => result.violations.filter((one) => ['serious', 'critical'].includes(one.impact)))"
-            )
+            found = [
+                one for one in page.evaluate("axe.run()")["violations"] if one["impact"] in ("serious", "critical")
+            ]
             assert [(one["id"], [node["html"][:160] for node in one["nodes"][:3]]) for one in found] == [], name
             picture(page, f"{scheme}-{name.lower().replace(' ', '-')}")
 
@@ -325,20 +342,12 @@ def test_with_reduced_motion_and_forced_colours_the_same_is_there(server: Server
 def test_a_long_sentence_opens_and_responds(server: Server, chromium: Any) -> None:
     with opened(chromium, server.address) as page:
         page.locator(".translation .word").first.wait_for()
-        page.evaluate("""async () => {
-          const { state } = await import('/page/state.js');
-          const { Trace } = await import('/page/trace.js');
-          const size = 300, tokens = Array.from({ length: size }, (_, at) => ({ text: `w${at}`, piece: `w${at}`, start: 0, end: 0, special: false, word: at }));
-          const weights = [tokens.map((_, t) => tokens.map((_, s) => (t === s ? 0.9 : 0.1 / size)))];
-          const side = { text: '', tokens };
-          const seen = { name: 'a', weights, kind: 'cross', layer: 0, query: 'current', shift: 0, score: 'dot', normalise: 'softmax' };
-          state.set({ form: 'matrix', trace: new Trace({ trace: 1, model: {}, source: side, target: side, attention: { a: seen } }) });
-        }""")
+        page.evaluate(f"({LONG})()")
         page.locator("svg.matrix image").wait_for()
         page.locator("svg.matrix").focus()
         for _ in range(3):
             page.keyboard.press("PageDown")
-        until(page, "document.querySelector('#announcements').textContent.startsWith('target \u2018w20\u2019')")
+        said(page, "target \u2018w20\u2019")
 
 
 def test_without_a_token_the_page_asks_for_it(chromium: Any) -> None:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import hypothesis
 import pytest
 from hypothesis import strategies as st
-from serve_parts import Server, serving
+from serve_parts import Server, shared
 
 from regard.serve.app import ENDPOINTS
 
@@ -23,9 +23,8 @@ def quietly(examples: int) -> hypothesis.settings:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving() as server:
-        yield server
-        assert "Traceback" not in "".join(server.log)
+    yield shared()
+    assert "Traceback" not in "".join(shared().log)
 
 
 def test_the_description_names_every_endpoint(server: Server) -> None:

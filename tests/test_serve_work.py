@@ -177,6 +177,19 @@ def test_beyond_the_queue_requests_are_refused_at_once() -> None:
     worker.close()
 
 
+def test_cost_is_limited_too_but_one_request_alone_may_be_large() -> None:
+    worker = begin(Slow, cost=5000)
+    worker.make_room(1_000_000)
+    waiting = ask(worker, "slow")  # 2000 tokens, times the beam
+    with pytest.raises(RefusedError) as refused:
+        worker.make_room(100_000)
+    assert refused.value.status == 429
+    waiting.gone = True
+    waiting.answer.cancel()
+    worker.make_room(100_000)
+    worker.close()
+
+
 def test_an_error_of_the_model_reaches_its_own_request_only() -> None:
     class Picky(Model):
         def translate(self, texts: list[str], options: Options, stop: Callable[[], bool]) -> list[Any]:

@@ -87,7 +87,7 @@ def explain(module: Attention, calls: list[Call], t: int, head: int) -> dict[str
     }
 
 
-def output(logits: Tensor, chosen: int, name: Callable[[int], str]) -> dict[str, Any]:
+def output(logits: Tensor, chosen: int, word: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
     """The best words for logits [V] and the chosen one, with the logarithm of the sum that turns them into shares."""
     wide = logits.double()
     values, ids = wide.topk(min(BEST, len(wide)))
@@ -95,7 +95,7 @@ def output(logits: Tensor, chosen: int, name: Callable[[int], str]) -> dict[str,
     if chosen not in ids.tolist():
         listed.append((chosen, float(wide[chosen])))
     return {
-        "words": [{"piece": name(index), "logit": value, "chosen": index == chosen} for index, value in listed],
+        "words": [{**word(index), "logit": value, "chosen": index == chosen} for index, value in listed],
         "log_total": float(wide.logsumexp(0)),
         "vocabulary": len(wide),
     }

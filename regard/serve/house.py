@@ -92,9 +92,7 @@ class House:
 
     # --- work
 
-    async def translate(
-        self, request: Request, worker: Worker, texts: list[str], options: Options, since: float | None = None
-    ) -> list[Any]:
+    async def translate(self, request: Request, worker: Worker, texts: list[str], options: Options) -> list[Any]:
         """A `Translation` for each text, or a refusal; nothing is done any more once the client has gone away."""
         if not texts:
             return []
@@ -104,10 +102,10 @@ class House:
             tokens = [worker.model.count(text) for text in texts]
         else:
             tokens = await asyncio.to_thread(lambda: [worker.model.count(text) for text in texts])
-            worker.make_room()
         self._check_tokens(tokens)
-        ticket = Ticket(self._deadline(since), options.beam or worker.model.beam, options)
+        ticket = Ticket(time.monotonic() + self.limits.seconds, options.beam or worker.model.beam, options)
         ticket.add(texts, tokens)
+        worker.make_room(ticket.cost)
         self.metrics.characters += sum(map(len, texts))
         return list(await self._wait(request, worker, ticket))
 
@@ -116,7 +114,7 @@ class House:
         self.check_size([text])
         worker.make_room()
         self._check_tokens([await asyncio.to_thread(worker.model.count, text)])
-        return await self._wait(request, worker, Ticket(self._deadline(None), work=work))
+        return await self._wait(request, worker, Ticket(time.monotonic() + self.limits.seconds, work=work))
 
     def check_size(self, texts: list[str]) -> None:
         """Refuse texts that are too long before they are split into tokens."""
@@ -131,9 +129,6 @@ class House:
             raise RefusedError(
                 422, f"A text has {max(tokens)} tokens, more than {self.limits.tokens}; send shorter ones."
             )
-
-    def _deadline(self, since: float | None) -> float:
-        return (time.monotonic() if since is None else since) + self.limits.seconds
 
     async def _wait(self, request: Request, worker: Worker, ticket: Ticket) -> Any:
         worker.submit(ticket)

@@ -19,6 +19,7 @@ class Limits:
     changes: int = 32  # of one what-if
     seconds: float = 60.0  # from arrival to answer
     sending: float = 10.0  # seconds that a client may take to send its request
+    cost: int = 1 << 21  # tokens times beam that may wait for a model, beyond a single request
     queue: int = 64  # requests accepted and not yet answered, for each model
     drain: float = 25.0  # seconds to finish what was accepted after SIGTERM
     stuck: float = 8.0  # seconds without a decoding step after which a worker counts as stuck

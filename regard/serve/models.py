@@ -45,7 +45,7 @@ class Look:
 
     text: str
     target: str | tuple[str, ...] | None = None
-    prefix: tuple[str, ...] | None = None
+    prefix: str | tuple[str, ...] | None = None
     beam: int | None = None
     changes: tuple[Change, ...] = ()
     tree: bool = False
@@ -141,7 +141,10 @@ class Model:
             return self.translator.target_vocabulary.encode(look.target).ids
         if look.target is not None:
             return self.ids(look.target)
-        prefix = [self.ids(look.prefix)] if look.prefix is not None else None
+        prefix = None
+        if look.prefix is not None:
+            given = look.prefix if isinstance(look.prefix, str) else self.ids(look.prefix)
+            prefix = [self.translator.prefix_ids(given)]
         with change(self.translator.model, *look.changes):
             (found,) = self.translator.translate([look.text], prefix=prefix, beam=look.beam, stop=stop)
         return self.ids(tuple(found.tokens))
@@ -183,17 +186,18 @@ class Model:
             "head": head,
             "changed": bool(look.changes),
             **told,
-            "output": output(logits[0, t], written[t], self.name),
+            "output": output(logits[0, t], written[t], self._word),
         }
 
     def alternatives(self, text: str, prefix: tuple[str, ...], most: int) -> list[dict[str, Any]]:
         """What could stand after the pieces of `prefix`, most likely first."""
-        found = self.translator.alternatives(text, self.ids(prefix), most)
+        found = self.translator.alternatives(text, self.ids(prefix), most + END + 1)
+        words = [(self._numbers[piece], piece, chance) for piece, chance in found if math.isfinite(chance)]
         return [
-            {"piece": piece, "text": self.name(self._numbers[piece]), "probability": chance}
-            for piece, chance in found
-            if math.isfinite(chance)
-        ]
+            {"piece": piece, "text": self.name(index), "probability": chance}
+            for index, piece, chance in words
+            if index > END
+        ][:most]
 
     # --- pieces
 
@@ -208,6 +212,10 @@ class Model:
             if self._numbers.get(piece, END) <= END:
                 raise DataError(f"There is no piece {piece[:40]!r} in the target vocabulary.")
         return [self._numbers[piece] for piece in pieces]
+
+    def _word(self, index: int) -> dict[str, Any]:
+        piece = self.translator.target_vocabulary.pieces([index])[0]
+        return {"piece": piece, "text": self.name(index), "special": index <= END}
 
     def name(self, index: int) -> str:
         """A target piece as a reader sees it."""

@@ -73,12 +73,11 @@ async def what_if(house: House, request: Request, fields: Fields) -> Response:
 
 def _look(house: House, fields: Fields, tree: bool = False) -> Look:
     target, prefix = fields.get("target"), fields.get("prefix")
-    if isinstance(target, str):
-        house.check_size([target])
+    house.check_size([given for given in (target, prefix) if isinstance(given, str)])
     return Look(
         text=_text(fields),
-        target=target if target is None or isinstance(target, str) else _pieces(house, "target", target),
-        prefix=None if prefix is None else _pieces(house, "prefix", prefix),
+        target=_text_or_pieces(house, "target", target),
+        prefix=_text_or_pieces(house, "prefix", prefix),
         beam=fields.number("beam", 0, 0, house.limits.beam) or None,
         changes=tuple(whatif.parse(fields.get("changes"), house.limits)),
         tree=tree,
@@ -92,6 +91,10 @@ def _text(fields: Fields) -> str:
     if not any(letter.isalnum() for letter in text):
         raise RefusedError(422, "text must hold at least one letter or digit.")
     return text
+
+
+def _text_or_pieces(house: House, name: str, given: Any) -> str | tuple[str, ...] | None:
+    return given if given is None or isinstance(given, str) else _pieces(house, name, given)
 
 
 def _pieces(house: House, name: str, pieces: Any) -> tuple[str, ...]:

@@ -87,14 +87,15 @@ def _own(limits: Limits, models: list[str]) -> Schema:
             "oneOf": [_TEXT, pieces],
             "description": "the translation to look at, as text or as pieces; the model's own if left out",
         },
-        "prefix": {**pieces, "description": "pieces that the translation must begin with"},
+        "prefix": {"oneOf": [_TEXT, pieces], "description": "text or pieces that the translation must begin with"},
         "beam": {**_WHOLE, "maximum": limits.beam},
         "changes": _list(_ref("Change"), limits.changes),
     }
     trace = {"type": "object", "description": "a trace, as regard.look.Trace reads and writes it"}
     step = {**look, "t": _WHOLE, "name": {"type": "string", "description": "attention module"}, "head": _WHOLE}
     ask = {
-        **{name: look[name] for name in ("model", "text", "prefix")},
+        **{name: look[name] for name in ("model", "text")},
+        "prefix": pieces,
         "most": {**_WHOLE, "minimum": 1, "maximum": 50},
     }
     choices = _list(_object({"text": _TEXT, "piece": _TEXT, "probability": _NUMBER}, required=["piece", "probability"]))

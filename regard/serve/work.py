@@ -51,6 +51,11 @@ class Ticket:
         )
 
     @property
+    def cost(self) -> int:
+        """Tokens times beam of what waits."""
+        return self.beam * sum(sentence.tokens for sentence in self.waiting)
+
+    @property
     def over(self) -> bool:
         """Whether working on it is of no use: its client went away, its time is up, or it has its answer."""
         return self.gone or self.answer.done() or time.monotonic() > self.deadline

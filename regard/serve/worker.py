@@ -31,6 +31,7 @@ class Worker:
         self.metrics = metrics
         self.queue = Queue()
         self.accepted = 0  # tickets without an answer
+        self._cost = 0  # their tokens times beam
         self._trouble = "starting"
         self._sample: tuple[str, str] | None = None  # a text and the translation it must always get
         self._beat = time.monotonic()
@@ -61,11 +62,11 @@ class Worker:
 
     # --- from the server's side
 
-    def make_room(self) -> None:
-        """Refuse with 429 where too many requests wait already. Called before anything costly is done for a request."""
+    def make_room(self, cost: int = 0) -> None:
+        """Refuse with 429 where too much waits already. Called before anything costly is done for a request."""
         if self.trouble in ("dead", "stuck"):
             raise RefusedError(503, f"The model {self.model.id} does not answer at the moment.", {"Retry-After": "10"})
-        if self.accepted >= self.limits.queue:
+        if self.accepted >= self.limits.queue or (self.accepted and self._cost + cost > self.limits.cost):
             self.metrics.refuse("queue")
             raise RefusedError(
                 429, "Slowdown: too many requests are waiting, try again in a second", {"Retry-After": "1"}
@@ -73,14 +74,18 @@ class Worker:
 
     def submit(self, ticket: Ticket) -> None:
         """Accept a ticket; its slot is free again as soon as it has its answer or nobody waits for it."""
+        cost = ticket.cost
+
+        def release(_: Any) -> None:
+            with self._lock:
+                self.accepted -= 1
+                self._cost -= cost
+
         with self._lock:
             self.accepted += 1
-        ticket.answer.add_done_callback(self._released)
+            self._cost += cost
+        ticket.answer.add_done_callback(release)
         self.queue.put(ticket)
-
-    def _released(self, _: Any) -> None:
-        with self._lock:
-            self.accepted -= 1
 
     # --- the thread
 

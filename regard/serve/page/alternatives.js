@@ -2,43 +2,47 @@
 
 import { announce, h, put, word } from "./dom.js";
 import { percent } from "./maths.js";
-import { alternatives, goOnFrom } from "./session.js";
-import { state } from "./state.js";
+import { alternatives, goOn } from "./session.js";
 
 let open = null;
 
-/** Close the list, and give the focus back to the word it belongs to. */
-export function closeAlternatives(focus = true) {
+/** Close the list, and give the focus back to where it came from. */
+function close(focus = true) {
   if (!open) return;
-  const { list, anchor } = open;
+  const { list, back } = open;
   open = null;
   list.remove();
-  if (focus) document.querySelector(`.translation [data-t="${anchor}"]`)?.focus();
+  if (focus) back();
 }
 
-/** Open the list of alternatives at target position t below a word. */
-export async function openAlternatives(button, t) {
-  closeAlternatives(false);
+/**
+ * Open the list of what could stand after a beginning.
+ * @param {Element} anchor the list opens below it
+ * @param {string[]} prefix the pieces before this place
+ * @param {string | null} current the piece that stands there now
+ * @param {() => void} back gives the focus back when the list closes
+ */
+export async function openAlternatives(anchor, prefix, current, back) {
+  close(false);
   const list = h(
     "div",
     { class: "popover", role: "dialog", "aria-label": "Alternatives at this position" },
     h("p", { class: "note" }, "Asking the model\u2026"),
   );
   document.body.append(list);
-  open = { list, anchor: t };
-  place(list, button.getBoundingClientRect());
-  list.addEventListener("keydown", (event) => event.key === "Escape" && (event.stopPropagation(), closeAlternatives()));
+  open = { list, back };
+  place(list, anchor.getBoundingClientRect());
+  list.addEventListener("keydown", (event) => event.key === "Escape" && (event.stopPropagation(), close()));
   try {
-    const found = await alternatives(t);
+    const found = await alternatives(prefix);
     if (open?.list !== list) return;
-    const current = state.get("trace").target.tokens[t]?.piece;
     put(
       list,
       h("p", { class: "note" }, "What could stand here"),
       h(
         "ul",
         {},
-        found.map((one) => h("li", {}, choice(one, t, one.piece === current))),
+        found.map((one) => h("li", {}, choice(one, prefix, one.piece === current))),
       ),
     );
     list.querySelector("button:not([disabled])")?.focus();
@@ -53,7 +57,7 @@ export async function openAlternatives(button, t) {
   }
 }
 
-function choice(one, t, current) {
+function choice(one, prefix, current) {
   return h(
     "button",
     {
@@ -61,9 +65,8 @@ function choice(one, t, current) {
       class: current ? "current" : "",
       "aria-current": current ? "true" : null,
       onclick: () => {
-        closeAlternatives();
-        if (current) return;
-        goOnFrom(t, one.piece);
+        close();
+        if (!current) goOn([...prefix, one.piece]);
       },
     },
     word(one.text),
@@ -80,5 +83,5 @@ function place(list, anchor) {
 }
 
 document.addEventListener("pointerdown", (event) => {
-  if (open && !open.list.contains(event.target)) closeAlternatives(false);
+  if (open && !open.list.contains(event.target)) close(false);
 });

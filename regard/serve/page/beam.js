@@ -1,29 +1,18 @@
 // V5: the search. Every beginning that was weighed, which ones went on, and which translation won.
 
-import { announce, h, put, renew, segments, svg, toggle, visible, word } from "./dom.js";
+import { openAlternatives } from "./alternatives.js";
+import { announce, h, put, renew, segments, svg, toggle, word } from "./dom.js";
 import { exporter } from "./export.js";
 import { wide } from "./grid.js";
-import { percent, show } from "./maths.js";
-import { translate } from "./session.js";
+import { show } from "./maths.js";
+import { goOn, translate } from "./session.js";
 import { state } from "./state.js";
 import { plainTable } from "./tables.js";
+import { clean, described, fate, plainText, ranking, spelled } from "./ranking.js";
 import { grow, path, walk } from "./treelayout.js";
 
 const LINE = 30,
   FONT = 13;
-const clean = (piece) => visible(piece.replaceAll("\u2581", " ").trim() || piece).replace("</s>", "\u25a0");
-
-const spelled = (nodes) => nodes.map((one) => clean(one.token)).join(" ");
-const described = (node, share) =>
-  `${clean(node.token)}: probability ${percent(share)}, log-probability ${show(node.logprob)}, ` +
-  `so far ${show(node.total)}, score ${show(node.score)}${node.pruned ? ", not kept" : ""}`;
-
-/** What became of a branch. */
-function fate(one) {
-  if (one.last.finished) return `, rank ${one.rank + 1}, score ${show(one.last.score)}`;
-  return one.last.pruned ? ", not kept" : "";
-}
-
 class BeamView extends HTMLElement {
   connectedCallback() {
     this.lead = h("div", { class: "headline" });
@@ -66,7 +55,10 @@ class BeamView extends HTMLElement {
       this.place,
       form === "list" ? this.list(tree, beam) : form === "table" ? this.table(beam) : this.drawing(tree, beam, trace),
     );
-    put(this.ranks, this.ranking(trace, beam));
+    put(
+      this.ranks,
+      ranking(trace, beam, (node) => goOn(this.prefix(node))),
+    );
   }
 
   buttons(trace, beam, last) {
@@ -161,7 +153,7 @@ class BeamView extends HTMLElement {
         viewBox: `0 0 ${width} ${height}`,
         tabindex: 0,
         role: "application",
-        "aria-label": "Search tree: arrow keys move, Enter shows alternatives, Backspace goes up",
+        "aria-label": "Search tree: arrow keys move, Enter shows alternatives, typing forces a word, Backspace goes up",
         onkeydown: (event) => this.key(event, tree, beam, trace),
       },
       svg("title", {}, "Search tree"),
@@ -249,7 +241,19 @@ class BeamView extends HTMLElement {
     if (event.key === "Escape") state.set({ node: null });
     else if (event.key === "Enter" && node && !trace.arithmetic) {
       event.preventDefault();
-      this.goOn(node);
+      const anchor = this.place.querySelector("svg .on:last-of-type") ?? this.place;
+      openAlternatives(anchor, this.prefix(node), null, () => this.place.querySelector("svg")?.focus());
+    } else if (
+      /^\p{L}$/u.test(event.key) &&
+      node &&
+      !trace.arithmetic &&
+      !event.ctrlKey &&
+      !event.metaKey &&
+      !event.altKey
+    ) {
+      event.preventDefault();
+      event.stopPropagation();
+      this.force(node, event.key);
     } else if (next && ["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown", "Backspace"].includes(event.key)) {
       event.preventDefault();
       this.choose(next);
@@ -257,13 +261,32 @@ class BeamView extends HTMLElement {
     }
   }
 
-  /** Write the translation anew from a node. */
-  goOn(node) {
-    const pieces = path(state.get("trace").beam, node.id)
+  /** The pieces up to a node. */
+  prefix(node) {
+    return path(state.get("trace").beam, node.id)
       .filter((one) => !one.finished)
       .map((one) => one.token);
-    state.set({ prefix: pieces, node: null, replay: null });
-    translate();
+  }
+
+  /** Ask for a word to write after a node: what was typed begins it. */
+  force(node, letter) {
+    const input = h("input", { value: letter, "aria-label": "Word to write here", size: 16 });
+    const form = h(
+      "form",
+      {
+        class: "row force",
+        onsubmit: (event) => {
+          event.preventDefault();
+          if (input.value.trim()) goOn(`${plainText(this.prefix(node))} ${input.value.trim()}`.trim());
+        },
+        onkeydown: (event) => event.key === "Escape" && (event.stopPropagation(), this.show()),
+      },
+      h("span", {}, "After ", word(spelled(path(state.get("trace").beam, node.id))), " write "),
+      input,
+      h("button", { class: "strong" }, "and go on"),
+    );
+    put(this.ranks, form);
+    input.focus();
   }
 
   list(tree, beam) {
@@ -308,72 +331,6 @@ class BeamView extends HTMLElement {
         show(node.score),
         node.finished ? `finished, rank ${beam.ranked.indexOf(node.id) + 1}` : node.pruned ? "not kept" : "went on",
       ]),
-    );
-  }
-
-  ranking(trace, beam) {
-    const node = beam.nodes.find((one) => one.id === state.get("node"));
-    const ranked = trace.translations.map((one, rank) => {
-      const length = path(beam, one.node).length;
-      return [rank + 1, word(one.text), length, show(one.logprob), show(one.logprob / one.score, 3), show(one.score)];
-    });
-    return [
-      node &&
-        !trace.arithmetic &&
-        h(
-          "p",
-          { class: "row" },
-          h(
-            "span",
-            {},
-            "Chosen: ",
-            word(
-              path(beam, node.id)
-                .map((one) => clean(one.token))
-                .join(" "),
-            ),
-          ),
-          h("button", { type: "button", onclick: () => this.goOn(node) }, "Go on from here"),
-        ),
-      ranked.length > 0 &&
-        h(
-          "section",
-          { class: "card" },
-          h("h3", {}, "Finished translations"),
-          plainTable(
-            "Finished translations, best first",
-            ["rank", "translation", "tokens", "log-probability", "length penalty", "score"],
-            ranked,
-          ),
-          h(
-            "p",
-            { class: "caption" },
-            "score = log-probability / length penalty. Without the penalty, short translations would always win.",
-          ),
-        ),
-      this.greedy(trace, beam),
-    ];
-  }
-
-  /** Where the likeliest next word, taken each time, would have led elsewhere. */
-  greedy(trace, beam) {
-    const best = path(beam, beam.ranked[0]);
-    const parts = best.findIndex((node) =>
-      beam.nodes.some((one) => one.parent === node.parent && one.step === node.step && one.logprob > node.logprob),
-    );
-    if (!best.length) return null;
-    return h(
-      "p",
-      { class: "note" },
-      parts < 0
-        ? "Greedy search, which always takes the likeliest next word, would have found the same translation."
-        : [
-            "Greedy search would have parted at step ",
-            parts + 1,
-            ": there the likeliest word was not ",
-            h("b", {}, word(clean(best[parts].token))),
-            ", but the sentence that begins with it is better.",
-          ],
     );
   }
 }

@@ -18,7 +18,8 @@ export function tell(table, row, column) {
   const weights = table.weights[row],
     weight = weights[column];
   const rank = weights.filter((other) => other > weight).length + 1;
-  const words = `target \u2018${visible(table.rows[row].text)}\u2019, source \u2018${visible(table.columns[column].text)}\u2019`;
+  const [target, source] = [table.rows[row], table.columns[column]].map((label) => visible(label.text));
+  const words = `target \u2018${target}\u2019, source \u2018${source}\u2019`;
   return `${words}, weight ${weight.toFixed(2)}, rank ${rank} of ${weights.length}`;
 }
 

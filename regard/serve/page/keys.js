@@ -48,7 +48,8 @@ const KEYS = [
     [
       ["\u2190 \u2191 \u2192 \u2193", "move through the tree"],
       ["Backspace", "up"],
-      ["Enter", "go on from here"],
+      ["Enter", "alternatives after this node"],
+      ["a letter", "write another word here"],
     ],
   ],
 ];

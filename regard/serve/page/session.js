@@ -55,7 +55,7 @@ async function asked() {
 }
 
 /** The pieces of a translation, as the server wants them back. */
-const pieces = (found, until = Infinity) =>
+export const pieces = (found, until = Infinity) =>
   found.target.tokens
     .slice(0, until)
     .filter((token) => !token.special)
@@ -103,14 +103,10 @@ async function others() {
   state.set({ lines: translatedText });
 }
 
-/** What could stand at position t of the translation, most likely first. */
-export async function alternatives(t) {
+/** What could stand after a beginning of the translation, most likely first. */
+export async function alternatives(prefix) {
   const { model: id, text } = current.body;
-  const found = await trace(
-    { model: id, text, prefix: pieces(state.get("trace"), t), most: 8 },
-    "/api/v1/alternatives",
-    "alternatives",
-  );
+  const found = await trace({ model: id, text, prefix, most: 8 }, "/api/v1/alternatives", "alternatives");
   return found.alternatives;
 }
 
@@ -124,9 +120,9 @@ export function arithmetic(t, name, head, lane = "steps") {
   );
 }
 
-/** Write the translation anew from position t on, beginning with `piece` there. */
-export function goOnFrom(t, piece) {
-  state.set({ prefix: [...pieces(state.get("trace"), t), ...(piece === undefined ? [] : [piece])] });
+/** Write the translation anew after a beginning, given as pieces or as text. */
+export function goOn(prefix) {
+  state.set({ prefix, node: null, replay: null });
   return translate();
 }
 

@@ -5,7 +5,7 @@ import { h, put, renew, select, visible, word } from "./dom.js";
 import { icon } from "./icons.js";
 import { percent } from "./maths.js";
 import { requests } from "./requests.js";
-import { lines, model, translate } from "./session.js";
+import { lines, model, pieces, translate } from "./session.js";
 import { state } from "./state.js";
 import { arrange } from "./trace.js";
 
@@ -24,6 +24,8 @@ class Translate extends HTMLElement {
       placeholder: "Type a sentence\u2026",
       oninput: () => this.typed(),
       onkeydown: (event) => this.key(event),
+      onkeyup: () => this.moved(),
+      onclick: () => this.moved(),
     });
     this.pair = h("div", { class: "pair" });
     this.behind = h("div", { class: "behind", dir: "auto", "aria-hidden": "true" });
@@ -54,6 +56,14 @@ class Translate extends HTMLElement {
     clearTimeout(this.timer);
     state.set({ text: this.box.value, prefix: null, changes: [], t: null, s: null, node: null, line: this.lineOf() });
     this.timer = setTimeout(translate, PAUSE);
+  }
+
+  /** The caret moved: another line may be the one to look into. */
+  moved() {
+    const line = this.lineOf();
+    if (line === state.get("line") || lines().length < 2) return;
+    state.set({ line, prefix: null, changes: [], t: null, s: null, node: null });
+    translate();
   }
 
   lineOf() {
@@ -272,11 +282,16 @@ class Translate extends HTMLElement {
         onblur: () => state.set({ preview: null }),
         onclick: (event) => {
           state.set({ t, s: null });
-          openAlternatives(event.currentTarget, t);
+          this.alternatives(trace, t, event.currentTarget);
         },
       },
       visible(label.text),
     );
+  }
+
+  alternatives(trace, t, button) {
+    const back = () => this.output.querySelector(`[data-t="${t}"]`)?.focus();
+    openAlternatives(button, pieces(trace, t), trace.target.tokens[t].piece, back);
   }
 
   sentence(trace, table, row) {

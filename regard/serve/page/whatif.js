@@ -1,7 +1,7 @@
 // What if? Changes by hand, always marked: soften the attention, hide a word, force a look, write another word.
 
 import { h, select, visible, word } from "./dom.js";
-import { goOnFrom, translate } from "./session.js";
+import { goOn, pieces, translate } from "./session.js";
 import { state } from "./state.js";
 
 const change = (changes) => {
@@ -32,7 +32,7 @@ export function whatIf(trace, t, step) {
       instead(trace, t, step),
       h(
         "button",
-        { type: "button", class: "strong", disabled: !changes.length, onclick: () => goOnFrom(t) },
+        { type: "button", class: "strong", disabled: !changes.length, onclick: () => goOn(pieces(trace, t)) },
         "Continue decoding from here",
       ),
     ),
@@ -89,7 +89,7 @@ function source(trace, t) {
 }
 
 function instead(trace, t, step) {
-  const others = step.output.words.filter((one) => !one.chosen);
+  const others = step.output.words.filter((one) => !one.chosen && !one.special);
   const box = h(
     "select",
     {},
@@ -101,7 +101,7 @@ function instead(trace, t, step) {
     h("label", { class: "field" }, h("span", {}, "Write instead"), box),
     h(
       "button",
-      { type: "button", disabled: !others.length, onclick: () => goOnFrom(t, box.value) },
+      { type: "button", disabled: !others.length, onclick: () => goOn([...pieces(trace, t), box.value]) },
       "Write it, and go on",
     ),
   );
@@ -116,7 +116,7 @@ function chips(trace) {
     ...(state.get("prefix")
       ? [
           {
-            text: `begins with ${state.get("prefix").length} chosen words`,
+            text: beginning(),
             act: () => {
               state.set({ prefix: null });
               translate();
@@ -149,6 +149,14 @@ function chips(trace) {
       "Undo everything",
     ),
   );
+}
+
+/** The words for a forced beginning. */
+function beginning() {
+  const prefix = state.get("prefix");
+  return typeof prefix === "string"
+    ? `begins with \u201c${prefix}\u201d`
+    : `begins with ${prefix.length} chosen pieces`;
 }
 
 function describe(each, trace) {
