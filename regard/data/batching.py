@@ -30,7 +30,6 @@ class Batch(NamedTuple):
     source_lengths: Tensor  # [B]
     target: Tensor  # [B, T]
     target_lengths: Tensor  # [B]
-    links: Tensor | None = None  # [B, T, S] True where two pieces belong together; None: the corpus is not aligned
 
 
 class Pairs(Protocol):

@@ -5,6 +5,7 @@ Links are kept between words, since pieces may be drawn anew in every epoch. Pie
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -92,6 +93,17 @@ class Reading:
             f"The alignment {self.names} has {found} lines and the corpus {self.pairs} pairs; line n must hold the "
             f"links of pair n, an empty line where there are none."
         )
+
+
+class LinkedBatch(NamedTuple):
+    """A `Batch`, and which of its pieces belong together."""
+
+    indices: Tensor  # [B]
+    source: Tensor  # [B, S]
+    source_lengths: Tensor  # [B]
+    target: Tensor  # [B, T]
+    target_lengths: Tensor  # [B]
+    links: Tensor  # [B, T, S], True where two pieces belong to linked words
 
 
 class Links:

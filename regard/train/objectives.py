@@ -1,5 +1,6 @@
 """What is minimised, as sums over a batch; the loop divides by tokens or sentences, since the papers differ in that."""
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -29,4 +30,5 @@ def guided_alignment(weights: Tensor, links: Tensor) -> Tensor:
     rows = links.sum(dim=-1, keepdim=True)
     gold = links / rows.clamp(min=1)  # [B, T, S]
     # Sparse normalisers give exact zeros; the floor keeps the logarithm finite where the gold says "look there".
-    return -(gold * weights.float().clamp(min=1e-9).log()).sum()
+    exact = weights.to(torch.promote_types(weights.dtype, torch.float32))  # bfloat16 would lose the logarithm
+    return -(gold * exact.clamp(min=1e-9).log()).sum()

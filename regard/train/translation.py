@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batching import Batch, Plan, make_batch, plan_epoch
+from regard.data.links import LinkedBatch
 from regard.data.prepare import Prepared
 from regard.data.store import Resampled
 from regard.decode.many import decode_many
@@ -39,12 +40,12 @@ class Translation:
         """Batches of like length, of at most `batch_tokens`."""
         return self._plan(self.data.train, epoch)
 
-    def load(self, numbers: Sequence[int], epoch: int) -> Batch:
+    def load(self, numbers: Sequence[int], epoch: int) -> Batch | LinkedBatch:
         """The pairs of these numbers, with their links where attention is guided."""
         batch = make_batch(self.data.train, numbers, epoch)  # type: ignore[arg-type]
         if not self.config.guided or self.data.links is None:
             return batch
-        return batch._replace(links=self.data.links.of(batch))
+        return LinkedBatch(*batch, links=self.data.links.of(batch))
 
     def ready(self, model: nn.Module) -> None:
         """Refuse, before anything is trained, a model whose attention cannot be guided as the settings ask."""
@@ -65,10 +66,10 @@ class Translation:
             have = f"heads 0 to {heads - 1}" if heads > 1 else "one head, 0"
             raise ConfigError(f"train.guided_head is {self.config.guided_head}, but '{name}' has {have}.")
 
-    def loss(self, model: nn.Module, batch: Batch) -> Loss:
+    def loss(self, model: nn.Module, batch: Batch | LinkedBatch) -> Loss:
         """Cross-entropy of the target, smoothed if so set; with links, `guided` times the alignment loss on top."""
         tokens, sentences = int(batch.target_lengths.sum()), len(batch.target)
-        if batch.links is None:
+        if not isinstance(batch, LinkedBatch):
             logits = model(batch.source, batch.source_lengths, batch.target)  # [B, T, V]
             total, plain = cross_entropy(logits, batch.target, self.config.label_smoothing)
             return Loss(total, tokens, sentences, {"nll": float(plain)})
