@@ -271,6 +271,8 @@ def test_the_exported_page_opens_with_the_network_off(page: Any, chromium: Any, 
         view(alone, "Where it looked")
         alone.get_by_role("button", name="Matrix").click()
         assert alone.locator(".matrix [role=gridcell]").count() == 9
+        view(alone, "Compare")
+        alone.get_by_text("This file holds one model.").wait_for()
         view(alone, "Search")
         alone.locator("svg.tree .node").first.wait_for()
         picture(alone, "exported")

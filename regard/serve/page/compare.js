@@ -97,7 +97,7 @@ class Compare extends HTMLElement {
     const others = state.get("models").filter((one) => one.id !== here.id && one.source.code === here.source.code);
     if (!others.length) {
       this.buttons("models");
-      put(this.place, alone());
+      put(this.place, trace.arithmetic ? h("p", { class: "note" }, "This file holds one model.") : alone());
       return;
     }
     const id = others.some((one) => one.id === state.get("other")) ? state.get("other") : others[0].id;
