@@ -256,7 +256,7 @@ def test_a_plain_log_says_what_a_person_wants_to_know(files, tmp_path):
 
 
 def test_a_live_bar_in_a_terminal(tmp_path):
-    """In a pseudo-terminal, with the bar of reading shown before that of training: no crash, and a cursor at the end."""
+    """In a pseudo-terminal, with a bar for reading before the one of training: no crash, and a cursor at the end."""
     arguments = small.arguments("bahdanau", tmp_path / "run", "train.steps=30", "train.validate_every=10")
     pid, terminal = pty.fork()
     if pid == 0:  # pragma: no cover - another process

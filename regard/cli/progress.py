@@ -81,10 +81,13 @@ class Watcher:
                 for note in notes:
                     self.say(note)
                 self.say(f"{weights / 1e6:.2f} M weights on {device}, {examples} batches an epoch")
-            case Resumed(step):
+            case Resumed(step, damaged):
                 self.say(f"resumed at step {step}")
-            case Skipped(step, reason, examples):
-                self.say(f"step {step} left out: {reason} (examples {', '.join(map(str, examples[:8]))} ...)")
+                for name in damaged:
+                    self.say(f"the checkpoint {name} is damaged and was passed over; it will be made anew")
+            case Skipped(step, reason, examples, lines):
+                which = ("line", lines) if lines else ("example", examples)
+                self.say(f"step {step} left out: {reason} ({which[0]} {', '.join(map(str, which[1][:8]))}, ...)")
             case Validated(step, metrics, samples, best):
                 numbers = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
                 self.say(f"step {step} validation: {numbers}{' (best so far)' if best else ''}")

@@ -104,8 +104,7 @@ def read_manifest(folder: Path, needed: Iterable[str]) -> dict[str, Any]:
         raise RunError(f"{path} is missing or damaged ({type(error).__name__}); use another checkpoint.") from None
     if version != VERSION:
         raise RunError(f"{folder} was written in layout {version}, this regard reads layout {VERSION}; train it again.")
-    unsealed = manifest.keys() <= {"run", "files", "versions", "step", "steps", "best"}  # TODO: older runs, remove
-    if (content != sealed and not unsealed) or not set(needed) <= checked.keys():
+    if content != sealed or not set(needed) <= checked.keys():
         raise RunError(f"{path} is damaged: it is not what was written; restore it from a copy.")
     for name, (sha256, size) in checked.items():
         file = folder / name
@@ -224,7 +223,7 @@ def newest_checkpoint(run: Path) -> Path | None:
 def check_belongs(run: Path, checkpoint: Path) -> None:
     """Refuse a run whose vocabulary is not the one that this checkpoint, which is whole, was trained with."""
     manifest = json.loads((checkpoint / "manifest.json").read_bytes())
-    for name, sha256 in manifest.get("belongs", {}).items():
+    for name, sha256 in manifest["belongs"].items():
         if not (run / name).is_file() or digest(run / name) != sha256:
             raise RunError(
                 f"{run / name} does not belong to {checkpoint}: its SHA-256 is not that of the file which was trained "
