@@ -70,6 +70,17 @@ def test_type_a_sentence_and_see_its_translation(page: Any) -> None:
     picture(page, "translate")
 
 
+def test_of_several_lines_the_one_with_the_caret_is_looked_into(page: Any) -> None:
+    page.locator("#source").fill("ba da\nlu me ko")
+    page.locator(".sentence.other").wait_for()
+    assert page.locator(".sentence.other").inner_text() == "da ba"
+    assert words(page) == ["ko", "me", "lu"]
+    page.locator("#source").press("Control+Home")
+    until(page, "document.querySelectorAll('.translation .word').length === 2")
+    assert words(page) == ["da", "ba"]
+    assert page.locator(".sentence.other").inner_text() == "ko me lu"
+
+
 def test_a_first_visit_shows_an_example_at_once(server: Server, chromium: Any) -> None:
     with opened(chromium, server.address) as page:
         page.locator(".translation .word").first.wait_for()

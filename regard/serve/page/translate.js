@@ -62,7 +62,7 @@ class Translate extends HTMLElement {
   moved() {
     const line = this.lineOf();
     if (line === state.get("line") || lines().length < 2) return;
-    state.set({ line, prefix: null, changes: [], t: null, s: null, node: null });
+    state.set({ line, trace: null, prefix: null, changes: [], t: null, s: null, node: null });
     translate();
   }
 
