@@ -22,20 +22,23 @@ def demo(
     task: Annotated[str, typer.Option(help="translate, caption, document or language.")] = "translate",
     out: Annotated[Path | None, typer.Option(help="The run folder.")] = None,
     model: Annotated[str | None, typer.Option(help="Another model of the task; see `regard models`.")] = None,
-    minutes: Annotated[float, typer.Option(help="Train for at most so long.")] = 1.0,
+    minutes: Annotated[float, typer.Option(help="Train for at most so long.")] = 1.5,
 ) -> None:
-    """Train a model from scratch in about a minute, use it, and show what it looked at."""
+    """Train a model from scratch in a minute or two, use it, and show what it looked at."""
+    import torch
+
     from regard.api.training import gather
     from regard.cli.progress import Watcher, stages
     from regard.errors import ConfigError, unknown
     from regard.train.begin import train as begin
     from regard.train.experiment import resolve
 
+    torch.set_num_threads(1)  # tensors of this size gain nothing from more threads, and lose much on a busy machine
     if task not in DEMOS:
         raise ConfigError(unknown("demo", task, DEMOS))
     name, corpus, settings, show = DEMOS[task]
     run = out or Path("demo") / corpus
-    given = [*settings, f"train.minutes={minutes}", "train.epochs=1000", "train.validate_every=200"]
+    given = [*settings, f"train.minutes={minutes}", "train.epochs=1000", "train.batch_tokens=1024"]
     with Watcher() as watcher, stages() as tell:
         reason = begin(resolve(gather(None, model or name, "tiny", given, corpus=corpus)), run, watcher, tell)
     if reason == "asked":

@@ -15,13 +15,19 @@ def serve(
     runs: Annotated[list[Path], typer.Argument(help="One or more run folders.")],
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 5000,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; other than this machine needs --token.")
+        str, typer.Option(help="Address to listen on; beyond this machine clients need a token.")
     ] = "127.0.0.1",
     token: Annotated[
-        str | None, typer.Option(help="Secret that clients must send; needed beyond this machine.")
+        str | None, typer.Option(help="Secret that clients must send; made up when none is given beyond this machine.")
     ] = None,
 ) -> None:
     """Serve a page for people and the REST API that translation clients already speak."""
     from regard.serve import run
 
-    run([str(one) for one in runs], host=host, port=port, token=token)
+    run(
+        [str(one) for one in runs],
+        host=host,
+        port=port,
+        token=token,
+        ready=lambda address: typer.echo(f"Open {address}"),
+    )
