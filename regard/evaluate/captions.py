@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from regard.evaluate.scores import build_metric, check_lines
+from regard.evaluate.scores import check_lines
 
 
 class CaptionScore(NamedTuple):
@@ -27,11 +27,13 @@ def score_captions(written: Sequence[str], references: Sequence[Sequence[str]]) 
     BLEU-n = BP exp(1/n sum_{k<=n} log p_k), p_k the clipped k-gram precision over the whole corpus. Pictures may have
     different numbers of references. An order without any match counts as zero.
     """
+    from sacrebleu.metrics.bleu import BLEU
+
     most = max((len(some) for some in references), default=0)
     # sacreBLEU wants as many references for each; one that occurs twice changes neither counts nor closest length
     columns = [[some[min(k, len(some) - 1)] for some in references] for k in range(most)]
     check_lines(written, columns)
-    metric = build_metric("bleu", tokenize="none")
+    metric = BLEU(tokenize="none", smooth_method="none", force=True)  # force: no warning about tokenised text
     result = metric.corpus_score(list(written), columns)
     precisions = [100 * count / max(1, total) for count, total in zip(result.counts, result.totals, strict=True)]
     bare = tuple(_mean(precisions[:order]) for order in range(1, 5))
