@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TASK ?= translate
 
-.PHONY: demo test quick check browser format clean help
+.PHONY: demo test slow quick check browser format clean help
 
 help:
 	@echo "make demo    train a translator in about a minute and see what it looks at"
-	@echo "make test    all tests"
+	@echo "make test    the tests"
+	@echo "make slow    the tests that take minutes: long training, load, every fault"
 	@echo "make check   format, lint, types, floors, and the tests"
 	@echo "make quick   the tests without the slow ones"
 
@@ -27,7 +28,10 @@ demo: $(STAMP)
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 test: $(STAMP) browser
-	$(PYTEST)
+	$(PYTEST) -m "not slow"
+
+slow: $(STAMP) browser
+	$(PYTEST) -m slow
 
 quick: $(STAMP)
 	$(PYTEST) -m "not slow and not browser"
@@ -37,7 +41,7 @@ check: $(STAMP) browser
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST)
+	$(PYTEST) -m "not slow"
 
 # The tests of the page drive a real Chromium. It is installed where that is allowed; elsewhere they are skipped, loudly.
 browser:
