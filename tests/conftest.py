@@ -1,0 +1,6 @@
+"""Property tests look for wrong answers, not for slow machines: no example has a deadline."""
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
