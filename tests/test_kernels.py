@@ -8,6 +8,7 @@ from torch.testing import assert_close
 
 from regard.kernels.lstm import lstm_cell
 from regard.kernels.repeated import Repeated
+from regard.layers.dropout import Dropout
 from regard.layers.recurrent import LSTMState, StackedLSTM, run_packed
 
 B, T, M, N = 2, 4, 3, 5
@@ -119,3 +120,26 @@ def test_a_walk_in_training_drops_the_input_of_every_layer():
     nothing = LSTMState(torch.zeros(B, 2, N), torch.zeros(B, 2, N))
     walks = [stack.walk(x, nothing, torch.tensor([3, 3]))[0] for _ in range(2)]
     assert not torch.equal(*walks)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9])
+def test_dropout_zeroes_its_share_and_keeps_the_mean(share: float):
+    x = torch.ones(401, 503, requires_grad=True)
+    dropped = Dropout(share).train()(x)
+    assert abs(float((dropped == 0).float().mean()) - share) < 0.01
+    assert abs(float(dropped.mean()) - 1) < 0.02
+    (grad,) = torch.autograd.grad(dropped.sum(), x)
+    assert torch.equal(grad, dropped.detach())  # the same elements, scaled alike
+    quarters = (dropped[:, :500] == 0).float().reshape(-1, 4).mean(0)  # of one draw
+    assert (quarters - share).abs().max() < 0.02
+
+
+def test_dropout_follows_the_seed_and_rests_outside_training():
+    dropout, x = Dropout(0.3), torch.randn(7, 5)
+    torch.manual_seed(1)
+    once = dropout(x)
+    torch.manual_seed(1)
+    assert torch.equal(dropout(x), once)
+    assert not torch.equal(dropout(x), once)
+    assert dropout.eval()(x) is x
+    assert dropout.train()(x.bfloat16()).dtype == torch.bfloat16

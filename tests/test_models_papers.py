@@ -530,8 +530,8 @@ def test_t5_2_transformer_is_torchs_with_the_same_weights(norm: str):
     model = spread(Transformer(replace(TRANSFORMER, norm=norm)), 0.4)
     twin = torch_twin(model)
     read = shift_right(TARGET)
-    x = model.receive(model.embed, SOURCE, torch.arange(S))
-    y = model.receive(model.embed_target, read, torch.arange(T))
+    x = model.receive(model.embed, SOURCE, range(S))
+    y = model.receive(model.embed_target, read, range(T))
     hidden = torch.arange(S) >= LENGTHS[:, None]  # torch's True means: may not look
     out = twin(
         x,
@@ -567,10 +567,10 @@ def test_pre_norm_stack_of_silent_sublayers_is_one_norm():
             layer.self_attention.output.weight.zero_()
             layer.feed_forward[2].weight.zero_()
             layer.feed_forward[2].bias.zero_()
-    x = model.receive(model.embed, SOURCE, torch.arange(S))
+    x = model.receive(model.embed, SOURCE, range(S))
     out = x
     for layer in model.encoder:
-        out = layer(out, torch.ones(B, 1, S, dtype=torch.bool), torch.arange(S))
+        out = layer(out, torch.ones(B, 1, S, dtype=torch.bool), range(S))
     for b in range(B):
         assert close(model.encoder_norm(out)[b], papers.layer_norm(array(x[b]), norm_of(model.encoder_norm)))
 

@@ -1,4 +1,4 @@
-"""The scaled dot-product attention of torch: the same answer as `attend`, without the weights ever being stored.
+"""The dot-product attention of torch: the same answer as `attend`, without the weights ever being stored.
 
 It serves wherever nobody needs to see the weights. `refusal` is the one place that decides, and says why not.
 """
@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from regard.core.attend import Memory
 from regard.core.masks import causal_mask
 from regard.core.normalise import causal_softmax, softmax
-from regard.core.scores import scaled_dot
+from regard.core.scores import General, dot, scaled_dot
 
 # Not cuDNN's: it prepares itself anew for every shape, and batches of sentences have a new shape almost every time.
 BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -22,23 +22,29 @@ def refusal(score: object, normalise: object, watched: bool) -> str | None:
     """Why the fused kernel cannot serve, in a few words; None when it can."""
     if watched:
         return "somebody is recording, and the fused kernel shows no weights"
-    if score is not scaled_dot:
-        return "the fused kernel knows the scaled dot product only"
+    if score is not scaled_dot and score is not dot and not isinstance(score, General):
+        return "the fused kernel knows dot products only"
     if normalise is not softmax and normalise is not causal_softmax:
         return "the fused kernel knows the softmax only"
     return None
 
 
-def fused_attend(query: Tensor, memory: Memory, causal: bool) -> Tensor:
-    """softmax(q k^T / sqrt(d)) v by torch's kernel: query [B, H, T, D] -> context [B, H, T, Dv].
+def fused_attend(query: Tensor, memory: Memory, scaled: bool, causal: bool) -> Tensor:
+    """softmax(q k^T) v, or softmax(q k^T / sqrt(d)) v if scaled, by torch's kernel.
 
+    query [B, T, D], or [B, H, T, D] with heads -> context [B, T, Dv], or [B, H, T, Dv].
     `causal` is the triangle of `causal_softmax`. Torch has a quick triangle of its own, aligned at the top left and
     alone: for T = S and no other mask. A single query sees all of its past without any triangle.
     """
     T, S, mask = query.shape[-2], memory.keys.shape[-2], memory.mask
+    if query.dim() == 3:  # torch has fused kernels for queries with heads only
+        one_head = Memory(memory.keys[:, None], memory.values[:, None], None if mask is None else mask.unsqueeze(-3))
+        return fused_attend(query[:, None], one_head, scaled, causal)[:, 0]
     triangle = causal and T > 1
     if triangle and (mask is not None or T != S):
         past = causal_mask(S, query.device, queries=T)  # [T, S]
         mask, triangle = past if mask is None else mask & past, False
     with sdpa_kernel(BACKENDS) if query.is_cuda else nullcontext():
-        return F.scaled_dot_product_attention(query, memory.keys, memory.values, attn_mask=mask, is_causal=triangle)
+        return F.scaled_dot_product_attention(
+            query, memory.keys, memory.values, mask, is_causal=triangle, scale=None if scaled else 1.0
+        )

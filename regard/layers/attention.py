@@ -33,7 +33,8 @@ class Attention(nn.Module):
         # A forward hook is how somebody watches this module, and a watcher wants the weights.
         if refusal(self.score, self.normalise, watched=bool(self._forward_hooks)) is None:
             check_memory(query, memory)
-            return Look(fused_attend(query, memory, causal=self.normalise is causal_softmax), None, None)
+            scaled, causal = self.score is scaled_dot, self.normalise is causal_softmax
+            return Look(fused_attend(query, memory, scaled, causal), None, None)
         return self.look(query, memory, centre)
 
     def look(self, query: Tensor, memory: Memory, centre: Tensor | None = None) -> Look:
@@ -75,4 +76,5 @@ class MultiHead(nn.Module):
 
     def split(self, x: Tensor) -> Tensor:
         """[B, T, D] -> [B, H, T, D/H]."""
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        B, T, D = x.shape
+        return x.view(B, T, self.heads, D // self.heads).transpose(1, 2)

@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.kernels.lstm import lstm_cell, prefers_loop
 from regard.kernels.repeated import Repeated
+from regard.layers.dropout import Dropout
 
 Move = Callable[..., Tensor]  # (state [B, n], and context [B, c] if any) -> the state after the next step
 Blend = Callable[[Tensor, Tensor, Tensor], Tensor]  # the state keeps its precision where autocast lowers the rest
@@ -205,7 +206,7 @@ class StackedLSTM(nn.Module):
         self, input_width: int, width: int, layers: int, dropout: float, feed_width: int = 0, bias: bool = False
     ) -> None:
         super().__init__()
-        self.input_width, self.dropout = input_width, nn.Dropout(dropout)
+        self.input_width, self.dropout = input_width, Dropout(dropout)
         self.lstm = nn.LSTM(
             input_width + feed_width,
             width,

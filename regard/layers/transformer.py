@@ -7,11 +7,12 @@ from torch import Tensor, nn
 from regard.core.attend import Memory
 from regard.core.normalise import causal_softmax, softmax
 from regard.layers.attention import MultiHead
+from regard.layers.dropout import Dropout
 
-Turn = Callable[[Tensor, Tensor], Tensor]  # (queries or keys [B, H, T, D], positions [T]) -> the same shape
+Turn = Callable[[Tensor, range], Tensor]  # (queries or keys [B, H, T, D], the places of T) -> the same shape
 
 
-def unturned(x: Tensor, positions: Tensor) -> Tensor:
+def unturned(x: Tensor, places: range) -> Tensor:
     """Queries and keys as they are: the positions are in the embeddings."""
     return x
 
@@ -22,7 +23,7 @@ class Residual(nn.Module):
     def __init__(self, width: int, dropout: float, pre_norm: bool) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.pre_norm = pre_norm
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
@@ -48,16 +49,16 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(width, inner)
         self.joins = nn.ModuleList(Residual(width, dropout, pre_norm) for _ in range(2))
 
-    def forward(self, x: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
-        """x [B, S, D], mask [B, 1, S], positions [S] -> [B, S, D]."""
+    def forward(self, x: Tensor, mask: Tensor | None, places: range) -> Tensor:
+        """x [B, S, D] at `places`, mask [B, 1, S] -> [B, S, D]."""
+        attention, (join_look, join_think) = self.self_attention, self.joins
 
         def look(x: Tensor) -> Tensor:
-            memory = self.self_attention.remember(x, mask)
-            memory = memory._replace(keys=self.turn(memory.keys, positions))
-            return self.self_attention(self.turn(self.self_attention.ask(x), positions), memory)
+            keys, values, wide, _ = attention.remember(x, mask)
+            memory = Memory(self.turn(keys, places), values, wide)
+            return attention(self.turn(attention.ask(x), places), memory)
 
-        x = self.joins[0](x, look)
-        return self.joins[1](x, self.feed_forward)
+        return join_think(join_look(x, look), self.feed_forward)
 
 
 class DecoderLayer(nn.Module):
@@ -71,18 +72,18 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(width, inner)
         self.joins = nn.ModuleList(Residual(width, dropout, pre_norm) for _ in range(3))
 
-    def forward(self, x: Tensor, source: Memory, positions: Tensor, past: "Past | None" = None) -> Tensor:
-        """x [B, T, D] at `positions` [T] -> [B, T, D]. With a `past`, x is one step and its keys and values join it."""
+    def forward(self, x: Tensor, source: Memory, places: range, past: "Past | None" = None) -> Tensor:
+        """x [B, T, D] at `places` -> [B, T, D]. With a `past`, x is one step and its keys and values join it."""
+        own, other, (join_own, join_other, join_think) = self.self_attention, self.cross_attention, self.joins
 
         def look(x: Tensor) -> Tensor:
-            memory = self.self_attention.remember(x)
-            memory = memory._replace(keys=self.turn(memory.keys, positions))
-            seen = memory if past is None else past.append(memory)
-            return self.self_attention(self.turn(self.self_attention.ask(x), positions), seen)
+            keys, values, _, _ = own.remember(x)
+            memory = Memory(self.turn(keys, places), values)
+            return own(self.turn(own.ask(x), places), memory if past is None else past.append(memory))
 
-        x = self.joins[0](x, look)
-        x = self.joins[1](x, lambda x: self.cross_attention(self.cross_attention.ask(x), source))
-        return self.joins[2](x, self.feed_forward)
+        x = join_own(x, look)
+        x = join_other(x, lambda x: other(other.ask(x), source))
+        return join_think(x, self.feed_forward)
 
 
 class Past:
@@ -97,10 +98,11 @@ class Past:
 
     def append(self, step: Memory) -> Memory:
         """Write one step's keys and values behind the others, and return all of them as a memory without copying."""
-        end = self.filled + step.keys.shape[2]
-        self.keys[:, :, self.filled : end] = step.keys
-        self.values[:, :, self.filled : end] = step.values
-        return Memory(self.keys[:, :, :end], self.values[:, :, :end])
+        more = step.keys.shape[2]
+        self.keys.narrow(2, self.filled, more).copy_(step.keys)
+        self.values.narrow(2, self.filled, more).copy_(step.values)
+        end = self.filled + more
+        return Memory(self.keys.narrow(2, 0, end), self.values.narrow(2, 0, end))
 
 
 def grow(buffer: Tensor, needed: int) -> Tensor:

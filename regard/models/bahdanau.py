@@ -26,6 +26,7 @@ from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.scores import Additive
 from regard.layers.attention import Attention
+from regard.layers.dropout import Dropout
 from regard.layers.recurrent import (
     GRU_CELLS,
     GateInputs,
@@ -78,7 +79,7 @@ class Bahdanau(nn.Module):
         self.embed = nn.Embedding(config.source_vocabulary, config.embedding)
         self.encoder = gru_encoder(config.cell, config.embedding, config.width, directions=2, blend=write)
         self.decoder = Decoder(config, memory_width=2 * config.width)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         if config.timing != "paper" and config.timing != "appendix":
             self.looking = self.looking._replace(query="current")
         initialise(self, config.spread)
@@ -129,7 +130,7 @@ class Decoder(nn.Module):
         self.cell = ResetAfterGRU(n, keep) if conditional else GRU_CELLS[config.cell](n, write)
         self.half_cell = ResetAfterGRU(n, keep) if conditional else None
         self.readout = Readout(config, memory_width, squash=torch.tanh if conditional else maxout)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def start(self, memory: Memory) -> BahdanauState:
         assert memory.summary is not None
@@ -212,7 +213,7 @@ class Readout(nn.Module):
         self.U_o = nn.Linear(config.width, units)
         self.V_o = nn.Linear(config.embedding, units, bias=False)
         self.C_o = nn.Linear(memory_width, units, bias=False)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.narrow = nn.Linear(config.readout, config.output_rank, bias=False) if config.output_rank else nn.Identity()
         self.W_o = nn.Linear(config.output_rank or config.readout, config.target_vocabulary)
 

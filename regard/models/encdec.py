@@ -18,6 +18,7 @@ from regard.config import setting
 from regard.core.attend import Memory
 from regard.core.scores import uniform
 from regard.layers.attention import Attention
+from regard.layers.dropout import Dropout
 from regard.layers.recurrent import GateInputs, LSTMState, StackedLSTM, gru_encoder, keep, reverse_words, write
 from regard.models.bahdanau import BahdanauConfig, BahdanauState, Decoder, initialise, maxout
 from regard.models.contract import Looking, check_batch, check_target, shift_right
@@ -67,7 +68,7 @@ class Cho(nn.Module):
         self.O_c = nn.Linear(n, 2 * config.readout, bias=False)
         self.G_r = nn.Linear(config.readout, m, bias=False)  # the output matrix is G_l G_r, of rank m
         self.G_l = nn.Linear(m, config.target_vocabulary)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         initialise(self, config.spread)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
@@ -145,7 +146,7 @@ class RNNencdec(nn.Module):
             dropout=config.dropout,
         )
         self.decoder = Decoder(twin, memory_width=config.width, score=uniform)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         initialise(self, config.spread)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
@@ -206,7 +207,7 @@ class Sutskever(nn.Module):
         self.attention = Attention(uniform)
         self.embed_target = nn.Embedding(config.target_vocabulary, n)
         self.decoder = StackedLSTM(n, n, config.layers, config.dropout, bias=config.bias)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.W = nn.Linear(n, config.target_vocabulary, bias=False)
         for weights in self.parameters():
             nn.init.uniform_(weights, -config.spread, config.spread)

@@ -144,6 +144,7 @@ class LSTMN(nn.Module):
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Logits [B, T, V] of target [B, T], each step reading the true word before it."""
+        check_target(target, source)
         return self.decode(shift_right(target), self.start(self.encode(source, lengths)))[0]
 
     def decode(self, words: Tensor, state: LSTMNState) -> tuple[Tensor, LSTMNState]:

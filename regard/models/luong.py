@@ -27,6 +27,7 @@ from regard.core.masks import padding_mask
 from regard.core.normalise import GaussianWindow, Window, softmax
 from regard.core.scores import Concat, ConcatReleased, General, Location, dot
 from regard.layers.attention import Attention
+from regard.layers.dropout import Dropout
 from regard.layers.recurrent import FedSteps, LSTMState, StackedLSTM, reverse_words
 from regard.models.contract import Looking, check_batch, check_target, shift_right
 
@@ -98,7 +99,7 @@ class Luong(nn.Module):
         self.centre = CENTRES[config.window](config)
         self.W_c = nn.Linear(2 * n, n, bias=False)
         self.W_s = nn.Linear(n, config.target_vocabulary, bias=False)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         for weights in self.parameters():
             nn.init.uniform_(weights, -config.spread, config.spread)
 

@@ -23,8 +23,9 @@ from torch import Tensor, nn
 from regard.config import setting
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
-from regard.core.positions import LearnedPositions, rotate, sinusoid
+from regard.core.positions import LearnedPositions, rotate_at, sinusoid_at
 from regard.errors import ConfigError
+from regard.layers.dropout import Dropout
 from regard.layers.transformer import DecoderLayer, EncoderLayer, Past, Turn, grow, unturned
 from regard.models.contract import Looking, check_batch, check_target, shift_right
 
@@ -86,12 +87,12 @@ class Transformer(nn.Module):
         # A pre-norm stream is never normalised on its way, so the stack ends with a norm of its own.
         last = (lambda: nn.LayerNorm(config.width)) if config.norm == "pre" else nn.Identity
         self.encoder_norm, self.decoder_norm = last(), last()
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self._initialise()
 
     def _shape(self) -> tuple[int, int, int, float, bool, Turn]:
         config = self.config
-        turn = rotate if config.positions == "rotary" else unturned
+        turn = rotate_at if config.positions == "rotary" else unturned
         return config.width, config.heads, config.inner, config.dropout, config.norm == "pre", turn
 
     def _initialise(self) -> None:
@@ -106,10 +107,10 @@ class Transformer(nn.Module):
         """Read source [B, S]: keys and values of every decoder layer's cross-attention, [B, L, H, S, D/H]."""
         check_batch(source, lengths)
         mask = padding_mask(lengths, source.shape[1])  # [B, 1, S]
-        positions = torch.arange(source.shape[1], device=source.device)
-        x = self.receive(self.embed, source, positions)  # [B, S, D]
+        places = range(source.shape[1])
+        x = self.receive(self.embed, source, places)  # [B, S, D]
         for layer in self.encoder:
-            x = layer(x, mask, positions)
+            x = layer(x, mask, places)
         x = self.encoder_norm(x)
         seen = [layer.cross_attention.remember(x) for layer in self.decoder]  # type: ignore[operator, union-attr]
         keys, values = (torch.stack(part, dim=1) for part in ([m.keys for m in seen], [m.values for m in seen]))
@@ -127,10 +128,11 @@ class Transformer(nn.Module):
         """token [B] -> logits [B, V]; the buffers of `state` are written in place."""
         filled = int(state.position[0]) if len(token) else 0
         keys, values = grow(state.keys, filled + 1), grow(state.values, filled + 1)
-        positions = torch.arange(filled, filled + 1, device=token.device)
-        x = self.receive(self.embed_target, token[:, None], positions)  # [B, 1, D]
-        for k, layer in enumerate(self.decoder):
-            x = layer(x, layer_memory(state.memory, k), positions, Past(keys[:, k], values[:, k], filled))
+        places = range(filled, filled + 1)
+        x = self.receive(self.embed_target, token[:, None], places)  # [B, 1, D]
+        pasts = zip(keys.unbind(1), values.unbind(1), strict=True)  # of each layer
+        for layer, source, past in zip(self.decoder, layer_memories(state.memory), pasts, strict=True):
+            x = layer(x, source, places, Past(*past, filled))
         logits = self.W(self.decoder_norm(x))[:, 0]  # [B, V]
         return logits, TransformerState(state.memory, keys, values, state.position + 1)
 
@@ -138,29 +140,30 @@ class Transformer(nn.Module):
         """Logits [B, T, V] of target [B, T], all steps at once under the causal mask."""
         check_target(target, source)
         memory = self.encode(source, lengths)
-        positions = torch.arange(target.shape[1], device=target.device)
-        x = self.receive(self.embed_target, shift_right(target), positions)  # [B, T, D]
-        for k, layer in enumerate(self.decoder):
-            x = layer(x, layer_memory(memory, k), positions)
+        places = range(target.shape[1])
+        x = self.receive(self.embed_target, shift_right(target), places)  # [B, T, D]
+        for layer, seen in zip(self.decoder, layer_memories(memory), strict=True):
+            x = layer(x, seen, places)
         return self.W(self.decoder_norm(x))
 
-    def receive(self, embed: nn.Module, tokens: Tensor, positions: Tensor) -> Tensor:
-        """dropout(sqrt(D) E[token] + PE): tokens [B, T] at positions [T] -> [B, T, D]."""
+    def receive(self, embed: nn.Module, tokens: Tensor, places: range) -> Tensor:
+        """dropout(sqrt(D) E[token] + PE): tokens [B, T] at `places` -> [B, T, D]."""
         x = embed(tokens) * math.sqrt(self.config.width)
-        return self.dropout(self.place(x, positions))
+        return self.dropout(self.place(x, places))
 
 
-def layer_memory(memory: Memory, layer: int) -> Memory:
-    """What one decoder layer sees of the source: [B, H, S, D/H], with the mask for every head and query."""
-    assert memory.mask is not None
-    return Memory(memory.keys[:, layer], memory.values[:, layer], memory.mask[:, None])
+def layer_memories(memory: Memory) -> list[Memory]:
+    """What each decoder layer sees of the source: [B, H, S, D/H], with the mask for every head and query."""
+    mask = None if memory.mask is None else memory.mask[:, None]  # [B, 1, 1, S]
+    pairs = zip(memory.keys.unbind(1), memory.values.unbind(1), strict=True)
+    return [Memory(keys, values, mask) for keys, values in pairs]
 
 
 class Sinusoid(nn.Module):
     """Adds the paper's sinusoid."""
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        return x + sinusoid(positions, x.shape[-1]).to(x.dtype)
+    def forward(self, x: Tensor, places: range) -> Tensor:
+        return x + sinusoid_at(places, x)
 
 
 class Learned(nn.Module):
@@ -170,14 +173,14 @@ class Learned(nn.Module):
         super().__init__()
         self.embed_place = LearnedPositions(longest, width)
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        return x + self.embed_place(positions)
+    def forward(self, x: Tensor, places: range) -> Tensor:
+        return x + self.embed_place.at(places)
 
 
 class Nowhere(nn.Module):
     """Adds nothing: rotary positions turn queries and keys inside the layers."""
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+    def forward(self, x: Tensor, places: range) -> Tensor:
         return x
 
 
