@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 ERRORS = {name: getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EIO", "EACCES", "EINTR")}
 CALLS = ("open", "fsync", "rename", "replace", "mkdir", "unlink", "rmdir")
@@ -23,6 +24,7 @@ class Disk:
     def __init__(self, fail: int | None = None, fault: str = "EIO") -> None:
         self.fail, self.fault = fail, fault
         self.log: list[str] = []
+        self.unsynced: set[int] = set()  # inodes of files whose content a loss of power would take
 
     @property
     def failed(self) -> bool:
@@ -37,9 +39,17 @@ class Disk:
             raise Crash
         if self.fault == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        if self.fault == "short write" and name == "write":
+        if self.fault in ("short write", "lie") and name == "write":
             return True
+        if self.fault == "lie":
+            return False
         raise OSError(ERRORS.get(self.fault, errno.ENOSPC), os.strerror(ERRORS.get(self.fault, errno.ENOSPC)))
+
+    def lose_power(self, folder: Path) -> None:
+        """What was written and not synced is gone; names stay, as they do on a journalling file system."""
+        for path in folder.rglob("*"):
+            if path.is_file() and path.stat().st_ino in self.unsynced:
+                os.truncate(path, 0)
 
     @contextmanager
     def installed(self) -> Iterator["Disk"]:
@@ -50,7 +60,10 @@ class Disk:
         def counted(name):
             def call(*args, **kwargs):
                 self.operation(name)
-                return None if name == "fsync" else real[name](*args, **kwargs)
+                if name == "fsync":
+                    self.unsynced.discard(os.fstat(args[0]).st_ino)
+                    return None
+                return real[name](*args, **kwargs)
 
             return call
 
@@ -78,7 +91,11 @@ class Stream:
         self.stream, self.disk = stream, disk
 
     def write(self, content):
-        if self.disk.operation("write"):
+        self.disk.unsynced.add(os.fstat(self.stream.fileno()).st_ino)
+        odd = self.disk.operation("write")
+        if odd and self.disk.fault == "lie":  # the disk says that all is well
+            return self.stream.write(content[:-1] + bytes([content[-1] ^ 1]))
+        if odd:
             self.stream.write(content[: len(content) // 2])
             self.stream.flush()
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

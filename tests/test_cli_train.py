@@ -5,14 +5,16 @@ import pty
 import re
 import select
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
 
 import pytest
 import small
-from commands import PATIENCE, metrics, regard, sha256
+from commands import PATIENCE, SignalIn, metrics, regard, sha256
 
+import regard as library
 from regard.train.runs import checkpoints
 
 
@@ -211,6 +213,14 @@ def test_a_failure_on_the_way_keeps_a_finished_model(files, tmp_path):
     moved.rename(ten)
     assert regard(*parallel(ten, ten, out, "train.steps=6"), folder=tmp_path / "log").code == 0
     assert checkpoints(out)[-1].name == "000006"
+
+
+def test_a_finished_run_that_was_to_go_on_and_died_can_still_be_used(finished, tmp_path):
+    run = Path(shutil.copytree(finished, tmp_path / "run"))
+    plant = SignalIn("regard.train.loop:Loop.run", [1], signal.SIGKILL)
+    died = regard(*small.arguments("bahdanau", run, "train.steps=6"), folder=tmp_path / "log", plant=plant)
+    assert died.code == -signal.SIGKILL
+    assert library.load(run).translate("ko")  # its new settings do not make the old model look damaged
 
 
 def test_a_run_that_never_began_can_be_begun_otherwise(tmp_path):

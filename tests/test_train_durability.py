@@ -124,6 +124,43 @@ def test_a_publication_that_fails_at_any_operation_leaves_something_to_load(faul
     assert place > 10
 
 
+def test_a_loss_of_power_at_any_operation_keeps_the_last_one(run):
+    for place in every_place():
+        shutil.rmtree(run / "checkpoints", ignore_errors=True)
+        (run / "manifest.json").unlink(missing_ok=True)
+        with Disk().installed():
+            save(run, 2)
+        disk = Disk(place, "crash")
+        crashed = attempt(disk, lambda: (save(run, 3, keep=[2]), publish(run, tensors(3), [], {})))
+        disk.lose_power(run)
+        assert content(run) in (2, 3)
+        found = read_tensors(find_weights(run))
+        assert any(torch.equal(found["bias"], tensors(step)["bias"]) for step in (2, 3))
+        if crashed is None:
+            assert content(run) == 3
+            assert is_finished(run)
+            break
+    assert place > 40
+
+
+def test_a_disk_that_lies_is_found_out_before_anything_is_deleted(run):
+    """Each write in turn changes a byte, and says that all is well."""
+    lies = 0
+    for place in every_place():
+        shutil.rmtree(run / "checkpoints", ignore_errors=True)
+        with Disk().installed():
+            save(run, 2)
+        disk = Disk(place, "lie")
+        error = attempt(disk, lambda: save(run, 3))
+        if not disk.failed:
+            break
+        if disk.log[place] == "write":
+            lies += 1
+            assert "damaged" in str(error)
+            assert content(run) == 2
+    assert lies == 4
+
+
 def test_real_kills_at_every_operation_of_a_save(run):
     for place in every_place():
         shutil.rmtree(run / "checkpoints", ignore_errors=True)

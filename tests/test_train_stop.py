@@ -34,17 +34,20 @@ def stopped(run, command, at=None):
         assert steps_made(run) == at
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_and_the_same_command_goes_on(number, expected, tmp_path):
+# At 6 and 18 a validation is due when the stop comes; the checkpoint of 17 would be among the newest, the averaged ones.
+@pytest.mark.parametrize(("number", "stops"), [(signal.SIGTERM, (1, 5, 16)), (signal.SIGINT, (8, 17))])
+def test_a_signal_saves_and_the_same_command_goes_on(number, stops, expected, tmp_path):
     run, command = tmp_path / "run", small.arguments("bahdanau", tmp_path / "run", *SETTINGS)
-    # at 5 and 9 a validation is due next, at 8 a regular save; the last stop is in the last update but one
-    for step in (1, 5, 8, expected["cursor"]["step"] - 1):
+    assert expected["cursor"]["step"] == 18
+    for step in stops:
         stopped(run, regard(*command, folder=tmp_path / "log", plant=KillAfter(step, number)), at=step + 1)
     done = regard(*command, folder=tmp_path / "log")
     assert done.code == 0
     found = state_of(run)
-    assert found["cursor"]["due"]  # the last checkpoint is that of the stop
-    assert found | {"cursor": expected["cursor"]} == expected
+    if stops[-1] == 17:  # the last checkpoint is that of the stop, with its validation still due
+        assert found["cursor"]["due"]
+        found["cursor"] = expected["cursor"]
+    assert found == expected
     times = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.name != ".lock"}
     assert regard(*command, folder=tmp_path / "log").code == 0
     assert {path: path.stat().st_mtime_ns for path in times} == times
