@@ -34,7 +34,7 @@ def stopped(run, command, at=None):
         assert steps_made(run) == at
 
 
-# At 6 and 18 a validation is due when the stop comes; the checkpoint of 17 would be among the newest, the averaged ones.
+# At 6 and 18 a validation is due when the stop comes; the checkpoint of 17 would be among the newest, the averaged.
 @pytest.mark.parametrize(("number", "stops"), [(signal.SIGTERM, (1, 5, 16)), (signal.SIGINT, (8, 17))])
 def test_a_signal_saves_and_the_same_command_goes_on(number, stops, expected, tmp_path):
     run, command = tmp_path / "run", small.arguments("bahdanau", tmp_path / "run", *SETTINGS)
