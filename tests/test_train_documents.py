@@ -55,7 +55,7 @@ def test_an_epoch_holds_every_document_once_in_batches_that_fit(reviews: Prepare
 
 
 def test_the_loss_of_documents_is_the_cross_entropy_of_their_classes(reviews: PreparedDocuments, tmp_path: Path):
-    task, model = Documents(reviews, TRAIN, tmp_path), classifier(reviews)
+    task, model = Documents(reviews, TRAIN, tmp_path), classifier(reviews).eval()
     batch = task.load([3, 5, 7], 0)
     loss = task.loss(model, batch)
     expected = F.cross_entropy(model(batch.words, batch.lengths, batch.counts), batch.labels, reduction="sum")
@@ -111,18 +111,20 @@ def test_runs_end_with_what_a_model_needs(reviews: PreparedDocuments, tmp_path: 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_attention_learns_the_reviews_and_finds_the_sentences_that_decide(tmp_path: Path):
-    data = prepare_documents(DocumentDataConfig(corpus="reviews", size=2_000), tmp_path)
+    data = prepare_documents(DocumentDataConfig(corpus="reviews", size=3_000), tmp_path)
     (tmp_path / "config.toml").write_text("", encoding="utf-8")
-    config = TrainConfig(**{**document.RECIPES["tiny"], "device": "cpu", "epochs": 14})  # type: ignore[arg-type]
+    config = TrainConfig(**{**document.RECIPES["tiny"], "device": "cpu", "epochs": 12})  # type: ignore[arg-type]
     task, model = Documents(data, config, tmp_path), classifier(data)
     Loop(task, model, config, tmp_path, Ranks(CPU)).run()
     metrics = task.validate(model.eval()).metrics
     assert metrics["accuracy"] > 0.97
-    assert metrics["deciding"] > 0.7
+    assert metrics["deciding"] > 0.8
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_an_attentive_model_learns_to_recall_the_tales(tmp_path: Path):
     data = prepare_text(TextDataConfig(corpus="tales", subwords="word"), tmp_path)
     (tmp_path / "config.toml").write_text("", encoding="utf-8")

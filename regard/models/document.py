@@ -193,12 +193,12 @@ POOLS: dict[str, Callable[[DocumentConfig], nn.Module]] = {
 PRESETS = {
     "paper": DocumentConfig(),
     "small": DocumentConfig(embedding=200, width=100, attention=200, dropout=0.3),
-    "tiny": DocumentConfig(embedding=32, width=32, attention=32),
+    "tiny": DocumentConfig(embedding=32, width=32, attention=32, dropout=0.3),
 }
 VARIANTS = {pooling: replace(PRESETS["tiny"], pooling=pooling) for pooling in POOLS if pooling != "attention"}
 ANSWERS = {"normalise": "sentences", "best_by": "accuracy", "clip": 5.0}  # a document has one answer, however long
 RECIPES: dict[str, dict[str, object]] = {
     "paper": {**ANSWERS, "optimiser": "sgd", "rate": 0.1, "batch_tokens": 16_384},
     "small": {**ANSWERS, "rate": 0.001, "batch_tokens": 16_384, "patience": 4},
-    "tiny": {**ANSWERS, "rate": 0.003, "batch_tokens": 4_096, "epochs": 8},
+    "tiny": {**ANSWERS, "rate": 0.003, "batch_tokens": 4_096, "epochs": 10},
 }
