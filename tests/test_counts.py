@@ -46,8 +46,8 @@ def test_the_transformer_has_the_published_size(size: str, published: float, com
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_is_built_on_the_meta_device(name: str):
-    """In every preset; a tiny model has fewer weights than a small one, and a small one fewer than the paper's."""
+    """In every preset; a tiny model has fewer weights than a small one, and a small one no more than the paper's."""
     presets = MODELS[name].presets
     models = {size: on_meta(name, config) for size, config in presets.items()}
     assert all(weight.is_meta for model in models.values() for weight in model.parameters())
-    assert count(models["tiny"]) < count(models["small"]) < count(models["paper"])
+    assert count(models["tiny"]) < count(models["small"]) <= count(models["paper"])

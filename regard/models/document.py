@@ -192,7 +192,7 @@ POOLS: dict[str, Callable[[DocumentConfig], nn.Module]] = {
 
 PRESETS = {
     "paper": DocumentConfig(),
-    "small": DocumentConfig(embedding=200, width=100, attention=200, dropout=0.3),
+    "small": DocumentConfig(dropout=0.3),
     "tiny": DocumentConfig(embedding=32, width=32, attention=32, dropout=0.3),
 }
 VARIANTS = {pooling: replace(PRESETS["tiny"], pooling=pooling) for pooling in POOLS if pooling != "attention"}
