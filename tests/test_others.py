@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import regard
+from regard.data.builtin.reviews import generate
 from regard.errors import DataError, RunError
 
 FEW = ["train.steps=4", "train.batch_tokens=600", "train.validate_sentences=4"]
@@ -60,6 +61,32 @@ def test_classify_on_the_command_line(reviews, tmp_path):
     assert code == 0
     assert labels == [classifier.classify(line).label for line in texts.split("\n")[:2]]
     assert "great" in (tmp_path / "x.html").read_text()
+
+
+def test_documents_are_scored_on_the_command_line(reviews, tmp_path):
+    out, classifier = reviews
+    made = generate(20, seed=7)
+    file = tmp_path / "test.tsv"
+    file.write_text("".join(f"{one.label}\t{one.text}\n" for one in made) + f"{made[0].label}\t \n")
+    code, said, _ = command("score", out, "--documents", file, "--bag-of-words")
+    answers = [classifier.classify(one.text).label for one in made]
+    right = sum(answer == one.label for answer, one in zip(answers, made, strict=True))
+    first, second = said.split("A linear classifier of words and word pairs: ")
+    assert code == 0
+    assert first.startswith(f"accuracy {right / 20:.3f}, 20 documents"), "the one without a word is left out"
+    assert second.startswith(("accuracy 0.", "accuracy 1."))
+    for true, row in classifier.score(file).confusion.items():
+        for label, count in row.items():
+            assert count == sum(
+                one.label == true and label == answer for one, answer in zip(made, answers, strict=True)
+            )
+    file.write_text("nobody knows\tthe plot is great.\n")
+    code, _, told = command("score", out, "--documents", file)
+    assert code == 2
+    assert "nobody knows" in told
+    code, _, told = command("score", out)
+    assert code == 2
+    assert "--documents" in told
 
 
 def test_a_language_model_measures_and_writes(tales):

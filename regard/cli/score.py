@@ -24,8 +24,16 @@ Plot = Annotated[Path | None, typer.Option(help="Draw the score against source l
 
 def score(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    source: Source,
-    target: Target,
+    source: Annotated[Path | None, typer.Option(help="Source sentences, one a line.")] = None,
+    target: Annotated[Path | None, typer.Option(help="Reference translations, line for line.")] = None,
+    images: Annotated[Path | None, typer.Option(help="For a captioner: a folder or tar file of pictures.")] = None,
+    captions: Annotated[
+        Path | None, typer.Option(help="Their captions, JSON lines; none: captions.jsonl beside them.")
+    ] = None,
+    documents: Annotated[Path | None, typer.Option(help="For a classifier: labelled documents, JSONL or TSV.")] = None,
+    bag_of_words: Annotated[
+        bool, typer.Option("--bag-of-words", help="Also what a linear classifier of words and pairs reaches.")
+    ] = False,
     by_length: Annotated[bool, typer.Option("--by-length", help="Also a table by source length.")] = False,
     plot: Plot = None,
     beam: Beam = None,
@@ -34,14 +42,23 @@ def score(
     perplexity: Annotated[bool, typer.Option("--perplexity", help="Also the perplexity of the references.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
 ) -> None:
-    """Translate a test set and score it: BLEU, chrF and TER with sacreBLEU's signatures."""
+    """Score a run on a test set: translations by BLEU, chrF and TER with sacreBLEU's signatures, captions by BLEU-1 to
+    BLEU-4, documents by accuracy. (For language models, see `regard perplexity`.)"""
+    from regard.api.translator import load_translator
     from regard.cli.text import put
+    from regard.errors import ConfigError
     from regard.evaluate.by_length import by_length as table_by_length
     from regard.evaluate.by_length import plot_by_length
     from regard.evaluate.scores import score as measure
 
+    if images is not None:
+        return _score_captions(run, images, captions, beam, device)
+    if documents is not None:
+        return _score_documents(run, documents, bag_of_words, device)
+    if source is None or target is None:
+        raise ConfigError("Nothing to score: give --source and --target, --images and --captions, or --documents.")
     sources, references = _pairs(source, target)
-    translator = regard.load(run, device=device)
+    translator = load_translator(run, device)
     written = _translate(translator, sources, beam)
     put(str(measure(written, references, lowercase=lowercase, tokenize=tokenize)))
     if perplexity:
@@ -92,6 +109,30 @@ def compare(
         put(f"\n{name}\n{table}")
     if plot:
         put(f"\ndrawn: {plot_by_length(tables, plot)}")
+
+
+def _score_captions(run: Path, images: Path, captions: Path | None, beam: int | None, device: str) -> None:
+    from regard.api.captioner import load_captioner
+    from regard.cli.progress import bar
+    from regard.cli.text import put
+
+    writer = load_captioner(run, device)
+    with bar("captioning") as tell:
+        put(str(writer.score(str(images), str(captions or ""), beam=beam, progress=tell)))
+
+
+def _score_documents(run: Path, documents: Path, bag_of_words: bool, device: str) -> None:
+    from regard.api.classifier import load_classifier
+    from regard.cli.progress import bar, console
+    from regard.cli.text import put
+
+    classifier = load_classifier(run, device)
+    with bar("classifying") as tell:
+        put(str(classifier.score(documents, progress=tell)))
+    if bag_of_words:
+        with console.status("fitting the bag of words"):
+            found = classifier.score_bag_of_words(documents)
+        put(f"\nA linear classifier of words and word pairs: {found}")
 
 
 def _pairs(source: Path, target: Path) -> tuple[list[str], list[str]]:

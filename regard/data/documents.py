@@ -204,7 +204,7 @@ def prepare_documents(config: DocumentDataConfig, folder: Path) -> PreparedDocum
     written = [document for document in found if not is_blank(document.text)]
     if not written:
         raise DataError(f"None of the {len(found)} documents has a word; training needs documents with text.")
-    sides = dict(zip(("train", "dev"), _divide(config, written), strict=True))
+    sides = dict(zip(("train", "dev"), hold_out(config, written), strict=True))
     if not (folder / "classes.json").exists():
         _make_words(folder, config, sides["train"])
     vocabulary, classes = load_words(folder)
@@ -268,7 +268,7 @@ def _in_order(label: str) -> tuple[int, int, str]:
     return (0, int(label), "") if label.isascii() and label.isdigit() and len(label) < 10 else (1, 0, label)
 
 
-def _divide(config: DocumentDataConfig, written: list[Labelled]) -> tuple[list[Labelled], list[Labelled]]:
+def hold_out(config: DocumentDataConfig, written: list[Labelled]) -> tuple[list[Labelled], list[Labelled]]:
     """Training and validation documents; the same text is never on both sides of a held-out split."""
     files = as_files(config.dev_files)
     if files:
