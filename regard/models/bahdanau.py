@@ -4,18 +4,25 @@ What was new: the decoder no longer lives on one vector of the whole sentence. A
 of all source words and takes the weighted sum that its own state asks for; the alignment is learned with the rest.
 
     h_j = [->h_j ; <-h_j]                                  states of a bidirectional GRU             (eq. 7)
-    e_ij = v^T tanh(W s_{i-1} + U h_j)                     does word j help to write word i?         (A.1.2)
+    e_ij = v^T tanh(W_a s_{i-1} + U_a h_j)                 does word j help to write word i?         (A.1.2)
     alpha_i = softmax(e_i);  c_i = sum_j alpha_ij h_j                                                (eq. 5, 6)
-    s_i = GRU(s_{i-1}, y_{i-1}, c_i)                                                                 (eq. 4)
-    p(y_i) = softmax(W_o maxout(U_o s_i + V_o E y_{i-1} + C_o c_i))
+
+    s_i = (1 - z_i) * s_{i-1} + z_i * s~_i                 eq. 4, a GRU:                             (A.1.1, A.2.2)
+    s~_i = tanh(W E y_{i-1} + U (r_i * s_{i-1}) + C c_i)
+    z_i = sigmoid(W_z E y_{i-1} + U_z s_{i-1} + C_z c_i)
+    r_i = sigmoid(W_r E y_{i-1} + U_r s_{i-1} + C_r c_i)
     s_0 = tanh(W_s <-h_1)                                  the backward state at the first word
 
-The main text, the appendix and the released code differ in which state asks and which state is read out. They are
-different functions; `timing` names them, and the main text is the default.
+    p(y_i) = softmax(W_o maxout(U_o s_i + V_o E y_{i-1} + C_o c_i))
+
+The main text, the appendix and the released code differ in which state asks and which state is read out, and dl4mt, the
+code that most people built on, has two GRUs. They are different functions; `timing` names them (see TIMINGS), and the
+main text is the default.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -76,12 +83,13 @@ class Bahdanau(nn.Module):
     def __init__(self, config: BahdanauConfig) -> None:
         super().__init__()
         self.config = config
+        timing = TIMINGS[config.timing]
+        self.summarise = timing.summarise
+        self.looking = self.looking._replace(query=timing.query)
         self.embed = nn.Embedding(config.source_vocabulary, config.embedding)
         self.encoder = gru_encoder(config.cell, config.embedding, config.width, directions=2, blend=write)
-        self.decoder = Decoder(config, memory_width=2 * config.width)
+        self.decoder = timing.decoder(config, memory_width=2 * config.width)
         self.dropout = Dropout(config.dropout)
-        if config.timing != "paper" and config.timing != "appendix":
-            self.looking = self.looking._replace(query="current")
         initialise(self, config.spread)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
@@ -89,12 +97,7 @@ class Bahdanau(nn.Module):
         check_batch(source, lengths)
         states, _ = self.encoder(self.dropout(self.embed(source)), lengths)  # [B, S, 2n]
         mask = padding_mask(lengths, source.shape[1])  # [B, 1, S]
-        if self.config.timing == "conditional":
-            real = mask.transpose(1, 2).to(states.dtype)  # [B, S, 1]
-            summary = (states * real).sum(1) / real.sum(1).clamp(min=1)  # [B, 2n]: the mean state of dl4mt
-        else:
-            summary = states[:, 0, self.config.width :]  # [B, n]: <-h_1
-        return self.decoder.attention.remember(states, mask, summary)
+        return self.decoder.attention.remember(states, mask, self.summarise(states, mask))
 
     def start(self, memory: Memory) -> BahdanauState:
         """s_0 = tanh(W_s summary)."""
@@ -111,25 +114,54 @@ class Bahdanau(nn.Module):
         return self.decoder(shift_right(target), self.start(self.encode(source, lengths)))[0]
 
 
+# A step takes how to look (s -> c), the GRU, which reads y_{i-1} at its i-th call, whether y_{i-1} is START [B, 1], and
+# the state before; it returns the hidden state that is read out, and the state after the step with its context.
+Look = Callable[[Tensor, Memory], Tensor]
+Stepped = tuple[Tensor, BahdanauState]
+Step = Callable[[Look, Move, Tensor, BahdanauState], Stepped]
+
+
+def main_text(look: Look, gru: Move, first: Tensor, state: BahdanauState) -> Stepped:
+    """c_i = att(s_{i-1}); s_i = GRU(s_{i-1}, y_{i-1}, c_i); read out s_i (section 3.1)."""
+    context = look(state.hidden, state.memory)
+    hidden = gru(state.hidden, context)  # [B, n]
+    return hidden, BahdanauState(state.memory, hidden, context)
+
+
+def appendix(look: Look, gru: Move, first: Tensor, state: BahdanauState) -> Stepped:
+    """As the main text, but s_{i-1} is read out (A.2.2, to the letter)."""
+    _, after = main_text(look, gru, first, state)
+    return state.hidden, after
+
+
+def released(look: Look, gru: Move, first: Tensor, state: BahdanauState) -> Stepped:
+    """d_{i-1} = GRU(d_{i-2}, y_{i-1}, c_{i-1}), with d_0 = s_0; c_i = att(d_{i-1}); read out d_{i-1} (GroundHog)."""
+    moved = gru(state.hidden, state.context)  # [B, n]
+    hidden = torch.where(first, state.hidden, moved)
+    return hidden, BahdanauState(state.memory, hidden, look(hidden, state.memory))
+
+
 class Decoder(nn.Module):
     """The GRU that looks, moves and writes. RNNencdec is this decoder with a memory of one slot."""
 
     def __init__(
-        self, config: BahdanauConfig, memory_width: int, score: nn.Module | Callable[..., Tensor] | None = None
+        self,
+        config: BahdanauConfig,
+        memory_width: int,
+        score: nn.Module | Callable[..., Tensor] | None = None,
+        step: Step = main_text,
     ) -> None:
         super().__init__()
-        m, n, wide = config.embedding, config.width, memory_width
-        conditional = config.timing == "conditional"
-        self.timing = TIMINGS[config.timing]
+        m, n = config.embedding, config.width
+        self.step = step
         # y_0 is the zero vector, as in the released code: START has no embedding and gets no gradient.
         self.embed = nn.Embedding(config.target_vocabulary, m, padding_idx=START)
-        self.attention = Attention(score or Additive(n, wide, config.attention))
-        self.initial = nn.Linear(wide if conditional or score else n, n)  # W_s
+        self.attention = Attention(score or Additive(n, memory_width, config.attention))
+        self.initial = nn.Linear(n, n)  # W_s
         self.W = GateInputs(m, n)
-        self.C = GateInputs(wide, n) if conditional else nn.Linear(wide, 3 * n, bias=False)
-        self.cell = ResetAfterGRU(n, keep) if conditional else GRU_CELLS[config.cell](n, write)
-        self.half_cell = ResetAfterGRU(n, keep) if conditional else None
-        self.readout = Readout(config, memory_width, squash=torch.tanh if conditional else maxout)
+        self.C = nn.Linear(memory_width, 3 * n, bias=False)
+        self.cell = GRU_CELLS[config.cell](n, write)
+        self.readout = Readout(config, memory_width, maxout)
         self.dropout = Dropout(config.dropout)
 
     def start(self, memory: Memory) -> BahdanauState:
@@ -140,66 +172,77 @@ class Decoder(nn.Module):
     def forward(self, words: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
         """words [B, T], the words read -> logits [B, T, V] of the words written. Only the recurrence is a loop."""
         embedded = self.dropout(self.embed(words))  # [B, T, m]
-        f = self.begin(self.W(embedded))
+        step = self.over(self.W(embedded))
         hiddens, contexts = [], []
         for first in (words == START)[..., None].unbind(1):  # T times [B, 1]
-            hidden, state = self.timing(self, f, first, state)
+            hidden, state = step(first, state)
             hiddens.append(hidden)
             contexts.append(state.context)
         return self.readout(torch.stack(hiddens, 1), embedded, torch.stack(contexts, 1)), state
 
-    def begin(self, drives: Tensor) -> tuple[Move, ...]:
-        """The moves of the decoder's cell (two with the conditional timing), given W E y of all steps: [B, T, 3n]."""
-        if isinstance(self.C, GateInputs):
-            assert self.half_cell is not None
-            alone = candidate_bias(self.C.b).expand_as(drives)  # the second GRU reads the context and no word
-            return self.half_cell.over(drives), self.cell.over(alone, self.C.W.weight)
-        return (self.cell.over(drives, self.C.weight),)
+    def over(self, drives: Tensor) -> Callable[[Tensor, BahdanauState], Stepped]:
+        """The steps of the loop, given W E y of all words read: [B, T, 3n]."""
+        return partial(self.step, self.look, self.cell.over(drives, self.C.weight))
 
     def look(self, hidden: Tensor, memory: Memory) -> Tensor:
         """c_i for the query `hidden` [B, n]: [B, 2n]."""
         return self.attention(hidden[:, None], memory).context[:, 0]
 
 
-# A timing takes the moves f of the cell, which read y_{i-1} at their i-th call, whether y_{i-1} is START [B, 1] and the
-# state before the step; it returns the hidden state that is read out, and the state after the step with its context.
-Moves = tuple[Move, ...]
-Timing = Callable[[Decoder, Moves, Tensor, BahdanauState], tuple[Tensor, BahdanauState]]
+class ConditionalDecoder(Decoder):
+    """dl4mt's and Nematus' decoder: one GRU reads the word, the second what its state found.
+
+    s'_i = GRU_1(s_{i-1}, y_{i-1});  c_i = att(s'_i);  s_i = GRU_2(s'_i, c_i);  s_0 = tanh(W_s mean_j h_j). Both GRUs
+    are torch's, and tanh stands in the place of maxout.
+    """
+
+    def __init__(self, config: BahdanauConfig, memory_width: int) -> None:
+        super().__init__(config, memory_width)
+        n = config.width
+        self.initial = nn.Linear(memory_width, n)  # W_s
+        self.half_cell, self.cell = ResetAfterGRU(n, keep), ResetAfterGRU(n, keep)
+        self.C = GateInputs(memory_width, n)  # type: ignore[assignment] # with a bias: GRU_2 reads no word
+        self.readout = Readout(config, memory_width, torch.tanh)
+
+    def over(self, drives: Tensor) -> Callable[[Tensor, BahdanauState], Stepped]:
+        """The steps of the loop, given W E y of all words read: [B, T, 3n]."""
+        C: GateInputs = self.C  # type: ignore[assignment]
+        gru_1 = self.half_cell.over(drives)
+        gru_2 = self.cell.over(candidate_bias(C.b).expand_as(drives), C.W.weight)
+
+        def step(first: Tensor, state: BahdanauState) -> Stepped:
+            half = gru_1(state.hidden)  # [B, n]
+            context = self.look(half, state.memory)
+            hidden = gru_2(half, context)  # [B, n]
+            return hidden, BahdanauState(state.memory, hidden, context)
+
+        return step
 
 
-def main_text(decoder: Decoder, f: Moves, first: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
-    """c_i = att(s_{i-1}); s_i = f(s_{i-1}, y_{i-1}, c_i); read out s_i (section 3.1)."""
-    context = decoder.look(state.hidden, state.memory)
-    hidden = f[0](state.hidden, context)  # [B, n]
-    return hidden, BahdanauState(state.memory, hidden, context)
+def backward_at_first(states: Tensor, mask: Tensor) -> Tensor:
+    """<-h_1 of states [B, S, 2n]: [B, n]."""
+    return states[:, 0].chunk(2, dim=-1)[1]
 
 
-def appendix(decoder: Decoder, f: Moves, first: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
-    """As the main text, but s_{i-1} is read out (A.2.2, to the letter)."""
-    _, after = main_text(decoder, f, first, state)
-    return state.hidden, after
+def mean_state(states: Tensor, mask: Tensor) -> Tensor:
+    """The mean of states [B, S, 2n] over the words that mask [B, 1, S] shows: [B, 2n]."""
+    real = mask.transpose(1, 2).to(states.dtype)  # [B, S, 1]
+    return (states * real).sum(1) / real.sum(1).clamp(min=1)
 
 
-def released(decoder: Decoder, f: Moves, first: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
-    """d_{i-1} = f(d_{i-2}, y_{i-1}, c_{i-1}), with d_0 = s_0; c_i = att(d_{i-1}); read out d_{i-1} (GroundHog)."""
-    moved = f[0](state.hidden, state.context)  # [B, n]
-    hidden = torch.where(first, state.hidden, moved)
-    return hidden, BahdanauState(state.memory, hidden, decoder.look(hidden, state.memory))
+class Timing(NamedTuple):
+    """A version of the model: its decoder, the state that asks (see `Looking`), and what s_0 is made of."""
+
+    decoder: Callable[..., Decoder]
+    query: str
+    summarise: Callable[[Tensor, Tensor], Tensor]
 
 
-def conditional(decoder: Decoder, f: Moves, first: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
-    """s'_i = GRU1(s_{i-1}, y_{i-1}); c_i = att(s'_i); s_i = GRU2(s'_i, c_i); read out s_i (dl4mt, Nematus)."""
-    half = f[0](state.hidden)  # [B, n]
-    context = decoder.look(half, state.memory)
-    hidden = f[1](half, context)  # [B, n]
-    return hidden, BahdanauState(state.memory, hidden, context)
-
-
-TIMINGS: dict[str, Timing] = {
-    "paper": main_text,
-    "appendix": appendix,
-    "released": released,
-    "conditional": conditional,
+TIMINGS = {
+    "paper": Timing(Decoder, "previous", backward_at_first),
+    "appendix": Timing(partial(Decoder, step=appendix), "previous", backward_at_first),
+    "released": Timing(partial(Decoder, step=released), "current", backward_at_first),
+    "conditional": Timing(ConditionalDecoder, "current", mean_state),
 }
 
 
