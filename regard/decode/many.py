@@ -34,15 +34,16 @@ def decode_many(
     """The best hypotheses of each row of source ids (without END), the row's place kept.
 
     `weigher(source, lengths)` gives the `weigh` of a batch, for the coverage penalty; `observe` sees the steps of each
-    batch in turn. A batch holds about `batch_tokens` source tokens, padding counted, over all its beams; long rows go
-    first, so that memory is asked for at the start.
+    batch in turn. A batch holds about `batch_tokens` source tokens, padding counted, over all its beams (samples);
+    long rows go first, so that memory is asked for at the start.
     """
+    copies = config.nbest if config.temperature else config.beam
     order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
     found: list[list[Hypothesis]] = [[] for _ in rows]
     done = 0
     while done < len(order):
         widest = len(rows[order[done]]) + 1
-        some = order[done : done + max(1, batch_tokens // (widest * config.beam))]
+        some = order[done : done + max(1, batch_tokens // (widest * copies))]
         source, lengths = pad([[*rows[row], END] for row in some])
         chosen = None if prefixes is None else [prefixes[row] for row in some]
         source, lengths = source.to(device), lengths.to(device)
