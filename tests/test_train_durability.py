@@ -17,7 +17,7 @@ from commands import metrics, regard
 from faults import FAULTS, Crash, Disk, every_place
 from test_train_resume import state_of
 
-from regard.errors import RunError
+from regard.errors import RegardError, RunError
 from regard.train.journal import Journal
 from regard.train.runs import (
     checkpoints,
@@ -50,7 +50,7 @@ def attempt(disk, action) -> BaseException | None:
     try:
         with disk.installed() if disk else nullcontext():
             action()
-    except (RunError, Crash) as error:
+    except (RegardError, Crash) as error:
         return error
     return None
 
@@ -210,6 +210,17 @@ def test_what_cannot_be_deleted_is_no_reason_to_stop(run):
         prune(run, [])
     assert disk.failed
     assert content(run) == 1
+
+
+def test_what_a_crash_left_goes_with_the_next_save_and_nothing_else_does(run):
+    left = [run / ".weights.safetensors.4321.tmp", run / "checkpoints" / ".000001.tmp"]
+    left[1].mkdir(parents=True)
+    for path in (left[0], left[1] / "state.json", run / "mine.tmp", run / ".mine"):
+        path.write_bytes(b"half")
+    save(run, 2)
+    assert not any(path.exists() for path in left)
+    assert (run / "mine.tmp").exists()
+    assert (run / ".mine").exists()
 
 
 def test_too_little_space_is_refused_before_anything_is_written(run, monkeypatch):

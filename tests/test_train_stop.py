@@ -71,7 +71,7 @@ def test_a_signal_in_a_validation_breaks_it_off_and_it_is_made_up_for(number, ex
 def test_a_signal_while_saving_or_finishing_waits_for_it(expected, tmp_path):
     run, command = tmp_path / "run", small.arguments("bahdanau", tmp_path / "run", *SETTINGS)
     log = tmp_path / "log"
-    stopped(run, regard(*command, folder=log, plant=SignalIn("regard.train.runs:write_file", [7])))
+    stopped(run, regard(*command, folder=log, plant=SignalIn("regard.train.runs:write_atomically", [7])))
     done = regard(*command, folder=log, plant=SignalIn("regard.train.loop:Loop.finish", [1]))
     assert done.code == 0
     assert "done at step" in done.err

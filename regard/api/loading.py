@@ -7,7 +7,7 @@ from typing import Any
 from regard.api.captioner import load_captioner
 from regard.api.classifier import load_classifier
 from regard.api.opening import read_experiment
-from regard.api.translator import load as load_translator
+from regard.api.translator import load_translator
 from regard.api.writer import load_writer
 
 LOADERS: dict[str, Callable[..., Any]] = {

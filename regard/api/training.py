@@ -11,6 +11,7 @@ from regard.errors import RunError
 from regard.train.begin import train as begin
 from regard.train.experiment import check_tables, resolve
 from regard.train.journal import Observe
+from regard.train.origin import inherit
 
 Files = str | Path | list[str]
 
@@ -59,7 +60,7 @@ def train(
         translator = regard.train(source="train.en", target="train.fr", model="bahdanau", preset="tiny", out="run")
     """
     tables = gather(config, model, preset, settings, source=source, target=target, corpus=corpus)
-    reason = begin(resolve(tables), Path(out), observe, stages)
+    reason = begin(resolve(inherit(tables, Path(out))), Path(out), observe, stages)
     if reason == "asked":
         raise RunError(f"Training was stopped and saved; the same call goes on with {out}.")
     return load(out)

@@ -9,8 +9,9 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
+from regard.api.opening import open_model, read_experiment
 from regard.api.tracing import describe_forced, trace_sentence
-from regard.config import load_toml, read
+from regard.config import read
 from regard.data.builtin.registry import find_builtin
 from regard.data.vocabulary import Vocabulary
 from regard.decode.beam import Step
@@ -23,13 +24,9 @@ from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
 from regard.look.change import Change, change
 from regard.look.record import record
 from regard.look.trace import Trace
-from regard.models.registry import build
 from regard.symbols import END, UNKNOWN
-from regard.train.begin import choose_device
-from regard.train.experiment import Experiment, resolve
+from regard.train.experiment import Experiment
 from regard.train.objectives import cross_entropy
-from regard.train.runs import find_weights, read_tensors
-from regard.train.weights import set_weights
 
 Tell = Callable[[int, int | None], None]
 LONGEST_LOOK = 1_000  # tokens of a sentence that is looked into: every head keeps T x S numbers
@@ -54,7 +51,7 @@ class Translation:
 
 
 class Translator:
-    """A model with its vocabularies, ready to use; `load` makes one from a run folder."""
+    """A model with its vocabularies, ready to use; `load_translator` makes one from a run folder."""
 
     def __init__(
         self,
@@ -180,18 +177,20 @@ class Translator:
         """Translate `source` and score it against the references `target`; options as for `translate`."""
         return score([one.text for one in self.translate(list(source), **options)], list(target), metrics=metrics)
 
-    def perplexity(self, source: Sequence[str], target: Sequence[str]) -> float:
+    def perplexity(self, source: Sequence[str], target: Sequence[str], progress: Tell | None = None) -> float:
         """exp of the mean negative log-likelihood of a reference token, END counted."""
         if len(source) != len(target):
             raise DataError(f"Each sentence needs its reference; got {len(source)} sentences and {len(target)}.")
         total, tokens = 0.0, 0
-        for one, other in zip(source, target, strict=True):
+        for done, (one, other) in enumerate(zip(source, target, strict=True), 1):
             batch = torch.tensor([[*self._source(one).ids, END]], device=self.device)
             gold = torch.tensor([[*self.prefix_ids(other), END]], device=self.device)
             with torch.inference_mode():
                 logits = self.model(batch, torch.tensor([batch.shape[1]], device=self.device), gold)
             total += float(cross_entropy(logits, gold)[1])
             tokens += gold.shape[1]
+            if progress:
+                progress(done, len(source))
         return perplexity(total, max(1, tokens))
 
     def prefix_ids(self, prefix: str | Sequence[int]) -> list[int]:
@@ -264,23 +263,19 @@ def clean(text: str) -> str:
     return text.replace("\n", " ").encode("utf-8", "replace").decode("utf-8")
 
 
-def load(run: str | Path | Sequence[str | Path], device: str = "auto") -> Translator:
+def load_translator(run: str | Path | Sequence[str | Path], device: str = "auto") -> Translator:
     """The translator of a run folder; several folders that share a vocabulary become one ensemble.
 
     Every file is checked against the run's manifest, and the vocabularies against their fingerprints.
     """
     if not isinstance(run, str | Path):
-        return _ensemble([load(one, device) for one in run])
+        return _ensemble([load_translator(one, device) for one in run])
     folder = Path(run)
-    weights = find_weights(folder)
-    experiment = resolve(load_toml(folder / "config.toml"))
+    experiment = read_experiment(folder, "translate")
     source, target = (Vocabulary.load(folder, side) for side in ("source", "target"))
     sizes = {"source_vocabulary": len(source), "target_vocabulary": len(target)}
-    model = build(experiment.name, dataclasses.replace(experiment.model, **sizes))
-    set_weights(model, read_tensors(weights), str(weights))
-    if experiment.train.guided:  # its rows were taught to align the words that they write
-        model.looking = model.looking._replace(shift=0)  # type: ignore[union-attr, operator]
-    return Translator(model.to(choose_device(device)), source, target, experiment, folder.resolve().name)
+    model = open_model(folder, experiment, device, **sizes)
+    return Translator(model, source, target, experiment, folder.resolve().name)
 
 
 def _ensemble(members: list[Translator]) -> Translator:

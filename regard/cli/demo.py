@@ -22,13 +22,13 @@ def demo(
     task: Annotated[str, typer.Option(help="translate, caption, document or language.")] = "translate",
     out: Annotated[Path | None, typer.Option(help="The run folder.")] = None,
     model: Annotated[str | None, typer.Option(help="Another model of the task; see `regard models`.")] = None,
-    minutes: Annotated[float, typer.Option(help="Train for at most so long.")] = 1.5,
+    minutes: Annotated[float, typer.Option(help="Train for at most so long.")] = 2.0,
 ) -> None:
     """Train a model from scratch in a minute or two, use it, and show what it looked at."""
     import torch
 
     from regard.api.training import gather
-    from regard.cli.progress import Watcher, stages
+    from regard.cli.progress import Watcher
     from regard.errors import ConfigError, unknown
     from regard.train.begin import train as begin
     from regard.train.experiment import resolve
@@ -38,9 +38,10 @@ def demo(
         raise ConfigError(unknown("demo", task, DEMOS))
     name, corpus, settings, show = DEMOS[task]
     run = out or Path("demo") / corpus
-    given = [*settings, f"train.minutes={minutes}", "train.epochs=1000", "train.batch_tokens=1024"]
-    with Watcher() as watcher, stages() as tell:
-        reason = begin(resolve(gather(None, model or name, "tiny", given, corpus=corpus)), run, watcher, tell)
+    given = [*settings, f"train.minutes={minutes}"]
+    experiment = resolve(gather(None, model or name, "tiny", given, corpus=corpus))
+    with Watcher() as watcher:
+        reason = begin(experiment, run, watcher, watcher.stages)
     if reason == "asked":
         typer.echo("Stopped and saved. The same command goes on from here.", err=True)
         raise typer.Exit(0)
@@ -49,11 +50,14 @@ def demo(
 
 def show_translations(run: Path, translator: Any) -> None:
     """BLEU on new sentences, a few translations, and the alignment of one."""
+    from regard.cli.progress import bar
     from regard.cli.text import put
     from regard.data.builtin.phrasebook import generate
 
     made = generate(300, seed=4242, min_words=3, max_words=14)  # not those it was trained on: another seed
-    report = translator.score([one.source for one in made], [one.target for one in made], metrics=["bleu"], beam=1)
+    sources, targets = [one.source for one in made], [one.target for one in made]
+    with bar("translating") as tell:
+        report = translator.score(sources, targets, metrics=["bleu"], beam=1, progress=tell)
     put(f"\nOn {len(made)} new sentences: {report}")
     put("\nTranslations of sentences it has never seen:")
     for text in UNSEEN:
@@ -82,6 +86,9 @@ def show_captions(run: Path, writer: Any) -> None:
         put(f"  {path}\n  → {writer.caption(path)}    (drawn as: {drawn.caption})")
     film = writer.look(run / "picture0.png").draw(run / "looked.png", "film")
     put(f"Where each word looked: {film}")
+    put("\nWhat to try next:")
+    put(f"  .venv/bin/regard caption {run} {run / 'picture1.png'} --out looked.html")
+    put(f"  .venv/bin/regard serve {run}            then open http://127.0.0.1:5000")
 
 
 def show_documents(run: Path, classifier: Any) -> None:
@@ -94,6 +101,8 @@ def show_documents(run: Path, classifier: Any) -> None:
     put(f"\nA review it has never seen was written as {review.label!r}. What it says, and where it looked:\n")
     put(trace.to_terminal(colour=sys.stdout.isatty()))
     put(f"The same as a page: {trace.draw(run / 'document.html')}")
+    put("\nWhat to try next:")
+    put(f'  echo "The plot is not bad. Then the captain leaves." | .venv/bin/regard classify {run} --look')
 
 
 def show_texts(run: Path, writer: Any) -> None:
@@ -106,6 +115,9 @@ def show_texts(run: Path, writer: Any) -> None:
         put(f"  {text}")
     put("\nWhat it looked back at while it read the first: rows are the words to come, columns those it had read.\n")
     put(writer.look(texts[0] or "the").to_terminal(colour=sys.stdout.isatty()))
+    put("What to try next:")
+    put(f'  .venv/bin/regard generate {run} "{texts[0].split(" ")[0]}" --temperature 0.5')
+    put(f"  .venv/bin/regard perplexity {run} your-text.txt")
 
 
 Show = Callable[[Path, Any], None]
@@ -119,10 +131,12 @@ DEMOS: dict[str, tuple[str, str, list[str], Show]] = {  # task -> model, built-i
             "data.max_words=14",
             "data.held_out=300",
             "train.validate_sentences=200",
+            "train.batch_tokens=1024",
+            "train.steps=600",
         ],
         show_translations,
     ),
-    "caption": ("captioner", "shapes", ["data.size=4000"], show_captions),
+    "caption": ("captioner", "shapes", ["data.size=6000"], show_captions),
     "document": ("document", "reviews", [], show_documents),
     "language": ("attentive-lm", "tales", ["data.subwords=word"], show_texts),
 }

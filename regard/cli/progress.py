@@ -1,9 +1,10 @@
 """Progress that a person can read: a live bar in a terminal, plain lines elsewhere. All of it goes to stderr."""
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -18,40 +19,34 @@ console = Console(stderr=True, highlight=False)
 
 
 @contextmanager
-def bar(what: str) -> Iterator[Callable[..., None]]:
-    """A bar for work of known or unknown size, shown once it has taken two seconds; yields `tell(done, total)`."""
+def bar(what: str, printing: bool = False) -> Iterator[Callable[..., None]]:
+    """A bar for work of known or unknown size, shown in a terminal once it has taken two seconds; yields
+    `tell(done, total)`. It moves even where nothing is told. Work that is `printing` its results as they come needs
+    none where they go to a terminal too."""
+    if not console.is_terminal or (printing and sys.stdout.isatty()):
+        yield lambda done, total, stage=what: None
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    progress = Progress(*columns, console=console, transient=True)
     task = progress.add_task(what, total=None)
-    began = time.monotonic()
-    shown = False
-
-    def tell(done: int, total: int | None, stage: str = what) -> None:
-        nonlocal shown
-        if not shown and time.monotonic() - began > QUIET:
-            progress.start()
-            shown = True
-        progress.update(task, completed=done, total=total, description=stage)
-
+    start = threading.Timer(QUIET, progress.start)
+    start.daemon = True
+    start.start()
     try:
-        yield tell
+        yield lambda done, total, stage=what: progress.update(task, completed=done, total=total, description=stage)
     finally:
-        if shown:
+        start.cancel()
+        start.join()  # it may be starting just now
+        if progress.live.is_started:
             progress.stop()
 
 
-@contextmanager
-def stages() -> Iterator[Callable[[str, int, int | None], None]]:
-    """The same for work in several stages: yields `tell(stage, done, total)`."""
-    with bar("preparing the data") as tell_one:
-        yield lambda stage, done, total: tell_one(done, total, stage)
-
-
 class Watcher:
-    """Shows the events of a training run."""
+    """Shows a training run: the `stages` of its data, then its events."""
 
     def __init__(self) -> None:
         self.live = console.is_terminal
+        self.preparing = ExitStack()
         self.last = 0.0
         columns = (
             TextColumn("step"),
@@ -66,11 +61,16 @@ class Watcher:
         self.task = self.progress.add_task("", total=None, left="?")
 
     def __enter__(self) -> "Watcher":
-        self.progress.start()
+        self.tell = self.preparing.enter_context(bar("preparing the data"))
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.preparing.close()
         self.progress.stop()
+
+    def stages(self, stage: str, done: int, total: int | None) -> None:
+        """Show how far the data is prepared."""
+        self.tell(done, total, stage)
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
@@ -78,11 +78,14 @@ class Watcher:
             case Stepped():
                 self.step(event)
             case Prepared(examples, weights, device, notes):
+                self.preparing.close()
+                self.progress.start()
                 for note in notes:
                     self.say(note)
                 self.say(f"{weights / 1e6:.2f} M weights on {device}, {examples} batches an epoch")
             case Resumed(step, damaged):
-                self.say(f"resumed at step {step}")
+                if step:  # 0: the weights that another run brought
+                    self.say(f"resumed at step {step}")
                 for name in damaged:
                     self.say(f"the checkpoint {name} is damaged and was passed over; it will be made anew")
             case Skipped(step, reason, examples, lines):

@@ -35,6 +35,8 @@ HELP = """Train a model into a run folder, or go on with one: the same command a
 
     regard train --source a.en --target a.fr --model bahdanau --preset tiny --out runs/mine
 
+    regard train --source my.en --target my.fr --out runs/tuned train.start_from=runs/first
+
 Settings are section.key=value, as in train.steps=500; all of them are listed below.
 
 On several GPUs or machines: torchrun --nproc-per-node N -m regard train ...
@@ -55,10 +57,11 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The run folder.")] = None,
 ) -> None:
     from regard.api.training import gather
-    from regard.cli.progress import Watcher, stages
+    from regard.cli.progress import Watcher
     from regard.errors import ConfigError
     from regard.train.begin import train as begin
     from regard.train.experiment import resolve
+    from regard.train.origin import inherit
 
     given = list(arguments or [])
     config = given.pop(0) if given and "=" not in given[0] else None
@@ -70,9 +73,10 @@ def train(
         if name is None:
             raise ConfigError("Where should the run go? Give --out FOLDER.")
         out = Path("runs") / name
-    experiment = resolve(gather(config, model, preset, given, source=source, target=target, corpus=corpus))
-    with Watcher() as watcher, stages() as tell:
-        reason = begin(experiment, out, watcher, tell)
+    tables = gather(config, model, preset, given, source=source, target=target, corpus=corpus)
+    experiment = resolve(inherit(tables, out))
+    with Watcher() as watcher:
+        reason = begin(experiment, out, watcher, watcher.stages)
     if reason == "asked":
         typer.echo(f"Saved. The same command goes on from here: {out}", err=True)
         raise typer.Exit(0)

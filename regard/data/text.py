@@ -13,6 +13,7 @@ import lzma
 import os
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -123,7 +124,7 @@ def digest(path: str | Path) -> str:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is either the old one or the whole new one, whenever the power fails."""
+    """Write a file under a temporary name, sync it, and rename it: whenever the power fails, it is old or new."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as stream:
@@ -133,12 +134,13 @@ def write_atomically(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise DataError(f"{path} could not be written: {error.strerror or error}.") from None
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise DataError(f"{path} could not be written: {error.strerror or error}; nothing was lost.") from error
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename inside `folder` last."""
+    """Make the renames in a folder survive a loss of power."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

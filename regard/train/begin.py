@@ -11,13 +11,15 @@ import torch
 
 from regard.config import load_toml
 from regard.data.prepare import Stages
+from regard.data.text import write_atomically
 from regard.errors import ConfigError, RegardError, RunError
 from regard.models.registry import build
 from regard.train.distributed import Ranks
 from regard.train.experiment import KINDS, Experiment, resolve
 from regard.train.journal import Observe, Prepared
 from regard.train.loop import Loop, seed_everything
-from regard.train.runs import checkpoints, clear, held, withdraw, write_file
+from regard.train.origin import take_over
+from regard.train.runs import checkpoints, clear, held, withdraw
 
 # Settings of [train] that a resumed run may change: they say when to stop and where to run, not what is learned.
 MAY_CHANGE = {"steps", "epochs", "minutes", "patience", "device", "save_every", "keep"}
@@ -48,7 +50,10 @@ def train(experiment: Experiment, run: Path, observe: Observe | None = None, sta
 def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | None, stages: Stages | None) -> Loop:
     """The data, read by rank 0 first, the model with its first weights, and the loop around them."""
     open_data = KINDS[experiment.task].open
+    origin = None
     if ranks.first:
+        if experiment.train.start_from and not checkpoints(run):
+            origin = take_over(experiment, run)
         opened = open_data(experiment, run, stages)  # makes the vocabularies and the store, once
         settle(experiment, run)
     ranks.wait()
@@ -60,7 +65,11 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     loop = Loop(opened.task, model, experiment.train, run, ranks, observe)
     if observe and ranks.first:
         weights = sum(weight.numel() for weight in model.parameters())
-        observe(Prepared(loop.batches_an_epoch, weights, str(ranks.device), opened.notes))
+        notes = [*opened.notes, *([f"begins with the weights of {origin.name}"] if origin else [])]
+        observe(Prepared(loop.batches_an_epoch, weights, str(ranks.device), notes))
+    if origin:
+        loop.start_from(origin)
+    ranks.wait()
     return loop
 
 
@@ -84,7 +93,7 @@ def claim(experiment: Experiment, run: Path) -> bool:
         run.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"The run folder {run} could not be made: {error.strerror or error}.") from None
-    write_file(run / "config.toml", experiment.toml().encode())
+    write_atomically(run / "config.toml", experiment.toml().encode())
     return True
 
 
@@ -116,7 +125,7 @@ def settle(experiment: Experiment, run: Path) -> None:
     config, text = run / "config.toml", experiment.toml().encode()
     if config.read_bytes() != text:
         withdraw(run)
-        write_file(config, text)
+        write_atomically(config, text)
 
 
 def differences(old: Experiment, new: Experiment) -> list[str]:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from regard.data.text import write_atomically
 from regard.errors import RunError
-from regard.train.runs import write_file
 
 
 class Prepared(NamedTuple):
@@ -93,7 +93,7 @@ class Journal:
                         kept.append(line + "\n")
                 except (ValueError, KeyError, TypeError):
                     continue  # the empty line at the end, or one cut off by a crash
-        write_file(self.path, "".join(kept).encode())
+        write_atomically(self.path, "".join(kept).encode())
 
     def write(self, step: int, **numbers: Any) -> None:
         """Append one line."""

@@ -9,21 +9,22 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from regard.data.batching import Prefetch
+from regard.data.text import digest
 from regard.errors import ConfigError, DataError, RunError, TrainingError
 from regard.train.distributed import Ranks
 from regard.train.journal import Finished, Journal, Observe, Resumed, Saved, Skipped, Stepped, Validated
 from regard.train.optimisers import OPTIMISERS
+from regard.train.origin import Origin
 from regard.train.runs import (
     average_weights,
     check_belongs,
     checkpoints,
-    digest,
     is_finished,
     newest_checkpoint,
     prune,
@@ -46,6 +47,15 @@ ENDLESS = 10**9  # updates in all, where only the clock ends training
 Group = list[tuple[Sequence[int], Any]]  # of the batches of an update: all example numbers, this rank's tensors
 
 
+class Sums(NamedTuple):
+    """What an update adds up over its batches."""
+
+    loss: float
+    tokens: float
+    sentences: float
+    out_of_memory: bool  # then there is no gradient
+
+
 @dataclass
 class Cursor:
     """Where training stands. These numbers, the weights and the optimiser's memory are all that a checkpoint holds."""
@@ -64,6 +74,7 @@ class Cursor:
     kept: list[int] = field(default_factory=list)  # steps of the newest checkpoints, those of a stop not among them
     data: str = ""  # fingerprint of the corpus
     carried: dict[str, float] = field(default_factory=dict)  # what the task carries from batch to batch
+    origin: dict[str, str] = field(default_factory=dict)  # the run whose weights came first, and their SHA-256
 
 
 class Loop:
@@ -118,6 +129,12 @@ class Loop:
         self.observe(Finished(self.cursor.step, reason, self.cursor.seconds))
         return reason
 
+    def start_from(self, origin: Origin) -> None:
+        """Make the weights of another run the checkpoint of step 0, which every rank resumes from."""
+        set_weights(self.model, origin.weights, origin.name)
+        self.cursor.origin = {"run": origin.name, "weights": origin.sha256}
+        self.write_checkpoint()
+
     def resume(self) -> None:
         """Take up the newest whole checkpoint, if there is one."""
         folder = newest_checkpoint(self.run_folder)
@@ -166,47 +183,27 @@ class Loop:
             yield numbers, self.task.load(mine, epoch) if len(mine) else None
 
     def update(self, group: Group, last: bool) -> None:
-        """One update from a group of batches; `last` says that it ends the epoch."""
-        cursor, config = self.cursor, self.config
+        """One update from a group of batches, or none where it is not sound; `last` says that it ends the epoch."""
         started = time.monotonic()
-        seed_everything(config.seed, cursor.step, self.ranks.rank)
-        self.model.train()
         carried = self.task.state() if isinstance(self.task, Carries) else {}
-        total, tokens, sentences, out_of_memory = self.backward(group)
-        over = self.ranks.first and bool(config.minutes) and cursor.seconds >= config.minutes * 60
-        sums = self.ranks.add(total, tokens, sentences, out_of_memory, self.stop.asked, over)
-        total, tokens, sentences, lost = sums[:4]
-        self.asked, self.time_is_up = bool(sums[4]), bool(sums[5])
-        self.ranks.add_gradients(self.parameters)
-        count = max(1.0, tokens if config.normalise == "tokens" else sentences)
-        gradients = [weight.grad for weight in self.parameters if weight.grad is not None]
-        norm = 0.0
-        if gradients:  # there are none where memory ran out
-            torch._foreach_div_(gradients, count)
-            norm = float(torch.nn.utils.get_total_norm(gradients))
-        cursor.step += 1
-        cursor.position += len(group)
-        epoch = cursor.epoch + (cursor.position - 1) / self.batches_an_epoch
-        if last:
-            cursor.epoch, cursor.position = cursor.epoch + 1, 0
-        width = getattr(getattr(self.model, "config", None), "width", 1)
-        rate = self.schedule(Progress(cursor.step, self.total, epoch, cursor.stalls, width), config)
-        speed = tokens / max(1e-9, time.monotonic() - started)
-        if math.isfinite(total) and math.isfinite(norm) and not lost:
-            clip(gradients, norm, config.clip)
-            for part in self.optimiser.param_groups:
-                part["lr"] = rate
-            self.optimiser.step()
-            cursor.skipped = 0
-            self.tell_step(total / count, rate, speed)
+        sums = self.agree(self.backward(group))
+        count = max(1.0, sums.tokens if self.config.normalise == "tokens" else sums.sentences)
+        norm = self.divide_gradients(count)
+        rate = self.advance(len(group), last)
+        speed = sums.tokens / max(1e-9, time.monotonic() - started)
+        if math.isfinite(sums.loss) and math.isfinite(norm) and not sums.out_of_memory:
+            self.apply_gradients(norm, rate)
+            self.tell_step(sums.loss / count, rate, speed)
         else:
             if isinstance(self.task, Carries):
                 self.task.restore(carried)
-            self.skip(group, "out of memory" if lost else "loss or gradient not finite")
+            self.skip(group, "out of memory" if sums.out_of_memory else "loss or gradient not finite")
         self.optimiser.zero_grad(set_to_none=True)
 
-    def backward(self, group: Group) -> tuple[float, float, float, bool]:
-        """Add up the gradients of a group: the summed loss, tokens, sentences, and whether memory ran out."""
+    def backward(self, group: Group) -> Sums:
+        """Add up the gradients of a group, on this rank."""
+        seed_everything(self.config.seed, self.cursor.step, self.ranks.rank)
+        self.model.train()
         totals: list[Tensor] = []
         tokens = sentences = 0
         kind = self.ranks.device.type
@@ -224,9 +221,49 @@ class Loop:
             if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
                 raise
             self.optimiser.zero_grad(set_to_none=True)
-            return 0.0, 0.0, 0.0, True
+            return Sums(0.0, 0.0, 0.0, out_of_memory=True)
         total = float(torch.stack(totals).double().sum()) if totals else 0.0
-        return total, float(tokens), float(sentences), False
+        return Sums(total, tokens, sentences, out_of_memory=False)
+
+    def agree(self, own: Sums) -> Sums:
+        """The sums of all ranks, and their gradients in each; by the way, whether to stop."""
+        config = self.config
+        over = self.ranks.first and bool(config.minutes) and self.cursor.seconds >= config.minutes * 60
+        loss, tokens, sentences, lost, asked, up = self.ranks.add(*own, self.stop.asked, over)
+        self.asked, self.time_is_up = bool(asked), bool(up)
+        self.ranks.add_gradients(self.parameters)
+        return Sums(loss, tokens, sentences, out_of_memory=bool(lost))
+
+    def divide_gradients(self, count: float) -> float:
+        """From sums to means; returns the norm of all gradients together."""
+        gradients = self.gradients()
+        if not gradients:  # memory ran out
+            return 0.0
+        torch._foreach_div_(gradients, count)
+        return float(torch.nn.utils.get_total_norm(gradients))
+
+    def advance(self, batches: int, last: bool) -> float:
+        """Move the cursor over the batches of an update; returns the rate of it."""
+        cursor = self.cursor
+        cursor.step += 1
+        cursor.position += batches
+        epoch = cursor.epoch + (cursor.position - 1) / self.batches_an_epoch
+        if last:
+            cursor.epoch, cursor.position = cursor.epoch + 1, 0
+        width = getattr(getattr(self.model, "config", None), "width", 1)
+        return self.schedule(Progress(cursor.step, self.total, epoch, cursor.stalls, width), self.config)
+
+    def apply_gradients(self, norm: float, rate: float) -> None:
+        """Clip, and let the optimiser make its step."""
+        clip(self.gradients(), norm, self.config.clip)
+        for part in self.optimiser.param_groups:
+            part["lr"] = rate
+        self.optimiser.step()
+        self.cursor.skipped = 0
+
+    def gradients(self) -> list[Tensor]:
+        """Those of the weights that have one."""
+        return [weight.grad for weight in self.parameters if weight.grad is not None]
 
     def skip(self, group: Group, reason: str) -> None:
         """Leave an update out and say which examples were in it; give up when it happens again and again."""
@@ -356,7 +393,7 @@ class Loop:
         chosen = cursor.kept[-average:] if average > 1 or cursor.best_step is None else [cursor.best_step]
         steps = {int(folder.name): folder for folder in checkpoints(self.run_folder)}
         folders = [steps[step] for step in chosen if step in steps] or [steps[cursor.step]]
-        about = {"steps": [int(folder.name) for folder in folders], "best": cursor.best}
+        about = {"steps": [int(folder.name) for folder in folders], "best": cursor.best, "start_from": cursor.origin}
         publish(self.run_folder, average_weights(folders), [path.name for path in self.task.files()], about)
 
 

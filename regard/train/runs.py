@@ -29,7 +29,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from regard.errors import RunError
+from regard.data.text import digest, sync_folder, write_atomically
+from regard.errors import DataError, RunError
 from regard.version import __version__
 
 try:
@@ -41,37 +42,6 @@ VERSION = 1  # of the layout of a run; a folder of another version is refused
 SPARE = 2  # free space asked for before a save, as a multiple of its size
 CHECKPOINT = ("weights.safetensors", "state.safetensors", "state.json")
 FINISHED = ("weights.safetensors", "config.toml")
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name, sync it, and rename it: it is there whole, or it is not there."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with open(temporary, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-        sync_folder(path.parent)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise RunError(f"{path} could not be written: {error.strerror or error}; nothing was lost.") from error
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames in a folder survive a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def entry(content: bytes) -> dict[str, Any]:
@@ -140,14 +110,14 @@ def save_checkpoint(
             ("state.safetensors", pack(state)),
             ("state.json", json.dumps(about, indent=1).encode()),
         ):
-            write_file(temporary / name, content)
+            write_atomically(temporary / name, content)
             written[name] = entry(content)
         manifest = make_manifest(written, {"step": step, "belongs": dict(belongs or {})})
-        write_file(temporary / "manifest.json", manifest)
+        write_atomically(temporary / "manifest.json", manifest)
         discard(folder)  # one of the same step that was damaged, so that training went on from an older one
         os.rename(temporary, folder)
         sync_folder(parent)
-    except (OSError, RunError) as error:
+    except (OSError, DataError, RunError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
         if not isinstance(cause, OSError):
@@ -220,10 +190,17 @@ def newest_checkpoint(run: Path) -> Path | None:
     return None
 
 
+def belongings(weights: Path) -> dict[str, str]:
+    """The files of a run that these weights mean nothing without, by their SHA-256: the vocabularies."""
+    manifest = json.loads((weights.parent / "manifest.json").read_bytes())
+    if "belongs" in manifest:  # of a checkpoint
+        return manifest["belongs"]
+    return {name: entry["sha256"] for name, entry in manifest["files"].items() if name not in FINISHED}
+
+
 def check_belongs(run: Path, checkpoint: Path) -> None:
     """Refuse a run whose vocabulary is not the one that this checkpoint, which is whole, was trained with."""
-    manifest = json.loads((checkpoint / "manifest.json").read_bytes())
-    for name, sha256 in manifest["belongs"].items():
+    for name, sha256 in belongings(checkpoint / "weights.safetensors").items():
         if not (run / name).is_file() or digest(run / name) != sha256:
             raise RunError(
                 f"{run / name} does not belong to {checkpoint}: its SHA-256 is not that of the file which was trained "
@@ -246,17 +223,17 @@ def prune(run: Path, keep: Iterable[int]) -> None:
         for folder in checkpoints(run):
             if int(folder.name) not in kept:
                 discard(folder)
-        for left in (run / "checkpoints").glob(".*.tmp"):
-            shutil.rmtree(left, ignore_errors=True)
+        for left in (*run.glob(".*.[0-9]*.tmp"), *(run / "checkpoints").glob(".*.tmp")):
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def publish(run: Path, weights: dict[str, Tensor], files: Iterable[str], about: dict[str, Any]) -> None:
     """Make `weights` the finished model of the run."""
     withdraw(run)
     content = pack(weights)
-    write_file(run / "weights.safetensors", content)
+    write_atomically(run / "weights.safetensors", content)
     written = {name: entry((run / name).read_bytes()) for name in {"config.toml", *files}}
-    write_file(run / "manifest.json", make_manifest({**written, "weights.safetensors": entry(content)}, about))
+    write_atomically(run / "manifest.json", make_manifest({**written, "weights.safetensors": entry(content)}, about))
 
 
 def withdraw(run: Path) -> None:

@@ -19,6 +19,7 @@ class TrainConfig:
     batch_tokens: int = setting(4096, "most tokens on the longer side of a batch, padding counted")
     accumulate: int = setting(1, "batches whose gradients are summed into one update")
     seed: int = setting(1, "seed of the initial weights, the order of batches and dropout")
+    start_from: str = setting("", "a run folder to begin with the weights of; its model and vocabulary are taken over")
 
     optimiser: str = setting("adam", "rule of the updates", tuple(OPTIMISERS))
     rate: float = setting(0.001, "learning rate at its highest (Noam: a factor on the paper's formula)")
