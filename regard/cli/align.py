@@ -50,10 +50,12 @@ def align(
     if choose:
         with bar("choosing") as tell:
             seen = list(aligning.traces(ahead, sources, targets, tell))
-        if answers is not None:
-            heads, _ = aligning.choose_by_gold(seen, answers)
-        elif back and behind:
-            heads, other = aligning.choose_by_agreement(seen, list(aligning.traces(behind, targets, sources)))
+            if answers is not None:
+                heads, _ = aligning.choose_by_gold(seen, answers)
+            elif behind:
+                turned = list(aligning.traces(behind, targets, sources, tell))
+                heads, other = aligning.choose_by_agreement(seen, turned)
+        if back and answers is None:
             aligning.keep_choice(back, other)
             typer.echo(f"chosen and kept in {back}: {other}", err=True)
         aligning.keep_choice(run, heads)
@@ -62,8 +64,8 @@ def align(
         links = aligning.align(aligning.traces(ahead, sources, targets, tell), heads, method, threshold)
     if behind is not None:
         with bar("reading the other way") as tell:
-            turned = aligning.align(aligning.traces(behind, targets, sources, tell), other, method, threshold)
-        links = aligning.join(links, turned, join)
+            back_links = aligning.align(aligning.traces(behind, targets, sources, tell), other, method, threshold)
+        links = aligning.join(links, back_links, join)
     if out is not None:
         write_pharaoh(links, out)
     elif answers is None:

@@ -24,15 +24,17 @@ def flow(
 ) -> None:
     """How far influence reaches: gradient norm against distance, with all ways open and with attention held fixed."""
     from regard.api.inspecting import flow_of
+    from regard.cli.progress import bar
     from regard.cli.text import put
     from regard.look.flow import Flow, draw_flows
     from regard.look.text import label
 
     flows: dict[str, Flow] = {}
-    for one in [run, *(with_run or [])]:
-        translator = regard.load(one)
-        name = translator.name if translator.name not in flows else str(one)
-        flows[name] = flow_of(translator, text, target)
+    with bar("following the gradient"):
+        for one in [run, *(with_run or [])]:
+            translator = regard.load(one)
+            name = translator.name if translator.name not in flows else str(one)
+            flows[name] = flow_of(translator, text, target)
     if out is not None:
         put(f"drawn: {draw_flows(flows, out, label(text, 60))}")
     for name, found in flows.items():

@@ -29,13 +29,16 @@ def caption(
 ) -> None:
     """Write a caption for each picture, and show which part of it each word looked at."""
     from regard.api.captioner import load_captioner
+    from regard.cli.progress import bar
     from regard.cli.text import put
     from regard.errors import ConfigError
 
     if out is not None and len(images) != 1:
         raise ConfigError(f"--out draws one picture; got {len(images)}.")
     writer = load_captioner(run, device)
-    for image, found in zip(images, writer.caption(list(images), beam=beam), strict=True):
+    with bar("looking at pictures") as tell:
+        captions = writer.caption(list(images), beam=beam, progress=tell)
+    for image, found in zip(images, captions, strict=True):
         put(f"{image}\t{found}" if len(images) > 1 else str(found))
     if out is not None:
         put(f"drawn: {writer.look(images[0], beam=beam).draw(out, view)}")
@@ -51,15 +54,19 @@ def classify(
 ) -> None:
     """The class of each document, one a line; with --look, the text with the weights of its sentences and words."""
     from regard.api.classifier import load_classifier
+    from regard.cli.progress import bar
     from regard.cli.text import lines_of, put
 
     classifier = load_classifier(run, device)
     documents = lines_of(file)
-    for text in documents:
-        found = classifier.classify(text)
-        put(json.dumps(found.probabilities) if as_json else f"{found.label}\t{found.probabilities[found.label]:.3f}")
-        if look:
-            put(classifier.look(text).to_terminal(colour=sys.stdout.isatty()))
+    with bar("reading", printing=True) as tell:
+        for number, text in enumerate(documents, 1):
+            found = classifier.classify(text)
+            sure = found.probabilities[found.label]
+            put(json.dumps(found.probabilities) if as_json else f"{found.label}\t{sure:.3f}")
+            if look:
+                put(classifier.look(text).to_terminal(colour=sys.stdout.isatty()))
+            tell(number, len(documents))
     if out is not None and documents:
         put(f"drawn: {classifier.look(documents[0]).draw(out)}")
 
@@ -93,7 +100,10 @@ def generate(
 ) -> None:
     """Write texts that go on from a prefix."""
     from regard.api.writer import load_writer
+    from regard.cli.progress import bar
     from regard.cli.text import put
 
-    for text in load_writer(run, device).generate(prefix, count, longest, temperature=temperature, seed=seed):
+    with bar("writing"):
+        texts = load_writer(run, device).generate(prefix, count, longest, temperature=temperature, seed=seed)
+    for text in texts:
         put(text)

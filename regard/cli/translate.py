@@ -53,16 +53,14 @@ def translate(
     translator.settings(**options)  # refuses what does not fit, before anything is read
     typed = len(run) == 1 and sys.stdin.isatty()  # someone waits for each line
     done = 0
-    with bar("translating") as tell:
+    with bar("translating", printing=True) as tell:
         while some := list(islice(lines, 1 if typed else CHUNK)):
-            for number, (line, found) in enumerate(
-                zip(some, translator.translate(some, **options), strict=True), done + 1
-            ):
+            translations = translator.translate(some, **options, progress=lambda n, _, done=done: tell(done + n, None))
+            for number, (line, found) in enumerate(zip(some, translations, strict=True), done + 1):
                 warn(translator, number, line, found)
                 put(json.dumps(_plain(line, found), ensure_ascii=False) if as_json else _text(found, nbest))
             sys.stdout.flush()
             done += len(some)
-            tell(done, None)
 
 
 def warn(translator: "regard.Translator", number: int, line: str, found: "regard.Translation") -> None:

@@ -1,6 +1,6 @@
 """Is one system better than another, or lucky with these sentences? The paired bootstrap."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +39,7 @@ def paired_bootstrap(
     seed: int = 12345,
     lowercase: bool = False,
     tokenize: str | None = None,
+    progress: Callable[[int, int | None], None] | None = None,
 ) -> Comparison:
     """Score both systems on `samples` corpora drawn with replacement from this one, the same for both.
 
@@ -61,6 +62,8 @@ def paired_bootstrap(
         times = np.bincount(generator.integers(len(a), size=len(a)), minlength=len(a))  # [N]
         sums = [(times @ each).tolist() for each in counts]
         deltas[number] = np.subtract(*(scorer._compute_score_from_stats(each).score for each in sums))
+        if progress:
+            progress(number + 1, samples)
     delta = score_a - score_b
     extreme = np.abs(deltas - deltas.mean()) >= abs(delta)
     low, high = np.percentile(deltas, [2.5, 97.5]).tolist()
