@@ -66,7 +66,11 @@ def test_the_finished_run_writes_captions_and_shows_where_it_looked(tmp_path: Pa
     path.write_bytes(encode_png(pixels))
     one, again, both = writer.caption(pixels), writer.caption(path), writer.caption([pixels, path.read_bytes()])
     assert one.text == again.text == both[0].text == both[1].text
-    assert len(writer.caption(pixels, nbest=3).nbest) == 3
+    three = writer.caption(pixels, nbest=3)
+    assert len(three.nbest) == 3
+    assert three == writer.caption(pixels, nbest=3) != three.nbest[1], "though each holds itself among its n-best"
+    assert "nbest" not in repr(three)
+    assert writer.look(pixels, three) == writer.look(pixels, nbest=3), "a caption is looked at as it was written"
     trace = writer.look(path, shown.caption)
     words = shown.caption.split(" ")
     assert [token.text for token in trace.target.tokens] == [*words, "</s>"]

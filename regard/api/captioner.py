@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
 
@@ -45,7 +46,8 @@ class Caption:
     tokens: list[str]
     token_logprobs: list[float]
     finished: str  # how it ended: "end", "length" (cut off), "not finite" or "stopped"
-    nbest: "list[Caption]"  # this one first, then the runners-up that were asked for
+    # This one first, then the runners-up that were asked for; left out of ==, which would never end.
+    nbest: "list[Caption]" = dataclasses.field(compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.text
@@ -112,19 +114,21 @@ class CaptionWriter:
                 tell(len(written), len(images))
         return written if isinstance(image, list) else written[0]
 
-    def look(self, image: Image, target: str | None = None, *, topk: int = 5, **options: Any) -> Trace:
+    def look(self, image: Image, target: str | Caption | None = None, *, topk: int = 5, **options: Any) -> Trace:
         """Caption a picture (or read `target`, forced) and return where every word looked, on the true grid.
 
-        The steps of the trace hold the gate beta of a soft model as `norms["gate"]`. Draw it with
+        A `Caption` as target is read token by token as it was written, its end only where it had one. The steps of the
+        trace hold the gate beta of a soft model as `norms["gate"]`. Draw it with
         `trace.draw(path, view="film", picture=writer.pixels(image))`; the views picture and region are for captions
         too.
         """
         source, lengths = self._read([image])
-        if target is None:
-            hypothesis = decode(self.model, source, lengths, self.settings(**options))[0][0]
-            written = [*hypothesis.ids, END] if hypothesis.finished else hypothesis.ids
-        else:
+        if isinstance(target, str):
             written = [*self.vocabulary.encode(target.replace("\n", " ")).ids, END]
+        else:
+            found = target or self.caption(image, **options)
+            ids = [self._numbers[piece] for piece in found.tokens]
+            written = ids if ids and found.finished != "end" else [*ids, END]
         gates: list[float] = []
         hook = lambda module, args, beta: gates.append(float(beta[0]))  # noqa: E731
         handle = self.model.gate.register_forward_hook(hook) if self.model.gate is not None else None
@@ -145,6 +149,11 @@ class CaptionWriter:
             self.model, seen, Sentence("", ()), wrote, image=Picture(side, side, (grid, grid)), about=about
         )
         return dataclasses.replace(trace, steps=_with_gates(trace.steps, gates))
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        pieces = self.vocabulary.pieces(range(len(self.vocabulary)))
+        return {piece: index for index, piece in enumerate(pieces)}
 
     def score(self, images: str, captions: str = "", **options: Any) -> CaptionScore:
         """Caption every picture of a tar file or folder and score against its captions: BLEU-1 to BLEU-4."""
