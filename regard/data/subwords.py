@@ -17,6 +17,7 @@ _WORD = re.compile(f"{SPACE}?[^{SPACE}]*")
 _RESERVED = str.maketrans(dict.fromkeys("\t\0▁▅", " "))  # the trainer skips lines that hold one of these
 _LINE = 1_000  # characters of a line that the trainer sees: it skips lines beyond 4192 bytes
 _CANDIDATES = 16  # segmentations of a word from which a unigram sample is drawn
+_WORTH_THREADS = 500  # texts at once; fewer are done before the threads have begun
 _REMEMBERED = 100_000  # words whose segmentations are remembered
 
 
@@ -43,7 +44,8 @@ class Subwords:
         return list(self.processor.encode(text, out_type=int))
 
     def many(self, texts: list[str]) -> list[list[int]]:
-        return list(self.processor.encode(texts, out_type=int, num_threads=1))
+        threads = -1 if len(texts) >= _WORTH_THREADS else 1  # -1: every core
+        return list(self.processor.encode(texts, out_type=int, num_threads=threads))
 
     def split(self, text: str) -> tuple[list[int], list[str], list[tuple[int, int]]]:
         """Ids, pieces, and for each piece the characters [start, end) of `text` that it stands for.
