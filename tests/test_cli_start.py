@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from commands import regard
 
+from regard.cli.show import models
+from regard.models.registry import MODELS
+
 COMMANDS = (
     "align caption classify compare corpora demo flow generate heads look models perplexity score serve train translate"
 )
@@ -93,6 +96,15 @@ def test_the_version_and_no_command(tmp_path):
     bare = regard(folder=tmp_path / "log")
     assert bare.code in (0, 2)
     assert "Usage:" in bare.out + bare.err
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_lists_its_settings(name, capsys):
+    for preset in MODELS[name].presets:
+        models(name, preset)
+        said = capsys.readouterr().out
+        assert said.startswith(f"{name}: ")
+        assert all(f"[{section}" in said for section in (f"model (preset {preset})", "train", "data", "decode"))
 
 
 def test_a_reader_that_goes_away_is_no_error():

@@ -317,13 +317,17 @@ def test_punctuation_goes_and_nothing_else():
 
 def test_settings_that_cannot_be_are_refused():
     for settings, message in (
-        ({}, "There is no corpus"),
         ({"images": "a", "corpus": "shapes"}, "Both data.images and data.corpus"),
         ({"corpus": "shapes", "size": 1}, "data.size must be at least 2"),
         ({"corpus": "shapes", "dev_captions": "x"}, "without data.dev_images"),
     ):
         with pytest.raises(ConfigError, match=message):
             CaptionConfig(**settings)
+
+
+def test_no_pictures_are_refused_when_they_are_needed(tmp_path: Path):
+    with pytest.raises(ConfigError, match="There is no corpus"):
+        prepare_captions(CaptionConfig(), None, tmp_path)
 
 
 def test_an_album_of_photographs(folder: Path, tmp_path: Path):

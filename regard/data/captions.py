@@ -50,9 +50,8 @@ class CaptionConfig:
         for name, least in (("size", 2), ("held_out", 0), ("vocabulary", 5), ("max_length", 1)):
             if getattr(self, name) < least:
                 raise ConfigError(f"data.{name} must be at least {least}; got {getattr(self, name)}.")
-        if bool(self.images) == bool(self.corpus):
-            both = "Both data.images and data.corpus are given" if self.images else "There is no corpus"
-            raise ConfigError(f'{both}; give data.images, or data.corpus="shapes".')
+        if self.images and self.corpus:
+            raise ConfigError("Both data.images and data.corpus are given; give one of the two.")
         if self.dev_captions and not self.dev_images:
             raise ConfigError("data.dev_captions is given without data.dev_images; give both.")
 

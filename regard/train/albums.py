@@ -60,6 +60,8 @@ def prepare_captions(config: CaptionConfig, model: Any, run: Path, stages: Stage
     tell = stages or (lambda stage, done, total: None)
     if config.corpus == "shapes":
         return _draw_shapes(config, model, run, tell)
+    if not config.images:
+        raise ConfigError('There is no corpus: give data.images (and data.captions), or data.corpus="shapes".')
     files, entries = open_captions(config.images, config.captions, config.invalid)
     if config.dev_images:
         dev_files, dev_entries = open_captions(config.dev_images, config.dev_captions, config.invalid)
