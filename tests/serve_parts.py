@@ -51,8 +51,24 @@ def trained(model: str = "bahdanau", *more: str, steps: int = 250) -> Path:
     settings = [*SETTINGS, *(more or ATTENTIVE), f"train.steps={steps}", f"train.validate_every={steps}"]
     if model == "transformer":
         settings = [setting for setting in settings if "embedding" not in setting and "rate" not in setting]
+    return _kept("reverse", model, settings)
+
+
+@cache
+def captioner() -> Path:
+    """The folder of a small captioner of drawn shapes: it writes captions, if not always the right ones."""
+    settings = [
+        "model.features=24", "model.embedding=20", "model.width=28", "model.attention=22", "data.size=120",
+        "data.held_out=4", "train.steps=60", "train.validate_every=60", "train.batch_tokens=120", "train.rate=0.01",
+        "train.validate_sentences=2", "model.dropout=0.0",
+        "decode.max_ratio=0.0", "decode.max_extra=16",
+    ]  # fmt: skip
+    return _kept("shapes", "captioner", settings)
+
+
+def _kept(corpus: str, model: str, settings: list[str]) -> Path:
     mark = hashlib.sha256(json.dumps([model, settings, regard.__version__]).encode()).hexdigest()[:12]
-    folder = Path(tempfile.gettempdir()) / f"regard-test-run-{os.getuid()}-{mark}" / f"{model}-reverse"
+    folder = Path(tempfile.gettempdir()) / f"regard-test-run-{os.getuid()}-{mark}" / f"{model}-{corpus}"
     with contextlib.suppress(RegardError, OSError):
         regard.load(folder)
         return folder
@@ -60,7 +76,7 @@ def trained(model: str = "bahdanau", *more: str, steps: int = 250) -> Path:
     folder.parent.mkdir(exist_ok=True)
     # One thread: the small tensors of this model only lose time in more.
     command = "import json, sys, regard, torch; torch.set_num_threads(1); regard.train(**json.loads(sys.argv[1]))"
-    given = {"corpus": "reverse", "model": model, "preset": "tiny", "out": str(folder), "settings": settings}
+    given = {"corpus": corpus, "model": model, "preset": "tiny", "out": str(folder), "settings": settings}
     subprocess.run([sys.executable, "-c", command, json.dumps(given)], check=True, timeout=280)
     return folder
 

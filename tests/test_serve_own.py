@@ -44,6 +44,12 @@ def test_two_models_stand_side_by_side(server: Server) -> None:
     assert server.post("/api/v1/trace", text="ba", model="none").status_code == 404
 
 
+def test_translators_describe_no_pictures(server: Server) -> None:
+    refused = server.client.post("/api/v1/caption", content=b"any picture")
+    assert refused.status_code == 404
+    assert "No model here describes pictures" in refused.json()["error"]
+
+
 def test_a_trace_is_one_that_regard_reads(server: Server) -> None:
     trace = read(ask(server, "trace"))
     assert trace.target.text == "fo da ba"

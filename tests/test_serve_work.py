@@ -11,8 +11,9 @@ from serve_parts import backwards, trained
 
 from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
-from regard.serve.models import Model, Options, load
+from regard.serve.models import Options, TranslationModel
 from regard.serve.refusal import RefusedError, StoppedError
+from regard.serve.runs import load
 from regard.serve.work import MOST_COST, MOST_ROWS, Queue, Sentence, Ticket
 from regard.serve.worker import Worker
 
@@ -76,7 +77,7 @@ class Found:
     finished: str = "end"
 
 
-class Slow(Model):
+class Slow(TranslationModel):
     """A real model that takes its time: every step of a text with 'slow' in it lasts 20 ms."""
 
     def translate(self, texts: list[str], options: Options, stop: Callable[[], bool]) -> list[Any]:
@@ -93,7 +94,7 @@ class Slow(Model):
         return 2000 if "slow" in text else super().count(text)
 
 
-def begin(kind: type[Model] = Model, **limits: Any) -> Worker:
+def begin(kind: type[TranslationModel] = TranslationModel, **limits: Any) -> Worker:
     (model,) = load([trained()])
     model.__class__ = kind
     worker = Worker(model, Limits(**limits), Metrics())
@@ -191,7 +192,7 @@ def test_cost_is_limited_too_but_one_request_alone_may_be_large() -> None:
 
 
 def test_an_error_of_the_model_reaches_its_own_request_only() -> None:
-    class Picky(Model):
+    class Picky(TranslationModel):
         def translate(self, texts: list[str], options: Options, stop: Callable[[], bool]) -> list[Any]:
             if any("bad" in text for text in texts):
                 raise ValueError("not this")
@@ -208,7 +209,7 @@ def test_an_error_of_the_model_reaches_its_own_request_only() -> None:
 # --- health
 
 
-class Broken(Model):
+class Broken(TranslationModel):
     """A model whose fault can be chosen."""
 
     fault = ""
@@ -227,7 +228,7 @@ class Broken(Model):
 @pytest.mark.parametrize(
     ("fault", "trouble"),
     [
-        ("raises", "the model cannot translate"),
+        ("raises", "the model fails"),
         ("dies", "dead"),
         ("hangs", "stuck"),
         ("lies", "the model's answers changed"),

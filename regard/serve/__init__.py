@@ -1,14 +1,15 @@
-"""The server and the page: translate, watch a model decode, and use it from any client.
+"""The server and the page: translate, describe pictures, watch a model decode, and use it from any client.
 
 process     bind, answer, and on SIGTERM finish what was accepted
 protocol    HTTP at the wire: slow clients, requests that cannot be read
 gate, door  limits of headers, hosts, origins, the token, headers of every answer
 fields      query, form, multipart or JSON into fields
 app, spec   which path leads where, and its description
-libre, deepl, own   the endpoints: LibreTranslate's, DeepL's, and ours under /api/v1/
+libre, deepl        the endpoints of LibreTranslate and DeepL
+own, captions       ours under /api/v1/, for sentences and for pictures
 house       the models side by side, and the way work is handed over
 work, worker        tickets and batches, one thread for each model
-models      the one place where the server meets regard.api
+runs, models, pictures   run folders into translators and captioners: the one place where the server meets regard.api
 arithmetic  one decoding step in full, for the page to do again
 page/       plain ES modules, no build step
 """

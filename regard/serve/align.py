@@ -10,14 +10,16 @@ from regard.look.pieces import Sentence
 from regard.look.trace import Trace
 from regard.look.words import Label, arrange
 from regard.serve.house import House
-from regard.serve.models import Look
+from regard.serve.models import Look, TranslationModel
 from regard.serve.text import Layout
 from regard.serve.worker import Worker
 
 Link = dict[str, Any]
 
 
-async def links(house: House, request: Request, worker: Worker, layout: Layout, results: list[Any]) -> list[Link]:
+async def links(
+    house: House, request: Request, worker: Worker[TranslationModel], layout: Layout, results: list[Any]
+) -> list[Link]:
     """For every word of the translation the source word that was looked at most:
     {"source": [start, end], "target": [start, end], "weight": w}, ends exclusive."""
     found: list[Link] = []
@@ -25,7 +27,7 @@ async def links(house: House, request: Request, worker: Worker, layout: Layout, 
     for sentence, start, result, place in zip(layout.sentences, layout.starts, results, places, strict=True):
         if not result.text:
             continue
-        trace = await house.work(request, worker, sentence, partial(worker.model.trace, Look(sentence, result.text)))
+        trace = await house.look(request, worker, sentence, partial(worker.model.trace, Look(sentence, result.text)))
         found += [_moved(link, start, place) for link in strongest(trace)]
     return found
 

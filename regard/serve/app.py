@@ -14,15 +14,17 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from regard.serve import deepl, libre, own
-from regard.serve.fields import Fields, read_fields
+from regard.serve import captions, deepl, libre, own
+from regard.serve.fields import Fields, read_fields, read_query
 from regard.serve.gate import FAULT, Gate
 from regard.serve.house import House
+from regard.serve.limits import Limits
 from regard.serve.refusal import RefusedError, answer
 from regard.serve.spec import describe
 
 PAGE = Path(__file__).parent / "page"
 Endpoint = Callable[[House, Request, Fields], Awaitable[Response]]
+Reader = Callable[[Request, Limits], Awaitable[Fields]]
 
 ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
     "/translate": (("POST",), libre.translate),
@@ -39,12 +41,16 @@ ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
     "/api/v1/beam": (("POST",), own.beam),
     "/api/v1/alternatives": (("POST",), own.alternatives),
     "/api/v1/what-if": (("POST",), own.what_if),
+    "/api/v1/caption": (("POST",), captions.caption),
+    "/api/v1/example": (("GET",), captions.example),
 }
+# A picture is received only after its sender was admitted and there is room for it.
+READERS: dict[str, Reader] = {"/api/v1/caption": read_query}
 
 
 async def spec(house: House, request: Request, fields: Fields) -> Response:
     """GET /spec: this API in OpenAPI's words."""
-    return JSONResponse(describe(house.limits, list(house.workers)))
+    return JSONResponse(describe(house.limits, list(house.translators), list(house.captioners)))
 
 
 async def metrics(house: House, request: Request, fields: Fields) -> Response:
@@ -64,9 +70,9 @@ async def page(request: Request) -> Response:
 def build(house: House) -> Gate:
     """The whole application around a house."""
 
-    def bind(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+    def bind(endpoint: Endpoint, read: Reader) -> Callable[[Request], Awaitable[Response]]:
         async def act(request: Request) -> Response:
-            fields = await read_fields(request, house.limits)
+            fields = await read(request, house.limits)
             house.door.admit(request.url.path, request.headers, fields.get("api_key", "apiKey"))
             return await endpoint(house, request, fields)
 
@@ -76,7 +82,10 @@ def build(house: House) -> Gate:
     mimetypes.add_type("text/javascript", ".js")  # some systems know it by an older name, which modules refuse
     app = Starlette(
         routes=[
-            *(Route(path, bind(endpoint), methods=list(methods)) for path, (methods, endpoint) in endpoints.items()),
+            *(
+                Route(path, bind(endpoint, READERS.get(path, read_fields)), methods=list(methods))
+                for path, (methods, endpoint) in endpoints.items()
+            ),
             Route("/", page),
             Mount("/page", StaticFiles(directory=PAGE)),
         ],

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import parse_qsl
 
-from starlette.datastructures import Headers
+from starlette.datastructures import FormData, Headers
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
@@ -74,9 +74,9 @@ class Fields:
 
 async def read_fields(request: Request, limits: Limits) -> Fields:
     """All fields of a request. The body of a GET is read only where it is a form (some clients send one)."""
-    body = await _read_body(request, limits)
-    fields = Fields(_pairs(request.scope["query_string"].decode("latin-1")))
-    kind = request.headers.get("content-type", "").partition(";")[0].lower().replace(" ", "")
+    body = await _read_body(request, limits.body, limits.sending)
+    fields = await read_query(request, limits)
+    kind = _kind(request)
     if kind == "multipart/form-data":
         fields = Fields([*_each(fields), *await _multipart(request.headers, body)])
     elif kind == "application/x-www-form-urlencoded":
@@ -86,27 +86,53 @@ async def read_fields(request: Request, limits: Limits) -> Fields:
     return fields
 
 
+async def read_query(request: Request, limits: Limits) -> Fields:
+    """The fields of the address alone; the body is left for later."""
+    return Fields(_pairs(request.scope["query_string"].decode("latin-1")))
+
+
+async def read_upload(request: Request, limits: Limits) -> bytes:
+    """The one file that a request brings: its body, or the field `image` of a multipart form, whatever it is called."""
+    body = await _read_body(request, limits.picture, limits.sending_picture)
+    if _kind(request) != "multipart/form-data":
+        return body
+    try:
+        form = await _parse(request.headers, body, files=1)
+    except MultiPartException as error:
+        if "files" in error.message:
+            raise RefusedError(400, "One picture at a time: send one file as the field image.") from None
+        raise RefusedError(400, "Invalid multipart form") from None
+    if [name for name, _ in form.multi_items()] != ["image"]:
+        raise RefusedError(400, "The form must hold the field image alone; options belong in the query of the address.")
+    image = form["image"]
+    return image.encode("utf-8") if isinstance(image, str) else await image.read()
+
+
+def _kind(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].lower().replace(" ", "")
+
+
 def _each(fields: Fields) -> list[tuple[str, Any]]:
     return [(name, value) for name, values in fields._values.items() for value in values]
 
 
-async def _read_body(request: Request, limits: Limits) -> bytes:
+async def _read_body(request: Request, most: int, seconds: float) -> bytes:
     parts, size = [], 0
     try:
-        async with asyncio.timeout(limits.sending):
+        async with asyncio.timeout(seconds):
             async for part in request.stream():
                 size += len(part)
-                if size <= limits.body:
+                if size <= most:
                     parts.append(part)
-                elif size > _MOST_SKIPPED * limits.body:
+                elif size > _MOST_SKIPPED * most:
                     break
     except TimeoutError:
-        if size <= limits.body:
+        if size <= most:
             raise RefusedError(408, "The request took too long to arrive.", {"Connection": "close"}) from None
     except ClientDisconnect:
         raise RefusedError(400, "The client went away.") from None
-    if size > limits.body:
-        raise RefusedError(413, f"The request is larger than {limits.body} bytes.", {"Connection": "close"})
+    if size > most:
+        raise RefusedError(413, f"The request is larger than {most} bytes.", {"Connection": "close"})
     return b"".join(parts)
 
 
@@ -118,20 +144,28 @@ def _pairs(encoded: str) -> list[tuple[str, str]]:
 
 
 async def _multipart(headers: Headers, body: bytes) -> list[tuple[str, str]]:
-    async def stream() -> Any:
-        yield body
-
     try:
-        form = await MultiPartParser(
-            headers, stream(), max_files=0, max_fields=_MOST_FIELDS, max_part_size=len(body) + 1
-        ).parse()
+        form = await _parse(headers, body, files=0)
     except MultiPartException as error:
         if "files" in error.message:
             raise RefusedError(400, "Files are not accepted here; send the text as the field q.") from None
         raise RefusedError(400, "Invalid multipart form") from None
+    return [(_clean(name), _clean(value)) for name, value in form.multi_items() if isinstance(value, str)]
+
+
+async def _parse(headers: Headers, body: bytes, files: int) -> FormData:
+    """A multipart form. Nothing of it is written to the disk."""
+
+    async def stream() -> Any:
+        yield body
+
+    size = len(body) + 1
+    parser = MultiPartParser(headers, stream(), max_files=files, max_fields=_MOST_FIELDS, max_part_size=size)
+    parser.spool_max_size = size
+    try:
+        return await parser.parse()
     except (KeyError, ValueError, LookupError, AssertionError):  # no boundary, an unknown charset
         raise RefusedError(400, "Invalid multipart form") from None
-    return [(_clean(name), _clean(value)) for name, value in form.multi_items() if isinstance(value, str)]
 
 
 def _json(body: bytes, limits: Limits) -> dict[str, Any]:

@@ -2,34 +2,50 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from starlette.requests import Request
 
+from regard.data.images import Pixels
 from regard.errors import ConfigError, DataError, ShapeError
 from regard.serve import languages
 from regard.serve.door import Door
 from regard.serve.fields import Fields
 from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
-from regard.serve.models import Model, Options
+from regard.serve.models import Options, Stop, TranslationModel
+from regard.serve.pictures import CaptionModel
 from regard.serve.refusal import RefusedError, StoppedError
 from regard.serve.work import Ticket
-from regard.serve.worker import Worker
+from regard.serve.worker import M, Worker
 
+_SOON = {"Retry-After": "1"}
 _QUICK = 2000  # characters that may be split into tokens without leaving the event loop
 
 
 class House:
     """The models side by side, and what every endpoint needs."""
 
-    def __init__(self, models: list[Model], limits: Limits, door: Door) -> None:
+    def __init__(self, models: Sequence[TranslationModel | CaptionModel], limits: Limits, door: Door) -> None:
         self.limits = limits
         self.door = door
         self.metrics = Metrics()
-        self.workers = {model.id: Worker(model, limits, self.metrics) for model in models}
+        self.translators: dict[str, Worker[TranslationModel]] = {}
+        self.captioners: dict[str, Worker[CaptionModel]] = {}
+        for model in models:
+            if isinstance(model, TranslationModel):
+                self.translators[model.id] = Worker(model, limits, self.metrics)
+            else:
+                self.captioners[model.id] = Worker(model, limits, self.metrics)
+        made: dict[str, Worker[Any]] = {**self.translators, **self.captioners}
+        self.workers = {model.id: made[model.id] for model in models}  # of every kind, in the order given
         self.stopping = False
+        self._receiving = 0  # pictures
+        # Pictures are decoded one after the other: the largest that is allowed unfolds into some 300 MB.
+        self._reader = ThreadPoolExecutor(1, "pictures")
 
     def start(self) -> None:
         """Start every worker."""
@@ -38,6 +54,7 @@ class House:
 
     def close(self) -> bool:
         """Let the workers end; whether all of them have."""
+        self._reader.shutdown(wait=False, cancel_futures=True)
         ended = [worker.close() for worker in self.workers.values()]
         return all(ended)
 
@@ -54,23 +71,32 @@ class House:
     def pairs(self) -> dict[str, list[str]]:
         """Source code -> target codes."""
         pairs: dict[str, list[str]] = {}
-        for worker in self.workers.values():
+        for worker in self.translators.values():
             targets = pairs.setdefault(worker.model.source, [])
             if worker.model.target not in targets:
                 targets.append(worker.model.target)
         return pairs
 
-    def named(self, name: str | None) -> Worker:
-        """The worker of a model's id; the first one where none is named."""
-        if name is None:
-            return next(iter(self.workers.values()))
-        if name not in self.workers:
-            raise RefusedError(404, f"There is no model {name[:80]!r} here; GET /api/v1/models lists them.")
-        return self.workers[name]
+    def translator(self, name: str | None) -> Worker[TranslationModel]:
+        """The worker of a translator's id; the first one where none is named."""
+        return self._named(name, self.translators, "translates")
 
-    def between(self, source: str, target: str) -> Worker | None:
+    def captioner(self, name: str | None) -> Worker[CaptionModel]:
+        """The worker of a captioner's id; the first one where none is named."""
+        return self._named(name, self.captioners, "describes pictures")
+
+    def _named(self, name: str | None, among: Mapping[str, Worker[M]], does: str) -> Worker[M]:
+        if name is not None and name not in self.workers:
+            raise RefusedError(404, f"There is no model {name[:80]!r} here; GET /api/v1/models lists them.")
+        if name is not None and name not in among:
+            raise RefusedError(422, f"The model {name} is none that {does}; GET /api/v1/models tells the kinds.")
+        if not among:
+            raise RefusedError(404, f"No model here {does}; GET /api/v1/models tells the kinds of those that are.")
+        return among[name] if name is not None else next(iter(among.values()))
+
+    def between(self, source: str, target: str) -> Worker[TranslationModel] | None:
         """The first worker that translates from one code into the other."""
-        for worker in self.workers.values():
+        for worker in self.translators.values():
             if (worker.model.source, worker.model.target) == (source, target):
                 return worker
         return None
@@ -78,7 +104,7 @@ class House:
     def detect(self, text: str) -> list[tuple[str, float]]:
         """The loaded source languages, the one that fits a text best first, with their fit in per cent."""
         fits: dict[str, float] = {}
-        for worker in self.workers.values():
+        for worker in self.translators.values():
             fit = worker.model.fit(text[:_QUICK])
             fits[worker.model.source] = max(fits.get(worker.model.source, 0.0), fit)
         return sorted(((code, round(100 * fit, 1)) for code, fit in fits.items()), key=lambda each: -each[1])
@@ -92,7 +118,9 @@ class House:
 
     # --- work
 
-    async def translate(self, request: Request, worker: Worker, texts: list[str], options: Options) -> list[Any]:
+    async def translate(
+        self, request: Request, worker: Worker[TranslationModel], texts: list[str], options: Options
+    ) -> list[Any]:
         """A `Translation` for each text, or a refusal; nothing is done any more once the client has gone away."""
         if not texts:
             return []
@@ -109,12 +137,39 @@ class House:
         self.metrics.characters += sum(map(len, texts))
         return list(await self._wait(request, worker, ticket))
 
-    async def work(self, request: Request, worker: Worker, text: str, work: Callable[[Callable[[], bool]], Any]) -> Any:
-        """The result of exclusive work on one text: `work(stop)` runs in the model's thread."""
+    async def look(
+        self, request: Request, worker: Worker[TranslationModel], text: str, work: Callable[[Stop], Any]
+    ) -> Any:
+        """The result of exclusive work on one text, once its size is known to be allowed."""
         self.check_size([text])
         worker.make_room()
         self._check_tokens([await asyncio.to_thread(worker.model.count, text)])
+        return await self.work(request, worker, work)
+
+    async def work(self, request: Request, worker: Worker[M], work: Callable[[Stop], Any]) -> Any:
+        """The result of exclusive work: `work(stop)` runs in the model's thread."""
+        worker.make_room()
         return await self._wait(request, worker, Ticket(time.monotonic() + self.limits.seconds, work=work))
+
+    @contextmanager
+    def receiving(self, worker: Worker[CaptionModel]) -> Iterator[None]:
+        """The time in which a picture is received and read: refused where too many are, or too much waits already."""
+        worker.make_room()
+        if self._receiving >= self.limits.pictures:
+            self.metrics.refuse("queue")
+            raise RefusedError(429, "Slowdown: too many pictures are arriving, try again in a second", _SOON)
+        self._receiving += 1
+        try:
+            yield
+        finally:
+            self._receiving -= 1
+
+    async def read_picture(self, worker: Worker[CaptionModel], data: bytes) -> Pixels:
+        """The square of a picture that a model sees, or a refusal that says what is wrong with the picture."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._reader, worker.model.read, data)
+        except DataError as error:
+            raise RefusedError(422, str(error)) from None
 
     def check_size(self, texts: list[str]) -> None:
         """Refuse texts that are too long before they are split into tokens."""
@@ -130,7 +185,7 @@ class House:
                 422, f"A text has {max(tokens)} tokens, more than {self.limits.tokens}; send shorter ones."
             )
 
-    async def _wait(self, request: Request, worker: Worker, ticket: Ticket) -> Any:
+    async def _wait(self, request: Request, worker: Worker[Any], ticket: Ticket) -> Any:
         worker.submit(ticket)
         answer = asyncio.wrap_future(ticket.answer)
         leaving = asyncio.create_task(_until_gone(request))
@@ -159,6 +214,6 @@ async def _until_gone(request: Request) -> None:
         pass
 
 
-def wanted_model(house: House, fields: Fields) -> Worker:
-    """The worker that the field `model` names; the first one without it."""
-    return house.named(fields.text("model", "") or None)
+def wanted_model(house: House, fields: Fields) -> Worker[TranslationModel]:
+    """The translator that the field `model` names; the first one without it."""
+    return house.translator(fields.text("model", "") or None)

@@ -10,7 +10,7 @@ from regard.serve import languages
 from regard.serve.align import links
 from regard.serve.fields import Fields
 from regard.serve.house import House
-from regard.serve.models import Options
+from regard.serve.models import Options, TranslationModel
 from regard.serve.refusal import RefusedError
 from regard.serve.text import Layout, marked, plain
 from regard.serve.worker import Worker
@@ -58,12 +58,13 @@ def _texts(q: Any, house: House) -> list[str]:
 
 async def choose(
     house: House, texts: list[str], source: str, target: str, name: str | None = None
-) -> list[tuple[Worker, float]]:
+) -> list[tuple[Worker[TranslationModel], float]]:
     """The worker for each text, and how sure its source language is, in per cent (100 where it was named)."""
+    house.translator(name)  # refuses where nobody translates
     pairs = house.pairs
     into = house.language(target, sorted({code for codes in pairs.values() for code in codes}))
     if name is not None:
-        return [(house.named(name), 100.0)] * len(texts)
+        return [(house.translator(name), 100.0)] * len(texts)
     if source.lower() != "auto":
         code = house.language(source, list(pairs))
         worker = house.between(code, into)
@@ -87,7 +88,7 @@ def _no_pair(source: str, target: str) -> RefusedError:
 
 
 async def translate_all(
-    house: House, request: Request, workers: list[Worker], layouts: list[Layout], nbest: int
+    house: House, request: Request, workers: list[Worker[TranslationModel]], layouts: list[Layout], nbest: int
 ) -> list[tuple[Layout, list[Any]]]:
     """The translations of every layout's sentences; those of one model are handed over together."""
     results: list[list[Any]] = [[] for _ in layouts]
@@ -133,8 +134,8 @@ async def list_languages(house: House, request: Request, fields: Fields) -> Resp
 
 async def settings(house: House, request: Request, fields: Fields) -> Response:
     """GET /frontend/settings: what a form for this server needs to know."""
-    first = next(iter(house.workers.values())).model
-    sides = {"source": first.source, "target": first.target}
+    first = next((worker.model for worker in house.translators.values()), None)
+    sides = {"source": first.source, "target": first.target} if first else {}
     return JSONResponse(
         {
             "apiKeys": house.door.token is not None,
@@ -150,7 +151,7 @@ async def settings(house: House, request: Request, fields: Fields) -> Response:
 
 
 async def health(house: House, request: Request, fields: Fields) -> Response:
-    """GET /health: "ok" where every model has translated its sample and none is stuck; 503 and the reason otherwise."""
+    """GET /health: "ok" where every model has written its sample and none is stuck; 503 and the reason otherwise."""
     if house.trouble:
         return JSONResponse({"status": "unavailable", "error": house.trouble}, 503)
     return JSONResponse({"status": "ok"})

@@ -62,6 +62,11 @@ class Metrics:
             self._tokens[model] += tokens
             self._busy[model] += seconds
 
+    def work(self, model: str, seconds: float) -> None:
+        """Count the time of a trace, a picture or whatever else a model did alone."""
+        with self._lock:
+            self._busy[model] += seconds
+
     def refuse(self, reason: str) -> None:
         """Count one request that was refused at the door."""
         with self._lock:

@@ -1,28 +1,26 @@
-"""The models that a server offers, and all that it knows of them: the one place where it meets `regard.api`."""
+"""The translators that a server offers, and all that it knows of them."""
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-import regard
 from regard.api.translator import Translation, Translator
 from regard.data.builtin.registry import find_builtin
-from regard.errors import DataError, RunError
+from regard.errors import DataError
 from regard.look.change import Change, change
 from regard.look.record import attentions
 from regard.look.trace import Trace
 from regard.look.tree import plain
 from regard.models.registry import entry
+from regard.serve import languages
 from regard.serve.arithmetic import explain, output, watch
-from regard.serve.languages import canonical
 from regard.serve.refusal import StoppedError
 from regard.symbols import END, UNKNOWN
 
@@ -51,14 +49,16 @@ class Look:
     tree: bool = False
 
 
-class Model:
-    """A trained run under the name by which clients choose it."""
+class TranslationModel:
+    """A trained translator under the name by which clients choose it."""
+
+    kind = "translate"
 
     def __init__(self, translator: Translator, name: str) -> None:
         self.id = name
         self.translator = translator
-        self.source = canonical(translator.source_language)
-        self.target = canonical(translator.target_language)
+        self.source = languages.canonical(translator.source_language)
+        self.target = languages.canonical(translator.target_language)
 
     @property
     def beam(self) -> int:
@@ -68,7 +68,9 @@ class Model:
     def describe(self) -> dict[str, Any]:
         """What a reader wants to know of the model."""
         about = entry(self.translator.experiment.name)
+        sides = {"source": self.source, "target": self.target}
         return {
+            **{side: {"code": code, "name": languages.name(code)} for side, code in sides.items()},
             "name": self.translator.experiment.name,
             "paper": about.paper,
             "idea": about.idea,
@@ -97,10 +99,11 @@ class Model:
         """How many tokens a text has, END counted."""
         return len(self.translator.source_vocabulary.encode_many([text])[0]) + 1
 
-    def sample(self) -> str:
-        """A short text that the model knows the words of."""
+    def rehearse(self) -> str:
+        """The translation of a short text that the model knows the words of."""
         vocabulary = self.translator.source_vocabulary
-        return vocabulary.decode(range(len(vocabulary) - min(3, len(vocabulary) - UNKNOWN - 1), len(vocabulary))) or "a"
+        last = range(len(vocabulary) - min(3, len(vocabulary) - UNKNOWN - 1), len(vocabulary))
+        return self.translate([vocabulary.decode(last) or "a"], Options(), lambda: False)[0].text
 
     def fit(self, text: str) -> float:
         """How well a text fits the source vocabulary, from 0 to 1: 1 where every word is one piece, 0 where all are
@@ -237,21 +240,3 @@ def interruptible(model: nn.Module, stop: Stop) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
-
-
-def load(runs: Sequence[str | Path]) -> list[Model]:
-    """Load every run; two of the same name get a number."""
-    if not runs:
-        raise RunError("There is nothing to serve; name at least one run folder.")
-    models: list[Model] = []
-    for run in runs:
-        translator = regard.load(run)
-        name = re.sub(r"[^A-Za-z0-9._-]+", "-", translator.name) or "model"
-        taken = {model.id for model in models}
-        number = next(number for number in range(1, len(runs) + 2) if _numbered(name, number) not in taken)
-        models.append(Model(translator, _numbered(name, number)))
-    return models
-
-
-def _numbered(name: str, number: int) -> str:
-    return name if number == 1 else f"{name}-{number}"

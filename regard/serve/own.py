@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from regard.look.store import write
-from regard.serve import languages, whatif
+from regard.serve import whatif
 from regard.serve.fields import Fields
 from regard.serve.house import House, wanted_model
 from regard.serve.models import Look
@@ -15,32 +15,26 @@ from regard.serve.worker import Worker
 
 
 async def models(house: House, request: Request, fields: Fields) -> Response:
-    """GET /api/v1/models: what is loaded."""
+    """GET /api/v1/models: what is loaded, each of the kind "translate" or "caption"."""
     return JSONResponse({"models": [_describe(worker) for worker in house.workers.values()]})
 
 
-def _describe(worker: Worker) -> dict[str, Any]:
+def _describe(worker: Worker[Any]) -> dict[str, Any]:
     model = worker.model
-    sides = {"source": model.source, "target": model.target}
-    return {
-        "id": model.id,
-        **{side: {"code": code, "name": languages.name(code)} for side, code in sides.items()},
-        **model.describe(),
-        "status": worker.trouble or "ok",
-    }
+    return {"id": model.id, "kind": model.kind, **model.describe(), "status": worker.trouble or "ok"}
 
 
 async def trace(house: House, request: Request, fields: Fields) -> Response:
     """POST /api/v1/trace: everything seen while one sentence was written, in the format of regard.look."""
     worker, look = wanted_model(house, fields), _look(house, fields)
-    found = await house.work(request, worker, look.text, lambda stop: worker.model.look(look, stop))
+    found = await house.look(request, worker, look.text, lambda stop: worker.model.look(look, stop))
     return _json(found)
 
 
 async def beam(house: House, request: Request, fields: Fields) -> Response:
     """POST /api/v1/beam: the search tree of one sentence, with the trace of its best translation."""
     worker, look = wanted_model(house, fields), _look(house, fields, tree=True)
-    found = await house.work(request, worker, look.text, lambda stop: worker.model.look(look, stop))
+    found = await house.look(request, worker, look.text, lambda stop: worker.model.look(look, stop))
     return _json(found)
 
 
@@ -49,7 +43,7 @@ async def steps(house: House, request: Request, fields: Fields) -> Response:
     worker, look = wanted_model(house, fields), _look(house, fields)
     t = fields.number("t", 0, 0, 10_000)
     name, head = fields.text("name", "") or None, fields.number("head", 0, 0, 1000)
-    found = await house.work(request, worker, look.text, lambda stop: worker.model.step(look, t, name, head, stop))
+    found = await house.look(request, worker, look.text, lambda stop: worker.model.step(look, t, name, head, stop))
     return _json(found)
 
 
@@ -58,7 +52,7 @@ async def alternatives(house: House, request: Request, fields: Fields) -> Respon
     worker = wanted_model(house, fields)
     text, most = _text(fields), fields.number("most", 8, 1, 50)
     prefix = _pieces(house, "prefix", fields.get("prefix"))
-    found = await house.work(request, worker, text, lambda stop: worker.model.alternatives(text, prefix, most))
+    found = await house.look(request, worker, text, lambda stop: worker.model.alternatives(text, prefix, most))
     return JSONResponse({"alternatives": found})
 
 
@@ -67,7 +61,7 @@ async def what_if(house: House, request: Request, fields: Fields) -> Response:
     worker, look = wanted_model(house, fields), _look(house, fields)
     if not look.changes and look.prefix is None:
         raise RefusedError(422, "A what-if needs changes, or a prefix to go on from.")
-    found = await house.work(request, worker, look.text, lambda stop: worker.model.look(look, stop))
+    found = await house.look(request, worker, look.text, lambda stop: worker.model.look(look, stop))
     return _json(found)
 
 

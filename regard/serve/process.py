@@ -19,8 +19,8 @@ from regard.serve.door import Door, is_loopback
 from regard.serve.gate import Gate
 from regard.serve.house import House
 from regard.serve.limits import Limits
-from regard.serve.models import load
 from regard.serve.protocol import Protocol
+from regard.serve.runs import load
 
 log = logging.getLogger("regard.serve")
 

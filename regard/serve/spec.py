@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from regard.data.images import MOST_PIXELS
 from regard.serve.limits import Limits
 
 Schema = dict[str, Any]
@@ -12,17 +13,25 @@ _NUMBER: Schema = {"type": "number"}
 _FLAG: Schema = {"type": "boolean"}
 
 
-def describe(limits: Limits, models: list[str]) -> Schema:
+def describe(limits: Limits, translators: list[str], captioners: list[str]) -> Schema:
     """The OpenAPI document of a server with these limits and models."""
+    models = _name_of(translators)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "regard",
             "version": "1",
-            "description": "Translation compatible with LibreTranslate and DeepL v2, and what the model looked at.",
+            "description": "Translation compatible with LibreTranslate and DeepL v2, captions of pictures, and what "
+            "the model looked at.",
         },
         "servers": [{"url": "/"}],
-        "paths": {**_libre(limits, models), **_deepl(limits), **_own(limits, models), **_about()},
+        "paths": {
+            **_libre(limits, models),
+            **_deepl(limits),
+            **_own(limits, models),
+            **_pictures(limits, _name_of(captioners)),
+            **_about(),
+        },
         "components": {
             "schemas": _SCHEMAS,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
@@ -31,7 +40,7 @@ def describe(limits: Limits, models: list[str]) -> Schema:
     }
 
 
-def _libre(limits: Limits, models: list[str]) -> Schema:
+def _libre(limits: Limits, model: Schema) -> Schema:
     text = {"type": "string", "maxLength": limits.characters}
     translate = _object(
         {
@@ -41,7 +50,7 @@ def _libre(limits: Limits, models: list[str]) -> Schema:
             "format": {"enum": ["text", "html"], "default": "text"},
             "alternatives": {**_WHOLE, "maximum": limits.alternatives, "default": 0},
             "alignment": {**_FLAG, "description": "ours: also tell which words belong together"},
-            "model": {"enum": models, "description": "ours: one of /api/v1/models"},
+            "model": {**model, "description": "ours: one of /api/v1/models"},
             "api_key": _TEXT,
         },
         required=["q", "source", "target"],
@@ -78,10 +87,10 @@ def _deepl(limits: Limits) -> Schema:
     }
 
 
-def _own(limits: Limits, models: list[str]) -> Schema:
+def _own(limits: Limits, model: Schema) -> Schema:
     pieces = _list(_TEXT, limits.tokens)
     look: Schema = {
-        "model": {"enum": models},
+        "model": model,
         "text": {"type": "string", "maxLength": limits.characters, "description": "one sentence"},
         "target": {
             "oneOf": [_TEXT, pieces],
@@ -113,6 +122,60 @@ def _own(limits: Limits, models: list[str]) -> Schema:
             )
         },
         "/api/v1/what-if": {"post": _post("A trace under changes", body["look"], trace)},
+    }
+
+
+def _pictures(limits: Limits, model: Schema) -> Schema:
+    file: Schema = {"type": "string", "format": "binary", "maxLength": limits.picture}
+    words = _object(
+        {
+            "text": _TEXT,
+            "logprob": _NUMBER,
+            "gate": {**_NUMBER, "description": "beta, how much of what it saw was let in; for models that have it"},
+            "weights": {**_list(_list(_NUMBER)), "description": "over the grid, row by row; they sum to one"},
+        },
+        required=["text", "logprob", "weights"],
+    )
+    one = _object({"text": _TEXT, "score": _NUMBER, "logprob": _NUMBER}, required=["text", "score", "logprob"])
+    told = {
+        "caption": _TEXT,
+        "finished": {"type": "string", "description": "end, or length where it was cut off"},
+        "nbest": {**_list(one), "description": "this one first"},
+        "grid": {**_list(_WHOLE, 2, least=2), "description": "rows and columns"},
+        "words": _list(words),
+        "trace": {"type": "object", "description": "all of it, as regard.look.Trace reads it"},
+    }
+    caption = {
+        "summary": "Describe a picture, and tell where each word looked",
+        "description": f"JPEG, PNG or WebP, told by its bytes; at most {limits.picture >> 20} MiB and "
+        f"{MOST_PIXELS // 1_000_000} megapixels. Options belong in the query.",
+        "parameters": [
+            _query("model", model),
+            _query("nbest", {**_WHOLE, "minimum": 1, "maximum": limits.alternatives + 1, "default": 1}),
+            _query("beam", {**_WHOLE, "maximum": limits.beam}),
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/octet-stream": {"schema": file},
+                "multipart/form-data": {"schema": _object({"image": file}, required=["image"])},
+            },
+        },
+        "responses": {
+            "200": {"description": "done", "content": _content(_object(told, required=list(told)))},
+            "default": _error("Error"),
+        },
+    }
+    drawn = {
+        "number": _WHOLE,
+        "caption": {"type": "string", "description": "the right one"},
+        "png": {"type": "string", "contentEncoding": "base64", "contentMediaType": "image/png"},
+    }
+    example = _get("A picture to try a captioner on", _object(drawn, required=list(drawn)))
+    number = _query("number", {**_WHOLE, "maximum": 999_999, "default": 0})
+    return {
+        "/api/v1/caption": {"post": caption},
+        "/api/v1/example": {"get": {**example, "parameters": [_query("model", model), number]}},
     }
 
 
@@ -167,6 +230,14 @@ def _list(items: Schema, most: int | None = None, least: int = 0) -> Schema:
 
 def _ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _name_of(models: list[str]) -> Schema:
+    return {"enum": models} if models else _TEXT
+
+
+def _query(name: str, schema: Schema) -> Schema:
+    return {"name": name, "in": "query", "schema": schema}
 
 
 def _one_or_list(schema: Schema) -> Schema:

@@ -1,4 +1,4 @@
-"""One thread for each model: it takes batches from its queue, translates them, and shows that it is alive.
+"""One thread for each model: it takes what waits in its queue, and shows that it is alive.
 
 A long sentence would keep the others waiting. But decoding asks `stop` before every step, and a model keeps nothing
 between steps, so in that moment the worker translates a short batch that waits, and then goes on with the long one.
@@ -7,11 +7,11 @@ between steps, so in that moment the worker translates a short batch that waits,
 import logging
 import threading
 import time
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
-from regard.serve.models import Model, Options
+from regard.serve.models import Options, TranslationModel
 from regard.serve.refusal import RefusedError, StoppedError
 from regard.serve.work import Queue, Sentence, Ticket, settle
 
@@ -22,10 +22,26 @@ SHORT_COST = 1024  # tokens times beam of such a short batch
 PROBE = 5.0  # seconds of idleness after which the worker tries itself
 
 
-class Worker:
+class Model(Protocol):
+    """What a worker and the list of models ask of a model of any kind."""
+
+    kind: str
+    id: str
+
+    def describe(self) -> dict[str, Any]:
+        """What a reader wants to know of the model."""
+
+    def rehearse(self) -> str:
+        """What the model writes of a sample of its own: always the same, where it is well."""
+
+
+M = TypeVar("M", bound=Model)
+
+
+class Worker(Generic[M]):
     """A model, its thread and its queue."""
 
-    def __init__(self, model: Model, limits: Limits, metrics: Metrics) -> None:
+    def __init__(self, model: M, limits: Limits, metrics: Metrics) -> None:
         self.model = model
         self.limits = limits
         self.metrics = metrics
@@ -33,14 +49,14 @@ class Worker:
         self.accepted = 0  # tickets without an answer
         self._cost = 0  # their tokens times beam
         self._trouble = "starting"
-        self._sample: tuple[str, str] | None = None  # a text and the translation it must always get
+        self._rehearsed: str | None = None  # what the model must always write of its sample
         self._beat = time.monotonic()
         self._closed = False
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"model {model.id}", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; `trouble` becomes empty once the model has translated its sample."""
+        """Start the thread; `trouble` becomes empty once the model has written its sample."""
         self._thread.start()
 
     def close(self, seconds: float = 2.0) -> bool:
@@ -104,18 +120,15 @@ class Worker:
             self._beat = time.monotonic()
 
     def _probe(self) -> None:
-        """Translate the sample: the worker is well if that works and gives what it gave the first time."""
+        """Rehearse: the worker is well if that works and gives what it gave the first time."""
         self._beat = time.monotonic()
         try:
-            if self._sample is None:
-                text = self.model.sample()
-                self._sample = text, self.model.translate([text], Options(), lambda: False)[0].text
-            text, expected = self._sample
-            found = self.model.translate([text], Options(), lambda: False)[0].text
-            self._trouble = "" if found == expected else "the model's answers changed"
+            if self._rehearsed is None:
+                self._rehearsed = self.model.rehearse()
+            self._trouble = "" if self.model.rehearse() == self._rehearsed else "the model's answers changed"
         except Exception:
-            log.exception("The model %s could not translate its sample", self.model.id)
-            self._trouble = "the model cannot translate"
+            log.exception("The model %s fails at its own sample", self.model.id)
+            self._trouble = "the model fails"
         self._beat = time.monotonic()
 
     def _work(self, ticket: Ticket) -> None:
@@ -124,14 +137,17 @@ class Worker:
             return ticket.over
 
         assert ticket.work is not None
+        began = time.monotonic()
         try:
             settle(ticket.answer, ticket.work(stop))
         except Exception as error:
             settle(ticket.answer, error=error)
+        self.metrics.work(self.model.id, time.monotonic() - began)
 
     def _translate(self, batch: list[Sentence], alone: bool) -> None:
         options = batch[0].ticket.options
         assert isinstance(options, Options)
+        assert isinstance(self.model, TranslationModel)  # nobody else is asked for sentences
         began, between = time.monotonic(), 0.0
 
         def stop() -> bool:
