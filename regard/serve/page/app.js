@@ -1,11 +1,13 @@
-// The page: header, translation, views; started once the models are known.
+// The page: header, what is translated or described, views; started once the models are known.
 
+import "./caption.js";
 import "./translate.js";
 import "./views.js";
 import { keepToken, Refused } from "./api.js";
-import { announce, h, put } from "./dom.js";
+import { announce, h, put, renew, segments } from "./dom.js";
 import { showKeys } from "./keys.js";
-import { begin, model, translate } from "./session.js";
+import { describes, open } from "./pictures.js";
+import { begin, choose, model, translate } from "./session.js";
 import { state } from "./state.js";
 
 const THEMES = { auto: "As the system", light: "Light", dark: "Dark" };
@@ -26,6 +28,28 @@ function theme() {
   );
   return box;
 }
+
+const KINDS = { translate: "Translate a sentence", caption: "Describe a picture" };
+
+/** What the chosen model is for: the front door of its kind, and a way to the other where both are loaded. */
+function kinds() {
+  const chosen = describes() ? "caption" : "translate";
+  document.querySelector("regard-translate").hidden = chosen !== "translate";
+  document.querySelector("regard-caption").hidden = chosen !== "caption";
+  const first = (kind) => state.get("models").find((one) => one.kind === kind);
+  const offered = Object.keys(KINDS).filter(first);
+  const take = (kind) => {
+    if (kind === chosen) return;
+    choose(first(kind));
+    state.set({ picture: null });
+    work();
+  };
+  const options = offered.map((kind) => ({ value: kind, text: KINDS[kind] }));
+  renew(document.querySelector(".kinds"), offered.length > 1 && segments("Kind of model", options, chosen, take));
+}
+
+/** Do what the chosen model is for. */
+const work = () => (describes() ? open() : translate());
 
 /** Examples that the model can translate, offered as long as nothing else stands in the box. */
 function examples(place) {
@@ -88,6 +112,7 @@ async function start() {
   );
   const tries = document.querySelector(".examples");
   state.on(["models", "model", "text"], () => examples(tries));
+  state.on(["models", "model"], kinds);
   state.read();
   try {
     await begin();
@@ -97,12 +122,12 @@ async function start() {
     return;
   }
   const box = document.getElementById("source");
-  if (!state.get("text")) {
+  if (!describes() && !state.get("text")) {
     state.set({ text: model()?.examples?.[0] ?? "" }); // so that there is something to see; typing replaces it
     box.focus({ preventScroll: true });
     box.select();
   }
-  translate();
+  work();
 }
 
 document.querySelector(".skip").addEventListener("click", (event) => {
@@ -114,7 +139,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) =>
 );
 addEventListener("hashchange", () => {
   state.read();
-  translate();
+  work();
 });
 document.addEventListener("keydown", (event) => {
   if (

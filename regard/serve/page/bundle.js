@@ -4,7 +4,7 @@ import { state } from "./state.js";
 import { arithmetic } from "./session.js";
 
 const ENTRY = "exported.js";
-const STYLES = ["theme.css", "controls.css", "translate.css", "pictures.css", "steps.css", "search.css"];
+const STYLES = ["theme.css", "controls.css", "translate.css", "pictures.css", "steps.css", "search.css", "captions.css"];
 const IMPORT = /(from\s+|import\s+)"\.\/([\w-]+\.js)"/g;
 
 /** The modules that the exported page needs, by name, with their imports rewritten to names without a path. */
@@ -46,6 +46,7 @@ const json = (value) =>
 /** The steps of a trace in full, so that the exported page can do the sums again. */
 async function allSteps(trace) {
   if (trace.arithmetic) return trace.arithmetic;
+  if (trace.plain.image) return [];
   const seen = trace.module(state.get("layer"));
   const head = Number.parseInt(state.get("head"), 10) || 0;
   const steps = [];
@@ -82,10 +83,15 @@ export async function bundle(trace, view) {
       "sub",
       "tree",
       "pruned",
+      "tint",
+      "opacity",
+      "smooth",
+      "listed",
     ].map((name) => [name, state.get(name)]),
   );
   const held = {
     trace: trace.plain,
+    picture: trace.plain.image ? state.get("picture") : null,
     steps: await allSteps(trace),
     selection: { ...chosen, view: view === "compare" ? "alignment" : view },
   };

@@ -4,7 +4,7 @@ import { chosenTable } from "./alignment.js";
 import { h, put, renew, segments, select, toggle } from "./dom.js";
 import { exporter } from "./export.js";
 import { headLines, headTable, measuredHeads, ORDERS, sheet, thumbnails } from "./heads.js";
-import { elsewhere, model } from "./session.js";
+import { elsewhere, model, translators } from "./session.js";
 import { beside, difference, differenceMap, sideTable } from "./sides.js";
 import { state } from "./state.js";
 import { csv } from "./tables.js";
@@ -94,7 +94,7 @@ class Compare extends HTMLElement {
 
   async models(trace) {
     const here = model();
-    const others = state.get("models").filter((one) => one.id !== here.id && one.source.code === here.source.code);
+    const others = translators().filter((one) => one.id !== here.id && one.source.code === here.source.code);
     if (!others.length) {
       this.buttons("models");
       put(this.place, trace.arithmetic ? h("p", { class: "note" }, "This file holds one model.") : alone());

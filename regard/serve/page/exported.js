@@ -14,9 +14,9 @@ put(
   h(
     "header",
     { class: "sentences" },
-    h("p", { class: "sentence", dir: "auto" }, word(trace.source.text)),
+    !trace.plain.image && h("p", { class: "sentence", dir: "auto" }, word(trace.source.text)),
     h("p", { class: "sentence target", dir: "auto" }, word(trace.target.text)),
   ),
   h("regard-views", { class: "views" }),
 );
-state.set({ ...held.selection, trace });
+state.set({ ...held.selection, picture: held.picture, trace });

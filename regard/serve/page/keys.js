@@ -44,6 +44,15 @@ const KEYS = [
     ],
   ],
   [
+    "In a picture",
+    [
+      ["\u2190 \u2192", "word before, word after"],
+      ["Enter", "into the regions"],
+      ["\u2190 \u2191 \u2192 \u2193", "there: from region to region"],
+      ["Esc", "out of the regions"],
+    ],
+  ],
+  [
     "Search",
     [
       ["\u2190 \u2191 \u2192 \u2193", "move through the tree"],

@@ -1,4 +1,4 @@
-// The same translation from elsewhere: the request as curl, Python and JavaScript.
+// The same translation or caption from elsewhere: the request as curl, Python and JavaScript.
 
 import { h, renew, segments } from "./dom.js";
 import { model } from "./session.js";
@@ -32,11 +32,38 @@ const WRITE = {
   ],
 };
 
+const SEND = {
+  curl: (url) => [`curl ${shell(url)} \\`, "  --data-binary @picture.jpg"],
+  Python: (url) => [
+    "import json, urllib.request",
+    "",
+    'picture = open("picture.jpg", "rb").read()',
+    `request = urllib.request.Request(${JSON.stringify(url)}, picture)`,
+    'print(json.load(urllib.request.urlopen(request))["caption"])',
+  ],
+  JavaScript: (url) => [
+    `const response = await fetch(${JSON.stringify(url)}, {`,
+    '  method: "POST",',
+    '  body: document.querySelector("input[type=file]").files[0],',
+    "});",
+    "console.log((await response.json()).caption);",
+  ],
+};
+
+/** The request for the chosen model, in the chosen language. */
+function written(chosen) {
+  if (chosen.kind === "caption") {
+    const query = new URLSearchParams({ model: chosen.id });
+    return SEND[language](`${location.origin}/api/v1/caption?${query}`);
+  }
+  const body = { q: state.get("text") || "Hello", source: chosen.source.code, target: chosen.target.code };
+  return WRITE[language](`${location.origin}/translate`, body);
+}
+
 /** The box "Show request" for what stands in the panes. */
 export function requests() {
   const chosen = model();
   if (!chosen) return null;
-  const body = { q: state.get("text") || "Hello", source: chosen.source.code, target: chosen.target.code };
   const code = h("pre", { tabindex: 0, "aria-label": "Code for this request" });
   const choose = h("div", {});
   const show = () => {
@@ -52,7 +79,7 @@ export function requests() {
         },
       ),
     );
-    code.textContent = WRITE[language](`${location.origin}/translate`, body).join("\n");
+    code.textContent = written(chosen).join("\n");
   };
   show();
   const copy = h(

@@ -19,6 +19,26 @@ export const lines = () =>
 /** The description of the chosen model. */
 export const model = () => state.get("models").find((one) => one.id === state.get("model")) ?? state.get("models")[0];
 
+/** The models that translate. */
+export const translators = () => state.get("models").filter((one) => one.kind !== "caption");
+
+/** Choose a model; what was selected of another one's words is let go. */
+export const choose = (one) =>
+  state.set({
+    model: one.id,
+    t: null,
+    s: null,
+    layer: null,
+    head: null,
+    shift: null,
+    prefix: null,
+    changes: [],
+    node: null,
+    example: null,
+    trace: null,
+    error: "",
+  });
+
 /** Load the list of models. */
 export async function begin() {
   const { models } = await get("/api/v1/models");

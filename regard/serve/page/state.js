@@ -27,9 +27,14 @@ const DEFAULTS = {
   replay: null,
   beam: 5,
   node: null,
+  example: null,
+  tint: "spotlight",
+  opacity: 0.7,
+  smooth: false,
+  listed: false, // a picture
 };
 // What is not part of an address.
-const QUIET = new Set(["trace", "models", "preview", "error", "busy", "lines", "line", "theme"]);
+const QUIET = new Set(["trace", "picture", "models", "preview", "error", "busy", "lines", "line", "theme"]);
 
 class State extends EventTarget {
   constructor() {
@@ -37,6 +42,7 @@ class State extends EventTarget {
     this.values = {
       ...DEFAULTS,
       trace: null,
+      picture: null,
       models: [],
       preview: null,
       error: "",

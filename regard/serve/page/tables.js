@@ -81,13 +81,15 @@ export const plainTable = (caption, head, body) =>
 
 /** A table of weights as text that a spreadsheet reads. */
 export function csv(shown) {
-  const quote = (text) => `"${guard(String(text)).replaceAll('"', '""')}"`;
   const lines = [["", ...shown.columns.map((label) => label.text)].map(quote).join(",")];
   shown.weights.forEach((row, r) =>
     lines.push([quote(shown.rows[r].text), ...row.map((weight) => weight.toFixed(6))].join(",")),
   );
   return `${lines.join("\r\n")}\r\n`;
 }
+
+/** A text as one field of such a line. */
+export const quote = (text) => `"${guard(String(text)).replaceAll('"', '""')}"`;
 
 // A spreadsheet would take a word that begins like a formula for one.
 const guard = (text) => (/^[=+\-@\t\r]/.test(text) ? `'${text}` : text);

@@ -105,6 +105,13 @@ export class Trace {
     );
   }
 
+  /** The regions of the picture, row by row, where there is one. */
+  get cells() {
+    const [rows, columns] = this.plain.image?.grid ?? [0, 0];
+    const name = (at) => `row ${Math.floor(at / columns) + 1}, column ${(at % columns) + 1}`;
+    return Array.from({ length: rows * columns }, (_, at) => ({ text: name(at), piece: "" }));
+  }
+
   /** The tokens along a module's rows and columns. */
   sides(seen) {
     const read = [{ text: "<s>", piece: "<s>", special: true }, ...this.target.tokens.slice(0, -1)];
@@ -115,6 +122,7 @@ export class Trace {
       decoder: [this.target.tokens, read],
       fixed: [this.target.tokens, whole],
       pool: [whole, this.source.tokens],
+      image: [this.target.tokens, this.cells],
     };
     return sides[seen.kind] ?? [this.target.tokens, []];
   }

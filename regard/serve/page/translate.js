@@ -5,7 +5,7 @@ import { h, put, renew, select, visible, word } from "./dom.js";
 import { icon } from "./icons.js";
 import { percent } from "./maths.js";
 import { requests } from "./requests.js";
-import { lines, model, pieces, translate } from "./session.js";
+import { choose, lines, model, pieces, translate, translators } from "./session.js";
 import { state } from "./state.js";
 import { arrange } from "./trace.js";
 
@@ -48,7 +48,7 @@ class Translate extends HTMLElement {
     state.on(["text"], () => this.showText());
     state.on(["trace", "busy", "error", "lines", "layer", "head", "shift", "prefix"], () => this.show());
     state.on(["t", "s", "preview"], () => this.mark());
-    state.on(["text", "model", "models"], () => put(this.code, requests()));
+    state.on(["text", "model", "models"], () => put(this.code, model()?.kind !== "caption" && requests()));
     this.show();
   }
 
@@ -87,9 +87,9 @@ class Translate extends HTMLElement {
   }
 
   showPair() {
-    const models = state.get("models"),
+    const models = translators(),
       chosen = model();
-    if (!chosen) return;
+    if (!models.includes(chosen)) return;
     const codes = (side, among) =>
       [...new Map(among.map((one) => [one[side].code, one[side].name])).entries()].map(([value, text]) => ({
         value,
@@ -136,23 +136,12 @@ class Translate extends HTMLElement {
   }
 
   take(one) {
-    state.set({
-      model: one.id,
-      t: null,
-      s: null,
-      layer: null,
-      head: null,
-      shift: null,
-      prefix: null,
-      changes: [],
-      node: null,
-      trace: null,
-    });
+    choose(one);
     translate();
   }
 
   show() {
-    const trace = state.get("trace");
+    const trace = this.hidden ? null : state.get("trace"); // that of a picture is shown elsewhere
     this.classList.toggle("busy", state.get("busy"));
     if (state.get("error")) {
       put(this.output, h("p", { class: "error", role: "alert" }, state.get("error")));
@@ -211,7 +200,7 @@ class Translate extends HTMLElement {
   mark() {
     const trace = state.get("trace"),
       { table } = this;
-    if (!trace || !table || state.get("error")) return;
+    if (this.hidden || !trace || !table || state.get("error")) return;
     const at = state.get("preview")?.t ?? state.get("t");
     const row = at === null || !trace.looks ? -1 : table.rows.findIndex((label) => label.tokens.includes(at));
     this.output.querySelectorAll(".word").forEach((button) => {

@@ -6,15 +6,16 @@ import "./compare.js";
 import "./picture.js";
 import "./steps.js";
 import { h, put, renew } from "./dom.js";
+import { model } from "./session.js";
 import { state } from "./state.js";
 
-const VIEWS = [
+const SENTENCE = [
   { id: "alignment", title: "Where it looked", element: "regard-alignment" },
   { id: "steps", title: "Step by step", element: "regard-steps" },
   { id: "compare", title: "Compare", element: "regard-compare" },
   { id: "beam", title: "Search", element: "regard-beam" },
-  { id: "picture", title: "Picture", element: "regard-picture", when: (trace) => Boolean(trace?.plain.image) },
 ];
+const PICTURE = [{ id: "picture", title: "Where it looked", element: "regard-picture" }];
 
 class Views extends HTMLElement {
   connectedCallback() {
@@ -26,16 +27,18 @@ class Views extends HTMLElement {
     });
     this.place = h("div", { class: "view", role: "tabpanel", id: "view", tabindex: -1 });
     put(this, this.tabs, this.place);
-    state.on(["view", "trace"], (changed) => this.show(changed));
+    state.on(["view", "trace", "models", "model"], (changed) => this.show(changed));
     this.show(new Set(["view"]));
   }
 
   get shown() {
-    return VIEWS.filter((view) => !view.when || view.when(state.get("trace")));
+    const trace = state.get("trace");
+    return (trace ? trace.plain.image : model()?.kind === "caption") ? PICTURE : SENTENCE;
   }
 
   show(changed) {
-    const chosen = this.shown.find((view) => view.id === state.get("view")) ?? VIEWS[0];
+    const chosen = this.shown.find((view) => view.id === state.get("view")) ?? this.shown[0];
+    this.tabs.hidden = this.shown.length < 2;
     renew(
       this.tabs,
       this.shown.map((view) =>

@@ -1,0 +1,195 @@
+// The front door for pictures: drop, choose or paste one, or have one drawn; and what the model writes of it.
+
+import { h, put, renew, select, visible, word } from "./dom.js";
+import { percent } from "./maths.js";
+import { describe, describes, drawExample, open } from "./pictures.js";
+import { requests } from "./requests.js";
+import { choose, model } from "./session.js";
+import { state } from "./state.js";
+import { arrange } from "./trace.js";
+
+const KINDS = "image/jpeg,image/png,image/webp";
+
+class CaptionFront extends HTMLElement {
+  connectedCallback() {
+    this.models = h("div", { class: "pair" });
+    this.file = h("input", {
+      type: "file",
+      accept: KINDS,
+      class: "hidden",
+      tabindex: -1,
+      "aria-hidden": "true",
+      onchange: () => {
+        this.take(this.file.files[0]);
+        this.file.value = ""; // the same file may be chosen again
+      },
+    });
+    this.given = h("div", { class: "given" });
+    this.actions = h("div", { class: "row" });
+    this.output = h("div", { class: "translation", "aria-live": "polite", "aria-atomic": "true" });
+    this.note = h("p", { class: "note" });
+    this.best = h("div", { class: "nbest" });
+    this.code = h("div", { class: "code" });
+    put(
+      this,
+      this.models,
+      h(
+        "div",
+        { class: "panes" },
+        h("section", { class: "pane drop", "aria-label": "Picture" }, this.given, this.actions, this.file),
+        h("section", { class: "pane target", "aria-label": "Caption" }, this.output, this.note, this.best),
+      ),
+      this.code,
+    );
+    state.on(["models", "model"], () => this.showModels());
+    state.on(["trace", "picture", "busy", "error", "models", "model"], () => this.show());
+    state.on(["t", "preview"], () => this.mark());
+    state.on(["model", "models"], () => put(this.code, describes() && requests()));
+    this.receive();
+  }
+
+  /** A picture may be dropped anywhere on the page, and pasted. */
+  receive() {
+    const over = (on) => this.classList.toggle("over", on);
+    const listen = (name, act) => document.addEventListener(name, (event) => describes() && act(event));
+    listen("dragover", (event) => {
+      event.preventDefault();
+      over(true);
+    });
+    listen("dragleave", (event) => event.relatedTarget === null && over(false));
+    listen("drop", (event) => {
+      event.preventDefault(); // else the browser would leave the page for the file
+      over(false);
+      this.take(event.dataTransfer.files[0]);
+    });
+    listen("paste", (event) => this.take(event.clipboardData.files[0]));
+  }
+
+  take(file) {
+    if (!file) return;
+    state.set({ t: null, s: null });
+    describe(file, { name: file.name });
+  }
+
+  showModels() {
+    const captioners = state.get("models").filter((one) => one.kind === "caption");
+    const names = captioners.map((one) => ({ value: one.id, text: one.id }));
+    const change = (id) => {
+      choose(captioners.find((one) => one.id === id));
+      state.set({ picture: null });
+      open();
+    };
+    renew(this.models, captioners.length > 1 && select("Model", names, state.get("model"), change));
+  }
+
+  show() {
+    const { trace, picture, busy, error } = state.values;
+    if (!describes()) return;
+    this.classList.toggle("busy", busy);
+    this.showPicture(picture, trace);
+    if (error) put(this.output, h("p", { class: "error", role: "alert" }, error));
+    else if (!trace?.plain.image)
+      put(this.output, h("p", { class: "sentence empty" }, busy ? "\u2026" : "The caption appears here."));
+    else this.showWords(trace);
+    const told = !error && trace?.plain.image && picture;
+    put(this.note, told && picture.right && this.judge(trace, picture));
+    put(this.best, told && this.others(picture));
+  }
+
+  showPicture(picture, trace) {
+    const alt = `The picture. Its caption: ${trace?.target.text ?? ""}`;
+    const name = picture?.name && h("p", { class: "small name" }, word(picture.name));
+    put(
+      this.given,
+      picture?.square
+        ? h("img", { src: picture.square, alt, class: picture.side < 128 ? "pixels" : null })
+        : h("p", { class: "empty" }, "Drop a picture here, choose one, or paste one."),
+      name,
+    );
+    const again = picture && picture.example !== null;
+    renew(
+      this.actions,
+      h("button", { type: "button", class: "strong", onclick: () => this.file.click() }, "Choose a picture"),
+      model().drawn &&
+        h(
+          "button",
+          {
+            type: "button",
+            onclick: () => {
+              state.set({ t: null, s: null });
+              drawExample(again ? (picture.example + 1) % 1_000_000 : 0);
+            },
+          },
+          again ? "Draw another" : "Draw an example",
+        ),
+      h("span", { class: "small" }, "JPEG, PNG or WebP; dropping and pasting work too."),
+    );
+  }
+
+  showWords(trace) {
+    const words = arrange(trace, { words: true, special: false }).rows;
+    put(
+      this.output,
+      h(
+        "p",
+        { class: "sentence words", dir: "auto" },
+        words.length ? words.flatMap((label) => [this.chip(trace, label), " "]) : "The model wrote nothing.",
+      ),
+    );
+    this.mark();
+  }
+
+  chip(trace, label) {
+    const t = label.tokens[0];
+    const probability = Math.exp(label.tokens.reduce((sum, at) => sum + (trace.target.tokens[at].logprob ?? 0), 0));
+    const look = (on) => () => state.set({ preview: on ? { t } : null });
+    return h(
+      "button",
+      {
+        type: "button",
+        dir: "auto",
+        class: `chip${probability < 0.5 ? " unsure" : ""}`,
+        "data-t": t,
+        title: `probability ${percent(probability)}: click to see where it looked`,
+        onpointerenter: look(true),
+        onpointerleave: look(false),
+        onfocus: look(true),
+        onblur: look(false),
+        onclick: () => state.set({ t: state.get("t") === t ? null : t }),
+        onkeydown: (event) => this.key(event),
+      },
+      visible(label.text),
+    );
+  }
+
+  key(event) {
+    const next = { ArrowRight: "nextElementSibling", ArrowLeft: "previousElementSibling" }[event.key];
+    if (!next) return;
+    event.preventDefault();
+    event.currentTarget[next]?.focus();
+  }
+
+  mark() {
+    const { t, preview } = state.values;
+    for (const chip of this.output.querySelectorAll(".chip")) {
+      const at = Number(chip.dataset.t);
+      chip.setAttribute("aria-pressed", String(at === t));
+      chip.classList.toggle("active", at === (preview?.t === undefined ? t : preview.t));
+    }
+  }
+
+  /** A drawn picture has a right caption. */
+  judge(trace, picture) {
+    if (trace.target.text === picture.right) return "This is right: the picture was drawn from these very words.";
+    return ["It was drawn as: ", word(picture.right)];
+  }
+
+  others(picture) {
+    const rest = picture.nbest.slice(1);
+    if (!rest.length) return null;
+    const line = (one) => h("li", {}, word(one.text), h("span", { class: "number" }, one.score.toFixed(2)));
+    return h("details", {}, h("summary", {}, `Other captions (${rest.length})`), h("ol", {}, rest.map(line)));
+  }
+}
+
+customElements.define("regard-caption", CaptionFront);
