@@ -2,6 +2,7 @@
 
 import base64
 import io
+import itertools
 import json
 import re
 import struct
@@ -25,6 +26,8 @@ from regard.data.builtin import shapes
 from regard.data.images import encode_png
 from regard.errors import RunError
 from regard.look.trace import Trace
+from regard.serve.pictures import CaptionModel
+from regard.serve.refusal import StoppedError
 from regard.serve.runs import load
 from regard.train.begin import train
 from regard.train.experiment import resolve
@@ -100,6 +103,18 @@ def test_jpeg_png_and_webp_as_a_body_or_in_a_form(server: Server, kind: str) -> 
     form = server.client.post("/api/v1/caption", files={"image": (hostile, data, "text/html")})
     assert alone.status_code == form.status_code == 200, alone.text
     assert alone.json() == form.json()
+
+
+def test_nobody_waits_any_more() -> None:
+    """A client that went away, or a time that is up, ends the writing and the looking."""
+    (model,) = load([captioner()])
+    assert isinstance(model, CaptionModel)
+    with pytest.raises(StoppedError):
+        model.caption(model.read(SCENE), None, 1, lambda: True)
+    asked = itertools.count()
+    written = len(model.writer.caption(SCENE).tokens) + 1
+    with pytest.raises(StoppedError):
+        model.caption(model.read(SCENE), None, 1, lambda: next(asked) > written + 1)
 
 
 def test_models_are_told_apart_by_kind(server: Server) -> None:

@@ -4,7 +4,9 @@ import { state } from "./state.js";
 import { arithmetic } from "./session.js";
 
 const ENTRY = "exported.js";
-const STYLES = ["theme.css", "controls.css", "translate.css", "pictures.css", "steps.css", "search.css", "captions.css"];
+const STYLES = ["theme", "controls", "translate", "pictures", "steps", "search", "captions"].map(
+  (name) => `${name}.css`,
+);
 const IMPORT = /(from\s+|import\s+)"\.\/([\w-]+\.js)"/g;
 
 /** The modules that the exported page needs, by name, with their imports rewritten to names without a path. */

@@ -1,6 +1,7 @@
 // The front door for pictures: drop, choose or paste one, or have one drawn; and what the model writes of it.
 
-import { h, put, renew, select, visible, word } from "./dom.js";
+import { announce, h, put, renew, select, visible, word } from "./dom.js";
+import { tell } from "./maps.js";
 import { percent } from "./maths.js";
 import { describe, describes, drawExample, open } from "./pictures.js";
 import { requests } from "./requests.js";
@@ -127,19 +128,15 @@ class CaptionFront extends HTMLElement {
   }
 
   showWords(trace) {
-    const words = arrange(trace, { words: true, special: false }).rows;
-    put(
-      this.output,
-      h(
-        "p",
-        { class: "sentence words", dir: "auto" },
-        words.length ? words.flatMap((label) => [this.chip(trace, label), " "]) : "The model wrote nothing.",
-      ),
-    );
+    const table = arrange(trace);
+    const words = table.rows.flatMap((_, row) => [this.chip(trace, table, row), " "]);
+    const none = "The model wrote nothing.";
+    put(this.output, h("p", { class: "sentence words", dir: "auto" }, words.length ? words : none));
     this.mark();
   }
 
-  chip(trace, label) {
+  chip(trace, table, row) {
+    const label = table.rows[row];
     const t = label.tokens[0];
     const probability = Math.exp(label.tokens.reduce((sum, at) => sum + (trace.target.tokens[at].logprob ?? 0), 0));
     const look = (on) => () => state.set({ preview: on ? { t } : null });
@@ -155,7 +152,11 @@ class CaptionFront extends HTMLElement {
         onpointerleave: look(false),
         onfocus: look(true),
         onblur: look(false),
-        onclick: () => state.set({ t: state.get("t") === t ? null : t }),
+        onclick: () => {
+          const again = state.get("t") === t;
+          state.set({ t: again ? null : t });
+          announce(tell(table, again ? -1 : row, trace.plain.image.grid));
+        },
         onkeydown: (event) => this.key(event),
       },
       visible(label.text),

@@ -97,8 +97,7 @@ export function lines(look, size) {
 
 /** The scale of a map, from 0 to `most`. */
 export function legend(look, most, what = "weight") {
-  const shades =
-    look.tint === "spotlight" ? ["#000000", "#404040", "#808080", "#c0c0c0", "#ffffff"] : steps(look.tint);
+  const shades = look.tint === "spotlight" ? ["#000000", "#404040", "#808080", "#c0c0c0", "#ffffff"] : steps(look.tint);
   const width = 144 / shades.length;
   return svg(
     "svg",
@@ -112,12 +111,13 @@ export function legend(look, most, what = "weight") {
 }
 
 /** How much every cell was looked at by all words together. */
-export const coverage = (table) =>
-  table.columns.map((_, at) => table.weights.reduce((sum, row) => sum + row[at], 0));
+export const coverage = (table) => table.columns.map((_, at) => table.weights.reduce((sum, row) => sum + row[at], 0));
 
 /** "row 5, column 9 of 14", counted from 1 as people do. */
-const where = (at, [rows, columns]) =>
-  `row ${Math.floor(at / columns) + 1}${rows === columns ? "" : ` of ${rows}`}, column ${(at % columns) + 1} of ${columns}`;
+function where(at, [rows, columns]) {
+  const row = `row ${Math.floor(at / columns) + 1}${rows === columns ? "" : ` of ${rows}`}`;
+  return `${row}, column ${(at % columns) + 1} of ${columns}`;
+}
 
 const COUNTED = ["no", "one", "two", "three", "four", "five"];
 const named = (label) => `\u2018${visible(label.text)}\u2019`;

@@ -3,7 +3,7 @@
 import { announce, h, put, renew, select, svg, toggle, visible, word } from "./dom.js";
 import { exporter } from "./export.js";
 import { cell } from "./grid.js";
-import { background, coverage, legend, lines, map, measured, sheet, tell, tellRegion, TINTS, wordLines } from "./maps.js";
+import * as maps from "./maps.js";
 import { percent, show } from "./maths.js";
 import { state } from "./state.js";
 import { plainTable, table as weightTable } from "./tables.js";
@@ -51,42 +51,44 @@ class PictureView extends HTMLElement {
     const { square = "", side = 0 } = state.get("picture") ?? {};
     const { tint, smooth, opacity } = state.values;
     this.look = { grid: trace.plain.image.grid, square, side, tint, smooth, opacity };
-    this.words = measured(this.table, trace, this.look.grid);
+    this.words = maps.measured(this.table, trace, this.look.grid);
     this.largest = Math.max(1e-9, ...this.table.weights.flat());
-    const { row } = this.pinned();
-    const drawing = () => sheet(this.look, this.table, this.words, this.pinned().row, this.most, trace.target.text);
+    const most = (row) => this.most(row);
+    const drawing = () => maps.sheet(this.look, this.table, this.words, this.pinned().row, most, trace.target.text);
     put(
       this.lead,
       h("p", { class: "lead" }, LEAD),
-      exporter("picture", drawing, () => ({ trace, csv: wordLines(this.table, this.words) })),
+      exporter("picture", drawing, () => ({ trace, csv: maps.wordLines(this.table, this.words) })),
     );
     renew(this.controls, this.buttons(trace));
     if (state.get("listed")) put(this.place, this.lists());
-    else renew(this.place, this.parts(row));
+    else renew(this.place, this.parts());
     this.mark();
   }
 
+  /** How much a word looked at each region; row -1 is all words together. */
+  values(row) {
+    return row < 0 ? maps.coverage(this.table) : this.table.weights[row];
+  }
+
   /** The end of the scale of a word's map: the largest weight of the caption, or its own. */
-  most = (row) =>
-    row < 0
-      ? Math.max(1e-9, ...coverage(this.table))
-      : state.get("rowScale")
-        ? Math.max(1e-9, ...this.table.weights[row])
-        : this.largest;
+  most(row) {
+    return row < 0 || state.get("rowScale") ? Math.max(1e-9, ...this.values(row)) : this.largest;
+  }
 
-  values = (row) => (row < 0 ? coverage(this.table) : this.table.weights[row]);
+  /** The row and the column that are chosen; -1 for none. */
+  pinned() {
+    return cell(this.table, state.values);
+  }
 
-  pinned = () => cell(this.table, state.values);
-
-  /** What is pointed at, else what is pinned. */
+  /** Those that are pointed at, else those that are chosen. */
   marked() {
     const { preview, t, s } = state.values;
-    return cell(this.table, { t: preview?.t === undefined ? t : preview.t, s: preview?.s === undefined ? s : preview.s });
+    return cell(this.table, { t, s, ...preview });
   }
 
   buttons(trace) {
-    const on = (name, text, title) =>
-      toggle(text, state.get(name), (value) => state.set({ [name]: value }), { title });
+    const on = (name, text, title) => toggle(text, state.get(name), (value) => state.set({ [name]: value }), { title });
     const slider = h("input", {
       type: "range",
       min: 0,
@@ -99,7 +101,7 @@ class PictureView extends HTMLElement {
     return [
       select(
         "Colours",
-        TINTS.map((name) => ({ value: name, text: name })),
+        maps.TINTS.map((name) => ({ value: name, text: name })),
         state.get("tint"),
         (tint) => state.set({ tint }),
       ),
@@ -134,7 +136,8 @@ class PictureView extends HTMLElement {
     });
     this.layer = svg("g");
     this.frame = svg("rect", { class: "region", "aria-hidden": "true" });
-    this.drawing.append(background(this.look, SIZE), this.layer, lines(this.look, SIZE) ?? "", this.spots(), this.frame);
+    const over = [maps.lines(this.look, SIZE), this.spots(), this.frame].filter(Boolean);
+    this.drawing.append(maps.background(this.look, SIZE), this.layer, ...over);
     this.scale = h("div", { class: "scale" });
     this.said = h("p", { class: "said" });
     this.note = h("p", { class: "note" });
@@ -142,7 +145,12 @@ class PictureView extends HTMLElement {
     this.bars = h("ul", { class: `shares${this.words.length > 10 ? " many" : ""}` });
     this.film = h(
       "div",
-      { class: "film", role: "toolbar", "aria-label": "Words of the caption", onkeydown: (event) => this.filmKey(event) },
+      {
+        class: "film",
+        role: "toolbar",
+        "aria-label": "Words of the caption",
+        onkeydown: (event) => this.filmKey(event),
+      },
       [-1, ...this.words.keys()].map((row) => this.shot(row)),
     );
     return [
@@ -186,7 +194,7 @@ class PictureView extends HTMLElement {
               class: "spot",
               role: "gridcell",
               id: `region-${y * columns + x}`,
-              "aria-label": tellRegion(this.table, y * columns + x, this.look.grid),
+              "aria-label": maps.tellRegion(this.table, y * columns + x, this.look.grid),
             }),
           ),
         ),
@@ -226,7 +234,7 @@ class PictureView extends HTMLElement {
         class: "shot",
         tabindex: -1,
         "data-row": row,
-        "aria-label": `${tell(this.table, row, this.look.grid)}${gateText(one)}`,
+        "aria-label": `${maps.tell(this.table, row, this.look.grid)}${gateText(one)}`,
         onclick: () => this.choose(row),
         onpointerenter: () => state.set({ preview: { t } }),
         onpointerleave: () => state.set({ preview: null }),
@@ -234,8 +242,8 @@ class PictureView extends HTMLElement {
       svg(
         "svg",
         { viewBox: `0 0 ${FRAME} ${FRAME}`, width: FRAME, height: FRAME, "aria-hidden": "true" },
-        background(this.look, FRAME),
-        map(this.look, this.values(row), this.most(row), FRAME),
+        maps.background(this.look, FRAME),
+        maps.map(this.look, this.values(row), this.most(row), FRAME),
       ),
       one ? word(one.label.text, { class: style("name", one) }) : h("span", { class: "name" }, "All words"),
       one ? h("span", { class: "row" }, sure, gateBar(one)) : h("span", { class: "small" }, "coverage"),
@@ -247,9 +255,9 @@ class PictureView extends HTMLElement {
     if (!this.table || state.get("listed") || !this.drawing) return;
     const { row, column } = this.marked(),
       pinned = this.pinned();
-    put(this.layer, map(this.look, this.values(row), this.most(row), SIZE));
-    put(this.scale, legend(this.look, this.most(row), row < 0 ? "sum of weights" : "weight"));
-    put(this.said, tell(this.table, row, this.look.grid));
+    put(this.layer, maps.map(this.look, this.values(row), this.most(row), SIZE));
+    put(this.scale, maps.legend(this.look, this.most(row), row < 0 ? "sum of weights" : "weight"));
+    put(this.said, maps.tell(this.table, row, this.look.grid));
     const gate = this.words[row]?.gate ?? null;
     put(this.note, gate !== null && `Gate \u03b2 ${show(gate)}: ${GATE}.`);
     this.film.querySelectorAll(".shot").forEach((button) => {
@@ -268,7 +276,7 @@ class PictureView extends HTMLElement {
 
   /** The reverse: how much each word looked at a region. The bars end where the colours do. */
   showBars(column) {
-    put(this.asked, column < 0 ? HINT : h("b", {}, tellRegion(this.table, column, this.look.grid)));
+    put(this.asked, column < 0 ? HINT : h("b", {}, maps.tellRegion(this.table, column, this.look.grid)));
     put(
       this.bars,
       column >= 0 &&
@@ -292,12 +300,12 @@ class PictureView extends HTMLElement {
 
   choose(row) {
     state.set({ t: row < 0 ? null : this.table.rows[row].tokens[0], preview: null });
-    announce(tell(this.table, row, this.look.grid) + gateText(this.words[row]));
+    announce(maps.tell(this.table, row, this.look.grid) + gateText(this.words[row]));
   }
 
   pinRegion(s) {
     state.set({ s, preview: null });
-    announce(tellRegion(this.table, s, this.look.grid));
+    announce(maps.tellRegion(this.table, s, this.look.grid));
   }
 
   /** The word `by` further on; before the first stand all words together. */
@@ -348,7 +356,8 @@ class PictureView extends HTMLElement {
   /** The same as tables: a line for each word, and every weight. */
   lists() {
     const gates = this.words.some((one) => one.gate !== null);
-    const head = ["word", "probability", ...(gates ? ["gate \u03b2"] : []), "strongest region", "its weight", "top five"];
+    const gate = gates ? ["gate \u03b2"] : [];
+    const head = ["word", "probability", ...gate, "strongest region", "its weight", "top five"];
     const body = this.words.map((one) => [
       word(one.label.text),
       one.probability === null ? "\u2013" : percent(one.probability),
@@ -358,7 +367,7 @@ class PictureView extends HTMLElement {
       show(one.top, 3),
     ]);
     return [
-      h("p", { class: "said" }, tell(this.table, -1, this.look.grid)),
+      h("p", { class: "said" }, maps.tell(this.table, -1, this.look.grid)),
       plainTable("Words of the caption", head, body),
       h("h3", { class: "apart" }, "Every weight"),
       weightTable(this.table).element,
