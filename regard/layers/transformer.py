@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.core.attend import Memory
 from regard.core.normalise import causal_softmax, softmax
+from regard.kernels.product import Product
 from regard.layers.attention import MultiHead
 from regard.layers.dropout import Dropout
 
@@ -72,18 +74,71 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(width, inner)
         self.joins = nn.ModuleList(Residual(width, dropout, pre_norm) for _ in range(3))
 
-    def forward(self, x: Tensor, source: Memory, places: range, past: "Past | None" = None) -> Tensor:
-        """x [B, T, D] at `places` -> [B, T, D]. With a `past`, x is one step and its keys and values join it."""
+    def forward(self, x: Tensor, source: Memory, places: range) -> Tensor:
+        """x [B, T, D] at `places` -> [B, T, D]."""
         own, other, (join_own, join_other, join_think) = self.self_attention, self.cross_attention, self.joins
 
         def look(x: Tensor) -> Tensor:
             keys, values, _, _ = own.remember(x)
-            memory = Memory(self.turn(keys, places), values)
-            return own(self.turn(own.ask(x), places), memory if past is None else past.append(memory))
+            return own(self.turn(own.ask(x), places), Memory(self.turn(keys, places), values))
 
         x = join_own(x, look)
         x = join_other(x, lambda x: other(other.ask(x), source))
         return join_think(x, self.feed_forward)
+
+
+class DecoderSteps:
+    """A decoder layer one word at a time, for one search: what its `forward` computes, in as few calls as can be.
+
+    With few rows a step costs its calls more than its arithmetic, so the weights are at hand here, and the only modules
+    called are those that look, where somebody may be watching.
+    """
+
+    def __init__(self, layer: DecoderLayer) -> None:
+        own, other, (expand, _, contract) = layer.self_attention, layer.cross_attention, layer.feed_forward
+        self.heads, self.turn = own.heads, layer.turn
+        self.look_back, self.look_across = own.attention, other.attention
+        self.project, self.own_output = Product(own.query, own.key, own.value), Product(own.output)
+        self.ask, self.other_output = Product(other.query), Product(other.output)
+        self.expand, self.contract = Product(expand), Product(contract)  # type: ignore[arg-type]
+        self.join_own, self.join_other, self.join_think = (joined(join) for join in layer.joins)  # type: ignore[arg-type]
+
+    def __call__(self, x: Tensor, source: Memory, places: range, past: "Past") -> Tensor:
+        """x [B, D], one word of each row -> [B, D]; its keys and values join the past."""
+        B, D = x.shape
+
+        def look_back(x: Tensor) -> Tensor:
+            parts = self.project(x).view(B, 3, self.heads, 1, D // self.heads)
+            query, keys, values = parts.unbind(1)  # [B, H, 1, D/H]
+            memory = past.append(Memory(self.turn(keys, places), values))
+            return self.own_output(self.look_back(self.turn(query, places), memory).context.reshape(B, D))
+
+        def look_across(x: Tensor) -> Tensor:
+            query = self.ask(x).view(B, self.heads, 1, D // self.heads)
+            return self.other_output(self.look_across(query, source).context.reshape(B, D))
+
+        def think(x: Tensor) -> Tensor:
+            return self.contract(self.expand(x).relu())
+
+        return self.join_think(self.join_other(self.join_own(x, look_back), look_across), think)
+
+
+def joined(join: Residual) -> Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]:
+    """`join` as a plain function."""
+    norm, drop = normed(join.norm), join.dropout if join.training else same
+    if join.pre_norm:
+        return lambda x, sublayer: x + drop(sublayer(norm(x)))
+    return lambda x, sublayer: norm(x + drop(sublayer(x)))
+
+
+def normed(norm: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
+    """`norm` as a plain function."""
+    shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
+    return lambda x: F.layer_norm(x, shape, weight, bias, eps)
+
+
+def same(x: Tensor) -> Tensor:
+    return x
 
 
 class Past:

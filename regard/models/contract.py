@@ -22,7 +22,8 @@ from regard.core.attend import Memory
 from regard.errors import ShapeError
 from regard.symbols import START
 
-State = Any  # a NamedTuple of tensors (or nested NamedTuples of them), the batch first in each
+# A NamedTuple of tensors (or nested NamedTuples of them), the batch first in each; what else it holds, all rows share.
+State = Any
 AnyState = TypeVar("AnyState")
 
 
@@ -78,12 +79,12 @@ def take_beams(state: AnyState, rows: Tensor) -> AnyState:
 
 
 def _map(part: Any, act: Any) -> Any:
-    if part is None:
-        return None
     if isinstance(part, Tensor):
         return act(part)
+    if not isinstance(part, tuple):
+        return part
     mapped = [_map(inner, act) for inner in part]
-    return type(part)(*mapped) if isinstance(part, tuple) and hasattr(part, "_fields") else tuple(mapped)
+    return type(part)(*mapped) if hasattr(part, "_fields") else tuple(mapped)
 
 
 def shift_right(target: Tensor) -> Tensor:

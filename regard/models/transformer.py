@@ -25,8 +25,9 @@ from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.positions import LearnedPositions, rotate_at, sinusoid_at
 from regard.errors import ConfigError
+from regard.kernels.product import Product
 from regard.layers.dropout import Dropout
-from regard.layers.transformer import DecoderLayer, EncoderLayer, Past, Turn, grow, unturned
+from regard.layers.transformer import DecoderLayer, DecoderSteps, EncoderLayer, Past, Turn, grow, unturned
 from regard.models.contract import Looking, check_batch, check_target, shift_right
 
 ROOM = 32  # steps that a fresh decoding state has room for; the buffers double when they are full
@@ -60,6 +61,7 @@ class TransformerState(NamedTuple):
     keys: Tensor  # [B, L, H, room, D/H], of the words so far
     values: Tensor  # [B, L, H, room, D/H]
     position: Tensor  # [B], words so far; the same for every row
+    decoder: "Steps"  # the weights, as steps of one search use them
 
 
 class Transformer(nn.Module):
@@ -120,21 +122,20 @@ class Transformer(nn.Module):
         """Nothing written yet: empty buffers."""
         B, L, H, _, D = memory.keys.shape
         room = memory.keys.new_zeros(B, L, H, ROOM, D)
-        return TransformerState(
-            memory, room, torch.zeros_like(room), torch.zeros(B, dtype=torch.long, device=room.device)
-        )
+        position = torch.zeros(B, dtype=torch.long, device=room.device)
+        return TransformerState(memory, room, torch.zeros_like(room), position, Steps(self))
 
     def step(self, token: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """token [B] -> logits [B, V]; the buffers of `state` are written in place."""
         filled = int(state.position[0]) if len(token) else 0
         keys, values = grow(state.keys, filled + 1), grow(state.values, filled + 1)
         places = range(filled, filled + 1)
-        x = self.receive(self.embed_target, token[:, None], places)  # [B, 1, D]
+        x = self.receive(self.embed_target, token, places)  # [B, D]
         pasts = zip(keys.unbind(1), values.unbind(1), strict=True)  # of each layer
-        for layer, source, past in zip(self.decoder, layer_memories(state.memory), pasts, strict=True):
+        for layer, source, past in zip(state.decoder.layers, layer_memories(state.memory), pasts, strict=True):
             x = layer(x, source, places, Past(*past, filled))
-        logits = self.W(self.decoder_norm(x))[:, 0]  # [B, V]
-        return logits, TransformerState(state.memory, keys, values, state.position + 1)
+        logits = state.decoder.W(self.decoder_norm(x))  # [B, V]
+        return logits, TransformerState(state.memory, keys, values, state.position + 1, state.decoder)
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Logits [B, T, V] of target [B, T], all steps at once under the causal mask."""
@@ -147,9 +148,17 @@ class Transformer(nn.Module):
         return self.W(self.decoder_norm(x))
 
     def receive(self, embed: nn.Module, tokens: Tensor, places: range) -> Tensor:
-        """dropout(sqrt(D) E[token] + PE): tokens [B, T] at `places` -> [B, T, D]."""
+        """dropout(sqrt(D) E[token] + PE): tokens [B, T] at `places` -> [B, T, D]; or [B] at one place -> [B, D]."""
         x = embed(tokens) * math.sqrt(self.config.width)
         return self.dropout(self.place(x, places))
+
+
+class Steps:
+    """What the steps of one search share."""
+
+    def __init__(self, model: Transformer) -> None:
+        self.layers = [DecoderSteps(layer) for layer in model.decoder]  # type: ignore[arg-type]
+        self.W = Product(model.W)
 
 
 def layer_memories(memory: Memory) -> list[Memory]:
