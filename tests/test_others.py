@@ -113,6 +113,17 @@ def test_language_on_the_command_line(tales):
     assert len(said.split("\n")) == 3
 
 
+@pytest.mark.parametrize(
+    ("model", "corpus"), [("document", "reviews"), ("attentive-lm", "tales"), ("captioner", "shapes")]
+)
+def test_without_held_out_text_the_last_weights_count(model, corpus, tmp_path):
+    settings = ["data.held_out=0", "data.size=20", "train.steps=3", "train.save_every=1", "train.validate_every=1"]
+    regard.train(corpus=corpus, model=model, preset="tiny", out=tmp_path / "run", settings=settings)
+    assert "dev_" not in (tmp_path / "run" / "metrics.jsonl").read_text()
+    last = tmp_path / "run" / "checkpoints" / "000003" / "weights.safetensors"
+    assert (tmp_path / "run" / "weights.safetensors").read_bytes() == last.read_bytes()
+
+
 def test_a_run_of_another_task_is_refused(tales, reviews):
     code, _, told = command("classify", tales[0], text="x\n")
     assert code == 2

@@ -10,6 +10,7 @@ import torch
 
 from regard.symbols import PAD
 from regard.train.objectives import cross_entropy, guided_alignment
+from regard.train.optimisers import OPTIMISERS
 from regard.train.schedules import SCHEDULES, Progress
 
 T, V = 4, 7
@@ -36,6 +37,26 @@ def test_halving_is_sutskevers_and_luongs():
     assert [0.7 / SCHEDULES["halving"](at(1, epoch=e), sutskever) for e in epochs] == [1, 1, 2, 2, 4, 8, 32]
     luong = SimpleNamespace(rate=1.0, warmup=0, halve_after=5, halve_every=1)
     assert [1 / SCHEDULES["halving"](at(1, epoch=e), luong) for e in (4.9, 5.1, 6.1, 9.9)] == [1, 2, 4, 32]
+
+
+def test_decay_is_chengs():
+    cheng = SimpleNamespace(rate=0.65, warmup=0, decay=0.85)
+    rates = [SCHEDULES["decay"](at(1, epoch=e), cheng) for e in (0, 0.99, 1, 2.5)]
+    assert rates == pytest.approx([0.65, 0.65, 0.65 * 0.85, 0.65 * 0.85**2])
+
+
+@pytest.mark.parametrize("name", ["sgd", "rmsprop"])
+def test_momentum_carries_the_last_update_on(name: str):
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimiser = OPTIMISERS[name]([weight], SimpleNamespace(rate=1.0, momentum=0.5))
+    places = [0.0]
+    for gradient in (1.0, 0.0):
+        weight.grad = torch.tensor([gradient])
+        optimiser.step()
+        places.append(float(weight.detach()))
+    first, second = places[1] - places[0], places[2] - places[1]
+    assert first < 0
+    assert second == pytest.approx(first / 2)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])

@@ -198,7 +198,7 @@ PRESETS = {
 VARIANTS = {pooling: replace(PRESETS["tiny"], pooling=pooling) for pooling in POOLS if pooling != "attention"}
 ANSWERS = {"normalise": "sentences", "best_by": "accuracy", "clip": 5.0}  # a document has one answer, however long
 RECIPES: dict[str, dict[str, object]] = {
-    "paper": {**ANSWERS, "optimiser": "sgd", "rate": 0.1, "batch_tokens": 16_384},
+    "paper": {**ANSWERS, "optimiser": "sgd", "momentum": 0.9, "rate": 0.1, "batch_tokens": 16_384},
     "small": {**ANSWERS, "rate": 0.001, "batch_tokens": 16_384, "patience": 4},
     "tiny": {**ANSWERS, "rate": 0.003, "batch_tokens": 4_096, "epochs": 10},
 }

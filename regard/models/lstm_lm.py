@@ -75,6 +75,7 @@ RECIPES: dict[str, dict[str, object]] = {
         "optimiser": "sgd",
         "rate": 1.0,
         "clip": 5.0,
+        "normalise": "sentences",
         "batch_tokens": 700,
         "schedule": "plateau",
         "epochs": 39,

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from regard.data.batching import Plan, pad, plan_epoch
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
+from regard.errors import ConfigError
 from regard.evaluate.captions import score_captions
 from regard.evaluate.scores import perplexity
 from regard.layers.image import load_pretrained
@@ -78,8 +79,13 @@ class Captioning:
         return Loss(total, int(batch.target_lengths.sum()), len(batch.target), {"nll": nll, **parts})
 
     def _hard(self, model: nn.Module, batch: CaptionBatch, smoothing: float) -> Terms:
-        """Draw places, or take the expectation in `expectation` of the batches; the reward is the mean over words."""
+        """Draw places, or take the expectation in `expectation` of the batches.
+
+        The reward is the released code's, log p(y|s) a word: long captions then weigh no more than short ones.
+        """
         config: Any = model.config
+        if smoothing:
+            raise ConfigError("Hard attention is rewarded with the likelihood itself; set train.label_smoothing = 0.")
         expected = torch.rand((), device="cpu") < config.expectation
         rows = torch.full((len(batch.target),), bool(expected), device=batch.target.device)  # [B]
         with draw_places(model.attention, rows) as drawn:  # type: ignore[arg-type]
@@ -99,6 +105,8 @@ class Captioning:
         """Loss a word over all held-out captions; BLEU and exact captions of `validate_sentences` pictures."""
         device = next(model.parameters()).device
         album = self.data.dev
+        if not album.rows:
+            return Validation({}, [])
         nll, tokens, weights = 0.0, 0, _Weights(album)
         plan = _plan(album, self.config, epoch=0)
         for position in range(len(plan)):
@@ -109,7 +117,7 @@ class Captioning:
             nll += float(cross_entropy(logits, batch.target)[1])
             tokens += int(batch.target_lengths.sum())
             weights.add(numbers, torch.cat([look.weights for look in looks if look.weights is not None], dim=1))
-        metrics = {"loss": nll / max(1, tokens), "perplexity": perplexity(nll, max(1, tokens)), **weights.measured()}
+        metrics = {"loss": nll / tokens, "perplexity": perplexity(nll, tokens), **weights.measured()}
         pictures = range(min(self.config.validate_sentences, len(album.names)))
         if not len(pictures):
             return Validation(metrics, [])

@@ -42,6 +42,8 @@ class Documents:
         """Loss and accuracy on held-out documents; where it is known which sentences decide, their weight."""
         device = next(model.parameters()).device
         dev, answers = self.data.dev, np.zeros(len(self.data.dev), np.int64)
+        if not len(dev):
+            return Validation({}, [])
         nll, shares = 0.0, []
         plan = self._plan(dev, epoch=0)
         watched = any(document.deciding for document in self.data.dev_documents) and looks(model)
@@ -58,8 +60,7 @@ class Documents:
             answers[numbers] = logits.argmax(1).cpu().numpy()
             if tell:
                 tell(position + 1, len(plan))
-        count = max(1, len(dev))
-        metrics = {"loss": nll / count, "accuracy": float((answers == dev.labels).sum()) / count}
+        metrics = {"loss": nll / len(dev), "accuracy": float((answers == dev.labels).mean())}
         if shares:
             metrics["deciding"] = float(np.mean(shares))
         return Validation(metrics, [self._sample(k, int(answers[k])) for k in range(min(SHOWN, len(dev)))])

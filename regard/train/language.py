@@ -50,7 +50,7 @@ class Language:
         """Loss and perplexity a token over all held-out text, and a few texts that the model writes."""
         device = next(model.parameters()).device
         nll, tokens = text_loss(model, self.data.dev, device, progress=tell)  # type: ignore[arg-type]
-        metrics = {"loss": nll / max(1, tokens), "perplexity": perplexity(nll, max(1, tokens))}
+        metrics = {"loss": nll / tokens, "perplexity": perplexity(nll, tokens)} if tokens else {}
         limits = torch.full((SHOWN,), LONGEST, device=device)
         written = search(model, model.start(SHOWN), limits, self.decode)  # type: ignore[arg-type, operator]
         return Validation(metrics, [self.data.vocabulary.decode(texts[0].ids) for texts in written])

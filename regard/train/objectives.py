@@ -14,11 +14,13 @@ def cross_entropy(logits: Tensor, target: Tensor, smoothing: float = 0.0) -> tup
     (torch's convention: the gold word gets its share of it too). With uniform logits the loss is log V a token.
     """
     flat, gold = logits.flatten(0, 1), target.flatten()  # [B T, V], [B T]
-    plain = F.cross_entropy(flat, gold, ignore_index=PAD, reduction="sum")
     if not smoothing:
+        plain = F.cross_entropy(flat, gold, ignore_index=PAD, reduction="sum")
         return plain, plain.detach()
-    smooth = F.cross_entropy(flat, gold, ignore_index=PAD, reduction="sum", label_smoothing=smoothing)
-    return smooth, plain.detach()
+    logprob = flat.to(torch.promote_types(flat.dtype, torch.float32)).log_softmax(dim=-1)  # [B T, V], once for both
+    plain = F.nll_loss(logprob, gold, ignore_index=PAD, reduction="sum")
+    spread = -(logprob.mean(dim=-1) * (gold != PAD)).sum()
+    return (1 - smoothing) * plain + smoothing * spread, plain.detach()
 
 
 def guided_alignment(weights: Tensor, links: Tensor) -> Tensor:

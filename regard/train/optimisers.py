@@ -15,5 +15,9 @@ OPTIMISERS: dict[str, Build] = {
     ),
     # rho 0.95 and eps 1e-6: Cho 2014, Bahdanau 2015. Adadelta finds its own scale: its rate is usually 1.
     "adadelta": lambda weights, config: optim.Adadelta(weights, config.rate, rho=0.95, eps=1e-6),
-    "sgd": lambda weights, config: optim.SGD(weights, config.rate),
+    "sgd": lambda weights, config: optim.SGD(weights, config.rate, momentum=config.momentum),
+    # Graves' form, as Xu 2015 trained on Flickr8k: the mean of the gradients is taken off their square.
+    "rmsprop": lambda weights, config: optim.RMSprop(
+        weights, config.rate, alpha=0.95, eps=1e-4, momentum=config.momentum, centered=True
+    ),
 }

@@ -48,6 +48,11 @@ def halving(at: Progress, config: Any) -> float:
     return config.rate * 0.5 ** (1 + math.floor((at.epoch - config.halve_after) / config.halve_every))
 
 
+def decay(at: Progress, config: Any) -> float:
+    """rate * decay^k after k epochs (Cheng 2016: 0.85)."""
+    return config.rate * _rise(at, config) * config.decay ** math.floor(at.epoch)
+
+
 def plateau(at: Progress, config: Any) -> float:
     """rate, halved for every validation that brought no new best."""
     return config.rate * _rise(at, config) * 0.5**at.stalls
@@ -63,5 +68,6 @@ SCHEDULES: dict[str, Schedule] = {
     "inverse-sqrt": inverse_sqrt,
     "cosine": cosine,
     "halving": halving,
+    "decay": decay,
     "plateau": plateau,
 }

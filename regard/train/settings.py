@@ -23,12 +23,14 @@ class TrainConfig:
 
     optimiser: str = setting("adam", "rule of the updates", tuple(OPTIMISERS))
     rate: float = setting(0.001, "learning rate at its highest (Noam: a factor on the paper's formula)")
+    momentum: float = setting(0.0, "share of the last update that SGD and RMSProp add to the next")
     beta2: float = setting(0.999, "Adam's memory of squared gradients (0.98 for the Transformer)")
     weight_decay: float = setting(0.0, "AdamW's decay of the weights")
     schedule: str = setting("constant", "how the rate moves", tuple(SCHEDULES))
     warmup: int = setting(0, "updates over which the rate rises")
     halve_after: float = setting(5.0, "halving: epochs before the first halving")
     halve_every: float = setting(1.0, "halving: epochs between halvings")
+    decay: float = setting(0.85, "decay: what the rate is multiplied by after each epoch")
     clip: float = setting(1.0, "longest gradient, longer ones are scaled down to it; 0 = no clipping")
     normalise: str = setting("tokens", "the loss is divided by tokens or by sentences", ("tokens", "sentences"))
     label_smoothing: float = setting(0.0, "share of the probability spread over all words")
@@ -62,10 +64,11 @@ class TrainConfig:
                 raise ConfigError(f"train.{name} must be above zero; got {getattr(self, name)}.")
         if self.guided_head < -1:
             raise ConfigError(f"train.guided_head counts from 0, or is -1 for the mean; got {self.guided_head}.")
-        if not 0 <= self.beta2 < 1:
-            raise ConfigError(f"train.beta2 is a share from 0 to below 1; got {self.beta2}.")
-        if not 0 <= self.label_smoothing < 1:
-            raise ConfigError(f"train.label_smoothing is a share from 0 to below 1; got {self.label_smoothing}.")
+        for name in ("momentum", "beta2", "label_smoothing"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"train.{name} is a share from 0 to below 1; got {getattr(self, name)}.")
+        if not 0 < self.decay <= 1:
+            raise ConfigError(f"train.decay is above 0 and at most 1; got {self.decay}.")
         if not (self.steps or self.epochs or self.minutes):
             raise ConfigError("Training needs an end: set train.steps, train.epochs or train.minutes above zero.")
         if self.average > self.keep:
