@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from serve_parts import Server, serving, trained
 
+from regard.data.builtin.registry import find_builtin
 from regard.look.store import array
 from regard.look.trace import Trace
 
@@ -83,6 +84,23 @@ def test_the_numbers_of_a_step_can_be_computed_again(server: Server) -> None:
         told = trace.target.tokens[t].logprob
         assert told is not None
         assert chosen["logit"] - step["output"]["log_total"] == pytest.approx(told, abs=1e-5)
+
+
+def test_heads_are_measured_where_the_right_links_are_known(server: Server) -> None:
+    first = server.client.get("/api/v1/heads").json()
+    assert first["sentences"] == 30
+    (head,) = first["heads"]
+    assert (head["layer"], head["head"]) == (0, 0)
+    right = total = 0
+    for example in find_builtin("reverse").generate(30, 2, 2, 4):
+        (seen,) = read(ask(server, "trace", text=example.source, target=example.target)).attention.values()
+        best = seen.weights[0, :-1, :-1].argmax(-1).tolist()  # the end of the sentence left out
+        right += sum(last == t for t, last in enumerate(reversed(best)))
+        total += len(best)
+    assert head["aer"] == pytest.approx(1 - right / total), "the words stand the other way round"
+    assert server.client.get("/api/v1/heads").json() == first
+    assert server.client.get("/api/v1/heads", params={"model": "rnnencdec-reverse"}).json()["heads"] == []
+    assert all(one["aligned"] for one in server.client.get("/api/v1/models").json()["models"])
 
 
 def test_the_search_tree_holds_every_finished_translation(server: Server) -> None:

@@ -209,6 +209,11 @@ def test_heads_and_models_are_compared(page: Any) -> None:
     page.locator(".thumbnail").nth(7).wait_for()
     page.get_by_label("Order").select_option("entropy")
     picture(page, "compare-heads")
+    page.get_by_label("Order").select_option("least alignment error")
+    page.get_by_text("30 generated sentences whose right links are known").wait_for()
+    errors = [float(text.split(" ")[-1]) for text in page.get_by_text("alignment error 0").all_inner_texts()]
+    assert len(errors) == 8
+    assert errors == sorted(errors)
     page.locator(".thumbnail").nth(3).click()
     page.locator("regard-alignment .caption").wait_for()
     assert re.search(r"layer \d, head \d", page.locator("regard-alignment .caption").inner_text())

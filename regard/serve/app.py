@@ -36,6 +36,7 @@ ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
     "/v2/languages": (("GET", "POST"), deepl.list_languages),
     "/v2/usage": (("GET", "POST"), deepl.usage),
     "/api/v1/models": (("GET",), own.models),
+    "/api/v1/heads": (("GET",), own.heads),
     "/api/v1/trace": (("POST",), own.trace),
     "/api/v1/steps": (("POST",), own.steps),
     "/api/v1/beam": (("POST",), own.beam),

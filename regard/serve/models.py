@@ -11,8 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.api.inspecting import report_heads
 from regard.api.translator import Translation, Translator
+from regard.data.builtin.example import Example
 from regard.data.builtin.registry import find_builtin
+from regard.data.pharaoh import Gold
 from regard.errors import DataError
 from regard.look.change import Change, change
 from regard.look.record import attentions
@@ -27,6 +30,7 @@ from regard.symbols import END, UNKNOWN
 Stop = Callable[[], bool]
 EXAMPLES = 4
 EXAMPLE_WORDS = 8
+ALIGNED = 30  # sentences over which the heads are measured
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ class TranslationModel:
         self.translator = translator
         self.source = languages.canonical(translator.source_language)
         self.target = languages.canonical(translator.target_language)
+        self._errors: dict[str, Any] | None = None  # of its heads
 
     @property
     def beam(self) -> int:
@@ -76,18 +81,18 @@ class TranslationModel:
             "idea": about.idea,
             "beam": self.beam,
             "parameters": sum(part.numel() for part in self.translator.model.parameters()),
-            "examples": self._examples,
+            "examples": [example.source for example in self._examples[:EXAMPLES]],
+            "aligned": any(example.alignment for example in self._examples),
         }
 
     @cached_property
-    def _examples(self) -> list[str]:
-        """Sentences to try, where the model was trained on a corpus that is generated."""
+    def _examples(self) -> list[Example]:
+        """New sentences, where the model was trained on a corpus that is generated."""
         data = self.translator.experiment.data
         if not data.corpus:
             return []
         longest = max(data.min_words, min(data.max_words, EXAMPLE_WORDS))
-        made = find_builtin(data.corpus).generate(EXAMPLES, data.seed + 1, data.min_words, longest)
-        return [example.source for example in made]
+        return find_builtin(data.corpus).generate(ALIGNED, data.seed + 1, data.min_words, longest)
 
     # --- translating
 
@@ -191,6 +196,23 @@ class TranslationModel:
             **told,
             "output": output(logits[0, t], written[t], self._word),
         }
+
+    def head_errors(self, stop: Stop) -> dict[str, Any]:
+        """The alignment error rate of every head over sentences whose links are known; found once, and then kept."""
+        if self._errors is None:
+            made = [example for example in self._examples if example.alignment]
+            if not made:
+                raise DataError(f"The model {self.id} learned from a corpus without known links between its words.")
+            gold = [Gold(frozenset(example.alignment), frozenset(example.alignment)) for example in made]
+            with interruptible(self.translator.model, stop):
+                found = report_heads(self.translator, [one.source for one in made], [one.target for one in made], gold)
+            rates = [
+                {"layer": row.layer, "head": row.head, "aer": row.values["aer"]}
+                for row in found.rows
+                if "aer" in row.values
+            ]
+            self._errors = {"sentences": len(made), "heads": rates}
+        return self._errors
 
     def alternatives(self, text: str, prefix: tuple[str, ...], most: int) -> list[dict[str, Any]]:
         """What could stand after the pieces of `prefix`, most likely first."""

@@ -24,6 +24,12 @@ def _describe(worker: Worker[Any]) -> dict[str, Any]:
     return {"id": model.id, "kind": model.kind, **model.describe(), "status": worker.trouble or "ok"}
 
 
+async def heads(house: House, request: Request, fields: Fields) -> Response:
+    """GET /api/v1/heads: how well each head aligns, for models of a corpus whose links are known."""
+    worker = wanted_model(house, fields)
+    return JSONResponse(await house.work(request, worker, worker.model.head_errors))
+
+
 async def trace(house: House, request: Request, fields: Fields) -> Response:
     """POST /api/v1/trace: everything seen while one sentence was written, in the format of regard.look."""
     worker, look = wanted_model(house, fields), _look(house, fields)

@@ -108,9 +108,12 @@ def _own(limits: Limits, model: Schema) -> Schema:
         "most": {**_WHOLE, "minimum": 1, "maximum": 50},
     }
     choices = _list(_object({"text": _TEXT, "piece": _TEXT, "probability": _NUMBER}, required=["piece", "probability"]))
+    head = _object({"layer": _WHOLE, "head": _WHOLE, "aer": {**_NUMBER, "description": "alignment error rate"}})
+    rates = _object({"sentences": _WHOLE, "heads": _list(head)}, required=["sentences", "heads"])
     body = {name: _object(fields, required=["text"]) for name, fields in (("look", look), ("step", step))}
     return {
         "/api/v1/models": {"get": _get("The loaded models", _object({"models": _list({"type": "object"})}))},
+        "/api/v1/heads": {"get": {**_get("How well each head aligns", rates), "parameters": [_query("model", model)]}},
         "/api/v1/trace": {"post": _post("What a model saw while it wrote", body["look"], trace)},
         "/api/v1/steps": {"post": _post("The arithmetic of one step", body["step"], {"type": "object"})},
         "/api/v1/beam": {"post": _post("A trace with the search tree", body["look"], trace)},

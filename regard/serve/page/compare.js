@@ -3,8 +3,8 @@
 import { chosenTable } from "./alignment.js";
 import { h, put, renew, segments, select, toggle } from "./dom.js";
 import { exporter } from "./export.js";
-import { headLines, headTable, measuredHeads, ORDERS, sheet, thumbnails } from "./heads.js";
-import { elsewhere, model, translators } from "./session.js";
+import { BY_ERROR, headLines, headTable, measuredHeads, ORDERS, sheet, thumbnails } from "./heads.js";
+import { alignmentErrors, elsewhere, model, translators } from "./session.js";
 import { beside, difference, differenceMap, sideTable } from "./sides.js";
 import { state } from "./state.js";
 import { csv } from "./tables.js";
@@ -17,6 +17,10 @@ const MODELS = "The same sentence through two models: what each one wrote, and w
 const HINT =
   "Click a head to look through it alone; with Shift, to take the mean of several of one layer. Entropy: 0 is one " +
   "place, larger is more spread.";
+
+const ERROR =
+  "Alignment error: how far the strongest links of a head, over {} generated sentences whose right links are known, are from " +
+  "those; 0 is all right.";
 
 let mode = "";
 let asTable = false;
@@ -70,12 +74,21 @@ class Compare extends HTMLElement {
     renew(this.controls, segments("Compare", options, chosen, choose), own, toggle("Table", asTable, switchTable));
   }
 
-  heads(trace) {
+  /** The heads, at first without what the server must still find out. */
+  async heads(trace) {
+    this.showHeads(trace, null);
+    const errors = await alignmentErrors().catch(() => null);
+    const still = trace === state.get("trace") && this.isConnected && this.controls.querySelector(".order");
+    if (errors?.heads.length && still) this.showHeads(trace, errors);
+  }
+
+  showHeads(trace, errors) {
     const order = state.get("sort");
-    const heads = measuredHeads(trace, order);
+    const heads = measuredHeads(trace, order, errors?.heads);
+    const orders = errors || order === BY_ERROR.value ? [...ORDERS, BY_ERROR] : ORDERS;
     this.buttons(
       "heads",
-      select("Order", ORDERS, order, (sort) => state.set({ sort })),
+      select("Order", orders, order, (sort) => state.set({ sort }), { class: "order" }),
     );
     const data = () => ({ trace, csv: headLines(heads) });
     put(
@@ -88,7 +101,7 @@ class Compare extends HTMLElement {
       this.place,
       heads.length < 2 && h("p", { class: "note" }, one),
       asTable ? headTable(heads) : thumbnails(heads),
-      h("p", { class: "caption" }, HINT),
+      h("p", { class: "caption" }, HINT, errors && ` ${ERROR.replace("{}", errors.sentences)}`),
     );
   }
 

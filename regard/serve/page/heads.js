@@ -13,16 +13,26 @@ export const ORDERS = [
   { value: "diagonality", text: "most diagonal first" },
   { value: "special", text: "most on special tokens" },
 ];
+export const BY_ERROR = { value: "aer", text: "least alignment error" };
 
-/** Every head of the leading modules with its measures, in the chosen order. */
-export function measuredHeads(trace, order) {
+/**
+ * Every head of the leading modules with its measures, in the chosen order.
+ * @param {{layer: number, head: number, aer: number}[]} errors of heads, where they are known
+ */
+export function measuredHeads(trace, order, errors = []) {
   const heads = trace.leading.flatMap((seen) =>
-    Array.from({ length: seen.weights.shape[0] }, (_, head) => measured(trace, seen, head)),
+    Array.from({ length: seen.weights.shape[0] }, (_, head) => ({
+      ...measured(trace, seen, head),
+      aer: errors.find((one) => one.layer === seen.layer && one.head === head)?.aer ?? null,
+    })),
   );
   if (order === "entropy") heads.sort((a, b) => a.entropy - b.entropy);
+  else if (order === "aer") heads.sort((a, b) => (a.aer ?? Infinity) - (b.aer ?? Infinity));
   else if (order !== "layer") heads.sort((a, b) => b[order] - a[order]);
   return heads;
 }
+
+const known = (heads) => heads.some((one) => one.aer !== null);
 
 function measured(trace, seen, head) {
   const rows = trace.weights(seen, head);
@@ -42,16 +52,26 @@ function measured(trace, seen, head) {
 export const headTable = (heads) =>
   plainTable(
     "Heads",
-    ["layer", "head", "entropy", "diagonality", "on special tokens"],
-    heads.map((one) => [one.layer, one.head, show(one.entropy), show(one.diagonality), show(one.special)]),
+    ["layer", "head", "entropy", "diagonality", "on special tokens", ...(known(heads) ? ["alignment error"] : [])],
+    heads.map((one) => [
+      one.layer,
+      one.head,
+      ...[one.entropy, one.diagonality, one.special, ...(known(heads) ? [one.aer ?? NaN] : [])].map((value) =>
+        show(value),
+      ),
+    ]),
   );
 
 /** The measures for a spreadsheet. */
 export function headLines(heads) {
   const lines = heads.map((one) =>
-    [one.layer, one.head, ...[one.entropy, one.diagonality, one.special].map((value) => value.toFixed(4))].join(","),
+    [
+      one.layer,
+      one.head,
+      ...[one.entropy, one.diagonality, one.special, one.aer].map((value) => value?.toFixed(4) ?? ""),
+    ].join(","),
   );
-  return ["layer,head,entropy,diagonality,special", ...lines].join("\r\n");
+  return ["layer,head,entropy,diagonality,special,aer", ...lines].join("\r\n");
 }
 
 /** All heads as pictures that can be chosen. */
@@ -97,6 +117,7 @@ function thumbnail(one, picked) {
     tiny(one.rows),
     h("span", {}, name),
     h("span", { class: "small" }, `entropy ${show(one.entropy)} \u00b7 diagonal ${show(one.diagonality)}`),
+    one.aer !== null && h("span", { class: "small" }, `alignment error ${show(one.aer)}`),
   );
 }
 

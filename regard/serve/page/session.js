@@ -146,6 +146,15 @@ export function goOn(prefix) {
   return translate();
 }
 
+/** How well each head of the model aligns, where the links between the words of its corpus are known; else null. */
+export async function alignmentErrors() {
+  const chosen = model();
+  if (!chosen?.aligned) return null;
+  const key = `heads of ${chosen.id}`;
+  if (!cache.has(key)) cache.set(key, get(`/api/v1/heads?${new URLSearchParams({ model: chosen.id })}`));
+  return cache.get(key);
+}
+
 /** Another model's trace of the same sentence. */
 export const elsewhere = (id) =>
   trace({ model: id, text: current.body.text, beam: current.body.beam }, "/api/v1/beam", "elsewhere");
