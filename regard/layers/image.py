@@ -132,6 +132,7 @@ class TimmEncoder(nn.Module):
 
     def __init__(self, name: str) -> None:
         super().__init__()
+        self.name = name  # with its tag, which says whose weights
         try:
             timm = import_module("timm")
         except ImportError:
@@ -268,8 +269,10 @@ def load_pretrained(encoder: nn.Module, cache: Path | None = None) -> str:
         return digest(path)
     if isinstance(encoder, TimmEncoder):
         timm = import_module("timm")
-        name = encoder.features.default_cfg["architecture"]
-        pretrained = timm.create_model(name, pretrained=True, features_only=True)
+        try:
+            pretrained = timm.create_model(encoder.name, pretrained=True, features_only=True)
+        except (OSError, RuntimeError) as error:  # no network, or no weights of that name
+            raise DataError(f"The weights of timm:{encoder.name} could not be had: {error}.") from None
         encoder.features.load_state_dict(pretrained.state_dict())
         content = save({key: value.contiguous() for key, value in encoder.features.state_dict().items()})
         return hashlib.sha256(content).hexdigest()
