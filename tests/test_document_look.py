@@ -50,6 +50,9 @@ def test_the_weights_of_many_documents_are_those_of_each_alone():
 def test_the_average_looks_at_all_alike_and_the_maximum_at_nothing():
     batch = make_set(DOCUMENTS, [0] * 4).batch([0])[:3]
     assert look_at(make("average"), *batch).weights[0].sentences == pytest.approx([1 / 3] * 3)
+    for act in (trace().to_html, trace().to_terminal):
+        with pytest.raises(ConfigError, match="'widht'"):
+            act(widht=50)
     with pytest.raises(ConfigError, match="'maximum' looks at nothing in particular"):
         look_at(make("maximum"), *batch)
 

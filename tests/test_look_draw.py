@@ -227,10 +227,12 @@ def test_longer_than_any_screen(tmp_path):
         ("a.png", {"palete": "blue"}, "no option of the matrix view 'palete'. Did you mean 'palette'"),
         ("a.png", {"palette": "rainbow"}, "There is no palette 'rainbow'"),
         ("a.png", {"dpi": 0}, "dpi must be"),
-        ("a.png", {"view": "film"}, "film view is for captions"),
+        ("a.png", {"view": "film"}, "these views are for captions"),
         ("a.png", {"view": "steps", "step": 99}, "There is no step 99"),
         ("a.png", {"view": "ribbons", "mass": 0}, "mass must be above 0"),
         ("a.html", {"head": 9}, "There is no head 9"),
+        ("a.html", {"heda": 0}, "no option of the matrix page 'heda'. Did you mean 'head'"),
+        ("a.html", {"view": "picture"}, "these views are for captions"),
         ("no/folder/a.svg", {}, "cannot be written"),
     ],
 )
@@ -247,6 +249,12 @@ def test_empty_and_single_sentences_draw(view):
     assert still.render(single, ".png", view)[:4] == b"\x89PNG"
     only_end = Trace.from_arrays(["</s>"], ["</s>"], [[1.0]])
     assert still.render(only_end, ".png", view)[:4] == b"\x89PNG"
+
+
+def test_text_for_a_page_or_a_terminal_checks_its_options_too():
+    for act in (a_trace().to_html, a_trace().to_terminal):
+        with pytest.raises(ConfigError, match="'titel'"):
+            act(titel="x")
 
 
 def test_nothing_to_draw_says_so():

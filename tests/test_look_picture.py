@@ -1,5 +1,6 @@
 """Captions drawn on their pictures: one word's map, all words together, and which words looked at a region."""
 
+import base64
 import re
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,49 @@ def test_the_picture_lies_behind_the_map(tmp_path: Path):
         bare = make().draw(tmp_path / "bare.png", view=view).read_bytes()
         for behind in (path, pixels):
             assert make().draw(tmp_path / "drawn.png", view=view, picture=behind).read_bytes() != bare
+
+
+@pytest.mark.parametrize(("view", "maps"), [("film", 3), ("picture", 1), ("region", 0)])
+def test_a_page_holds_the_picture_once_and_a_map_for_each_word(view: str, maps: int, tmp_path: Path):
+    pixels = shapes.draw_scene(shapes.scene(1))
+    text = make().draw(tmp_path / "a.html", view=view, picture=pixels).read_text(encoding="utf-8")
+    assert text.count("data:image/png;base64,") == 1
+    assert base64.b64encode(encode_png(pixels)).decode() in text
+    assert text.count("<title>row ") == maps * 6
+    assert "<script" not in text
+    assert not re.search(r"https?:|@import", text.replace("http-equiv", ""))
+    assert "default-src 'none'; img-src data:; style-src 'sha256-" in text
+    assert "grid 2 x 3" in text
+    bare = make().draw(tmp_path / "b.html", view=view).read_text(encoding="utf-8")
+    assert "data:image" not in bare
+
+
+def test_a_page_says_what_it_shows():
+    assert "<title>row 0, column 2: 0.900</title>" in make().to_html()
+    assert "&#x27;red&#x27;: strongest at row 0, column 2 (from 0), 0.90" in make().to_html(view="picture", step=1)
+    assert "How much each word looked at row 1, column 1" in make().to_html(view="region", cells=(1, 1))
+    assert "smoothed for display" in make().to_html(smooth=True)
+    assert "smoothed" not in make().to_html()
+    assert make()._repr_html_().count("<") == 2, "alone in a frame"
+
+
+def test_no_word_breaks_out_of_the_page():
+    image = Picture(48, 32, GRID)
+    words = ["</title><script>alert(1)</script>", '"><img src=x>', "&lt;", "\ud800"]
+    trace = Trace.from_arrays([], words, np.full((4, 6), 1 / 6), kind="image", image=image)
+    for view in ("film", "picture", "region"):
+        text = trace.to_html(view=view)
+        text.encode("utf-8")
+        assert "<script" not in text
+        assert "<img" not in text
+
+
+def test_a_caption_in_a_terminal_is_a_map_for_each_word():
+    lines = make().to_terminal(colour=False, width=60).split("\n")
+    assert lines[0].split() == ["a", "red", "circle"]
+    assert lines[1].count("@") == 1, "the strongest cell of all, in the first row of the grid"
+    assert "grid 2 x 3" in " ".join(lines)
+    assert "\x1b[48;2;" in make().to_terminal()
 
 
 def test_drawing_twice_gives_the_same_bytes(tmp_path: Path):

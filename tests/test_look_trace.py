@@ -186,6 +186,12 @@ def test_bad_input_is_refused_in_a_sentence(make, error, says):
         make()
 
 
+def test_scores_belong_to_weights():
+    weights, scores = {"x.0": some_weights(2, 1, 2)}, {"x.1": np.zeros((2, 1, 2))}
+    with pytest.raises(ConfigError, match=r"The scores of 'x.1' have no weights. .* Did you mean 'x.0'"):
+        Trace.from_arrays(["a", "b"], ["c"], weights, scores)
+
+
 def test_pictures_have_a_grid():
     trace = Trace.from_arrays(["x"], ["a"], [[0.25] * 4], kind="image", image=Picture(8, 6, (2, 2)))
     assert Trace.from_json(trace.to_json()) == trace
@@ -221,3 +227,13 @@ def test_huggingface_beams_are_followed_back():
 def test_huggingface_without_attention_says_what_to_do(found):
     with pytest.raises(DataError, match="attn_implementation='eager'"):
         Trace.from_huggingface(SimpleNamespace(cross_attentions=found), ["a"], ["b"])
+
+
+@pytest.mark.parametrize("row", [3, -1])
+def test_huggingface_refuses_a_sentence_that_is_not_there(row):
+    layers = huggingface(rows=3)
+    steps = tuple(tuple(layer[:, :, t : t + 1] for layer in layers) for t in range(4))
+    beams = SimpleNamespace(cross_attentions=steps, beam_indices=torch.zeros(3, 4, dtype=torch.int64))
+    for outputs in (SimpleNamespace(cross_attentions=tuple(layers)), SimpleNamespace(cross_attentions=steps), beams):
+        with pytest.raises(DataError, match=f"There is no sentence {row}: these outputs hold 3, counted from 0"):
+            Trace.from_huggingface(outputs, [*"abcd", "</s>"], [*"xyz", "</s>"], row=row)

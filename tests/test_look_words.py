@@ -58,6 +58,12 @@ def test_hidden_mass_is_stated_and_may_be_shared_out():
     assert nothing.weights.tolist() == [[0.0]], "a row that gave all to a hidden token stays zero, never NaN"
 
 
+def test_a_hidden_mass_is_never_below_zero():
+    weights = np.array([[1 / 3, 1 / 3, 1 / 3, 0.0]] * 3, dtype=np.float32) * 1.0000001
+    table = arrange(Trace.from_arrays(["a", "b", "c", "</s>"], ["x", "y", "z"], weights))
+    assert "</s> hidden (0.00 of the mass)" in table.caption
+
+
 def test_the_shift_moves_rows_and_is_named():
     trace = Trace.from_arrays(["a", "b", "c"], ["x", "y", "</s>"], np.eye(3)[[2, 0, 1]], shift=1)
     table = arrange(trace)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.errors import ShapeError
-from regard.look.contents import Array, Attended, Beam, Picture, Step
+from regard.look.contents import HIDING, Array, Attended, Beam, Picture, Step
 from regard.look.pieces import Sentence
 from regard.look.record import Recorded, Seen, attentions
 from regard.look.trace import Trace
@@ -24,7 +24,6 @@ _NAMES = {
     "hard_argmax": "argmax",
     "hard_sample": "one sample",
 }
-_CUTS = ("causal softmax", "window", "Gaussian window")  # normalisers that hide slots by themselves
 
 
 def assemble(
@@ -116,7 +115,7 @@ def _attended(name: str, kind: str, module: Any, seen: Seen, sizes: tuple[int, i
     if kind == "fixed" and weights.shape[1] == 1:  # looked at once, before the first word: the same for all words
         weights, scores, norms = weights.repeat(T, 1), scores.repeat(T, 1), norms.repeat(T, 1)
     normalise = _name(module.normalise)
-    if normalise in _CUTS:
+    if normalise in HIDING:
         scores = np.where(weights == 0, -np.inf, scores)
     return Attended(
         name,

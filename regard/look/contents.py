@@ -23,6 +23,7 @@ KINDS: dict[str, tuple[str, str]] = {  # kind -> what its rows are, what its col
     "fixed": ("target", "summary"),  # no attention: one column, the vector that stands for the whole sentence
     "pool": ("summary", "source"),  # one row: a learned query reads the sentence
 }
+HIDING = ("causal softmax", "window", "Gaussian window")  # normalisers that hide slots by themselves
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from regard.errors import ConfigError, DataError
 from regard.look.draw import document as drawing
+from regard.look.draw.options import check
 from regard.look.record import Recorded, record
 from regard.look.store import write_whole
 from regard.models.document import Document, groups
@@ -148,10 +149,12 @@ class DocumentTrace:
 
     def to_html(self, **options: Any) -> str:
         """One self-contained page."""
+        check(drawing.page, options, "a document's page")
         return drawing.page(self, **options)
 
     def to_terminal(self, **options: Any) -> str:
         """The text with its weights for a terminal: coloured, or with marks where colour=False."""
+        check(drawing.terminal, options, "a document in a terminal")
         return drawing.terminal(self, **options)
 
     def _repr_html_(self) -> str:

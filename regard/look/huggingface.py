@@ -21,7 +21,9 @@ def cross_attentions(outputs: Any, row: int = 0) -> NDArray[np.float32]:
             "attn_implementation='eager' and call it with output_attentions=True "
             "(generate needs return_dict_in_generate=True too); only encoder-decoder models have them."
         )
-    if not isinstance(found[0], list | tuple):
+    stepwise = isinstance(found[0], list | tuple)
+    _check_row(outputs, row, len(found[0][0] if stepwise else found[0]))
+    if not stepwise:
         return np.stack([_array(layer)[row] for layer in found])  # [L, H, T, S]
     rows = _beam_rows(outputs, row, len(found))
     steps = [np.stack([_array(layer)[at][:, -1:] for layer in step]) for at, step in zip(rows, found, strict=False)]
@@ -34,9 +36,20 @@ def _holds_none(found: Any) -> bool:
     )
 
 
+def _check_row(outputs: Any, row: int, batch: int) -> None:
+    indices = _beam_indices(outputs)
+    rows = batch if indices is None else len(indices)
+    if not 0 <= row < rows:
+        raise DataError(f"There is no sentence {row}: these outputs hold {rows}, counted from 0.")
+
+
+def _beam_indices(outputs: Any) -> Any:
+    return outputs.get("beam_indices") if isinstance(outputs, dict) else getattr(outputs, "beam_indices", None)
+
+
 def _beam_rows(outputs: Any, row: int, steps: int) -> list[int]:
     """The batch row that the returned hypothesis lived in at each step; its length is that of the hypothesis."""
-    indices = outputs.get("beam_indices") if isinstance(outputs, dict) else getattr(outputs, "beam_indices", None)
+    indices = _beam_indices(outputs)
     if indices is None:
         return [row] * steps
     path = [int(index) for index in _array(indices)[row]]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ConfigError, DataError, ShapeError, unknown
-from regard.look.contents import KINDS, Attended, Contents
+from regard.look.contents import HIDING, KINDS, Attended, Contents
 from regard.look.words import tokens_of
 
 Array = NDArray[np.floating[Any]]
@@ -166,26 +166,22 @@ def report(traces: Iterable[Contents]) -> Report:
     return Report(tuple(rows), count)
 
 
-_CUTS = ("causal softmax", "window", "gaussian window")  # normalisers that hide slots by themselves
-
-
 def reproduce(seen: Attended) -> Array | None:
     """The scores run through the stated normaliser, [H, T, S]: the weights again. None where that is not possible.
 
     Softmax over the scores that are not hidden; a Gaussian window then multiplies by exp(-(s - p)^2 / (2 sigma^2)) with
     sigma = half_width / 2 (Luong 2015, eq. 10). Where the future or a window hides slots, those have weight 0.
     """
-    normalise = seen.normalise.lower()
-    if seen.scores is None or normalise not in ("softmax", *_CUTS):
+    if seen.scores is None or seen.normalise not in ("softmax", *HIDING):
         return None
     scores = seen.scores.astype(np.float64)
-    if normalise in _CUTS:
+    if seen.normalise in HIDING:
         scores = np.where(seen.weights == 0, -np.inf, scores)
     top = scores.max(-1, keepdims=True, initial=-np.inf)
     raised = np.exp(scores - np.where(np.isfinite(top), top, 0.0))
     total = raised.sum(-1, keepdims=True)
     weights = np.divide(raised, total, out=np.zeros_like(raised), where=total > 0)
-    if normalise != "gaussian window":
+    if seen.normalise != "Gaussian window":
         return weights
     if seen.centre is None or not seen.half_width:
         return None

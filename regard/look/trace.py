@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike
 from regard.errors import ConfigError, unknown
 from regard.look import store
 from regard.look.contents import Array, Attended, Contents
-from regard.look.draw import draw, html, terminal
+from regard.look.draw import draw, in_terminal, page
+from regard.look.draw.html import frame
 from regard.look.huggingface import cross_attentions
 from regard.look.pieces import Sentence, Token, sentence
 from regard.look.tree import fields, plain
@@ -101,25 +102,25 @@ class Trace(Contents):
 
     # --- pictures
 
-    def draw(self, path: str | Path, view: str = "matrix", **options: Any) -> Path:
-        """Draw into a .png, .svg, .pdf or .html file; `view` is matrix, ribbons, heads, beam, steps, film,
-        picture or region.
+    def draw(self, path: str | Path, view: str | None = None, **options: Any) -> Path:
+        """Draw into a .png, .svg, .pdf or .html file; `view` is matrix, ribbons, heads, beam, steps, and for captions
+        film, picture or region. None is the matrix, or the film of a caption.
 
         Options: layer, head, words, special, renormalise, shift (what is drawn; see `regard.look.words.arrange`) and
-        palette, numbers, title, step, dpi (how).
+        palette, numbers, title, step, dpi (how); for captions picture (a file or pixels), smooth and cells.
         """
         return draw(self, path, view, **options)
 
     def to_terminal(self, **options: Any) -> str:
-        """The matrix as text for a terminal: coloured blocks, or plain ASCII with colour=False."""
-        return terminal.matrix(self, **options)
+        """The matrix, or a caption's maps, as text for a terminal: coloured blocks, or ASCII with colour=False."""
+        return in_terminal(self, **options)
 
-    def to_html(self, **options: Any) -> str:
+    def to_html(self, view: str | None = None, **options: Any) -> str:
         """One self-contained HTML page."""
-        return html.page(self, **options)
+        return page(self, view, **options)
 
     def _repr_html_(self) -> str:
-        return html.frame(self)
+        return frame(self.to_html())
 
 
 def _half(values: Array) -> Array:
@@ -136,6 +137,9 @@ def _from_arrays(
     if strange:
         raise ConfigError(unknown("setting of from_arrays", strange[0], sorted(known | {"model", "beam", "image"})))
     named, named_scores = _named(weights), _named(scores) if scores is not None else {}
+    for name in named_scores:
+        if name not in named:
+            raise ConfigError(f"The scores of '{name}' have no weights. {unknown('module with weights', name, named)}")
     attention = {
         name: Attended(name, array, layer=layer, scores=named_scores.get(name), **settings)
         for layer, (name, array) in enumerate(named.items())

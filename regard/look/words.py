@@ -77,9 +77,10 @@ def arrange(
         weights, rows = weights[1:], rows[:-1]
     keep_rows = [t for t, token in enumerate(rows) if special or not token.special]
     keep_columns = [s for s, token in enumerate(columns) if special or not token.special]
+    hidden = [s for s, token in enumerate(columns) if not special and token.special]
     weights = weights[keep_rows]
     shown = weights[:, keep_columns]  # [T', S']
-    lost = float((weights.sum() - shown.sum()) / max(1, len(keep_rows)))
+    lost = float(weights[:, hidden].sum() / max(1, len(keep_rows)))
     if renormalise:
         total = shown.sum(-1, keepdims=True)
         shown = np.divide(shown, total, out=np.zeros_like(shown), where=total > 0)
@@ -87,7 +88,7 @@ def arrange(
     row_labels = merge(rows, keep_rows, row_side, words)
     column_labels = merge(columns, keep_columns, column_side, words)
     shown = _join(shown, row_labels, keep_rows, column_labels, keep_columns)
-    names = sorted({columns[s].text for s in range(len(columns)) if s not in set(keep_columns)})
+    names = sorted({columns[s].text for s in hidden})
     merged = words and any(len(label.tokens) > 1 for label in (*row_labels, *column_labels))
     caption = _caption(trace, seen, head_words, merged, (names, lost, renormalise), moved)
     backwards = right_to_left([label.text for label in column_labels])

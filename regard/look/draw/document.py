@@ -5,13 +5,12 @@ sentences stay visible (Yang 2016); the darkest word of the document has the dar
 a warm bar beside them, with the weight in hundredths.
 """
 
-import base64
-import hashlib
 import html
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from regard.errors import ConfigError
+from regard.look.draw.html import envelope, heading
 from regard.look.draw.palette import ink_on, mix, palette, parse
 from regard.look.text import columns, label, visible
 
@@ -48,26 +47,21 @@ class Traced(Protocol):
     def probabilities(self) -> Any: ...
 
 
-def page(trace: Traced, title: str | None = None, hue: str = "blue") -> str:
+def page(trace: Traced, *, title: str | None = None, hue: str = "blue") -> str:
     """One self-contained page without scripts; no text can break out of it, and nothing is loaded from anywhere."""
     style = _STYLE + _classes("w", palette(hue)) + _classes("s", _BARS)
-    allowed = f"default-src 'none'; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
-    name = html.escape(visible(title or label(trace.text, 60)))
+    name = title or label(trace.text, 60)
     top = _darkest(trace)
     rows = "\n".join(_row(trace, sentence, top, at) for at, sentence in enumerate(trace.sentences))
     odds = "".join(
         f"<li><b><bdi>{html.escape(visible(key))}</bdi></b> {value:.3f}</li>" for key, value in _ranked(trace)
     )
-    return (
-        '<!doctype html>\n<html lang="und">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{allowed}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{name}</title>\n<style>{style}</style>\n</head>\n<body>\n"
-        f'<h1 dir="auto">{name}</h1>\n<ul>{odds}</ul>\n<table>\n{rows}\n</table>\n'
+    body = (
+        f"{heading(name)}\n<ul>{odds}</ul>\n<table>\n{rows}\n</table>\n"
         "<p>The number beside a sentence is its weight in hundredths; the shade of a word is its weight within the "
         "sentence times the square root of the sentence's weight, the darkest word being the largest.</p>\n"
-        "</body>\n</html>\n"
     )
+    return envelope(name, style, body)
 
 
 def frame(trace: Traced, height: int = 480) -> str:
@@ -121,15 +115,11 @@ def _classes(letter: str, colours: tuple[str, ...]) -> str:
     return "".join(rules)
 
 
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
-
-
 def _ranked(trace: Traced) -> list[tuple[str, float]]:
     return sorted(trace.probabilities.items(), key=lambda item: -item[1])
 
 
-def terminal(trace: Traced, width: int = 100, colour: bool = True, hue: str = "blue") -> str:
+def terminal(trace: Traced, *, width: int = 100, colour: bool = True, hue: str = "blue") -> str:
     """The document as lines of about `width` columns: the sentence's weight in hundredths, then its words.
 
     Without colour a word of at least a quarter of the largest shade is written *so*, from a half **so**.

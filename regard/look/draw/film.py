@@ -6,10 +6,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from regard.data.images import Pixels
-from regard.errors import ConfigError
 from regard.look.contents import Contents
 from regard.look.draw import matrix
-from regard.look.draw.picture import background
+from regard.look.draw.cells import background, size_of
+from regard.look.draw.picture import paint
 from regard.look.text import label
 from regard.look.words import Head, Layer, arrange
 
@@ -27,16 +27,15 @@ def figure(
     title: str | None = None,
 ) -> tuple[Figure, str]:
     """A film strip: one frame a word. The true grid by default; `smooth` blends its cells, and the caption says so."""
-    if trace.image is None:
-        raise ConfigError("This trace has no picture; the film view is for captions. Use view='matrix' for text.")
+    image = size_of(trace)
     table = arrange(trace, layer, head, words, special)
-    behind = background(picture, trace.image)
-    rows, across = trace.image.grid
+    behind = background(picture, image)
+    rows, across = image.grid
     count = max(1, len(table.rows))
     per_line = min(count, 6)
     lines = -(-count // per_line)
     wide = 1.7
-    tall = wide * trace.image.height / max(1, trace.image.width)
+    tall = wide * image.height / max(1, image.width)
     gap, room = 0.12, 0.3
     size = (per_line * (wide + gap), lines * (tall + room))
     drawing = Figure(figsize=size)
@@ -47,14 +46,8 @@ def figure(
         bottom = size[1] - (line + 1) * (tall + room)
         axes = drawing.add_axes((place * (wide + gap) / size[0], bottom / size[1], wide / size[0], tall / size[1]))
         first = axes if line == lines - 1 and place == 0 else first
-        if behind is not None:
-            axes.imshow(behind, extent=(0, 1, 0, 1), aspect="auto")
         cells = table.weights[number].reshape(rows, across)
-        axes.imshow(
-            cells, extent=(0, 1, 0, 1), aspect="auto", cmap=matrix.colours(palette), vmin=0, vmax=most,
-            interpolation="bilinear" if smooth else "nearest", alpha=0.62 if behind is not None else 1.0,
-        )  # fmt: skip
-        axes.set(xticks=[], yticks=[], xlim=(0, 1), ylim=(0, 1))
+        paint(axes, cells, behind, image, palette=palette, smooth=smooth, most=most)
         at = np.unravel_index(int(cells.argmax()), cells.shape)
         axes.set_title(label(each.text, 18), fontsize=10, pad=3, parse_math=False)
         axes.set_xlabel(f"strongest: row {at[0]}, column {at[1]}, {cells.max():.2f}", fontsize=6.5, labelpad=2)

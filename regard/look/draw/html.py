@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from regard.errors import ConfigError, unknown
+from regard.errors import ConfigError
 from regard.look import store
 from regard.look.contents import KINDS, Attended, Contents
 from regard.look.draw.palette import palette as find_palette
 from regard.look.text import label, visible
 from regard.look.words import Head, Layer, arrange, choose, merge, right_to_left, sentence_of, tokens_of
 
-_PAGES = {"matrix": "matrix", "ribbons": "ribbons", "heads": "heads", "beam": "beam", "steps": "step", "film": "matrix"}
+_OPENS = {"matrix": "matrix", "ribbons": "ribbons", "heads": "heads", "beam": "beam", "steps": "step"}
 _PRECISE = 500_000  # numbers; a larger trace is shown in half precision, without scores
 
 
@@ -37,15 +37,13 @@ def page(
     title: str | None = None,
 ) -> str:
     """The whole page as text; the options are where it opens."""
-    if view not in _PAGES:
-        raise ConfigError(unknown("view", view, _PAGES))
     if view == "beam" and trace.beam is None:
         raise ConfigError("This trace holds no search tree; look with beam search to get one.")
     table = arrange(trace, layer, head, words, special, renormalise, shift)  # refuses what cannot be shown
     if not (head is None or isinstance(head, int | str)):
         raise ConfigError("A page shows one head, their mean or their largest; got several. Use head='mean'.")
     state = {
-        "view": _PAGES[view],
+        "view": _OPENS[view],
         "module": list(trace.attention).index(choose(trace, layer).name),
         "head": 0 if choose(trace, layer).heads == 1 else "mean" if head is None else head,
         "words": words,
@@ -54,38 +52,44 @@ def page(
         "shift": table.shift,
     }
     data = {"state": state, "palette": find_palette(palette), **_data(trace)}
-    return _document(_script_safe(store.write(data)), title or _title(trace), table.caption)
+    here = resources.files("regard.look.draw")
+    script, style = (here.joinpath(name).read_text(encoding="utf-8") for name in ("page.js", "page.css"))
+    name, safe = title or _title(trace), _script_safe(store.write(data))
+    body = (
+        f'<main id="look">{heading(name)}<noscript>{html.escape(table.caption)}</noscript></main>\n'
+        f'<script type="application/json" id="trace">{safe}</script>\n'
+        f'<script type="module">{script}</script>\n'
+    )
+    return envelope(name, style, body, f"script-src '{digest(script)}'")
 
 
-def frame(trace: Contents, height: int = 640) -> str:
-    """The page for a notebook, alone in a frame: its style and script touch nothing outside."""
-    inner = html.escape(page(trace), quote=True)
+def envelope(title: str, style: str, body: str, allowed: str = "") -> str:
+    """A page that loads nothing and runs nothing but what its policy names: its own style, and what is `allowed`."""
+    rules = ["default-src 'none'", allowed, f"style-src '{digest(style)}'", "base-uri 'none'", "form-action 'none'"]
     return (
-        f'<iframe srcdoc="{inner}" sandbox="allow-scripts" title="attention" '
+        '<!doctype html>\n<html lang="und">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{"; ".join(rule for rule in rules if rule)}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{html.escape(visible(title))}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        f"{body}</body>\n</html>\n"
+    )
+
+
+def heading(title: str) -> str:
+    """The title as a heading."""
+    return f'<h1 dir="auto">{html.escape(visible(title))}</h1>'
+
+
+def frame(page: str, height: int = 640) -> str:
+    """A page for a notebook, alone in a frame: its style and script touch nothing outside."""
+    return (
+        f'<iframe srcdoc="{html.escape(page, quote=True)}" sandbox="allow-scripts" title="attention" '
         f'style="width:100%;height:{height}px;border:0"></iframe>'
     )
 
 
-def _document(data: str, title: str, caption: str) -> str:
-    here = resources.files("regard.look.draw")
-    script, style = (here.joinpath(name).read_text(encoding="utf-8") for name in ("page.js", "page.css"))
-    allowed = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
-        f"base-uri 'none'; form-action 'none'"
-    )
-    name = html.escape(visible(title))
-    return (
-        '<!doctype html>\n<html lang="und">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{allowed}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{name}</title>\n<style>{style}</style>\n</head>\n<body>\n"
-        f'<main id="look"><h1 dir="auto">{name}</h1><noscript>{html.escape(caption)}</noscript></main>\n'
-        f'<script type="application/json" id="trace">{data}</script>\n'
-        f'<script type="module">{script}</script>\n</body>\n</html>\n'
-    )
-
-
-def _hash(text: str) -> str:
+def digest(text: str) -> str:
+    """What a Content-Security-Policy calls this text."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
 
 

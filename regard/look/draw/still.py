@@ -14,9 +14,10 @@ from xml.sax.saxutils import escape
 import matplotlib
 from matplotlib.figure import Figure
 
-from regard.errors import ConfigError, unknown
+from regard.errors import ConfigError
 from regard.look.contents import Contents
 from regard.look.draw import beam, film, fonts, heads, matrix, picture, ribbons, steps
+from regard.look.draw.options import check
 from regard.look.draw.palette import FAINT, INK
 from regard.look.text import visible
 
@@ -44,10 +45,7 @@ def render(trace: Contents, ending: str, view: str = "matrix", dpi: int | None =
     if dpi is not None and (not isinstance(dpi, int) or not 10 <= dpi <= 2400):
         raise ConfigError(f"dpi must be a whole number from 10 to 2400; got {dpi}.")
     make = _VIEWS[view]
-    known = set(make.__kwdefaults__ or {})
-    strange = sorted(set(options) - known)
-    if strange:
-        raise ConfigError(unknown(f"option of the {view} view", strange[0], sorted(known | {"dpi"})))
+    check(make, options, f"the {view} view", "dpi")
     return save(lambda: make(trace, **options), _words(trace), ending, dpi)
 
 

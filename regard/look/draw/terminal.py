@@ -1,33 +1,43 @@
 """The matrix in a terminal: coloured blocks, or letters where there is no colour. Returns text; prints nothing."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from regard.errors import ConfigError
 from regard.look.contents import Contents
+from regard.look.draw.cells import map_of, size_of
 from regard.look.draw.palette import ink_on, mix, parse
 from regard.look.draw.palette import palette as find_palette
 from regard.look.text import clusters, columns, label, wrap
-from regard.look.words import Label, arrange, right_to_left
+from regard.look.words import Head, Label, Layer, arrange, right_to_left
 
 SHADES = " .:-=+*#%@"  # from 0 to 1, for terminals without colour
 _LONGEST = 14
 
 
 def matrix(
-    trace: Contents, width: int = 100, colour: bool = True, palette: str = "blue", numbers: bool = True, **options: Any
+    trace: Contents,
+    *,
+    width: int = 100,
+    colour: bool = True,
+    palette: str = "blue",
+    numbers: bool = True,
+    layer: Layer = None,
+    head: Head = None,
+    words: bool = True,
+    special: bool = False,
+    renormalise: bool = False,
+    shift: int | None = None,
 ) -> str:
     """The matrix as lines of at most `width` columns; a wide matrix is cut into several, one below another.
 
     With `colour` each weight is a block of its colour (24-bit), with its number in hundredths; without, a shade from
-    SHADES and the same number. `options` are those of `regard.look.words.arrange`.
+    SHADES and the same number.
     """
-    if width < 40:
-        raise ConfigError(f"width must be at least 40 columns; got {width}.")
+    _check_width(width)
     hues = find_palette(palette)
-    table = arrange(trace, **options)
+    table = arrange(trace, layer, head, words, special, renormalise, shift)
     names = [label(each.text, _LONGEST) for each in table.rows]
     margin = max((columns(name) for name in names), default=0)
     cell = (3 if colour else 4) if numbers else 2
@@ -35,14 +45,59 @@ def matrix(
     blocks = []
     for start in range(0, max(1, len(table.columns)), across):
         piece = slice(start, start + across)
-        head = _head(table.columns[piece], start, margin, cell)
+        top = _head(table.columns[piece], start, margin, cell)
         body = [
             " " * (margin - columns(name)) + name + " " + _row(row[piece], hues if colour else None, numbers, cell)
             for name, row in zip(names, table.weights, strict=True)
         ]
-        blocks.append("\n".join([*head, *body]))
+        blocks.append("\n".join([*top, *body]))
     caption = wrap(table.caption.replace(", source runs right to left", ""), width)
-    return "\n\n".join(blocks) + "\n" + _legend(hues if colour else None) + "\n" + caption + "\n"
+    return (
+        "\n\n".join(blocks)
+        + "\n"
+        + _legend(hues if colour else None, "1, numbers are hundredths")
+        + "\n"
+        + caption
+        + "\n"
+    )
+
+
+def film(
+    trace: Contents,
+    *,
+    width: int = 100,
+    colour: bool = True,
+    palette: str = "viridis",
+    layer: Layer = None,
+    head: Head = None,
+    words: bool = True,
+    special: bool = False,
+) -> str:
+    """A caption's words, each over the map of the cells it looked at, as many side by side as fit into `width`."""
+    _check_width(width)
+    size = size_of(trace)
+    rows, across = size.grid
+    hues = find_palette(palette) if colour else None
+    table = arrange(trace, layer, head, words, special)
+    most = float(table.weights.max(initial=0)) or 1.0
+    wide = max(2 * across, _LONGEST)
+    beside = max(1, (width + 2) // (wide + 2))
+    blocks = []
+    for start in range(0, len(table.rows), beside):
+        steps = range(start, min(start + beside, len(table.rows)))
+        names = [label(table.rows[step].text, wide) for step in steps]
+        maps = [map_of(table, step, size) / most for step in steps]
+        gap = " " * (wide - 2 * across + 2)
+        lines = ["  ".join(name + " " * (wide - columns(name)) for name in names).rstrip(" ")]
+        lines += [gap.join(_row(one[line], hues, False, 2) for one in maps).rstrip(" ") for line in range(rows)]
+        blocks.append("\n".join(lines))
+    caption = wrap(f"{table.caption}, grid {rows} x {across}", width)
+    return "\n\n".join(blocks) + "\n" + _legend(hues, f"{most:.2f}") + "\n" + caption + "\n"
+
+
+def _check_width(width: int) -> None:
+    if width < 40:
+        raise ConfigError(f"width must be at least 40 columns; got {width}.")
 
 
 def _row(row: np.ndarray, hues: tuple[str, ...] | None, numbers: bool, cell: int) -> str:
@@ -78,8 +133,8 @@ def _head(labels: Sequence[Label], start: int, margin: int, cell: int) -> list[s
     return lines
 
 
-def _legend(hues: tuple[str, ...] | None) -> str:
+def _legend(hues: tuple[str, ...] | None, most: str) -> str:
     if hues is None:
-        return f"weights: 0 [{SHADES}] 1, numbers are hundredths"
+        return f"weights: 0 [{SHADES}] {most}"
     blocks = "".join("\x1b[48;2;{};{};{}m ".format(*mix(hues, at / 19)) for at in range(20))
-    return f"weights: 0 {blocks}\x1b[0m 1, numbers are hundredths"
+    return f"weights: 0 {blocks}\x1b[0m {most}"

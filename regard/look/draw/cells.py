@@ -1,0 +1,76 @@
+"""The cells of a picture that a caption looked at: what the still pictures, the page and the terminal share."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.images import Pixels, read_picture
+from regard.errors import ConfigError
+from regard.look.contents import Contents
+from regard.look.contents import Picture as Size
+from regard.look.text import label
+from regard.look.words import Table
+
+Cells = NDArray[np.float32]  # [rows, columns]
+Region = tuple[int, int, int, int]  # top, left, bottom, right; the last ones included
+_TOP = 5  # cells that the sentence under a map sums up
+
+
+def size_of(trace: Contents) -> Size:
+    """The picture's size and grid."""
+    if trace.image is None:
+        raise ConfigError("This trace has no picture; these views are for captions. Use view='matrix' for text.")
+    return trace.image
+
+
+def background(picture: str | Path | Pixels | None, size: Size) -> Pixels | None:
+    """The square that the model saw, at least 224 pixels wide: read from a file, or pixels as they are."""
+    if picture is None or isinstance(picture, np.ndarray):
+        return picture
+    return read_picture(picture, max(224, size.width))
+
+
+def map_of(table: Table, step: int | None, size: Size) -> Cells:
+    """Where word `step` (from 0) looked, or all words together."""
+    if step is None:
+        return np.asarray(table.weights.sum(axis=0).reshape(size.grid), dtype=np.float32)
+    if not 0 <= step < len(table.rows):
+        raise ConfigError(f"step must be a word from 0 to {len(table.rows) - 1}; got {step}.")
+    return np.asarray(table.weights[step].reshape(size.grid), dtype=np.float32)
+
+
+def describe(table: Table, step: int | None, cells: Cells) -> str:
+    """One sentence of where a word looked, for those who do not see the picture."""
+    if not cells.size:
+        return "Nothing was written."
+    row, column = (int(at) for at in np.unravel_index(int(cells.argmax()), cells.shape))
+    where = f"strongest at row {row}, column {column} (from 0), {cells[row, column]:.2f}"
+    if step is None:
+        return f"All {len(table.rows)} words together: {where}; {int((cells < 0.05).sum())} cells were hardly seen."
+    few = min(_TOP, cells.size)
+    share = float(np.sort(cells, axis=None)[-few:].sum())
+    return f"'{label(table.rows[step].text)}': {where}; the top {few} cells hold {share:.2f}."
+
+
+def region_of(cells: tuple[int, ...], grid: tuple[int, int]) -> Region:
+    """(row, column), or the corners (top, left, bottom, right), as a region inside the grid."""
+    corners = (*cells, *cells) if len(cells) == 2 else tuple(cells)
+    whole = len(corners) == 4 and all(isinstance(place, int) for place in corners)
+    if not whole or not (0 <= corners[0] <= corners[2] < grid[0] and 0 <= corners[1] <= corners[3] < grid[1]):
+        raise ConfigError(
+            f"cells is (row, column) or (top, left, bottom, right) inside the grid of {grid[0]} x {grid[1]}, from 0; "
+            f"got {tuple(cells)}."
+        )
+    return corners[0], corners[1], corners[2], corners[3]
+
+
+def shares_of(table: Table, region: Region, size: Size) -> tuple[NDArray[np.float32], str]:
+    """How much of each word's weight lies in a region, [T], and a sentence that says so."""
+    top, left, bottom, right = region
+    maps = table.weights.reshape(-1, *size.grid)  # [T, rows, columns]
+    shares = maps[:, top : bottom + 1, left : right + 1].sum(axis=(1, 2))  # [T]
+    one = (top, left) == (bottom, right)
+    where = f"row {top}, column {left}" if one else f"rows {top}-{bottom}, columns {left}-{right}"
+    strongest = f"'{label(table.rows[int(shares.argmax())].text)}' with {shares.max():.2f}" if len(shares) else "nobody"
+    return shares, f"How much each word looked at {where}: most of all {strongest}."
