@@ -347,7 +347,11 @@ def test_a_first_visit_shows_an_example_and_where_each_word_looked(page: Any, se
         f"top five regions hold {top:.2f}."
     )
     assert page.locator(".telling .note").inner_text().startswith(f"Gate \u03b2 {answer['words'][1]['gate']:.2f}: ")
-    assert page.locator("svg.looked-at .map rect").count() == 16, "the true grid"
+    shades = page.locator("svg.looked-at .map rect").evaluate_all(
+        "all => all.map((one) => +one.getAttribute('fill-opacity'))"
+    )
+    largest = max(np.max(word["weights"]) for word in answer["words"])
+    np.testing.assert_allclose(shades, 1 - weights.ravel() / largest, atol=1e-3, err_msg="darker where it did not look")
     assert page.locator(".shot[aria-pressed=true] bdi").inner_text() == words[1]
     assert "t=1" in page.url
     assert "example=0" in page.url
@@ -409,6 +413,9 @@ def test_smoothing_colours_and_tables_say_what_they_are(page: Any) -> None:
     page.get_by_role("button", name="Smooth for display").click()
     assert "smoothed for display" in page.locator("regard-picture .caption").inner_text()
     assert page.locator("svg.looked-at .map rect").count() == 0
+    places = [[0, 0], [0.5, 0.5], [1, 0.5], [1, 1], [0.5, 1.25], [2, 2]]
+    mixed = "places => import('/page/maps.js').then((m) => places.map((at) => m.between([0, 1, 2, 3], [2, 2], ...at)))"
+    assert page.evaluate(mixed, places) == [0, 0, 1, 1.5, 0.75, 3]
     assert page.locator("svg.looked-at .lines").count() == 0
     page.get_by_label("Colours").select_option("viridis")
     page.get_by_label("Opacity").fill("25")

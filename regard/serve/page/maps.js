@@ -74,7 +74,8 @@ function blended(look, values, most, size) {
   return svg("image", { href: canvas.toDataURL(), width: size, height: size, preserveAspectRatio: "none" });
 }
 
-function between(values, [rows, columns], down, right) {
+/** The value at a place of the grid, in cells from the top left; beyond the outermost middles it stays as it is. */
+export function between(values, [rows, columns], down, right) {
   const place = (at, count) => {
     const from = Math.min(Math.max(at - 0.5, 0), count - 1),
       low = Math.min(Math.floor(from), Math.max(0, count - 2));
