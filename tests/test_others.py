@@ -1,5 +1,6 @@
 """Documents and language models, from training to use, through Python and the command line."""
 
+import json
 import subprocess
 import sys
 
@@ -63,6 +64,20 @@ def test_classify_on_the_command_line(reviews, tmp_path):
     assert "great" in (tmp_path / "x.html").read_text()
 
 
+def test_an_empty_line_has_no_class_and_keeps_its_place(reviews, tmp_path):
+    out, _ = reviews
+    file = tmp_path / "texts"
+    file.write_text("the plot is great.\n\n \nthe plot is poor.\n")
+    code, said, told = command("classify", out, file)
+    assert (code, told) == (0, "")
+    assert [bool(line) for line in said.split("\n")] == [True, False, False, True, False]
+    _, said, _ = command("classify", out, file, "--json")
+    assert [len(json.loads(line)) for line in said.split("\n")[:-1]] == [2, 0, 0, 2]
+    file.write_text("")
+    assert command("classify", out, file, "--out", tmp_path / "x.html")[0] == 2
+    assert command("classify", out, file, "--out", tmp_path / "no" / "x.html")[0] == 2
+
+
 def test_documents_are_scored_on_the_command_line(reviews, tmp_path):
     out, classifier = reviews
     made = generate(20, seed=7)
@@ -90,7 +105,8 @@ def test_documents_are_scored_on_the_command_line(reviews, tmp_path):
 
 
 def test_a_language_model_measures_and_writes(tales):
-    _, writer = tales
+    out, writer = tales
+    assert "dev_last_word" in (out / "metrics.jsonl").read_text()
     lines = ["anna has flutes", "tom likes drums"]
     value, tokens = writer.perplexity(lines)
     assert value > 1

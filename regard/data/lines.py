@@ -143,6 +143,7 @@ class PreparedText:
     train: Rows
     dev: Rows
     notes: list[str]  # what a person should know of the data
+    told: bool = False  # whether the last word of a line is told by those before it, as in tales
 
 
 def prepare_text(config: TextDataConfig, folder: Path) -> PreparedText:
@@ -170,7 +171,7 @@ def prepare_text(config: TextDataConfig, folder: Path) -> PreparedText:
         f"text: {len(train)} lines, {rows.tokens} tokens to train on; {len(dev)} lines, {held.tokens} for validation",
         f"vocabulary: {len(vocabulary)}; the longest row has {int(rows.lengths.max())} tokens",
     ]
-    return PreparedText(vocabulary, rows, held, notes)
+    return PreparedText(vocabulary, rows, held, notes, told=config.corpus == "tales" and not config.context)
 
 
 def _divide(config: TextDataConfig, lines: list[str]) -> tuple[list[str], list[str]]:

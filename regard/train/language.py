@@ -15,7 +15,7 @@ from regard.data.batching import Plan, plan_epoch
 from regard.data.lines import PreparedText, TextBatch
 from regard.decode.search import search
 from regard.decode.settings import DecodeConfig
-from regard.evaluate.language import text_loss
+from regard.evaluate.language import last_word_accuracy, text_loss
 from regard.evaluate.scores import perplexity
 from regard.train.objectives import cross_entropy
 from regard.train.settings import TrainConfig
@@ -47,10 +47,15 @@ class Language:
         return Loss(total, int(batch.lengths.sum()), len(batch.target), {"nll": float(plain)})
 
     def validate(self, model: nn.Module, tell: Tell | None = None) -> Validation:
-        """Loss and perplexity a token over all held-out text, and a few texts that the model writes."""
+        """Loss and perplexity a token over all held-out text, and a few texts that the model writes.
+
+        Of tales also `last_word`, how often the last word is right: only a model that remembers can know it.
+        """
         device = next(model.parameters()).device
         nll, tokens = text_loss(model, self.data.dev, device, progress=tell)  # type: ignore[arg-type]
         metrics = {"loss": nll / tokens, "perplexity": perplexity(nll, tokens)} if tokens else {}
+        if tokens and self.data.told:
+            metrics["last_word"] = last_word_accuracy(model, self.data.dev, device)  # type: ignore[arg-type]
         limits = torch.full((SHOWN,), LONGEST, device=device)
         written = search(model, model.start(SHOWN), limits, self.decode)  # type: ignore[arg-type, operator]
         return Validation(metrics, [self.data.vocabulary.decode(texts[0].ids) for texts in written])
