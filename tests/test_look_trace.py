@@ -85,6 +85,54 @@ def test_anybody_can_write_one_with_plain_numbers():
     assert Trace.from_json(json.dumps(tree)) == trace
 
 
+def short(**changes):
+    """A trace as a program with one kind of attention writes it: one block for all layers, plain numbers."""
+    weights = some_weights(2, 3, 2, 2)
+    words = {
+        "text": "Das Haus",
+        "tokens": [{"text": "Das", "start": 0, "end": 3}, {"text": "Haus", "start": 4, "end": 8}],
+    }
+    tree = {
+        "trace": 1,
+        "model": {"id": "x", "kind": "rnn", "score": "additive", "query": "previous", "layers": 2, "heads": 3},
+        "source": words,
+        "target": {"text": "a b", "tokens": [{"text": "a", "topk": [{"text": "c", "logprob": -1.0}]}, {"text": "b"}]},
+        "attention": {"kind": "cross", "shape": [2, 3, 2, 2], "weights": weights.tolist(), "shift": 1},
+        "steps": [{"t": 0, "query": [0.5], "context": [], "norms": {"gate": 0.25}}],
+        "image": {"width": 8, "height": 6, "grid": [2, 2]},
+        **changes,
+    }
+    return weights, json.dumps(tree)
+
+
+def test_the_short_form_is_one_block_for_all_layers():
+    weights, text = short()
+    trace = Trace.from_json(text)
+    assert list(trace.attention) == ["layers.0", "layers.1"]
+    for at, seen in enumerate(trace.attention.values()):
+        assert np.array_equal(seen.weights, weights[at])
+        assert (seen.layer, seen.query, seen.score, seen.shift) == (at, "previous", "additive", 1)
+    assert trace.source.tokens[1].piece == "Haus"
+    assert trace.steps[0].name == "layers.0"
+    assert Trace.from_json(trace.to_json()) == trace
+
+
+@pytest.mark.parametrize(
+    ("attention", "says"),
+    [
+        ({"weights": [[1.0]]}, r"in one block are \[L, H, T, S\]; got \[1, 1\]"),
+        ({"weights": [[[[1.0]]]], "shape": [1, 1, 2, 2]}, r"got \[1, 1, 1, 1\]; it says \[1, 1, 2, 2\]"),
+        ({"weights": [[[[1.0]]]], "kind": "crss"}, "Did you mean 'cross'"),
+        ({"weights": [[[[1.0]]]], "kin": "cross"}, "of the wrong kind .*kin"),
+        ([], "'attention' must be an object; got a list"),
+        ({"a": 7}, "a part is of the wrong kind"),
+    ],
+)
+def test_a_wrong_short_form_is_refused(attention, says):
+    with pytest.raises(RegardError, match=says):
+        Trace.from_json(short(attention=attention)[1])
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -92,7 +140,7 @@ def test_anybody_can_write_one_with_plain_numbers():
         ("[]", "must be a JSON object"),
         ('{"trace": 2}', "version 2, and this regard reads version 1"),
         ('{"trace": true}', "version True"),
-        ('{"trace": 1}', "not a whole trace: KeyError at 'source'"),
+        ('{"trace": 1}', "not a whole trace: 'source' must be an object; got nothing"),
         ('{"trace": 1, "source": NaN}', "NaN is not a number"),
         ("[" * 100_000, "cannot be read"),
     ],

@@ -1,4 +1,8 @@
-"""Between the dataclasses of a trace and the plain tree of dicts, lists and numbers that is written as JSON."""
+"""Between the dataclasses of a trace and the plain tree of dicts, lists and numbers that is written as JSON.
+
+What is written names every attention module, since a Transformer has three kinds of them. What is read may also be the
+short form, for programs that have one kind: one block of weights [L, H, T, S] for all layers.
+"""
 
 from typing import Any
 
@@ -42,13 +46,17 @@ def _plain_sentence(side: Sentence) -> dict[str, Any]:
 
 def fields(tree: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a `Contents` from its plain tree."""
+    for name in ("source", "target", "attention"):
+        if not isinstance(tree.get(name), dict):
+            raise DataError(f"This is not a whole trace: '{name}' must be an object; got {_kind(tree.get(name))}.")
     try:
+        attention = _build_attention(tree["attention"], dict(tree.get("model", {})))
         return {
             "source": _build_sentence(tree["source"]),
             "target": _build_sentence(tree["target"]),
-            "attention": {name: _build_attended(seen) for name, seen in tree["attention"].items()},
+            "attention": attention,
             "model": dict(tree.get("model", {})),
-            "steps": tuple(_build_step(step) for step in tree.get("steps", ())),
+            "steps": tuple(_build_step({"name": [*attention, ""][0], **step}) for step in tree.get("steps", ())),
             "beam": _build_beam(tree.get("beam")),
             "changes": tuple({**change, "text": change["text"]} for change in tree.get("changes", ())),
             "image": _build_picture(tree.get("image")),
@@ -56,13 +64,16 @@ def fields(tree: dict[str, Any]) -> dict[str, Any]:
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
         if isinstance(error, RegardError):
             raise
-        raise DataError(
-            f"This is not a whole trace: {type(error).__name__} at {error}. Write it with Trace.save."
-        ) from error
+        lacks = f"{error} is missing" if isinstance(error, KeyError) else f"a part is of the wrong kind ({error})"
+        raise DataError(f"This is not a whole trace: {lacks}. The format is in docs/looking.md.") from error
+
+
+def _kind(value: object) -> str:
+    return "nothing" if value is None else f"a {type(value).__name__}"
 
 
 def _build_step(step: dict[str, Any]) -> Step:
-    query, context = (tuple(float(value) for value in step[key]) for key in ("query", "context"))
+    query, context = (tuple(float(value) for value in step.get(key, ())) for key in ("query", "context"))
     return Step(**{**step, "query": query, "context": context, "norms": dict(step.get("norms", {}))})
 
 
@@ -81,10 +92,34 @@ def _build_picture(image: dict[str, Any] | None) -> Picture | None:
 
 def _build_sentence(side: dict[str, Any]) -> Sentence:
     tokens = (
-        Token(**{**token, "topk": tuple((each["text"], each["logprob"]) for each in token.get("topk", ()))})
+        Token(
+            **{
+                "piece": token["text"],
+                **token,
+                "topk": tuple((each["text"], each["logprob"]) for each in token.get("topk", ())),
+            }
+        )
         for token in side["tokens"]
     )
     return Sentence(side["text"], tuple(tokens))
+
+
+def _build_attention(tree: dict[str, Any], model: dict[str, Any]) -> dict[str, Attended]:
+    block = tree.get("weights")
+    if not (isinstance(block, list) or (isinstance(block, dict) and "base64" in block)):
+        return {name: _build_attended(seen) for name, seen in tree.items()}
+    layers = {key: store.array(tree[key]) for key in ("weights", "scores") if tree.get(key) is not None}
+    for key, values in layers.items():
+        if values.ndim != 4 or list(values.shape) != list(tree.get("shape", values.shape)):
+            says = f"; it says {tree['shape']}" if "shape" in tree else ""
+            raise DataError(f"The {key} of a trace in one block are [L, H, T, S]; got {list(values.shape)}{says}.")
+    told: dict[str, Any] = {key: model[key] for key in ("query", "score") if key in model}
+    told |= {key: value for key, value in tree.items() if key not in ("shape", *layers)}
+    count = len(layers["weights"])
+    return {
+        f"layers.{at}": Attended(f"layers.{at}", layer=at, **{key: part[at] for key, part in layers.items()}, **told)
+        for at in range(count)
+    }
 
 
 def _build_attended(seen: dict[str, Any]) -> Attended:

@@ -45,7 +45,7 @@ def film(
     table = arrange(trace, layer, head, words, special)
     most = float(table.weights.max(initial=0)) or 1.0
     page = _Page(trace, table, size, picture, smooth, palette, most)
-    return page.whole([page.frame(step) for step in range(len(table.rows))], title)
+    return page.whole([*page.bare(), *(page.frame(step) for step in range(len(table.rows)))], title)
 
 
 def one(
@@ -66,8 +66,7 @@ def one(
     table = arrange(trace, layer, head, words, special)
     most = 1.0 if step is not None else max(1.0, float(map_of(table, None, size).max(initial=0)))
     page = _Page(trace, table, size, picture, smooth, palette, most)
-    bare = [page.figure(None, "The picture.")] if page.data else []
-    return page.whole([*bare, page.frame(step, large=True)], title)
+    return page.whole([*page.bare(), page.frame(step, large=True)], title)
 
 
 def region(
@@ -113,6 +112,10 @@ class _Page:
         behind = background(picture, size)
         self.data = "" if behind is None else base64.b64encode(encode_png(behind)).decode("ascii")
 
+    def bare(self) -> list[str]:
+        """The picture by itself, where there is one."""
+        return [self.figure(None, "The picture.")] if self.data else []
+
     def frame(self, step: int | None, large: bool = False) -> str:
         """The map of one word, or of all."""
         cells = map_of(self.table, step, self.size)
@@ -155,6 +158,10 @@ class _Page:
         for row, line in enumerate(cells.tolist()):
             for column, weight in enumerate(line):
                 x, y, wide, high = self._place(row, column, 1, 1)
+                if self.smooth:  # cells at an edge go on behind it: the blur must not mix them with nothing
+                    rows, columns = self.size.grid
+                    x, wide = x - wide * (column == 0), wide * (1 + (column == 0) + (column == columns - 1))
+                    y, high = y - high * (row == 0), high * (1 + (row == 0) + (row == rows - 1))
                 red, green, blue = mix(self.hues, weight / (self.most or 1.0))
                 found.append(
                     f'<rect x="{x:g}" y="{y:g}" width="{wide:g}" height="{high:g}" '
