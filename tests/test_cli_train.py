@@ -1,5 +1,6 @@
 """`regard train` and its mistakes: one sentence on stderr, exit code 2, nothing overwritten, nothing left behind."""
 
+import io
 import os
 import pty
 import re
@@ -13,8 +14,10 @@ from pathlib import Path
 import pytest
 import small
 from commands import PATIENCE, SignalIn, metrics, regard, sha256
+from rich.console import Console
 
 import regard as library
+from regard.cli import progress
 from regard.train.runs import checkpoints
 
 
@@ -103,7 +106,7 @@ def test_half_a_corpus_and_two_corpora(files, tmp_path):
         (["steps=3"], "A setting on the command line is section.key=value"),
         (["train.steps=3", "stray"], "Settings on the command line are section.key=value; got 'stray'"),
         (["nowhere.toml"], "There is no settings file nowhere.toml"),
-        (["train.device=gpu"], "train.device must be auto, cpu or cuda; got 'gpu'"),
+        (["train.device=gpu"], "The device must be auto, cpu or cuda; got 'gpu'"),
         (["model.width=0"], "model.width must be at least 1; got 0"),
         (["model.width=-3"], "model.width must be at least 1; got -3"),
         (["data.max_words=1"], "data.max_words must be at least data.min_words"),
@@ -291,3 +294,26 @@ def test_a_live_bar_in_a_terminal(tmp_path):
     assert "30/30" in text
     assert "validation: loss" in text
     assert text.count("\x1b[?25h") >= text.count("\x1b[?25l")  # the cursor is shown again
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.0, False), (0.4, True)])
+def test_long_work_shows_a_bar_though_it_tells_nothing(seconds, shown, monkeypatch):
+    said = io.StringIO()
+    monkeypatch.setattr(progress, "console", Console(file=said, force_terminal=True, width=80))
+    monkeypatch.setattr(progress, "QUIET", 0.1)
+    with progress.bar("thinking"):
+        time.sleep(seconds)
+    assert ("thinking" in said.getvalue()) == shown
+    assert said.getvalue().count("\x1b[?25h") == said.getvalue().count("\x1b[?25l") == shown
+
+
+def test_a_bar_stays_away_from_files_and_from_results_in_the_same_terminal(monkeypatch):
+    monkeypatch.setattr(progress, "QUIET", 0.0)
+    for terminal, printing in ((False, False), (True, True)):
+        said = io.StringIO()
+        monkeypatch.setattr(progress, "console", Console(file=said, force_terminal=terminal))
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        with progress.bar("thinking", printing=printing) as tell:
+            tell(1, 2)
+            time.sleep(0.1)
+        assert said.getvalue() == ""

@@ -12,7 +12,10 @@ from commands import Command, regard
 from test_cli_train import refused
 
 import regard as library
+from regard.api.training import gather
 from regard.cli.translate import CHUNK
+from regard.train.begin import train as begin
+from regard.train.experiment import resolve
 
 LONG = ("train.rate=0.02", "train.batch_tokens=300", "data.size=120", "data.max_words=5", "train.epochs=4")
 NAMES = ("matrix", "ribbons", "heads", "beam", "steps")
@@ -151,6 +154,56 @@ def test_wrong_runs_and_files(runs, corpus, tmp_path):
     refused("look", runs / "one", "ko", "--out", tmp_path / "no" / "a.png", folder=tmp_path, says="no")
     refused("models", "bahdanu", folder=tmp_path, says="Did you mean 'bahdanau'")
     refused("serve", missing, folder=tmp_path, says="There is no run folder")
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    """A run of another task: a language model."""
+    out = tmp_path_factory.mktemp("other") / "tales"
+    small_text = ["model.width=5", "data.size=60", "data.subwords=word", "train.steps=2"]
+    begin(resolve(gather(None, "lstm-lm", "tiny", small_text, corpus="tales")), out)
+    return out
+
+
+@pytest.mark.parametrize("command", ["translate", "score", "compare", "look", "flow", "heads", "align"])
+def test_a_run_of_another_task_is_refused(command, runs, other, corpus, tmp_path):
+    more = {"translate": [runs / "test.en"], "look": ["ko"], "flow": ["ko"], "compare": [runs / "one", *corpus]}
+    says = "tales is a run for the task 'language'; this needs one for 'translate'"
+    refused(command, other, *more.get(command, corpus), folder=tmp_path, says=says)
+    refused("generate", runs / "one", folder=tmp_path, says="is a run for the task 'translate'; this needs one for")
+
+
+def test_what_is_written_last_is_refused_first(runs, corpus, tmp_path):
+    """A name that cannot be written to costs no work: nothing has been translated or printed."""
+    there, one = tmp_path / "no" / "x.svg", runs / "one"
+    for command in (
+        ["score", one, *corpus, "--plot", there],
+        ["compare", one, runs / "two", *corpus, "--plot", there],
+        ["look", one, "ko", "--out", there],
+        ["flow", one, "ko", "--out", there],
+        ["align", one, *corpus, "--out", there],
+        ["corpora", "copy", "--out", there],
+    ):
+        refused(*command, folder=tmp_path, says=f"There is no folder {there.parent} to write x.svg")
+    refused("align", one, *corpus, "--out", tmp_path, folder=tmp_path, says="is a folder; give the name of a file")
+    refused("score", one, *corpus, "--plot", tmp_path / "x.xyz", folder=tmp_path, says="ends with none of")
+    refused("score", one, *corpus, "--tokenize", "13b", folder=tmp_path, says="Did you mean '13a'")
+    refused("compare", one, one, *corpus, folder=tmp_path, says="at least two runs, each named once")
+
+
+def test_numbers_that_cannot_be_are_refused(runs, other, corpus, tmp_path):
+    for option in ("--count", "--longest"):
+        refused("generate", other, option, 0, folder=tmp_path, says=f"{option[2:]} must be at least 1; got 0")
+    refused("corpora", "copy", "--size", 0, folder=tmp_path, says="data.size must be at least 1")
+    refused("corpora", "copy", "--min-words", 0, folder=tmp_path, says="data.min_words must be at least 1")
+    threshold = ["--method", "threshold", "--threshold", "nan"]
+    refused("align", runs / "one", *corpus, *threshold, folder=tmp_path, says="between 0 and 1; got nan")
+    gold = tmp_path / "gold"
+    gold.write_text("1-1\n2-9\n" + "1-1\n" * 10, encoding="utf-8")
+    for command in ("align", "heads"):
+        says = "gold links of pair 2 name words 2-9, but it has 3 source words and 3 target words"
+        refused(command, runs / "one", *corpus, "--gold", gold, folder=tmp_path, says=says)
+    refused("demo", "--model", "document", folder=tmp_path, says="needs a model of the same task as bahdanau")
 
 
 @pytest.mark.parametrize(

@@ -86,10 +86,26 @@ def traces(
             tell(number, len(sources))
 
 
+def check_gold(gold: Sequence[Gold], sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Refuse gold links that do not belong to these pairs: another number of lines, or words that are not there."""
+    if len(gold) != len(sources):
+        raise DataError(f"Each pair needs its gold links; got {len(sources)} pairs and {len(gold)} lines of links.")
+    for number, (answer, source, target) in enumerate(zip(gold, sources, targets, strict=False), 1):
+        sizes = len(source.split()), len(target.split())
+        for i, j in sorted(answer.possible):
+            if i >= sizes[0] or j >= sizes[1]:
+                raise DataError(
+                    f"The gold links of pair {number} name words {i + 1}-{j + 1}, but it has {sizes[0]} source words "
+                    f"and {sizes[1]} target words; do the files belong together?"
+                )
+
+
 def align(seen: Iterable[Trace], heads: Heads, method: str = "argmax", least: float = 0.3) -> list[Alignment]:
     """(source word, target word) links of each trace, from 0."""
     if method not in METHODS:
         raise DataError(unknown("way to find links", method, METHODS))
+    if not 0 <= least <= 1:
+        raise DataError(f"The least weight of a link lies between 0 and 1; got {least}.")
     links = METHODS[method](least)
     return [links(word_weights(trace, heads)) for trace in seen]
 

@@ -16,7 +16,7 @@ from regard.data.captions import open_captions, without_punctuation
 from regard.data.images import Pixels, as_tensor, read_picture
 from regard.data.vocabulary import Vocabulary
 from regard.decode.search import decode
-from regard.decode.settings import DecodeConfig
+from regard.decode.settings import DecodeConfig, change_settings
 from regard.errors import DataError, RunError
 from regard.evaluate.captions import CaptionScore, score_captions
 from regard.look.assemble import add_probabilities, assemble
@@ -69,10 +69,7 @@ class CaptionWriter:
 
     def settings(self, **changes: Any) -> DecodeConfig:
         """The run's [decode] settings with some of them changed; None leaves one as it is."""
-        given = {name: value for name, value in changes.items() if value is not None}
-        if given.get("nbest", 1) > given.get("beam", self.experiment.decode.beam) and not given.get("temperature"):
-            given["beam"] = given["nbest"]
-        return dataclasses.replace(self.experiment.decode, **given)
+        return change_settings(self.experiment.decode, changes)
 
     def pixels(self, image: Image) -> Pixels:
         """The square of a picture that the model sees, [side, side, 3]."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from regard.api.aligning import Heads, align, traces
+from regard.api.aligning import Heads, align, check_gold, traces
 from regard.api.translator import Translator, clean
 from regard.data.pharaoh import Alignment, Gold
 from regard.data.vocabulary import words
@@ -35,8 +35,8 @@ def report_heads(
 
     The alignment error rate is that of the argmax of one head of attention over the source, with the model's own shift.
     """
-    if gold is not None and len(gold) != len(sources):
-        raise DataError(f"Each pair needs its gold links; got {len(sources)} pairs and {len(gold)} lines of links.")
+    if gold is not None:
+        check_gold(gold, sources, targets)
     links: dict[tuple[str, int], list[Alignment]] = {}
 
     def passing() -> Iterator[Trace]:

@@ -11,14 +11,13 @@ from torch import Tensor, nn
 
 from regard.api.opening import open_model, read_experiment
 from regard.api.tracing import describe_forced, trace_sentence
-from regard.config import read
 from regard.data.builtin.registry import find_builtin
 from regard.data.vocabulary import Vocabulary
 from regard.decode.beam import Step
 from regard.decode.ensemble import Ensemble
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.many import decode_many
-from regard.decode.settings import DecodeConfig
+from regard.decode.settings import DecodeConfig, change_settings
 from regard.errors import DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
 from regard.look.change import Change, change
@@ -75,11 +74,7 @@ class Translator:
 
     def settings(self, **changes: Any) -> DecodeConfig:
         """The run's [decode] settings with some of them changed; None leaves one as it is."""
-        given = {name: value for name, value in changes.items() if value is not None}
-        wanted, beam = given.get("nbest", 1), given.get("beam", self.experiment.decode.beam)
-        if isinstance(wanted, int) and isinstance(beam, int) and wanted > beam >= 1 and not given.get("temperature"):
-            given["beam"] = wanted
-        return read(DecodeConfig, given, "decode", over=self.experiment.decode)
+        return change_settings(self.experiment.decode, changes)
 
     @overload
     def translate(self, text: str, **options: Any) -> Translation: ...

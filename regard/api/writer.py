@@ -12,7 +12,8 @@ from regard.api.tracing import spans_of, tokens_of
 from regard.data.lines import make_rows
 from regard.data.vocabulary import Vocabulary
 from regard.decode.search import search
-from regard.errors import DataError
+from regard.decode.settings import DecodeConfig, change_settings
+from regard.errors import ConfigError, DataError
 from regard.evaluate.language import text_loss
 from regard.evaluate.scores import perplexity
 from regard.look.assemble import add_probabilities, assemble
@@ -45,8 +46,10 @@ class Writer:
 
     def generate(self, prefix: str = "", count: int = 1, longest: int = 60, **options: Any) -> list[str]:
         """Texts that go on from `prefix`, drawn with `temperature` (1 where none is given), best first."""
-        options = {"temperature": 1.0, "nbest": 1, **options}
-        config = self.experiment.decode.__class__(**options)
+        for name, number in (("count", count), ("longest", longest)):
+            if number < 1:
+                raise ConfigError(f"{name} must be at least 1; got {number}.")
+        config = change_settings(DecodeConfig(temperature=1.0), options)
         ids = self.vocabulary.encode(prefix).ids
         limits = torch.full((count,), longest + len(ids), device=self.device)
         contents = [f"{prefix}\0{number}".encode() for number in range(count)]  # each text draws for itself

@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-import regard
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -32,17 +30,22 @@ def align(
 ) -> None:
     """Word alignments as Pharaoh lines (i-j, from 0), read off the attention; with --gold, also AER."""
     from regard.api import aligning
+    from regard.api.translator import load_translator
     from regard.cli.progress import bar
-    from regard.cli.text import lines_of, put
+    from regard.cli.text import check_out, lines_of, put
     from regard.data.pharaoh import format_pharaoh
     from regard.errors import ConfigError
-    from regard.evaluate.alignment import read_gold, score_alignments, write_pharaoh
+    from regard.evaluate.alignment import read_gold, score_alignments, symmetrise, write_pharaoh
 
+    check_out(out)
+    symmetrise((), (), join)  # refuses an unknown name before the work is done
     sources, targets = lines_of(source), lines_of(target)
     answers = read_gold(gold) if gold else None
+    if answers is not None:
+        aligning.check_gold(answers, sources, targets)
     if choose and answers is None and back is None:
         raise ConfigError("--choose needs --gold, or --back to agree with.")
-    ahead, behind = regard.load(run), regard.load(back) if back else None
+    ahead, behind = load_translator(run), load_translator(back) if back else None
     heads = aligning.find_choice(run, ahead)
     if (layer, head, shift) != (None, None, None):
         heads = aligning.Heads(layer, head, shift)

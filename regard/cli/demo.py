@@ -30,6 +30,7 @@ def demo(
     from regard.api.training import gather
     from regard.cli.progress import Watcher
     from regard.errors import ConfigError, unknown
+    from regard.models.registry import entry
     from regard.train.begin import train as begin
     from regard.train.experiment import resolve
 
@@ -37,6 +38,8 @@ def demo(
     if task not in DEMOS:
         raise ConfigError(unknown("demo", task, DEMOS))
     name, corpus, settings, show = DEMOS[task]
+    if model and entry(model).task != entry(name).task:
+        raise ConfigError(f"The demo {task} needs a model of the same task as {name}; {model} is of another.")
     run = out or Path("demo") / corpus
     given = [*settings, f"train.minutes={minutes}"]
     experiment = resolve(gather(None, model or name, "tiny", given, corpus=corpus))

@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-import regard
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -24,15 +22,17 @@ def flow(
 ) -> None:
     """How far influence reaches: gradient norm against distance, with all ways open and with attention held fixed."""
     from regard.api.inspecting import flow_of
+    from regard.api.translator import load_translator
     from regard.cli.progress import bar
-    from regard.cli.text import put
+    from regard.cli.text import check_out, put
     from regard.look.flow import Flow, draw_flows
     from regard.look.text import label
 
+    check_out(out)
     flows: dict[str, Flow] = {}
     with bar("following the gradient"):
         for one in [run, *(with_run or [])]:
-            translator = regard.load(one)
+            translator = load_translator(one)
             name = translator.name if translator.name not in flows else str(one)
             flows[name] = flow_of(translator, text, target)
     if out is not None:

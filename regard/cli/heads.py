@@ -6,8 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-import regard
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -31,6 +29,7 @@ def heads(
 ) -> None:
     """What each head does over a corpus: entropy, confidence, coverage, diagonality, mass on special tokens, AER."""
     from regard.api import inspecting
+    from regard.api.translator import load_translator
     from regard.cli.progress import bar
     from regard.cli.text import lines_of, put
     from regard.errors import ConfigError
@@ -40,7 +39,7 @@ def heads(
         raise ConfigError("--silence ranks by BLEU; leave --gold and --by to a report without it.")
     sources, targets = lines_of(source), lines_of(target)
     answers = read_gold(gold) if gold else None
-    translator = regard.load(run)
+    translator = load_translator(run)
     if silence:
         with bar("leaving heads out") as tell:
             worth = inspecting.silence_heads(translator, sources, targets, beam, tell)

@@ -6,8 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-import regard
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -40,7 +38,8 @@ def look(
 ) -> None:
     """Translate a sentence and show where the model looked, in the terminal or in a file."""
     from regard.api import inspecting
-    from regard.cli.text import put
+    from regard.api.translator import load_translator
+    from regard.cli.text import check_out, put
     from regard.errors import ConfigError, unknown
     from regard.look.change import Change, Temperature
     from regard.look.draw import VIEWS
@@ -49,7 +48,8 @@ def look(
         raise ConfigError(unknown("view", view, VIEWS))
     if view != "matrix" and out is None:
         raise ConfigError(f"--view {view} is drawn into a file; give --out, as in --out look.html.")
-    translator = regard.load(run)
+    check_out(out)
+    translator = load_translator(run)
     changes: list[Change] = [inspecting.silence(translator, place) for place in silence or ()]
     for word in mask or ():
         changes += inspecting.mask_word(translator, text, word)

@@ -30,11 +30,12 @@ def caption(
     """Write a caption for each picture, and show which part of it each word looked at."""
     from regard.api.captioner import load_captioner
     from regard.cli.progress import bar
-    from regard.cli.text import put
+    from regard.cli.text import check_out, put
     from regard.errors import ConfigError
 
     if out is not None and len(images) != 1:
         raise ConfigError(f"--out draws one picture; got {len(images)}.")
+    check_out(out)
     writer = load_captioner(run, device)
     with bar("looking at pictures") as tell:
         captions = writer.caption(list(images), beam=beam, progress=tell)
@@ -52,23 +53,28 @@ def classify(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with all probabilities.")] = False,
     device: Device = "auto",
 ) -> None:
-    """The class of each document, one a line; with --look, the text with the weights of its sentences and words."""
+    """The class of each document, one a line; with --look, the text with the weights of its sentences and words.
+
+    An empty line has no class, and gives an empty line.
+    """
     from regard.api.classifier import load_classifier
     from regard.cli.progress import bar
-    from regard.cli.text import lines_of, put
+    from regard.cli.text import check_out, lines_of, put
+    from regard.data.text import is_blank
 
+    check_out(out)
     classifier = load_classifier(run, device)
     documents = lines_of(file)
     with bar("reading", printing=True) as tell:
         for number, text in enumerate(documents, 1):
-            found = classifier.classify(text)
-            sure = found.probabilities[found.label]
-            put(json.dumps(found.probabilities) if as_json else f"{found.label}\t{sure:.3f}")
-            if look:
+            found = {} if is_blank(text) else classifier.classify(text).probabilities
+            best = max(found, key=lambda name: found[name], default="")
+            put(json.dumps(found) if as_json else f"{best}\t{found[best]:.3f}" if found else "")
+            if look and found:
                 put(classifier.look(text).to_terminal(colour=sys.stdout.isatty()))
             tell(number, len(documents))
-    if out is not None and documents:
-        put(f"drawn: {classifier.look(documents[0]).draw(out)}")
+    if out is not None:
+        put(f"drawn: {classifier.look(documents[0] if documents else '').draw(out)}")
 
 
 def perplexity(

@@ -45,6 +45,7 @@ def score(
     """Score a run on a test set: translations by BLEU, chrF and TER with sacreBLEU's signatures, captions by BLEU-1 to
     BLEU-4, documents by accuracy. (For language models, see `regard perplexity`.)"""
     from regard.api.translator import load_translator
+    from regard.cli.progress import bar
     from regard.cli.text import put
     from regard.errors import ConfigError
     from regard.evaluate.by_length import by_length as table_by_length
@@ -57,12 +58,17 @@ def score(
         return _score_documents(run, documents, bag_of_words, device)
     if source is None or target is None:
         raise ConfigError("Nothing to score: give --source and --target, --images and --captions, or --documents.")
+    _check(plot, tokenize)
     sources, references = _pairs(source, target)
     translator = load_translator(run, device)
     written = _translate(translator, sources, beam)
-    put(str(measure(written, references, lowercase=lowercase, tokenize=tokenize)))
+    with bar("scoring"):
+        report = measure(written, references, lowercase=lowercase, tokenize=tokenize)
+    put(str(report))
     if perplexity:
-        put(f"perplexity {translator.perplexity(sources, references):.3f} a token")
+        with bar("reading the references") as tell:
+            found = translator.perplexity(sources, references, tell)
+        put(f"perplexity {found:.3f} a token")
     if by_length or plot:
         table = table_by_length(sources, written, references, lowercase=lowercase, tokenize=tokenize)
         put(str(table))
@@ -81,6 +87,8 @@ def compare(
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
 ) -> None:
     """Score several runs on one test set, test each against the first (paired bootstrap), and show scores by length."""
+    from regard.api.translator import load_translator
+    from regard.cli.progress import bar
     from regard.cli.text import put
     from regard.errors import ConfigError
     from regard.evaluate.by_length import by_length as table_by_length
@@ -88,18 +96,25 @@ def compare(
     from regard.evaluate.scores import score as measure
     from regard.evaluate.significance import paired_bootstrap
 
-    if len(runs) < 2:
-        raise ConfigError("compare needs at least two runs; use `regard score` for one.")
+    if len({run.resolve() for run in runs}) < max(2, len(runs)):
+        raise ConfigError("compare needs at least two runs, each named once; use `regard score` for one.")
+    _check(plot, tokenize)
     sources, references = _pairs(source, target)
+    translators = [load_translator(run, device) for run in runs]
+    shared = len({translator.name for translator in translators}) < len(runs)
+    names = [str(run) if shared else translator.name for run, translator in zip(runs, translators, strict=True)]
     systems: dict[str, list[str]] = {}
-    for run in runs:
-        translator = regard.load(run, device=device)
-        name = translator.name if translator.name not in systems else str(run)
+    for name, translator in zip(names, translators, strict=True):
         systems[name] = _translate(translator, sources, beam)
-        put(f"{name}\n{measure(systems[name], references, lowercase=lowercase, tokenize=tokenize)}\n")
+        with bar("scoring"):
+            report = measure(systems[name], references, lowercase=lowercase, tokenize=tokenize)
+        put(f"{name}\n{report}\n")
     (first, baseline), *others = systems.items()
     for name, written in others:
-        result = paired_bootstrap(written, baseline, references, lowercase=lowercase, tokenize=tokenize)
+        with bar("drawing samples") as tell:
+            result = paired_bootstrap(
+                written, baseline, references, lowercase=lowercase, tokenize=tokenize, progress=tell
+            )
         put(f"{name} against {first}: {result}")
     tables = {
         name: table_by_length(sources, written, references, lowercase=lowercase, tokenize=tokenize)
@@ -123,16 +138,28 @@ def _score_captions(run: Path, images: Path, captions: Path | None, beam: int | 
 
 def _score_documents(run: Path, documents: Path, bag_of_words: bool, device: str) -> None:
     from regard.api.classifier import load_classifier
-    from regard.cli.progress import bar, console
+    from regard.cli.progress import bar
     from regard.cli.text import put
 
     classifier = load_classifier(run, device)
     with bar("classifying") as tell:
         put(str(classifier.score(documents, progress=tell)))
     if bag_of_words:
-        with console.status("fitting the bag of words"):
+        with bar("fitting the bag of words"):
             found = classifier.score_bag_of_words(documents)
         put(f"\nA linear classifier of words and word pairs: {found}")
+
+
+def _check(plot: Path | None, tokenize: str | None) -> None:
+    """Refuse, before anything is translated, what would be refused afterwards."""
+    from regard.cli.text import check_out
+    from regard.evaluate.by_length import check_plot
+    from regard.evaluate.scores import build_metric
+
+    build_metric("bleu", tokenize=tokenize)
+    if plot:
+        check_plot(plot)
+        check_out(plot)
 
 
 def _pairs(source: Path, target: Path) -> tuple[list[str], list[str]]:

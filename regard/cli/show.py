@@ -57,8 +57,10 @@ def corpora(
     """List the built-in corpora, generated on the spot; with a name, write one to files with its gold alignments."""
     from pathlib import Path
 
-    from regard.cli.text import put
+    from regard.cli.progress import bar
+    from regard.cli.text import check_out, put
     from regard.data.builtin.registry import BUILTIN, find_builtin
+    from regard.data.settings import DataConfig
     from regard.data.text import write_atomically
 
     if name is None:
@@ -66,7 +68,10 @@ def corpora(
             put(f"{known:<14} {found.meaning}")
         put("\nTrain on one: regard train --corpus phrasebook --model bahdanau --preset tiny --out runs/first")
         return
-    examples = find_builtin(name).generate(size, seed, min_words, max_words)
+    DataConfig(corpus=name, size=size, min_words=min_words, max_words=max_words)  # refuses numbers that cannot be
+    check_out(Path(f"{out or name}.source"))
+    with bar("making sentences"):
+        examples = find_builtin(name).generate(size, seed, min_words, max_words)
     gold = [" ".join(f"{i + 1}-{j + 1}" for i, j in sorted(example.alignment)) for example in examples]
     columns = {
         "source": [example.source for example in examples],

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from regard.data.text import BOM, decode_line, read_lines
+from regard.errors import DataError
 
 
 def lines_of(file: Path | None) -> list[str]:
@@ -21,6 +22,14 @@ def stream(file: Path | None) -> Iterator[str]:
         whole = line[len(BOM) :] if number == 1 and line.startswith(BOM) else line
         if whole or number > 1:
             yield decode_line(whole, "standard input", number, "replace")
+
+
+def check_out(path: Path | None) -> None:
+    """Refuse, before the work is done, a file that cannot be written for want of a folder."""
+    if path is not None and path.is_dir():
+        raise DataError(f"{path} is a folder; give the name of a file.")
+    if path is not None and not path.absolute().parent.is_dir():
+        raise DataError(f"There is no folder {path.parent} to write {path.name} into; make it first.")
 
 
 def put(line: str) -> None:

@@ -34,6 +34,7 @@ def translate(
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
 ) -> None:
     """Translate RUN [FILE], or standard input to standard output: line n of the output is line n of the input."""
+    from regard.api.translator import load_translator
     from regard.cli.progress import bar
     from regard.cli.text import put, stream
     from regard.config import override
@@ -44,7 +45,7 @@ def translate(
         raise ConfigError(
             f"translate takes a run and at most one file; got {len(run)} names. Pass --with for ensembles."
         )
-    translator = regard.load([run[0], *with_run] if with_run else run[0], device=device)
+    translator = load_translator([run[0], *with_run] if with_run else run[0], device=device)
     lines = stream(run[1] if len(run) == 2 else None)
     tables: dict[str, Any] = {}
     for assignment in arguments:

@@ -101,7 +101,7 @@ def decode_line(line: bytes, path: str | Path, number: int, invalid: str) -> str
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path}, line {number}: byte {error.start + 1} (0x{line[error.start]:02X}) is not UTF-8; "
-            "convert the file, or set data.invalid to replace."
+            "convert the file (training can also take it as it is, with data.invalid=replace)."
         ) from None
 
 

@@ -1,8 +1,10 @@
 """The [decode] section: how a model's predictions become sentences."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from regard.config import setting
+from regard.config import read, setting
 from regard.errors import ConfigError
 
 
@@ -52,6 +54,15 @@ class DecodeConfig:
                 f"decode.nbest must be at most decode.beam; got nbest {self.nbest} with beam {self.beam}. "
                 f"Set decode.beam={self.nbest} or more."
             )
+
+
+def change_settings(config: DecodeConfig, changes: Mapping[str, Any]) -> DecodeConfig:
+    """`config` with some settings changed, None leaving one as it is; the beam grows with what is to be returned."""
+    given = {name: value for name, value in changes.items() if value is not None}
+    wanted, beam = given.get("nbest", 1), given.get("beam", config.beam)
+    if isinstance(wanted, int) and isinstance(beam, int) and wanted > beam >= 1 and not given.get("temperature"):
+        given["beam"] = wanted
+    return read(DecodeConfig, given, "decode", over=config)
 
 
 def _at_least(least: int, **values: float) -> None:

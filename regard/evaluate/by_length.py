@@ -83,14 +83,20 @@ def by_length(
     return LengthTable(TITLES[metric], str(scorer.get_signature()), tuple(bins))
 
 
+def check_plot(path: str | Path) -> Path:
+    """Refuse a name that no plot can have; to be asked before the work is done."""
+    path = Path(path)
+    if path.suffix.lower() not in FORMATS:
+        raise DataError(f"A plot is written as PNG, SVG or PDF; '{path.name}' ends with none of {', '.join(FORMATS)}.")
+    return path
+
+
 def plot_by_length(tables: Mapping[str, LengthTable], path: str | Path) -> Path:
     """Draw one line for each named system and write PNG, SVG or PDF, by the ending of `path`."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    path = Path(path)
-    if path.suffix.lower() not in FORMATS:
-        raise DataError(f"A plot is written as PNG, SVG or PDF; '{path.name}' ends with none of {', '.join(FORMATS)}.")
+    path = check_plot(path)
     bins = _shared_bins(tables)
     shown = [place for place, each in enumerate(bins) if each.sentences]
     figure = Figure(figsize=(8.5, 4.2), layout="constrained")

@@ -76,6 +76,8 @@ def build_metric(name: str, lowercase: bool = False, tokenize: str | None = None
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
 
+    if tokenize is not None and tokenize not in BLEU.TOKENIZERS:
+        raise DataError(unknown("tokeniser of sacreBLEU", tokenize, BLEU.TOKENIZERS))
     if name == "bleu":
         return BLEU(lowercase=lowercase, tokenize=tokenize, force=True)  # force: no warning about tokenised text
     if name == "chrf":

@@ -147,7 +147,7 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ConfigError(f"train.device must be auto, cpu or cuda; got {name!r}.") from None
+        raise ConfigError(f"The device must be auto, cpu or cuda; got {name!r}.") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("train.device = 'cuda' needs a GPU that torch can see; use cpu or auto.")
+        raise ConfigError("The device cuda needs a GPU that torch can see; use cpu or auto.")
     return device

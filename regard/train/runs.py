@@ -149,8 +149,8 @@ def check_space(folder: Path, tensors: Iterable[Tensor]) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise RunError(
-            f"No space left for a checkpoint in {folder}: {needed >> 20} MiB are needed and {free >> 20} MiB free. "
-            f"Nothing was overwritten; make room and start again with the same command."
+            f"No space left for a checkpoint in {folder}: {needed / 2**20:.1f} MiB are needed and {free / 2**20:.1f} "
+            f"free. Nothing was overwritten; make room and start again with the same command."
         )
 
 
