@@ -134,7 +134,7 @@ def _plain(image: Any) -> Any:
         return Image.fromarray((values / 257).clip(0, 255).astype(np.uint8)).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         white = Image.new("RGB", image.size, "white")
-        clear = image.convert("RGBA")
+        clear = image if image.mode == "RGBA" else image.convert("RGBA")  # a copy of 24 megapixels is 96 MB
         white.paste(clear, mask=clear.getchannel("A"))
         return white
     return image if image.mode == "RGB" else image.convert("RGB")
