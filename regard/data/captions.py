@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from regard.config import setting
 from regard.data.images import MOST_BYTES
+from regard.data.settings import check_least
 from regard.data.text import digest, is_blank, read_lines
 from regard.errors import ConfigError, DataError
 
@@ -47,9 +48,7 @@ class CaptionConfig:
     cache: str = setting("", "folder for features of pictures, shared by runs (none: inside the run folder)")
 
     def __post_init__(self) -> None:
-        for name, least in (("size", 2), ("held_out", 0), ("vocabulary", 5), ("max_length", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"data.{name} must be at least {least}; got {getattr(self, name)}.")
+        check_least(self, size=2, held_out=0, vocabulary=5, max_length=1)
         if self.images and self.corpus:
             raise ConfigError("Both data.images and data.corpus are given; give one of the two.")
         if self.dev_captions and not self.dev_images:

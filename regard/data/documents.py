@@ -21,7 +21,7 @@ from regard.data.document_set import DocumentSet, load_sets, make_set, save_sets
 from regard.data.plain import Plain
 from regard.data.rewrite import rewrite
 from regard.data.sentences import Span, split_sentences, split_words
-from regard.data.settings import as_files
+from regard.data.settings import as_files, check_least
 from regard.data.text import digest, is_blank, read_lines, write_atomically
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError, unknown
@@ -55,9 +55,7 @@ class DocumentDataConfig:
     invalid: str = setting("refuse", "what to do with bytes that are not UTF-8", choices=("refuse", "replace"))
 
     def __post_init__(self) -> None:
-        for name, least in (("size", 2), ("held_out", 0), ("vocabulary", 5), ("min_count", 1), ("max_sentence", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"data.{name} must be at least {least}; got {getattr(self, name)}.")
+        check_least(self, size=2, held_out=0, vocabulary=5, min_count=1, max_sentence=1)
 
 
 class Labelled(NamedTuple):

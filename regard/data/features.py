@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.text import sync_folder
+from regard.data.text import fill_folder, write_atomically
 from regard.errors import DataError
 
 _FORMAT = 1
@@ -56,28 +55,18 @@ def open_features(folder: Path, fingerprint: str) -> Features | None:
 
 def write_features(folder: Path, fingerprint: str, blocks: Iterable[Tensor]) -> Features:
     """Write blocks [B, S, D] one after the other as the features `folder`, whole or not at all."""
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
     count, shape = 0, (0, 0)
     try:
-        temporary.mkdir(parents=True)
-        with open(temporary / "features.bin", "wb") as stream:
-            for block in blocks:
-                shape = (block.shape[1], block.shape[2])
-                count += len(block)
-                stream.write(block.to(torch.float16).cpu().contiguous().numpy().tobytes())
-            stream.flush()
-            os.fsync(stream.fileno())
-        header = {"format": _FORMAT, "fingerprint": fingerprint, "shape": [count, *shape]}
-        with open(temporary / "features.json", "wb") as stream:
-            stream.write(json.dumps(header).encode())
-            stream.flush()
-            os.fsync(stream.fileno())
-        shutil.rmtree(folder, ignore_errors=True)
-        os.replace(temporary, folder)
-        sync_folder(folder.parent)
+        with fill_folder(folder) as temporary:
+            with open(temporary / "features.bin", "wb") as stream:
+                for block in blocks:
+                    shape = (block.shape[1], block.shape[2])
+                    count += len(block)
+                    stream.write(block.to(torch.float16).cpu().contiguous().numpy().tobytes())
+                stream.flush()
+                os.fsync(stream.fileno())
+            header = {"format": _FORMAT, "fingerprint": fingerprint, "shape": [count, *shape]}
+            write_atomically(temporary / "features.json", json.dumps(header).encode())
     except OSError as error:
         raise DataError(f"The features {folder} could not be written: {error.strerror or error}.") from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return Features(folder)

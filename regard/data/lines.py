@@ -19,7 +19,7 @@ from regard.config import setting
 from regard.data.batching import pad
 from regard.data.builtin import tales
 from regard.data.corpus import choose_held_out, sentence_key
-from regard.data.settings import as_files
+from regard.data.settings import as_files, check_least
 from regard.data.text import is_blank, read_lines
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError, unknown
@@ -49,9 +49,7 @@ class TextDataConfig:
     invalid: str = setting("refuse", "what to do with bytes that are not UTF-8", choices=("refuse", "replace"))
 
     def __post_init__(self) -> None:
-        for name, least in (("size", 2), ("held_out", 0), ("vocabulary", 5), ("max_length", 1), ("context", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"data.{name} must be at least {least}; got {getattr(self, name)}.")
+        check_least(self, size=2, held_out=0, vocabulary=5, max_length=1, context=0)
 
 
 class TextBatch(NamedTuple):

@@ -55,9 +55,7 @@ class DataConfig:
     cache: str = setting("", "folder for tokenised corpora, shared by runs (none: inside the run folder)")
 
     def __post_init__(self) -> None:
-        for name, least in (("size", 1), ("min_words", 1), ("held_out", 0), ("vocabulary", 5), ("max_length", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"data.{name} must be at least {least}; got {getattr(self, name)}.")
+        check_least(self, size=1, min_words=1, held_out=0, vocabulary=5, max_length=1)
         if self.max_words < self.min_words:
             raise ConfigError(
                 f"data.max_words must be at least data.min_words ({self.min_words}); got {self.max_words}."
@@ -68,6 +66,13 @@ class DataConfig:
             raise ConfigError(f"data.sampling lies between 0 (off) and 1; got {self.sampling}.")
         if self.max_ratio != 0 and self.max_ratio < 1:
             raise ConfigError(f"data.max_ratio is at least 1, or 0 for no limit; got {self.max_ratio}.")
+
+
+def check_least(config: object, **least: int) -> None:
+    """Refuse a setting of [data] below the least that it can be."""
+    for name, number in least.items():
+        if getattr(config, name) < number:
+            raise ConfigError(f"data.{name} must be at least {number}; got {getattr(config, name)}.")
 
 
 def as_files(files: str | tuple[str, ...]) -> tuple[str, ...]:

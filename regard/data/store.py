@@ -8,7 +8,6 @@ fingerprint and the sizes. The folder appears under its name by one rename.
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.pharaoh import Link
-from regard.data.text import sync_folder
+from regard.data.text import fill_folder
 from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError
 from regard.symbols import END
@@ -147,27 +146,18 @@ def write_store(
 
     `vocabulary` is the size of the larger vocabulary: ids take two bytes where they fit. `aligned` keeps the links.
     """
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
     kind = np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
     try:
-        temporary.mkdir(parents=True)
-        header = _write_rows(temporary, rows, kind, aligned)
-        header |= {"format": STORE_FORMAT, "fingerprint": fingerprint, "dtype": kind.name, "about": about()}
-        with open(temporary / "store.json", "wb") as stream:
-            stream.write(json.dumps(header).encode())
-            _sync(stream)
-        sync_folder(temporary)
-        if folder.exists():
-            shutil.rmtree(folder)
-        os.replace(temporary, folder)
-        sync_folder(folder.parent)
+        with fill_folder(folder) as temporary:
+            header = _write_rows(temporary, rows, kind, aligned)
+            header |= {"format": STORE_FORMAT, "fingerprint": fingerprint, "dtype": kind.name, "about": about()}
+            with open(temporary / "store.json", "wb") as stream:
+                stream.write(json.dumps(header).encode())
+                _sync(stream)
     except OSError as error:
         quicker = open_store(folder, fingerprint)  # another process may have written the same
         if quicker is None:
             raise DataError(f"The tokenised corpus {folder} could not be written: {error.strerror or error}.") from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return Store(folder)
 
 

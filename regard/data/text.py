@@ -11,9 +11,10 @@ import hashlib
 import io
 import lzma
 import os
+import shutil
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -137,6 +138,23 @@ def write_atomically(path: Path, content: bytes) -> None:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise DataError(f"{path} could not be written: {error.strerror or error}; nothing was lost.") from error
+
+
+@contextmanager
+def fill_folder(folder: Path) -> Iterator[Path]:
+    """A folder under a temporary name, which the caller fills with synced files; then it becomes `folder` at once."""
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        sync_folder(temporary)
+        if folder.exists():
+            shutil.rmtree(folder)
+        os.replace(temporary, folder)
+        sync_folder(folder.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def sync_folder(folder: Path) -> None:
