@@ -20,7 +20,8 @@ class Rules:
     def __init__(self, config: DecodeConfig, prefixes: Sequence[Sequence[int]] | None, device: torch.device) -> None:
         self._min_length = config.min_length
         self._ngram = config.no_repeat_ngram
-        self._banned = torch.tensor([PAD, START, *([UNKNOWN] if config.ban_unknown else [])], device=device)
+        banned = [PAD, START, *([UNKNOWN] if config.ban_unknown else [])]
+        self._banned, self._banned_early = (torch.tensor(ids, device=device) for ids in (banned, [*banned, END]))
         self._prefixes = _padded(prefixes or [])  # [B, P]
         self._largest = int(self._prefixes.max(initial=0))
 
@@ -36,9 +37,7 @@ class Rules:
 
     def _ban(self, logprobs: Tensor, written: Ints) -> None:
         length = written.shape[1]
-        logprobs.index_fill_(1, self._banned, NEVER)
-        if length < self._min_length:
-            logprobs[:, END] = NEVER
+        logprobs.index_fill_(1, self._banned_early if length < self._min_length else self._banned, NEVER)
         if self._ngram and length >= self._ngram:
             logprobs.scatter_(1, torch.from_numpy(repeats(written, self._ngram)).to(logprobs.device), NEVER)
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.kernels.lstm import lstm_cell, prefers_loop
+from regard.kernels.product import Product
 from regard.kernels.repeated import Repeated
 from regard.layers.dropout import Dropout
 
@@ -254,6 +255,23 @@ class StackedLSTM(nn.Module):
         """One step: drive [B, 4n] from `project`, the fed-back vector [B, f] -> top state [B, n], state."""
         steps = FedSteps(self, drive[:, None], state)
         return steps(feed), steps.state()
+
+
+class LSTMSteps:
+    """The same layers one step at a time, for one search: their weights are laid out once."""
+
+    def __init__(self, stack: StackedLSTM) -> None:
+        self.dropout, layers = stack.dropout, stack.lstm.all_weights
+        self.pushes = [(Product(into, _bias(biases)), Product(across)) for into, across, *biases in layers]
+
+    def __call__(self, x: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
+        """x [B, m], with the vector fed back behind it if there is one -> top state [B, n], state."""
+        after, before = [], zip(state.hidden.unbind(1), state.cell.unbind(1), strict=True)  # [B, n]
+        for (push_in, push_across), (hidden, cell) in zip(self.pushes, before, strict=True):
+            pushed = push_across(hidden, push_in(self.dropout(x)))  # [B, 4n]
+            after.append(lstm_cell(pushed, cell))
+            x = after[-1][0]
+        return x, LSTMState(*(torch.stack(part, dim=1) for part in zip(*after, strict=True)))
 
 
 class FedSteps:

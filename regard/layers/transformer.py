@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -98,9 +99,10 @@ class DecoderSteps:
         own, other, (expand, _, contract) = layer.self_attention, layer.cross_attention, layer.feed_forward
         self.heads, self.turn = own.heads, layer.turn
         self.look_back, self.look_across = own.attention, other.attention
-        self.project, self.own_output = Product(own.query, own.key, own.value), Product(own.output)
-        self.ask, self.other_output = Product(other.query), Product(other.output)
-        self.expand, self.contract = Product(expand), Product(contract)  # type: ignore[arg-type]
+        self.project = Product(torch.cat([own.query.weight, own.key.weight, own.value.weight]))
+        self.own_output = Product(own.output.weight)
+        self.ask, self.other_output = Product(other.query.weight), Product(other.output.weight)
+        self.expand, self.contract = (Product(part.weight, part.bias) for part in (expand, contract))  # type: ignore[arg-type]
         self.join_own, self.join_other, self.join_think = (joined(join) for join in layer.joins)  # type: ignore[arg-type]
 
     def __call__(self, x: Tensor, source: Memory, places: range, past: "Past") -> Tensor:

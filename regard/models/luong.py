@@ -26,9 +26,10 @@ from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.normalise import GaussianWindow, Window, softmax
 from regard.core.scores import Concat, ConcatReleased, General, Location, dot
+from regard.kernels.product import Product
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
-from regard.layers.recurrent import FedSteps, LSTMState, StackedLSTM, reverse_words
+from regard.layers.recurrent import FedSteps, LSTMState, LSTMSteps, StackedLSTM, reverse_words
 from regard.models.contract import Looking, check_batch, check_target, shift_right
 
 
@@ -78,6 +79,7 @@ class LuongState(NamedTuple):
     lstm: LSTMState
     fed: Tensor  # [B, n], h~_{t-1}
     position: Tensor  # [B], the number of the step, from zero
+    decoder: "Steps"  # the weights, as steps of one search use them
 
 
 class Luong(nn.Module):
@@ -118,38 +120,47 @@ class Luong(nn.Module):
         assert memory.summary is not None
         hidden, cell = memory.summary.unbind(1)  # [B, L, n]
         position = torch.zeros(len(hidden), dtype=torch.long, device=hidden.device)
-        return LuongState(memory, LSTMState(hidden, cell), torch.zeros_like(hidden[:, 0]), position)
+        return LuongState(memory, LSTMState(hidden, cell), torch.zeros_like(hidden[:, 0]), position, Steps(self))
 
     def step(self, token: Tensor, state: LuongState) -> tuple[Tensor, LuongState]:
         """token [B] -> logits [B, V]."""
-        seen, state = self.decode(token[:, None], state)
-        return self.W_s(self.dropout(seen))[:, 0], state
+        steps, x = state.decoder, self.embed_target(token)  # [B, n]
+        top, lstm = steps.lstm(torch.cat([x, state.fed], dim=-1) if self.config.feed else x, state.lstm)  # [B, n]
+        both = self.look(top[:, None], state.memory, state.position[:, None])[:, 0]  # [B, 2n]
+        seen = torch.tanh(steps.W_c(both))  # [B, n]
+        return steps.W_s(self.dropout(seen)), LuongState(state.memory, lstm, seen, state.position + 1, steps)
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Logits [B, T, V] of target [B, T], each step reading the true word before it."""
         check_target(target, source)
-        seen, _ = self.decode(shift_right(target), self.start(self.encode(source, lengths)))
-        return self.W_s(self.dropout(seen))
+        return self.W_s(self.dropout(self.decode(shift_right(target), self.start(self.encode(source, lengths)))))
 
-    def decode(self, words: Tensor, state: LuongState) -> tuple[Tensor, LuongState]:
+    def decode(self, words: Tensor, state: LuongState) -> Tensor:
         """words [B, T], the words read -> h~ [B, T, n]. Without input feeding there is no loop."""
         embedded = self.embed_target(words)  # [B, T, n]
         steps = state.position[:, None] + torch.arange(words.shape[1], device=words.device)  # [B, T]
-        after = state._replace(position=state.position + words.shape[1])
         if not self.config.feed:
-            hidden, lstm = self.decoder.run(embedded, state.lstm)  # [B, T, n]
-            return self.look(hidden, state.memory, steps), after._replace(lstm=lstm)
+            hidden, _ = self.decoder.run(embedded, state.lstm)  # [B, T, n]
+            return torch.tanh(self.W_c(self.look(hidden, state.memory, steps)))
         move, fed, seen = FedSteps(self.decoder, self.decoder.project(embedded), state.lstm), state.fed, []
         for t in range(words.shape[1]):
             top = move(fed)  # [B, n]
-            fed = self.look(top[:, None], state.memory, steps[:, t : t + 1])[:, 0]  # [B, n]
+            fed = torch.tanh(self.W_c(self.look(top[:, None], state.memory, steps[:, t : t + 1])))[:, 0]  # [B, n]
             seen.append(fed)
-        return torch.stack(seen, dim=1), after._replace(lstm=move.state(), fed=fed)
+        return torch.stack(seen, dim=1)
 
     def look(self, hidden: Tensor, memory: Memory, steps: Tensor) -> Tensor:
-        """h~ = tanh(W_c [c ; h]) for hidden [B, T, n] at the given steps [B, T]."""
+        """[c ; h] for hidden [B, T, n] at the given steps [B, T]: [B, T, 2n]."""
         context = self.attention(hidden, memory, self.centre(hidden, memory, steps)).context  # [B, T, n]
-        return torch.tanh(self.W_c(torch.cat([context, hidden], dim=-1)))  # [B, T, n]
+        return torch.cat([context, hidden], dim=-1)
+
+
+class Steps:
+    """What the steps of one search share."""
+
+    def __init__(self, model: Luong) -> None:
+        self.lstm = LSTMSteps(model.decoder)
+        self.W_c, self.W_s = Product(model.W_c.weight), Product(model.W_s.weight)
 
 
 class Everywhere(nn.Module):

@@ -30,7 +30,7 @@ from regard.layers.dropout import Dropout
 from regard.layers.transformer import DecoderLayer, DecoderSteps, EncoderLayer, Past, Turn, grow, unturned
 from regard.models.contract import Looking, check_batch, check_target, shift_right
 
-ROOM = 32  # steps that a fresh decoding state has room for; the buffers double when they are full
+ROOM = 8  # steps that a fresh decoding state has room for; the buffers double when they are full
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Transformer(nn.Module):
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
         """Read source [B, S]: keys and values of every decoder layer's cross-attention, [B, L, H, S, D/H]."""
         check_batch(source, lengths)
-        mask = padding_mask(lengths, source.shape[1])  # [B, 1, S]
+        mask = None if unpadded(lengths, source.shape[1]) else padding_mask(lengths, source.shape[1])  # [B, 1, S]
         places = range(source.shape[1])
         x = self.receive(self.embed, source, places)  # [B, S, D]
         for layer in self.encoder:
@@ -149,8 +149,13 @@ class Transformer(nn.Module):
 
     def receive(self, embed: nn.Module, tokens: Tensor, places: range) -> Tensor:
         """dropout(sqrt(D) E[token] + PE): tokens [B, T] at `places` -> [B, T, D]; or [B] at one place -> [B, D]."""
-        x = embed(tokens) * math.sqrt(self.config.width)
-        return self.dropout(self.place(x, places))
+        x = self.place(embed(tokens) * math.sqrt(self.config.width), places)
+        return self.dropout(x) if self.training else x
+
+
+def unpadded(lengths: Tensor, size: int) -> bool:
+    """Whether every row is known to fill all of `size`; on a GPU the question would make the host wait, so: False."""
+    return lengths.device.type == "cpu" and bool((lengths == size).all())
 
 
 class Steps:
@@ -158,7 +163,7 @@ class Steps:
 
     def __init__(self, model: Transformer) -> None:
         self.layers = [DecoderSteps(layer) for layer in model.decoder]  # type: ignore[arg-type]
-        self.W = Product(model.W)
+        self.W = Product(model.W.weight)
 
 
 def layer_memories(memory: Memory) -> list[Memory]:
