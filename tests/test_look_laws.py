@@ -17,7 +17,7 @@ from regard.data.builtin.sequences import generate_copy
 from regard.data.pharaoh import Gold
 from regard.errors import ConfigError, DataError, RegardError
 from regard.evaluate.alignment import score_alignments
-from regard.look import Mask, Silence, Temperature, Trace, arrange, change, record
+from regard.look import Force, Mask, Silence, Temperature, Trace, arrange, change, record
 from regard.look.measure import reproduce
 from regard.look.record import attentions
 from regard.symbols import END
@@ -150,6 +150,36 @@ def test_the_alignment_of_a_model_that_copies_is_the_identity():
         assert links == {(place, place) for place in range(len(example.source.split()))}
 
 
+def test_pairs_read_together_are_what_each_is_alone(name):
+    translator, text = trained.translator(name), TEXT[name]
+    sources = [text, text.split()[0], f"{text} {text}", text.split()[1]]
+    targets = [text.split()[0], f"{text} {text}", text, text]
+    names = list(attentions(translator.model))
+    for together, source, target in zip(
+        aligning.traces(translator, sources, targets, names=names), sources, targets, strict=True
+    ):
+        alone = translator.look(source, target)
+        assert (together.source, together.target.text) == (alone.source, alone.target.text)
+        assert list(together.attention) == list(alone.attention)
+        for key, seen in together.attention.items():
+            assert np.allclose(seen.weights, alone.attention[key].weights, atol=1e-5)
+            for what in ("kind", "layer", "query", "shift"):
+                assert getattr(seen, what) == getattr(alone.attention[key], what)
+            assert seen.scores is None
+    cross = next(aligning.traces(translator, sources, targets))
+    assert list(cross.attention) == list(translator.model.looking.cross)
+
+
+def test_perplexity_does_not_depend_on_the_batch(name):
+    translator, text = trained.translator(name), TEXT[name]
+    sources = [text, text.split()[0], f"{text} {text}"]
+    targets = [f"{text} {text}", text, text.split()[0]]
+    counts = [len(translator.prefix_ids(target)) + 1 for target in targets]
+    alone = [translator.perplexity([one], [other]) for one, other in zip(sources, targets, strict=True)]
+    mean = sum(count * np.log(each) for count, each in zip(counts, alone, strict=True)) / sum(counts)
+    assert translator.perplexity(sources, targets) == pytest.approx(np.exp(mean), rel=1e-5)
+
+
 # What if
 
 
@@ -162,6 +192,42 @@ def test_a_forced_beginning_is_kept_marked_and_gone_on_from():
     assert trace.target.tokens[0].logprob < -1, "the model would not have said it"
     assert translator.look(TEXT["copy"], prefix=translator.prefix_ids("zu")).target == trace.target
     assert translator.look(TEXT["copy"], prefix="").changes == ()
+
+
+def test_a_word_is_forced_at_one_step_and_the_rest_is_free():
+    translator = trained.translator("copy")
+    trace = translator.look(TEXT["copy"], changes=[Force(2, "zu")], beam=3)
+    words = trace.target.text.split()
+    assert words[:3] == ["ba", "de", "zu"], "its own words before it"
+    assert trace.changes == ({"kind": "force", "text": "step 2 writes 'zu'", "row": 2, "rows": [2]},)
+    assert "changed: step 2 writes 'zu'" in arrange(trace).caption
+    free = translator.look(TEXT["copy"], prefix="ba de zu", beam=3)
+    assert trace.target == free.target, "after it the model goes on as from any beginning"
+    both = translator.look(TEXT["copy"], changes=[Force(3, "ku"), Temperature(2.0), Force(1, "zu")])
+    assert (both.target.text.split()[1], both.target.text.split()[3]) == ("zu", "ku")
+    assert [one["kind"] for one in both.changes] == ["temperature", "force", "force"]
+    pieces = trained.translator("heads").look(TEXT["heads"], changes=[Force(1, "chatte noire")]).changes[0]["rows"]
+    assert pieces == list(range(1, 1 + len(pieces)))
+    assert len(pieces) > 1
+
+
+@pytest.mark.parametrize(
+    ("act", "sentence"),
+    [
+        (
+            lambda it: it.look("ba de", changes=[Force(40, "zu")]),
+            r"Step 40 cannot be forced: .* steps 0 to \d+ to choose",
+        ),
+        (lambda it: it.look("ba", changes=[Force(0, "a"), Force(0, "b")]), r"Step 0 cannot be forced: .* steps 1 to"),
+        (lambda it: it.look("ba", "de", changes=[Force(0, "zu")]), "A translation that is given cannot be forced"),
+        (lambda it: Force(-1, "a"), "Rows count from 0"),
+        (lambda it: Force(0, " "), "Force needs a word to write at step 0"),
+        (lambda it: change(it.model, Force(0, "a")).__enter__(), r"pass it to translator\.look\(changes=\[\.\.\.\]\)"),
+    ],
+)
+def test_a_force_that_cannot_be_is_refused(act, sentence):
+    with pytest.raises((ConfigError, DataError), match=sentence):
+        act(trained.translator("copy"))
 
 
 def test_a_masked_word_is_not_copied_any_more():

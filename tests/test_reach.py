@@ -56,6 +56,8 @@ def test_batches_are_added_and_padding_does_not_count():
     assert np.allclose(whole.shares, parts.shares)
     assert whole.words == pytest.approx(parts.words)
     assert set(whole.words) == {START, 4, 5, 7, 9}, "the words that somebody could look back at"
+    assert whole.times == {START: 6, 4: 3, 5: 1, 7: 2, 9: 1}
+    assert whole.favourites(least=2) == sorted({START, 4, 7}, key=lambda word: -whole.words[word])
 
 
 def test_looking_at_all_alike_gives_every_word_one():

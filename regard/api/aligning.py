@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.api.tracing import trace_pairs
 from regard.api.translator import Translator
 from regard.data.pharaoh import Alignment, Gold
 from regard.data.text import write_atomically
@@ -20,6 +21,7 @@ from regard.evaluate.alignment import (
     symmetrise,
     threshold_links,
 )
+from regard.look.change import find
 from regard.look.trace import Trace
 from regard.look.words import arrange, leading_modules
 from regard.train.translation import guided_module
@@ -33,6 +35,7 @@ METHODS: dict[str, Callable[[float], Links]] = {
     "mutual": lambda least: mutual_argmax_links,
     "threshold": lambda least: lambda weights: threshold_links(weights, least),
 }
+_AT_ONCE = 64  # pairs whose traces are held together
 FILE = "alignment.json"  # in the run folder: the head that was chosen
 
 
@@ -71,19 +74,27 @@ def word_weights(trace: Trace, heads: Heads) -> Matrix:
 
 
 def traces(
-    translator: Translator, sources: Sequence[str], targets: Sequence[str], tell: Tell | None = None
+    translator: Translator,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    tell: Tell | None = None,
+    names: Sequence[str] | None = None,
 ) -> Iterator[Trace]:
-    """One trace for each pair, the target forced; one at a time, since traces are large."""
+    """One trace for each pair, the target forced, a few at a time since traces are large: the weights of the modules
+    `names`, or of the attention over the source."""
     if len(sources) != len(targets):
         raise DataError(f"Each source needs its target; got {len(sources)} sources and {len(targets)} targets.")
     if not sources:
         raise DataError("There is no pair to read: the files are empty.")
-    for number, (source, target) in enumerate(zip(sources, targets, strict=True), 1):
-        if not source.split() or not target.split():
+    for number, pair in enumerate(zip(sources, targets, strict=True), 1):
+        if not all(side.split() for side in pair):
             raise DataError(f"Pair {number} has an empty side; an alignment needs words on both sides.")
-        yield translator.look(source, target, topk=1)
+    names = find(translator.model, None) if names is None else names
+    for start in range(0, len(sources), _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        yield from trace_pairs(translator, sources[some], targets[some], names)
         if tell:
-            tell(number, len(sources))
+            tell(min(some.stop, len(sources)), len(sources))
 
 
 def check_gold(gold: Sequence[Gold], sources: Sequence[str], targets: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from regard.evaluate.alignment import score_alignments
 from regard.look.change import Importance, Mask, Silence, find, importance
 from regard.look.flow import Flow, flow
 from regard.look.measure import Report, Row, report
+from regard.look.record import attentions
 from regard.look.text import label
 from regard.look.trace import Trace
 from regard.look.words import leading_modules
@@ -40,7 +41,7 @@ def report_heads(
     links: dict[tuple[str, int], list[Alignment]] = {}
 
     def passing() -> Iterator[Trace]:
-        for trace in traces(translator, sources, targets, tell):
+        for trace in traces(translator, sources, targets, tell, list(attentions(translator.model))):
             if gold is not None:
                 _collect(trace, links)
             yield trace

@@ -1,14 +1,17 @@
 """From a sentence and its translation to a `Trace`: the sentence is read once more, and every look recorded."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from regard.data.batching import pad, plan_epoch
 from regard.data.vocabulary import Encoded, Vocabulary, words
 from regard.decode.beam import Step
+from regard.errors import DataError
 from regard.look.assemble import add_probabilities, assemble
 from regard.look.contents import Beam, Node
 from regard.look.pieces import Sentence, Token
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
     from regard.api.translator import Translator
 
 Span = tuple[int, int]
+Pair = tuple[list[int], list[int]]  # source and target ids, END last in both
+LONGEST_LOOK = 1_000  # tokens of a sentence that is looked into: every head keeps T x S numbers
+_READ_TOKENS = 4096  # of one side read together, padding counted
 
 
 def trace_sentence(
@@ -45,6 +51,51 @@ def trace_sentence(
     wrote = add_probabilities(wrote, list(written), logits[0], lambda index: vocabulary.pieces([index])[0], topk)
     beam = beam_of(search, vocabulary) if search else None
     return assemble(model, seen, read, wrote, changes=changes, beam=beam, about=describe(translator))
+
+
+def trace_pairs(
+    translator: "Translator", sources: Sequence[str], targets: Sequence[str], names: Sequence[str]
+) -> list[Trace]:
+    """The traces of translations that are given, in their order: the weights alone of the modules `names`.
+
+    Sentences of like length are read together; a trace does not depend on its company.
+    """
+    vocabulary = translator.target_vocabulary
+    encoded = [translator.encode(source) for source in sources]
+    written = [translator.prefix_ids(target) for target in targets]
+    for ids in (*(read.ids for read in encoded), *written):
+        check_length(ids)
+    pairs = [([*read.ids, END], [*ids, END]) for read, ids in zip(encoded, written, strict=True)]
+    found: dict[int, Trace] = {}
+    for places, batch, lengths, target in read_together(pairs, translator.device):
+        with torch.inference_mode(), record(translator.model, names) as seen:
+            translator.model(batch, lengths, target)
+        for row, place in enumerate(places):
+            read, text = encoded[place], vocabulary.decode(written[place])
+            spans = spans_of(vocabulary, written[place], text)
+            sides = (
+                tokens_of(sources[place], read.pieces, read.spans, ended=True),
+                tokens_of(text, vocabulary.pieces(written[place]), spans, ended=True),
+            )
+            found[place] = assemble(translator.model, seen, *sides, row, about=describe(translator), weights_alone=True)
+    return [found[place] for place in range(len(pairs))]
+
+
+def check_length(ids: Sequence[int]) -> None:
+    """Refuse a sentence that is too long to look into."""
+    if len(ids) > LONGEST_LOOK:
+        raise DataError(f"A sentence of {len(ids)} tokens is too long to look into; give at most {LONGEST_LOOK}.")
+
+
+def read_together(pairs: Sequence[Pair], device: torch.device) -> Iterator[tuple[list[int], Tensor, Tensor, Tensor]]:
+    """Batches of pairs of like length: their places, sources [B, S] with lengths [B], and targets [B, T]."""
+    read, wrote = (np.array([len(pair[side]) for pair in pairs], dtype=np.int64) for side in (0, 1))
+    plan = plan_epoch(read, wrote, _READ_TOKENS, seed=0, epoch=0)
+    for position in range(len(plan)):
+        places = plan[position].tolist()
+        source, lengths = pad([pairs[place][0] for place in places])
+        target, _ = pad([pairs[place][1] for place in places])
+        yield places, source.to(device), lengths.to(device), target.to(device)
 
 
 def describe_forced(vocabulary: Vocabulary, forced: Sequence[int] | None) -> list[dict[str, Any]]:

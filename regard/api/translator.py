@@ -10,17 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from regard.api.opening import open_model, read_experiment
-from regard.api.tracing import describe_forced, trace_sentence
+from regard.api.tracing import check_length, describe_forced, read_together, trace_sentence
 from regard.data.builtin.registry import find_builtin
-from regard.data.vocabulary import Vocabulary
+from regard.data.vocabulary import Encoded, Vocabulary
 from regard.decode.beam import Step
 from regard.decode.ensemble import Ensemble
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.many import decode_many
 from regard.decode.settings import DecodeConfig, change_settings
-from regard.errors import DataError, RunError
+from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
-from regard.look.change import Change, change
+from regard.look.change import Change, Changed, Force, change
 from regard.look.record import record
 from regard.look.trace import Trace
 from regard.symbols import END, UNKNOWN
@@ -28,7 +28,6 @@ from regard.train.experiment import Experiment
 from regard.train.objectives import cross_entropy
 
 Tell = Callable[[int, int | None], None]
-LONGEST_LOOK = 1_000  # tokens of a sentence that is looked into: every head keeps T x S numbers
 BATCH_TOKENS = (4096, 65536)  # source tokens decoded together over all beams, on a CPU and on a GPU
 
 
@@ -95,7 +94,7 @@ class Translator:
         prefix = options.pop("prefix", None)
         tell, stop = options.pop("progress", None), options.pop("stop", None)
         config = self.settings(**options)
-        rows = [self._source(one).ids for one in texts]
+        rows = [self.encode(one).ids for one in texts]
         prefixes = None
         if prefix is not None:
             wanted = [prefix] * len(texts) if isinstance(prefix, str) else list(prefix)
@@ -132,32 +131,38 @@ class Translator:
 
         The trace is exact for the sentence it shows: that sentence is read once more, all layers and heads recorded.
         `changes` are what-ifs (see `regard.look.change`), and so is `prefix`, which the translation must begin with;
-        the trace says what was changed. `tree` keeps the beam search, `topk` alternatives are kept at each word. Other
-        options are settings of [decode].
+        a `Force` writes a word at one step. The trace says what was changed. `tree` keeps the beam search, `topk`
+        alternatives are kept at each word. Other options are settings of [decode].
         """
         self._needs_one_model("look inside")
-        encoded = self._source(source)
+        encoded = self.encode(source)
         if not encoded.ids or not source.split():
             raise DataError("There is nothing to look at in an empty sentence; give at least one word.")
-        _check_length(encoded.ids)
-        if prefix is not None and target is not None:
+        check_length(encoded.ids)
+        forces = sorted((one for one in changes if isinstance(one, Force)), key=lambda one: one.t)
+        if (prefix is not None or forces) and target is not None:
             raise DataError("A translation that is given cannot be forced to begin with something; leave one out.")
-        forced = None if prefix is None else self.prefix_ids(prefix)
+        begins = None if prefix is None else self.prefix_ids(prefix)
+        told = describe_forced(self.target_vocabulary, begins)
         steps: list[Step] = []
-        with torch.inference_mode(), change(self.model, *changes) as changed:
+        with torch.inference_mode(), change(self.model, *(one for one in changes if one not in forces)) as changed:
             if target is None:
-                hypothesis = self._search(encoded.ids, self.settings(**options), steps if tree else None, forced)[0]
+                config = self.settings(**options)
+                for force in forces:
+                    begins, rows = self._force(encoded.ids, config, begins or [], force, changed)
+                    told.append({**force.describe(), "rows": rows})
+                changed.restart()
+                hypothesis = self._search(encoded.ids, config, steps if tree else None, begins)[0]
                 written = hypothesis.ids if hypothesis.ids and not hypothesis.finished else [*hypothesis.ids, END]
             else:
                 written = [*self.prefix_ids(target), END]
-                _check_length(written[:-1])
-            told = (*changed.describe(), *describe_forced(self.target_vocabulary, forced))
-            return trace_sentence(self, source, encoded, written, topk, told, steps)
+                check_length(written[:-1])
+            return trace_sentence(self, source, encoded, written, topk, (*changed.describe(), *told), steps)
 
     def alternatives(self, source: str, prefix: str | Sequence[int] = "", k: int = 10) -> list[tuple[str, float]]:
         """The k likeliest next pieces after a prefix of the translation, each with its probability."""
         ids = self.prefix_ids(prefix)
-        batch = torch.tensor([[*self._source(source).ids, END]], device=self.device)
+        batch = torch.tensor([[*self.encode(source).ids, END]], device=self.device)
         lengths = torch.tensor([batch.shape[1]], device=self.device)
         target = torch.tensor([[*ids, END]], device=self.device)
         with torch.inference_mode():
@@ -176,17 +181,18 @@ class Translator:
         """exp of the mean negative log-likelihood of a reference token, END counted."""
         if len(source) != len(target):
             raise DataError(f"Each sentence needs its reference; got {len(source)} sentences and {len(target)}.")
-        total, tokens = 0.0, 0
-        for done, (one, other) in enumerate(zip(source, target, strict=True), 1):
-            batch = torch.tensor([[*self._source(one).ids, END]], device=self.device)
-            gold = torch.tensor([[*self.prefix_ids(other), END]], device=self.device)
+        pairs = [
+            ([*self.encode(one).ids, END], [*self.prefix_ids(other), END])
+            for one, other in zip(source, target, strict=True)
+        ]
+        total, done = 0.0, 0
+        for _, read, lengths, gold in read_together(pairs, self.device):
             with torch.inference_mode():
-                logits = self.model(batch, torch.tensor([batch.shape[1]], device=self.device), gold)
-            total += float(cross_entropy(logits, gold)[1])
-            tokens += gold.shape[1]
+                total += float(cross_entropy(self.model(read, lengths, gold), gold)[1])
+            done += len(read)
             if progress:
-                progress(done, len(source))
-        return perplexity(total, max(1, tokens))
+                progress(done, len(pairs))
+        return perplexity(total, max(1, sum(len(written) for _, written in pairs)))
 
     def prefix_ids(self, prefix: str | Sequence[int]) -> list[int]:
         """The ids of a translation or of its beginning, given as text or as ids; END is not among them."""
@@ -202,7 +208,8 @@ class Translator:
                 raise DataError(f"A translation is made of words; leave out the symbol {piece} (token {index}).")
         return ids
 
-    def _source(self, text: str) -> Any:
+    def encode(self, text: str) -> Encoded:
+        """A source sentence in pieces, END not among them."""
         return self.source_vocabulary.encode(clean(text))
 
     def _search(
@@ -219,6 +226,20 @@ class Translator:
             observe=observe,
         )
         return found[0]
+
+    def _force(
+        self, ids: list[int], config: DecodeConfig, begins: list[int], force: Force, changed: Changed
+    ) -> tuple[list[int], list[int]]:
+        """What the translation now begins with, the forced word last, and the rows of that word."""
+        changed.restart()
+        said = self._search(ids, config, None, begins)[0].ids
+        if not len(begins) <= force.t <= len(said):
+            raise ConfigError(
+                f"Step {force.t} cannot be forced: the translation has steps {len(begins)} to {len(said)} to choose "
+                f"from, after what is forced before it."
+            )
+        word = self.prefix_ids(force.word)
+        return said[: force.t] + word, list(range(force.t, force.t + len(word)))
 
     def _weigher(self, source: Tensor, lengths: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         """For the coverage penalty: the mean weights [N, T, S] with which rows of a batch looked at their source."""
@@ -244,11 +265,6 @@ class Translator:
             ended = one.ended if words else "empty"
             group.append(Translation(text, one.score, one.logprob, pieces, one.token_logprobs, ended, group))
         return group[0]
-
-
-def _check_length(ids: Sequence[int]) -> None:
-    if len(ids) > LONGEST_LOOK:
-        raise DataError(f"A sentence of {len(ids)} tokens is too long to look into; give at most {LONGEST_LOOK}.")
 
 
 def clean(text: str) -> str:

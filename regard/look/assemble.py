@@ -37,11 +37,13 @@ def assemble(
     beam: Beam | None = None,
     image: Picture | None = None,
     about: Mapping[str, Any] | None = None,
+    weights_alone: bool = False,
 ) -> Trace:
     """The trace of sentence `row` of a forward pass that was recorded, cut to the tokens of that sentence.
 
     `source` and `target` hold a token for every position that the model read and wrote, </s> included. What the model
-    says of itself (`looking`: its cross-attentions, query timing and shift) is taken over.
+    says of itself (`looking`: its cross-attentions, query timing and shift) is taken over. With `weights_alone` nothing
+    else is kept, for reading a whole corpus.
     """
     modules = attentions(model)
     looking = getattr(model, "looking", None)
@@ -51,12 +53,13 @@ def assemble(
     for name in recorded:
         seen = _row(recorded[name], row)
         kind = _kind(name, name in cross, seen.weights.shape[-1], source, image)
-        attended = _attended(name, kind, modules[name], seen, (len(source.tokens), len(target.tokens)))
+        sizes = (len(source.tokens), len(target.tokens))
+        attended = _attended(name, kind, modules[name], seen, sizes, weights_alone)
         if name in cross and looking is not None:
             attended = replace(attended, query=looking.query, shift=looking.shift if kind == "cross" else 0)
         layer = _layer(name, sum(each.kind == kind for each in attention.values()))
         attention[name] = replace(attended, layer=layer)
-        if name in cross:
+        if name in cross and not weights_alone:
             steps += _steps(name, seen, len(target.tokens))
     told = {"kind": type(model).__name__.lower(), "layers": len(cross), **(about or {})}
     return Trace(source, target, attention, told, tuple(steps), beam, tuple(changes), image)
@@ -103,28 +106,30 @@ def _kind(name: str, cross: bool, slots: int, source: Sentence, image: Picture |
     return "encoder" if name.split(".")[0].startswith("encoder") else "decoder"
 
 
-def _attended(name: str, kind: str, module: Any, seen: Seen, sizes: tuple[int, int]) -> Attended:
+def _attended(name: str, kind: str, module: Any, seen: Seen, sizes: tuple[int, int], weights_alone: bool) -> Attended:
     S, T = sizes
     rows = S if kind == "encoder" else T
     slots = {"encoder": S, "cross": S, "decoder": T}.get(kind, seen.weights.shape[-1])
     # A look back that never reaches the last word (the LSTMN's) has no slot for it.
     missing = 1 if kind in ("encoder", "decoder") and seen.weights.shape[-1] == slots - 1 else 0
     weights = _numbers(nn.functional.pad(seen.weights, (0, missing)))  # [H, rows, slots], with padding
+    once = kind == "fixed" and weights.shape[1] == 1  # looked at once, before the first word: the same for all words
+    weights = weights.repeat(T, 1) if once else weights
+    plain = Attended(
+        name, weights[:, :rows, :slots], kind, score=_name(module.score), normalise=_name(module.normalise)
+    )
+    if weights_alone:
+        return plain
     scores = _numbers(nn.functional.pad(seen.scores, (0, missing), value=float("-inf")))
     norms = np.linalg.norm(_numbers(seen.context), axis=-1)  # [H, rows]
-    if kind == "fixed" and weights.shape[1] == 1:  # looked at once, before the first word: the same for all words
-        weights, scores, norms = weights.repeat(T, 1), scores.repeat(T, 1), norms.repeat(T, 1)
-    normalise = _name(module.normalise)
-    if normalise in HIDING:
+    if once:
+        scores, norms = scores.repeat(T, 1), norms.repeat(T, 1)
+    if plain.normalise in HIDING:
         scores = np.where(weights == 0, -np.inf, scores)
-    return Attended(
-        name,
-        weights[:, :rows, :slots],
-        kind,
+    return replace(
+        plain,
         scores=scores[:, :rows, :slots],
         context_norms=norms[:, :rows],
-        score=_name(module.score),
-        normalise=normalise,
         centre=None if seen.centre is None else _numbers(seen.centre)[:rows],
         half_width=int(getattr(module.normalise, "half_width", 0)),
     )

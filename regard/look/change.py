@@ -167,6 +167,26 @@ class ShiftRow(Change):
         return {"kind": "shift-row", "text": f"row {self.t} moved by {self.by:+d}", "row": self.t, "head": self.head}
 
 
+@dataclass(frozen=True)
+class Force(Change):
+    """Step `t` writes `word`, its pieces from there on. Before it stand the model's own words, after it the model goes
+    on freely. It acts on a search and not on attention: pass it to `Translator.look(changes=[...])`."""
+
+    t: int
+    word: str
+
+    def __post_init__(self) -> None:
+        _check_row(self.t)
+        if not isinstance(self.word, str) or not self.word.split():
+            raise ConfigError(f"Force needs a word to write at step {self.t}; got {self.word!r}.")
+
+    def where(self) -> str | None:
+        raise ConfigError("Force acts on a search, not on attention; pass it to translator.look(changes=[...]).")
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "force", "text": f"step {self.t} writes '{self.word}'", "row": self.t}
+
+
 class Changed:
     """The changes of a running block."""
 

@@ -1,7 +1,7 @@
 """How far back a language model looks: the weight of each distance, and which words are looked at most."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,16 +20,23 @@ class Reach:
 
     Distance 0 is the word just read (a Transformer sees it), distance 1 the one before. `words` are the word ids read,
     with the mean weight that they get where they can be seen, times the number of places that can be looked at: 1 is
-    what looking at all alike would give.
+    what looking at all alike would give. `times` says how often each could be seen: a mean of few is no finding.
     """
 
     name: str
     shares: NDArray[np.float64]  # [D + 1] weight at distance 0 ... D - 1, and of everything beyond
     mean: float  # mean distance
     words: dict[int, float]
+    times: dict[int, int]
+
+    def favourites(self, least: int = 20) -> list[int]:
+        """The words that could be seen at least so many times, those looked at most first."""
+        return sorted(
+            (word for word, count in self.times.items() if count >= least), key=lambda word: -self.words[word]
+        )
 
 
-def reach(model: nn.Module, batches: Sequence[Tensor], farthest: int = 20) -> list[Reach]:
+def reach(model: nn.Module, batches: Iterable[Tensor], farthest: int = 20) -> list[Reach]:
     """Read batches of rows [B, T] (padded) and measure every attention module; heads are averaged."""
     sums: dict[str, _Sum] = {}
     device = next(model.parameters()).device
@@ -75,5 +82,6 @@ class _Sum:
 
     def result(self, name: str) -> Reach:
         rows = max(self.rows, 1e-12)
-        words = {word: self.weight[word] / count for word, count in self.times.items() if count}
-        return Reach(name, (self.shares / rows).numpy(), self.distance / rows, words)
+        times = {word: count for word, count in self.times.items() if count}
+        words = {word: self.weight[word] / count for word, count in times.items()}
+        return Reach(name, (self.shares / rows).numpy(), self.distance / rows, words, times)

@@ -35,10 +35,12 @@ class Recorded(Mapping[str, Seen]):
 
     def __init__(self) -> None:
         self._calls: dict[str, list[Seen]] = {}
+        self._joined: dict[str, Seen] = {}
 
     def keep(self, name: str, seen: Seen) -> None:
         """Add one call of the module `name`."""
         self._calls.setdefault(name, []).append(seen)
+        self._joined.pop(name, None)
 
     def calls(self, name: str) -> list[Seen]:
         """Every call of `name`, in order: one for a forward pass, one a step while decoding step by step."""
@@ -49,7 +51,9 @@ class Recorded(Mapping[str, Seen]):
     def __getitem__(self, name: str) -> Seen:
         if name not in self._calls:
             raise KeyError(name)
-        return join(self._calls[name], name)
+        if name not in self._joined:  # every sentence of a batch asks
+            self._joined[name] = join(self._calls[name], name)
+        return self._joined[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._calls)
