@@ -119,13 +119,14 @@ def test_word_weights_cover_the_words_of_the_texts_whatever_their_pieces():
         assert np.all(weights.sum(1) > 0)
 
 
-def test_traces_are_made_one_at_a_time():
+def test_traces_are_made_a_few_at_a_time(monkeypatch):
+    monkeypatch.setattr(aligning, "_AT_ONCE", 5)
     done = []
     found = aligning.traces(trained.translator("copy"), TEXT, TEXT, lambda count, total: done.append((count, total)))
-    next(found)
+    first = [next(found) for _ in range(5)]
     assert done == []
-    next(found)
-    assert done == [(1, len(TEXT))]
+    assert [trace.source.text for trace in [*first, *found]] == TEXT, "in their order"
+    assert done == [(5, 12), (10, 12), (12, 12)]
 
 
 @pytest.mark.parametrize(
