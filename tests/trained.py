@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import regard
 from regard.api.training import gather
@@ -38,6 +39,18 @@ SETTINGS = {
         "sutskever", "reverse", "model.width=8", "model.layers=1", "train.steps=4", "train.batch_tokens=200",
         "data.subwords=word", "data.size=60", "data.max_words=6",
     ),
+    # Looks at its source and at its own past.
+    "lstmn": (
+        "lstmn", "reverse", "model.width=8", "model.embedding=7", "train.steps=4",
+        "train.batch_tokens=200", "data.subwords=word", "data.size=60", "data.max_words=6",
+    ),
+    # The other tasks.
+    "captioner": (
+        "captioner", "shapes", "model.features=12", "model.embedding=10", "model.width=14", "model.attention=11",
+        "train.steps=4", "train.batch_tokens=60", "data.size=60", "decode.max_ratio=0", "decode.max_extra=6",
+    ),
+    "language": ("attentive-lm", "tales", "train.steps=4", "train.batch_tokens=200", "data.size=60"),
+    "classifier": ("document", "reviews", "train.steps=4", "train.batch_tokens=600", "data.size=60"),
 }  # fmt: skip
 
 
@@ -58,6 +71,11 @@ def run(name: str) -> Path:
 
 
 @cache
+def model(name: str) -> Any:
+    """What `regard.load` makes of one of SETTINGS."""
+    return regard.load(run(name))
+
+
 def translator(name: str) -> "regard.Translator":
     """The translator of one of SETTINGS."""
-    return regard.load(run(name))
+    return model(name)

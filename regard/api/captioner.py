@@ -20,6 +20,7 @@ from regard.decode.settings import DecodeConfig, change_settings
 from regard.errors import DataError, RunError
 from regard.evaluate.captions import CaptionScore, score_captions
 from regard.look.assemble import add_probabilities, assemble
+from regard.look.change import Change, change
 from regard.look.contents import Picture, Step
 from regard.look.pieces import Sentence
 from regard.look.record import record
@@ -111,14 +112,27 @@ class CaptionWriter:
                 tell(len(written), len(images))
         return written if isinstance(image, list) else written[0]
 
-    def look(self, image: Image, target: str | Caption | None = None, *, topk: int = 5, **options: Any) -> Trace:
+    def look(
+        self,
+        image: Image,
+        target: str | Caption | None = None,
+        *,
+        changes: Sequence[Change] = (),
+        topk: int = 5,
+        **options: Any,
+    ) -> Trace:
         """Caption a picture (or read `target`, forced) and return where every word looked, on the true grid.
 
         A `Caption` as target is read token by token as it was written, its end only where it had one. The steps of the
         trace hold the gate beta of a soft model as `norms["gate"]`. Draw it with
         `trace.draw(path, view="film", picture=writer.pixels(image))`; the views picture and region are for captions
-        too.
+        too. `changes` are what-ifs, such as `Mask(cell)`; the trace says what was changed.
         """
+        with change(self.model, *changes) as changed:
+            trace = self._look(image, target, topk, options)
+        return dataclasses.replace(trace, changes=changed.describe())
+
+    def _look(self, image: Image, target: str | Caption | None, topk: int, options: dict[str, Any]) -> Trace:
         source, lengths = self._read([image])
         if isinstance(target, str):
             written = [*self.vocabulary.encode(target.replace("\n", " ")).ids, END]

@@ -106,6 +106,8 @@ class Classifier:
         return dict(zip(self.classes, logits.softmax(-1).tolist(), strict=True))
 
     def _read(self, text: str) -> tuple[list[list[tuple[int, int]]], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        if not isinstance(text, str):
+            raise DataError(f"A document is text; got {type(text).__name__}.")
         spans = split_document(text, self.experiment.data.max_sentence)
         if not spans:
             raise DataError("An empty document has no class; give a text with at least one word.")

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from regard.errors import ConfigError, DataError
+from regard.look import store
 from regard.look.draw import document as drawing
 from regard.look.draw.options import check
 from regard.look.record import Recorded, record
-from regard.look.store import write_whole
 from regard.models.document import Document, groups
 
 VERSION = 1
@@ -140,12 +140,21 @@ class DocumentTrace:
                 raise
             raise DataError(f"This is not the trace of a document ({type(error).__name__}: {error}).") from None
 
+    def save(self, path: str | Path) -> Path:
+        """Write the trace to `path`, whole or not at all; a name ending in .gz is compressed."""
+        return store.save(self.to_json(), Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "DocumentTrace":
+        """Read a trace that `save` wrote."""
+        return cls.from_json(store.load(Path(path)))
+
     def draw(self, path: str | Path, **options: Any) -> Path:
         """Draw into an .html file."""
         path = Path(path)
         if path.suffix.lower() != ".html":
             raise ConfigError(f"A document is drawn into a file ending in .html; got '{path.name}'.")
-        return write_whole(self.to_html(**options).encode("utf-8"), path)
+        return store.write_whole(self.to_html(**options).encode("utf-8"), path)
 
     def to_html(self, **options: Any) -> str:
         """One self-contained page."""
