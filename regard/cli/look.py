@@ -39,6 +39,7 @@ def look(
     """Translate a sentence and show where the model looked, in the terminal or in a file."""
     from regard.api import inspecting
     from regard.api.translator import load_translator
+    from regard.cli.progress import bar
     from regard.cli.text import check_out, put
     from regard.errors import ConfigError, unknown
     from regard.look.change import Change, Temperature
@@ -49,12 +50,13 @@ def look(
     if view != "matrix" and out is None:
         raise ConfigError(f"--view {view} is drawn into a file; give --out, as in --out look.html.")
     check_out(out)
-    translator = load_translator(run)
-    changes: list[Change] = [inspecting.silence(translator, place) for place in silence or ()]
-    for word in mask or ():
-        changes += inspecting.mask_word(translator, text, word)
-    changes += [Temperature(temperature)] if temperature is not None else []
-    trace = translator.look(text, target, changes=changes, prefix=force, tree=view == "beam", beam=beam)
+    with bar("looking"):
+        translator = load_translator(run)
+        changes: list[Change] = [inspecting.silence(translator, place) for place in silence or ()]
+        for word in mask or ():
+            changes += inspecting.mask_word(translator, text, word)
+        changes += [Temperature(temperature)] if temperature is not None else []
+        trace = translator.look(text, target, changes=changes, prefix=force, tree=view == "beam", beam=beam)
     given = {"layer": layer, "head": head, "words": False if pieces else None, "special": special or None}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if out is not None and out.name.endswith((".json", ".json.gz")):

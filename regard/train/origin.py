@@ -42,8 +42,10 @@ def inherit(tables: Mapping[str, Any], run: Path) -> dict[str, Any]:
     start, given = tables.get("train", {}).get("start_from"), tables.get("model", {})
     if not start:
         return dict(tables)
-    place = run if checkpoints(run) else Path(str(start))
-    find_weights(place)  # a folder that is no run, or a damaged one, is told apart first
+    place = run
+    if not checkpoints(run):
+        place = Path(str(start))
+        find_weights(place)  # a folder that is no run, or a damaged one, is told apart first
     other = resolve(load_toml(place / "config.toml"))
     if given.get("name", other.name) != other.name:
         return dict(tables)  # `check_origin` refuses it
