@@ -7,6 +7,7 @@ from torch.autograd import gradcheck
 from torch.testing import assert_close
 
 from regard.kernels.lstm import lstm_cell
+from regard.kernels.product import Product
 from regard.kernels.repeated import Repeated
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import LSTMState, StackedLSTM, run_packed
@@ -78,6 +79,19 @@ def test_gradients_of_something_else_leave_no_trace_in_those_of_the_weights():
     torch.autograd.grad(states, given[3], retain_graph=True)
     found = torch.autograd.grad(states, given[1])
     assert_close(found, torch.autograd.grad(plain_loop(*given).square().sum(), given[1]), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [0, 1, B])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_product_is_the_linear_layer(rows: int, bias: bool):
+    """As often as it is called, for one row and for several, and with something else in place of the bias."""
+    layer, x, base = nn.Linear(M, N, bias, dtype=torch.float64), number(rows, M), number(rows, N)
+    product = Product(layer.weight, layer.bias)
+    for _ in range(2):
+        assert_close(product(x), layer(x))
+        assert_close(product(x, base), x @ layer.weight.T + base)
+    product(x).square().sum().backward()
+    assert_close(layer.weight.grad, 2 * layer(x).T @ x)
 
 
 def test_the_lstm_cell_is_the_formula_and_so_is_its_gradient():
