@@ -70,7 +70,7 @@ def differences(model: nn.Module, config: DecodeConfig, count: int, batchings: i
         expected = expected or found
         changed += sum(one.ids != other.ids for one, other in zip(found, expected, strict=True))
     assert expected is not None
-    assert len({tuple(best.ids) for best in expected}) > count / 2  # else nothing was tested
+    assert len({tuple(best.ids) for best in expected}) > count / 4  # else nothing was tested
     return changed
 
 
