@@ -193,7 +193,7 @@ def test_what_is_written_last_is_refused_first(runs, corpus, tmp_path):
 
 def test_numbers_that_cannot_be_are_refused(runs, other, corpus, tmp_path):
     for option in ("--count", "--longest"):
-        refused("generate", other, option, 0, folder=tmp_path, says=f"{option[2:]} must be .* at least 1; got 0")
+        refused("generate", other, option, 0, folder=tmp_path, says=f"{option[2:]} must be .*at least 1; got 0")
     refused("corpora", "copy", "--size", 0, folder=tmp_path, says="data.size must be at least 1")
     refused("corpora", "copy", "--min-words", 0, folder=tmp_path, says="data.min_words must be at least 1")
     threshold = ["--method", "threshold", "--threshold", "nan"]
