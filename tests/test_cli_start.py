@@ -14,7 +14,8 @@ from regard.cli.show import models
 from regard.models.registry import MODELS
 
 COMMANDS = (
-    "align caption classify compare corpora demo flow generate heads look models perplexity score serve train translate"
+    "align caption classify compare corpora demo flow generate heads look models perplexity reach score serve train "
+    "translate"
 )
 
 

@@ -79,7 +79,7 @@ class Writer:
         """
         for name, number in (("count", count), ("longest", longest)):
             if not isinstance(number, int) or number < 1:
-                raise ConfigError(f"{name} must be a whole number of at least 1; got {number!r}.")
+                raise ConfigError(f"{name} must be at least 1; got {number!r}.")
         own = self.experiment.decode
         given = {name: value for name, value in options.items() if value is not None}
         config = change_settings(own, {"temperature": own.temperature or 1.0, "nbest": 1, **given})

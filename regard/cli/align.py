@@ -36,6 +36,7 @@ def align(
     from regard.data.pharaoh import format_pharaoh
     from regard.errors import ConfigError
     from regard.evaluate.alignment import read_gold, score_alignments, symmetrise, write_pharaoh
+    from regard.look.trace import Trace
 
     check_out(out)
     symmetrise((), (), join)  # refuses an unknown name before the work is done
@@ -50,6 +51,8 @@ def align(
     if (layer, head, shift) != (None, None, None):
         heads = aligning.Heads(layer, head, shift)
     other = aligning.find_choice(back, behind) if back and behind else heads
+    seen: list[Trace] = []
+    turned: list[Trace] = []  # both are kept where a choice has read them, so that nothing is read twice
     if choose:
         with bar("choosing") as tell:
             seen = list(aligning.traces(ahead, sources, targets, tell))
@@ -64,11 +67,11 @@ def align(
         aligning.keep_choice(run, heads)
         typer.echo(f"chosen and kept in {run}: {heads}", err=True)
     with bar("reading") as tell:
-        links = aligning.align(aligning.traces(ahead, sources, targets, tell), heads, method, threshold)
+        links = aligning.align(seen or aligning.traces(ahead, sources, targets, tell), heads, method, threshold)
     if behind is not None:
         with bar("reading the other way") as tell:
-            back_links = aligning.align(aligning.traces(behind, targets, sources, tell), other, method, threshold)
-        links = aligning.join(links, back_links, join)
+            back_seen = turned or aligning.traces(behind, targets, sources, tell)
+            links = aligning.join(links, aligning.align(back_seen, other, method, threshold), join)
     if out is not None:
         write_pharaoh(links, out)
     elif answers is None:

@@ -87,7 +87,7 @@ def show_captions(run: Path, writer: Any) -> None:
         drawn, path = scene(number, seed=4242), run / f"picture{number}.png"
         write_atomically(path, encode_png(draw_scene(drawn)))
         put(f"  {path}\n  → {writer.caption(path)}    (drawn as: {drawn.caption})")
-    film = writer.look(run / "picture0.png").draw(run / "looked.png", "film")
+    film = writer.look(run / "picture0.png").draw(run / "looked.png", "film", picture=run / "picture0.png")
     put(f"Where each word looked: {film}")
     put("\nWhat to try next:")
     put(f"  .venv/bin/regard caption {run} {run / 'picture1.png'} --out looked.html")
@@ -105,7 +105,8 @@ def show_documents(run: Path, classifier: Any) -> None:
     put(trace.to_terminal(colour=sys.stdout.isatty()))
     put(f"The same as a page: {trace.draw(run / 'document.html')}")
     put("\nWhat to try next:")
-    put(f'  echo "The plot is not bad. Then the captain leaves." | .venv/bin/regard classify {run} --look')
+    put(f'  .venv/bin/regard look {run} "The plot is not bad. Then the captain leaves." --out document.html')
+    put(f"  .venv/bin/regard classify {run} your-reviews.txt")
 
 
 def show_texts(run: Path, writer: Any) -> None:
@@ -121,6 +122,7 @@ def show_texts(run: Path, writer: Any) -> None:
     put("What to try next:")
     put(f'  .venv/bin/regard generate {run} "{texts[0].split(" ")[0]}" --temperature 0.5')
     put(f"  .venv/bin/regard perplexity {run} your-text.txt")
+    put(f"  .venv/bin/regard reach {run} your-text.txt            how far back it looks")
 
 
 Show = Callable[[Path, Any], None]

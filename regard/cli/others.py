@@ -1,9 +1,9 @@
-"""regard caption, regard classify, regard perplexity, regard generate: the models beside translation"""
+"""regard caption, classify, perplexity, reach, generate: the models beside translation"""
 
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,7 +13,7 @@ Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (caption, classify, perplexity, generate):
+    for command in (caption, classify, perplexity, reach, generate):
         app.command(command.__name__)(command)
 
 
@@ -23,18 +23,29 @@ def caption(
     out: Annotated[
         Path | None, typer.Option(help="Draw where it looked: .png, .svg, .pdf or .html (one picture).")
     ] = None,
-    view: Annotated[str, typer.Option(help="film (all words), or picture.")] = "film",
+    view: Annotated[
+        str | None, typer.Option(help="film (each word), picture (--word, or all words) or region (--cell).")
+    ] = None,
+    word: Annotated[int | None, typer.Option(help="Draw where this word looked, from 0.")] = None,
+    cell: Annotated[
+        str | None, typer.Option(help="Draw which words looked at ROW,COLUMN or TOP,LEFT,BOTTOM,RIGHT, from 0.")
+    ] = None,
+    smooth: Annotated[bool, typer.Option("--smooth", help="Blend the cells for display; the picture says so.")] = False,
     beam: Annotated[int | None, typer.Option(help="Beam width.")] = None,
     device: Device = "auto",
 ) -> None:
     """Write a caption for each picture, and show which part of it each word looked at."""
     from regard.api.captioner import load_captioner
+    from regard.cli.look import on_picture
     from regard.cli.progress import bar
     from regard.cli.text import check_out, put
     from regard.errors import ConfigError
 
     if out is not None and len(images) != 1:
         raise ConfigError(f"--out draws one picture; got {len(images)}.")
+    if out is None and (view is not None or word is not None or cell is not None or smooth):
+        raise ConfigError("--view, --word, --cell and --smooth are about a drawing; give --out, as in --out look.html.")
+    options = on_picture(images[0], view, word, cell, smooth)
     check_out(out)
     writer = load_captioner(run, device)
     with bar("looking at pictures") as tell:
@@ -42,7 +53,7 @@ def caption(
     for image, found in zip(images, captions, strict=True):
         put(f"{image}\t{found}" if len(images) > 1 else str(found))
     if out is not None:
-        put(f"drawn: {writer.look(images[0], beam=beam).draw(out, view)}")
+        put(f"drawn: {writer.look(images[0], captions[0]).draw(out, **options)}")
 
 
 def classify(
@@ -95,11 +106,55 @@ def perplexity(
     put(f"perplexity {value:.3f} a token, {tokens} tokens")
 
 
+def reach(
+    run: Run,
+    file: Annotated[
+        Path | None, typer.Argument(help="Text, one sentence or paragraph a line (none: standard input).")
+    ] = None,
+    farthest: Annotated[int, typer.Option(help="Distances from here on are counted together.")] = 20,
+    words: Annotated[int, typer.Option(help="How many of the words looked at most.")] = 10,
+    least: Annotated[int, typer.Option(help="A word counts if it could be seen at least so many times.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+    device: Device = "auto",
+) -> None:
+    """How far back a language model looks in a text, and at which words."""
+    from regard.api.writer import load_writer
+    from regard.cli.progress import bar
+    from regard.cli.text import lines_of, put
+    from regard.errors import ConfigError
+
+    if farthest < 1:
+        raise ConfigError(f"--farthest must be at least 1; got {farthest}.")
+    writer = load_writer(run, device)
+    with bar("reading") as tell:
+        found = writer.reach(lines_of(file), farthest, tell)
+    told = []
+    for one in found:
+        top = one.favourites(least)[: max(0, words)]
+        named = dict(zip(writer.vocabulary.pieces(top), (one.words[word] for word in top), strict=True))
+        told.append({"module": one.name, "mean": one.mean, "shares": one.shares.tolist(), "words": named})
+    put(json.dumps(told) if as_json else "\n\n".join(_reach_table(one) for one in told))
+
+
+def _reach_table(found: dict[str, Any]) -> str:
+    shares = found["shares"]
+    lines = [f"{found['module']}: {found['mean']:.2f} words back on average (0 is the word just read)"]
+    for distance, share in enumerate(shares):
+        name = f"{distance}" if distance < len(shares) - 1 else f"{distance}+"
+        lines.append(f"{name:>8}  {share:6.3f}  {'#' * round(50 * share)}".rstrip())
+    if found["words"]:
+        named = ", ".join(f"{word} {times:.2f}" for word, times in found["words"].items())
+        lines.append(f"looked at most, against looking at all alike: {named}")
+    return "\n".join(lines)
+
+
 def generate(
     run: Run,
     prefix: Annotated[str, typer.Argument(help="The beginning of the text.")] = "",
     count: Annotated[int, typer.Option(help="How many texts.")] = 3,
-    temperature: Annotated[float, typer.Option(help="Lower is more careful.")] = 1.0,
+    temperature: Annotated[
+        float | None, typer.Option(help="Lower is more careful (none: the run's own, or 1).")
+    ] = None,
     longest: Annotated[int, typer.Option(help="Most tokens after the prefix.")] = 60,
     seed: Annotated[int, typer.Option(help="Another seed gives other texts.")] = 1,
     device: Device = "auto",

@@ -24,6 +24,14 @@ class WithSettings(TyperCommand):
                 formatter.write(f"  {f'{section}.{key}={value}':<34} {meaning}\n")
 
 
+NEXT = {  # task -> what a run of it can do
+    "translate": 'regard translate RUN   or: regard look RUN "..."',
+    "caption": "regard caption RUN picture.png --out looked.html",
+    "classify": 'regard classify RUN documents.txt   or: regard look RUN "..."',
+    "language": 'regard generate RUN "..."   or: regard perplexity RUN text.txt',
+}
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("train", help=HELP, cls=WithSettings)(train)
@@ -80,4 +88,4 @@ def train(
     if reason == "asked":
         typer.echo(f"Saved. The same command goes on from here: {out}", err=True)
         raise typer.Exit(0)
-    typer.echo(f'The run is in {out}. Try: regard translate {out}   or: regard look {out} "..."', err=True)
+    typer.echo(f"The run is in {out}. Try: {NEXT[experiment.task].replace('RUN', str(out))}", err=True)

@@ -1,0 +1,159 @@
+"""`regard look`, `caption`, `reach` and the demos on runs of every task, from the command line."""
+
+import json
+
+import pytest
+import trained
+from commands import regard as command
+
+from regard.data.builtin import shapes
+from regard.data.images import encode_png
+from regard.look import Trace
+from regard.look.documents import DocumentTrace
+
+LINE = "anna has flutes and tom has drums"
+REVIEW = "The plot is not bad. Then the captain leaves."
+
+
+@pytest.fixture
+def told(tmp_path):
+    def tell(*arguments):
+        done = command(*arguments, folder=tmp_path / "log")
+        return done.code, done.out, done.err
+
+    return tell
+
+
+@pytest.fixture
+def picture(tmp_path):
+    path = tmp_path / "scene.png"
+    path.write_bytes(encode_png(shapes.draw_scene(shapes.scene(1))))
+    return path
+
+
+def test_a_language_model_shows_what_it_looked_back_at(told, tmp_path):
+    run = trained.run("language")
+    code, out, err = told("look", run, LINE)
+    assert code == 0, err
+    assert "self-attention of the writer" in " ".join(out.split())
+    code, out, err = told("look", run, LINE, "--view", "ribbons", "--out", tmp_path / "a.svg")
+    assert code == 0, err
+    assert told("look", run, LINE, "--out", tmp_path / "a.json")[0] == 0
+    assert Trace.load(tmp_path / "a.json").target.text == LINE
+
+
+def test_a_document_model_shows_its_sentences(told, tmp_path):
+    run = trained.run("classifier")
+    code, out, err = told("look", run, REVIEW)
+    assert code == 0, err
+    assert "positive 0." in out
+    assert "captain" in out
+    for name in ("a.html", "a.json"):
+        assert told("look", run, REVIEW, "--out", tmp_path / name)[0] == 0
+    assert "captain" in (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert DocumentTrace.load(tmp_path / "a.json").text == REVIEW
+
+
+def test_a_captioner_shows_its_picture_with_a_map_for_each_word(told, picture, tmp_path):
+    run = trained.run("captioner")
+    code, out, err = told("look", run, picture)
+    assert code == 0, err
+    caption = trained.model("captioner").caption(picture).text
+    assert out.startswith(f"{caption}\n")
+    assert "grid 4 x 4" in out
+    for command_ in ("look", "caption"):
+        for more in ([], ["--word", "0", "--smooth"], ["--cell", "1,1,2,2"]):
+            code, _, err = told(command_, run, picture, *more, "--out", tmp_path / "a.html")
+            assert code == 0, err
+            page = (tmp_path / "a.html").read_text(encoding="utf-8")
+            assert page.count("data:image/png;base64,") == 1
+            assert ("smoothed for display" in page) == ("--smooth" in more)
+            assert ("How much each word looked at rows 1-2" in page) == ("--cell" in more)
+    assert told("caption", run, picture, "--out", tmp_path / "a.png")[0] == 0
+    with_picture = (tmp_path / "a.png").read_bytes()
+    trained.model("captioner").look(picture).draw(tmp_path / "bare.png", "film")
+    assert with_picture != (tmp_path / "bare.png").read_bytes()
+    code, out, err = told("look", run, picture, "--mask", "1,2")
+    assert code == 0, err
+    assert out.startswith(f"unchanged: {caption}\nchanged:   ")
+    assert "(row 1, column 2) masked" in " ".join(out.split())
+
+
+def test_a_step_is_forced_from_the_command_line(told):
+    code, out, err = told("look", trained.run("fixed"), "ba de fi go", "--force", "1=zu", "--force", "ba")
+    assert code == 0, err
+    assert out.split("\n")[1].startswith("changed:   ba zu")
+    assert "changed: begins with 'ba', changed: step 1 writes 'zu'" in " ".join(out.split())
+
+
+def test_reach_tells_how_far_back_and_at_which_words(told, tmp_path):
+    (tmp_path / "text").write_text("anna has flutes\n" * 30, encoding="utf-8")
+    run = trained.run("language")
+    code, out, err = told("reach", run, tmp_path / "text", "--farthest", "3")
+    assert code == 0, err
+    assert "words back on average" in out
+    assert [line.split()[0] for line in out.split("\n")[1:5]] == ["0", "1", "2", "3+"]
+    assert "looked at most, against looking at all alike: " in out
+    (found,) = json.loads(told("reach", run, tmp_path / "text", "--json")[1])
+    assert sum(found["shares"]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["look", "language", LINE, "--mask", "anna"], "--mask is not for a run of the task 'language'"),
+        (["look", "language", LINE, "--view", "beam", "--out", "a.html"], "no search tree"),
+        (["look", "classifier", REVIEW, "--head", "1"], "--head is not for a run of the task 'classify'"),
+        (["look", "classifier", REVIEW, "--out", "a.png"], "drawn into a file ending in .html"),
+        (["look", "captioner", "nowhere.png"], "There is no picture nowhere.png"),
+        (["look", "captioner", "PICTURE", "--word", "1"], "--word 1 is drawn into a file; give --out"),
+        (["look", "captioner", "PICTURE", "--mask", "9,9"], "inside the grid of 4 x 4"),
+        (["look", "captioner", "PICTURE", "--cell", "x", "--out", "a.png"], "Cells are ROW,COLUMN"),
+        (["caption", "captioner", "PICTURE", "--cell", "9,9", "--out", "a.png"], "inside the grid of 4 x 4"),
+        (["caption", "captioner", "PICTURE", "--word", "0", "--view", "film", "--out", "a.png"], "for --view picture"),
+        (["caption", "captioner", "PICTURE", "--smooth"], "are about a drawing; give --out"),
+        (["look", "fixed", "ba", "--force", "9999=zu"], "Step 9999 cannot be forced"),
+        (["look", "fixed", "ba", "--force", "zu", "--force", "de"], "A translation has one beginning"),
+        (["look", "fixed", "ba", "--word", "1", "--out", "a.png"], "--word is not for a run of the task 'translate'"),
+        (["flow", "language", LINE], "is a run for the task 'language'; this needs one for 'translate'"),
+        (["align", "captioner", "--source", "FILE", "--target", "FILE"], "this needs one for 'translate'"),
+        (["heads", "classifier", "--source", "FILE", "--target", "FILE"], "this needs one for 'translate'"),
+        (["reach", "fixed", "FILE"], "is a run for the task 'translate'; this needs one for 'language'"),
+        (["reach", "language", "EMPTY"], "There is no text to read"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_sentence(arguments, sentence, told, picture, tmp_path):
+    (tmp_path / "file").write_text("ba\n", encoding="utf-8")
+    (tmp_path / "empty").write_text("\n", encoding="utf-8")
+    known = {"PICTURE": picture, "FILE": tmp_path / "file", "EMPTY": tmp_path / "empty"}
+    command_, run, *rest = arguments
+    code, _, err = told(command_, trained.run(run), *(known.get(one, one) for one in rest))
+    assert code == 2, err
+    assert err.startswith("regard: ")
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "says", "left"),
+    [
+        ("caption", "Where each word looked", "looked.png"),
+        ("document", "A review it has never seen", "document.html"),
+        ("language", "Texts it writes", "config.toml"),
+    ],
+)
+def test_every_demo_runs_to_its_end(task, says, left, told, tmp_path):
+    code, out, err = told("demo", "--task", task, "--minutes", "0.02", "--out", tmp_path / "run")
+    assert code == 0, err
+    assert says in out
+    assert "What to try next" in out
+    assert (tmp_path / "run" / left).stat().st_size > 0
+
+
+def test_the_advice_after_training_fits_the_task(told, tmp_path):
+    settings = ["train.steps=1", "train.batch_tokens=100", "data.size=40", "train.validate_sentences=0"]
+    code, _, err = told("train", "--corpus", "tales", "--model", "lstm-lm", "--preset", "tiny", "--out",
+                        tmp_path / "run", *settings)  # fmt: skip
+    assert code == 0, err
+    assert f"Try: regard generate {tmp_path / 'run'}" in err
+    assert "translate" not in err.split("Try: ")[1]
