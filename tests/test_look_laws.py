@@ -10,12 +10,13 @@ import torch
 import trained
 from commands import regard as command
 
+from regard import load
 from regard.api import aligning, inspecting
 from regard.data.batching import pad
 from regard.data.builtin.phrasebook import generate
 from regard.data.builtin.sequences import generate_copy
 from regard.data.pharaoh import Gold
-from regard.errors import ConfigError, DataError, RegardError
+from regard.errors import ConfigError, DataError, RegardError, RunError
 from regard.evaluate.alignment import score_alignments
 from regard.look import Force, Mask, Silence, Temperature, Trace, arrange, change, record
 from regard.look.measure import reproduce
@@ -171,6 +172,13 @@ def test_pairs_read_together_are_what_each_is_alone(name):
             assert seen.scores is None
     cross = next(aligning.traces(translator, sources, targets))
     assert list(cross.attention) == list(translator.model.looking.cross)
+
+
+def test_an_ensemble_has_nothing_to_look_into():
+    both = load([trained.run("fixed"), trained.run("fixed")])
+    for act in (lambda: both.look("ba"), lambda: list(aligning.traces(both, ["ba"], ["ba"]))):
+        with pytest.raises(RunError, match="An ensemble has no attention of its own"):
+            act()
 
 
 def test_perplexity_does_not_depend_on_the_batch(name):

@@ -60,6 +60,7 @@ def trace_pairs(
 
     Sentences of like length are read together; a trace does not depend on its company.
     """
+    translator.needs_one_model("look inside")
     vocabulary = translator.target_vocabulary
     encoded = [translator.encode(source) for source in sources]
     written = [translator.prefix_ids(target) for target in targets]

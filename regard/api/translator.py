@@ -134,7 +134,7 @@ class Translator:
         a `Force` writes a word at one step. The trace says what was changed. `tree` keeps the beam search, `topk`
         alternatives are kept at each word. Other options are settings of [decode].
         """
-        self._needs_one_model("look inside")
+        self.needs_one_model("look inside")
         encoded = self.encode(source)
         if not encoded.ids or not source.split():
             raise DataError("There is nothing to look at in an empty sentence; give at least one word.")
@@ -243,7 +243,7 @@ class Translator:
 
     def _weigher(self, source: Tensor, lengths: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         """For the coverage penalty: the mean weights [N, T, S] with which rows of a batch looked at their source."""
-        self._needs_one_model("use the coverage penalty")
+        self.needs_one_model("use the coverage penalty")
 
         def weigh(rows: Tensor, target: Tensor) -> Tensor:
             with record(self.model) as seen:
@@ -253,7 +253,8 @@ class Translator:
 
         return weigh
 
-    def _needs_one_model(self, what: str) -> None:
+    def needs_one_model(self, what: str) -> None:
+        """Refuse an ensemble."""
         if isinstance(self.model, Ensemble):
             raise RunError(f"An ensemble has no attention of its own; load one of its runs to {what}.")
 
