@@ -3,7 +3,9 @@
 import contextlib
 import copy
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -115,6 +117,14 @@ def test_the_short_form_is_one_block_for_all_layers():
     assert trace.source.tokens[1].piece == "Haus"
     assert trace.steps[0].name == "layers.0"
     assert Trace.from_json(trace.to_json()) == trace
+
+
+def test_the_example_of_the_docs_is_a_trace():
+    page = (Path(__file__).parent.parent / "docs" / "looking.md").read_text(encoding="utf-8")
+    trace = Trace.from_json(re.search(r"```json\n(.*?)```", page, re.DOTALL)[1])
+    assert trace.attention["layers.0"].weights.tolist() == pytest.approx(np.array([[[0.9, 0.1], [0.2, 0.8]]]))
+    for key in json.loads(full_trace().to_json()):
+        assert f"`{key}`" in page, "every key is described"
 
 
 @pytest.mark.parametrize(
