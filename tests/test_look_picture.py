@@ -125,7 +125,11 @@ def test_mistakes_are_told(tmp_path: Path):
             text.draw(tmp_path / "a.png", view=view)
     with pytest.raises(ConfigError, match=r"step must be a word from 0 to 2; got 3"):
         make().draw(tmp_path / "a.png", view="picture", step=3)
-    for cells in ((2, 0), (0, 3), (1, 0, 0, 0), (0,), (0, 0, 1, 3), (0.5, 1)):
+    with pytest.raises(ConfigError, match=r"step must be a word from 0 to 2; got 'x'"):
+        make().to_html(view="picture", step="x")
+    with pytest.raises(DataError, match=r"Pixels must be uint8 \[H, W, 3\]; got float64 \[3, 3\]"):
+        make().to_html(picture=np.zeros((3, 3)))
+    for cells in ((2, 0), (0, 3), (1, 0, 0, 0), (0,), (0, 0, 1, 3), (0.5, 1), 5):
         with pytest.raises(ConfigError, match=r"inside the grid of 2 x 3"):
             make().draw(tmp_path / "a.png", view="region", cells=cells)
     (tmp_path / "no.png").write_bytes(b"GIF89a")

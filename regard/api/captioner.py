@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.api.tracing import spans_of, tokens_of
+from regard.api.tracing import check_length, spans_of, tokens_of
 from regard.config import load_toml
 from regard.data.captions import open_captions, without_punctuation
 from regard.data.images import Pixels, as_tensor, read_picture
@@ -75,6 +75,8 @@ class CaptionWriter:
     def pixels(self, image: Image) -> Pixels:
         """The square of a picture that the model sees, [side, side, 3]."""
         side = self.model.side
+        if not isinstance(image, str | Path | bytes | np.ndarray):
+            raise DataError(f"A picture is a file, its bytes or its pixels; got {type(image).__name__}.")
         if not isinstance(image, np.ndarray):
             return read_picture(image, side)
         if image.shape != (side, side, 3) or image.dtype != np.uint8:
@@ -134,12 +136,15 @@ class CaptionWriter:
 
     def _look(self, image: Image, target: str | Caption | None, topk: int, options: dict[str, Any]) -> Trace:
         source, lengths = self._read([image])
+        if not isinstance(target, str | Caption | None):
+            raise DataError(f"A caption to read is text, or a Caption; got {type(target).__name__}.")
         if isinstance(target, str):
             written = [*self.vocabulary.encode(target.replace("\n", " ")).ids, END]
         else:
             found = target or self.caption(image, **options)
             ids = [self._numbers[piece] for piece in found.tokens]
             written = ids if ids and found.finished != "end" else [*ids, END]
+        check_length(written)
         gates: list[float] = []
         hook = lambda module, args, beta: gates.append(float(beta[0]))  # noqa: E731
         handle = self.model.gate.register_forward_hook(hook) if self.model.gate is not None else None

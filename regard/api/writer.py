@@ -65,6 +65,8 @@ class Writer:
         return reach(self.model, batches(), farthest)
 
     def _rows(self, lines: Sequence[str]) -> Rows:
+        if isinstance(lines, str):
+            raise DataError("A text to read is a list of lines; got one string.")
         data = self.experiment.data
         rows = make_rows([clean(line) for line in lines], self.vocabulary, data.max_length, data.context)
         if not rows.tokens:

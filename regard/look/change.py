@@ -237,6 +237,8 @@ def change(model: nn.Module, *changes: Change) -> Iterator[Changed]:
     modules = attentions(model)
     at: dict[Attention, list[Change]] = {}
     for one in changes:
+        if not isinstance(one, Change):
+            raise ConfigError(f"A change is one of regard.look: Silence, Mask, Temperature, ...; got {one!r}.")
         for name in find(model, one.where()):
             at.setdefault(modules[name], []).append(one)
     names = {module: name for name, module in modules.items()}

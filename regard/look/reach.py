@@ -9,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.errors import ConfigError
+from regard.look.pieces import is_whole
 from regard.look.record import record
 from regard.models.contract import shift_right
 from regard.symbols import PAD
@@ -38,6 +40,8 @@ class Reach:
 
 def reach(model: nn.Module, batches: Iterable[Tensor], farthest: int = 20) -> list[Reach]:
     """Read batches of rows [B, T] (padded) and measure every attention module; heads are averaged."""
+    if not is_whole(farthest) or farthest < 1:
+        raise ConfigError(f"The farthest distance told apart must be at least 1; got {farthest!r}.")
     sums: dict[str, _Sum] = {}
     device = next(model.parameters()).device
     for target in batches:

@@ -1,14 +1,16 @@
 """The cells of a picture that a caption looked at: what the still pictures, the page and the terminal share."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.images import Pixels, read_picture
-from regard.errors import ConfigError
+from regard.errors import ConfigError, DataError
 from regard.look.contents import Contents
 from regard.look.contents import Picture as Size
+from regard.look.pieces import is_whole
 from regard.look.text import label
 from regard.look.words import Table
 
@@ -26,7 +28,11 @@ def size_of(trace: Contents) -> Size:
 
 def background(picture: str | Path | Pixels | None, size: Size) -> Pixels | None:
     """The square that the model saw, at least 224 pixels wide: read from a file, or pixels as they are."""
-    if picture is None or isinstance(picture, np.ndarray):
+    if picture is None:
+        return None
+    if isinstance(picture, np.ndarray):
+        if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
+            raise DataError(f"Pixels must be uint8 [H, W, 3]; got {picture.dtype} {list(picture.shape)}.")
         return picture
     return read_picture(picture, max(224, size.width))
 
@@ -35,8 +41,8 @@ def map_of(table: Table, step: int | None, size: Size) -> Cells:
     """Where word `step` (from 0) looked, or all words together."""
     if step is None:
         return np.asarray(table.weights.sum(axis=0).reshape(size.grid), dtype=np.float32)
-    if not 0 <= step < len(table.rows):
-        raise ConfigError(f"step must be a word from 0 to {len(table.rows) - 1}; got {step}.")
+    if not is_whole(step) or not 0 <= step < len(table.rows):
+        raise ConfigError(f"step must be a word from 0 to {len(table.rows) - 1}; got {step!r}.")
     return np.asarray(table.weights[step].reshape(size.grid), dtype=np.float32)
 
 
@@ -55,12 +61,13 @@ def describe(table: Table, step: int | None, cells: Cells) -> str:
 
 def region_of(cells: tuple[int, ...], grid: tuple[int, int]) -> Region:
     """(row, column), or the corners (top, left, bottom, right), as a region inside the grid."""
-    corners = (*cells, *cells) if len(cells) == 2 else tuple(cells)
-    whole = len(corners) == 4 and all(isinstance(place, int) for place in corners)
+    listed = tuple(cells) if isinstance(cells, Sequence) else ()
+    corners = (*listed, *listed) if len(listed) == 2 else listed
+    whole = len(corners) == 4 and all(map(is_whole, corners))
     if not whole or not (0 <= corners[0] <= corners[2] < grid[0] and 0 <= corners[1] <= corners[3] < grid[1]):
         raise ConfigError(
             f"cells is (row, column) or (top, left, bottom, right) inside the grid of {grid[0]} x {grid[1]}, from 0; "
-            f"got {tuple(cells)}."
+            f"got {cells!r}."
         )
     return corners[0], corners[1], corners[2], corners[3]
 
