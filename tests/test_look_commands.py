@@ -103,7 +103,7 @@ def test_reach_tells_how_far_back_and_at_which_words(told, tmp_path):
     [
         (["look", "language", LINE, "--mask", "anna"], "--mask is not for a run of the task 'language'"),
         (["look", "language", LINE, "--view", "beam", "--out", "a.html"], "no search tree"),
-        (["look", "classifier", REVIEW, "--head", "1"], "--head is not for a run of the task 'classify'"),
+        (["look", "classifier", REVIEW, "--head", "0"], "--head is not for a run of the task 'classify'"),
         (["look", "classifier", REVIEW, "--out", "a.png"], "drawn into a file ending in .html"),
         (["look", "captioner", "nowhere.png"], "There is no picture nowhere.png"),
         (["look", "captioner", "PICTURE", "--word", "1"], "--word 1 is drawn into a file; give --out"),
@@ -113,6 +113,7 @@ def test_reach_tells_how_far_back_and_at_which_words(told, tmp_path):
         (["caption", "captioner", "PICTURE", "--word", "0", "--view", "film", "--out", "a.png"], "for --view picture"),
         (["caption", "captioner", "PICTURE", "--smooth"], "are about a drawing; give --out"),
         (["look", "fixed", "ba", "--force", "9999=zu"], "Step 9999 cannot be forced"),
+        (["look", "fixed", "ba", "--temperature", "0"], "A temperature must be above zero"),
         (["look", "fixed", "ba", "--force", "zu", "--force", "de"], "A translation has one beginning"),
         (["look", "fixed", "ba", "--word", "1", "--out", "a.png"], "--word is not for a run of the task 'translate'"),
         (["flow", "language", LINE], "is a run for the task 'language'; this needs one for 'translate'"),

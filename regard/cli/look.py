@@ -75,7 +75,7 @@ def look(
         "beam": beam, "word": word, "cell": cell, "smooth": smooth, "silence": silence, "mask": mask,
         "temperature": temperature, "force": force,
     }  # fmt: skip
-    asked = {name: value for name, value in asked.items() if value not in (None, False, [])}
+    asked = {name: value for name, value in asked.items() if value is not None and value is not False and value != []}
     if view is not None and view not in VIEWS:
         raise ConfigError(unknown("view", view, VIEWS))
     task = read_experiment(run).task
