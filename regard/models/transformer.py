@@ -45,6 +45,10 @@ class TransformerConfig:
     inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)")
     dropout: float = setting(0.1, "share of each sub-layer's output and of the embeddings dropped in training")
     norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", ("post", "pre"))
+    gain: float = setting(
+        1.0,
+        "scale of the initial values, attention outputs and feed-forward nets; a post-norm stack starts sooner at 0.5",
+    )
     positions: str = setting("sinusoid", "how a word knows its place", ("sinusoid", "learned", "rotary"))
     longest: int = setting(1024, "places that learned positions know")
     tied: str = setting(
@@ -98,12 +102,16 @@ class Transformer(nn.Module):
         return config.width, config.heads, config.inner, config.dropout, config.norm == "pre", turn
 
     def _initialise(self) -> None:
-        """Xavier-uniform matrices and N(0, 1/D) embeddings, as in the released code: sqrt(D) E has unit variance."""
+        """Xavier-uniform matrices and N(0, 1/D) embeddings, as in the released code: sqrt(D) E has unit variance.
+
+        `gain` scales what a sub-layer adds to the stream (DeepNet's beta, Wang et al. 2022): queries and keys add nothing.
+        """
         for name, weights in self.named_parameters():
             if "embed" in name or name == "W.weight":
                 nn.init.normal_(weights, std=self.config.width**-0.5)
             elif weights.dim() > 1:
-                nn.init.xavier_uniform_(weights)
+                asks = name.endswith(("query.weight", "key.weight"))
+                nn.init.xavier_uniform_(weights, gain=1.0 if asks else self.config.gain)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
         """Read source [B, S]: keys and values of every decoder layer's cross-attention, [B, L, H, S, D/H]."""
@@ -209,8 +217,8 @@ PRESETS = {
     "base": BASE,
     "paper": BASE,
     "big": replace(BASE, width=1024, heads=16, inner=4096, dropout=0.3),
-    "small": replace(BASE, width=256, layers=3, heads=4, inner=1024, dropout=0.3),
-    "tiny": replace(BASE, width=128, layers=2, heads=4, inner=256, dropout=0.0),
+    "small": replace(BASE, width=256, layers=3, heads=4, inner=1024, dropout=0.3, gain=0.5),
+    "tiny": replace(BASE, width=128, layers=2, heads=4, inner=256, dropout=0.0, gain=0.5),
 }
 VARIANTS = {
     "pre": replace(PRESETS["tiny"], norm="pre"),
