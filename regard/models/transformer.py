@@ -104,7 +104,7 @@ class Transformer(nn.Module):
     def _initialise(self) -> None:
         """Xavier-uniform matrices and N(0, 1/D) embeddings, as in the released code: sqrt(D) E has unit variance.
 
-        `gain` scales what a sub-layer adds to the stream (DeepNet's beta, Wang et al. 2022): queries and keys add nothing.
+        `gain` scales what a sub-layer adds to the stream (DeepNet's beta, Wang et al. 2022); queries and keys add none.
         """
         for name, weights in self.named_parameters():
             if "embed" in name or name == "W.weight":
