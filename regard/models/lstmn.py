@@ -261,7 +261,7 @@ LANGUAGE_RECIPES: dict[str, dict[str, object]] = {
         "best_by": "loss",
     },
     "small": {"rate": 0.002, "clip": 1.0, "batch_tokens": 1_024, "schedule": "cosine", "epochs": 20, "best_by": "loss"},
-    "tiny": {"rate": 0.005, "clip": 1.0, "batch_tokens": 640, "epochs": 6, "best_by": "loss"},
+    "tiny": {"rate": 0.01, "clip": 1.0, "batch_tokens": 640, "epochs": 6, "best_by": "loss"},
 }
 RECIPES: dict[str, dict[str, object]] = {
     "paper": {"rate": 0.001, "clip": 5.0, "normalise": "sentences"},
