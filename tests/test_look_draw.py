@@ -233,7 +233,7 @@ def test_longer_than_any_screen(tmp_path):
         ("a.html", {"head": 9}, "There is no head 9"),
         ("a.html", {"heda": 0}, "no option of the matrix page 'heda'. Did you mean 'head'"),
         ("a.html", {"view": "picture"}, "these views are for captions"),
-        ("no/folder/a.svg", {}, "cannot be written"),
+        ("no/folder/a.svg", {}, "could not be written"),
     ],
 )
 def test_bad_requests_are_refused_in_a_sentence(path, options, says, tmp_path):

@@ -197,7 +197,7 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "cut.gz").write_bytes(whole[:-40])
     with pytest.raises(DataError, match="cut short"):
         Trace.load(tmp_path / "cut.gz")
-    with pytest.raises(DataError, match="cannot be written"):
+    with pytest.raises(DataError, match="could not be written"):
         full_trace().save(tmp_path / "no" / "such" / "folder.json")
 
 

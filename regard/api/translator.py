@@ -2,6 +2,7 @@
 
 import dataclasses
 import operator
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -28,6 +29,7 @@ from regard.train.experiment import Experiment
 from regard.train.objectives import cross_entropy
 
 Tell = Callable[[int, int | None], None]
+_SURROGATE = re.compile("[\ud800-\udfff]")
 BATCH_TOKENS = (4096, 65536)  # source tokens decoded together over all beams, on a CPU and on a GPU
 
 
@@ -272,7 +274,7 @@ def clean(text: str) -> str:
     """A sentence as one line of valid Unicode: line breaks become spaces, lone surrogates the replacement character."""
     if not isinstance(text, str):
         raise DataError(f"A sentence is text; got {type(text).__name__}.")
-    return text.replace("\n", " ").encode("utf-8", "replace").decode("utf-8")
+    return _SURROGATE.sub("\ufffd", text.replace("\n", " "))
 
 
 def load_translator(run: str | Path | Sequence[str | Path], device: str = "auto") -> Translator:

@@ -8,9 +8,7 @@ import base64
 import binascii
 import gzip
 import json
-import os
 import re
-import tempfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.text import write_atomically
 from regard.errors import DataError
 
 VERSION = 1
@@ -89,31 +88,9 @@ def load(path: Path) -> str:
 
 
 def write_whole(data: bytes, path: Path) -> Path:
-    """Write a file so that it is there whole or not at all: a temporary name, fsync, rename."""
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise DataError(f"{path} cannot be written: {error.strerror}.") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
-    except OSError as error:
-        Path(name).unlink(missing_ok=True)
-        raise DataError(f"{path} cannot be written: {error.strerror}.") from error
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    """Write a file so that it is there whole or not at all."""
+    write_atomically(path, data)
     return path
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _plain(value: Any) -> Any:
