@@ -9,6 +9,9 @@ import small
 import torch
 
 import regard
+from regard.api.training import gather
+from regard.data.prepare import find_corpus
+from regard.data.settings import DataConfig
 from regard.errors import ConfigError, DataError, RunError
 from regard.symbols import END, START
 
@@ -305,3 +308,20 @@ def test_symbols_are_never_written(translator, sentences):
             ids = translator.target_vocabulary.encode(one.text).ids
             assert START not in ids
             assert END not in ids
+
+
+def test_languages_are_named_after_the_files():
+    named = gather(None, "cho", None, [], source=["a/train.en.gz", "b/more.en"], target="train.fr")["data"]
+    assert (named["source_language"], named["target_language"]) == ("en", "fr")
+    assert "source_language" not in gather(None, "cho", None, [], source="train.txt", target="x.tok")["data"]
+    assert gather(None, "cho", None, ["data.source_language=de"], source="train.en")["data"]["source_language"] == "de"
+
+
+def test_a_tsv_file_is_no_side():
+    with pytest.raises(ConfigError, match=r"give it as data\.tsv"):
+        find_corpus(DataConfig(source="pairs.tsv.gz", target="pairs.tsv.gz"))
+
+
+def test_a_trace_says_what_it_is_in_a_line():
+    trace = regard.Trace.from_arrays(["a", "b"], ["c"], [[0.25, 0.75]])
+    assert repr(trace) == "Trace('a b' -> 'c'; weights of attention [1, 1, 2])"

@@ -14,6 +14,7 @@ from test_cli_train import refused
 import regard as library
 from regard.api.training import gather
 from regard.cli.translate import CHUNK
+from regard.data.captions import open_captions
 from regard.train.begin import train as begin
 from regard.train.experiment import resolve
 
@@ -295,4 +296,23 @@ def test_models_and_corpora(tmp_path):
     assert re.search(r"heads = 8 +attention heads", said)
     assert "schedule = noam" in said
     said = run("corpora", folder=tmp_path).out
-    assert all(name in said for name in ("phrasebook", "dates", "copy", "reverse"))
+    assert all(name in said for name in ("phrasebook", "dates", "copy", "reverse", "shapes", "reviews", "tales"))
+
+
+def test_the_other_corpora_are_written_as_their_tasks_read_them(tmp_path):
+    for name in ("tales", "reviews", "shapes"):
+        run("corpora", name, "--out", tmp_path / name, "--size", 3, folder=tmp_path)
+    assert (tmp_path / "tales.txt").read_text(encoding="utf-8").count("\n") == 3
+    labels = [
+        line.partition("\t")[0] for line in (tmp_path / "reviews.tsv").read_text(encoding="utf-8").split("\n")[:3]
+    ]
+    assert set(labels) <= {"positive", "negative"}
+    files, entries = open_captions(str(tmp_path / "shapes"), "")
+    assert len(entries) == 3
+    assert files.read(entries[0].image).startswith(b"\x89PNG")
+    refused("corpora", "shapes", "--out", tmp_path / "shapes", folder=tmp_path, says="exists already")
+    refused("corpora", "talse", folder=tmp_path, says="Did you mean 'tales'?")
+
+
+def test_a_sentence_given_as_a_file_is_told_how(runs, tmp_path):
+    refused("translate", runs / "one", "the cat sleeps .", folder=tmp_path, says="To translate a sentence: echo")

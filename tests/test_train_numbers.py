@@ -13,7 +13,7 @@ from test_train_resume import state_of
 from regard.errors import ConfigError, DataError, TrainingError
 from regard.train.begin import prepare
 from regard.train.distributed import Ranks
-from regard.train.journal import Finished, Journal, Saved, Skipped, Stepped, Validated
+from regard.train.journal import Finished, Journal, Prepared, Saved, Skipped, Stepped, Validated
 from regard.train.loop import PATIENCE_WITH_NAN, Cursor, clip, grouped
 from regard.train.runs import average_weights, checkpoints, newest_checkpoint, read_about, read_tensors, withdraw
 from regard.train.schedules import SCHEDULES, Progress
@@ -288,6 +288,24 @@ def test_a_measure_that_is_not_finite_is_never_the_best(tmp_path):
     text = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8")
     assert "NaN" not in text
     assert "Infinity" not in text
+
+
+def test_a_bleu_of_next_to_nothing_is_none(tmp_path):
+    """Below one percent BLEU is noise: the loss decides."""
+    noise = [{"bleu": bleu, "loss": loss} for bleu, loss in ((0.9, 5.0), (0.2, 4.0), (0.0, 3.0), (2.0, 9.0))]
+    _, _, best = prescribed(tmp_path / "run", noise, "train.steps=8")
+    assert best == [2, 4, 6, 8]
+
+
+def test_too_few_updates_to_learn_from_are_told(tmp_path):
+    def notes(*settings):
+        events = []
+        small.train("bahdanau", tmp_path / settings[0], *settings, observe=events.append)
+        (prepared,) = (event for event in events if isinstance(event, Prepared))
+        return " ".join(prepared.notes)
+
+    assert "only 12 updates in all" in notes("train.epochs=2")
+    assert "updates in all" not in notes("train.steps=2"), "who asks for so many knows it"
 
 
 def test_without_held_out_sentences_the_last_weights_are_published(tmp_path):

@@ -1,5 +1,6 @@
 """`regard.train`: from a settings file, or from plain arguments, to a trained translator."""
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from regard.api.loading import load
 from regard.config import load_toml, override
 from regard.data.prepare import Stages
+from regard.data.settings import as_files
 from regard.errors import RunError
 from regard.train.begin import train as begin
 from regard.train.experiment import check_tables, resolve
@@ -14,6 +16,8 @@ from regard.train.journal import Observe
 from regard.train.origin import inherit
 
 Files = str | Path | list[str]
+_LANGUAGE = re.compile(r"\.([a-z]{2,3})(?:\.(?:gz|bz2|xz))?$")
+_NO_LANGUAGE = {"txt", "tsv", "csv", "tok", "bpe", "src", "tgt", "raw", "tmx"}
 
 
 def gather(
@@ -36,7 +40,18 @@ def gather(
     tables["model"] = {**tables.get("model", {}), **chosen}
     for assignment in settings:
         tables = override(tables, assignment)
-    return tables
+    return with_languages(tables)
+
+
+def with_languages(tables: dict[str, Any]) -> dict[str, Any]:
+    """Name the languages after the endings of the files, train.en and train.fr, where they are not named."""
+    data = dict(tables["data"])
+    for side in ("source", "target"):
+        files = [str(path) for path in as_files(data.get(side, ""))] if isinstance(data.get(side), str | list) else []
+        endings = {match[1] for match in map(_LANGUAGE.search, files) if match} - _NO_LANGUAGE
+        if files and len(endings) == 1 and f"{side}_language" not in data:
+            data[f"{side}_language"] = endings.pop()
+    return {**tables, "data": data}
 
 
 def train(

@@ -1,5 +1,6 @@
 """regard demo"""
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import typer
 import regard
 
 SENTENCE = "the black cat that the old man sees does not eat the red apple ."
+VENV = Path(".venv/bin/regard")  # where `make` puts it
 UNSEEN = (SENTENCE, "I do not see the white houses .", "the young woman ate a green apple .")
 
 
@@ -70,9 +72,9 @@ def show_translations(run: Path, translator: Any) -> None:
     put(trace.to_terminal(colour=sys.stdout.isatty()))
     put(f"The same as a picture: {trace.draw(run / 'alignment.png')}")
     put("\nWhat to try next:")
-    put(f'  .venv/bin/regard look {run} "the small dog sees the old house ." --out look.html')
-    put(f"  .venv/bin/regard serve {run}            then open http://127.0.0.1:5000")
-    put("  .venv/bin/regard train --source your.en --target your.fr --model bahdanau --preset small --out runs/mine")
+    put(f'  {command()} look {run} "the small dog sees the old house ." --out look.html')
+    put(f"  {command()} serve {run}            then open http://127.0.0.1:5000")
+    put(f"  {command()} train --source your.en --target your.fr --model bahdanau --preset small --out runs/mine")
 
 
 def show_captions(run: Path, writer: Any) -> None:
@@ -90,8 +92,8 @@ def show_captions(run: Path, writer: Any) -> None:
     film = writer.look(run / "picture0.png").draw(run / "looked.png", "film", picture=run / "picture0.png")
     put(f"Where each word looked: {film}")
     put("\nWhat to try next:")
-    put(f"  .venv/bin/regard caption {run} {run / 'picture1.png'} --out looked.html")
-    put(f"  .venv/bin/regard serve {run}            then open http://127.0.0.1:5000")
+    put(f"  {command()} caption {run} {run / 'picture1.png'} --out looked.html")
+    put(f"  {command()} serve {run}            then open http://127.0.0.1:5000")
 
 
 def show_documents(run: Path, classifier: Any) -> None:
@@ -105,8 +107,8 @@ def show_documents(run: Path, classifier: Any) -> None:
     put(trace.to_terminal(colour=sys.stdout.isatty()))
     put(f"The same as a page: {trace.draw(run / 'document.html')}")
     put("\nWhat to try next:")
-    put(f'  .venv/bin/regard look {run} "The plot is not bad. Then the captain leaves." --out document.html')
-    put(f"  .venv/bin/regard classify {run} your-reviews.txt")
+    put(f'  {command()} look {run} "The plot is not bad. Then the captain leaves." --out document.html')
+    put(f"  {command()} classify {run} your-reviews.txt")
 
 
 def show_texts(run: Path, writer: Any) -> None:
@@ -120,9 +122,14 @@ def show_texts(run: Path, writer: Any) -> None:
     put("\nWhat it looked back at while it read the first: rows are the words to come, columns those it had read.\n")
     put(writer.look(texts[0] or "the").to_terminal(colour=sys.stdout.isatty()))
     put("What to try next:")
-    put(f'  .venv/bin/regard generate {run} "{texts[0].split(" ")[0]}" --temperature 0.5')
-    put(f"  .venv/bin/regard perplexity {run} your-text.txt")
-    put(f"  .venv/bin/regard reach {run} your-text.txt            how far back it looks")
+    put(f'  {command()} generate {run} "{texts[0].split(" ")[0]}" --temperature 0.5')
+    put(f"  {command()} perplexity {run} your-text.txt")
+    put(f"  {command()} reach {run} your-text.txt            how far back it looks")
+
+
+def command() -> str:
+    """How this program is called from here."""
+    return "regard" if shutil.which("regard") else ".venv/bin/regard" if VENV.exists() else "python -m regard"
 
 
 Show = Callable[[Path, Any], None]

@@ -13,7 +13,7 @@ def register(app: typer.Typer) -> None:
 
 def serve(
     runs: Annotated[list[Path], typer.Argument(help="One or more run folders.")],
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 5000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 5000,
     host: Annotated[
         str, typer.Option(help="Address to listen on; beyond this machine clients need a token.")
     ] = "127.0.0.1",

@@ -1,6 +1,8 @@
 """regard models, regard corpora"""
 
 import dataclasses
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -54,20 +56,30 @@ def corpora(
     min_words: Annotated[int, typer.Option(help="Fewest source words.")] = 3,
     max_words: Annotated[int, typer.Option(help="Most source words.")] = 12,
 ) -> None:
-    """List the built-in corpora, generated on the spot; with a name, write one to files with its gold alignments."""
-    from pathlib import Path
-
+    """List the built-in corpora, generated on the spot; with a name, write one to files: sentences with their gold
+    alignments, a text, labelled documents (OUT.tsv), or pictures with captions (a folder OUT)."""
     from regard.cli.progress import bar
     from regard.cli.text import check_out, put
     from regard.data.builtin.registry import BUILTIN, find_builtin
     from regard.data.settings import DataConfig
     from regard.data.text import write_atomically
+    from regard.errors import DataError, unknown
 
     if name is None:
         for known, found in BUILTIN.items():
             put(f"{known:<14} {found.meaning}")
+        for known, (meaning, _) in OTHERS.items():
+            put(f"{known:<14} {meaning}")
         put("\nTrain on one: regard train --corpus phrasebook --model bahdanau --preset tiny --out runs/first")
         return
+    if name in OTHERS:
+        DataConfig(size=size)  # refuses a number that cannot be
+        check_out(Path(f"{out or name}.txt"))
+        with bar("making it"):
+            put(f"{size} of {name}: {OTHERS[name][1](out or name, size, seed)}")
+        return
+    if name not in BUILTIN:
+        raise DataError(unknown("built-in corpus", name, [*BUILTIN, *OTHERS]))
     DataConfig(corpus=name, size=size, min_words=min_words, max_words=max_words)  # refuses numbers that cannot be
     check_out(Path(f"{out or name}.source"))
     with bar("making sentences"):
@@ -82,3 +94,45 @@ def corpora(
         path = Path(f"{out or name}.{ending}")
         write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
         put(f"{len(lines)} lines: {path}")
+
+
+def _write_tales(out: str, size: int, seed: int) -> Path:
+    from regard.data.builtin.tales import generate
+
+    return _write(Path(f"{out}.txt"), [tale.text for tale in generate(size, seed)])
+
+
+def _write_reviews(out: str, size: int, seed: int) -> Path:
+    from regard.data.builtin.reviews import generate
+
+    return _write(Path(f"{out}.tsv"), [f"{review.label}\t{review.text}" for review in generate(size, seed)])
+
+
+def _write_shapes(out: str, size: int, seed: int) -> Path:
+    from regard.data.builtin.shapes import draw_scene, scene
+    from regard.data.images import encode_png
+    from regard.data.text import fill_folder
+    from regard.errors import DataError
+
+    if Path(out).exists():
+        raise DataError(f"{out} exists already; give --out another name, so that nothing of yours is lost.")
+    with fill_folder(Path(out)) as folder:
+        for number in range(size):
+            shown = scene(number, seed)
+            (folder / f"{number:06}.png").write_bytes(encode_png(draw_scene(shown)))
+            (folder / f"{number:06}.txt").write_text(shown.caption + "\n", encoding="utf-8")
+    return Path(out)
+
+
+def _write(path: Path, lines: list[str]) -> Path:
+    from regard.data.text import write_atomically
+
+    write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
+    return path
+
+
+OTHERS: dict[str, tuple[str, Callable[[str, int, int], Path]]] = {
+    "shapes": ("drawn pictures of coloured shapes with captions, for `captioner`", _write_shapes),
+    "reviews": ("film reviews of which a few sentences decide, for `document`", _write_reviews),
+    "tales": ("who has what, and an end that must be remembered, for language models", _write_tales),
+}

@@ -45,6 +45,8 @@ def translate(
         raise ConfigError(
             f"translate takes a run and at most one file; got {len(run)} names. Pass --with for ensembles."
         )
+    if len(run) == 2 and not run[1].exists() and " " in str(run[1]):
+        raise ConfigError(f'There is no file {run[1]}. To translate a sentence: echo "{run[1]}" | regard translate RUN')
     translator = load_translator([run[0], *with_run] if with_run else run[0], device=device)
     lines = stream(run[1] if len(run) == 2 else None)
     tables: dict[str, Any] = {}

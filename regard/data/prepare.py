@@ -6,6 +6,7 @@ there the next time; the tokenised corpus is kept under a fingerprint of the fil
 
 import hashlib
 import json
+import re
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -55,6 +56,9 @@ def find_corpus(config: DataConfig) -> Corpus:
         return InMemory(pairs, [example.alignment for example in generated])
     if not (source or target or tsv):
         raise ConfigError("There is no corpus: give data.source and data.target, data.tsv, or data.corpus.")
+    packed = re.compile(r"\.tsv(\.(gz|bz2|xz))?$")
+    if any(packed.search(path) for path in (*source, *target)):
+        raise ConfigError("A TSV file holds both sides of a corpus: give it as data.tsv, not as source or target.")
     return open_corpus(source, target, tsv, config.invalid)
 
 

@@ -114,7 +114,7 @@ def plot_by_length(tables: Mapping[str, LengthTable], path: str | Path) -> Path:
     axes.set_xlabel("source length in words, with the number of sentences")
     axes.set_ylabel(next(iter(tables.values())).metric)
     axes.set_xlim(-0.5, len(shown) - 0.5)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
     axes.grid(axis="y", alpha=0.3)
     figure.legend(loc="outside right upper", frameon=False)  # beside the lines, never over them
     figure.supxlabel(

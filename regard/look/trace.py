@@ -31,6 +31,10 @@ class Trace(Contents):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __repr__(self) -> str:
+        seen = ", ".join(f"{name} {list(one.weights.shape)}" for name, one in self.attention.items())
+        return f"Trace({self.source.text!r} -> {self.target.text!r}; weights of {seen})"
+
     # --- written and read back without loss
 
     def to_json(self) -> str:

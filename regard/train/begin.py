@@ -1,6 +1,7 @@
 """From settings to a trained run: the folder, the data, the model, the loop. The same settings again resume."""
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -23,6 +24,7 @@ from regard.train.runs import checkpoints, clear, held, withdraw
 
 # Settings of [train] that a resumed run may change: they say when to stop and where to run, not what is learned.
 MAY_CHANGE = {"steps", "epochs", "minutes", "patience", "device", "save_every", "keep"}
+FEW = 300  # updates in all, below which a translator has hardly begun to learn
 # What a run may hold before its first checkpoint. Only where there is nothing else may it be begun anew.
 BEGUN = re.compile(
     r"config\.toml|metrics\.jsonl|\.lock|\..*\.tmp|checkpoints|tensorboard|corpus|features-\w+"
@@ -65,12 +67,23 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     loop = Loop(opened.task, model, experiment.train, run, ranks, observe)
     if observe and ranks.first:
         weights = sum(weight.numel() for weight in model.parameters())
-        notes = [*opened.notes, *([f"begins with the weights of {origin.name}"] if origin else [])]
+        notes = [*opened.notes, *([f"begins with the weights of {origin.name}"] if origin else few(loop))]
         observe(Prepared(loop.batches_an_epoch, weights, str(ranks.device), notes))
     if origin:
         loop.start_from(origin)
     ranks.wait()
     return loop
+
+
+def few(loop: Loop) -> list[str]:
+    """A note where training is over before anything can have been learned, as with a small corpus and few epochs."""
+    if loop.total >= FEW or loop.config.steps:
+        return []
+    epochs = math.ceil(FEW * loop.config.accumulate / loop.batches_an_epoch)
+    return [
+        f"only {loop.total} updates in all, which teach little: a small corpus wants more of them "
+        f"(train.epochs={10 * epochs}), or smaller batches (train.batch_tokens={loop.config.batch_tokens // 4})"
+    ]
 
 
 def claim(experiment: Experiment, run: Path) -> bool:

@@ -41,6 +41,7 @@ from regard.train.task import Batches, Carries, FromLines, Task
 from regard.train.weights import optimiser_state, set_optimiser_state, set_weights, weights_of
 
 PATIENCE_WITH_NAN = 10  # updates in a row that may be left out before training gives up
+NOISE = 1.0  # of BLEU, in percent
 LOWER_IS_BETTER = {"loss"}
 ENDLESS = 10**9  # updates in all, where only the clock ends training
 
@@ -335,6 +336,8 @@ class Loop:
             return 0.0, 0.0, False, False, True
         by = self.config.best_by if self.config.best_by in metrics else "loss"
         value, loss = metrics.get(by, math.nan), metrics.get("loss", math.nan)
+        if by == "bleu" and value < NOISE:
+            value = 0.0  # a BLEU of next to nothing says nothing: the loss decides
         sign = -1 if by in LOWER_IS_BETTER else 1
         better = math.isfinite(value) and (cursor.best is None or sign * value > sign * cursor.best)
         if value == cursor.best and cursor.best_loss is not None:
