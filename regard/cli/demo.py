@@ -10,9 +10,14 @@ import typer
 
 import regard
 
-SENTENCE = "the black cat that the old man sees does not eat the red apple ."
+SENTENCE = "the black cat does not eat the red apple ."
 VENV = Path(".venv/bin/regard")  # where `make` puts it
-UNSEEN = (SENTENCE, "I do not see the white houses .", "the young woman ate a green apple .")
+UNSEEN = (
+    SENTENCE,
+    "I do not see the white houses .",
+    "the young woman ate a green apple .",
+    "the black cat that the old man sees does not eat the red apple .",
+)
 
 
 def register(app: typer.Typer) -> None:
