@@ -154,6 +154,13 @@ def test_hard_attention_takes_the_expectation_in_half_of_the_batches(tmp_path: P
     assert task.baseline < 0
 
 
+def test_hard_attention_refuses_smoothed_labels(tmp_path: Path):
+    task, model = task_of("hard", tmp_path)
+    task.config = dataclasses.replace(task.config, label_smoothing=0.1)
+    with pytest.raises(ConfigError, match="label_smoothing = 0"):
+        task.loss(model, task.load([0, 1], 0))
+
+
 def test_the_baseline_begins_at_the_first_reward_and_is_carried(tmp_path: Path):
     task, model = task_of("hard", tmp_path)
     assert task.state() == {}

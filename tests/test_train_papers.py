@@ -1,6 +1,7 @@
 """Schedules and losses of training beside the papers."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +9,7 @@ import papers
 import pytest
 import torch
 
+from regard.models.registry import build, preset
 from regard.symbols import PAD
 from regard.train.objectives import cross_entropy, guided_alignment
 from regard.train.optimisers import OPTIMISERS
@@ -87,3 +89,13 @@ def test_guided_alignment_is_the_papers_sum():
     links[0, 1] = 0  # a word without a link
     want = sum(T * papers.guided_alignment_loss(weights[b].numpy(), links[b].tolist()) for b in range(2))
     assert guided_alignment(weights, links).item() == pytest.approx(want, abs=1e-9)
+
+
+def test_gain_scales_what_sub_layers_add_and_not_what_they_ask():
+    """Xavier's bound is sqrt(6 / (in + out)); values, outputs and feed-forward nets begin inside `gain` times it."""
+    config = replace(preset("transformer", "tiny"), source_vocabulary=11, target_vocabulary=11, gain=0.25)
+    for name, weights in build("transformer", config).named_parameters():
+        if weights.dim() > 1 and "embed" not in name:
+            share = float(weights.detach().abs().max()) / math.sqrt(6 / sum(weights.shape))
+            asks = name.endswith(("query.weight", "key.weight"))
+            assert share == pytest.approx(1.0 if asks else 0.25, rel=0.01), name

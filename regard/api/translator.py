@@ -2,7 +2,6 @@
 
 import dataclasses
 import operator
-import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from regard.api.opening import open_model, read_experiment
 from regard.api.tracing import check_length, describe_forced, read_together, trace_sentence
 from regard.data.builtin.registry import find_builtin
+from regard.data.rewrite import rewrite
 from regard.data.vocabulary import Encoded, Vocabulary
 from regard.decode.beam import Step
 from regard.decode.ensemble import Ensemble
@@ -29,7 +29,6 @@ from regard.train.experiment import Experiment
 from regard.train.objectives import cross_entropy
 
 Tell = Callable[[int, int | None], None]
-_SURROGATE = re.compile("[\ud800-\udfff]")
 BATCH_TOKENS = (4096, 65536)  # source tokens decoded together over all beams, on a CPU and on a GPU
 
 
@@ -274,7 +273,7 @@ def clean(text: str) -> str:
     """A sentence as one line of valid Unicode: line breaks become spaces, lone surrogates the replacement character."""
     if not isinstance(text, str):
         raise DataError(f"A sentence is text; got {type(text).__name__}.")
-    return _SURROGATE.sub("\ufffd", text.replace("\n", " "))
+    return rewrite(text.replace("\n", " ")).text
 
 
 def load_translator(run: str | Path | Sequence[str | Path], device: str = "auto") -> Translator:

@@ -26,6 +26,7 @@ from regard.errors import ConfigError, DataError
 
 Stages = Callable[[str, int, int | None], None]  # (what is being done, done, total or None)
 VOCABULARY_PAIRS = 500_000  # a vocabulary is made from at most so many pairs, evenly spread over the corpus
+_TSV = re.compile(r"\.tsv(\.(gz|bz2|xz))?$")
 _BLOCK = 2_000  # pairs tokenised at once
 
 
@@ -56,8 +57,7 @@ def find_corpus(config: DataConfig) -> Corpus:
         return InMemory(pairs, [example.alignment for example in generated])
     if not (source or target or tsv):
         raise ConfigError("There is no corpus: give data.source and data.target, data.tsv, or data.corpus.")
-    packed = re.compile(r"\.tsv(\.(gz|bz2|xz))?$")
-    if any(packed.search(path) for path in (*source, *target)):
+    if any(_TSV.search(path) for path in (*source, *target)):
         raise ConfigError("A TSV file holds both sides of a corpus: give it as data.tsv, not as source or target.")
     return open_corpus(source, target, tsv, config.invalid)
 
