@@ -22,8 +22,9 @@ from regard.evaluate.alignment import (
     threshold_links,
 )
 from regard.look.change import find
+from regard.look.pieces import Sentence
 from regard.look.trace import Trace
-from regard.look.words import arrange, leading_modules
+from regard.look.words import Label, arrange, leading_modules
 from regard.train.translation import guided_module
 
 Matrix = NDArray[np.float32]
@@ -60,17 +61,18 @@ class Heads:
 def word_weights(trace: Trace, heads: Heads) -> Matrix:
     """[target words, source words]: pieces merged, special tokens left out, words split at white space."""
     table = arrange(trace, layer=heads.layer, head=heads.head, shift=heads.shift)
-    rows, columns = (
-        [side.tokens[label.tokens[0]].word for label in labels]
-        for side, labels in ((trace.target, table.rows), (trace.source, table.columns))
-    )
     sizes = len(trace.target.text.split()), len(trace.source.text.split())
+    sides = (trace.target, table.rows, sizes[0]), (trace.source, table.columns, sizes[1])
+    rows, columns = (word_numbers(side, labels, size) for side, labels, size in sides)
     weights = np.zeros(sizes, dtype=np.float32)
-    for row, t in enumerate(rows):
-        for column, s in enumerate(columns):
-            if t is not None and s is not None and t < sizes[0] and s < sizes[1]:
-                weights[t, s] += table.weights[row, column]
+    np.add.at(weights, np.ix_(rows[rows >= 0], columns[columns >= 0]), table.weights[np.ix_(rows >= 0, columns >= 0)])
     return weights
+
+
+def word_numbers(side: Sentence, labels: Sequence[Label], size: int) -> NDArray[np.int64]:
+    """The word of each label, from 0; -1 where it stands for none of the `size` words."""
+    words = [side.tokens[label.tokens[0]].word for label in labels]
+    return np.array([word if word is not None and word < size else -1 for word in words], dtype=np.int64)
 
 
 def traces(
