@@ -181,13 +181,14 @@ def run_packed(rnn: nn.RNNBase, x: Tensor, lengths: Tensor) -> tuple[Tensor, Any
     return padded, final
 
 
-def by_library(rnn: nn.RNNBase, x: Any, *state: Any) -> Any:
-    """Call a torch RNN in the precision of its weights.
+def by_library(rnn: nn.RNNBase, x: Any, state: tuple[Tensor, ...] | None = None) -> Any:
+    """Call a torch RNN in the precision of its weights; x [B, T, m] or packed.
 
     Autocast would run it in float16 even where bfloat16 was asked for; unscaled gradients overflow there.
     """
+    dtype = next(rnn.parameters()).dtype
     with torch.autocast(x.data.device.type, enabled=False):
-        return rnn(x.to(next(rnn.parameters()).dtype), *state)
+        return rnn(x.to(dtype), None if state is None else tuple(part.to(dtype) for part in state))
 
 
 def reverse_words(tokens: Tensor, lengths: Tensor) -> Tensor:
