@@ -41,6 +41,11 @@ class Repeated:
         return base
 
 
+def nothing(x: Tensor, *shape: int) -> Tensor:
+    """Zeros of this shape that take no memory, beside x: a base for products that have nothing to be added to."""
+    return torch.zeros((), dtype=product_dtype(x), device=x.device).expand(shape)
+
+
 def product_dtype(x: Tensor) -> torch.dtype:
     """The dtype in which autocast would take a product of x."""
     kind = x.device.type

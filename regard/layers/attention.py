@@ -4,16 +4,19 @@ Every look of every model passes through `Attention.forward`, so that recording 
 matter of forward hooks; the models know nothing of it.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from regard.core.attend import Look, Memory, Score, attend, check_memory
-from regard.core.normalise import causal_softmax, softmax
-from regard.core.scores import project_keys, scaled_dot
+from regard.core.normalise import causal_softmax, softmax, softmax_but
+from regard.core.scores import Additive, General, dot, project_keys, scaled_dot
 from regard.errors import ConfigError
 from regard.kernels.fused import fused_attend, refusal
+from regard.kernels.repeated import Repeated, nothing
 
 
 class Attention(nn.Module):
@@ -41,6 +44,39 @@ class Attention(nn.Module):
         """`forward` by the three plain lines, whatever the kernels could do."""
         normalise = self.normalise if centre is None else partial(self.normalise, centre=centre)
         return attend(query, memory, self.score, normalise)
+
+
+class Looks:
+    """The looks of a time loop, one query after another: [B, D] -> context [B, Dv], as `attention` gives it.
+
+    In training the gradients of keys, values and W are taken once, after the loop (see `Repeated`): with one query at a
+    time they are most of the work. Where that cannot be, or somebody watches, `attention` itself is called.
+    """
+
+    def __init__(self, attention: Attention, memory: Memory, steps: int) -> None:
+        self.attention, self.memory = attention, memory
+        score, values, (B, S, Dv) = attention.score, memory.values, memory.values.shape
+        self.compare: Callable[[Tensor], Tensor] | None = None  # query [B, D] -> scores [B, 1, S]
+        if not torch.is_grad_enabled() or steps < 2 or attention._forward_hooks:
+            return
+        if score is dot or isinstance(score, General):
+            match = Repeated(nothing(values, B, 1, steps, S), memory.keys)
+            self.compare = lambda query: match(query[:, None])
+        elif isinstance(score, Additive):
+            ask = Repeated(nothing(values, B, steps, memory.keys.shape[-1]), score.W.weight)
+            self.compare = lambda query: score.v(torch.tanh(ask(query)[:, None] + memory.keys)).mT
+        self.read = Repeated(nothing(values, B, 1, steps, Dv), values.mT)
+        # Every step has the same mask: for the softmax it is turned round here and not at each of them.
+        self.normalise, self.mask = attention.normalise, memory.mask
+        if self.normalise is softmax and self.mask is not None:
+            self.normalise, self.mask = softmax_but, ~self.mask
+
+    def __call__(self, query: Tensor, centre: Tensor | None = None) -> Tensor:
+        """Local attention looks around `centre` [B, 1]."""
+        if self.compare is None:
+            return self.attention(query[:, None], self.memory, centre).context[:, 0]
+        scores, around = self.compare(query), {} if centre is None else {"centre": centre}
+        return self.read(self.normalise(scores, self.mask, **around))[:, 0]
 
 
 class MultiHead(nn.Module):

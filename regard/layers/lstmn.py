@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.core.attend import Memory
 from regard.errors import ConfigError
-from regard.kernels.repeated import Repeated
+from regard.kernels.repeated import Repeated, nothing
 from regard.layers.attention import Attention
 from regard.layers.transformer import grow
 
@@ -93,7 +93,7 @@ class Layer(nn.Module):
         drives = self.W_x(x)  # [B, T, 5n]
         ask = Repeated(drives[..., : self.width], *([] if self.W_s is None else [self.W_s.weight]))
         push = Repeated(drives[..., self.width :], self.U.weight)
-        file = Repeated(drives.new_zeros(()).expand(*x.shape[:2], self.width), self.W_h.weight)
+        file = Repeated(nothing(drives, *x.shape[:2], self.width), self.W_h.weight)
         rows = []
         for t in range(x.shape[1]):
             entered = None if heard.enter is None else heard.enter(hidden)  # [B, 5n]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from regard.kernels.lerp import lerp
 from regard.kernels.lstm import lstm_cell, prefers_loop
 from regard.kernels.product import Product
 from regard.kernels.repeated import Repeated
@@ -23,12 +24,12 @@ Blend = Callable[[Tensor, Tensor, Tensor], Tensor]  # the state keeps its precis
 
 def keep(update: Tensor, old: Tensor, new: Tensor) -> Tensor:
     """z * h + (1 - z) * h~: the update gate keeps the old state (Cho 2014, eq. 7; torch)."""
-    return torch.lerp(new.to(old.dtype), old, update.to(old.dtype))
+    return lerp(new.to(old.dtype), old, update.to(old.dtype))
 
 
 def write(update: Tensor, old: Tensor, new: Tensor) -> Tensor:
     """(1 - z) * h + z * h~: the update gate writes the new state (Bahdanau 2015, appendix A.1.1)."""
-    return torch.lerp(old, new.to(old.dtype), update.to(old.dtype))
+    return lerp(old, new.to(old.dtype), update.to(old.dtype))
 
 
 SHUT: dict[Blend, float] = {

@@ -32,7 +32,7 @@ from regard.config import setting
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.scores import Additive
-from regard.layers.attention import Attention
+from regard.layers.attention import Attention, Looks
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import (
     GRU_CELLS,
@@ -116,14 +116,14 @@ class Bahdanau(nn.Module):
 
 # A step takes how to look (s -> c), the GRU, which reads y_{i-1} at its i-th call, whether y_{i-1} is START [B, 1], and
 # the state before; it returns the hidden state that is read out, and the state after the step with its context.
-Look = Callable[[Tensor, Memory], Tensor]
+Look = Callable[[Tensor], Tensor]
 Stepped = tuple[Tensor, BahdanauState]
 Step = Callable[[Look, Move, Tensor, BahdanauState], Stepped]
 
 
 def main_text(look: Look, gru: Move, first: Tensor, state: BahdanauState) -> Stepped:
     """c_i = att(s_{i-1}); s_i = GRU(s_{i-1}, y_{i-1}, c_i); read out s_i (section 3.1)."""
-    context = look(state.hidden, state.memory)
+    context = look(state.hidden)  # [B, 2n]
     hidden = gru(state.hidden, context)  # [B, n]
     return hidden, BahdanauState(state.memory, hidden, context)
 
@@ -138,7 +138,7 @@ def released(look: Look, gru: Move, first: Tensor, state: BahdanauState) -> Step
     """d_{i-1} = GRU(d_{i-2}, y_{i-1}, c_{i-1}), with d_0 = s_0; c_i = att(d_{i-1}); read out d_{i-1} (GroundHog)."""
     moved = gru(state.hidden, state.context)  # [B, n]
     hidden = torch.where(first, state.hidden, moved)
-    return hidden, BahdanauState(state.memory, hidden, look(hidden, state.memory))
+    return hidden, BahdanauState(state.memory, hidden, look(hidden))
 
 
 class Decoder(nn.Module):
@@ -172,7 +172,7 @@ class Decoder(nn.Module):
     def forward(self, words: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
         """words [B, T], the words read -> logits [B, T, V] of the words written. Only the recurrence is a loop."""
         embedded = self.dropout(self.embed(words))  # [B, T, m]
-        step = self.over(self.W(embedded))
+        step = self.over(self.W(embedded), Looks(self.attention, state.memory, words.shape[1]))
         hiddens, contexts = [], []
         for first in (words == START)[..., None].unbind(1):  # T times [B, 1]
             hidden, state = step(first, state)
@@ -180,13 +180,9 @@ class Decoder(nn.Module):
             contexts.append(state.context)
         return self.readout(torch.stack(hiddens, 1), embedded, torch.stack(contexts, 1)), state
 
-    def over(self, drives: Tensor) -> Callable[[Tensor, BahdanauState], Stepped]:
+    def over(self, drives: Tensor, look: Look) -> Callable[[Tensor, BahdanauState], Stepped]:
         """The steps of the loop, given W E y of all words read: [B, T, 3n]."""
-        return partial(self.step, self.look, self.cell.over(drives, self.C.weight))
-
-    def look(self, hidden: Tensor, memory: Memory) -> Tensor:
-        """c_i for the query `hidden` [B, n]: [B, 2n]."""
-        return self.attention(hidden[:, None], memory).context[:, 0]
+        return partial(self.step, look, self.cell.over(drives, self.C.weight))
 
 
 class ConditionalDecoder(Decoder):
@@ -204,7 +200,7 @@ class ConditionalDecoder(Decoder):
         self.C = GateInputs(memory_width, n)  # type: ignore[assignment] # with a bias: GRU_2 reads no word
         self.readout = Readout(config, memory_width, torch.tanh)
 
-    def over(self, drives: Tensor) -> Callable[[Tensor, BahdanauState], Stepped]:
+    def over(self, drives: Tensor, look: Look) -> Callable[[Tensor, BahdanauState], Stepped]:
         """The steps of the loop, given W E y of all words read: [B, T, 3n]."""
         C: GateInputs = self.C  # type: ignore[assignment]
         gru_1 = self.half_cell.over(drives)
@@ -212,7 +208,7 @@ class ConditionalDecoder(Decoder):
 
         def step(first: Tensor, state: BahdanauState) -> Stepped:
             half = gru_1(state.hidden)  # [B, n]
-            context = self.look(half, state.memory)
+            context = look(half)  # [B, 2n]
             hidden = gru_2(half, context)  # [B, n]
             return hidden, BahdanauState(state.memory, hidden, context)
 

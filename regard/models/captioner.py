@@ -27,7 +27,7 @@ from regard.core.masks import padding_mask
 from regard.core.normalise import hard_argmax, softmax
 from regard.core.scores import Additive
 from regard.errors import ShapeError
-from regard.layers.attention import Attention
+from regard.layers.attention import Attention, Looks
 from regard.layers.image import check_pictures, image_encoder
 from regard.layers.recurrent import FedSteps, LSTMState, StackedLSTM
 from regard.models.bahdanau import orthogonal_blocks
@@ -142,8 +142,9 @@ class Captioner(nn.Module):
         embedded = self.embed(words)  # [B, T, m]
         memory, before = state.memory, state.lstm.hidden[:, 0]  # [B, n], h_{t-1}: it has not read y_{t-1}
         move, hiddens, contexts = FedSteps(self.lstm, self.lstm.project(embedded), state.lstm), [], []
+        look = Looks(self.attention, memory, words.shape[1])
         for _ in range(words.shape[1]):
-            context = self.attention(before[:, None], memory).context[:, 0]  # [B, D]
+            context = look(before)  # [B, D]
             if self.gate is not None:
                 context = self.gate(before) * context
             before = move(context)  # [B, n]

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from regard.config import setting
 from regard.core.attend import Memory
 from regard.core.scores import uniform
+from regard.kernels.repeated import Repeated
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import GateInputs, LSTMState, StackedLSTM, gru_encoder, keep, reverse_words, write
@@ -95,19 +96,22 @@ class Cho(nn.Module):
         """words [B, T], the words read -> logits [B, T, V] of the words written."""
         embedded = self.dropout(self.embed_target(words))  # [B, T, m]
         context = self.attention(embedded, state.memory).context  # [B, T, n]: the same c at every step
-        drives = self.W(embedded).unbind(1)  # T times [B, 3n]
+        drives = self.W(embedded)  # [B, T, 3n]
         summary = self.C(state.memory.values[:, 0])  # [B, 3n]
+        push = Repeated(summary[:, None].expand_as(drives), self.U.weight)
         hidden, hiddens = state.hidden, []
-        for drive in drives:
-            hidden = self.move(drive, summary, hidden)
+        for drive in drives.unbind(1):  # T times [B, 3n]
+            hidden = self.move(drive, push(hidden), hidden)
             hiddens.append(hidden)
         units = maxout(self.O_h(torch.stack(hiddens, 1)) + self.O_y(embedded) + self.O_c(context))  # [B, T, l]
         return self.G_l(self.G_r(self.dropout(units))), state._replace(hidden=hidden)
 
-    def move(self, drive: Tensor, summary: Tensor, hidden: Tensor) -> Tensor:
-        """The decoder's GRU: its reset gate acts on U h + C c together, h~ = tanh(W e(y) + r * (U h + C c))."""
+    def move(self, drive: Tensor, pushed: Tensor, hidden: Tensor) -> Tensor:
+        """The decoder's GRU: its reset gate acts on U h + C c together, h~ = tanh(W e(y) + r * (U h + C c)).
+
+        drive [B, 3n] is W e(y), pushed [B, 3n] is U h + C c.
+        """
         n = hidden.shape[-1]
-        pushed = self.U(hidden) + summary  # [B, 3n]
         gates = torch.sigmoid(drive[:, : 2 * n] + pushed[:, : 2 * n])  # [B, 2n]
         new = torch.tanh(drive[:, 2 * n :] + gates[:, :n] * pushed[:, 2 * n :])  # [B, n]
         return keep(gates[:, n:], hidden, new)

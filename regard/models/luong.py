@@ -27,8 +27,8 @@ from regard.core.masks import padding_mask
 from regard.core.normalise import GaussianWindow, Window, softmax
 from regard.core.scores import Concat, ConcatReleased, General, Location, dot
 from regard.kernels.product import Product
-from regard.kernels.repeated import Repeated
-from regard.layers.attention import Attention
+from regard.kernels.repeated import Repeated, nothing
+from regard.layers.attention import Attention, Looks
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import FedSteps, LSTMState, LSTMSteps, StackedLSTM, reverse_words
 from regard.models.contract import Looking, check_batch, check_target, shift_right
@@ -144,10 +144,12 @@ class Luong(nn.Module):
             hidden, _ = self.decoder.run(embedded, state.lstm)  # [B, T, n]
             return torch.tanh(self.W_c(self.look(hidden, state.memory, steps)))
         move, fed, seen = FedSteps(self.decoder, self.decoder.project(embedded), state.lstm), state.fed, []
-        join = Repeated(embedded.new_zeros(()).expand_as(embedded), self.W_c.weight)
-        for t in range(words.shape[1]):
+        look = Looks(self.attention, state.memory, words.shape[1])
+        join = Repeated(nothing(embedded, *embedded.shape), self.W_c.weight)
+        for step in steps.split(1, dim=1):  # T times [B, 1]
             top = move(fed)  # [B, n]
-            fed = torch.tanh(join(self.look(top[:, None], state.memory, steps[:, t : t + 1])[:, 0]))  # [B, n]
+            context = look(top, self.centre(top[:, None], state.memory, step))  # [B, n]
+            fed = torch.tanh(join(torch.cat([context, top], dim=-1)))  # [B, n]
             seen.append(fed)
         return torch.stack(seen, dim=1)
 

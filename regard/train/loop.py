@@ -92,8 +92,9 @@ class Loop:
     ) -> None:
         self.task, self.config, self.run_folder, self.ranks = task, config, run, ranks
         self.observe = observe if observe and ranks.first else lambda event: None
-        if config.precision == "bf16" and ranks.device.type == "cpu":
-            raise ConfigError("train.precision = 'bf16' needs a GPU; use float32 on a CPU.")
+        if config.precision != "float32" and ranks.device.type == "cpu":
+            raise ConfigError(f"train.precision = '{config.precision}' needs a GPU; use float32 on a CPU.")
+        torch.set_float32_matmul_precision("high" if config.precision == "tf32" else "highest")
         self.model = model.to(ranks.device)
         self.parameters = [weight for weight in model.parameters() if weight.requires_grad]
         self.optimiser = OPTIMISERS[config.optimiser](self.parameters, config)

@@ -37,7 +37,11 @@ class TrainConfig:
     guided: float = setting(0.0, "weight of the loss that pulls attention towards data.alignment (0 = off, 0.05 usual)")
     guided_layer: int = setting(-2, "layer of attention that is guided, from 0; -1 is the last, -2 the one before it")
     guided_head: int = setting(0, "its head that is guided, from 0; -1 = the mean of its heads")
-    precision: str = setting("float32", "arithmetic on a GPU", ("float32", "bf16"))
+    precision: str = setting(
+        "float32",
+        "arithmetic on a GPU: as on a CPU, products in TF32 (float32 with a short mantissa), or mixed with bfloat16",
+        ("float32", "tf32", "bf16"),
+    )
     device: str = setting("auto", "cpu, cuda, or auto: the GPU where there is one")
 
     validate_every: int = setting(0, "updates between validations; 0 = once an epoch")
