@@ -68,7 +68,7 @@ def test_a_captioner_shows_its_picture_with_a_map_for_each_word(told, picture, t
             page = (tmp_path / "a.html").read_text(encoding="utf-8")
             assert page.count("data:image/png;base64,") == 1
             assert ("smoothed for display" in page) == ("--smooth" in more)
-            assert ("How much each word looked at rows 1-2" in page) == ("--cell" in more)
+            assert ("How much each word looked at rows 1-2, columns 1-2 (from 0)" in page) == ("--cell" in more)
     assert told("caption", run, picture, "--out", tmp_path / "a.png")[0] == 0
     with_picture = (tmp_path / "a.png").read_bytes()
     trained.model("captioner").look(picture).draw(tmp_path / "bare.png", "film")

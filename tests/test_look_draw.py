@@ -276,7 +276,7 @@ def test_captions_over_a_picture():
     assert "dog" in text
     at = divmod(int(weights[1].argmax()), 3)
     assert f"strongest: row {at[0]}, column {at[1]}, {weights[1].max():.2f}" in text
-    assert "grid 2 x 3, colours from 0" in text
+    assert "grid 2 x 3 (counted from 0), colours from 0" in text
     assert "smoothed for display" in " ".join(texts_of(svg_of(trace, view="film", smooth=True)))
 
 

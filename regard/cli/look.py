@@ -41,7 +41,7 @@ def look(
     word: Annotated[int | None, typer.Option(help="Captions: where this word looked, from 0 (--view picture).")] = None,
     cell: Annotated[
         str | None,
-        typer.Option(help="Captions: who looked at ROW,COLUMN or TOP,LEFT,BOTTOM,RIGHT (--view region)."),
+        typer.Option(help="Captions: who looked at ROW,COLUMN or TOP,LEFT,BOTTOM,RIGHT, from 0 (--view region)."),
     ] = None,
     smooth: Annotated[
         bool, typer.Option("--smooth", help="Captions: blend the cells for display; the picture says so.")
@@ -51,7 +51,7 @@ def look(
     ] = None,
     mask: Annotated[
         list[str] | None,
-        typer.Option(help="What if: this source word (or cell ROW,COLUMN) cannot be looked at; may be given again."),
+        typer.Option(help="What if: this source word (or cell ROW,COLUMN, from 0) cannot be looked at; may be given again."),
     ] = None,
     temperature: Annotated[
         float | None, typer.Option(help="What if: scores are divided by this; below 1 attention is sharper.")
