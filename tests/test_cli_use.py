@@ -240,6 +240,42 @@ def test_compare(runs, corpus, tmp_path):
     assert is_picture(plot)
 
 
+def one_object(command: Command) -> dict:
+    (line,) = lines_of(command)
+    return json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+def test_score_as_json_has_the_numbers_as_they_are_and_their_signatures(runs, corpus, tmp_path):
+    more = ["--beam", 1, "--perplexity", "--by-length", "--plot", tmp_path / "plot.svg", "--json"]
+    command = run("score", runs / "one", *corpus, *more, folder=tmp_path)
+    found = one_object(command)
+    assert "drawn: " in command.err
+    sources, targets = (Path(corpus[place]).read_text(encoding="utf-8").split("\n")[:-1] for place in (1, 3))
+    translator = library.load(runs / "one")
+    expected = translator.score(sources, targets, beam=1)
+    assert [(one["name"], one["value"], one["signature"]) for one in found["scores"]] == [
+        (one.name, one.value, one.signature) for one in expected.scores
+    ]
+    assert len(found["scores"][0]["parts"]["precisions"]) == 4
+    assert (found["run"], found["sentences"]) == ("one", 12)
+    assert found["perplexity"] == pytest.approx(translator.perplexity(sources, targets), rel=1e-6)
+    assert sum(each["sentences"] for each in found["by_length"]["bins"]) == 12
+    assert "version:" in found["by_length"]["signature"]
+
+
+def test_compare_as_json(runs, corpus, tmp_path):
+    more = ["--beam", 1, "--plot", tmp_path / "plot.svg", "--json"]
+    found = one_object(run("compare", runs / "one", runs / "two", *corpus, *more, folder=tmp_path))
+    first, second = found["systems"]
+    (against,) = found["comparisons"]
+    assert (first["run"], second["run"], against["run"], against["against"]) == ("one", "two", "two", "one")
+    assert against["a"] == pytest.approx(second["scores"][0]["value"])
+    assert against["delta"] == pytest.approx(against["a"] - against["b"])
+    assert 0 < against["p"] <= 1
+    assert "version:" in against["signature"]
+    assert first["by_length"]["bins"][0]["sentences"] == 12
+
+
 def is_picture(path: Path) -> bool:
     """A PNG whose pixels are not all the same."""
     data = path.read_bytes()

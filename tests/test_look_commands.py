@@ -79,6 +79,30 @@ def test_a_captioner_shows_its_picture_with_a_map_for_each_word(told, picture, t
     assert "(row 1, column 2) masked" in " ".join(out.split())
 
 
+def test_captions_and_their_score_as_json(told, picture, tmp_path):
+    run, writer = trained.run("captioner"), trained.model("captioner")
+    code, out, err = told("caption", run, picture, "--json", "--out", tmp_path / "a.png")
+    assert code == 0, err
+    assert err.startswith("drawn: ")
+    expected = writer.caption(picture)
+    found = json.loads(out)
+    assert (found["image"], found["caption"], found["tokens"]) == (str(picture), expected.text, expected.tokens)
+    assert found["token_logprobs"] == pytest.approx(expected.token_logprobs, abs=1e-5)
+    code, out, err = told("caption", run, picture, picture, "--json")
+    assert code == 0, err
+    assert [json.loads(line)["caption"] for line in out.split("\n")[:-1]] == [expected.text] * 2
+    album = tmp_path / "album"
+    album.mkdir()
+    (album / "scene.png").write_bytes(picture.read_bytes())
+    (album / "scene.txt").write_text(f"{expected.text}\n", encoding="utf-8")
+    code, out, err = told("score", run, "--images", album, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["bleu"][0] == pytest.approx(100)
+    assert len(found["without_penalty"]) == 4
+    assert "version:" in found["signature"]
+
+
 def test_a_step_is_forced_from_the_command_line(told):
     code, out, err = told("look", trained.run("fixed"), "ba de fi go", "--force", "1=zu", "--force", "ba")
     assert code == 0, err

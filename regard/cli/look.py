@@ -51,7 +51,9 @@ def look(
     ] = None,
     mask: Annotated[
         list[str] | None,
-        typer.Option(help="What if: this source word (or cell ROW,COLUMN, from 0) cannot be looked at; may be given again."),
+        typer.Option(
+            help="What if: this source word (or cell ROW,COLUMN, from 0) cannot be looked at; may be given again."
+        ),
     ] = None,
     temperature: Annotated[
         float | None, typer.Option(help="What if: scores are divided by this; below 1 attention is sharper.")

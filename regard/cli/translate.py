@@ -1,6 +1,5 @@
 """regard translate"""
 
-import json
 import sys
 from itertools import islice
 from pathlib import Path
@@ -36,7 +35,7 @@ def translate(
     """Translate RUN [FILE], or standard input to standard output: line n of the output is line n of the input."""
     from regard.api.translator import load_translator
     from regard.cli.progress import bar
-    from regard.cli.text import put, stream
+    from regard.cli.text import put, put_json, stream
     from regard.config import override
     from regard.errors import ConfigError
 
@@ -61,7 +60,10 @@ def translate(
             translations = translator.translate(some, **options, progress=lambda n, _, done=done: tell(done + n, None))
             for number, (line, found) in enumerate(zip(some, translations, strict=True), done + 1):
                 warn(translator, number, line, found)
-                put(json.dumps(_plain(line, found), ensure_ascii=False) if as_json else _text(found, nbest))
+                if as_json:
+                    put_json({"source": line, "translation": found.text, **details(found)})
+                else:
+                    put(_text(found, nbest))
             sys.stdout.flush()
             done += len(some)
 
@@ -82,10 +84,9 @@ def _text(found: "regard.Translation", nbest: int) -> str:
     return "\t".join(f"{one.score:.4f}\t{one.text}" for one in found.nbest)
 
 
-def _plain(line: str, found: "regard.Translation") -> dict[str, Any]:
+def details(found: Any) -> dict[str, Any]:
+    """How sure a model was of a translation or a caption, for JSON."""
     return {
-        "source": line,
-        "translation": found.text,
         "score": found.score,
         "logprob": found.logprob,
         "finished": found.finished,
