@@ -139,6 +139,19 @@ def test_wrong_runs_and_files(runs, corpus, tmp_path):
     refused("translate", runs / "one", missing, folder=tmp_path, says=f"There is no file {missing}")
     refused("translate", runs / "one", "a", "b", folder=tmp_path, says="a run and at most one file; got 3 names")
     refused("translate", runs / "one", "--beam", 0, folder=tmp_path, says="decode.beam must be at least 1")
+    for huge in (1001, 10**30):
+        refused(
+            "translate", runs / "one", "--beam", huge, folder=tmp_path, says=f"beam must be at most 1000; got {huge}: "
+        )
+        refused(
+            "translate",
+            runs / "one",
+            "--nbest",
+            huge,
+            folder=tmp_path,
+            says=f"nbest must be at most 1000; got {huge}: ",
+        )
+    refused("translate", runs / "one", "--beam", 2, "--nbest", 3, folder=tmp_path, says="got nbest 3 with beam 2. Set")
     refused("translate", runs / "one", "--device", "x", folder=tmp_path, says="must be auto, cpu or cuda")
     short = tmp_path / "short"
     short.write_text("one\n", encoding="utf-8")

@@ -37,7 +37,7 @@ def look(
     head: Annotated[int | None, typer.Option(help="Head to draw, from 0 (none: the mean of all).")] = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="Show subword pieces instead of words.")] = False,
     special: Annotated[bool, typer.Option("--special", help="Show the end of the sentence too.")] = False,
-    beam: Annotated[int | None, typer.Option(help="Beam width.")] = None,
+    beam: Annotated[int | None, typer.Option(help="Beam width, 1 (greedy) to 1000.")] = None,
     word: Annotated[int | None, typer.Option(help="Captions: where this word looked, from 0 (--view picture).")] = None,
     cell: Annotated[
         str | None,

@@ -30,7 +30,7 @@ def caption(
         str | None, typer.Option(help="Draw which words looked at ROW,COLUMN or TOP,LEFT,BOTTOM,RIGHT, from 0.")
     ] = None,
     smooth: Annotated[bool, typer.Option("--smooth", help="Blend the cells for display; the picture says so.")] = False,
-    beam: Annotated[int | None, typer.Option(help="Beam width.")] = None,
+    beam: Annotated[int | None, typer.Option(help="Beam width, 1 (greedy) to 1000.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a picture, with scores and tokens.")] = False,
     device: Device = "auto",
 ) -> None:

@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
 Source = Annotated[Path, typer.Option(help="Source sentences, one a line.")]
 Target = Annotated[Path, typer.Option(help="Reference translations, line for line.")]
-Beam = Annotated[int | None, typer.Option(help="Beam width; 1 is greedy.")]
+Beam = Annotated[int | None, typer.Option(help="Beam width, 1 (greedy) to 1000.")]
 Lowercase = Annotated[bool, typer.Option(help="Ignore letter case.")]
 Tokenize = Annotated[str | None, typer.Option(help="sacreBLEU's tokeniser for BLEU (13a, none, intl, ...).")]
 Plot = Annotated[Path | None, typer.Option(help="Draw the score against source length: PNG, SVG or PDF.")]

@@ -25,8 +25,11 @@ def translate(
             help="A run folder, the file to translate (none: standard input), and settings of decoding.",
         ),
     ],
-    beam: Annotated[int | None, typer.Option(help="Beam width; 1 is greedy.")] = None,
-    nbest: Annotated[int, typer.Option(help="Translations for each line, tab-separated with their scores.")] = 1,
+    beam: Annotated[int | None, typer.Option(help="Beam width, 1 (greedy) to 1000.")] = None,
+    nbest: Annotated[
+        int,
+        typer.Option(help="Translations for each line, tab-separated with their scores; at most as many as --beam."),
+    ] = 1,
     temperature: Annotated[float | None, typer.Option(help="Above 0: sample instead of searching.")] = None,
     with_run: Annotated[list[Path] | None, typer.Option("--with", help="Another run, to form an ensemble.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with scores and tokens.")] = False,
