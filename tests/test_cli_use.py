@@ -121,6 +121,36 @@ def test_nbest_and_json(runs, translator, tmp_path):
     assert drawn[0] == drawn[1]
 
 
+def test_words_outside_the_vocabulary_are_told_once_with_their_lines(runs, translator, tmp_path):
+    known = " ".join(translator.source_vocabulary.pieces([7, 8]))
+    given = [known, f"zebra {known} quagga", "", f"zebra\x1b {known}", f"quagga {known} quagga"]
+    stdin = "".join(f"{line}\n" for line in given).encode()
+    command = run("translate", runs / "one", "--beam", 1, folder=tmp_path, stdin=stdin)
+    assert command.err.split("\n")[-2] == (
+        "5 words of the input are not in the vocabulary and could not be read: "
+        "zebra (line 2), quagga (line 2), zebra\u241b (line 4)"
+    )
+    assert command.err.count("vocabulary") == 1
+    many = [f"zebra{number}" for number in range(CHUNK + 2)]
+    command = run("translate", runs / "one", "--beam", 1, folder=tmp_path, stdin="\n".join([known, *many]).encode())
+    assert f"\n{CHUNK + 2} words of the input are not in the vocabulary" in f"\n{command.err}"
+    assert command.err.endswith("zebra3 (line 5), zebra4 (line 6), ...\n")
+    command = run("translate", runs / "one", "--beam", 1, folder=tmp_path, stdin=known.encode())
+    assert "vocabulary" not in command.err
+    command = run("translate", runs / "letters", "--beam", 1, folder=tmp_path, stdin="e\u6f22".encode())
+    assert "1 character of the input is not in the vocabulary and could not be read: \u6f22 (line 1)\n" in command.err
+    found = [
+        json.loads(line) for line in lines_of(run("translate", runs / "one", "--json", folder=tmp_path, stdin=stdin))
+    ]
+    assert [one["unknown"] for one in found] == [
+        [],
+        ["zebra", "quagga"],
+        [],
+        ["zebra\x1b"],
+        ["quagga", "quagga"],
+    ]
+
+
 def test_ensembles(runs, translator, tmp_path):
     word = " ".join(translator.source_vocabulary.pieces([7, 8])).encode()
     found = run(

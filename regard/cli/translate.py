@@ -56,6 +56,7 @@ def translate(
         tables = override(tables, assignment) if assignment.startswith("decode.") else tables
     options: dict[str, Any] = {"beam": beam, "nbest": nbest, "temperature": temperature, **tables.get("decode", {})}
     translator.settings(**options)  # refuses what does not fit, before anything is read
+    strange = Unknown(translator.source_vocabulary.kind)
     typed = len(run) == 1 and sys.stdin.isatty()  # someone waits for each line
     done = 0
     with bar("translating", printing=True) as tell:
@@ -63,12 +64,15 @@ def translate(
             translations = translator.translate(some, **options, progress=lambda n, _, done=done: tell(done + n, None))
             for number, (line, found) in enumerate(zip(some, translations, strict=True), done + 1):
                 warn(translator, number, line, found)
+                strange.add(number, found.unknown)
                 if as_json:
-                    put_json({"source": line, "translation": found.text, **details(found)})
+                    put_json({"source": line, "translation": found.text, **details(found), "unknown": found.unknown})
                 else:
                     put(_text(found, nbest))
             sys.stdout.flush()
             done += len(some)
+    if strange.count:
+        typer.echo(strange, err=True)
 
 
 def warn(translator: "regard.Translator", number: int, line: str, found: "regard.Translation") -> None:
@@ -79,6 +83,32 @@ def warn(translator: "regard.Translator", number: int, line: str, found: "regard
         typer.echo(f"line {number}: {pieces} tokens, more than the {most} of any line in training", err=True)
     if found.finished not in ("end", "empty"):
         typer.echo(f"line {number}: the translation did not end by itself ({found.finished})", err=True)
+
+
+class Unknown:
+    """What the source vocabulary does not hold, counted over all lines; the first few are remembered."""
+
+    FEW = 5
+
+    def __init__(self, kind: str) -> None:
+        self.noun = {"word": "word", "char": "character"}.get(kind, "piece")
+        self.count = 0
+        self.first: dict[str, int] = {}  # its spelling -> the first line that holds it; one more than is told
+
+    def add(self, number: int, unknown: list[str]) -> None:
+        """Count what was unknown in line `number`."""
+        self.count += len(unknown)
+        for one in unknown:
+            if one not in self.first and len(self.first) <= self.FEW:
+                self.first[one] = number
+
+    def __str__(self) -> str:
+        from regard.look.text import label
+
+        told = [f"{label(one)} (line {number})" for one, number in self.first.items()]
+        more = ", ..." if len(told) > self.FEW else ""
+        are = f"{self.noun} of the input is" if self.count == 1 else f"{self.noun}s of the input are"
+        return f"{self.count} {are} not in the vocabulary and could not be read: {', '.join(told[: self.FEW])}{more}"
 
 
 def _text(found: "regard.Translation", nbest: int) -> str:
