@@ -1,6 +1,7 @@
 """`regard look`, `caption`, `reach` and the demos on runs of every task, from the command line."""
 
 import json
+import re
 
 import pytest
 import trained
@@ -110,6 +111,22 @@ def test_a_step_is_forced_from_the_command_line(told):
     assert "changed: begins with 'ba', changed: step 1 writes 'zu'" in " ".join(out.split())
 
 
+@pytest.mark.parametrize(
+    ("run", "text", "more"),
+    [
+        ("fixed", "ba de fi go", ["--target", "ba de fi"]),
+        ("fixed", "ba de fi go", ["--target", "ba de fi", "--view", "steps"]),
+        ("language", LINE, []),
+        ("captioner", None, ["--target", "a red circle"]),
+    ],
+)
+def test_one_step_is_shown(run, text, more, told, picture, tmp_path):
+    for name, shown in (("a.svg", "step 2.*: after “"), ("a.html", '"t": ?2[,}]')):
+        code, _, err = told("look", trained.run(run), text or picture, "--step", "2", *more, "--out", tmp_path / name)
+        assert code == 0, err
+        assert re.search(shown, (tmp_path / name).read_text(encoding="utf-8"))
+
+
 def test_reach_tells_how_far_back_and_at_which_words(told, tmp_path):
     (tmp_path / "text").write_text("anna has flutes\n" * 30, encoding="utf-8")
     run = trained.run("language")
@@ -139,6 +156,11 @@ def test_reach_tells_how_far_back_and_at_which_words(told, tmp_path):
         (["look", "fixed", "ba", "--force", "9999=zu"], "Step 9999 cannot be forced"),
         (["look", "fixed", "ba", "--temperature", "0"], "A temperature must be above zero"),
         (["look", "fixed", "ba", "--force", "zu", "--force", "de"], "A translation has one beginning"),
+        (["look", "fixed", "ba", "--step", "1"], "--step 1 is drawn into a file; give --out"),
+        (["look", "fixed", "ba", "--step", "99", "--out", "a.png"], "There is no step 99: this trace has steps 0 to"),
+        (["look", "fixed", "ba", "--step", "-1", "--out", "a.html"], "There is no step -1: this trace has steps 0 to"),
+        (["look", "fixed", "ba", "--step", "1", "--view", "beam", "--out", "a.png"], "--step is for --view steps; got"),
+        (["look", "classifier", REVIEW, "--step", "1", "--out", "a.html"], "--step is not for a run of the task"),
         (["look", "fixed", "ba", "--word", "1", "--out", "a.png"], "--word is not for a run of the task 'translate'"),
         (["flow", "language", LINE], "is a run for the task 'language'; this needs one for 'translate'"),
         (["align", "captioner", "--source", "FILE", "--target", "FILE"], "this needs one for 'translate'"),
