@@ -125,6 +125,6 @@ def _ordinal(number: int) -> str:
 
 def _caption(caption: str, heads: int) -> str:
     parts = [part for part in caption.split(", ") if not part.startswith(("layer ", "head "))]
-    return ", ".join(
-        [f"every head, source across, target down; entropy in nats, mean over rows ({heads} heads a layer)", *parts]
-    )
+    count = "1 head" if heads == 1 else f"{heads} heads"
+    told = f"every head, source across, target down; entropy in nats, mean over rows ({count} a layer)"
+    return ", ".join([told, *parts])
