@@ -5,6 +5,8 @@ import dataclasses
 import pytest
 import torch
 
+from regard.kernels.lstm import lstm_cell
+from regard.layers.recurrent import StackedLSTM
 from regard.look.record import record
 from regard.models.registry import MODELS, build
 
@@ -65,3 +67,28 @@ def test_a_step_in_bfloat16_is_finite_and_near(name):
         rough, slopes = run(model, batch)
     assert all(torch.isfinite(slope).all() for slope in slopes if slope is not None)
     assert (rough.float() - exact).abs().max() < 0.1 * exact.abs().max() + 0.2
+
+
+@pytest.mark.parametrize("lowered", [False, True], ids=["float32", "bfloat16"])
+def test_the_lstm_cell_is_that_of_the_cpu(lowered):
+    torch.manual_seed(4)
+    here = torch.randn(5, 28, requires_grad=True), torch.randn(5, 7, requires_grad=True)
+    there = tuple(part.detach().cuda().requires_grad_() for part in here)
+    kind = torch.bfloat16 if lowered else torch.float32
+    with torch.autocast("cuda", torch.bfloat16, enabled=lowered):
+        hidden, cell = lstm_cell(there[0].to(kind), there[1])
+    expected_hidden, expected_cell = lstm_cell(here[0].to(kind).float(), here[1])
+    assert hidden.dtype == cell.dtype == torch.float32  # the state keeps its precision
+    torch.testing.assert_close(hidden.cpu(), expected_hidden)
+    torch.testing.assert_close(cell.cpu(), expected_cell)
+    (2 * hidden.sin() + cell.cos()).sum().backward()
+    (2 * expected_hidden.sin() + expected_cell.cos()).sum().backward()
+    for slope, other in zip(here, there, strict=True):
+        torch.testing.assert_close(other.grad.cpu(), slope.grad, **({"atol": 2e-2, "rtol": 2e-2} if lowered else {}))
+
+
+def test_library_kernels_of_a_recurrent_net_keep_float32_in_bfloat16():
+    stack = StackedLSTM(6, 6, 2, 0.0).cuda()
+    with torch.autocast("cuda", torch.bfloat16):
+        states, last = stack.read(torch.randn(2, 3, 6, device="cuda"), torch.tensor([3, 2], device="cuda"))
+    assert states.dtype == last.hidden.dtype == last.cell.dtype == torch.float32

@@ -15,6 +15,7 @@ from regard.core.normalise import GaussianWindow, Window, causal_softmax, entmax
 from regard.core.scores import Additive, dot, scaled_dot
 from regard.layers.attention import Attention, MultiHead
 from regard.layers.recurrent import (
+    FedSteps,
     GateInputs,
     PaperEncoder,
     ResetAfterGRU,
@@ -222,9 +223,10 @@ def test_fed_lstm_steps_are_the_papers(bias: bool):
     x, feed = torch.randn(B, T, M), torch.randn(B, T, N)
     hs = [list(array(state.hidden[b])) for b in range(B)]
     cs = [list(array(state.cell[b])) for b in range(B)]
-    drives = lstm.project(x)
+    steps = FedSteps(lstm, lstm.project(x), state)
     for t in range(T):
-        top, state = lstm.step(drives[:, t], feed[:, t], state)
+        top = steps(feed[:, t])
+        state = steps.state()
         for b in range(B):
             first, *rest = stack_of(lstm)
             h, c = papers.lstm_fed(array(x[b, t]), array(feed[b, t]), hs[b][0], cs[b][0], first)
@@ -258,9 +260,9 @@ def test_t3_7_feeding_through_zero_columns_is_not_feeding():
     x = torch.randn(B, T, M)
     _, state = plain.read(torch.randn(B, S, M), LENGTHS)
     tops, _ = plain.run(x, state)
+    steps = FedSteps(fed, fed.project(x), state)
     for t in range(T):
-        top, state = fed.step(fed.project(x)[:, t], torch.randn(B, N), state)
-        assert torch.allclose(top, tops[:, t], **CLOSE)
+        assert torch.allclose(steps(torch.randn(B, N)), tops[:, t], **CLOSE)
 
 
 # --- attention as a module -------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from regard.api.loading import load
 from regard.config import load_toml, override
 from regard.data.prepare import Stages
 from regard.data.settings import as_files
+from regard.data.tmx import choose_languages
 from regard.errors import RunError
 from regard.train.begin import train as begin
 from regard.train.experiment import check_tables, resolve
@@ -44,10 +45,19 @@ def gather(
 
 
 def with_languages(tables: dict[str, Any]) -> dict[str, Any]:
-    """Name the languages after the endings of the files, train.en and train.fr, where they are not named."""
+    """Name the languages after the endings of the files, train.en and train.fr, or after a translation memory, where
+    they are not named."""
     data = dict(tables["data"])
+
+    def files_of(name: str) -> list[str]:
+        return [str(path) for path in as_files(data.get(name, ""))] if isinstance(data.get(name), str | list) else []
+
+    if files_of("tmx"):
+        sides = ("source_language", "target_language")
+        chosen = choose_languages(files_of("tmx"), *(str(data.get(side, "")) for side in sides))
+        data |= {side: data.get(side) or language for side, language in zip(sides, chosen, strict=True)}
     for side in ("source", "target"):
-        files = [str(path) for path in as_files(data.get(side, ""))] if isinstance(data.get(side), str | list) else []
+        files = files_of(side)
         endings = {match[1] for match in map(_LANGUAGE.search, files) if match} - _NO_LANGUAGE
         if files and len(endings) == 1 and f"{side}_language" not in data:
             data[f"{side}_language"] = endings.pop()
@@ -62,6 +72,7 @@ def train(
     preset: str | None = None,
     source: Files | None = None,
     target: Files | None = None,
+    tmx: Files | None = None,
     corpus: str | None = None,
     settings: Iterable[str] = (),
     observe: Observe | None = None,
@@ -74,7 +85,7 @@ def train(
 
         translator = regard.train(source="train.en", target="train.fr", model="bahdanau", preset="tiny", out="run")
     """
-    tables = gather(config, model, preset, settings, source=source, target=target, corpus=corpus)
+    tables = gather(config, model, preset, settings, source=source, target=target, tmx=tmx, corpus=corpus)
     reason = begin(resolve(inherit(tables, Path(out))), Path(out), observe, stages)
     if reason == "asked":
         raise RunError(f"Training was stopped and saved; the same call goes on with {out}.")

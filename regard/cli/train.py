@@ -43,6 +43,8 @@ HELP = """Train a model into a run folder, or go on with one: the same command a
 
     regard train --source a.en --target a.fr --model bahdanau --preset tiny --out runs/mine
 
+    regard train --tmx memory.tmx --model bahdanau --preset small --out runs/memory
+
     regard train --source my.en --target my.fr --out runs/tuned train.start_from=runs/first
 
 Settings are section.key=value, as in train.steps=500; all of them are listed below.
@@ -59,13 +61,16 @@ def train(
         list[str] | None, typer.Option(metavar="FILE", help="Source sentences, one a line; may be given again.")
     ] = None,
     target: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Target sentences, line for line.")] = None,
+    tmx: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="A translation memory in TMX; may be given again.")
+    ] = None,
     corpus: Annotated[str | None, typer.Option(help="A built-in corpus; see `regard corpora`.")] = None,
     model: Annotated[str | None, typer.Option(help="A model; see `regard models`.")] = None,
     preset: Annotated[str | None, typer.Option(help="Its size: tiny, small, paper, ...")] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder.")] = None,
 ) -> None:
     from regard.api.training import gather
-    from regard.cli.progress import Watcher
+    from regard.cli.progress import Watcher, bar
     from regard.errors import ConfigError
     from regard.train.begin import train as begin
     from regard.train.experiment import resolve
@@ -81,7 +86,8 @@ def train(
         if name is None:
             raise ConfigError("Where should the run go? Give --out FOLDER.")
         out = Path("runs") / name
-    tables = gather(config, model, preset, given, source=source, target=target, corpus=corpus)
+    with bar("looking for the languages"):
+        tables = gather(config, model, preset, given, source=source, target=target, tmx=tmx, corpus=corpus)
     experiment = resolve(inherit(tables, out))
     with Watcher() as watcher:
         reason = begin(experiment, out, watcher, watcher.stages)

@@ -1,16 +1,17 @@
-"""Sentence pairs: from parallel files, TSV or memory; every pair accounted for; a part held out."""
+"""Sentence pairs: from parallel files, TSV, TMX or the computer's memory; every pair accounted for; a part held out."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from regard.data.pharaoh import Link
 from regard.data.text import digest, read_lines
+from regard.data.tmx import choose_languages, find_tag, list_languages, read_units
 from regard.errors import DataError
 
 FIRST_LINES = 5  # how many line numbers a report keeps for each reason
@@ -22,10 +23,13 @@ class Pair(NamedTuple):
     line: int
     source: str
     target: str
+    unfit: str = ""  # why it cannot be used, where the file says so and not the text
 
 
 class Corpus(Protocol):
     """Pairs that can be read again and again, always the same."""
+
+    place: ClassVar[str]  # what `Pair.line` counts, as a person calls it
 
     def __iter__(self) -> Iterator[Pair]: ...
 
@@ -41,6 +45,7 @@ class ParallelFiles:
     source: tuple[str, ...]
     target: tuple[str, ...]
     invalid: str = "refuse"
+    place: ClassVar[str] = "line"
 
     def __iter__(self) -> Iterator[Pair]:
         if len(self.source) != len(self.target):
@@ -72,6 +77,7 @@ class TabSeparated:
 
     files: tuple[str, ...]
     invalid: str = "refuse"
+    place: ClassVar[str] = "line"
 
     def __iter__(self) -> Iterator[Pair]:
         line = 0
@@ -88,11 +94,44 @@ class TabSeparated:
 
 
 @dataclass(frozen=True)
+class TranslationMemory:
+    """TMX files: unit n is line n, and stays so where a unit lacks one of the two languages and is unfit."""
+
+    files: tuple[str, ...]
+    source: str  # codes of languages
+    target: str
+    place: ClassVar[str] = "unit"
+
+    def __iter__(self) -> Iterator[Pair]:
+        tags: set[str] = set()
+        fit = line = 0
+        for path in self.files:
+            for _, texts in read_units(path):
+                line += 1
+                tags.update(filter(None, texts))
+                source, target = find_tag(texts, self.source), find_tag(texts, self.target)
+                if source and target and source != target:
+                    fit += 1
+                    yield Pair(line, texts[source], texts[target])
+                else:
+                    yield Pair(line, "", "", f"no {self.target if source else self.source}")
+        if not fit:
+            raise DataError(
+                f"No unit has texts in both {self.source} and {self.target}; {list_languages(self.files, tags)}: set "
+                "data.source_language and data.target_language to two of these."
+            )
+
+    def fingerprint(self) -> str:
+        return _combine(["tmx", self.source, self.target, *map(digest, self.files)])
+
+
+@dataclass(frozen=True)
 class InMemory:
     """Pairs that are already here, as those of a built-in corpus, which knows which words belong together."""
 
     pairs: list[tuple[str, str]]
     links: list[tuple[Link, ...]] = field(default_factory=list)
+    place: ClassVar[str] = "line"
 
     def __iter__(self) -> Iterator[Pair]:
         for line, (source, target) in enumerate(self.pairs, start=1):
@@ -102,15 +141,26 @@ class InMemory:
         return _combine(part for pair in self.pairs for part in pair)
 
 
-def open_corpus(source: tuple[str, ...], target: tuple[str, ...], tsv: tuple[str, ...], invalid: str) -> Corpus:
+def open_corpus(
+    source: tuple[str, ...],
+    target: tuple[str, ...],
+    tsv: tuple[str, ...],
+    invalid: str,
+    tmx: tuple[str, ...] = (),
+    languages: tuple[str, str] = ("", ""),
+) -> Corpus:
     """The corpus that the file names ask for; missing files are refused here, before anything long begins."""
-    for path in (*source, *target, *tsv):
+    for path in (*source, *target, *tsv, *tmx):
         if Path(path).is_dir():
             raise DataError(f"{path} is a folder; give a text file, or a list of files.")
         if not Path(path).exists():
             raise DataError(f"There is no file {path}; check the path.")
-    if tsv and (source or target):
-        raise DataError("Both tsv and source/target are given; give one of the two.")
+    kinds = {"tsv": tsv, "tmx": tmx, "source/target": source or target}
+    given = [kind for kind, files in kinds.items() if files]
+    if len(given) > 1:
+        raise DataError(f"Both {given[0]} and {given[1]} are given; give one of the two.")
+    if tmx:
+        return TranslationMemory(tmx, *choose_languages(tmx, *languages))
     if tsv:
         return TabSeparated(tsv, invalid)
     if bool(source) != bool(target):
@@ -135,6 +185,7 @@ class Report:
     held_out: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     lines: dict[str, list[int]] = field(default_factory=dict)  # the first line numbers of each reason
+    place: str = "line"  # what they count
 
     @property
     def total(self) -> int:
@@ -152,7 +203,7 @@ class Report:
         text += f", {self.held_out} held out" if self.held_out else ""
         for reason, count in self.dropped.items():
             where = ", ".join(map(str, self.lines[reason])) + (", ..." if count > len(self.lines[reason]) else "")
-            text += f"; {count} dropped: {reason} (line {where})"
+            text += f"; {count} dropped: {reason} ({self.place} {where})"
         return text
 
 

@@ -26,7 +26,6 @@ from regard.errors import ConfigError, DataError
 
 Stages = Callable[[str, int, int | None], None]  # (what is being done, done, total or None)
 VOCABULARY_PAIRS = 500_000  # a vocabulary is made from at most so many pairs, evenly spread over the corpus
-_TSV = re.compile(r"\.tsv(\.(gz|bz2|xz))?$")
 _BLOCK = 2_000  # pairs tokenised at once
 
 
@@ -48,24 +47,28 @@ class Prepared:
 
 def find_corpus(config: DataConfig) -> Corpus:
     """The training corpus that the settings name."""
-    source, target, tsv = as_files(config.source), as_files(config.target), as_files(config.tsv)
-    if config.corpus and (source or target or tsv):
+    source, target = as_files(config.source), as_files(config.target)
+    tsv, tmx = as_files(config.tsv), as_files(config.tmx)
+    if config.corpus and (source or target or tsv or tmx):
         raise ConfigError("Both data.corpus and files are given; give one of the two.")
     if config.corpus:
         generated = find_builtin(config.corpus).generate(config.size, config.seed, config.min_words, config.max_words)
         pairs = [(example.source, example.target) for example in generated]
         return InMemory(pairs, [example.alignment for example in generated])
-    if not (source or target or tsv):
-        raise ConfigError("There is no corpus: give data.source and data.target, data.tsv, or data.corpus.")
-    if any(_TSV.search(path) for path in (*source, *target)):
-        raise ConfigError("A TSV file holds both sides of a corpus: give it as data.tsv, not as source or target.")
-    return open_corpus(source, target, tsv, config.invalid)
+    if not (source or target or tsv or tmx):
+        raise ConfigError("There is no corpus: give data.source and data.target, data.tsv, data.tmx, or data.corpus.")
+    for kind, others in (("tsv", (*source, *target)), ("tmx", (*source, *target, *tsv))):
+        if any(re.search(rf"\.{kind}(\.(gz|bz2|xz))?$", path) for path in others):
+            raise ConfigError(f"A {kind.upper()} file holds both sides of a corpus: give it as data.{kind}, alone.")
+    return open_corpus(source, target, tsv, config.invalid, tmx, (config.source_language, config.target_language))
 
 
 def find_dev(config: DataConfig) -> Corpus | None:
     """The validation corpus that the settings name, if it has files of its own."""
-    source, target, tsv = as_files(config.dev_source), as_files(config.dev_target), as_files(config.dev_tsv)
-    return open_corpus(source, target, tsv, config.invalid) if source or target or tsv else None
+    source, target = as_files(config.dev_source), as_files(config.dev_target)
+    tsv, tmx = as_files(config.dev_tsv), as_files(config.dev_tmx)
+    languages = config.source_language, config.target_language
+    return open_corpus(source, target, tsv, config.invalid, tmx, languages) if source or target or tsv or tmx else None
 
 
 def prepare(config: DataConfig, folder: Path, progress: Stages | None = None) -> Prepared:
@@ -217,7 +220,7 @@ def _tokenise(
     tell: Stages,
 ) -> Store:
     split.measure()
-    report, dev_report = Report(), Report() if dev else None
+    report, dev_report = Report(place=split.corpus.place), Report(place=dev.place) if dev else None
     held: list[tuple[str, str]] = []
     reading = reader.reading(split.total) if reader else None
 
@@ -269,6 +272,8 @@ def _keep(
 
 def _reason(config: DataConfig, pair: Pair, source: int, target: int) -> str:
     """Why a pair of these token counts is not used; empty if it is."""
+    if pair.unfit:
+        return pair.unfit
     if is_blank(pair.source) or is_blank(pair.target) or not source or not target:
         return "empty"
     if max(source, target) > config.max_length:

@@ -8,7 +8,7 @@ from regard.errors import ConfigError
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Settings of a corpus and its vocabulary. Give `source` and `target`, or `tsv`, or `corpus`."""
+    """Settings of a corpus and its vocabulary. Give `source` and `target`, or `tsv`, `tmx` or `corpus`."""
 
     source: str | tuple[str, ...] = setting(
         "", "file or list of files with the source sentences, one a line (plain, gz, bz2 or xz)"
@@ -17,6 +17,7 @@ class DataConfig:
         "", "file or list of files with the target sentences, line for line beside the source"
     )
     tsv: str | tuple[str, ...] = setting("", "file or list of files with source and target separated by a tab")
+    tmx: str | tuple[str, ...] = setting("", "translation memory or memories in TMX (plain, gz, bz2 or xz)")
     corpus: str = setting("", "name of a built-in corpus, generated on the spot (see `regard corpora`)")
     alignment: str | tuple[str, ...] = setting(
         "", "file or files of word links i-j, line for line beside the pairs, or gold for those of a built-in corpus"
@@ -31,6 +32,7 @@ class DataConfig:
     )
     dev_target: str | tuple[str, ...] = setting("", "file or files with target sentences for validation")
     dev_tsv: str | tuple[str, ...] = setting("", "file or files of validation pairs separated by a tab")
+    dev_tmx: str | tuple[str, ...] = setting("", "translation memory or memories in TMX for validation")
     held_out: int = setting(1_000, "pairs held out for validation without files of their own, at most a tenth")
 
     subwords: str = setting("bpe", "what a token is", choices=("bpe", "unigram", "word", "char"))
@@ -50,8 +52,8 @@ class DataConfig:
     max_length: int = setting(256, "most tokens of a sentence, its end not counted; longer pairs are dropped")
     max_ratio: float = setting(0.0, "most tokens on one side for each on the other; other pairs are dropped (0 = off)")
     invalid: str = setting("refuse", "what to do with bytes that are not UTF-8", choices=("refuse", "replace"))
-    source_language: str = setting("", "code of the source language, as in en")
-    target_language: str = setting("", "code of the target language, as in fr")
+    source_language: str = setting("", "code of the source language, as in en; chooses it in a TMX file")
+    target_language: str = setting("", "code of the target language, as in fr; chooses it in a TMX file")
     cache: str = setting("", "folder for tokenised corpora, shared by runs (none: inside the run folder)")
 
     def __post_init__(self) -> None:

@@ -22,6 +22,7 @@ from regard.errors import DataError
 
 Progress = Callable[[int, int | None], None]  # (done, total); total is None where it is not known
 
+UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what reading a damaged or packed file raises
 BOM = b"\xef\xbb\xbf"
 _OPENERS: tuple[tuple[bytes, Callable[[BinaryIO], object]], ...] = (
     (b"\x1f\x8b", lambda raw: gzip.GzipFile(fileobj=raw)),
@@ -84,7 +85,7 @@ def read_lines(path: str | Path, invalid: str = "refuse") -> Iterator[str]:
                 line = next(lines)
             except StopIteration:
                 return
-            except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+            except UNREADABLE as error:
                 raise DataError(f"{path} cannot be read beyond line {number - 1}: {error}.") from None
             if number == 1 and line.startswith(BOM):
                 line = line[len(BOM) :]

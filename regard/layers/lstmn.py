@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from regard.core.attend import Memory
 from regard.errors import ConfigError
+from regard.kernels.repeated import Repeated
 from regard.layers.attention import Attention
 from regard.layers.transformer import grow
 
@@ -89,20 +90,27 @@ class Layer(nn.Module):
         keys, values = slots(tape, filled)
         hidden = values[:, -1, : self.width] if filled else torch.zeros_like(summary)  # [B, n]
         added = None if heard.added is None else heard.added.unbind(1)
+        drives = self.W_x(x)  # [B, T, 5n]
+        ask = Repeated(drives[..., : self.width], *([] if self.W_s is None else [self.W_s.weight]))
+        push = Repeated(drives[..., self.width :], self.U.weight)
+        file = Repeated(drives.new_zeros(()).expand(*x.shape[:2], self.width), self.W_h.weight)
         rows = []
-        for t, drive in enumerate(self.W_x(x).unbind(1)):  # [B, 5n]
-            if heard.enter is not None:
-                drive = drive + heard.enter(hidden)
-            query = drive[:, : self.width] if self.W_s is None else drive[:, : self.width] + self.W_s(summary)  # [B, n]
+        for t in range(x.shape[1]):
+            entered = None if heard.enter is None else heard.enter(hidden)  # [B, 5n]
+            query = ask() if self.W_s is None else ask(summary)  # [B, n]
+            if entered is not None:
+                query = query + entered[:, : self.width]
             seen = self.attention(query[:, None], Memory(keys, values, self.visible(keys))).context[:, 0]  # [B, 2n]
             summary, cell = seen.chunk(2, dim=-1)  # [B, n]
-            gates = drive[:, self.width :] + self.U(summary)  # [B, 4n]
+            gates = push(summary)  # [B, 4n]
+            if entered is not None:
+                gates = gates + entered[:, self.width :]
             i, f, o = torch.sigmoid(gates[:, : 3 * self.width]).chunk(3, dim=-1)
             cell = f * cell + i * torch.tanh(gates[:, 3 * self.width :])  # [B, n]
             if added is not None:
                 cell = cell + added[t]
             hidden = o * torch.tanh(cell)  # [B, n]
-            rows.append(torch.cat([self.W_h(hidden), hidden, cell], dim=-1))  # [B, 3n]
+            rows.append(torch.cat([file(hidden), hidden, cell], dim=-1))  # [B, 3n]
             tape, keys, values = Write.apply(tape, rows[-1], filled + t)  # type: ignore[no-untyped-call]
         return torch.stack(rows, dim=1)[..., self.width :], summary
 

@@ -176,9 +176,18 @@ def run_packed(rnn: nn.RNNBase, x: Tensor, lengths: Tensor) -> tuple[Tensor, Any
     """Run a torch RNN over real words only, x [B, S, m] -> states [B, S, n], zero on padding, and the final state."""
     # Rows must have a word for torch to pack them; an empty row reads one zero word, and its caller masks it.
     packed = pack_padded_sequence(x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-    states, final = rnn(packed)
+    states, final = by_library(rnn, packed)
     padded, _ = pad_packed_sequence(states, batch_first=True, total_length=x.shape[1])
     return padded, final
+
+
+def by_library(rnn: nn.RNNBase, x: Any, *state: Any) -> Any:
+    """Call a torch RNN in the precision of its weights.
+
+    Autocast would run it in float16 even where bfloat16 was asked for; unscaled gradients overflow there.
+    """
+    with torch.autocast(x.data.device.type, enabled=False):
+        return rnn(x.to(next(rnn.parameters()).dtype), *state)
 
 
 def reverse_words(tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -230,7 +239,7 @@ class StackedLSTM(nn.Module):
         if prefers_loop(x):
             return self.walk(x, state, x.new_full((len(x),), x.shape[1] - 1, dtype=torch.long))
         start = (state.hidden.transpose(0, 1).contiguous(), state.cell.transpose(0, 1).contiguous())
-        states, (hidden, cell) = self.lstm(self.dropout(x), start)
+        states, (hidden, cell) = by_library(self.lstm, self.dropout(x), start)
         return states, LSTMState(hidden.transpose(0, 1), cell.transpose(0, 1))
 
     def walk(self, x: Tensor, state: LSTMState, last: Tensor) -> tuple[Tensor, LSTMState]:
@@ -250,11 +259,6 @@ class StackedLSTM(nn.Module):
         """The part of the first layer's gates that comes from x [B, T, m], for all steps at once: [B, T, 4n]."""
         into, _, *biases = self.lstm.all_weights[0]
         return nn.functional.linear(self.dropout(x), into[:, : self.input_width], _bias(biases))
-
-    def step(self, drive: Tensor, feed: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
-        """One step: drive [B, 4n] from `project`, the fed-back vector [B, f] -> top state [B, n], state."""
-        steps = FedSteps(self, drive[:, None], state)
-        return steps(feed), steps.state()
 
 
 class LSTMSteps:

@@ -29,7 +29,7 @@ from regard.core.scores import Additive
 from regard.errors import ShapeError
 from regard.layers.attention import Attention
 from regard.layers.image import check_pictures, image_encoder
-from regard.layers.recurrent import LSTMState, StackedLSTM
+from regard.layers.recurrent import FedSteps, LSTMState, StackedLSTM
 from regard.models.bahdanau import orthogonal_blocks
 from regard.models.contract import Looking, shift_right
 from regard.symbols import START
@@ -140,18 +140,17 @@ class Captioner(nn.Module):
     def decode(self, words: Tensor, state: CaptionerState) -> tuple[Tensor, CaptionerState]:
         """words [B, T], the words read -> logits [B, T, V] of the words written. Only the recurrence is a loop."""
         embedded = self.embed(words)  # [B, T, m]
-        memory, lstm = state
-        hiddens, contexts = [], []
-        for drive in self.lstm.project(embedded).unbind(1):  # T times [B, 4n]
-            before = lstm.hidden[:, 0]  # [B, n], h_{t-1}: it has not read y_{t-1}
+        memory, before = state.memory, state.lstm.hidden[:, 0]  # [B, n], h_{t-1}: it has not read y_{t-1}
+        move, hiddens, contexts = FedSteps(self.lstm, self.lstm.project(embedded), state.lstm), [], []
+        for _ in range(words.shape[1]):
             context = self.attention(before[:, None], memory).context[:, 0]  # [B, D]
             if self.gate is not None:
                 context = self.gate(before) * context
-            hidden, lstm = self.lstm.step(drive, context, lstm)  # [B, n]
-            hiddens.append(hidden)
+            before = move(context)  # [B, n]
+            hiddens.append(before)
             contexts.append(context)
         logits = self.readout(torch.stack(hiddens, 1), embedded, torch.stack(contexts, 1))
-        return logits, CaptionerState(memory, lstm)
+        return logits, CaptionerState(memory, move.state())
 
 
 class CellScore(Additive):

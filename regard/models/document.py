@@ -24,6 +24,7 @@ from regard.config import setting
 from regard.core.scores import dot, uniform
 from regard.errors import ShapeError
 from regard.layers.attention import Attention
+from regard.layers.recurrent import by_library
 
 ROOM = 1 << 18  # most states, padding counted, that one look of a layer takes; a larger document takes several looks
 
@@ -104,7 +105,7 @@ def run_rows(gru: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
     places = torch.arange(len(x), device=x.device) - (lengths.cumsum(0) - lengths)[rows]  # [M], counted in the row
     rank = lengths.argsort(descending=True, stable=True).argsort()  # [N]: a packed batch has the longest row first
     order = (places * len(lengths) + rank[rows]).argsort()  # [M]: first words of all rows, second words, ...
-    states, _ = gru(PackedSequence(x[order], torch.bincount(places).cpu()))
+    states, _ = by_library(gru, PackedSequence(x[order], torch.bincount(places).cpu()))
     return torch.zeros_like(states.data).index_copy(0, order, states.data)
 
 

@@ -27,6 +27,7 @@ from regard.core.masks import padding_mask
 from regard.core.normalise import GaussianWindow, Window, softmax
 from regard.core.scores import Concat, ConcatReleased, General, Location, dot
 from regard.kernels.product import Product
+from regard.kernels.repeated import Repeated
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import FedSteps, LSTMState, LSTMSteps, StackedLSTM, reverse_words
@@ -143,9 +144,10 @@ class Luong(nn.Module):
             hidden, _ = self.decoder.run(embedded, state.lstm)  # [B, T, n]
             return torch.tanh(self.W_c(self.look(hidden, state.memory, steps)))
         move, fed, seen = FedSteps(self.decoder, self.decoder.project(embedded), state.lstm), state.fed, []
+        join = Repeated(embedded.new_zeros(()).expand_as(embedded), self.W_c.weight)
         for t in range(words.shape[1]):
             top = move(fed)  # [B, n]
-            fed = torch.tanh(self.W_c(self.look(top[:, None], state.memory, steps[:, t : t + 1])))[:, 0]  # [B, n]
+            fed = torch.tanh(join(self.look(top[:, None], state.memory, steps[:, t : t + 1])[:, 0]))  # [B, n]
             seen.append(fed)
         return torch.stack(seen, dim=1)
 

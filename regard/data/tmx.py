@@ -1,0 +1,201 @@
+"""Translation memories in TMX, one unit after the other, whatever the size of the file.
+
+TMX is XML, and XML from anywhere must be inert. Expat reads it without building a tree; the DTD that a DOCTYPE names is
+never fetched, entities or attributes that it declares are refused, and so is what is far too long or too deep for
+sentences, before it fills the computer's memory.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+from xml.parsers import expat
+
+from regard.data.text import UNREADABLE, open_bytes
+from regard.errors import DataError
+
+LONGEST = 1 << 22  # characters of a unit, and bytes of one tag or comment
+DEEPEST = 100  # elements inside one another; TMX itself needs about ten
+KINDS = 10_000  # names of elements and attributes, of which TMX has about fifty
+_PRICE = 100  # characters that a text counts for, even where it is empty
+_BLOCK = 1 << 16  # bytes given to expat at once
+_CODES = frozenset(("bpt", "ept", "it", "ph", "ut", "sub"))  # mark-up of the original document, not its words
+_BREAKS = re.compile(r"[\t\r\n]+")
+
+
+class Unit(NamedTuple):
+    """A translation unit: the language it was written in, where the file says so, and its text in each language."""
+
+    written_in: str
+    texts: dict[str, str]
+
+
+def read_units(path: str) -> Iterator[Unit]:
+    """The units of a TMX file, plain or packed, in UTF-8, UTF-16 or one byte a character. Tags are like en-gb."""
+    found = _Found(path)
+    with open_bytes(path) as stream:
+        block = b"-"
+        while block:
+            try:
+                block = stream.read(_BLOCK)
+                found.unanswered += len(block)
+                found.parser.Parse(block, not block)
+            except UNREADABLE as error:
+                raise DataError(f"{path} cannot be read beyond unit {found.count}: {error}.") from None
+            except expat.ExpatError as error:
+                raise found.broken(f"{expat.ErrorString(error.code)} in line {error.lineno}") from None
+            except DataError:
+                raise
+            except (LookupError, ValueError) as error:  # of an encoding that expat asks Python for
+                raise found.broken(str(error)) from None
+            if found.unanswered > LONGEST:
+                raise found.refusal(f"a tag or comment of more than {LONGEST} bytes")
+            if len(found.parser.intern) > KINDS:
+                raise found.refusal(f"more than {KINDS} names of elements and attributes")
+            yield from found.units
+            found.units.clear()
+
+
+class _Found:
+    """What expat finds in a file, gathered into units."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.units: list[Unit] = []  # whole ones, to be taken
+        self.count = 0  # units begun
+        self.depth = 0
+        self.unanswered = 0  # bytes given to expat since it last found something
+        self.written_in = ["", ""]  # of the file, of the unit
+        self.texts: dict[str, str] = {}  # of the unit
+        self.size = 0  # characters kept of the unit
+        self.language = ""
+        self.segment: list[str] | None = None  # the parts of its text; None outside a <seg>
+        self.codes = 0  # elements open from the outermost inline code on
+        self.parser = expat.ParserCreate()
+        self.parser.buffer_text = True
+        self.parser.StartElementHandler = self.start
+        self.parser.EndElementHandler = self.end
+        self.parser.CharacterDataHandler = self.text
+        self.parser.EntityDeclHandler = self.declared
+        self.parser.AttlistDeclHandler = self.declared
+        self.parser.SkippedEntityHandler = self.skipped
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        self.unanswered = 0
+        self.depth += 1
+        if self.depth == 1 and name != "tmx":
+            raise DataError(f"{self.path} is no TMX file: its outermost element must be <tmx>; got <{name[:40]}>.")
+        if self.depth > DEEPEST:
+            raise self.refusal(f"more than {DEEPEST} elements inside one another")
+        if self.segment is not None:
+            self.codes += bool(self.codes or name in _CODES)
+        elif name == "header":
+            self.written_in[0] = plain_tag(attributes.get("srclang", ""))
+        elif name == "tu":
+            self.count += 1
+            self.written_in[1] = plain_tag(attributes.get("srclang", "")) or self.written_in[0]
+            self.texts, self.size = {}, 0
+        elif name == "tuv":
+            self.language = plain_tag(attributes.get("xml:lang") or attributes.get("lang", ""))
+            self.grow(len(self.language) + _PRICE)
+        elif name == "seg":
+            self.segment = []
+
+    def end(self, name: str) -> None:
+        self.unanswered = 0
+        self.depth -= 1
+        if self.codes:
+            self.codes -= 1
+        elif name == "seg" and self.segment is not None:
+            self.texts.setdefault(self.language, _BREAKS.sub(" ", "".join(self.segment)))
+            self.segment = None
+        elif name == "tu":
+            self.units.append(Unit(self.written_in[1], self.texts))
+
+    def text(self, text: str) -> None:
+        self.unanswered = 0
+        if self.segment is not None and not self.codes:
+            self.grow(len(text))
+            self.segment.append(text)
+
+    def grow(self, size: int) -> None:
+        self.size += size
+        if self.size > LONGEST:
+            raise self.refusal(f"more than {LONGEST} characters")
+
+    def declared(self, name: str, *meaning: object) -> None:
+        raise DataError(
+            f"{self.path} declares entities or attributes in its DOCTYPE ({name[:40]!r}), which can grow without end "
+            "and are not read; TMX needs none, so remove them and write the characters themselves."
+        )
+
+    def skipped(self, name: str, parameter: bool) -> None:
+        if not parameter:
+            raise DataError(
+                f"{self.path}, unit {self.count}: &{name[:40]}; is not defined, since no DTD is fetched; "
+                "write the character itself."
+            )
+
+    def refusal(self, what: str) -> DataError:
+        return DataError(f"{self.path}, unit {self.count}: {what} is no translation unit; remove it from the file.")
+
+    def broken(self, what: str) -> DataError:
+        if not self.depth and not self.count:
+            return DataError(
+                f"{self.path} cannot be read as TMX, which is XML with the outermost element <tmx>: {what}; "
+                "export the memory again, as TMX in UTF-8."
+            )
+        return DataError(
+            f"{self.path} is broken in or after unit {self.count}: {what}; it must be whole XML in the encoding that "
+            "its first line names, so export the memory again, or mend that line."
+        )
+
+
+def plain_tag(language: str) -> str:
+    """The code of a language as it is compared: en_GB and EN-gb are en-gb."""
+    return language.replace("_", "-").lower()
+
+
+def find_tag(tags: Mapping[str, str], language: str) -> str:
+    """The tag of a unit's text in a language: exactly that one, or else the first that is kin; empty if none is."""
+    wanted = plain_tag(language)
+    return wanted if wanted in tags else next((tag for tag in tags if are_kin(tag, wanted)), "")
+
+
+def are_kin(one: str, other: str) -> bool:
+    """Whether one tag is the other or a variety of it: en and en-gb are kin, en-gb and en-us are not."""
+    return f"{one}-".startswith(f"{other}-") or f"{other}-".startswith(f"{one}-")
+
+
+def choose_languages(files: Sequence[str], source: str, target: str) -> tuple[str, str]:
+    """The languages to translate between: those named, or else those of a memory that has exactly two.
+
+    Then the source is the one that the header's srclang names. To know them all, the files are read once.
+    """
+    if source and target:
+        return source, target
+    tags: set[str] = set()
+    written_in: set[str] = set()
+    for path in files:
+        for unit in read_units(path):
+            tags.update(filter(None, unit.texts))
+            written_in.add(unit.written_in)
+    plain = {tag.partition("-")[0] for tag in tags}
+    two = sorted(plain if len(plain) == 2 else tags)
+    known = (source, target) if source or target else (written_in.pop() if len(written_in) == 1 else "", "")
+    for one, other in (two, two[::-1]) if len(two) == 2 else ():
+        if are_kin(plain_tag(known[0]), one) or are_kin(plain_tag(known[1]), other):
+            return source or one, target or other
+    raise DataError(
+        f"It is not clear which languages to translate between; {list_languages(files, tags)}: name two of these, with "
+        "data.source_language and data.target_language."
+    )
+
+
+def list_languages(files: Sequence[str], tags: set[str]) -> str:
+    """What languages there are, for an error sentence; a memory without any is refused."""
+    if not tags:
+        raise DataError(
+            f"{', '.join(files)} holds no sentence of any language; a memory needs units, as in "
+            '<tu><tuv xml:lang="en"><seg>...</seg></tuv> ... </tu>.'
+        )
+    return f"{', '.join(files)} holds {', '.join(sorted(tags)[:40])}{', ...' if len(tags) > 40 else ''}"
