@@ -10,8 +10,10 @@ import torch
 
 import regard
 from regard.api.training import gather
+from regard.api.translator import find_unknown
 from regard.data.prepare import find_corpus
 from regard.data.settings import DataConfig
+from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError, RunError
 from regard.symbols import END, START
 
@@ -320,6 +322,21 @@ def test_languages_are_named_after_the_files():
 def test_a_tsv_file_is_no_side():
     with pytest.raises(ConfigError, match=r"give it as data\.tsv"):
         find_corpus(DataConfig(source="pairs.tsv.gz", target="pairs.tsv.gz"))
+
+
+def test_a_translation_tells_which_words_could_not_be_read(translator, sentences):
+    found = translator.translate([sentences[0], f"zebra {sentences[0]}\nquagga zebra", ""])
+    assert [one.unknown for one in found] == [[], ["zebra", "quagga", "zebra"], []]
+    assert translator.translate("zebra", nbest=2).nbest[1].unknown == ["zebra"]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_subwords_that_spell_by_bytes_can_read_everything(kind):
+    texts = ["the black cat does not sleep", "a red apple falls", "the dog sees a black bird"] * 9
+    text = "the \u6f22\u5b57 cat \U0001f600"
+    whole, part = (Vocabulary.train(texts, kind, 320 if bytes_ else 40, bytes_) for bytes_ in (True, False))
+    assert find_unknown(text, whole.encode(text)) == []
+    assert "".join(find_unknown(text, part.encode(text))) == "\u6f22\u5b57\U0001f600"
 
 
 def test_a_trace_says_what_it_is_in_a_line():

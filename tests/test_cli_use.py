@@ -121,6 +121,36 @@ def test_nbest_and_json(runs, translator, tmp_path):
     assert drawn[0] == drawn[1]
 
 
+def test_words_outside_the_vocabulary_are_told_once_with_their_lines(runs, translator, tmp_path):
+    known = " ".join(translator.source_vocabulary.pieces([7, 8]))
+    given = [known, f"zebra {known} quagga", "", f"zebra\x1b {known}", f"quagga {known} quagga"]
+    stdin = "".join(f"{line}\n" for line in given).encode()
+    command = run("translate", runs / "one", "--beam", 1, folder=tmp_path, stdin=stdin)
+    assert command.err.split("\n")[-2] == (
+        "5 words of the input are not in the vocabulary and could not be read: "
+        "zebra (line 2), quagga (line 2), zebra\u241b (line 4)"
+    )
+    assert command.err.count("vocabulary") == 1
+    many = [f"zebra{number}" for number in range(CHUNK + 2)]
+    command = run("translate", runs / "one", "--beam", 1, folder=tmp_path, stdin="\n".join([known, *many]).encode())
+    assert f"\n{CHUNK + 2} words of the input are not in the vocabulary" in f"\n{command.err}"
+    assert command.err.endswith("zebra3 (line 5), zebra4 (line 6), ...\n")
+    command = run("translate", runs / "one", "--beam", 1, folder=tmp_path, stdin=known.encode())
+    assert "vocabulary" not in command.err
+    command = run("translate", runs / "letters", "--beam", 1, folder=tmp_path, stdin="e\u6f22".encode())
+    assert "1 character of the input is not in the vocabulary and could not be read: \u6f22 (line 1)\n" in command.err
+    found = [
+        json.loads(line) for line in lines_of(run("translate", runs / "one", "--json", folder=tmp_path, stdin=stdin))
+    ]
+    assert [one["unknown"] for one in found] == [
+        [],
+        ["zebra", "quagga"],
+        [],
+        ["zebra\x1b"],
+        ["quagga", "quagga"],
+    ]
+
+
 def test_ensembles(runs, translator, tmp_path):
     word = " ".join(translator.source_vocabulary.pieces([7, 8])).encode()
     found = run(
@@ -139,6 +169,19 @@ def test_wrong_runs_and_files(runs, corpus, tmp_path):
     refused("translate", runs / "one", missing, folder=tmp_path, says=f"There is no file {missing}")
     refused("translate", runs / "one", "a", "b", folder=tmp_path, says="a run and at most one file; got 3 names")
     refused("translate", runs / "one", "--beam", 0, folder=tmp_path, says="decode.beam must be at least 1")
+    for huge in (1001, 10**30):
+        refused(
+            "translate", runs / "one", "--beam", huge, folder=tmp_path, says=f"beam must be at most 1000; got {huge}: "
+        )
+        refused(
+            "translate",
+            runs / "one",
+            "--nbest",
+            huge,
+            folder=tmp_path,
+            says=f"nbest must be at most 1000; got {huge}: ",
+        )
+    refused("translate", runs / "one", "--beam", 2, "--nbest", 3, folder=tmp_path, says="got nbest 3 with beam 2. Set")
     refused("translate", runs / "one", "--device", "x", folder=tmp_path, says="must be auto, cpu or cuda")
     short = tmp_path / "short"
     short.write_text("one\n", encoding="utf-8")
@@ -238,6 +281,42 @@ def test_compare(runs, corpus, tmp_path):
     assert "two\nBLEU" in said
     assert re.search(r"two against one: .*p", said)
     assert is_picture(plot)
+
+
+def one_object(command: Command) -> dict:
+    (line,) = lines_of(command)
+    return json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+def test_score_as_json_has_the_numbers_as_they_are_and_their_signatures(runs, corpus, tmp_path):
+    more = ["--beam", 1, "--perplexity", "--by-length", "--plot", tmp_path / "plot.svg", "--json"]
+    command = run("score", runs / "one", *corpus, *more, folder=tmp_path)
+    found = one_object(command)
+    assert "drawn: " in command.err
+    sources, targets = (Path(corpus[place]).read_text(encoding="utf-8").split("\n")[:-1] for place in (1, 3))
+    translator = library.load(runs / "one")
+    expected = translator.score(sources, targets, beam=1)
+    assert [(one["name"], one["value"], one["signature"]) for one in found["scores"]] == [
+        (one.name, one.value, one.signature) for one in expected.scores
+    ]
+    assert len(found["scores"][0]["parts"]["precisions"]) == 4
+    assert (found["run"], found["sentences"]) == ("one", 12)
+    assert found["perplexity"] == pytest.approx(translator.perplexity(sources, targets), rel=1e-6)
+    assert sum(each["sentences"] for each in found["by_length"]["bins"]) == 12
+    assert "version:" in found["by_length"]["signature"]
+
+
+def test_compare_as_json(runs, corpus, tmp_path):
+    more = ["--beam", 1, "--plot", tmp_path / "plot.svg", "--json"]
+    found = one_object(run("compare", runs / "one", runs / "two", *corpus, *more, folder=tmp_path))
+    first, second = found["systems"]
+    (against,) = found["comparisons"]
+    assert (first["run"], second["run"], against["run"], against["against"]) == ("one", "two", "two", "one")
+    assert against["a"] == pytest.approx(second["scores"][0]["value"])
+    assert against["delta"] == pytest.approx(against["a"] - against["b"])
+    assert 0 < against["p"] <= 1
+    assert "version:" in against["signature"]
+    assert first["by_length"]["bins"][0]["sentences"] == 12
 
 
 def is_picture(path: Path) -> bool:

@@ -3,13 +3,16 @@
 import itertools
 import random
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 import torch
 from decode_models import Breaking, Endless, Table, Tiny, batch, sentences, teacher_forced
+from torch import Tensor
 
 from regard.decode import DecodeConfig, Hypothesis, Step, beam_search, decode, follow, length_penalty, longest, search
 from regard.decode.beam import best
+from regard.decode.settings import change_settings
 from regard.errors import ConfigError, DataError
 from regard.symbols import END, PAD, START, UNKNOWN
 
@@ -361,11 +364,49 @@ def test_search_goes_on_from_a_state() -> None:
     assert [len(hypotheses[0].ids) <= limit for hypotheses, limit in zip(found, (4, 9), strict=True)] == [True, True]
 
 
+def test_a_beam_that_nobody_gave_grows_with_what_is_to_be_returned() -> None:
+    own = DecodeConfig(beam=2)
+    assert change_settings(own, {"nbest": 4}).beam == change_settings(own, {"nbest": 4, "beam": None}).beam == 4
+    assert change_settings(own, {"nbest": 1, "beam": 3}).beam == 3
+    assert change_settings(own, {"nbest": 4, "temperature": 1.0}).nbest == 4
+    with pytest.raises(
+        ConfigError, match=r"nbest must be at most decode.beam; got nbest 4 with beam 3. Set decode.beam"
+    ):
+        change_settings(own, {"nbest": 4, "beam": 3})
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), torch.OutOfMemoryError("CUDA"), RuntimeError("can't allocate memory")]
+)
+def test_a_beam_that_does_not_fit_into_memory_is_told(error: Exception) -> None:
+    class Large(Tiny):
+        def step(self, token: Tensor, state: Any) -> Any:
+            raise error
+
+    with pytest.raises(ConfigError, match="not enough memory to search 2 sentences with a beam of 5; set a smaller"):
+        decode(Large(), *batch([[4], [5]]), BEAM)
+
+
+def test_other_errors_of_a_model_stay_what_they_are() -> None:
+    class Broken(Tiny):
+        def step(self, token: Tensor, state: Any) -> Any:
+            raise RuntimeError("shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        decode(Broken(), *batch([[4]]), BEAM)
+
+
 def test_settings_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"decode.beam must be at least 1; got 0"):
         DecodeConfig(beam=0)
     with pytest.raises(ConfigError, match=r"decode.nbest must be at most decode.beam; got nbest 4 with beam 2"):
         DecodeConfig(beam=2, nbest=4)
+    with pytest.raises(ConfigError, match=r"decode.beam must be at most 1000; got 1001: the memory of a step"):
+        DecodeConfig(beam=1001)
+    with pytest.raises(ConfigError, match=r"decode.nbest must be at most 10000; got 10001: more can be drawn"):
+        DecodeConfig(temperature=1.0, nbest=10_001)
+    with pytest.raises(ConfigError, match=r"decode.nbest must be at most 1000; got 1001: they come out of the beam"):
+        DecodeConfig(beam=1000, nbest=1001)
     with pytest.raises(ConfigError, match=r"decode.top_p must be above 0 and at most 1; got 1.5"):
         DecodeConfig(temperature=1.0, top_p=1.5)
     with pytest.raises(ConfigError, match=r"set decode.temperature above 0"):

@@ -1,6 +1,7 @@
 """`regard look`, `caption`, `reach` and the demos on runs of every task, from the command line."""
 
 import json
+import re
 
 import pytest
 import trained
@@ -68,7 +69,7 @@ def test_a_captioner_shows_its_picture_with_a_map_for_each_word(told, picture, t
             page = (tmp_path / "a.html").read_text(encoding="utf-8")
             assert page.count("data:image/png;base64,") == 1
             assert ("smoothed for display" in page) == ("--smooth" in more)
-            assert ("How much each word looked at rows 1-2" in page) == ("--cell" in more)
+            assert ("How much each word looked at rows 1-2, columns 1-2 (from 0)" in page) == ("--cell" in more)
     assert told("caption", run, picture, "--out", tmp_path / "a.png")[0] == 0
     with_picture = (tmp_path / "a.png").read_bytes()
     trained.model("captioner").look(picture).draw(tmp_path / "bare.png", "film")
@@ -79,11 +80,51 @@ def test_a_captioner_shows_its_picture_with_a_map_for_each_word(told, picture, t
     assert "(row 1, column 2) masked" in " ".join(out.split())
 
 
+def test_captions_and_their_score_as_json(told, picture, tmp_path):
+    run, writer = trained.run("captioner"), trained.model("captioner")
+    code, out, err = told("caption", run, picture, "--json", "--out", tmp_path / "a.png")
+    assert code == 0, err
+    assert err.startswith("drawn: ")
+    expected = writer.caption(picture)
+    found = json.loads(out)
+    assert (found["image"], found["caption"], found["tokens"]) == (str(picture), expected.text, expected.tokens)
+    assert found["token_logprobs"] == pytest.approx(expected.token_logprobs, abs=1e-5)
+    code, out, err = told("caption", run, picture, picture, "--json")
+    assert code == 0, err
+    assert [json.loads(line)["caption"] for line in out.split("\n")[:-1]] == [expected.text] * 2
+    album = tmp_path / "album"
+    album.mkdir()
+    (album / "scene.png").write_bytes(picture.read_bytes())
+    (album / "scene.txt").write_text(f"{expected.text}\n", encoding="utf-8")
+    code, out, err = told("score", run, "--images", album, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["bleu"][0] == pytest.approx(100)
+    assert len(found["without_penalty"]) == 4
+    assert "version:" in found["signature"]
+
+
 def test_a_step_is_forced_from_the_command_line(told):
     code, out, err = told("look", trained.run("fixed"), "ba de fi go", "--force", "1=zu", "--force", "ba")
     assert code == 0, err
     assert out.split("\n")[1].startswith("changed:   ba zu")
     assert "changed: begins with 'ba', changed: step 1 writes 'zu'" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("run", "text", "more"),
+    [
+        ("fixed", "ba de fi go", ["--target", "ba de fi"]),
+        ("fixed", "ba de fi go", ["--target", "ba de fi", "--view", "steps"]),
+        ("language", LINE, []),
+        ("captioner", None, ["--target", "a red circle"]),
+    ],
+)
+def test_one_step_is_shown(run, text, more, told, picture, tmp_path):
+    for name, shown in (("a.svg", "step 2.*: after “"), ("a.html", '"t": ?2[,}]')):
+        code, _, err = told("look", trained.run(run), text or picture, "--step", "2", *more, "--out", tmp_path / name)
+        assert code == 0, err
+        assert re.search(shown, (tmp_path / name).read_text(encoding="utf-8"))
 
 
 def test_reach_tells_how_far_back_and_at_which_words(told, tmp_path):
@@ -115,6 +156,11 @@ def test_reach_tells_how_far_back_and_at_which_words(told, tmp_path):
         (["look", "fixed", "ba", "--force", "9999=zu"], "Step 9999 cannot be forced"),
         (["look", "fixed", "ba", "--temperature", "0"], "A temperature must be above zero"),
         (["look", "fixed", "ba", "--force", "zu", "--force", "de"], "A translation has one beginning"),
+        (["look", "fixed", "ba", "--step", "1"], "--step 1 is drawn into a file; give --out"),
+        (["look", "fixed", "ba", "--step", "99", "--out", "a.png"], "There is no step 99: this trace has steps 0 to"),
+        (["look", "fixed", "ba", "--step", "-1", "--out", "a.html"], "There is no step -1: this trace has steps 0 to"),
+        (["look", "fixed", "ba", "--step", "1", "--view", "beam", "--out", "a.png"], "--step is for --view steps; got"),
+        (["look", "classifier", REVIEW, "--step", "1", "--out", "a.html"], "--step is not for a run of the task"),
         (["look", "fixed", "ba", "--word", "1", "--out", "a.png"], "--word is not for a run of the task 'translate'"),
         (["flow", "language", LINE], "is a run for the task 'language'; this needs one for 'translate'"),
         (["align", "captioner", "--source", "FILE", "--target", "FILE"], "this needs one for 'translate'"),

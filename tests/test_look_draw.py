@@ -229,6 +229,7 @@ def test_longer_than_any_screen(tmp_path):
         ("a.png", {"dpi": 0}, "dpi must be"),
         ("a.png", {"view": "film"}, "these views are for captions"),
         ("a.png", {"view": "steps", "step": 99}, "There is no step 99"),
+        ("a.html", {"view": "steps", "step": 99}, "There is no step 99: this trace has steps 0 to 4"),
         ("a.png", {"view": "ribbons", "mass": 0}, "mass must be above 0"),
         ("a.html", {"head": 9}, "There is no head 9"),
         ("a.html", {"heda": 0}, "no option of the matrix page 'heda'. Did you mean 'head'"),
@@ -241,6 +242,34 @@ def test_bad_requests_are_refused_in_a_sentence(path, options, says, tmp_path):
         a_trace().draw(tmp_path / path, **options)
     assert type(caught.value).__module__ == "regard.errors"
     assert not list(tmp_path.iterdir())
+
+
+def test_all_heads_stand_between_their_words():
+    source, target = ["Das", "Haus", "ist", "groß"], ["the", "house", "is"]
+    trace = Trace.from_arrays(source, target, some_weights(2, 3, 3, 4))
+    texts = texts_of(svg_of(trace, view="heads"))
+    assert [text for text in texts if text in target] == target * 2, "once beside each layer"
+    assert [text for text in texts if text in source] == source * 3, "once below each head of the last layer"
+    assert "named" not in " ".join(texts)
+    words = [f"word{at}" for at in range(90)]
+    text = " ".join(texts_of(svg_of(Trace.from_arrays(words, words, some_weights(1, 8, 90, 90)), view="heads")))
+    told = re.search(r"only every (\w+) target word and every (\w+) source word named for want of room", text)
+    assert told, "what is left out is said"
+    number = {"second": 2, "third": 3}.get(told[1]) or int(told[1].removesuffix("th"))
+    assert [word for word in words if word in text.split()] == words[::number]
+
+
+def test_names_beside_heads_do_not_overlap():
+    """Six layers of eight heads, as long as such sentences are: every name has a line of its own."""
+    words = [f"w{at}" for at in range(26)]
+    svg = svg_of(Trace.from_arrays(words, words[:24], some_weights(6, 8, 24, 26)), view="heads")
+    size = r"font-size: ([\d.]+)px[^>]*"
+    rows = re.findall(size + r'text-anchor: end[^>]*y="([\d.]+)"[^>]*>w\d+<', svg)
+    columns = re.findall(size + r"translate\(([\d.]+) [\d.]+\) rotate\(-90\)[^>]*>w\d+<", svg)
+    assert (len(rows), len(columns)) == (6 * 24, 8 * 26)
+    for names in (rows, columns):
+        assert (np.abs(np.diff([float(place) for _, place in names])) > float(names[0][0])).all()
+    assert {f"w{at}" for at in range(26)} <= set(texts_of(svg)), "there is room for all"
 
 
 @pytest.mark.parametrize("view", ["matrix", "ribbons", "heads", "steps"])
@@ -276,7 +305,7 @@ def test_captions_over_a_picture():
     assert "dog" in text
     at = divmod(int(weights[1].argmax()), 3)
     assert f"strongest: row {at[0]}, column {at[1]}, {weights[1].max():.2f}" in text
-    assert "grid 2 x 3, colours from 0" in text
+    assert "grid 2 x 3 (counted from 0), colours from 0" in text
     assert "smoothed for display" in " ".join(texts_of(svg_of(trace, view="film", smooth=True)))
 
 

@@ -110,6 +110,21 @@ def test_the_file_is_drawn_like_any_other(tmp_path):
         a_trace().draw(tmp_path / "b.html", head=[0, 1])
 
 
+@pytest.mark.parametrize(
+    ("step", "opens"),
+    [(0, (0, True, False)), (1, (1, False, True)), (2, (1, True, False)), (3, (2, True, True))],
+)
+def test_the_page_opens_at_the_step_that_is_asked_for(step, opens):
+    """A step inside a word opens the page on pieces, the end of the sentence on special tokens."""
+    trace = Trace.from_arrays(["a", "b"], ["▁gr", "oß", "▁ist", "</s>"], some_weights(4, 2), shift=1)
+    page = Elements(trace.to_html(view="steps", step=step))
+    state = json.loads(page.inside["script", "application/json"])["state"]
+    assert (state["view"], state["shift"]) == ("step", 0)
+    assert (state["t"], state["words"], state["special"]) == opens
+    rows = arrange(trace, words=state["words"], special=state["special"], shift=0).rows
+    assert rows[state["t"]].tokens[0] == step
+
+
 def test_long_sentences_stay_small():
     words = [f"w{at}" for at in range(250)]
     trace = Trace.from_arrays(words, words, some_weights(2, 8, 250, 250))

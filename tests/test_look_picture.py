@@ -52,11 +52,11 @@ def test_all_words_together_are_their_sum(tmp_path: Path):
 
 def test_a_region_shows_a_bar_for_each_word(tmp_path: Path):
     text = _plain(svg(make(), tmp_path, view="region", cells=(0, 2)))
-    assert "How much each word looked at row 0, column 2: most of all 'red' with 0.90." in text
+    assert "How much each word looked at row 0, column 2 (from 0): most of all 'red' with 0.90." in text
     for value in ("0.10", "0.90", "0.80"):
         assert value in text
     wide = _plain(svg(make(), tmp_path, view="region", cells=(0, 2, 1, 2)))
-    assert "rows 0-1, columns 2-2: most of all 'circle' with 1.00" in wide
+    assert "rows 0-1, columns 2-2 (from 0): most of all 'circle' with 1.00" in wide
 
 
 def test_the_picture_lies_behind_the_map(tmp_path: Path):

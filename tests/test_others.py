@@ -71,7 +71,11 @@ def test_an_empty_line_has_no_class_and_keeps_its_place(reviews, tmp_path):
     code, said, told = command("classify", out, file)
     assert (code, told) == (0, "")
     assert [bool(line) for line in said.split("\n")] == [True, False, False, True, False]
-    _, said, _ = command("classify", out, file, "--json")
+    _, said, told = command("classify", out, file, "--json", "--out", tmp_path / "y.html")
+    assert told.startswith("drawn: ")
+    code, _, told = command("classify", out, file, "--json", "--look")
+    assert code == 2
+    assert "--look is to be read and --json is data" in told
     assert [len(json.loads(line)) for line in said.split("\n")[:-1]] == [2, 0, 0, 2]
     file.write_text("")
     assert command("classify", out, file, "--out", tmp_path / "x.html")[0] == 2
@@ -99,6 +103,11 @@ def test_documents_are_scored_on_the_command_line(reviews, tmp_path):
     code, _, told = command("score", out, "--documents", file)
     assert code == 2
     assert "nobody knows" in told
+    file.write_text("".join(f"{one.label}\t{one.text}\n" for one in made))
+    found = json.loads(command("score", out, "--documents", file, "--bag-of-words", "--json")[1])
+    assert (found["accuracy"], found["documents"]) == (right / 20, 20)
+    assert found["confusion"] == classifier.score(file).confusion
+    assert found["bag_of_words"]["documents"] == 20
     code, _, told = command("score", out)
     assert code == 2
     assert "--documents" in told
@@ -124,6 +133,11 @@ def test_language_on_the_command_line(tales):
     assert code == 0
     assert said.startswith("perplexity ")
     assert "4 tokens" in said
+    found = json.loads(command("perplexity", tales[0], "--json", text="anna has flutes\n")[1])
+    value, tokens = tales[1].perplexity(["anna has flutes"])
+    size = len(tales[1].vocabulary)
+    expected = {"run": "run", "perplexity": value, "tokens": tokens, "subwords": "word", "vocabulary": size}
+    assert found == pytest.approx(expected)
     code, said, _ = command("generate", tales[0], "anna", "--count", 2, "--longest", 3)
     assert code == 0
     assert len(said.split("\n")) == 3

@@ -343,7 +343,7 @@ def test_a_first_visit_shows_an_example_and_where_each_word_looked(page: Any, se
     row, column = np.unravel_index(weights.argmax(), weights.shape)
     top = np.sort(weights, axis=None)[-5:].sum()
     assert page.locator(".said").inner_text() == (
-        f"\u2018{words[1]}\u2019: strongest at row {row + 1}, column {column + 1} of 4, {weights.max():.2f}; "
+        f"\u2018{words[1]}\u2019: strongest at row {row}, column {column} (from 0), {weights.max():.2f}; "
         f"top five regions hold {top:.2f}."
     )
     assert page.locator(".telling .note").inner_text().startswith(f"Gate \u03b2 {answer['words'][1]['gate']:.2f}: ")
@@ -365,10 +365,10 @@ def test_pointing_at_a_region_shows_which_words_looked_there(page: Any) -> None:
     box = page.locator("svg.looked-at").bounding_box()
     at = {"x": box["width"] * 0.6, "y": box["height"] * 0.3}
     page.locator("svg.looked-at").hover(position=at)
-    assert page.locator(".asked").inner_text().startswith("Row 2, column 3 of 4: most of all ")
+    assert page.locator(".asked").inner_text().startswith("Row 1, column 2 (from 0): most of all ")
     assert page.locator(".shares .bar").count() == len(chips(page))
     page.locator("svg.looked-at").click(position=at)
-    said(page, "Row 2, column 3 of 4: most of all ")
+    said(page, "Row 1, column 2 (from 0): most of all ")
     assert "s=6" in page.url
     picture(page, "picture-region")
     frame = page.locator("svg.looked-at .region").bounding_box()
@@ -391,12 +391,12 @@ def test_the_picture_is_walked_with_the_keys(page: Any) -> None:
     said(page, "Row ")
     for key in ("ArrowUp", "ArrowLeft") * 4:
         page.keyboard.press(key)
-    said(page, "Row 1, column 1 of 4")
+    said(page, "Row 0, column 0 (from 0)")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
-    said(page, "Row 2, column 2 of 4")
+    said(page, "Row 1, column 1 (from 0)")
     assert page.locator("svg.looked-at").get_attribute("aria-activedescendant") == "region-5"
-    assert page.locator("#region-5").get_attribute("aria-label").startswith("Row 2, column 2 of 4")
+    assert page.locator("#region-5").get_attribute("aria-label").startswith("Row 1, column 1 (from 0)")
     page.keyboard.press("Escape")
     said(page, "out of the regions")
     page.keyboard.press("ArrowRight")
@@ -505,7 +505,7 @@ def test_the_view_is_exported_and_opens_with_the_network_off(page: Any, chromium
     png = Image.open(io.BytesIO(export(page, "PNG", tmp_path).read_bytes())).convert("RGB")
     assert len(png.getcolors(1 << 20) or []) > 20, "the picture and the map are in it"
     lines = export(page, "CSV", tmp_path).read_bytes().decode("utf-8").split("\r\n")
-    assert lines[0].startswith('"word","probability","gate","row 1, column 1"')
+    assert lines[0].startswith('"word","probability","gate","row 0, column 0"')
     assert [line.split(",")[0].strip('"') for line in lines[1:-1]] == words
     trace = Trace.load(export(page, "JSON", tmp_path))
     assert trace.target.text == " ".join(words)

@@ -91,6 +91,24 @@ def test_guided_alignment_is_the_papers_sum():
     assert guided_alignment(weights, links).item() == pytest.approx(want, abs=1e-9)
 
 
+@pytest.mark.parametrize("far", [5.0, 25.0, 60.0])
+def test_however_surely_a_word_looks_elsewhere_it_is_pulled_to_its_link(far: float):
+    """Through a softmax the gradient of the scores is weights - gold, also where the linked weight is 1e-26."""
+    scores = torch.tensor([[[far, 0.0, 1.0]]], requires_grad=True)
+    links = torch.tensor([[[0, 1, 0]]])
+    weights = scores.softmax(-1)
+    guided_alignment(weights, links).backward()
+    torch.testing.assert_close(scores.grad, (weights - links).detach(), rtol=0, atol=1e-3)
+
+
+def test_a_link_of_weight_zero_has_a_finite_loss_and_gradient():
+    scores = torch.tensor([[[500.0, 0.0, 1.0]]], requires_grad=True)
+    loss = guided_alignment(scores.softmax(-1), torch.tensor([[[0, 1, 0]]]))
+    (1000 * loss).backward()
+    assert torch.isfinite(loss)
+    assert torch.isfinite(scores.grad).all()
+
+
 def test_gain_scales_what_sub_layers_add_and_not_what_they_ask():
     """Xavier's bound is sqrt(6 / (in + out)); values, outputs and feed-forward nets begin inside `gain` times it."""
     config = replace(preset("transformer", "tiny"), source_vocabulary=11, target_vocabulary=11, gain=0.25)

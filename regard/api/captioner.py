@@ -34,7 +34,8 @@ from regard.train.weights import set_weights
 
 Tell = Callable[[int, int | None], None]
 Image = str | Path | bytes | Pixels  # a file, its bytes, or pixels [H, W, 3] as the model's square
-_AT_ONCE = 32  # pictures captioned together
+_AT_ONCE = 32  # pictures captioned together,
+_HYPOTHESES = 320  # fewer where the beam (or the number of samples) is wide
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,8 +102,10 @@ class CaptionWriter:
         tell, stop = options.pop("progress", None), options.pop("stop", None)
         config = self.settings(**options)
         written: list[Caption] = []
-        for first in range(0, len(images), _AT_ONCE):
-            source, lengths = self._read(images[first : first + _AT_ONCE])
+        copies = config.nbest if config.temperature else config.beam
+        some = max(1, min(_AT_ONCE, _HYPOTHESES // copies))
+        for first in range(0, len(images), some):
+            source, lengths = self._read(images[first : first + some])
             found = decode(self.model, source, lengths, config, stop=stop)
             for hypotheses in found:
                 group: list[Caption] = []

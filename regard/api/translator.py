@@ -44,6 +44,9 @@ class Translation:
     finished: str  # how it ended: "end", "length" (cut off), "not finite", "stopped" or "empty"
     # This one first, then the runners-up that were asked for; left out of ==, which would never end.
     nbest: "list[Translation]" = dataclasses.field(compare=False, repr=False)
+    # What the source vocabulary does not hold and the model could not read: words, or characters where it is made of
+    # those; never anything where subwords spell by bytes what they do not know.
+    unknown: list[str] = dataclasses.field(default_factory=list, compare=False)
 
     def __str__(self) -> str:
         return self.text
@@ -95,7 +98,8 @@ class Translator:
         prefix = options.pop("prefix", None)
         tell, stop = options.pop("progress", None), options.pop("stop", None)
         config = self.settings(**options)
-        rows = [self.encode(one).ids for one in texts]
+        read = [self.encode(one) for one in texts]
+        rows = [one.ids for one in read]
         prefixes = None
         if prefix is not None:
             wanted = [prefix] * len(texts) if isinstance(prefix, str) else list(prefix)
@@ -114,7 +118,10 @@ class Translator:
                 tell=tell,
                 stop=stop,
             )
-        translations = [self._translation(hypotheses, bool(row)) for hypotheses, row in zip(found, rows, strict=True)]
+        translations = [
+            self._translation(hypotheses, bool(encoded.ids), find_unknown(one, encoded))
+            for hypotheses, one, encoded in zip(found, texts, read, strict=True)
+        ]
         return translations[0] if isinstance(text, str) else translations
 
     def look(
@@ -259,13 +266,13 @@ class Translator:
         if isinstance(self.model, Ensemble):
             raise RunError(f"An ensemble has no attention of its own; load one of its runs to {what}.")
 
-    def _translation(self, hypotheses: list[Hypothesis], words: bool) -> Translation:
+    def _translation(self, hypotheses: list[Hypothesis], words: bool, unknown: list[str]) -> Translation:
         group: list[Translation] = []
         for one in hypotheses:
             text = self.target_vocabulary.decode(one.ids)
             pieces = self.target_vocabulary.pieces(one.ids)
             ended = one.ended if words else "empty"
-            group.append(Translation(text, one.score, one.logprob, pieces, one.token_logprobs, ended, group))
+            group.append(Translation(text, one.score, one.logprob, pieces, one.token_logprobs, ended, group, unknown))
         return group[0]
 
 
@@ -274,6 +281,16 @@ def clean(text: str) -> str:
     if not isinstance(text, str):
         raise DataError(f"A sentence is text; got {type(text).__name__}.")
     return rewrite(text.replace("\n", " ")).text
+
+
+def find_unknown(text: str, encoded: Encoded) -> list[str]:
+    """The parts of a sentence that its vocabulary does not hold, in order, as they are spelled."""
+    if UNKNOWN not in encoded.ids:
+        return []
+    plain = clean(text)
+    return [
+        plain[start:end] for index, (start, end) in zip(encoded.ids, encoded.spans, strict=True) if index == UNKNOWN
+    ]
 
 
 def load_translator(run: str | Path | Sequence[str | Path], device: str = "auto") -> Translator:

@@ -1,6 +1,5 @@
 """regard heads"""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,7 +30,7 @@ def heads(
     from regard.api import inspecting
     from regard.api.translator import load_translator
     from regard.cli.progress import bar
-    from regard.cli.text import lines_of, put
+    from regard.cli.text import lines_of, put, put_json
     from regard.errors import ConfigError
     from regard.evaluate.alignment import read_gold
 
@@ -46,7 +45,10 @@ def heads(
         rows: list[dict[str, Any]] = [
             {"module": one.name, "head": one.head, "bleu": one.score, "drop": one.drop} for one in worth
         ]
-        put(json.dumps({"sentences": len(sources), "heads": rows}) if as_json else _worth(rows))
+        if as_json:
+            put_json({"sentences": len(sources), "heads": rows})
+        else:
+            put(_worth(rows))
         return
     with bar("reading") as tell:
         found = inspecting.report_heads(translator, sources, targets, answers, tell)
@@ -55,7 +57,7 @@ def heads(
         rows = [
             {"module": row.name, "layer": row.layer, "head": row.head, **row.values} for row in found.ranked(ranked)
         ]
-        put(json.dumps({"sentences": found.sentences, "by": ranked, "heads": rows}))
+        put_json({"sentences": found.sentences, "by": ranked, "heads": rows})
         return
     put(found.to_text(ranked))
     put(f"means over {found.sentences} sentences, ranked by {ranked}; entropy is in nats, aer a share")

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 OPTIONS = {  # task -> the options of `regard look` that mean something for it
-    "translate": "target view layer head pieces special beam silence mask temperature force",
-    "caption": "target view pieces special beam word cell smooth mask temperature",
-    "language": "view layer head pieces special",
+    "translate": "target view step layer head pieces special beam silence mask temperature force",
+    "caption": "target view step pieces special beam word cell smooth mask temperature",
+    "language": "view step layer head pieces special",
     "classify": "",
 }
 
@@ -33,15 +33,18 @@ def look(
     view: Annotated[
         str | None, typer.Option(help="matrix, ribbons, heads, beam or steps; of captions film, picture or region.")
     ] = None,
+    step: Annotated[
+        int | None, typer.Option(help="Show this step in detail, from 0: scores, weights, context (--view steps).")
+    ] = None,
     layer: Annotated[int | None, typer.Option(help="Layer to draw, from 0 (several layers: the last but one).")] = None,
     head: Annotated[int | None, typer.Option(help="Head to draw, from 0 (none: the mean of all).")] = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="Show subword pieces instead of words.")] = False,
     special: Annotated[bool, typer.Option("--special", help="Show the end of the sentence too.")] = False,
-    beam: Annotated[int | None, typer.Option(help="Beam width.")] = None,
+    beam: Annotated[int | None, typer.Option(help="Beam width, 1 (greedy) to 1000.")] = None,
     word: Annotated[int | None, typer.Option(help="Captions: where this word looked, from 0 (--view picture).")] = None,
     cell: Annotated[
         str | None,
-        typer.Option(help="Captions: who looked at ROW,COLUMN or TOP,LEFT,BOTTOM,RIGHT (--view region)."),
+        typer.Option(help="Captions: who looked at ROW,COLUMN or TOP,LEFT,BOTTOM,RIGHT, from 0 (--view region)."),
     ] = None,
     smooth: Annotated[
         bool, typer.Option("--smooth", help="Captions: blend the cells for display; the picture says so.")
@@ -51,7 +54,9 @@ def look(
     ] = None,
     mask: Annotated[
         list[str] | None,
-        typer.Option(help="What if: this source word (or cell ROW,COLUMN) cannot be looked at; may be given again."),
+        typer.Option(
+            help="What if: this source word (or cell ROW,COLUMN, from 0) cannot be looked at; may be given again."
+        ),
     ] = None,
     temperature: Annotated[
         float | None, typer.Option(help="What if: scores are divided by this; below 1 attention is sharper.")
@@ -71,9 +76,9 @@ def look(
     from regard.look.draw import VIEWS
 
     asked: dict[str, Any] = {
-        "target": target, "view": view, "layer": layer, "head": head, "pieces": pieces, "special": special,
-        "beam": beam, "word": word, "cell": cell, "smooth": smooth, "silence": silence, "mask": mask,
-        "temperature": temperature, "force": force,
+        "target": target, "view": view, "step": step, "layer": layer, "head": head, "pieces": pieces,
+        "special": special, "beam": beam, "word": word, "cell": cell, "smooth": smooth, "silence": silence,
+        "mask": mask, "temperature": temperature, "force": force,
     }  # fmt: skip
     asked = {name: value for name, value in asked.items() if value is not None and value is not False and value != []}
     if view is not None and view not in VIEWS:
@@ -82,7 +87,10 @@ def look(
     for name in asked:
         if name not in OPTIONS[task].split():
             raise ConfigError(f"--{name} is not for a run of the task {task!r}; leave it out.")
-    for name in ("view", "word", "cell", "smooth"):
+    if step is not None and view not in (None, "steps"):
+        raise ConfigError(f"--step is for --view steps; got --view {view}.")
+    view = "steps" if step is not None else view
+    for name in ("view", "step", "word", "cell", "smooth"):
         if name in asked and asked[name] != "matrix" and out is None:
             said = name if asked[name] is True else f"{name} {asked[name]}"
             raise ConfigError(f"--{said} is drawn into a file; give --out, as in --out look.html.")
@@ -97,6 +105,7 @@ def look(
         put(f"kept: {trace.save(out)}")
     elif out is not None:
         options |= {"view": view} if view else {}
+        options |= {"step": step} if step is not None else {}
         options |= on_picture(text, view, word, cell, smooth) if task == "caption" else {}
         put(f"drawn: {trace.draw(out, **options)}")
     if unchanged is not None:

@@ -1,6 +1,5 @@
 """regard caption, classify, perplexity, reach, generate: the models beside translation"""
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,14 +30,16 @@ def caption(
         str | None, typer.Option(help="Draw which words looked at ROW,COLUMN or TOP,LEFT,BOTTOM,RIGHT, from 0.")
     ] = None,
     smooth: Annotated[bool, typer.Option("--smooth", help="Blend the cells for display; the picture says so.")] = False,
-    beam: Annotated[int | None, typer.Option(help="Beam width.")] = None,
+    beam: Annotated[int | None, typer.Option(help="Beam width, 1 (greedy) to 1000.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a picture, with scores and tokens.")] = False,
     device: Device = "auto",
 ) -> None:
     """Write a caption for each picture, and show which part of it each word looked at."""
     from regard.api.captioner import load_captioner
     from regard.cli.look import on_picture
     from regard.cli.progress import bar
-    from regard.cli.text import check_out, put
+    from regard.cli.text import check_out, put, put_json, put_note
+    from regard.cli.translate import details
     from regard.errors import ConfigError
 
     if out is not None and len(images) != 1:
@@ -51,9 +52,12 @@ def caption(
     with bar("looking at pictures") as tell:
         captions = writer.caption(list(images), beam=beam, progress=tell)
     for image, found in zip(images, captions, strict=True):
-        put(f"{image}\t{found}" if len(images) > 1 else str(found))
+        if as_json:
+            put_json({"image": str(image), "caption": found.text, **details(found)})
+        else:
+            put(f"{image}\t{found}" if len(images) > 1 else str(found))
     if out is not None:
-        put(f"drawn: {writer.look(images[0], captions[0]).draw(out, **options)}")
+        put_note(f"drawn: {writer.look(images[0], captions[0]).draw(out, **options)}", as_json)
 
 
 def classify(
@@ -70,9 +74,14 @@ def classify(
     """
     from regard.api.classifier import load_classifier
     from regard.cli.progress import bar
-    from regard.cli.text import check_out, lines_of, put
+    from regard.cli.text import check_out, lines_of, put, put_json, put_note
     from regard.data.text import is_blank
+    from regard.errors import ConfigError
 
+    if look and as_json:
+        raise ConfigError(
+            "--look is to be read and --json is data; for the weights as data: regard look --out look.json."
+        )
     check_out(out)
     classifier = load_classifier(run, device)
     documents = lines_of(file)
@@ -80,12 +89,15 @@ def classify(
         for number, text in enumerate(documents, 1):
             found = {} if is_blank(text) else classifier.classify(text).probabilities
             best = max(found, key=lambda name: found[name], default="")
-            put(json.dumps(found) if as_json else f"{best}\t{found[best]:.3f}" if found else "")
+            if as_json:
+                put_json(found)
+            else:
+                put(f"{best}\t{found[best]:.3f}" if found else "")
             if look and found:
                 put(classifier.look(text).to_terminal(colour=sys.stdout.isatty()))
             tell(number, len(documents))
     if out is not None:
-        put(f"drawn: {classifier.look(documents[0] if documents else '').draw(out)}")
+        put_note(f"drawn: {classifier.look(documents[0] if documents else '').draw(out)}", as_json)
 
 
 def perplexity(
@@ -93,17 +105,24 @@ def perplexity(
     file: Annotated[
         Path | None, typer.Argument(help="Text, one sentence or paragraph a line (none: standard input).")
     ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object, with the kind and size of the vocabulary.")
+    ] = False,
     device: Device = "auto",
 ) -> None:
     """The perplexity of a text under a language model, ends of lines counted."""
     from regard.api.writer import load_writer
     from regard.cli.progress import bar
-    from regard.cli.text import lines_of, put
+    from regard.cli.text import lines_of, put, put_json
 
     writer = load_writer(run, device)
     with bar("reading") as tell:
         value, tokens = writer.perplexity(lines_of(file), tell)
-    put(f"perplexity {value:.3f} a token, {tokens} tokens")
+    if as_json:  # perplexities compare where the tokens are the same, so what a token is comes with it
+        kind = {"subwords": writer.vocabulary.kind, "vocabulary": len(writer.vocabulary)}
+        put_json({"run": writer.name, "perplexity": value, "tokens": tokens, **kind})
+    else:
+        put(f"perplexity {value:.3f} a token, {tokens} tokens")
 
 
 def reach(
@@ -120,7 +139,7 @@ def reach(
     """How far back a language model looks in a text, and at which words."""
     from regard.api.writer import load_writer
     from regard.cli.progress import bar
-    from regard.cli.text import lines_of, put
+    from regard.cli.text import lines_of, put, put_json
     from regard.errors import ConfigError
 
     if farthest < 1:
@@ -133,7 +152,10 @@ def reach(
         top = one.favourites(least)[: max(0, words)]
         named = dict(zip(writer.vocabulary.pieces(top), (one.words[word] for word in top), strict=True))
         told.append({"module": one.name, "mean": one.mean, "shares": one.shares.tolist(), "words": named})
-    put(json.dumps(told) if as_json else "\n\n".join(_reach_table(one) for one in told))
+    if as_json:
+        put_json(told)
+    else:
+        put("\n\n".join(_reach_table(one) for one in told))
 
 
 def _reach_table(found: dict[str, Any]) -> str:

@@ -1,7 +1,9 @@
 """regard score, regard compare"""
 
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,10 +18,11 @@ def register(app: typer.Typer) -> None:
 
 Source = Annotated[Path, typer.Option(help="Source sentences, one a line.")]
 Target = Annotated[Path, typer.Option(help="Reference translations, line for line.")]
-Beam = Annotated[int | None, typer.Option(help="Beam width; 1 is greedy.")]
+Beam = Annotated[int | None, typer.Option(help="Beam width, 1 (greedy) to 1000.")]
 Lowercase = Annotated[bool, typer.Option(help="Ignore letter case.")]
 Tokenize = Annotated[str | None, typer.Option(help="sacreBLEU's tokeniser for BLEU (13a, none, intl, ...).")]
 Plot = Annotated[Path | None, typer.Option(help="Draw the score against source length: PNG, SVG or PDF.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object, numbers as they are, with the signatures.")]
 
 
 def score(
@@ -28,7 +31,7 @@ def score(
     target: Annotated[Path | None, typer.Option(help="Reference translations, line for line.")] = None,
     images: Annotated[Path | None, typer.Option(help="For a captioner: a folder or tar file of pictures.")] = None,
     captions: Annotated[
-        Path | None, typer.Option(help="Their captions, JSON lines; none: captions.jsonl beside them.")
+        Path | None, typer.Option(help="Their captions, JSON lines; none: NAME.txt beside each picture.")
     ] = None,
     documents: Annotated[Path | None, typer.Option(help="For a classifier: labelled documents, JSONL or TSV.")] = None,
     bag_of_words: Annotated[
@@ -40,22 +43,23 @@ def score(
     lowercase: Lowercase = False,
     tokenize: Tokenize = None,
     perplexity: Annotated[bool, typer.Option("--perplexity", help="Also the perplexity of the references.")] = False,
+    as_json: AsJson = False,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
 ) -> None:
     """Score a run on a test set: translations by BLEU, chrF and TER with sacreBLEU's signatures, captions by BLEU-1 to
     BLEU-4, documents by accuracy. (For language models, see `regard perplexity`.)"""
     from regard.api.translator import load_translator
     from regard.cli.progress import bar
-    from regard.cli.text import put
+    from regard.cli.text import put_json, put_note
     from regard.errors import ConfigError
     from regard.evaluate.by_length import by_length as table_by_length
     from regard.evaluate.by_length import plot_by_length
     from regard.evaluate.scores import score as measure
 
     if images is not None:
-        return _score_captions(run, images, captions, beam, device)
+        return _score_captions(run, images, captions, beam, device, as_json)
     if documents is not None:
-        return _score_documents(run, documents, bag_of_words, device)
+        return _score_documents(run, documents, bag_of_words, device, as_json)
     if source is None or target is None:
         raise ConfigError("Nothing to score: give --source and --target, --images and --captions, or --documents.")
     _check(plot, tokenize)
@@ -64,16 +68,21 @@ def score(
     written = _translate(translator, sources, beam)
     with bar("scoring"):
         report = measure(written, references, lowercase=lowercase, tokenize=tokenize)
-    put(str(report))
+    found: dict[str, Any] = {"run": translator.name, **asdict(report)}
+    say = _say(as_json)
+    say(str(report))
     if perplexity:
         with bar("reading the references") as tell:
-            found = translator.perplexity(sources, references, tell)
-        put(f"perplexity {found:.3f} a token")
+            found["perplexity"] = translator.perplexity(sources, references, tell)
+        say(f"perplexity {found['perplexity']:.3f} a token")
     if by_length or plot:
         table = table_by_length(sources, written, references, lowercase=lowercase, tokenize=tokenize)
-        put(str(table))
-        if plot:
-            put(f"drawn: {plot_by_length({translator.name: table}, plot)}")
+        found["by_length"] = asdict(table)
+        say(str(table))
+    if as_json:
+        put_json(found)
+    if plot:
+        put_note(f"drawn: {plot_by_length({translator.name: table}, plot)}", as_json)
 
 
 def compare(
@@ -84,15 +93,17 @@ def compare(
     beam: Beam = None,
     lowercase: Lowercase = False,
     tokenize: Tokenize = None,
+    as_json: AsJson = False,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
 ) -> None:
     """Score several runs on one test set, test each against the first (paired bootstrap), and show scores by length."""
     from regard.api.translator import load_translator
     from regard.cli.progress import bar
-    from regard.cli.text import put
+    from regard.cli.text import put_json, put_note
     from regard.errors import ConfigError
     from regard.evaluate.by_length import by_length as table_by_length
     from regard.evaluate.by_length import plot_by_length
+    from regard.evaluate.scores import ScoreReport
     from regard.evaluate.scores import score as measure
     from regard.evaluate.significance import paired_bootstrap
 
@@ -104,50 +115,77 @@ def compare(
     shared = len({translator.name for translator in translators}) < len(runs)
     names = [str(run) if shared else translator.name for run, translator in zip(runs, translators, strict=True)]
     systems: dict[str, list[str]] = {}
+    reports: dict[str, ScoreReport] = {}
+    say = _say(as_json)
     for name, translator in zip(names, translators, strict=True):
         systems[name] = _translate(translator, sources, beam)
         with bar("scoring"):
-            report = measure(systems[name], references, lowercase=lowercase, tokenize=tokenize)
-        put(f"{name}\n{report}\n")
+            reports[name] = measure(systems[name], references, lowercase=lowercase, tokenize=tokenize)
+        say(f"{name}\n{reports[name]}\n")
     (first, baseline), *others = systems.items()
+    comparisons: list[dict[str, Any]] = []
     for name, written in others:
         with bar("drawing samples") as tell:
             result = paired_bootstrap(
                 written, baseline, references, lowercase=lowercase, tokenize=tokenize, progress=tell
             )
-        put(f"{name} against {first}: {result}")
+        comparisons.append({"run": name, "against": first, **asdict(result)})
+        say(f"{name} against {first}: {result}")
     tables = {
         name: table_by_length(sources, written, references, lowercase=lowercase, tokenize=tokenize)
         for name, written in systems.items()
     }
+    if as_json:
+        rows = [{"run": name, **asdict(reports[name]), "by_length": asdict(tables[name])} for name in names]
+        put_json({"systems": rows, "comparisons": comparisons})
     for name, table in tables.items():
-        put(f"\n{name}\n{table}")
+        say(f"\n{name}\n{table}")
     if plot:
-        put(f"\ndrawn: {plot_by_length(tables, plot)}")
+        say("")
+        put_note(f"drawn: {plot_by_length(tables, plot)}", as_json)
 
 
-def _score_captions(run: Path, images: Path, captions: Path | None, beam: int | None, device: str) -> None:
+def _score_captions(
+    run: Path, images: Path, captions: Path | None, beam: int | None, device: str, as_json: bool
+) -> None:
     from regard.api.captioner import load_captioner
     from regard.cli.progress import bar
-    from regard.cli.text import put
+    from regard.cli.text import put, put_json
 
     writer = load_captioner(run, device)
     with bar("captioning") as tell:
-        put(str(writer.score(str(images), str(captions or ""), beam=beam, progress=tell)))
+        found = writer.score(str(images), str(captions or ""), beam=beam, progress=tell)
+    if as_json:
+        put_json({"run": writer.name, **found._asdict()})
+    else:
+        put(str(found))
 
 
-def _score_documents(run: Path, documents: Path, bag_of_words: bool, device: str) -> None:
+def _score_documents(run: Path, documents: Path, bag_of_words: bool, device: str, as_json: bool) -> None:
     from regard.api.classifier import load_classifier
     from regard.cli.progress import bar
-    from regard.cli.text import put
+    from regard.cli.text import put_json
 
     classifier = load_classifier(run, device)
     with bar("classifying") as tell:
-        put(str(classifier.score(documents, progress=tell)))
+        score = classifier.score(documents, progress=tell)
+    say = _say(as_json)
+    say(str(score))
+    found: dict[str, Any] = {"run": classifier.name, **score._asdict()}
     if bag_of_words:
         with bar("fitting the bag of words"):
-            found = classifier.score_bag_of_words(documents)
-        put(f"\nA linear classifier of words and word pairs: {found}")
+            linear = classifier.score_bag_of_words(documents)
+        found["bag_of_words"] = linear._asdict()
+        say(f"\nA linear classifier of words and word pairs: {linear}")
+    if as_json:
+        put_json(found)
+
+
+def _say(as_json: bool) -> Callable[[str], None]:
+    """Print a line as soon as it is known; nothing where all of it comes as one JSON object at the end."""
+    from regard.cli.text import put
+
+    return (lambda line: None) if as_json else put
 
 
 def _check(plot: Path | None, tokenize: str | None) -> None:

@@ -1,8 +1,13 @@
 """Lines in and out: UTF-8, split on newline only, one line out for each line in."""
 
+import json
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import typer
 
 from regard.data.text import BOM, decode_line, read_lines
 from regard.errors import DataError
@@ -35,3 +40,24 @@ def check_out(path: Path | None) -> None:
 def put(line: str) -> None:
     """Write one line to standard output as UTF-8, whatever the locale."""
     sys.stdout.buffer.write(line.encode("utf-8", "replace") + b"\n")
+
+
+def put_json(found: Any) -> None:
+    """Write one JSON document on one line. A number that is not finite is null: JSON has no name for it."""
+    put(json.dumps(_finite(found), ensure_ascii=False, allow_nan=False))
+
+
+def put_note(line: str, as_json: bool) -> None:
+    """Write a line beside the results: with them for a person, to standard error where they are JSON for a program."""
+    if as_json:
+        typer.echo(line, err=True)
+    else:
+        put(line)
+
+
+def _finite(found: Any) -> Any:
+    if isinstance(found, float):
+        return found if math.isfinite(found) else None
+    if isinstance(found, dict):
+        return {name: _finite(value) for name, value in found.items()}
+    return [_finite(value) for value in found] if isinstance(found, list | tuple) else found

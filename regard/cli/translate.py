@@ -1,6 +1,5 @@
 """regard translate"""
 
-import json
 import sys
 from itertools import islice
 from pathlib import Path
@@ -26,8 +25,11 @@ def translate(
             help="A run folder, the file to translate (none: standard input), and settings of decoding.",
         ),
     ],
-    beam: Annotated[int | None, typer.Option(help="Beam width; 1 is greedy.")] = None,
-    nbest: Annotated[int, typer.Option(help="Translations for each line, tab-separated with their scores.")] = 1,
+    beam: Annotated[int | None, typer.Option(help="Beam width, 1 (greedy) to 1000.")] = None,
+    nbest: Annotated[
+        int,
+        typer.Option(help="Translations for each line, tab-separated with their scores; at most as many as --beam."),
+    ] = 1,
     temperature: Annotated[float | None, typer.Option(help="Above 0: sample instead of searching.")] = None,
     with_run: Annotated[list[Path] | None, typer.Option("--with", help="Another run, to form an ensemble.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with scores and tokens.")] = False,
@@ -36,7 +38,7 @@ def translate(
     """Translate RUN [FILE], or standard input to standard output: line n of the output is line n of the input."""
     from regard.api.translator import load_translator
     from regard.cli.progress import bar
-    from regard.cli.text import put, stream
+    from regard.cli.text import put, put_json, stream
     from regard.config import override
     from regard.errors import ConfigError
 
@@ -54,6 +56,7 @@ def translate(
         tables = override(tables, assignment) if assignment.startswith("decode.") else tables
     options: dict[str, Any] = {"beam": beam, "nbest": nbest, "temperature": temperature, **tables.get("decode", {})}
     translator.settings(**options)  # refuses what does not fit, before anything is read
+    strange = Unknown(translator.source_vocabulary.kind)
     typed = len(run) == 1 and sys.stdin.isatty()  # someone waits for each line
     done = 0
     with bar("translating", printing=True) as tell:
@@ -61,9 +64,15 @@ def translate(
             translations = translator.translate(some, **options, progress=lambda n, _, done=done: tell(done + n, None))
             for number, (line, found) in enumerate(zip(some, translations, strict=True), done + 1):
                 warn(translator, number, line, found)
-                put(json.dumps(_plain(line, found), ensure_ascii=False) if as_json else _text(found, nbest))
+                strange.add(number, found.unknown)
+                if as_json:
+                    put_json({"source": line, "translation": found.text, **details(found), "unknown": found.unknown})
+                else:
+                    put(_text(found, nbest))
             sys.stdout.flush()
             done += len(some)
+    if strange.count:
+        typer.echo(strange, err=True)
 
 
 def warn(translator: "regard.Translator", number: int, line: str, found: "regard.Translation") -> None:
@@ -76,16 +85,41 @@ def warn(translator: "regard.Translator", number: int, line: str, found: "regard
         typer.echo(f"line {number}: the translation did not end by itself ({found.finished})", err=True)
 
 
+class Unknown:
+    """What the source vocabulary does not hold, counted over all lines; the first few are remembered."""
+
+    FEW = 5
+
+    def __init__(self, kind: str) -> None:
+        self.noun = {"word": "word", "char": "character"}.get(kind, "piece")
+        self.count = 0
+        self.first: dict[str, int] = {}  # its spelling -> the first line that holds it; one more than is told
+
+    def add(self, number: int, unknown: list[str]) -> None:
+        """Count what was unknown in line `number`."""
+        self.count += len(unknown)
+        for one in unknown:
+            if one not in self.first and len(self.first) <= self.FEW:
+                self.first[one] = number
+
+    def __str__(self) -> str:
+        from regard.look.text import label
+
+        told = [f"{label(one)} (line {number})" for one, number in self.first.items()]
+        more = ", ..." if len(told) > self.FEW else ""
+        are = f"{self.noun} of the input is" if self.count == 1 else f"{self.noun}s of the input are"
+        return f"{self.count} {are} not in the vocabulary and could not be read: {', '.join(told[: self.FEW])}{more}"
+
+
 def _text(found: "regard.Translation", nbest: int) -> str:
     if nbest == 1:
         return found.text
     return "\t".join(f"{one.score:.4f}\t{one.text}" for one in found.nbest)
 
 
-def _plain(line: str, found: "regard.Translation") -> dict[str, Any]:
+def details(found: Any) -> dict[str, Any]:
+    """How sure a model was of a translation or a caption, for JSON."""
     return {
-        "source": line,
-        "translation": found.text,
         "score": found.score,
         "logprob": found.logprob,
         "finished": found.finished,

@@ -95,7 +95,19 @@ def search(
         return _sample(model, state, limits, config, prefixes, contents, stop)
     if config.beam == 1 and observe is None:
         return [[hypothesis] for hypothesis in follow(model, state, limits, config, prefixes=prefixes, stop=stop)]
-    return beam_search(model, state, limits, config, prefixes=prefixes, observe=observe, stop=stop)
+    try:
+        return beam_search(model, state, limits, config, prefixes=prefixes, observe=observe, stop=stop)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not _out_of_memory(error):
+            raise
+        raise ConfigError(
+            f"There is not enough memory to search {len(limits)} sentences with a beam of {config.beam}; "
+            f"set a smaller decode.beam."
+        ) from error
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def longest(lengths: Tensor, config: DecodeConfig) -> Tensor:

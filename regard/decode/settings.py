@@ -7,12 +7,17 @@ from typing import Any
 from regard.config import read, setting
 from regard.errors import ConfigError
 
+# The widest beam of Koehn and Knowles (2017), far beyond the best one. More are refused and not cut to fewer, or to the
+# size of the vocabulary: a narrower beam finds other sentences from the second word on.
+MOST_BEAMS = 1_000
+MOST_SAMPLES = 10_000
+
 
 @dataclass(frozen=True)
 class DecodeConfig:
     """How to search. `temperature` above 0 samples; otherwise `beam` 1 is greedy and more is beam search."""
 
-    beam: int = setting(5, "hypotheses kept at each step; 1 is greedy")
+    beam: int = setting(5, f"hypotheses kept at each step, at most {MOST_BEAMS}; 1 is greedy")
     nbest: int = setting(1, "translations returned for each sentence, at most as many as the beam (or samples drawn)")
     max_ratio: float = setting(2.0, "longest output = max_ratio * source tokens + max_extra, END counted")
     max_extra: int = setting(20, "longest output = max_ratio * source tokens + max_extra, END counted")
@@ -43,6 +48,11 @@ class DecodeConfig:
             temperature=self.temperature,
             top_k=self.top_k,
         )
+        _at_most(MOST_BEAMS, "the memory of a step grows with its square", beam=self.beam)
+        if self.temperature:
+            _at_most(MOST_SAMPLES, "more can be drawn with another decode.seed", nbest=self.nbest)
+        else:
+            _at_most(MOST_BEAMS, "they come out of the beam, which is no wider", nbest=self.nbest)
         if not 0 < self.top_p <= 1:
             raise ConfigError(f"decode.top_p must be above 0 and at most 1; got {self.top_p}.")
         if self.temperature == 0 and (self.top_k or self.top_p < 1):
@@ -57,12 +67,21 @@ class DecodeConfig:
 
 
 def change_settings(config: DecodeConfig, changes: Mapping[str, Any]) -> DecodeConfig:
-    """`config` with some settings changed, None leaving one as it is; the beam grows with what is to be returned."""
+    """`config` with some settings changed, None leaving one as it is.
+
+    A beam that nobody gave grows with what is to be returned; one that was given and is too narrow is refused.
+    """
     given = {name: value for name, value in changes.items() if value is not None}
-    wanted, beam = given.get("nbest", 1), given.get("beam", config.beam)
-    if isinstance(wanted, int) and isinstance(beam, int) and wanted > beam >= 1 and not given.get("temperature"):
-        given["beam"] = wanted
+    wanted = given.get("nbest", 1)
+    if "beam" not in given and not given.get("temperature") and isinstance(wanted, int):
+        given["beam"] = max(config.beam, min(wanted, MOST_BEAMS))
     return read(DecodeConfig, given, "decode", over=config)
+
+
+def _at_most(most: int, advice: str, **values: float) -> None:
+    for name, value in values.items():
+        if value > most:
+            raise ConfigError(f"decode.{name} must be at most {most}; got {value}: {advice}.")
 
 
 def _at_least(least: int, **values: float) -> None:

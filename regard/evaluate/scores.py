@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from regard.errors import DataError, unknown
@@ -18,7 +18,17 @@ class Score:
     name: str
     value: float
     signature: str
-    details: str = ""  # BLEU: the n-gram precisions, brevity penalty and lengths
+    # BLEU: `precisions` of n-grams, `brevity_penalty`, `length` and `reference` length
+    parts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def details(self) -> str:
+        """The parts in words, where there are any."""
+        if not self.parts:
+            return ""
+        precisions = "/".join(f"{precision:.1f}" for precision in self.parts["precisions"])
+        penalty, length, reference = (self.parts[name] for name in ("brevity_penalty", "length", "reference"))
+        return f"{precisions} (BP {penalty:.3f}, length {length}, reference {reference})"
 
     def __str__(self) -> str:
         details = f" {self.details}" if self.details else ""
@@ -60,14 +70,14 @@ def score(
     for name in metrics:
         metric = build_metric(name, lowercase, tokenize)
         result = metric.corpus_score(list(hypotheses), [list(lines) for lines in references])
-        details = _bleu_details(result) if name == "bleu" else ""
-        scores.append(Score(TITLES[name], result.score, str(metric.get_signature()), details))
+        parts = _bleu_parts(result) if name == "bleu" else {}
+        scores.append(Score(TITLES[name], result.score, str(metric.get_signature()), parts))
     return ScoreReport(tuple(scores), len(hypotheses))
 
 
-def _bleu_details(result: Any) -> str:
-    precisions = "/".join(f"{precision:.1f}" for precision in result.precisions)
-    return f"{precisions} (BP {result.bp:.3f}, length {result.sys_len}, reference {result.ref_len})"
+def _bleu_parts(result: Any) -> dict[str, Any]:
+    lengths = {"length": int(result.sys_len), "reference": int(result.ref_len)}
+    return {"precisions": list(result.precisions), "brevity_penalty": float(result.bp), **lengths}
 
 
 def build_metric(name: str, lowercase: bool = False, tokenize: str | None = None) -> Any:

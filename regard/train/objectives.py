@@ -6,6 +6,11 @@ from torch.nn import functional as F
 
 from regard.symbols import PAD
 
+# Added to a weight before its logarithm, which is finite then also for the exact zeros of sparse normalisers. A weight
+# however small keeps its gradient, 1 / weight, which a floor would cut off just where the model looks away from the
+# gold most surely; and 1 / LEAST still fits into float32 with room for factors on top.
+LEAST = 1e-30
+
 
 def cross_entropy(logits: Tensor, target: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
     """The loss to minimise and the plain negative log-likelihood, summed over all real tokens.
@@ -31,6 +36,5 @@ def guided_alignment(weights: Tensor, links: Tensor) -> Tensor:
     """
     rows = links.sum(dim=-1, keepdim=True)
     gold = links / rows.clamp(min=1)  # [B, T, S]
-    # Sparse normalisers give exact zeros; the floor keeps the logarithm finite where the gold says "look there".
     exact = weights.to(torch.promote_types(weights.dtype, torch.float32))  # bfloat16 would lose the logarithm
-    return -(gold * exact.clamp(min=1e-9).log()).sum()
+    return -(gold * (exact + LEAST).log()).sum()

@@ -146,7 +146,7 @@ class _Page:
     def whole(self, parts: list[str], title: str | None) -> str:
         """The page of these parts, with what is drawn said below."""
         rows, columns = self.size.grid
-        says = [f"{self.table.caption}, grid {rows} x {columns}"]
+        says = [f"{self.table.caption}, grid {rows} x {columns} (counted from 0)"]
         says += ["smoothed for display"] if self.smooth else []
         scale = "" if self.most is None else f"Colours from 0 {self._legend()} to {self.most:.2f}. "
         name = title or label(self.trace.target.text, 60)

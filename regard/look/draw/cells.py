@@ -80,4 +80,4 @@ def shares_of(table: Table, region: Region, size: Size) -> tuple[NDArray[np.floa
     one = (top, left) == (bottom, right)
     where = f"row {top}, column {left}" if one else f"rows {top}-{bottom}, columns {left}-{right}"
     strongest = f"'{label(table.rows[int(shares.argmax())].text)}' with {shares.max():.2f}" if len(shares) else "nobody"
-    return shares, f"How much each word looked at {where}: most of all {strongest}."
+    return shares, f"How much each word looked at {where} (from 0): most of all {strongest}."

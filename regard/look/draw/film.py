@@ -52,7 +52,7 @@ def figure(
         axes.set_title(label(each.text, 18), fontsize=10, pad=3, parse_math=False)
         axes.set_xlabel(f"strongest: row {at[0]}, column {at[1]}, {cells.max():.2f}", fontsize=6.5, labelpad=2)
     blended = " (smoothed for display)" if smooth else ""
-    caption = f"{table.caption}, grid {rows} x {across}{blended}, colours from 0 to {most:.2f}"
+    caption = f"{table.caption}, grid {rows} x {across} (counted from 0){blended}, colours from 0 to {most:.2f}"
     if first is not None:
         matrix.under(first, "\n" + caption, title, size)
     return drawing, f"Attention of {count} words over a picture. {caption}."

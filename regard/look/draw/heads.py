@@ -1,13 +1,21 @@
 """All heads at once: a row for each layer, a thumbnail for each head, with the numbers that tell them apart."""
 
+from typing import Any
+
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from regard.look.contents import Contents
 from regard.look.draw import matrix
 from regard.look.draw.palette import FAINT, INK
 from regard.look.measure import head as measures
-from regard.look.words import arrange, leading_modules
+from regard.look.text import columns, label
+from regard.look.words import Table, arrange, leading_modules
+
+_LONGEST = 16  # letters of a name
+_ROOM = 0.075  # inches that a word's name needs; thumbnails grow for it,
+_WIDEST = 24.0  # until all of a layer's are so wide together
 
 
 def figure(
@@ -20,16 +28,20 @@ def figure(
     palette: str = "blue",
     title: str | None = None,
 ) -> tuple[Figure, str]:
-    """Thumbnails of every head of the modules that join target and source, on one scale from 0 to 1."""
+    """Thumbnails of every head of the modules that join target and source, on one scale from 0 to 1.
+
+    Words stand at the outside: those of the target left of each layer, those of the source below the last one.
+    """
     modules = leading_modules(trace)
     most = max((seen.heads for seen in modules), default=1)
     first = arrange(trace, modules[0].name if modules else None, 0, words, special, renormalise, shift)
     rows, across = (max(1, size) for size in first.weights.shape)
-    wide = float(np.clip(9.6 / most, 1.0, 2.2))
+    wide = max(float(np.clip(9.6 / most, 1.0, 2.2)), min(_ROOM * across, _WIDEST / most))
     tall = float(np.clip(wide * rows / across, wide * 0.5, wide * 1.6))
-    gap, head_room, left = 0.14, 0.34, 0.55
+    names = _Names(first, wide / across, tall / rows)
+    gap, head_room, left = 0.14, 0.34, 0.4 + names.left
     width = left + most * (wide + gap)
-    height = max(1, len(modules)) * (tall + head_room + gap)
+    height = max(1, len(modules)) * (tall + head_room + gap) + names.below
     drawing = Figure(figsize=(width, height))
     last = None
     for down, seen in enumerate(modules):
@@ -43,6 +55,10 @@ def figure(
                 ((left + head * (wide + gap)) / width, bottom / height, wide / width, tall / height)
             )
             matrix.paint(axes, table, palette, max(1, -(-max(table.weights.shape) // 600)))
+            if head == 0:
+                names.write_rows(axes, table, matrix.touched(trace)[0])
+            if down == len(modules) - 1:
+                names.write_columns(axes, table, matrix.touched(trace)[1])
             numbers = measures(table.weights)
             axes.annotate(
                 f"head {head}", (0, 1), xycoords="axes fraction", xytext=(0, 12), textcoords="offset points",
@@ -57,15 +73,58 @@ def figure(
         matrix.legend(last, palette, wide, tall)
         matrix.under(
             drawing.add_axes((left / width, 0, 1 - left / width, 1), frameon=False, xticks=[], yticks=[]),
-            _caption(first.caption, most),
+            _caption(first.caption, most) + (f", {names.left_out}" if names.left_out else ""),
             title,
             (width, height),
         )
     return drawing, f"{sum(seen.heads for seen in modules)} heads of attention. {first.caption}."
 
 
+class _Names:
+    """The words beside the outer thumbnails, and the room they take; where there is none for all, every n-th."""
+
+    def __init__(self, table: Table, wide: float, tall: float) -> None:
+        """`wide` and `tall` are the inches of a square."""
+        self.sizes = [float(np.clip(72 * room * 0.85, 4.5, 7.5)) for room in (tall, wide)]  # points: rows, columns
+        self.every = [
+            int(np.ceil(size * 1.05 / (72 * room))) for size, room in zip(self.sizes, (tall, wide), strict=True)
+        ]
+        used = [
+            max((columns(label(one.text, _LONGEST)) for one in side), default=0) for side in (table.rows, table.columns)
+        ]
+        self.left, self.below = (0.08 + 0.6 * size / 72 * most for size, most in zip(self.sizes, used, strict=True))
+        shares = [
+            f"every {_ordinal(n)} {side} word"
+            for n, side in zip(self.every, ("target", "source"), strict=True)
+            if n > 1
+        ]
+        self.left_out = f"only {' and '.join(shares)} named for want of room" if shares else ""
+
+    def write_rows(self, axes: Axes, table: Table, changed: set[int]) -> None:
+        """The target words, left of a thumbnail."""
+        for at in range(0, len(table.rows), self.every[0]):
+            one = table.rows[at]
+            style = matrix.style_of(one, changed)
+            place: dict[str, Any] = {"ha": "right", "va": "center_baseline", **style}
+            matrix.write(axes, 0, at + 0.5, label(one.text, _LONGEST), self.sizes[0], (-3, 0), **place)
+
+    def write_columns(self, axes: Axes, table: Table, changed: set[int]) -> None:
+        """The source words, upright below a thumbnail."""
+        for at in range(0, len(table.columns), self.every[1]):
+            one = table.columns[at]
+            style = matrix.style_of(one, changed)
+            place: dict[str, Any] = {"ha": "center", "va": "top", "rotation": 90, **style}
+            matrix.write(
+                axes, at + 0.5, len(table.rows) or 1, label(one.text, _LONGEST), self.sizes[1], (0, -3), **place
+            )
+
+
+def _ordinal(number: int) -> str:
+    return {2: "second", 3: "third"}.get(number, f"{number}th")
+
+
 def _caption(caption: str, heads: int) -> str:
     parts = [part for part in caption.split(", ") if not part.startswith(("layer ", "head "))]
-    return ", ".join(
-        [f"every head, source across, target down; entropy in nats, mean over rows ({heads} heads a layer)", *parts]
-    )
+    count = "1 head" if heads == 1 else f"{heads} heads"
+    told = f"every head, source across, target down; entropy in nats, mean over rows ({count} a layer)"
+    return ", ".join([told, *parts])

@@ -16,6 +16,7 @@ from regard.errors import ConfigError
 from regard.look import store
 from regard.look.contents import KINDS, Attended, Contents
 from regard.look.draw.palette import palette as find_palette
+from regard.look.pieces import is_whole
 from regard.look.text import label, visible
 from regard.look.words import Head, Layer, arrange, choose, merge, right_to_left, sentence_of, tokens_of
 
@@ -35,10 +36,14 @@ def page(
     shift: int | None = None,
     palette: str = "blue",
     title: str | None = None,
+    step: int | None = None,
 ) -> str:
-    """The whole page as text; the options are where it opens."""
+    """The whole page as text; the options are where it opens, `step` of the view `steps` from 0."""
     if view == "beam" and trace.beam is None:
         raise ConfigError("This trace holds no search tree; look with beam search to get one.")
+    opened: dict[str, Any] = {}
+    if step is not None:
+        opened, words, special, shift = _open_at(trace, layer, step, words, special)
     table = arrange(trace, layer, head, words, special, renormalise, shift)  # refuses what cannot be shown
     if not (head is None or isinstance(head, int | str)):
         raise ConfigError("A page shows one head, their mean or their largest; got several. Use head='mean'.")
@@ -50,6 +55,7 @@ def page(
         "special": special,
         "renormalise": renormalise,
         "shift": table.shift,
+        **opened,
     }
     data = {"state": state, "palette": find_palette(palette), **_data(trace)}
     here = resources.files("regard.look.draw")
@@ -61,6 +67,21 @@ def page(
         f'<script type="module">{script}</script>\n'
     )
     return envelope(name, style, body, f"script-src '{digest(script)}'")
+
+
+def _open_at(
+    trace: Contents, layer: Layer, step: int, words: bool, special: bool
+) -> tuple[dict[str, Any], bool, bool, int]:
+    """The row of a step, among words where it begins one, with special tokens where it is one, and without a shift."""
+    count = len(tokens_of(trace, KINDS[choose(trace, layer).kind][0]))
+    if not is_whole(step) or not 0 <= step < count:
+        raise ConfigError(f"There is no step {step}: this trace has steps 0 to {count - 1}.")
+    for merged, every in ((words, special), (words, True), (False, True)):
+        rows = arrange(trace, layer, None, merged, every, shift=0).rows
+        found = [at for at, row in enumerate(rows) if row.tokens[0] == step]
+        if found:
+            break
+    return {"t": found[0]}, merged, every, 0
 
 
 def envelope(title: str, style: str, body: str, allowed: str = "") -> str:

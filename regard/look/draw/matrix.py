@@ -99,21 +99,23 @@ def name(axes: Axes, table: Table, size: float, cell: float, changed: tuple[set[
     slant = 90 if cell * 72 < size * 1.7 else 50  # slanted words read better where there is room
     for at in range(0, len(table.columns), every):
         text = label(table.columns[at].text, longest)
-        style = _style(table.columns[at], changed[1])
+        style = style_of(table.columns[at], changed[1])
         turn = {"ha": "center", "va": "bottom"} if flat else {"rotation": slant, **_TURNED}
-        _text(axes, at + 0.5, 0, text, size, (0, 4), **turn, **style)
+        write(axes, at + 0.5, 0, text, size, (0, 4), **turn, **style)
     for at in range(0, len(table.rows), every):
-        style = _style(table.rows[at], changed[0])
-        _text(axes, 0, at + 0.5, label(table.rows[at].text, longest), size, (-4, 0), ha="right", va="center", **style)
+        style = style_of(table.rows[at], changed[0])
+        write(axes, 0, at + 0.5, label(table.rows[at].text, longest), size, (-4, 0), ha="right", va="center", **style)
 
 
-def _style(each: Label, changed: set[int]) -> dict[str, Any]:
+def style_of(each: Label, changed: set[int]) -> dict[str, Any]:
+    """How a word is written: bold where a what-if changed it, slanted where it is a symbol."""
     if changed & set(each.tokens):
         return {"color": CHANGED, "fontweight": "bold"}
     return {"color": FAINT, "fontstyle": "italic"} if each.special else {"color": INK}
 
 
-def _text(axes: Axes, x: float, y: float, text: str, size: float, offset: tuple[float, float], **style: Any) -> None:
+def write(axes: Axes, x: float, y: float, text: str, size: float, offset: tuple[float, float], **style: Any) -> None:
+    """A word at a place of the squares, so many points away from it."""
     left = axes.get_xlim()[0] if x == 0 else x  # rows are named at the left also where columns run right to left
     axes.annotate(
         text, (left, y), xytext=offset, textcoords="offset points", fontsize=size, parse_math=False,

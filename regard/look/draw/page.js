@@ -122,7 +122,7 @@ export function start(root, data) {
     module.numbers = numbers(module.weights);
     module.raw = module.scores ? numbers(module.scores) : null;
   }
-  const state = { ...data.state, t: 0, s: 0, pinned: false };
+  const state = { t: 0, s: 0, pinned: false, ...data.state };
   const stage = element("div", { id: "stage" }), bar = element("div", { id: "bar" });
   const caption = element("p", { id: "caption" }), readout = element("p", { id: "readout", "aria-live": "polite" });
   root.append(bar, readout, stage, caption);

@@ -114,11 +114,8 @@ export function legend(look, most, what = "weight") {
 /** How much every cell was looked at by all words together. */
 export const coverage = (table) => table.columns.map((_, at) => table.weights.reduce((sum, row) => sum + row[at], 0));
 
-/** "row 5, column 9 of 14", counted from 1 as people do. */
-function where(at, [rows, columns]) {
-  const row = `row ${Math.floor(at / columns) + 1}${rows === columns ? "" : ` of ${rows}`}`;
-  return `${row}, column ${(at % columns) + 1} of ${columns}`;
-}
+/** "row 5, column 9 (from 0)": counted as in the trace and in `regard look --cell`. */
+const where = (at, [, columns]) => `row ${Math.floor(at / columns)}, column ${at % columns} (from 0)`;
 
 const COUNTED = ["no", "one", "two", "three", "four", "five"];
 const named = (label) => `\u2018${visible(label.text)}\u2019`;

@@ -108,7 +108,7 @@ export class Trace {
   /** The regions of the picture, row by row, where there is one. */
   get cells() {
     const [rows, columns] = this.plain.image?.grid ?? [0, 0];
-    const name = (at) => `row ${Math.floor(at / columns) + 1}, column ${(at % columns) + 1}`;
+    const name = (at) => `row ${Math.floor(at / columns)}, column ${at % columns}`;
     return Array.from({ length: rows * columns }, (_, at) => ({ text: name(at), piece: "" }));
   }
 
