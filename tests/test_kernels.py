@@ -1,14 +1,23 @@
 """The faster forms give the plain answers: values, and every gradient against finite differences."""
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd import gradcheck
 from torch.testing import assert_close
 
+from regard.core.attend import Memory
+from regard.core.masks import padding_mask
+from regard.core.normalise import GaussianWindow, softmax
+from regard.core.scores import Additive, General, Location, dot
+from regard.kernels.lerp import lerp
 from regard.kernels.lstm import lstm_cell
 from regard.kernels.product import Product
 from regard.kernels.repeated import Repeated
+from regard.layers.attention import Attention, Looks
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import LSTMState, StackedLSTM, run_packed
 
@@ -157,3 +166,51 @@ def test_dropout_follows_the_seed_and_rests_outside_training():
     assert not torch.equal(dropout(x), once)
     assert dropout.eval()(x) is x
     assert dropout.train()(x.bfloat16()).dtype == torch.bfloat16
+
+
+def test_between_two_states_and_its_gradient():
+    start, end, weight = number(B, N), number(B, N), number(B, N)
+    assert_close(lerp(start, end, weight), start + weight * (end - start))
+    assert gradcheck(lerp, (start, end, weight))
+
+
+SCORES = {
+    "additive": lambda: Additive(N, M, 6),
+    "general": lambda: General(N, M),
+    "dot": lambda: dot,
+    "local-p": lambda: General(N, M),  # around a centre that is given
+    "location": lambda: Location(N, 4),  # has no quicker form
+}
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_the_looks_of_a_loop_are_those_of_attention(name: str):
+    """Values and the gradients of everything, with a row that is padded and one that may look nowhere."""
+    attention = Attention(SCORES[name](), GaussianWindow(1) if name == "local-p" else softmax).double()
+    for weights in attention.parameters():
+        nn.init.normal_(weights)
+    states, queries = number(3, 4, N if name == "dot" else M), number(3, T, N)
+    mask = padding_mask(torch.tensor([4, 2, 0]), 4)
+    centre = torch.tensor([[1.5], [0.5], [0.0]], dtype=torch.float64) if name == "local-p" else None
+
+    def walk(looks: Callable[[Memory], Callable[[Tensor], Tensor]]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        look = looks(attention.remember(states, mask))
+        seen = torch.stack([look(query) for query in queries.unbind(1)], dim=1)
+        return seen, torch.autograd.grad(seen.sin().sum(), [states, queries, *attention.parameters()])
+
+    found = walk(lambda memory: partial(Looks(attention, memory, T), centre=centre))
+    plain = walk(lambda memory: lambda query: attention.look(query[:, None], memory, centre).context[:, 0])
+    assert_close(found, plain, rtol=0, atol=1e-12)
+    assert not found[0][2].any()
+
+
+def test_looks_go_through_attention_where_somebody_watches():
+    attention, seen = Attention(General(N, M)).double(), []
+    handle = attention.register_forward_hook(lambda module, given, found: seen.append(found))
+    memory = attention.remember(number(B, 3, M))
+    Looks(attention, memory, T)(number(B, N))
+    assert len(seen) == 1
+    assert seen[0].weights is not None
+    handle.remove()
+    Looks(attention, memory, T)(number(B, N))
+    assert len(seen) == 1
