@@ -52,10 +52,13 @@ class Heads:
     head: int | None = None
     shift: int | None = None
 
-    def __str__(self) -> str:
+    def told(self, translator: Translator) -> str:
+        """In words, for the model they are heads of."""
+        alone = self.layer is None and len(translator.model.looking.cross) == 1  # type: ignore[arg-type]
         layer = "the last layer but one" if self.layer is None else f"layer {self.layer}"
         head = "mean of its heads" if self.head is None else f"head {self.head}"
-        return f"{layer}, {head}" + ("" if self.shift is None else f", shift {self.shift}")
+        weights = "the one attention over the source" if alone and self.head is None else f"{layer}, {head}"
+        return weights + ("" if self.shift is None else f", shift {self.shift}")
 
 
 def word_weights(trace: Trace, heads: Heads) -> Matrix:

@@ -63,9 +63,9 @@ def align(
                 heads, other = aligning.choose_by_agreement(seen, turned)
         if back and answers is None:
             aligning.keep_choice(back, other)
-            typer.echo(f"chosen and kept in {back}: {other}", err=True)
+            typer.echo(f"chosen and kept in {back}: {other.told(behind or ahead)}", err=True)
         aligning.keep_choice(run, heads)
-        typer.echo(f"chosen and kept in {run}: {heads}", err=True)
+        typer.echo(f"chosen and kept in {run}: {heads.told(ahead)}", err=True)
     with bar("reading") as tell:
         links = aligning.align(seen or aligning.traces(ahead, sources, targets, tell), heads, method, threshold)
     if behind is not None:
@@ -78,4 +78,5 @@ def align(
         for line in links:
             put(format_pharaoh(line))
     if answers is not None:
-        put(f"{score_alignments(links, answers)}  ({heads}, {method})")
+        both = "" if behind is None else f", both directions joined by {join}"
+        put(f"{score_alignments(links, answers)}  ({heads.told(ahead)}, {method}{both})")

@@ -86,8 +86,9 @@ class LuongState(NamedTuple):
 class Luong(nn.Module):
     """Stacked LSTMs, looking with the state after the step."""
 
-    # Footnote 14 reads a content-based row as the alignment of the word just read. In models trained here it aligns
-    # the word to come (docs/results.md has both error rates): the default. `regard align --shift 1` is the other.
+    # Footnote 14 reads a content-based row as the alignment of the word just read: shift 1. Networks learn the one or
+    # the other (docs/results.md has both error rates); a row is shown at the word written, and `regard align --choose`
+    # finds out which it is.
     looking = Looking(query="current", shift=0, cross=("attention",))
 
     def __init__(self, config: LuongConfig) -> None:
