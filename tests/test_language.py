@@ -182,19 +182,6 @@ def test_the_attentive_model_is_the_papers(window: int):
 
 
 @pytest.mark.parametrize("score", ["additive", "dot"])
-@pytest.mark.parametrize("window", [0, 1, 3, 50])
-@torch.no_grad()
-def test_a_step_reads_no_more_than_its_window_and_equals_the_forward_pass(window: int, score: str):
-    torch.manual_seed(2)
-    model = spread(AttentiveLanguageModel(replace(ATTENTIVE, window=window, score=score)))
-    text = torch.randint(3, 13, (2, 40))  # longer than the room of a fresh state
-    expected, sizes = model(text), []
-    model.attention.register_forward_pre_hook(lambda module, args: sizes.append(args[1].keys.shape[1]))
-    assert_close(run_steps(model, text), expected, rtol=0, atol=1e-10)
-    assert sizes == [min(t, window or 40) for t in range(40)]
-
-
-@pytest.mark.parametrize("score", ["additive", "dot"])
 @torch.no_grad()
 def test_a_split_state_is_found_by_its_key_and_seen_by_its_value(score: str):
     """Daniluk: only the first third is compared, only the second is seen, and only the third predicts."""

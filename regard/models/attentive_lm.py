@@ -97,8 +97,7 @@ class AttentiveLanguageModel(nn.Module):
         hidden, lstm = self.lstm.run(self.embed(token[:, None]), state.lstm)  # [B, 1, n]
         key, value, predict = self.divide(hidden)  # [B, 1, n / parts]
         filled = int(state.position[0]) if len(token) else 0
-        first = max(0, filled - self.config.window) if self.config.window else 0  # nothing before it is ever seen again
-        past = Memory(state.keys[:, first:filled], state.values[:, first:filled])  # all of it may be looked at
+        past = Memory(state.keys[:, :filled], state.values[:, :filled], self.visible(filled, 1, filled, token.device))
         logits = self.readout(predict, self.attention(key, past).context)[:, 0]  # [B, V]
         keys, values = grow(state.keys, filled + 1), grow(state.values, filled + 1)
         keys[:, filled], values[:, filled] = project_keys(self.attention.score, key)[:, 0], value[:, 0]
@@ -110,7 +109,7 @@ class AttentiveLanguageModel(nn.Module):
         hidden, _ = self.lstm.run(self.embed(shift_right(target)), self.start(len(target)).lstm)  # [B, T, n]
         key, value, predict = self.divide(hidden)  # [B, T, n / parts]
         steps = target.shape[1]
-        mask = self.visible(steps, target.device)  # [T, T]
+        mask = self.visible(0, steps, steps, target.device)  # [T, T]
         memory = Memory(project_keys(self.attention.score, key), value, mask)
         return self.readout(predict, self.attention(key, memory).context)
 
@@ -119,11 +118,11 @@ class AttentiveLanguageModel(nn.Module):
         parts = hidden.split(self.part, dim=-1)
         return parts[0], parts[min(1, len(parts) - 1)], parts[-1]
 
-    def visible(self, steps: int, device: torch.device) -> Tensor:
-        """What each of the steps may look at: the states strictly before it, and in the window. [T, T]"""
-        places = torch.arange(steps, device=device)
-        distance = places[:, None] - places  # [T, T]
-        return (distance > 0) & (distance <= (self.config.window or steps))
+    def visible(self, first: int, queries: int, slots: int, device: torch.device) -> Tensor:
+        """What the steps first, first + 1, ... may look at: slots strictly before each, and in the window. [T, S]"""
+        steps = first + torch.arange(queries, device=device)[:, None]  # [T, 1]
+        distance = steps - torch.arange(slots, device=device)  # [T, S]
+        return (distance > 0) & (distance <= (self.config.window or slots))
 
     def readout(self, predict: Tensor, context: Tensor) -> Tensor:
         """W_o tanh(W_c [p ; c]): [B, T, .] -> logits [B, T, V]."""
