@@ -245,6 +245,7 @@ def test_a_memory_is_read_a_piece_at_a_time(write):
         (memory("<tu/>"), "holds no sentence of any language"),
         (memory(unit(en="a&nbsp;b")), "unit 1: &nbsp; is not defined, since no DTD is fetched; write the character"),
         (memory(unit(en="a&nbsp;b"), doctype=""), "unit 1: undefined entity"),
+        (memory(unit(en="a <seg>b</seg> c")), "unit 1: a <seg> inside a <seg> is no translation unit"),
     ],
 )
 def test_bad_memories_are_refused_in_one_sentence(write, content, sentence):

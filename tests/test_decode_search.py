@@ -383,7 +383,7 @@ def test_a_beam_that_does_not_fit_into_memory_is_told(error: Exception) -> None:
         def step(self, token: Tensor, state: Any) -> Any:
             raise error
 
-    with pytest.raises(ConfigError, match="not enough memory to search 2 sentences with a beam of 5; set a smaller"):
+    with pytest.raises(ConfigError, match="not enough memory for 2 sentences at once with a beam of 5; set a smaller"):
         decode(Large(), *batch([[4], [5]]), BEAM)
 
 

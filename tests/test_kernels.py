@@ -212,5 +212,14 @@ def test_looks_go_through_attention_where_somebody_watches():
     assert len(seen) == 1
     assert seen[0].weights is not None
     handle.remove()
+    attention.register_forward_pre_hook(lambda module, given: seen.append(None))
     Looks(attention, memory, T)(number(B, N))
-    assert len(seen) == 1
+    assert len(seen) == 2
+
+
+def test_a_second_derivative_is_refused_and_not_wrong():
+    base, W, x = number(B, T, N), number(N, N), number(B, N)
+    push = Repeated(base, W)
+    (slope,) = torch.autograd.grad(push(x).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()

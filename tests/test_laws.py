@@ -404,6 +404,20 @@ def test_autocast_learns_what_full_precision_learns(case: str):
 
 @everywhere
 @torch.no_grad()
+@pytest.mark.filterwarnings("ignore:TF32")
+def test_the_state_of_a_recurrent_net_keeps_its_precision_under_autocast(case: str):
+    """Products may be coarse; what is carried from step to step is not, or rounding would pile up in it."""
+    model = build(*CASES[case])
+    with torch.autocast("cpu", torch.bfloat16), torch.backends.mkldnn.flags(enabled=False):
+        state = model.start(model.encode(SOURCE, LENGTHS))
+        _, after = model.step(TARGET[:, 0], state)
+    for found in (state, after):
+        carried = [getattr(found, "hidden", None), *getattr(found, "lstm", ())]
+        assert {part.dtype for part in carried if part is not None} <= {torch.float32}
+
+
+@everywhere
+@torch.no_grad()
 def test_a_model_leaves_nothing_behind(case: str):
     """`forward` and `step` write nothing on the modules: the second batch cannot feel the first."""
     model = make(case)

@@ -1,5 +1,6 @@
 """The arithmetic of training: what is not finite, clipping, accumulation, schedules, the best, the average, the end."""
 
+import contextlib
 import json
 import math
 import time
@@ -11,6 +12,7 @@ from commands import metrics
 from test_train_resume import state_of
 
 from regard.errors import ConfigError, DataError, TrainingError
+from regard.train.arithmetic import arithmetic
 from regard.train.begin import prepare
 from regard.train.distributed import Ranks
 from regard.train.journal import Finished, Journal, Prepared, Saved, Skipped, Stepped, Validated
@@ -464,12 +466,28 @@ def test_the_plateau_halves_in_a_real_run(tmp_path):
         ("epochs=0", "Training needs an end"),
         ("schedule=warm", "train.schedule must be one of constant, noam"),
         ("precision=bf16", "needs a GPU"),
+        ("precision=tf32", "needs a GPU"),
     ],
 )
 def test_settings_that_cannot_be_are_one_sentence(setting, sentence, tmp_path):
     with pytest.raises(ConfigError, match=sentence):
         small.train("bahdanau", tmp_path / "run", f"train.{setting}")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+def test_arithmetic_is_afterwards_what_it_was(precision):
+    """Training is one part of a process: what comes after it must not be less exact for it."""
+    for before in ("highest", "high"):
+        torch.set_float32_matmul_precision(before)
+        kept = torch.backends.cudnn.allow_tf32
+        with contextlib.suppress(ZeroDivisionError), arithmetic(precision):
+            assert (torch.get_float32_matmul_precision() == "high") == (precision == "tf32")
+            assert torch.backends.cudnn.allow_tf32 == (precision != "float32")
+            _ = 1 / 0  # training may break off
+        assert torch.get_float32_matmul_precision() == before
+        assert torch.backends.cudnn.allow_tf32 == kept
+    torch.set_float32_matmul_precision("highest")
 
 
 @pytest.mark.parametrize("optimiser", ["adam", "adamw", "adadelta", "sgd"])

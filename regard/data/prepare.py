@@ -58,7 +58,7 @@ def find_corpus(config: DataConfig) -> Corpus:
     if not (source or target or tsv or tmx):
         raise ConfigError("There is no corpus: give data.source and data.target, data.tsv, data.tmx, or data.corpus.")
     for kind, others in (("tsv", (*source, *target)), ("tmx", (*source, *target, *tsv))):
-        if any(re.search(rf"\.{kind}(\.(gz|bz2|xz))?$", path) for path in others):
+        if any(re.search(rf"\.{kind}(\.(gz|bz2|xz))?$", path, re.IGNORECASE) for path in others):
             raise ConfigError(f"A {kind.upper()} file holds both sides of a corpus: give it as data.{kind}, alone.")
     return open_corpus(source, target, tsv, config.invalid, tmx, (config.source_language, config.target_language))
 

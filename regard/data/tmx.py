@@ -87,6 +87,8 @@ class _Found:
         if self.depth > DEEPEST:
             raise self.refusal(f"more than {DEEPEST} elements inside one another")
         if self.segment is not None:
+            if name in ("seg", "tuv", "tu"):
+                raise self.refusal(f"a <{name}> inside a <seg>")
             self.codes += bool(self.codes or name in _CODES)
         elif name == "header":
             self.written_in[0] = plain_tag(attributes.get("srclang", ""))

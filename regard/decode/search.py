@@ -91,23 +91,25 @@ def search(
     if prefixes is not None:
         least = torch.tensor([len(prefix) + 1 for prefix in prefixes], device=limits.device)  # [B]
         limits = torch.maximum(limits, least)
-    if config.temperature:
-        return _sample(model, state, limits, config, prefixes, contents, stop)
-    if config.beam == 1 and observe is None:
-        return [[hypothesis] for hypothesis in follow(model, state, limits, config, prefixes=prefixes, stop=stop)]
     try:
+        if config.temperature:
+            return _sample(model, state, limits, config, prefixes, contents, stop)
+        if config.beam == 1 and observe is None:
+            return [[hypothesis] for hypothesis in follow(model, state, limits, config, prefixes=prefixes, stop=stop)]
         return beam_search(model, state, limits, config, prefixes=prefixes, observe=observe, stop=stop)
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not _out_of_memory(error):
+        if not out_of_memory(error):
             raise
+        many = f"{config.nbest} samples" if config.temperature else f"a beam of {config.beam}"
         raise ConfigError(
-            f"There is not enough memory to search {len(limits)} sentences with a beam of {config.beam}; "
-            f"set a smaller decode.beam."
+            f"There is not enough memory for {len(limits)} sentences at once with {many}; set a smaller "
+            f"{'decode.nbest' if config.temperature else 'decode.beam'}, or give shorter sentences."
         ) from error
 
 
-def _out_of_memory(error: RuntimeError) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, on a CPU or a GPU."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def longest(lengths: Tensor, config: DecodeConfig) -> Tensor:

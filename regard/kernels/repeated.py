@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 class Repeated:
@@ -61,6 +62,7 @@ class _Late(torch.autograd.Function):
         return base.view_as(base)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = grads  # [..., B, T, m]
         inputs = torch.stack(ctx.seen, dim=-2)  # [..., B, T, n + ...]
@@ -79,5 +81,6 @@ class _Product(torch.autograd.Function):
         return torch.addmm(base, x, turned) if x.dim() == 2 else torch.baddbmm(base, x, turned)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         return grads[0], grads[0] @ ctx.whole, None, None

@@ -1,7 +1,7 @@
 """Attention as a module: one for each place in a model that looks at something.
 
-Every look of every model passes through `Attention.forward`, so that recording or changing what a model looks at is a
-matter of forward hooks; the models know nothing of it.
+Every look that somebody watches passes through `Attention.forward`, so that recording or changing what a model looks at
+is a matter of hooks; the models know nothing of it. In training, where nobody does, `Looks` is the quicker way.
 """
 
 from collections.abc import Callable
@@ -55,17 +55,13 @@ class Looks:
 
     def __init__(self, attention: Attention, memory: Memory, steps: int) -> None:
         self.attention, self.memory = attention, memory
-        score, values, (B, S, Dv) = attention.score, memory.values, memory.values.shape
-        self.compare: Callable[[Tensor], Tensor] | None = None  # query [B, D] -> scores [B, 1, S]
-        if not torch.is_grad_enabled() or steps < 2 or attention._forward_hooks:
+        watched = attention._forward_hooks or attention._forward_pre_hooks
+        late = torch.is_grad_enabled() and steps > 1 and not watched
+        self.compare = _compare(attention.score, memory.keys, steps) if late else None
+        if self.compare is None:
             return
-        if score is dot or isinstance(score, General):
-            match = Repeated(nothing(values, B, 1, steps, S), memory.keys)
-            self.compare = lambda query: match(query[:, None])
-        elif isinstance(score, Additive):
-            ask = Repeated(nothing(values, B, steps, memory.keys.shape[-1]), score.W.weight)
-            self.compare = lambda query: score.v(torch.tanh(ask(query)[:, None] + memory.keys)).mT
-        self.read = Repeated(nothing(values, B, 1, steps, Dv), values.mT)
+        B, _, Dv = memory.values.shape
+        self.read = Repeated(nothing(memory.values, B, 1, steps, Dv), memory.values.mT)
         # Every step has the same mask: for the softmax it is turned round here and not at each of them.
         self.normalise, self.mask = attention.normalise, memory.mask
         if self.normalise is softmax and self.mask is not None:
@@ -77,6 +73,18 @@ class Looks:
             return self.attention(query[:, None], self.memory, centre).context[:, 0]
         scores, around = self.compare(query), {} if centre is None else {"centre": centre}
         return self.read(self.normalise(scores, self.mask, **around))[:, 0]
+
+
+def _compare(score: Any, keys: Tensor, steps: int) -> Callable[[Tensor], Tensor] | None:
+    """A score for one query a step, [B, D] -> [B, 1, S], by `Repeated` products; None where it has no such form."""
+    B, S, width = keys.shape
+    if score is dot or isinstance(score, General):
+        match = Repeated(nothing(keys, B, 1, steps, S), keys)
+        return lambda query: match(query[:, None])
+    if isinstance(score, Additive):
+        ask = Repeated(nothing(keys, B, steps, width), score.W.weight)
+        return lambda query: score.v(torch.tanh(ask(query)[:, None] + keys)).mT
+    return None
 
 
 class MultiHead(nn.Module):

@@ -183,7 +183,7 @@ def run_packed(rnn: nn.RNNBase, x: Tensor, lengths: Tensor) -> tuple[Tensor, Any
 
 
 def by_library(rnn: nn.RNNBase, x: Any, state: tuple[Tensor, ...] | None = None) -> Any:
-    """Call a torch RNN in the precision of its weights; x [B, T, m] or packed.
+    """Call a torch RNN in the dtype of its weights; x [B, T, m] or packed.
 
     Autocast would run it in float16 even where bfloat16 was asked for; unscaled gradients overflow there.
     """

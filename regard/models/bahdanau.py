@@ -166,7 +166,7 @@ class Decoder(nn.Module):
 
     def start(self, memory: Memory) -> BahdanauState:
         assert memory.summary is not None
-        hidden = torch.tanh(self.initial(memory.summary))  # [B, n]
+        hidden = torch.tanh(self.initial(memory.summary)).to(self.initial.weight.dtype)  # [B, n], in full precision
         return BahdanauState(memory, hidden, hidden.new_zeros(len(hidden), memory.values.shape[-1]))
 
     def forward(self, words: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:

@@ -196,7 +196,8 @@ class Initial(nn.Module):
         """mean [B, D] -> hidden and cell state [B, 1, n]."""
         for layer in self.below:
             mean = self.dropout(torch.relu(layer(mean)))
-        return LSTMState(torch.tanh(self.hidden(mean))[:, None], torch.tanh(self.cell(mean))[:, None])
+        states = (torch.tanh(layer(mean))[:, None].to(layer.weight.dtype) for layer in (self.hidden, self.cell))
+        return LSTMState(*states)
 
 
 class Readout(nn.Module):

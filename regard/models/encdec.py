@@ -80,7 +80,8 @@ class Cho(nn.Module):
 
     def start(self, memory: Memory) -> ChoState:
         """h'_0 = tanh(V' c)."""
-        return ChoState(memory, torch.tanh(self.initial(memory.values[:, 0])))
+        hidden = torch.tanh(self.initial(memory.values[:, 0]))  # [B, n]
+        return ChoState(memory, hidden.to(self.initial.weight.dtype))
 
     def step(self, token: Tensor, state: ChoState) -> tuple[Tensor, ChoState]:
         """token [B] -> logits [B, V]."""
@@ -225,7 +226,7 @@ class Sutskever(nn.Module):
 
     def start(self, memory: Memory) -> SutskeverState:
         """The one look: the slot becomes the decoder's state, layer by layer."""
-        slot = self.attention(memory.keys, memory).context[:, 0]  # [B, 2 L n]
+        slot = self.attention(memory.keys, memory).context[:, 0].to(memory.values.dtype)  # [B, 2 L n]
         hidden, cell = slot.unflatten(-1, (2, self.config.layers, self.config.width)).unbind(1)  # [B, L, n]
         return SutskeverState(LSTMState(hidden, cell))
 

@@ -16,7 +16,9 @@ from torch import Tensor, nn
 
 from regard.data.batching import Prefetch
 from regard.data.text import digest
+from regard.decode.search import out_of_memory
 from regard.errors import ConfigError, DataError, RunError, TrainingError
+from regard.train.arithmetic import arithmetic
 from regard.train.distributed import Ranks
 from regard.train.journal import Finished, Journal, Observe, Resumed, Saved, Skipped, Stepped, Validated
 from regard.train.optimisers import OPTIMISERS
@@ -94,7 +96,6 @@ class Loop:
         self.observe = observe if observe and ranks.first else lambda event: None
         if config.precision != "float32" and ranks.device.type == "cpu":
             raise ConfigError(f"train.precision = '{config.precision}' needs a GPU; use float32 on a CPU.")
-        torch.set_float32_matmul_precision("high" if config.precision == "tf32" else "highest")
         self.model = model.to(ranks.device)
         self.parameters = [weight for weight in model.parameters() if weight.requires_grad]
         self.optimiser = OPTIMISERS[config.optimiser](self.parameters, config)
@@ -120,7 +121,7 @@ class Loop:
         if self.ranks.first:
             self.journal = Journal(self.run_folder, self.cursor.step, self.cursor.due)
         try:
-            with self.stop.listening():
+            with self.stop.listening(), arithmetic(self.config.precision):
                 reason = self.train(began)
                 if reason != "asked" and self.ranks.first:
                     self.finish()
@@ -219,8 +220,9 @@ class Loop:
                 loss.total.backward()
                 totals.append(loss.total.detach())
                 tokens, sentences = tokens + loss.tokens, sentences + loss.sentences
+                del loss  # and its graph, before the next batch makes its own
         except RuntimeError as error:
-            if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            if not out_of_memory(error):
                 raise
             self.optimiser.zero_grad(set_to_none=True)
             return Sums(0.0, 0.0, 0.0, out_of_memory=True)

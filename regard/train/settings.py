@@ -39,7 +39,7 @@ class TrainConfig:
     guided_head: int = setting(0, "its head that is guided, from 0; -1 = the mean of its heads")
     precision: str = setting(
         "float32",
-        "arithmetic on a GPU: as on a CPU, products in TF32 (float32 with a short mantissa), or mixed with bfloat16",
+        "arithmetic on a GPU: float32, with products in TF32 (a short mantissa), or mixed with bfloat16",
         ("float32", "tf32", "bf16"),
     )
     device: str = setting("auto", "cpu, cuda, or auto: the GPU where there is one")
