@@ -135,7 +135,7 @@ def test_reach_tells_how_far_back_and_at_which_words(told, tmp_path):
     assert "words back on average" in out
     assert [line.split()[0] for line in out.split("\n")[1:5]] == ["0", "1", "2", "3+"]
     assert "looked at most, against looking at all alike: " in out
-    (found,) = json.loads(told("reach", run, tmp_path / "text", "--json")[1])
+    (found,) = json.loads(told("reach", run, tmp_path / "text", "--json")[1])["modules"]
     assert sum(found["shares"]) == pytest.approx(1)
 
 

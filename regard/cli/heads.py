@@ -23,7 +23,7 @@ def heads(
         bool,
         typer.Option("--silence", help="Leave each head out in turn and translate again: what it is worth, in BLEU."),
     ] = False,
-    beam: Annotated[int, typer.Option(help="Beam width for --silence; 1 is greedy, the quickest.")] = 1,
+    beam: Annotated[int, typer.Option(help="Beam width for --silence, 1 (greedy, the quickest) to 1000.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
     """What each head does over a corpus: entropy, confidence, coverage, diagonality, mass on special tokens, AER."""

@@ -153,7 +153,7 @@ def reach(
         named = dict(zip(writer.vocabulary.pieces(top), (one.words[word] for word in top), strict=True))
         told.append({"module": one.name, "mean": one.mean, "shares": one.shares.tolist(), "words": named})
     if as_json:
-        put_json(told)
+        put_json({"modules": told})
     else:
         put("\n\n".join(_reach_table(one) for one in told))
 
