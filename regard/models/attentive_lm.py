@@ -131,7 +131,7 @@ class AttentiveLanguageModel(nn.Module):
 
 PRESETS = {
     "paper": AttentiveConfig(),
-    "small": AttentiveConfig(embedding=150, width=300, layers=1, dropout=0.3),
+    "small": AttentiveConfig(embedding=150, width=300, layers=1, dropout=0.3, spread=0.2),
     "tiny": AttentiveConfig(embedding=64, width=96, layers=1, dropout=0.0, spread=0.2),
 }
 VARIANTS = {

@@ -66,7 +66,7 @@ class LSTMLanguageModel(nn.Module):
 
 PRESETS = {
     "paper": LSTMLanguageConfig(),
-    "small": LSTMLanguageConfig(embedding=150, width=300, layers=1, dropout=0.3),
+    "small": LSTMLanguageConfig(embedding=150, width=300, layers=1, dropout=0.3, spread=0.2),
     "tiny": LSTMLanguageConfig(embedding=64, width=96, layers=1, dropout=0.0, spread=0.2),
 }
 VARIANTS = {"two-layers": replace(PRESETS["tiny"], layers=2)}

@@ -231,7 +231,7 @@ FUSIONS: dict[str, Callable[[LSTMNConfig], Any]] = {"shallow": Shallow, "deep": 
 
 LANGUAGE_PRESETS = {
     "paper": LSTMNLanguageConfig(),
-    "small": LSTMNLanguageConfig(dropout=0.3),
+    "small": LSTMNLanguageConfig(dropout=0.3, spread=0.2),
     "tiny": LSTMNLanguageConfig(embedding=64, width=96, spread=0.2),
 }
 LANGUAGE_VARIANTS = {
