@@ -133,7 +133,9 @@ def reach(
     farthest: Annotated[int, typer.Option(help="Distances from here on are counted together.")] = 20,
     words: Annotated[int, typer.Option(help="How many of the words looked at most.")] = 10,
     least: Annotated[int, typer.Option(help="A word counts if it could be seen at least so many times.")] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object; shares[d] is of distance d, the last of all beyond.")
+    ] = False,
     device: Device = "auto",
 ) -> None:
     """How far back a language model looks in a text, and at which words."""
@@ -153,7 +155,7 @@ def reach(
         named = dict(zip(writer.vocabulary.pieces(top), (one.words[word] for word in top), strict=True))
         told.append({"module": one.name, "mean": one.mean, "shares": one.shares.tolist(), "words": named})
     if as_json:
-        put_json({"modules": told})
+        put_json({"run": str(run), "farthest": farthest, "modules": told})
     else:
         put("\n\n".join(_reach_table(one) for one in told))
 

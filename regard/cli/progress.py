@@ -82,7 +82,8 @@ class Watcher:
                 self.progress.start()
                 for note in notes:
                     self.say(note)
-                self.say(f"{weights / 1e6:.2f} M weights on {device}, {examples} batches an epoch")
+                many = f"{examples} batch{'' if examples == 1 else 'es'} an epoch"
+                self.say(f"{weights / 1e6:.2f} M weights on {device}, {many}")
             case Resumed(step, damaged):
                 if step:  # 0: the weights that another run brought
                     self.say(f"resumed at step {step}")

@@ -81,8 +81,9 @@ def few(loop: Loop) -> list[str]:
         return []
     epochs = math.ceil(FEW * loop.config.accumulate / loop.batches_an_epoch)
     return [
-        f"only {loop.total} updates in all, which teach little: a small corpus wants more of them "
-        f"(train.epochs={10 * epochs}), or smaller batches (train.batch_tokens={loop.config.batch_tokens // 4})"
+        f"only {loop.total} updates in all, which teach little: a small corpus wants smaller batches "
+        f"(train.batch_tokens={max(1, loop.config.batch_tokens // 8)}), more epochs (train.epochs={epochs}) and a small "
+        f"model (--preset tiny)"
     ]
 
 

@@ -51,7 +51,9 @@ class TrainConfig:
     keep: int = setting(3, "newest checkpoints that are kept, besides the best")
     average: int = setting(1, "newest checkpoints whose weights are averaged at the end; 1 = the best one alone")
     best_by: str = setting(
-        "bleu", "what makes a checkpoint the best; where it is the same, the loss decides", ("bleu", "loss", "accuracy")
+        "bleu",
+        "what makes a checkpoint the best; where it is the same, the loss decides (a BLEU below 1 counts as 0)",
+        ("bleu", "loss", "accuracy"),
     )
     patience: int = setting(0, "validations without a new best before training stops; 0 = never")
 
