@@ -82,8 +82,8 @@ def few(loop: Loop) -> list[str]:
     epochs = math.ceil(FEW * loop.config.accumulate / loop.batches_an_epoch)
     return [
         f"only {loop.total} updates in all, which teach little: a small corpus wants smaller batches "
-        f"(train.batch_tokens={max(1, loop.config.batch_tokens // 8)}), more epochs (train.epochs={epochs}) and a small "
-        f"model (--preset tiny)"
+        f"(train.batch_tokens={max(1, loop.config.batch_tokens // 8)}), more epochs (train.epochs={epochs}) and a "
+        f"small model (--preset tiny)"
     ]
 
 
