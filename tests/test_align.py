@@ -53,6 +53,7 @@ def test_gold_links_give_the_error_rate_and_a_wrong_shift_a_worse_one(files, tmp
     code, out, err = align(tmp_path, trained.run("copy"), *gold)
     assert code == 0, err
     assert out.startswith("AER 0.00  precision 100.00  recall 100.00")
+    assert "(the one attention over the source, argmax)" in out
     _, shifted, _ = align(tmp_path, trained.run("copy"), *gold, "--shift", 1)
     assert float(shifted.split()[1]) > 40
     assert "shift 1" in shifted

@@ -154,6 +154,16 @@ def test_t4_1_weights_sum_to_one_and_follow_their_cells():
 
 
 @torch.no_grad()
+@pytest.mark.filterwarnings("ignore:TF32")
+def test_the_state_keeps_its_precision_under_autocast():
+    model = make().float()
+    with torch.autocast("cpu", torch.bfloat16), torch.backends.mkldnn.flags(enabled=False):
+        state = model.start(model.encode(CELLS.float(), LENGTHS))
+        _, after = model.step(TARGET[:, 0], state)
+    assert {part.dtype for found in (state, after) for part in found.lstm} == {torch.float32}
+
+
+@torch.no_grad()
 def test_t4_2_soft_attention_is_the_expectation_of_hard():
     """z / beta = E[a_s] with s drawn from alpha, by going through every place."""
     model = make()

@@ -217,6 +217,16 @@ def test_looks_go_through_attention_where_somebody_watches():
     assert len(seen) == 2
 
 
+def test_looks_go_through_attention_where_a_score_has_a_form_of_its_own():
+    class Turned(General):
+        def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+            return -super().forward(query, keys)
+
+    attention, query = Attention(Turned(N, M)).double(), number(B, N)
+    memory = attention.remember(number(B, 3, M))
+    assert_close(Looks(attention, memory, T)(query), attention.look(query[:, None], memory).context[:, 0])
+
+
 def test_a_second_derivative_is_refused_and_not_wrong():
     base, W, x = number(B, T, N), number(N, N), number(B, N)
     push = Repeated(base, W)

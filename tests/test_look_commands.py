@@ -135,8 +135,11 @@ def test_reach_tells_how_far_back_and_at_which_words(told, tmp_path):
     assert "words back on average" in out
     assert [line.split()[0] for line in out.split("\n")[1:5]] == ["0", "1", "2", "3+"]
     assert "looked at most, against looking at all alike: " in out
-    (found,) = json.loads(told("reach", run, tmp_path / "text", "--json")[1])["modules"]
+    data = json.loads(told("reach", run, tmp_path / "text", "--farthest", "3", "--json")[1])
+    (found,) = data["modules"]
     assert sum(found["shares"]) == pytest.approx(1)
+    assert data["run"] == str(run)
+    assert data["farthest"] == len(found["shares"]) - 1 == 3
 
 
 @pytest.mark.parametrize(

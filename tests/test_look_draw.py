@@ -18,6 +18,7 @@ from regard.look import Beam, Node, Picture, Sentence, Trace
 from regard.look.draw import VIEWS, beam, fonts, still, terminal
 from regard.look.draw.palette import PALETTES, ink_on, luminance, mix, parse
 from regard.look.draw.ribbons import strongest
+from regard.look.pieces import Token
 from regard.look.text import clusters, columns, label, visible
 
 HOSTILE = [
@@ -242,6 +243,15 @@ def test_bad_requests_are_refused_in_a_sentence(path, options, says, tmp_path):
         a_trace().draw(tmp_path / path, **options)
     assert type(caught.value).__module__ == "regard.errors"
     assert not list(tmp_path.iterdir())
+
+
+def test_a_forced_word_is_among_the_likely_ones_however_unlikely():
+    likely = (("cat", -0.1), ("dog", -3.0))
+    target = [Token("cat", "cat", logprob=-0.1, topk=likely), Token("ibex", "ibex", logprob=-2.0, topk=likely)]
+    trace = Trace.from_arrays(["chat", "bouquetin"], target, some_weights(1, 1, 2, 2))
+    shown = [texts_of(svg_of(trace, view="steps", step=step)) for step in (0, 1)]
+    assert "ibex  0.14" in shown[1]
+    assert sum(text.startswith("cat  ") for text in shown[0]) == 1, "and none stands there twice"
 
 
 def test_all_heads_stand_between_their_words():

@@ -66,6 +66,11 @@ class General(nn.Module):
         return dot(query, keys)
 
 
+def is_dot(score: object) -> bool:
+    """Whether the scores are q . k, with keys as they were projected; a subclass with a form of its own is another."""
+    return score is dot or getattr(type(score), "forward", None) is General.forward
+
+
 class Additive(nn.Module):
     """v^T tanh(W q + U k), Bahdanau's perceptron. U k does not depend on the query and is computed once."""
 

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from regard.core.attend import Memory
 from regard.core.masks import causal_mask
 from regard.core.normalise import causal_softmax, softmax
-from regard.core.scores import General, dot, scaled_dot
+from regard.core.scores import is_dot, scaled_dot
 
 # Not cuDNN's: it prepares itself anew for every shape, and batches of sentences have a new shape almost every time.
 BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -22,7 +22,7 @@ def refusal(score: object, normalise: object, watched: bool) -> str | None:
     """Why the fused kernel cannot serve, in a few words; None when it can."""
     if watched:
         return "somebody is recording, and the fused kernel shows no weights"
-    if score is not scaled_dot and score is not dot and not isinstance(score, General):
+    if score is not scaled_dot and not is_dot(score):
         return "the fused kernel knows dot products only"
     if normalise is not softmax and normalise is not causal_softmax:
         return "the fused kernel knows the softmax only"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.core.attend import Look, Memory, Score, attend, check_memory
 from regard.core.normalise import causal_softmax, softmax, softmax_but
-from regard.core.scores import Additive, General, dot, project_keys, scaled_dot
+from regard.core.scores import Additive, is_dot, project_keys, scaled_dot
 from regard.errors import ConfigError
 from regard.kernels.fused import fused_attend, refusal
 from regard.kernels.repeated import Repeated, nothing
@@ -78,10 +78,10 @@ class Looks:
 def _compare(score: Any, keys: Tensor, steps: int) -> Callable[[Tensor], Tensor] | None:
     """A score for one query a step, [B, D] -> [B, 1, S], by `Repeated` products; None where it has no such form."""
     B, S, width = keys.shape
-    if score is dot or isinstance(score, General):
+    if is_dot(score):
         match = Repeated(nothing(keys, B, 1, steps, S), keys)
         return lambda query: match(query[:, None])
-    if isinstance(score, Additive):
+    if isinstance(score, Additive) and type(score).forward is Additive.forward:
         ask = Repeated(nothing(keys, B, steps, width), score.W.weight)
         return lambda query: score.v(torch.tanh(ask(query)[:, None] + keys)).mT
     return None

@@ -139,7 +139,7 @@ def _weights(axes: Axes, seen: Attended, keep: np.ndarray, head: int, t: int) ->
 
 
 def _output(axes: Axes, chosen: Token) -> None:
-    best = list(chosen.topk[:8]) or ([(chosen.text, chosen.logprob)] if chosen.logprob is not None else [])
+    best = list(chosen.topk[:8])
     if chosen.logprob is not None and not any(text in (chosen.text, chosen.piece) for text, _ in best):
         best.append((chosen.text, chosen.logprob))  # a forced word may be far down
     values = np.array([math.exp(min(0.0, each)) for _, each in best])
