@@ -1,18 +1,19 @@
-# Each target makes its own virtual environment first, so that each works as the first command on a fresh machine.
+# Each target creates the virtual environment first, so that it works as the first command on a fresh machine.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TASK ?= translate
 
-.PHONY: demo test slow quick check browser format clean help
+.PHONY: demo lint test slow quick check browser format clean help
 
 help:
-	@echo "make demo    train a translator in about a minute and see what it looks at"
-	@echo "make test    the tests"
+	@echo "make demo    train a translator in about a minute and show its attention"
+	@echo "make lint    format, lint, types and import layers"
+	@echo "make test    all tests but the slow ones"
+	@echo "make check   lint and test, as CI does"
 	@echo "make slow    the tests that take minutes: long training, load, every fault"
-	@echo "make check   format, lint, types, floors, and the tests"
-	@echo "make quick   the tests without the slow ones"
+	@echo "make quick   the tests without the slow ones and the browser"
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -23,9 +24,15 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/regard demo --task $(TASK)
 
-# Two processes of one thread each: tiny tensors gain nothing from more threads. A file's tests stay together, since they
-# share what they trained.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+# Two processes of one thread each, since tiny tensors gain nothing from more threads. The tests of a file stay together,
+# since they share trained models.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --durations 25
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 test: $(STAMP) browser
 	$(PYTEST) -m "not slow"
@@ -36,19 +43,14 @@ slow: $(STAMP) browser
 quick: $(STAMP)
 	$(PYTEST) -m "not slow and not browser"
 
-check: $(STAMP) browser
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(PYTEST) -m "not slow"
+check: lint test
 
-# The tests of the page drive a real Chromium. It is installed where that is allowed; elsewhere they are skipped, loudly.
+# The tests of the page drive a real Chromium. It is installed where possible; elsewhere they are skipped with a warning.
 browser:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	  apt-get update -qq >/dev/null && apt-get install -qq -y chromium >/dev/null; } || \
-	echo "NO BROWSER: chromium is not here and could not be installed; the tests of the page will be skipped." >&2
+	echo "NO BROWSER: chromium is missing and could not be installed; the tests of the page will be skipped." >&2
 
 format: $(STAMP)
 	$(BIN)/ruff format .

@@ -47,20 +47,23 @@ def measure(folder: Path) -> None:
     """Prepare the corpus of `folder` and read it through; print the memory that each step has reached."""
     import torch  # noqa: F401 - its own memory is not ours
 
-    from regard.data.batching import Prefetch, batches, plan_epoch
-    from regard.data.prepare import prepare
+    from regard.data.batching import make_batch, plan_epoch, prefetch
+    from regard.data.pairs import prepare_pairs
+    from regard.data.prepare import How
     from regard.data.settings import DataConfig
 
     start, begun = peak(), time.perf_counter()
     config = DataConfig(source=str(folder / "source"), target=str(folder / "target"))
     reached: dict[str, float] = {}
-    prepared = prepare(config, folder / "run", lambda stage, done, total: reached.update({stage: peak() - start}))
+    prepared = prepare_pairs(
+        config, folder / "run", How(lambda stage, done, total: reached.update({stage: peak() - start}))
+    )
     for stage, memory in reached.items():
         print(f"  {stage:<12} {memory:8.0f} MiB")
-    print(f"  prepared in {time.perf_counter() - begun:.0f} s: {prepared.report}")
+    print(f"  prepared in {time.perf_counter() - begun:.0f} s: {prepared.tallies[0]}")
     begun, tokens = time.perf_counter(), 0
     plan = plan_epoch(prepared.train.source_lengths, prepared.train.target_lengths, 4096, seed=1, epoch=0)
-    with Prefetch(batches(prepared.train, plan)) as stream:
+    with prefetch(make_batch(prepared.train, plan[k]) for k in range(len(plan))) as stream:
         for batch in stream:
             tokens += int(batch.target_lengths.sum())
     print(f"  one epoch    {peak() - start:8.0f} MiB, {tokens / (time.perf_counter() - begun):,.0f} target tokens/s")

@@ -1,11 +1,9 @@
 """Train, run and look inside attention sequence-to-sequence models.
 
-The names below are loaded when they are first used, so that `import regard` stays quick.
+The public names are imported on first use, so that `import regard` is fast.
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from regard.version import __version__ as __version__
@@ -16,12 +14,14 @@ if TYPE_CHECKING:
     from regard.api.translator import Translation, Translator
     from regard.core.attend import Look, Memory, attend
     from regard.errors import RegardError
+    from regard.kernels.choose import explain
     from regard.look.change import change
     from regard.look.record import record
     from regard.look.trace import Trace
 
 _HOMES = {
     "load": "regard.api.loading",
+    "train": "regard.api.training",
     "Translator": "regard.api.translator",
     "Translation": "regard.api.translator",
     "attend": "regard.core.attend",
@@ -31,6 +31,7 @@ _HOMES = {
     "change": "regard.look.change",
     "Trace": "regard.look.trace",
     "RegardError": "regard.errors",
+    "explain": "regard.kernels.choose",
 }
 __all__ = [
     "Look",
@@ -41,6 +42,7 @@ __all__ = [
     "Translator",
     "attend",
     "change",
+    "explain",
     "load",
     "record",
     "train",
@@ -56,19 +58,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES, "train"])
-
-
-class _Regard(ModuleType):
-    """`regard.train` is the function, though a package of that name exists: importing it must not take its place."""
-
-    @property
-    def train(self) -> Any:
-        return import_module("regard.api.training").train
-
-    @train.setter
-    def train(self, package: ModuleType) -> None:
-        pass  # the import system calls this; `from regard.train.loop import Loop` needs no such name
-
-
-sys.modules[__name__].__class__ = _Regard
+    return sorted({*globals(), *_HOMES})

@@ -1,4 +1,4 @@
-"""`python -m regard`, and the `regard` command: a user's mistake is one sentence and exit code 2, never a traceback."""
+"""`python -m regard` and the `regard` command: a user error is one sentence and exit code 2, never a traceback."""
 
 import os
 import sys
@@ -15,15 +15,15 @@ def main() -> None:
         try:
             app()
         finally:
-            sys.stdout.flush()  # here, where a reader that went away can still be answered
+            sys.stdout.flush()  # here, where a broken pipe is still caught
     except RegardError as error:
         leave(f"regard: {error}\n", 2)
     except SystemExit as error:
         if error.code == INTERRUPTED:
-            leave("regard: stopped.\n", INTERRUPTED)  # typer took the Ctrl-C and says nothing
+            leave("regard: stopped.\n", INTERRUPTED)  # typer handled Ctrl-C without a message
         raise
     except BrokenPipeError:
-        # The reader of our output went away (`regard translate ... | head`): nothing to say, and nowhere to say it.
+        # The reader of our output has exited (`regard translate ... | head`), so the error is not reported.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(NO_READER)
     except OSError as error:
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def leave(sentence: str, code: int) -> None:
-    """Say why, and exit."""
+    """Print the reason and exit."""
     sys.stderr.write(sentence.encode("utf-8", "replace").decode("utf-8"))
     sys.exit(code)
 

@@ -1,4 +1,4 @@
-"""A user's mistake, told in one sentence: what was expected, what came, and what to do.
+"""A user's mistake, reported in one sentence: what was expected, what came, and what to do.
 
 Everything that regard refuses on purpose is a `RegardError`. The command line prints its text without a
 traceback and exits with code 2; a library user catches one type. Each subclass says where the mistake lies.
@@ -25,11 +25,11 @@ class DataError(RegardError, ValueError):
 
 
 class RunError(RegardError):
-    """A run folder that is missing, damaged, or does not belong to what was asked."""
+    """A run folder that is missing, damaged, or does not fit the request."""
 
 
 class TrainingError(RegardError):
-    """Training that cannot go on: numbers that are not finite, no space left."""
+    """Training that cannot continue: numbers that are not finite, no space left."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

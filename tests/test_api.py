@@ -11,7 +11,7 @@ import torch
 import regard
 from regard.api.training import gather
 from regard.api.translator import find_unknown
-from regard.data.prepare import find_corpus
+from regard.data.pairs import find_corpus
 from regard.data.settings import DataConfig
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError, RunError
@@ -72,7 +72,7 @@ def test_train_gives_a_translator_and_the_same_call_goes_on(tmp_path):
     assert [str(one) for one in again.translate(["ko ki", "ki"])] == [
         str(one) for one in made.translate(["ko ki", "ki"])
     ]
-    assert {type(event).__name__ for event in events} == {"Prepared", "Stepped", "Validated", "Saved", "Finished"}
+    assert {type(event).__name__ for event in events} == {"DataReady", "Stepped", "Validated", "Saved", "Finished"}
     table = {
         "model": {"name": "luong", "preset": "tiny", "width": 6, "layers": 1},
         "data": {"corpus": "copy", "size": 50},
@@ -102,9 +102,11 @@ def test_one_sentence_a_list_and_nothing(translator, sentences):
         assert found.nbest == [found]
 
 
-def test_any_string_is_translated_into_one_line(translator):
-    for found in translator.translate(STRANGE):
+def test_any_string_is_translated_into_as_many_lines(translator):
+    for text, found in zip(STRANGE, translator.translate(STRANGE), strict=True):
         found.text.encode("utf-8")
+        assert found.text.count("\n") in (text.count("\n"), 0)  # a text without words has no translation
+    for found in translator.translate(STRANGE, split=False):
         assert "\n" not in found.text
 
 
@@ -331,11 +333,11 @@ def test_a_translation_tells_which_words_could_not_be_read(translator, sentences
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_subwords_that_spell_by_bytes_can_read_everything(kind):
+def test_characters_never_seen_in_training_are_told_whether_they_are_spelled_as_bytes_or_unknown(kind):
     texts = ["the black cat does not sleep", "a red apple falls", "the dog sees a black bird"] * 9
     text = "the \u6f22\u5b57 cat \U0001f600"
     whole, part = (Vocabulary.train(texts, kind, 320 if bytes_ else 40, bytes_) for bytes_ in (True, False))
-    assert find_unknown(text, whole.encode(text)) == []
+    assert find_unknown(text, whole.encode(text)) == ["\u6f22", "\u5b57", "\U0001f600"]
     assert "".join(find_unknown(text, part.encode(text))) == "\u6f22\u5b57\U0001f600"
 
 

@@ -15,6 +15,8 @@ from torch.testing import assert_close
 from weights_of import array, lstm_of, spread
 
 from regard.core.normalise import Sample
+from regard.decode.search import decode
+from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, ShapeError
 from regard.layers.image import (
     LITE0_PACKAGE,
@@ -29,7 +31,7 @@ from regard.look.record import record
 from regard.models.captioner import PRESETS, VARIANTS, Captioner, CaptionerConfig
 from regard.models.contract import SequenceModel, take, take_beams
 from regard.symbols import END, PAD, START
-from regard.train.reinforce import (
+from regard.training.reinforce import (
     doubly_stochastic,
     draw_places,
     entropy,
@@ -100,7 +102,7 @@ def plain_captioner(model: Captioner, a: np.ndarray, words: list[int]) -> tuple[
     for layer in model.initial.below:
         mean = np.maximum(affine(layer, mean), 0.0)
     h, c = np.tanh(affine(model.initial.hidden, mean)), np.tanh(affine(model.initial.cell, mean))
-    w: Weights = lstm_of(*model.lstm.lstm.all_weights[0])
+    w: Weights = lstm_of(model.lstm.W[0], model.lstm.U[0], model.Z)
     logits, alphas = [], []
     for word in words:
         y = array(model.embed.weight)[word]
@@ -113,7 +115,7 @@ def plain_captioner(model: Captioner, a: np.ndarray, words: list[int]) -> tuple[
             z = papers.sigmoid(affine(gate.w, h)[0]) * z
         h, c = papers.lstm_fed(y, z, h, c, w)
         units = y + affine(readout.L_h, h) + affine(readout.L_z, z)
-        logits.append(affine(readout.L_o, np.tanh(units) if model.config.readout == "released" else units))
+        logits.append(affine(model.output, np.tanh(units) if model.config.readout == "released" else units))
         alphas.append(alpha)
     return np.array(logits), np.array(alphas)
 
@@ -350,7 +352,10 @@ def test_entropy_has_a_finite_gradient_at_zero():
 
 
 def test_the_baseline_moves_a_tenth_of_the_way():
-    assert move_baseline(-5.0, torch.tensor([-1.0, -3.0])) == pytest.approx(-4.7)
+    rewards, rows = torch.tensor(-4.0), torch.tensor(2)
+    assert move_baseline(torch.tensor(-5.0), rewards, rows).item() == pytest.approx(-4.7)
+    assert move_baseline(torch.tensor(float("nan")), rewards, rows).item() == -2  # the first one
+    assert move_baseline(torch.tensor(-5.0), torch.tensor(0.0), torch.tensor(0)).item() == -5
 
 
 def test_words_logprob_counts_real_words():
@@ -564,3 +569,32 @@ def test_mistakes_are_told():
         Captioner(PRESETS["tiny"]).encode(torch.rand(1, 3, 40, 32), torch.tensor([4]))
     with pytest.raises(ConfigError, match=r"pip install timm|no feature maps"):
         Captioner(dataclasses.replace(PRESETS["tiny"], encoder="timm:nothing"))
+
+
+@torch.no_grad()
+def test_a_picture_of_one_cell_has_a_caption():
+    """One slot is a picture, and not a sentence that holds its END alone."""
+    model, lengths = make("tiny"), torch.tensor([1, 1, 1])
+    found = decode(model, CELLS[:, :1], lengths, DecodeConfig(beam=1, min_length=3, max_ratio=0.0, max_extra=5))
+    assert all(len(best.ids) >= 3 for (best,) in found)
+
+
+@torch.no_grad()
+def test_a_state_may_be_stepped_twice():
+    """Branching: two words after one state, and either child continues as if the other did not exist."""
+    model = make("tiny")
+    start = torch.full_like(TARGET[:, 0], START)
+    _, state = model.step(start, model.start(model.encode(CELLS, LENGTHS)))
+    words = [TARGET, (TARGET - 2) % 7 + 4]
+    children = [model.step(target[:, 0], state)[1] for target in words]
+    for child, target in zip(children, words, strict=True):
+        logits, _ = model.step(target[:, 1], child)
+        assert torch.allclose(logits, model(CELLS, LENGTHS, target)[:, 2], rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+def test_forward_can_be_compiled():
+    model = make("tiny")
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    assert torch.allclose(compiled(CELLS, LENGTHS, TARGET), model(CELLS, LENGTHS, TARGET), rtol=0, atol=1e-10)
+    torch._dynamo.reset()

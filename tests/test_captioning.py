@@ -1,6 +1,7 @@
 """Captioning from settings to captions: training in the one loop, resuming, features kept, and the finished writer."""
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,19 +9,22 @@ import numpy as np
 import pytest
 import torch
 
-from regard.api.captioner import load_captioner
+from regard.api.loading import load_captioner
 from regard.data.builtin import shapes
 from regard.data.images import as_tensor, encode_png
+from regard.data.store import Column
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, DataError, RunError
 from regard.layers.image import LITE0_PACKAGE
 from regard.models.registry import build
-from regard.train.albums import Album, prepare_captions
-from regard.train.begin import train
-from regard.train.captioning import CaptionBatch, Captioning, _Weights
-from regard.train.experiment import Experiment, resolve
-from regard.train.runs import find_weights, read_tensors
-from regard.train.settings import TrainConfig
+from regard.training.albums import Album, prepare_captions
+from regard.training.captioning import CaptionBatch, Captioning, _Weights
+from regard.training.experiment import Experiment, resolve
+from regard.training.objectives import cross_entropy
+from regard.training.reinforce import doubly_stochastic, keep_looks
+from regard.training.runs import find_weights, read_tensors
+from regard.training.settings import TrainConfig
+from regard.training.start import train
 
 SMALL = {"features": 12, "embedding": 10, "width": 14, "attention": 11}
 
@@ -130,28 +134,31 @@ def test_the_soft_objective_is_likelihood_and_penalty(tmp_path: Path):
     task, model = task_of("soft", tmp_path)
     batch = task.load([0, 1, 2], 0)
     plain = task.loss(model, batch)
-    assert float(plain.total.detach()) == pytest.approx(plain.parts["nll"], rel=1e-5)
-    assert plain.tokens == int((batch.target != 0).sum())
-    assert plain.sentences == 3
+    with keep_looks(model.attention) as looks:
+        logits = model(batch.source, batch.lengths, batch.target)
+    nll, _ = cross_entropy(logits, batch.target)
+    assert float(plain.total.detach()) == pytest.approx(float(nll.detach()), rel=1e-5)
+    assert task.count(batch) == (int((batch.target != 0).sum()), 3)
     model.config = dataclasses.replace(model.config, look_once=2.0)
-    both = task.loss(model, batch)
-    assert float(both.total.detach()) == pytest.approx(both.parts["nll"] + 2 * both.parts["penalty"], rel=1e-5)
-    assert both.parts["penalty"] > 0
+    penalty = doubly_stochastic(torch.cat([look.weights for look in looks], dim=1), batch.target)
+    assert float((task.loss(model, batch).total - plain.total).detach()) == pytest.approx(2 * penalty.item(), rel=1e-4)
+    assert penalty > 0
 
 
 def test_hard_attention_takes_the_expectation_in_half_of_the_batches(tmp_path: Path):
     """There the loss is the likelihood alone; in the others REINFORCE adds the places that were drawn."""
     task, model = task_of("hard", tmp_path)
-    model.config = dataclasses.replace(model.config, entropy=0.0, reinforce=1000.0)
     batch = task.load([0, 1, 2], 0)
-    task.baseline = 0.0
+    task.restore({"baseline": 0.0})
     expected = 0
     for seed in range(60):
-        torch.manual_seed(seed)
-        loss = task.loss(model, batch)
-        expected += abs(float(loss.total.detach()) - loss.parts["nll"]) < 1e-3
+        losses = []
+        for strength in (0.0, 1000.0):
+            model.config = dataclasses.replace(model.config, entropy=0.0, reinforce=strength)
+            torch.manual_seed(seed)
+            losses.append(float(task.loss(model, batch).total.detach()))
+        expected += abs(losses[1] - losses[0]) < 1e-3
     assert 18 <= expected <= 42
-    assert task.baseline < 0
 
 
 def test_hard_attention_refuses_smoothed_labels(tmp_path: Path):
@@ -164,16 +171,37 @@ def test_hard_attention_refuses_smoothed_labels(tmp_path: Path):
 def test_the_baseline_begins_at_the_first_reward_and_is_carried(tmp_path: Path):
     task, model = task_of("hard", tmp_path)
     assert task.state() == {}
-    loss = task.loss(model, task.load([0, 1, 2], 0))
-    mean = loss.parts["reward"] / 3
-    assert task.baseline == pytest.approx(mean, rel=1e-5)
+    sums = task.loss(model, task.load([0, 1, 2], 0)).sums
+    assert int(sums[1]) == 3
+    assert task.state() == {}  # it moves when the update is made
+    task.carry(sums, torch.tensor(True))
+    assert float(task.baseline) == pytest.approx(float(sums[0]) / 3, rel=1e-5)
+    task.carry(sums * math.nan, torch.tensor(False))
+    assert float(task.baseline) == pytest.approx(float(sums[0]) / 3, rel=1e-5)
     other, _ = task_of("hard", tmp_path)
     other.restore(task.state())
     assert other.baseline == task.baseline
 
 
+def test_a_padded_batch_has_the_loss_of_the_batch(tmp_path: Path):
+    """On a GPU batches are padded to few shapes, by columns and by whole rows."""
+    for look in ("soft", "hard"):
+        task, model = task_of(look, tmp_path / look)
+        model.config = dataclasses.replace(model.config, look_once=2.0, expectation=1.0)
+        model.double()
+        task.restore({"baseline": -1.0})
+        batch = task.load([0, 1, 2], 0)
+        batch = batch._replace(source=batch.source.double())
+        padded = task.even(batch, 1)
+        assert len(padded.target) > 3
+        assert padded.target.shape[1] > batch.target.shape[1]
+        one, other = task.loss(model, batch), task.loss(model, padded)
+        assert other.total.item() == pytest.approx(one.total.item(), rel=1e-9)
+        assert other.sums.tolist() == pytest.approx(one.sums.tolist(), rel=1e-6)
+
+
 def test_weight_on_the_named_object_is_measured():
-    album = Album(lambda rows: torch.zeros(0), ["0"], [["a red circle"]], [0], [[5, 6, 7, 2]], [(None, 2, 2)])
+    album = Album(lambda rows: torch.zeros(0), Column.of([[5, 6, 7, 2]]), np.array([0]), [], [(None, 2, 2)])
     weights = torch.tensor([[[1.0, 0, 0], [0.1, 0.2, 0.7], [0.5, 0.1, 0.4], [0, 0, 1]]])
     counted = _Weights(album)
     counted.add([0], weights)
@@ -185,7 +213,15 @@ def test_validation_measures_what_was_asked_for(tmp_path: Path):
     task, model = task_of("soft", tmp_path)
     with torch.inference_mode():
         found = task.validate(model.eval())
-    assert set(found.metrics) == {"loss", "perplexity", "on_object", "best_on_object", "bleu", "accuracy"}
+    assert set(found.metrics) == {
+        "loss",
+        "shuffled_loss",
+        "perplexity",
+        "on_object",
+        "best_on_object",
+        "bleu",
+        "accuracy",
+    }
     assert len(found.samples) == 3
     assert 0 < found.metrics["on_object"] < 1
 
@@ -208,17 +244,17 @@ def test_features_of_a_frozen_encoder_are_computed_once(tmp_path: Path):
     )
     data = prepare_captions(made.data, made.model, tmp_path / "run")
     assert data.cells == 4
-    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("features.bin")}
-    assert len(kept) == 2
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("features*/all.cells")}
+    assert len(kept) == 1, "held-out pictures are among the others"
     again = prepare_captions(made.data, made.model, tmp_path / "other")
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("features.bin")} == kept
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("features*/all.cells")} == kept
     rows = data.train.source([0, 1])
     assert rows.shape == (2, 4, 1280)
     assert torch.equal(again.train.source([0, 1]), rows)
     model = build("captioner", dataclasses.replace(made.model, target_vocabulary=len(data.vocabulary)))
     task = Captioning(data, TrainConfig(), DecodeConfig(), tmp_path)
     task.ready(model)
-    pixels = shapes.draw_scene(shapes.scene(int(data.train.names[0].split(".")[0])))
+    pixels = shapes.draw_scene(shapes.scene(int(data.train.entries[0].image.split(".")[0])))
     seen = model.see(as_tensor([pixels]))
     assert (seen[0] - rows[0]).abs().max() < 0.02 * max(1.0, float(rows.abs().max()))
     batch = CaptionBatch(*task.load([0, 1], 0))

@@ -1,32 +1,21 @@
-"""How quickly it begins, what `--help` says, and the demo from an empty folder to a picture."""
+"""What starting imports, what `--help` says, and the demo from an empty folder to a picture."""
 
 import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from commands import regard
 
-from regard.cli.show import models
+from regard.cli.models import models
 from regard.models.registry import MODELS
 
 COMMANDS = (
-    "align caption classify compare corpora demo flow generate heads look models perplexity reach score serve train "
-    "translate"
+    "align caption classify compare corpora demo export flow generate heads look models perplexity reach score serve "
+    "train translate"
 )
-
-
-def seconds(*arguments: str) -> float:
-    """The quickest of three."""
-    best = 1e9
-    for _ in range(3):
-        began = time.perf_counter()
-        subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
-        best = min(best, time.perf_counter() - began)
-    return best
 
 
 def modules_of(code: str) -> set[str]:
@@ -37,19 +26,16 @@ def modules_of(code: str) -> set[str]:
     )
 
 
-def test_importing_regard_is_quick_and_brings_no_torch():
+def test_importing_regard_imports_next_to_nothing():
     found = modules_of("import regard")
     assert not found & {"torch", "numpy", "typer", "rich", "matplotlib", "sacrebleu", "sentencepiece"}
-    bare = seconds("-c", "pass")
-    assert seconds("-c", "import regard") < max(0.2, 4 * bare)  # 0.2 s, or four bare starts on a machine that is busy
+    assert sorted(name for name in found if name.startswith("regard")) == ["regard", "regard.version"]
 
 
-def test_the_help_is_quick_and_brings_no_torch():
+def test_the_help_imports_nothing_heavy():
     found = modules_of("sys.argv = ['regard', '--help']; from regard.__main__ import main; main()")
     assert "typer" in found
-    assert not found & {"torch", "numpy", "matplotlib", "sacrebleu", "sentencepiece"}
-    bare = seconds("-c", "pass")
-    assert seconds("-m", "regard", "--help") < max(1.0, 25 * bare)
+    assert not found & {"torch", "numpy", "matplotlib", "sacrebleu", "sentencepiece", "rich", "sklearn"}
 
 
 def test_the_public_names_are_there_and_lazy():
@@ -127,12 +113,12 @@ def test_the_demo(tmp_path):
     out = tmp_path / "demo"
     done = regard("demo", "--minutes", 0.05, "--out", out, folder=tmp_path / "log")
     assert done.code == 0, done.err
-    assert "time is up" in done.err
+    assert "time limit reached" in done.err
     assert "bleu" in done.err
     for part in (
-        "never seen",
+        "not in the training data",
         "→",
-        "What it looked at",
+        "Attention weights",
         "What to try next",
         "regard look",
         "regard serve",

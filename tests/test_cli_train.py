@@ -8,6 +8,7 @@ import select
 import shutil
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from rich.console import Console
 
 import regard as library
 from regard.cli import progress
-from regard.train.runs import checkpoints
+from regard.training.runs import checkpoints
 
 
 def snapshot(folder: Path) -> dict[Path, str]:
@@ -63,7 +64,7 @@ def test_missing_unequal_and_empty_corpora(files, tmp_path):
     refused(*parallel(here, ten, out), folder=tmp_path, says=f"There is no file {here}; check the path")
     refused(*parallel(ten, nine, out), folder=tmp_path, says=f"{ten} has 10 lines and {nine} has 9")
     refused(*parallel(empty, empty, out), folder=tmp_path, says="The corpus is empty: it has no line")
-    refused(*parallel(blank, ten, out), folder=tmp_path, says="each of its 10 pairs has an empty side")
+    refused(*parallel(blank, ten, out), folder=tmp_path, says="each of its 10 pairs is blank or has an empty side")
     refused(*parallel(tmp_path, ten, out), folder=tmp_path, says="is a folder; give a text file")
     bad = tmp_path / "bad"
     bad.write_bytes(b"one\n" * 7 + b"\xff\n" + b"two\n" * 2)
@@ -73,7 +74,7 @@ def test_missing_unequal_and_empty_corpora(files, tmp_path):
 
 def test_a_corpus_of_one_pair(files, tmp_path):
     one = files("one", 1)
-    refused(*parallel(one, one, tmp_path / "run"), folder=tmp_path, says="has 1 usable pair")
+    refused(*parallel(one, one, tmp_path / "run"), folder=tmp_path, says="has 1 usable example")
     assert not (tmp_path / "run").exists()
     done = regard(*parallel(one, one, tmp_path / "run", "data.held_out=0"), folder=tmp_path / "log")
     assert done.code == 0  # who asks for it gets it
@@ -134,7 +135,7 @@ def test_bad_toml(tmp_path):
         refused("train", config, "--out", tmp_path / "run", folder=tmp_path, says=says)
     config.write_bytes(b"\xff\xfe")
     refused("train", config, "--out", tmp_path / "run", folder=tmp_path, says="could not be read as UTF-8")
-    refused("train", "train.steps=3", folder=tmp_path, says="Where should the run go")
+    refused("train", "train.steps=3", folder=tmp_path, says="Expected a run folder; pass --out")
     assert not (tmp_path / "run").exists()
 
 
@@ -201,7 +202,7 @@ def test_a_finished_model_without_checkpoints_is_left_alone(finished, tmp_path):
     shutil.rmtree(run / "checkpoints")
     before = snapshot(run)
     for more in ([], ["train.seed=7"]):
-        says = "holds a finished model and no checkpoint to go on from"
+        says = "holds a finished model and no checkpoint to resume from"
         refused(*small.arguments("bahdanau", run, "train.steps=4", *more), folder=tmp_path, says=says)
         assert snapshot(run) == before
 
@@ -220,7 +221,7 @@ def test_a_failure_on_the_way_keeps_a_finished_model(files, tmp_path):
 
 def test_a_finished_run_that_was_to_go_on_and_died_can_still_be_used(finished, tmp_path):
     run = Path(shutil.copytree(finished, tmp_path / "run"))
-    plant = SignalIn("regard.train.loop:Loop.run", [1], signal.SIGKILL)
+    plant = SignalIn("regard.training.loop:Loop.run", [1], signal.SIGKILL)
     died = regard(*small.arguments("bahdanau", run, "train.steps=6"), folder=tmp_path / "log", plant=plant)
     assert died.code == -signal.SIGKILL
     assert library.load(run).translate("ko")  # its new settings do not make the old model look damaged
@@ -236,11 +237,25 @@ def test_a_run_that_never_began_can_be_begun_otherwise(tmp_path):
     (run / "notes.txt").write_text("mine", encoding="utf-8")
     before = snapshot(run)
     changed = small.arguments("bahdanau", run, "train.steps=4", "data.size=50")
-    refused(*changed, folder=tmp_path, says="holds notes.txt, which is not of a run")
+    refused(*changed, folder=tmp_path, says="holds notes.txt, which no run writes")
     assert snapshot(run) == before
     (run / "notes.txt").unlink()
     assert regard(*changed, folder=tmp_path / "log").code == 0
     assert len(metrics(run)) == 5
+
+
+def test_out_alone_resumes_with_the_settings_of_the_run(finished, tmp_path):
+    run = Path(shutil.copytree(finished, tmp_path / "run"))
+    before = snapshot(run)
+    assert regard("train", "--out", run, folder=tmp_path / "log").code == 0
+    assert snapshot(run) == before
+    assert regard("train", "--out", run, "train.steps=6", folder=tmp_path / "log").code == 0
+    assert [line["step"] for line in metrics(run) if "loss" in line][-1] == 6
+    assert checkpoints(run)[-1].name == "000006"
+    refused("train", "--out", run, "model.width=9", folder=tmp_path, says="model.width was 7, now 9")
+    refused("train", "--out", tmp_path / "none", folder=tmp_path, says=r"Which model\? Set model.name")
+    assert not (tmp_path / "none").exists()
+    assert library.train(out=run).name == "run"
 
 
 def test_a_plain_log_says_what_a_person_wants_to_know(files, tmp_path):
@@ -296,24 +311,27 @@ def test_a_live_bar_in_a_terminal(tmp_path):
     assert text.count("\x1b[?25h") >= text.count("\x1b[?25l")  # the cursor is shown again
 
 
-@pytest.mark.parametrize(("seconds", "shown"), [(0.0, False), (0.4, True)])
-def test_long_work_shows_a_bar_though_it_tells_nothing(seconds, shown, monkeypatch):
-    said = io.StringIO()
+@pytest.mark.parametrize("shown", [False, True])
+def test_long_work_shows_a_bar_even_without_progress(shown, monkeypatch):
+    said, drawn = io.StringIO(), threading.Event()
     monkeypatch.setattr(progress, "console", Console(file=said, force_terminal=True, width=80))
-    monkeypatch.setattr(progress, "QUIET", 0.1)
+    monkeypatch.setattr(progress, "QUIET", 0.0 if shown else 3600.0)
+    start = progress.Progress.start
+    monkeypatch.setattr(progress.Progress, "start", lambda bar: (start(bar), drawn.set()))
     with progress.bar("thinking"):
-        time.sleep(seconds)
+        assert not shown or drawn.wait(PATIENCE)
     assert ("thinking" in said.getvalue()) == shown
     assert said.getvalue().count("\x1b[?25h") == said.getvalue().count("\x1b[?25l") == shown
 
 
 def test_a_bar_stays_away_from_files_and_from_results_in_the_same_terminal(monkeypatch):
     monkeypatch.setattr(progress, "QUIET", 0.0)
+    threads = threading.active_count()
     for terminal, printing in ((False, False), (True, True)):
         said = io.StringIO()
         monkeypatch.setattr(progress, "console", Console(file=said, force_terminal=terminal))
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
         with progress.bar("thinking", printing=printing) as tell:
             tell(1, 2)
-            time.sleep(0.1)
+        assert threading.active_count() <= threads  # no timer was started
         assert said.getvalue() == ""

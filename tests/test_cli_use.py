@@ -1,8 +1,11 @@
 """Commands that use a run: line for line in and out, scores with signatures, pictures that are pictures, wrong runs."""
 
 import gzip
+import io
 import json
 import re
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 
@@ -13,10 +16,10 @@ from test_cli_train import refused
 
 import regard as library
 from regard.api.training import gather
-from regard.cli.translate import CHUNK
+from regard.cli.text import CHUNK, batches
 from regard.data.captions import open_captions
-from regard.train.begin import train as begin
-from regard.train.experiment import resolve
+from regard.training.experiment import resolve
+from regard.training.start import train as begin
 
 LONG = ("train.rate=0.02", "train.batch_tokens=300", "data.size=120", "data.max_words=5", "train.epochs=4")
 NAMES = ("matrix", "ribbons", "heads", "beam", "steps")
@@ -127,8 +130,7 @@ def test_words_outside_the_vocabulary_are_told_once_with_their_lines(runs, trans
     stdin = "".join(f"{line}\n" for line in given).encode()
     command = run("translate", runs / "one", "--beam", 1, folder=tmp_path, stdin=stdin)
     assert command.err.split("\n")[-2] == (
-        "5 words of the input are not in the vocabulary and could not be read: "
-        "zebra (line 2), quagga (line 2), zebra\u241b (line 4)"
+        "5 words of the input are not in the vocabulary: zebra (line 2), quagga (line 2), zebra\u241b (line 4)"
     )
     assert command.err.count("vocabulary") == 1
     many = [f"zebra{number}" for number in range(CHUNK + 2)]
@@ -138,7 +140,7 @@ def test_words_outside_the_vocabulary_are_told_once_with_their_lines(runs, trans
     command = run("translate", runs / "one", "--beam", 1, folder=tmp_path, stdin=known.encode())
     assert "vocabulary" not in command.err
     command = run("translate", runs / "letters", "--beam", 1, folder=tmp_path, stdin="e\u6f22".encode())
-    assert "1 character of the input is not in the vocabulary and could not be read: \u6f22 (line 1)\n" in command.err
+    assert "1 character of the input is not in the vocabulary: \u6f22 (line 1)\n" in command.err
     found = [
         json.loads(line) for line in lines_of(run("translate", runs / "one", "--json", folder=tmp_path, stdin=stdin))
     ]
@@ -167,7 +169,7 @@ def test_wrong_runs_and_files(runs, corpus, tmp_path):
     refused("translate", missing, folder=tmp_path, says=f"There is no run folder {missing}")
     refused("translate", tmp_path, folder=tmp_path, says="holds no finished model and no checkpoint")
     refused("translate", runs / "one", missing, folder=tmp_path, says=f"There is no file {missing}")
-    refused("translate", runs / "one", "a", "b", folder=tmp_path, says="a run and at most one file; got 3 names")
+    refused("translate", runs / "one", "a", "b", folder=tmp_path, says="a run, at most one file or sentence")
     refused("translate", runs / "one", "--beam", 0, folder=tmp_path, says="decode.beam must be at least 1")
     for huge in (1001, 10**30):
         refused(
@@ -188,12 +190,12 @@ def test_wrong_runs_and_files(runs, corpus, tmp_path):
     for command in (["score", runs / "one"], ["compare", runs / "one", runs / "two"]):
         refused(*command, "--source", short, "--target", corpus[3], folder=tmp_path, says="1 .* 12")
         refused(*command, "--source", missing, "--target", short, folder=tmp_path, says="There is no file")
-    refused("compare", runs / "one", *corpus, folder=tmp_path, says="at least two runs")
+    refused("compare", runs / "one", *corpus, folder=tmp_path, says="at least two different runs")
     refused("look", missing, "ko", folder=tmp_path, says="There is no run folder")
     refused("look", runs / "one", "", folder=tmp_path, says="nothing to look at in an empty sentence")
     refused("look", runs / "one", "ko", "--out", tmp_path / "a.xyz", folder=tmp_path, says="xyz")
     refused("look", runs / "one", "ko", "--view", "matrx", folder=tmp_path, says="Did you mean 'matrix'")
-    refused("look", runs / "one", "ko", "--view", "beam", folder=tmp_path, says="--view beam is drawn into a file")
+    refused("look", runs / "one", "ko", "--view", "beam", folder=tmp_path, says="--view beam needs a file to draw to")
     refused("look", runs / "one", "ko", "--layer", 7, "--out", tmp_path / "a.png", folder=tmp_path, says="layer")
     refused("look", runs / "one", "ko", "--out", tmp_path / "no" / "a.png", folder=tmp_path, says="no")
     refused("models", "bahdanu", folder=tmp_path, says="Did you mean 'bahdanau'")
@@ -229,10 +231,10 @@ def test_what_is_written_last_is_refused_first(runs, corpus, tmp_path):
         ["corpora", "copy", "--out", there],
     ):
         refused(*command, folder=tmp_path, says=f"There is no folder {there.parent} to write x.svg")
-    refused("align", one, *corpus, "--out", tmp_path, folder=tmp_path, says="is a folder; give the name of a file")
+    refused("align", one, *corpus, "--out", tmp_path, folder=tmp_path, says="is a folder; pass the name of a file")
     refused("score", one, *corpus, "--plot", tmp_path / "x.xyz", folder=tmp_path, says="ends with none of")
     refused("score", one, *corpus, "--tokenize", "13b", folder=tmp_path, says="Did you mean '13a'")
-    refused("compare", one, one, *corpus, folder=tmp_path, says="at least two runs, each named once")
+    refused("compare", one, one, *corpus, folder=tmp_path, says="at least two different runs")
 
 
 def test_numbers_that_cannot_be_are_refused(runs, other, corpus, tmp_path):
@@ -251,7 +253,7 @@ def test_numbers_that_cannot_be_are_refused(runs, other, corpus, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["translate"], ["score"], ["look", "x"], ["nonsense"], ["translate", "x", "--nothing"]]
+    "arguments", [["translate"], ["score"], ["look"], ["nonsense"], ["translate", "x", "--nothing"]]
 )
 def test_wrong_usage_is_code_2_and_says_how(arguments, tmp_path):
     command = regard(*arguments, folder=tmp_path / "log")
@@ -264,7 +266,7 @@ def test_score(runs, corpus, tmp_path):
     said = run("score", runs / "one", *corpus, "--beam", 1, "--perplexity", "--by-length", folder=tmp_path).out
     for name in ("BLEU", "chrF", "TER"):
         assert re.search(rf"^{name} [\d.]+ .*version:", said, re.MULTILINE), said
-    value = float(re.search(r"perplexity ([\d.]+) a token", said)[1])
+    value = float(re.search(r"perplexity ([\d.]+) per token", said)[1])
     sources, targets = (Path(corpus[place]).read_text(encoding="utf-8").split("\n")[:-1] for place in (1, 3))
     assert value == pytest.approx(library.load(runs / "one").perplexity(sources, targets), rel=1e-3)
     plot = tmp_path / "plot.svg"
@@ -393,5 +395,81 @@ def test_the_other_corpora_are_written_as_their_tasks_read_them(tmp_path):
     refused("corpora", "talse", folder=tmp_path, says="Did you mean 'tales'?")
 
 
-def test_a_sentence_given_as_a_file_is_told_how(runs, tmp_path):
-    refused("translate", runs / "one", "the cat sleeps .", folder=tmp_path, says="To translate a sentence: echo")
+def test_an_argument_is_a_file_a_setting_or_a_sentence(runs, translator, tmp_path):
+    word, other = (" ".join(translator.source_vocabulary.pieces(ids)) for ids in ([7, 8], [9, 10, 11]))
+    expected = [translator.translate(one, beam=1).text for one in (word, other)]
+    assert lines_of(run("translate", runs / "one", word, "decode.beam=1", folder=tmp_path)) == expected[:1]
+    for name in ("decode.en", "decode.beam=5", "two words"):  # a file that exists is a file, whatever its name
+        path = tmp_path / name
+        path.write_text(f"{other}\n", encoding="utf-8")
+        assert lines_of(run("translate", runs / "one", path, "--beam", 1, folder=tmp_path)) == expected[1:], name
+    refused("translate", runs / "one", "test.em", folder=tmp_path, says="There is no file test.em")
+    refused("translate", runs / "one", "decode.en", folder=tmp_path, says="There is no file decode.en")
+    refused("translate", runs / "one", "decode.bem=5", folder=tmp_path, says="Did you mean 'beam'")
+    refused("translate", runs / "one", "train.steps=5", folder=tmp_path, says="settings decode.key=value")
+
+
+def test_a_line_beyond_the_limit_is_left_empty_with_a_message(runs, translator, tmp_path):
+    word = translator.source_vocabulary.pieces([7])[0]
+    given = "\n".join([word, " ".join([word] * 9), "x" * 1000, word]).encode()
+    options = ["--max-tokens", 8, "--beam", 1]
+    done = regard("translate", runs / "one", *options, folder=tmp_path / "log", stdin=given)
+    expected = translator.translate(word, beam=1).text
+    assert lines_of(done) == [expected, "", "", expected]
+    assert done.code == 2
+    assert "line 2: not translated; 9 tokens exceed the limit of 8 tokens\n" in done.err
+    assert "line 3: not translated; 1000 characters exceed the limit of 8 tokens\n" in done.err
+    assert "regard: 2 of 4 lines are longer than 8 tokens and were left empty" in done.err
+    done = regard("translate", runs / "one", *options, "--json", folder=tmp_path / "log", stdin=given)
+    assert [json.loads(line)["finished"] == "too long" for line in lines_of(done)] == [False, True, True, False]
+
+
+def test_standard_input_is_answered_line_by_line(runs, translator):
+    """Each line is sent only after the answer to the one before it has arrived."""
+    words = translator.source_vocabulary.pieces(range(5, 9))
+    command = [sys.executable, "-m", "regard", "translate", str(runs / "one"), "--beam", "1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        for word in words:
+            process.stdin.write(f"{word}\n".encode())
+            process.stdin.flush()
+            assert process.stdout.readline().decode() == translator.translate(word, beam=1).text + "\n"
+        process.stdin.close()
+        assert process.wait(600) == 0
+
+
+def test_batches_of_standard_input_keep_every_line(monkeypatch):
+    lines = [b"\xef\xbb\xbfone", b"", b"\xff", "\u2028".encode(), *(b"x" * n for n in range(0, 9000, 1000)), b"last"]
+    for end in (b"", b"\n"):
+        stream = io.BufferedReader(Trickle(b"\n".join(lines) + end))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stream, encoding="utf-8"))
+        found = [line for some in batches(None) for line in some]
+        assert found == ["one", "", "\ufffd", "\u2028", *("x" * n for n in range(0, 9000, 1000)), "last"]
+    for data, expected in ((b"", []), (b"\n", [""]), (b"\xef\xbb\xbf", []), (b"\xef\xbb\xbf\n", [""])):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Trickle(data)), encoding="utf-8"))
+        assert [line for some in batches(None) for line in some] == expected
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_terminal_gets_a_prompt_before_each_line(terminal, monkeypatch, capsys):
+    stream = io.BufferedReader(Trickle(b"x" * 700 + b"\n" + b"y" * 700 + b"\n", terminal))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stream, encoding="utf-8"))
+    prompts = [capsys.readouterr().err for _ in batches(None)]
+    assert prompts == ["> " * terminal] * 2
+
+
+class Trickle(io.RawIOBase):
+    """A stream that brings a few bytes with each read."""
+
+    def __init__(self, data: bytes, terminal: bool = False) -> None:
+        self.data, self.terminal = data, terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        part, self.data = self.data[:701], self.data[701:]
+        buffer[: len(part)] = part
+        return len(part)

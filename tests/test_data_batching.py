@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.batching import Prefetch, batches, make_batch, plan_epoch
-from regard.data.store import Rows
+from regard.data.batching import make_batch, plan_epoch, prefetch
+from regard.data.pairs import PairSet
 from regard.errors import ConfigError
 from regard.symbols import END, PAD
 
@@ -18,7 +18,12 @@ from regard.symbols import END, PAD
 def random_rows(count, seed=0, most=30):
     draw = np.random.default_rng(seed)
     make = lambda: draw.integers(4, 50, size=draw.integers(1, most)).tolist()  # noqa: E731
-    return Rows([(make(), make()) for _ in range(count)])
+    return PairSet.of([(make(), make()) for _ in range(count)])
+
+
+def batches(rows, made, start=0, rank=0, world=1):
+    """The part of each batch that a rank sees, from position `start` on."""
+    return [make_batch(rows, made[k][rank::world].tolist(), made.epoch) for k in range(start, len(made))]
 
 
 def plan(rows, tokens=100, seed=1, epoch=0):
@@ -80,7 +85,7 @@ def test_going_on_in_the_middle_with_other_ranks_misses_and_repeats_nothing():
 
 
 def test_rows_end_with_end_then_padding():
-    rows = Rows([([5, 6, 7], [8]), ([9], [10, 11])])
+    rows = PairSet.of([([5, 6, 7], [8]), ([9], [10, 11])])
     batch = make_batch(rows, [1, 0])
     assert batch.indices.tolist() == [1, 0]
     assert batch.source.tolist() == [[9, END, PAD, PAD], [5, 6, 7, END]]
@@ -96,7 +101,7 @@ def test_an_empty_part_is_an_empty_batch():
 
 
 def test_a_sentence_beyond_the_limit_is_a_batch_alone():
-    rows = Rows([([5] * 50, [5] * 3), ([5] * 3, [5] * 3), ([5] * 3, [5] * 3)])
+    rows = PairSet.of([([5] * 50, [5] * 3), ([5] * 3, [5] * 3), ([5] * 3, [5] * 3)])
     made = plan(rows, 12)
     assert sorted(map(len, (made[0], made[1]))) == [1, 2]
     with pytest.raises(IndexError):
@@ -114,10 +119,10 @@ def test_the_stream_of_draws_is_pinned():
 
 def test_prefetch_gives_the_same_items_and_ends_its_thread():
     before = threading.active_count()
-    with Prefetch(iter(range(100)), depth=3) as items:
+    with prefetch(iter(range(100)), depth=3) as items:
         assert list(items) == list(range(100))
         assert list(items) == []
-    with Prefetch(iter(range(10**9)), depth=3) as items:
+    with prefetch(iter(range(10**9)), depth=3) as items:
         assert next(items) == 0
     assert threading.active_count() == before
 
@@ -130,7 +135,7 @@ def test_prefetch_stays_only_a_little_ahead():
             made.append(number)
             yield number
 
-    with Prefetch(count(), depth=3) as items:
+    with prefetch(count(), depth=3) as items:
         next(items)
         time.sleep(0.2)
         assert len(made) <= 6
@@ -141,7 +146,7 @@ def test_an_error_in_the_thread_is_raised_in_its_place():
         yield 1
         raise ValueError("torn page")
 
-    with Prefetch(broken()) as items:
+    with prefetch(broken()) as items:
         assert next(items) == 1
         with pytest.raises(ValueError, match="torn page"):
             next(items)

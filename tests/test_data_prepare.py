@@ -1,16 +1,21 @@
 """From settings to datasets: reuse, invalidation, accounting, and a clear sentence for every bad corpus."""
 
 import dataclasses
+import gzip
 import json
+import sys
 
 import numpy as np
 import pytest
 
 from regard.config import read, to_toml
-from regard.data.prepare import prepare
+from regard.data.documents import DocumentDataConfig, prepare_documents
+from regard.data.pairs import PairSet, Resampled, prepare_pairs
+from regard.data.prepare import How, survey
 from regard.data.settings import DataConfig
-from regard.data.store import Resampled, Store, open_store, write_store
-from regard.errors import ConfigError, DataError
+from regard.data.store import Kind, id_kind, open_store, write_store
+from regard.data.text_corpus import TextDataConfig, TextEncoding, prepare_text
+from regard.errors import ConfigError, DataError, RunError
 from regard.symbols import END, UNKNOWN
 
 ANIMALS = ["dog", "cat", "horse", "bird", "cow", "goat", "wolf", "bear"]
@@ -46,16 +51,16 @@ def test_a_second_call_gives_the_same_and_does_the_work_once(tmp_path, subwords,
     config = change(write_corpus(tmp_path), subwords=subwords, joint=joint)
     run = tmp_path / "run"
     stages: list[str] = []
-    first = prepare(config, run, lambda stage, done, total: stages.append(stage))
+    first = prepare_pairs(config, run, How(lambda stage, done, total: stages.append(stage)))
     assert "vocabulary" in stages
     times = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     stages.clear()
-    again = prepare(config, run, lambda stage, done, total: stages.append(stage))
+    again = prepare_pairs(config, run, How(lambda stage, done, total: stages.append(stage)))
     assert stages == []
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == times
     assert ids(first.train) == ids(again.train)
     assert ids(first.dev) == ids(again.dev)
-    assert (first.dev_source, first.dev_target, first.report) == (again.dev_source, again.dev_target, again.report)
+    assert (first.dev_source, first.dev_target, first.tallies) == (again.dev_source, again.dev_target, again.tallies)
     assert first.fingerprint == again.fingerprint
     assert (first.source_vocabulary is first.target_vocabulary) == joint
     assert (again.source_vocabulary is again.target_vocabulary) == joint
@@ -63,11 +68,11 @@ def test_a_second_call_gives_the_same_and_does_the_work_once(tmp_path, subwords,
 
 def test_pairs_are_tokenised_as_they_stand_in_the_file(tmp_path):
     config = write_corpus(tmp_path)
-    made = prepare(config, tmp_path / "run")
+    made = prepare_pairs(config, tmp_path / "run")
     assert len(made.dev) == 20
     assert len(made.train) == 180
     text = (tmp_path / "train.en").read_text().split("\n")
-    assert isinstance(made.train, Store)
+    assert isinstance(made.train, PairSet)
     for index in range(0, 180, 17):
         source, target = made.train.pair(index)
         assert source[-1] == target[-1] == END
@@ -77,7 +82,7 @@ def test_pairs_are_tokenised_as_they_stand_in_the_file(tmp_path):
         assert made.source_vocabulary.encode(line).ids == source[:-1].tolist()
     assert not set(made.dev_source) & {text[line - 1] for line in made.train.lines}
     assert [[*made.source_vocabulary.encode(line).ids, END] for line in made.dev_source] == [
-        made.dev.pair(index)[0] for index in range(20)
+        made.dev.pair(index)[0].tolist() for index in range(20)
     ]
     # each line has a number of its own: those held out were not seen by the vocabulary
     assert all(UNKNOWN in made.dev.pair(index)[0] for index in range(20))
@@ -87,10 +92,10 @@ def test_pairs_are_tokenised_as_they_stand_in_the_file(tmp_path):
 def test_no_source_sentence_is_on_both_sides(tmp_path):
     rows = [f"{ANIMALS[index % 8]} {index // 20}\tx{index}" for index in range(400)]
     (tmp_path / "rows.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    made = prepare(DataConfig(tsv=str(tmp_path / "rows.tsv"), subwords="word", held_out=30), tmp_path / "run")
+    made = prepare_pairs(DataConfig(tsv=str(tmp_path / "rows.tsv"), subwords="word", held_out=30), tmp_path / "run")
     trained = {rows[line - 1].split("\t")[0] for line in made.train.lines}
     assert not trained & set(made.dev_source)
-    assert made.report.total == 400
+    assert made.tallies[0].total == 400
     assert 30 <= len(made.dev) < 40
 
 
@@ -104,73 +109,93 @@ def test_every_pair_is_accounted_for(tmp_path):
     target[11] = "a"
     (tmp_path / "train.en").write_text("\n".join(source) + "\n")
     (tmp_path / "train.fr").write_text("\n".join(target) + "\n")
-    report = prepare(config, tmp_path / "run").report
+    report = prepare_pairs(config, tmp_path / "run").tallies[0]
     assert report.total == 200 == report.kept + report.held_out + sum(report.dropped.values())
     assert report.lines == {"empty": [4, 8, 9], "too long": [11], "ratio": [12]}
     assert report.held_out in (18, 19, 20)  # a held-out pair may be too long as well
 
 
-def test_validation_files_of_their_own(tmp_path):
+def test_validation_files(tmp_path):
     config = write_corpus(tmp_path)
     other = write_corpus(tmp_path, 30, "dev")
     (tmp_path / "dev.en").write_text((tmp_path / "dev.en").read_text().replace("the cat number 9\n", "\n"))
-    made = prepare(change(config, dev_source=other.source, dev_target=(str(other.target),)), tmp_path / "run")
+    made = prepare_pairs(change(config, dev_source=other.source, dev_target=(str(other.target),)), tmp_path / "run")
     assert len(made.train) == 200
-    assert made.report.held_out == 0
-    assert made.dev_report is not None
-    assert (made.dev_report.kept, made.dev_report.dropped) == (29, {"empty": 1})
+    assert made.tallies[0].held_out == 0
+    assert (made.tallies[1].kept, made.tallies[1].dropped) == (29, {"empty": 1})
     assert len(made.dev) == len(made.dev_source) == len(made.dev_target) == 29
 
 
-def test_a_changed_corpus_vocabulary_or_setting_is_tokenised_anew(tmp_path):
+def test_a_changed_corpus_vocabulary_or_setting_is_tokenised_again(tmp_path):
     config = change(write_corpus(tmp_path), cache=str(tmp_path / "cache"))
-    made = [prepare(config, tmp_path / "one")]
-    made.append(prepare(change(config, max_length=5), tmp_path / "one"))
-    made.append(prepare(change(config, vocabulary=60), tmp_path / "two"))
-    made.append(prepare(change(config, seed=9), tmp_path / "one"))
-    assert prepare(config, tmp_path / "three").fingerprint == made[0].fingerprint  # another run shares the cache
+    made = [prepare_pairs(config, tmp_path / "one")]
+    made.append(prepare_pairs(change(config, max_length=5), tmp_path / "one"))
+    made.append(prepare_pairs(change(config, vocabulary=60), tmp_path / "two"))
+    made.append(prepare_pairs(change(config, seed=9), tmp_path / "one"))
+    assert prepare_pairs(config, tmp_path / "three").fingerprint == made[0].fingerprint  # another run shares the cache
     assert len(list((tmp_path / "cache").iterdir())) == 4
     text = (tmp_path / "train.en").read_text().replace("wolf", "mole")
     (tmp_path / "train.en").write_text(text)
-    made.append(prepare(config, tmp_path / "one"))
+    made.append(prepare_pairs(config, tmp_path / "one"))
     assert len({prepared.fingerprint for prepared in made}) == 5
     assert len(list((tmp_path / "cache").iterdir())) == 5
 
 
-def test_a_damaged_or_unfinished_store_is_made_anew(tmp_path):
-    config = write_corpus(tmp_path)
-    run = tmp_path / "run"
-    expected = ids(prepare(config, run).train)
-    (run / "corpus" / "target.ids").write_bytes(b"short")
-    assert ids(prepare(config, run).train) == expected
-    (run / "corpus" / "store.json").write_bytes(b"{")
-    assert ids(prepare(config, run).train) == expected
-    (run / "corpus" / "store.json").unlink()
-    assert ids(prepare(config, run).train) == expected
+def test_a_damaged_store_is_named_and_made_again(tmp_path):
+    """Any byte of any of its files; what was trained on so far must be trained on again."""
+    config, run = write_corpus(tmp_path), tmp_path / "run"
+    first = prepare_pairs(config, run)
+    expected = ids(first.train), ids(first.dev)
+    assert not any("made again" in note for note in first.notes)
+    for path in sorted((run / "corpus").iterdir()):
+        good = path.read_bytes()
+        places = {0, len(good) // 2, len(good) - 1} if good else ()
+        for bad in (*(flip(good, place) for place in places), good[:-1], good + b"\0", b""):
+            if bad != good:
+                path.write_bytes(bad)
+                with pytest.raises(DataError, match=f"{path.name} is missing or damaged"):
+                    open_store(run / "corpus", first.fingerprint)
+        again = prepare_pairs(config, run)
+        assert [path.name in note for note in again.notes if "made again" in note] == [True]
+        assert (ids(again.train), ids(again.dev)) == expected
+        path.unlink()
+        assert path.name in prepare_pairs(config, run).notes[0]
     assert sorted(path.name for path in run.iterdir()) == ["corpus", "source.json", "target.json"]  # no temporary left
 
 
+def flip(content: bytes, place: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :]
+
+
 def test_large_vocabularies_take_four_bytes_and_empty_stores_open(tmp_path):
-    rows = [(1, [70_000, 5], [6]), (4, [5], [7, 8])]
-    store = write_store(tmp_path / "wide", "f", rows, 80_000, dict)
-    assert store.pair(0)[0].tolist() == [70_000, 5, END]
-    assert store.lines.tolist() == [1, 4]
-    assert open_store(tmp_path / "wide", "f") is not None
+    kinds = {"ids": id_kind(80_000), "line": Kind("int64", ragged=False)}
+    assert (kinds["ids"], id_kind(1 << 16)) == (Kind("uint32"), Kind("uint16"))
+    blocks = [
+        ("train", {"ids": [[70_000, 5], []], "line": [1, 4]}),
+        ("train", {"ids": [[6]], "line": [9]}),
+        ("dev", {}),
+    ]
+    for store in (write_store(tmp_path / "wide", "f", kinds, blocks), open_store(tmp_path / "wide", "f")):
+        train = store.parts["train"]
+        assert [train["ids"].row(index).tolist() for index in range(3)] == [[70_000, 5], [], [6]]
+        assert train["line"].tolist() == [1, 4, 9]
+        assert isinstance(train["ids"].values, np.memmap)
+        assert len(store.parts["dev"]["ids"]) == len(store.parts["dev"]["line"]) == 0
     assert open_store(tmp_path / "wide", "g") is None
-    assert len(write_store(tmp_path / "none", "f", [], 10, dict)) == 0
+    assert open_store(tmp_path / "none", "f") is None
 
 
 def test_sampling_is_pure_varies_by_epoch_and_respects_the_limit(tmp_path):
     config = change(write_corpus(tmp_path), subwords="bpe", sampling=0.3, max_length=30)
-    made = prepare(config, tmp_path / "run")
-    again = prepare(config, tmp_path / "run")
+    made = prepare_pairs(config, tmp_path / "run")
+    again = prepare_pairs(config, tmp_path / "run")
     assert isinstance(made.train, Resampled)
     assert isinstance(again.train, Resampled)
     drawn = [[made.train.pair(index, epoch) for index in range(40)] for epoch in range(3)]
     assert drawn == [[again.train.pair(index, epoch) for index in range(40)] for epoch in range(3)]
     assert drawn[0] != drawn[1] != drawn[2]
     for index, (source, target) in enumerate(drawn[1]):
-        best = made.train.store.pair(index)
+        best = made.train.pairs.pair(index)
         assert made.source_vocabulary.decode(source) == made.source_vocabulary.decode(best[0])
         assert made.target_vocabulary.decode(target) == made.target_vocabulary.decode(best[1])
         assert source[-1] == target[-1] == END
@@ -180,7 +205,7 @@ def test_sampling_is_pure_varies_by_epoch_and_respects_the_limit(tmp_path):
 @pytest.mark.parametrize("name", ["phrasebook", "dates", "copy", "reverse"])
 def test_built_in_corpora_are_prepared(tmp_path, name):
     config = DataConfig(corpus=name, size=300, subwords="char")
-    made = prepare(config, tmp_path / "run")
+    made = prepare_pairs(config, tmp_path / "run")
     assert (len(made.train), len(made.dev)) == (270, 30)
 
 
@@ -199,28 +224,28 @@ def test_bad_corpora_are_refused_in_one_sentence(tmp_path):
         (change(good, source=str(tmp_path)), "is a folder"),
         (change(good, source=str(one)), "one has 1 lines and .*train.fr has 200"),
         (change(good, source=str(empty), target=str(empty)), "The corpus is empty: it has no line"),
-        (change(good, source=str(blank), target=str(blank)), "each of its 2 pairs has an empty side"),
-        (change(good, source=str(one), target=str(one)), "1 usable pair with one source sentence; .* give more pairs"),
+        (change(good, source=str(blank), target=str(blank)), "each of its 2 pairs is blank or has an empty side"),
+        (change(good, source=str(one), target=str(one)), "1 usable example of one and the same text: .* give more"),
         (change(good, source=str(invalid), target=str(invalid)), "invalid, line 2: byte 2"),
         (change(good, target=""), "Only the source file is given"),
-        (change(good, max_length=1), "No pair is left to train on: 0 of 200 pairs kept; 200 dropped: too long"),
+        (change(good, max_length=1), "Nothing is left to train on: 0 of 200 pairs kept; 200 dropped: too long"),
         (change(good, dev_source=str(tmp_path / "gone"), dev_target=str(one)), "There is no file .*gone"),
     ]
     for config, sentence in cases:
         with pytest.raises(DataError, match=sentence):
-            prepare(config, tmp_path / "run" / str(cases.index((config, sentence))))
+            prepare_pairs(config, tmp_path / "run" / str(cases.index((config, sentence))))
     with pytest.raises(DataError, match=r"no built-in corpus 'phrasebok'. Did you mean 'phrasebook'"):
-        prepare(DataConfig(corpus="phrasebok"), tmp_path / "run")
+        prepare_pairs(DataConfig(corpus="phrasebok"), tmp_path / "run")
     with pytest.raises(ConfigError, match="There is no corpus"):
-        prepare(DataConfig(), tmp_path / "run")
+        prepare_pairs(DataConfig(), tmp_path / "run")
     with pytest.raises(ConfigError, match=r"Both data.corpus and files"):
-        prepare(change(good, corpus="copy"), tmp_path / "run")
+        prepare_pairs(change(good, corpus="copy"), tmp_path / "run")
 
 
 def test_one_pair_is_enough_when_nothing_is_held_out(tmp_path):
     path = tmp_path / "one"
     path.write_bytes(b"only\n")
-    made = prepare(DataConfig(source=str(path), target=str(path), held_out=0), tmp_path / "run")
+    made = prepare_pairs(DataConfig(source=str(path), target=str(path), held_out=0), tmp_path / "run")
     assert (len(made.train), len(made.dev)) == (1, 0)
 
 
@@ -228,14 +253,14 @@ def test_replaced_bytes_are_a_setting(tmp_path):
     config = change(write_corpus(tmp_path), invalid="replace")
     content = (tmp_path / "train.en").read_bytes()
     (tmp_path / "train.en").write_bytes(content.replace(b"dog", b"d\xffg"))
-    assert prepare(config, tmp_path / "run").report.total == 200
+    assert prepare_pairs(config, tmp_path / "run").tallies[0].total == 200
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     config = write_corpus(tmp_path)
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(DataError, match="could not be made"):
-        prepare(config, tmp_path / "file" / "run")
+        prepare_pairs(config, tmp_path / "file" / "run")
 
 
 def test_settings_pass_through_toml_and_refuse_what_does_not_fit():
@@ -253,3 +278,109 @@ def test_settings_pass_through_toml_and_refuse_what_does_not_fit():
     ):
         with pytest.raises(ConfigError, match=sentence):
             read(DataConfig, settings, "data")
+
+
+# The steps that all tasks share.
+
+
+def write_task(folder, task: str, animals=ANIMALS, count=60):
+    """Files of a corpus for a task, and a function that prepares it."""
+    lines = [f"the {animals[index % len(animals)]} of {animals[index // 8 % 8]}" for index in range(count)]
+    text = {
+        "pairs": [f"{line}\t{line} too" for line in lines],
+        "text": lines,
+        "documents": [f"{'ab'[index % 2]}\t{line}. And so on." for index, line in enumerate(lines)],
+    }[task]
+    path = folder / ("corpus.txt" if task == "text" else "corpus.tsv")
+    path.write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
+    prepare, config = {
+        "pairs": (prepare_pairs, DataConfig(tsv=str(path), subwords="word")),
+        "text": (prepare_text, TextDataConfig(files=str(path), subwords="word")),
+        "documents": (prepare_documents, DocumentDataConfig(files=str(path))),
+    }[task]
+    return path, lambda run, **how: prepare(config, run, How(**how))
+
+
+TASKS = ("pairs", "text", "documents")
+OPENED: list[str] = []
+sys.addaudithook(lambda event, args: OPENED.append(str(args[0])) if event == "open" else None)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_corpus_is_read_twice_and_once_when_nothing_has_changed(tmp_path, task):
+    path, prepare = write_task(tmp_path, task)
+    OPENED.clear()
+    prepare(tmp_path / "run")
+    assert OPENED.count(str(path)) == 2
+    OPENED.clear()
+    prepare(tmp_path / "run")
+    assert OPENED.count(str(path)) == 1
+
+
+def test_a_translation_memory_and_packed_files_are_read_twice(tmp_path):
+    units = "".join(
+        f'<tu><tuv xml:lang="en"><seg>cat {n}</seg></tuv><tuv xml:lang="fr"><seg>chat {n}</seg></tuv></tu>'
+        for n in range(20)
+    )
+    memory, packed = tmp_path / "m.tmx", tmp_path / "p.tsv.gz"
+    memory.write_text(f"<tmx><body>{units}</body></tmx>", encoding="utf-8")
+    packed.write_bytes(gzip.compress("".join(f"cat {n}\tchat {n}\n" for n in range(20)).encode()))
+    for path, given in ((memory, {"tmx": str(memory)}), (packed, {"tsv": str(packed)})):
+        config = DataConfig(**given, source_language="en", target_language="fr", subwords="word")
+        OPENED.clear()
+        prepare_pairs(config, tmp_path / f"run of {path.name}")
+        assert OPENED.count(str(path)) == 2
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_vocabulary_belongs_to_the_files_it_was_made_from(tmp_path, task):
+    """The files change before anything was trained: every word of the new ones would be unknown."""
+    run = tmp_path / "run"
+    _, prepare = write_task(tmp_path, task)
+    before = prepare(run).fingerprint
+    _, prepare = write_task(tmp_path, task, animals=[name[::-1] for name in ANIMALS])
+    made = prepare(run)
+    assert made.fingerprint != before
+    vocabulary = made.target_vocabulary if task == "pairs" else made.vocabulary
+    assert UNKNOWN not in vocabulary.encode("the god of tac").ids
+    _, prepare = write_task(tmp_path, task)
+    assert prepare(run, keep=True).fingerprint not in (made.fingerprint, before), "a vocabulary that was given stays"
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_another_corpus_than_the_one_trained_on_is_refused_before_anything_changes(tmp_path, task):
+    run = tmp_path / "run"
+    path, prepare = write_task(tmp_path, task)
+    trained = prepare(run).fingerprint
+    assert prepare(run, keep=True, expected=trained).fingerprint == trained
+    path.write_text(path.read_text().replace("wolf", "mole"), encoding="utf-8")
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    with pytest.raises(RunError, match=r"The corpus is not the one that .*run was trained on; restore it"):
+        prepare(run, keep=True, expected=trained)
+    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_files_that_change_while_they_are_read_are_refused(tmp_path, task):
+    path, prepare = write_task(tmp_path, task)
+
+    def change_it(stage, done, total):
+        if stage == "vocabulary":
+            path.write_text(path.read_text().replace("wolf", "mole"), encoding="utf-8")
+
+    with pytest.raises(DataError, match="The corpus changed while it was being read"):
+        prepare(tmp_path / "run", progress=change_it)
+    assert not (tmp_path / "run" / "corpus").exists()
+    prepare(tmp_path / "run")
+    assert b"mole" in next((tmp_path / "run").glob("[stw]*.json")).read_bytes(), "and made from the new ones next time"
+
+
+@pytest.mark.parametrize("limit", ["SAMPLE", "SAMPLE_CHARACTERS"])
+def test_a_vocabulary_is_made_from_an_even_sample_of_a_large_corpus(tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(sys.modules["regard.data.prepare"], limit, 10 if limit == "SAMPLE" else 10 * 3)
+    path = tmp_path / "corpus.txt"
+    path.write_text("".join(f"w{line:02}\n" for line in range(1, 65)), encoding="utf-8")
+    encoding = TextEncoding(TextDataConfig(files=str(path), subwords="word", held_out=0))
+    found = survey(encoding)
+    assert [item.line for item in found.sample] == list(range(1, 65, 8))
+    assert found.total == 64

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+import os
 import random
 import unicodedata
 from collections import Counter
@@ -11,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.corpus import InMemory, ParallelFiles, Report, TabSeparated, choose_held_out, open_corpus, sentence_key
-from regard.data.rewrite import rewrite
-from regard.data.text import digest, is_blank, read_lines
+from regard.data.corpus import open_corpus, pairs_in_memory, parallel_files, tab_separated
+from regard.data.files import digest, is_blank, read_lines, write_atomically
+from regard.data.normalise_text import rewrite
+from regard.data.prepare import Tally, choose_held_out, sentence_key
 from regard.errors import DataError
 
 SPLITTERS = [
@@ -115,16 +117,16 @@ def write(path, lines):
 def test_unequal_counts_are_refused_with_both(tmp_path):
     long, short = write(tmp_path / "long", "abcde"), write(tmp_path / "short", "abc")
     with pytest.raises(DataError, match=r"long has 5 lines and .*short has 3; parallel files need the same"):
-        list(ParallelFiles((long,), (short,)))
+        list(parallel_files((long,), (short,)))
     with pytest.raises(DataError, match=r"short has 3 lines and .*long has 5;"):
-        list(ParallelFiles((short,), (long,)))
+        list(parallel_files((short,), (long,)))
     with pytest.raises(DataError, match="2 source files and 1 target files"):
-        list(ParallelFiles((long, short), (long,)))
+        list(parallel_files((long, short), (long,)))
 
 
 def test_several_files_follow_one_another(tmp_path):
     one, two = write(tmp_path / "one", ["a", "b"]), write(tmp_path / "two", ["c"])
-    assert [(pair.line, pair.source) for pair in ParallelFiles((one, two), (one, two))] == [
+    assert [(pair.line, pair.source) for pair in parallel_files((one, two), (one, two))] == [
         (1, "a"),
         (2, "b"),
         (3, "c"),
@@ -134,13 +136,13 @@ def test_several_files_follow_one_another(tmp_path):
 def test_tsv_keeps_quotes_and_refuses_a_line_without_tab(tmp_path):
     rows = [('"open', 'never "closed'), ('""', "'"), ('a "b" c', '"""'), ("x\ry", "z\u2028\u0085")]
     path = write(tmp_path / "rows", ["\t".join([*row, "third", '"']) for row in rows * 50])
-    pairs = list(TabSeparated((path,)))
+    pairs = list(tab_separated((path,)))
     assert [(pair.source, pair.target) for pair in pairs] == rows * 50
     assert [pair.line for pair in pairs] == list(range(1, 201))
     with pytest.raises(DataError, match="line 2: a line needs source, tab and target"):
-        list(TabSeparated((write(tmp_path / "bad", ["a\tb", "no tab"]),)))
+        list(tab_separated((write(tmp_path / "bad", ["a\tb", "no tab"]),)))
     big = '"' * 1_000_000
-    assert [(pair.source, pair.target) for pair in TabSeparated((write(tmp_path / "big", [f"{big}\t{big}"]),))] == [
+    assert [(pair.source, pair.target) for pair in tab_separated((write(tmp_path / "big", [f"{big}\t{big}"]),))] == [
         (big, big)
     ]
 
@@ -163,7 +165,7 @@ def test_a_million_strange_pairs_stay_side_by_side(tmp_path):
             second.write(right + "\n")
             table.write(f"{left}\t{right}\n")
     names = (str(tmp_path / "a"),), (str(tmp_path / "b"),)
-    for corpus in (ParallelFiles(*names), TabSeparated((str(tmp_path / "ab"),))):
+    for corpus in (parallel_files(*names), tab_separated((str(tmp_path / "ab"),))):
         count = 0
         for number, pair in enumerate(corpus):
             assert pair.source.startswith(f"a{number} ")
@@ -182,16 +184,16 @@ def test_one_side_only_or_two_kinds_are_refused(tmp_path):
 
 def test_fingerprints_follow_the_content(tmp_path):
     one, two = write(tmp_path / "one", ["a", "b"]), write(tmp_path / "two", ["a", "c"])
-    prints = [ParallelFiles((one,), (two,)).fingerprint(), ParallelFiles((two,), (one,)).fingerprint()]
-    prints += [ParallelFiles((one,), (one,)).fingerprint(), TabSeparated((one,)).fingerprint()]
-    prints += [InMemory([("a", "b")]).fingerprint(), InMemory([("ab", "")]).fingerprint()]
+    prints = [parallel_files((one,), (two,)).fingerprint(), parallel_files((two,), (one,)).fingerprint()]
+    prints += [parallel_files((one,), (one,)).fingerprint(), tab_separated((one,)).fingerprint()]
+    prints += [pairs_in_memory([("a", "b")]).fingerprint(), pairs_in_memory([("ab", "")]).fingerprint()]
     assert len(set(prints)) == len(prints)
     write(tmp_path / "copy", ["a", "b"])
-    assert ParallelFiles((str(tmp_path / "copy"),), (two,)).fingerprint() == prints[0]
+    assert parallel_files((str(tmp_path / "copy"),), (two,)).fingerprint() == prints[0]
 
 
 def test_report_counts_and_remembers_the_first_lines():
-    report = Report(kept=3, held_out=2)
+    report = Tally(kept=3, held_out=2)
     for line in range(10, 20):
         report.drop("too long", line)
     report.drop("empty", 4)
@@ -207,7 +209,7 @@ def test_report_counts_and_remembers_the_first_lines():
 def test_held_out_sentences_are_whole_and_few(sources, count):
     keys = [sentence_key(source, 7) for source in sources]
     if len(set(sources)) < 2:
-        with pytest.raises(DataError, match="one must be held out and one trained on"):
+        with pytest.raises(DataError, match="of one and the same text: none can be held out"):
             choose_held_out(keys, count)
         return
     chosen = choose_held_out(keys, count)
@@ -246,3 +248,15 @@ def test_rewriting_knows_where_each_character_came_from(text, form, lowercase):
 
 def test_lone_surrogates_become_the_replacement_character():
     assert rewrite("a\ud800b\udfff") == ("a\ufffdb\ufffd", None, None)
+
+
+def test_a_system_that_cannot_open_folders_needs_no_sync_of_them(tmp_path, monkeypatch):
+    """As Windows: there os.open of a folder is refused, and os has no O_DIRECTORY."""
+
+    def refuse(path, *flags):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.delattr(os, "O_DIRECTORY")
+    monkeypatch.setattr(os, "open", refuse)
+    write_atomically(tmp_path / "file", b"content")
+    assert (tmp_path / "file").read_bytes() == b"content"

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from regard.api.training import gather
 from regard.config import load_toml
-from regard.data.corpus import Pair, TranslationMemory, open_corpus
-from regard.data.prepare import find_corpus, prepare
+from regard.data.corpus import Pair, open_corpus, translation_memory
+from regard.data.pairs import find_corpus, prepare_pairs
 from regard.data.settings import DataConfig
 from regard.data.tmx import LONGEST, choose_languages, read_units
 from regard.errors import ConfigError, DataError
@@ -92,7 +92,7 @@ def test_unit_n_is_line_n_whatever_is_in_it(tmp_path_factory, pairs):
     path = tmp_path_factory.mktemp("any") / "memory.tmx"
     path.write_bytes(memory(*(unit(en=escape(left), fr=escape(right)) for left, right in pairs)).encode())
     expected = [Pair(line, *pair) for line, pair in enumerate(pairs, start=1)]
-    assert list(TranslationMemory((str(path),), "en", "fr")) == expected
+    assert list(translation_memory((str(path),), "en", "fr")) == expected
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress, lzma.compress])
@@ -133,7 +133,7 @@ def test_an_exact_language_goes_before_its_kin(write, languages, pairs):
             unit(en_US="American", fr="fr"),
         )
     )
-    found = list(TranslationMemory((path,), *languages))
+    found = list(translation_memory((path,), *languages))
     assert [None if pair.unfit else (pair.source, pair.target) for pair in found] == pairs
     assert [pair.line for pair in found] == [1, 2, 3]
 
@@ -160,9 +160,9 @@ def test_a_wrong_language_is_told_with_those_that_are_there(write):
         with refused("holds de, en, fr: name two of these"):
             choose_languages([path], *names)
     with refused("No unit has texts in both en and it; .*memory.tmx holds de, en, fr: set data.source_language"):
-        list(TranslationMemory((path,), "en", "it"))
+        list(translation_memory((path,), "en", "it"))
     with refused("No unit has texts in both de and en"):
-        list(TranslationMemory((path,), "de", "en"))
+        list(translation_memory((path,), "de", "en"))
 
 
 def test_the_run_knows_the_languages_of_its_memory(write):
@@ -185,7 +185,7 @@ def test_a_memory_is_prepared_as_the_same_pairs_in_a_table_are(write, tmp_path):
     ]
     table = write("".join(f"{source}\t{target}\n" for source, target in rows), "rows.tsv")
     made = [
-        prepare(DataConfig(**given, subwords="word", held_out=3), tmp_path / name)
+        prepare_pairs(DataConfig(**given, subwords="word", held_out=3), tmp_path / name)
         for name, given in (("memory", {"tmx": tuple(halves)}), ("table", {"tsv": table}))
     ]
     assert made[0].train.lines.tolist() == made[1].train.lines.tolist()
@@ -202,25 +202,25 @@ def test_units_without_a_language_are_counted(write, tmp_path):
     units[8] = unit(en="a", fr=" ")
     path = write(memory(*units))
     config = DataConfig(tmx=path, dev_tmx=path, source_language="en", target_language="fr", subwords="word")
-    made = prepare(config, tmp_path / "run")
-    assert made.report.total == 20
-    assert made.report.lines == {"no fr": [5, 10], "no en": [7, 8], "empty": [9]}
-    assert "15 of 20 pairs kept; 2 dropped: no fr (unit 5, 10); 2 dropped: no en (unit 7, 8)" in str(made.report)
-    assert str(made.dev_report) == str(made.report)
-    assert str(prepare(config, tmp_path / "run").report) == str(made.report)
+    made = prepare_pairs(config, tmp_path / "run")
+    assert made.tallies[0].total == 20
+    assert made.tallies[0].lines == {"no fr": [5, 10], "no en": [7, 8], "empty": [9]}
+    assert "15 of 20 pairs kept; 2 dropped: no fr (unit 5, 10); 2 dropped: no en (unit 7, 8)" in str(made.tallies[0])
+    assert str(made.tallies[1]) == str(made.tallies[0])
+    assert str(prepare_pairs(config, tmp_path / "run").tallies[0]) == str(made.tallies[0])
 
 
 def test_the_fingerprint_follows_content_and_languages(write):
     one, two = write(memory(unit(en="a", fr="b")), "one.tmx"), write(memory(unit(en="a", fr="c")), "two.tmx")
     given = [((one,), "en", "fr"), ((one,), "fr", "en"), ((two,), "en", "fr"), ((one, two), "en", "fr")]
-    assert len({TranslationMemory(*each).fingerprint() for each in given}) == 4
+    assert len({translation_memory(*each).fingerprint() for each in given}) == 4
 
 
 def test_a_memory_is_read_a_piece_at_a_time(write):
     path = write(memory(*(unit(en=f"sentence {number} " * 20, fr="x") for number in range(20_000))))
     assert os.path.getsize(path) > 7_000_000
     tracemalloc.start()
-    assert sum(1 for _ in TranslationMemory((path,), "en", "fr")) == 20_000
+    assert sum(1 for _ in translation_memory((path,), "en", "fr")) == 20_000
     assert tracemalloc.get_traced_memory()[1] < 2_000_000
     tracemalloc.stop()
     assert len(list(islice(read_units(path), 3))) == 3  # and may be left in the middle
@@ -251,7 +251,7 @@ def test_a_memory_is_read_a_piece_at_a_time(write):
 def test_bad_memories_are_refused_in_one_sentence(write, content, sentence):
     path = write(content)
     with refused(sentence):
-        list(TranslationMemory((path,), "en", "fr"))
+        list(translation_memory((path,), "en", "fr"))
     with refused(sentence):
         choose_languages([path], "", "")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.rewrite import rewrite
+from regard.data.normalise_text import rewrite
 from regard.data.subwords import Subwords
 from regard.data.vocabulary import Vocabulary, words
 from regard.errors import DataError
@@ -48,8 +48,9 @@ def test_begins_with_the_four_symbols(vocabulary):
 def test_spans_are_exact(kind, text):
     seen = rewrite(text).text.replace("▁", " ")  # without lone surrogates; SentencePiece reads ▁ as a space
     for vocabulary in (VOCABULARIES[kind], WITHOUT_BYTES.get(kind, VOCABULARIES[kind])):
-        ids, pieces, spans = vocabulary.encode(text)
-        assert len(ids) == len(pieces) == len(spans)
+        ids, pieces, spans, words, kept = vocabulary.encode(text)
+        assert kept == text
+        assert len(ids) == len(pieces) == len(spans) == len(words)
         assert vocabulary.encode_many([text]) == [ids]
         reached = 0
         for index, piece, (start, end) in zip(ids, pieces, spans, strict=True):

@@ -1,5 +1,6 @@
 """The coverage penalty: GNMT's formula, and what it does to the ranking."""
 
+import dataclasses
 import math
 
 import pytest
@@ -7,21 +8,25 @@ import torch
 from decode_models import Tiny, batch, sentences
 from torch import Tensor
 
+from regard.api.translator import weigher
 from regard.decode import DecodeConfig, coverage_penalty, decode
 from regard.errors import ConfigError
+from regard.look.record import record
+from regard.models.registry import build, preset
 from regard.symbols import END, PAD
 
 
 def test_the_formula() -> None:
     weights = torch.tensor([[[0.5, 0.3, 0.2], [0.9, 0.1, 0.0], [9.0, 9.0, 9.0]]])  # [1, 3, 3]
     # The third row and column are padding: the sums are 1.4 -> 1 and 0.4.
-    found = coverage_penalty(weights, torch.tensor([2]), torch.tensor([2]))
+    found = coverage_penalty(weights, torch.tensor([2]), torch.tensor([[True, True, False]]))
     assert found.item() == pytest.approx(math.log(0.4))
 
 
 def test_looking_everywhere_costs_nothing_and_nowhere_is_finite() -> None:
-    assert coverage_penalty(torch.ones(1, 2, 5), torch.tensor([2]), torch.tensor([5])).item() == 0.0
-    nowhere = coverage_penalty(torch.zeros(1, 2, 5), torch.tensor([2]), torch.tensor([5])).item()
+    everything = torch.ones(1, 5, dtype=torch.bool)
+    assert coverage_penalty(torch.ones(1, 2, 5), torch.tensor([2]), everything).item() == 0.0
+    nowhere = coverage_penalty(torch.zeros(1, 2, 5), torch.tensor([2]), everything).item()
     assert math.isfinite(nowhere)
     assert nowhere < -50
 
@@ -31,10 +36,11 @@ def test_it_ranks_again_all_that_was_found() -> None:
     source, lengths = batch(texts)
     seen = []
 
-    def weigh(rows: Tensor, target: Tensor) -> Tensor:
+    def weigh(rows: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Each token looks at the whole source a little, so that long translations cover more."""
         seen.append((rows.tolist(), target))
-        return torch.full((len(rows), target.shape[1], source.shape[1]), 0.1)
+        weights = torch.full((len(rows), target.shape[1], source.shape[1]), 0.1)
+        return weights, torch.arange(source.shape[1]) < lengths[rows, None]
 
     model, plain = Tiny(seed=3, end=1.0), DecodeConfig(beam=4, nbest=4, max_extra=9)
     before = decode(model, source, lengths, plain)
@@ -60,6 +66,27 @@ def test_it_ranks_again_all_that_was_found() -> None:
     assert all(PAD not in row[: row.index(END)] for row in target.tolist() if END in row)
 
 
-def test_it_needs_to_know_where_the_model_looked() -> None:
-    with pytest.raises(ConfigError, match="needs to know where the model looked; pass weigh"):
+def test_it_needs_the_attention_weights() -> None:
+    with pytest.raises(ConfigError, match="needs the attention weights of hypotheses; pass weigh"):
         decode(Tiny(), *batch([[4]]), DecodeConfig(coverage_penalty=0.2))
+
+
+@pytest.mark.parametrize("name", ["luong", "bahdanau", "transformer"])
+def test_only_what_the_model_can_attend_to_counts(name: str) -> None:
+    """Luong's models do not see END: without any weight it would cost log(1e-6), 13.8 a sentence."""
+    torch.manual_seed(0)
+    config = dataclasses.replace(preset(name, "tiny"), source_vocabulary=13, target_vocabulary=13)
+    model = build(name, config).eval()
+    texts = [[4, 5, 6], [7, 8], [9]]
+    source, lengths = batch(texts)
+    settings = DecodeConfig(beam=1, max_extra=5, coverage_penalty=1.0)
+    found = decode(model, source, lengths, settings, weigh=weigher(model, source, lengths))
+    for row, (text, (best,)) in enumerate(zip(texts, found, strict=True)):
+        target = torch.tensor([[*best.ids, *([END] if best.finished else [])]])
+        with record(model) as seen:
+            model(source[row : row + 1], lengths[row : row + 1], target)
+        weights = torch.stack([seen[each].weights for each in model.looking.cross]).mean(0)  # [1, (H), T, S]
+        covered = weights.flatten(0, -3).mean(0).sum(0)[: len(text) + (name != "luong")]  # [S]
+        penalty = covered.clamp(max=1).log().sum().item()
+        plain = best.logprob / ((5 + target.shape[1]) / 6) ** settings.length_penalty
+        assert best.score == pytest.approx(plain + penalty, abs=1e-4)

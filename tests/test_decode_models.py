@@ -9,6 +9,7 @@ from decode_models import batch, sentences, teacher_forced
 from torch import nn
 
 from regard.decode import DecodeConfig, Ensemble, Hypothesis, decode
+from regard.errors import DataError
 from regard.models.registry import MODELS, build, preset
 from regard.symbols import END
 
@@ -85,3 +86,14 @@ def test_neighbours_change_no_translation(name: str, beam: int) -> None:
 @pytest.mark.parametrize("beam", [1, 5])
 def test_neighbours_change_none_of_500_translations_in_10_batchings(name: str, beam: int) -> None:
     assert differences(translator(name), DecodeConfig(beam=beam, max_extra=4, max_ratio=1.0), 500, 10) == 0
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_model_with_learned_positions_is_cut_where_they_end(beam: int) -> None:
+    config = replace(MODELS["transformer"].variants["learned"], source_vocabulary=13, target_vocabulary=13, longest=7)
+    torch.manual_seed(0)
+    model, source = build("transformer", config).eval(), batch([[4, 5], [6]])
+    found = decode(model, *source, DecodeConfig(beam=beam, min_length=20))
+    assert [(len(best.ids), best.ended) for (best,) in found] == [(7, "length")] * 2
+    with pytest.raises(DataError, match="writes at most 7 tokens, END counted; got a prefix of 7"):
+        decode(model, *source, DecodeConfig(beam=beam), prefixes=[[5] * 7, []])

@@ -2,12 +2,12 @@
 
 from collections import Counter
 
-import numpy as np
 import pytest
 import torch
 from decode_models import Table, Tiny, batch, sentences
 
-from regard.decode import DecodeConfig, Sampler, decode
+from regard.decode import DecodeConfig, decode
+from regard.decode.sampling import sample
 from regard.symbols import END, START
 
 CHANCES = {4: 0.5, 5: 0.3, 6: 0.15, END: 0.05}
@@ -82,6 +82,5 @@ def test_the_same_sentence_gets_the_same_sample() -> None:
 def test_tokens_without_probability_are_never_drawn(drawn: float) -> None:
     logprobs = torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]]).log()
     for settings in ({}, {"top_k": 4}, {"top_p": 0.99}):
-        sampler = Sampler(DecodeConfig(temperature=1.0, **settings), [0], torch.tensor([1]))  # type: ignore[arg-type]
-        sampler._drawn[:] = drawn
-        assert sampler(logprobs, 0, np.array([0])).item() in (1, 3)
+        config = DecodeConfig(temperature=1.0, **settings)  # type: ignore[arg-type]
+        assert sample(logprobs, torch.tensor([[drawn]], dtype=torch.float64), config).item() in (1, 3)

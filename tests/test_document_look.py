@@ -8,8 +8,7 @@ import pytest
 import torch
 from weights_of import spread
 
-from regard.data.document_set import make_set
-from regard.data.documents import split_document
+from regard.data.documents import make_set, split_document
 from regard.errors import ConfigError, DataError
 from regard.look.documents import DocumentTrace, SeenSentence, Weights, look_at
 from regard.models.document import Document, DocumentConfig
@@ -53,7 +52,7 @@ def test_the_average_looks_at_all_alike_and_the_maximum_at_nothing():
     for act in (trace().to_html, trace().to_terminal):
         with pytest.raises(ConfigError, match="'widht'"):
             act(widht=50)
-    with pytest.raises(ConfigError, match="'maximum' looks at nothing in particular"):
+    with pytest.raises(ConfigError, match="'maximum' has no attention"):
         look_at(make("maximum"), *batch)
 
 

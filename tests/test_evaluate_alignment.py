@@ -7,17 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from regard.data.files import read_lines
+from regard.data.pharaoh import Gold, format_pharaoh, parse_gold, parse_pharaoh
 from regard.errors import DataError
-from regard.evaluate import (
+from regard.evaluate.alignment import (
     SYMMETRISATIONS,
-    Gold,
     argmax_links,
-    format_pharaoh,
     mutual_argmax_links,
-    parse_gold,
-    parse_pharaoh,
     read_gold,
-    read_pharaoh,
     score_alignments,
     symmetrise,
     threshold_links,
@@ -36,7 +33,7 @@ def test_pharaoh_lines_there_and_back(tmp_path: Path) -> None:
     assert format_pharaoh(alignments[0]) == "0-0 2-11 10-2"
     write_pharaoh(alignments, tmp_path / "links.txt")
     assert (tmp_path / "links.txt").read_bytes() == b"0-0 2-11 10-2\n\n3-1\n"
-    assert read_pharaoh(tmp_path / "links.txt") == alignments
+    assert [parse_pharaoh(line, "") for line in read_lines(tmp_path / "links.txt")] == alignments
 
 
 def test_gold_lines_count_from_one_and_tell_sure_from_possible() -> None:
@@ -56,10 +53,6 @@ def test_lines_of_another_form_are_refused(wrong: str) -> None:
 def test_errors_name_the_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "links.txt"
     path.write_bytes(b"0-0\n1p1\n")
-    with pytest.raises(
-        DataError, match=r"links.txt, line 2, must hold links i-j of whole numbers, as in 1-2; got '1p1'"
-    ):
-        read_pharaoh(path)
     with pytest.raises(DataError, match=r"line 1, must count words from 1; got '0-0'. Is the file counted from 0"):
         read_gold(path)
     assert len(read_gold(path, first=0)) == 2
@@ -139,7 +132,7 @@ def test_laws_of_joining() -> None:
         for words in (0, 1):  # final leaves no word without a link that had one in either direction
             linked = {link[words] for link in joined["grow-diag-final"]}
             assert linked == {link[words] for link in one | other}
-    with pytest.raises(DataError, match=r"There is no way to join alignments 'grow'.*intersection, union, grow-diag"):
+    with pytest.raises(DataError, match=r"There is no symmetrisation 'grow'.*intersection, union, grow-diag"):
         symmetrise(one, other, "grow")
 
 

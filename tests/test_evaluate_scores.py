@@ -8,7 +8,9 @@ import pytest
 import sacrebleu
 
 from regard.errors import DataError
-from regard.evaluate import LengthTable, by_length, paired_bootstrap, perplexity, plot_by_length, score
+from regard.evaluate.by_length import LengthTable, by_length, plot_by_length
+from regard.evaluate.scores import perplexity, score
+from regard.evaluate.significance import paired_bootstrap
 
 WORDS = ["the", "old", "house", "stands", "near", "a", "river", "and", "every", "dog", "likes", "it", "."]
 
@@ -112,7 +114,7 @@ def test_one_bin_is_the_whole_corpus_and_an_empty_one_has_no_score() -> None:
 
 def test_the_edges_are_checked() -> None:
     for edges in ((), (0, 5), (10, 10), (20, 10)):
-        with pytest.raises(DataError, match="must be rising whole numbers from 1 up"):
+        with pytest.raises(DataError, match="must be increasing whole numbers from 1; got"):
             by_length(["a"], ["a"], ["a"], edges=edges)
 
 
@@ -156,7 +158,7 @@ def test_plots_that_would_mislead_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="at least one system"):
         plot_by_length({}, tmp_path / "figure.png")
     hypotheses, references = corpus(count=50)
-    with pytest.raises(DataError, match="Cho and other have other bins or other numbers of sentences"):
+    with pytest.raises(DataError, match="Cho and other have different bins or numbers of sentences"):
         plot_by_length({**found, "other": by_length(references, hypotheses, references)}, tmp_path / "figure.png")
     other = by_length(references, hypotheses, references, metric="chrf")
     with pytest.raises(DataError, match="Cho has BLEU and other chrF"):

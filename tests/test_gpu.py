@@ -1,14 +1,31 @@
-"""On a GPU: the same answers as on the CPU, for every model, with fused kernels, recorded, and in bfloat16."""
+"""On a GPU: the same answers as on the CPU, for every model, with fused kernels, recorded, and in bfloat16; updates
+captured as CUDA graphs are those that run plainly."""
 
+import copy
 import dataclasses
+import math
+from typing import NamedTuple
 
 import pytest
+import small
 import torch
 
-from regard.kernels.lstm import lstm_cell
+from regard.data.batching import Batch
+from regard.data.text_corpus import TextBatch
+from regard.kernels.choose import lstm
+from regard.kernels.graphs import Captured
 from regard.layers.recurrent import StackedLSTM
 from regard.look.record import record
 from regard.models.registry import MODELS, build
+from regard.training.captioning import CaptionBatch
+from regard.training.distributed import Ranks
+from regard.training.events import Skipped, Stepped, Validated
+from regard.training.loop import pinned, seed_everything
+from regard.training.objectives import likelihood
+from regard.training.precision import arithmetic
+from regard.training.settings import TrainConfig
+from regard.training.task import Loss
+from regard.training.update import Late, Part, Update
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -72,12 +89,12 @@ def test_a_step_in_bfloat16_is_finite_and_near(name):
 @pytest.mark.parametrize("lowered", [False, True], ids=["float32", "bfloat16"])
 def test_the_lstm_cell_is_that_of_the_cpu(lowered):
     torch.manual_seed(4)
-    here = torch.randn(5, 28, requires_grad=True), torch.randn(5, 7, requires_grad=True)
+    here = [torch.randn(5, wide, requires_grad=True) for wide in (28, 28, 7)]
     there = tuple(part.detach().cuda().requires_grad_() for part in here)
     kind = torch.bfloat16 if lowered else torch.float32
     with torch.autocast("cuda", torch.bfloat16, enabled=lowered):
-        hidden, cell = lstm_cell(there[0].to(kind), there[1])
-    expected_hidden, expected_cell = lstm_cell(here[0].to(kind).float(), here[1])
+        hidden, cell = lstm(there[0].to(kind), there[1].to(kind), there[2])
+    expected_hidden, expected_cell = lstm(here[0].to(kind).float(), here[1].to(kind).float(), here[2])
     assert hidden.dtype == cell.dtype == torch.float32  # the state keeps its precision
     torch.testing.assert_close(hidden.cpu(), expected_hidden)
     torch.testing.assert_close(cell.cpu(), expected_cell)
@@ -87,8 +104,170 @@ def test_the_lstm_cell_is_that_of_the_cpu(lowered):
         torch.testing.assert_close(other.grad.cpu(), slope.grad, **({"atol": 2e-2, "rtol": 2e-2} if lowered else {}))
 
 
-def test_library_kernels_of_a_recurrent_net_keep_float32_in_bfloat16():
+def test_the_state_of_a_recurrent_net_keeps_float32_in_bfloat16():
     stack = StackedLSTM(6, 6, 2, 0.0).cuda()
     with torch.autocast("cuda", torch.bfloat16):
-        states, last = stack.read(torch.randn(2, 3, 6, device="cuda"), torch.tensor([3, 2], device="cuda"))
+        states, last = stack(torch.randn(2, 3, 6, device="cuda"), stack.start(2), torch.tensor([3, 2], device="cuda"))
     assert states.dtype == last.hidden.dtype == last.cell.dtype == torch.float32
+
+
+# --- updates: captured as CUDA graphs, and plain ----------------------------------------------------------------------
+
+
+class FewBatches:
+    """A task of three batches of two shapes, for any registered model."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.kind = name, MODELS[name].task
+        torch.manual_seed(5)
+        self.batches = [self._batch(rows, length) for rows, length in ((4, 5), (3, 7), (4, 5))]
+
+    def _batch(self, rows: int, length: int):
+        target = torch.randint(4, 13, (rows, length))
+        target[0, -2:] = torch.tensor([2, 0])
+        lengths = (target != 0).sum(1)
+        if self.kind == "translate":
+            return Batch(torch.arange(rows), target.flip(1).clamp(min=2), torch.full((rows,), length), target, lengths)
+        if self.kind == "language":
+            return TextBatch(target, lengths)
+        pictures = torch.rand(rows, 3, 48, 48)
+        return CaptionBatch(pictures, torch.full((rows,), self.cells), target, lengths)
+
+    cells = 36
+
+    def count(self, batch):
+        lengths = batch[-1]
+        return int(lengths.sum()), len(lengths)
+
+    def loss(self, model, batch):
+        inputs = (batch.target,) if self.kind == "language" else (batch[-4], batch[-3], batch[-2])
+        return Loss(likelihood(model, *inputs, smoothing=0.1)[0])
+
+
+def settings_of(name):
+    """The smallest preset with what the data decides; None where a model needs other data."""
+    config = MODELS[name].presets["tiny"]
+    sizes = {"source_vocabulary": 13, "target_vocabulary": 13, "vocabulary": 13}
+    fields = {field.name for field in dataclasses.fields(config)}
+    return dataclasses.replace(config, **{key: size for key, size in sizes.items() if key in fields})
+
+
+def updates(name, precision, capture, steps=8, dropout=0.0):
+    """The numbers of some updates, the weights afterwards, and the `Update` that made them."""
+    torch.manual_seed(3)
+    config = settings_of(name)
+    if hasattr(config, "dropout"):
+        config = dataclasses.replace(config, dropout=dropout)
+    task, ranks = FewBatches(name), Ranks(torch.device("cuda"))
+    make = Update(build(name, config).cuda(), TrainConfig(precision=precision, rate=0.01), ranks, capture)
+    late, found = Late(ranks.device), []
+    with arithmetic(precision):
+        for step in range(steps):
+            seed_everything(1, step, 0)
+            batch = task.batches[step % 3]
+            part = Part([step], pinned(batch), *task.count(batch))
+            found += late(step, make(task, [part], 0.01 / (1 + step), lambda: (False, False)))
+    found += late.read()
+    return [numbers for _, numbers in found], [weight.detach().clone() for weight in make.weights], make
+
+
+CAPTURED = [name for name, found in MODELS.items() if found.task != "classify"]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("name", CAPTURED)
+def test_captured_updates_are_the_plain_ones(name, precision):
+    """Without dropout the same kernels run in the same order; atomic additions of embeddings may round differently."""
+    plain, weights, _ = updates(name, precision, capture=False)
+    captured, others, make = updates(name, precision, capture=True)
+    assert make.refusal == ""
+    assert len(make.graphs.graphs) == 2
+    near = 1e-4 if precision == "float32" else 2e-2
+    assert [found.loss for found in captured] == pytest.approx([found.loss for found in plain], rel=near)
+    assert [found.norm for found in captured] == pytest.approx([found.norm for found in plain], rel=10 * near)
+    assert plain[6].loss != plain[0].loss  # of the same batch, after some updates
+    one, other = (torch.cat([weight.flatten() for weight in found]) for found in (weights, others))
+    assert (one - other).norm() < 10 * near * one.norm()  # not each by itself: Adam follows the sign of any rounding
+
+
+def test_captured_dropout_follows_the_seed_of_the_step():
+    plain, _, _ = updates("transformer", "float32", capture=False, dropout=0.3)
+    captured, _, make = updates("transformer", "float32", capture=True, dropout=0.3)
+    assert make.refusal == ""
+    assert [found.loss for found in captured] == pytest.approx([found.loss for found in plain], rel=1e-4)
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "adamw", "adadelta", "sgd", "rmsprop"])
+@pytest.mark.parametrize("capture", [False, True], ids=["plain", "captured"])
+def test_an_update_that_is_not_finite_changes_nothing(optimiser, capture):
+    """Bad updates before, at and after the recording; what is left is as if they had never been."""
+    torch.manual_seed(3)
+    model = torch.nn.Linear(3, 2).cuda()
+    config = TrainConfig(optimiser=optimiser, rate=0.01, momentum=0.5, clip=0.5)
+    rows = [torch.randn(4, 3) for _ in range(9)]
+
+    class Rows(NamedTuple):
+        x: torch.Tensor
+
+    class Squares:
+        def loss(self, model, batch):
+            return Loss(model(batch.x).square().sum())
+
+    def run(model, bad, made):
+        make = Update(model, config, Ranks(torch.device("cuda")), capture)
+        for step in made:
+            row = rows[step] * (math.nan if step in bad else 1.0)
+            make(Squares(), [Part([step], Rows(row.pin_memory()), 4, 4)], 0.01, lambda: (False, False))
+
+    bad, other = {0, 2, 6}, copy.deepcopy(model)
+    run(model, bad, range(9))
+    run(other, (), sorted(set(range(9)) - bad))
+    for one, two in zip(model.parameters(), other.parameters(), strict=True):
+        assert one.isfinite().all()
+        torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-6)
+
+
+def test_work_that_asks_the_device_runs_plainly_and_says_so():
+    weight = torch.ones(3, device="cuda")
+
+    def asking(x):
+        return torch.nn.functional.dropout(x, 0.5) * float(weight.sum())
+
+    work = Captured(asking, torch.device("cuda"))
+    for _ in range(5):
+        torch.manual_seed(1)
+        found = work(torch.ones(4))
+        torch.manual_seed(1)
+        torch.testing.assert_close(found, asking(torch.ones(4, device="cuda")))
+    assert work.refusal
+
+
+def test_the_least_recently_used_graph_is_dropped():
+    work = Captured(lambda x: x * 2, torch.device("cuda"), most=2)
+    for size in (1, 2, 3) * 4:
+        assert work(torch.full((size,), float(size))).tolist() == [2.0 * size] * size
+    assert len(work.graphs) == 2
+
+
+def test_gradients_of_several_batches_are_captured_too():
+    found = {}
+    for capture in (False, True):
+        torch.manual_seed(3)
+        model, task = build("bahdanau", settings_of("bahdanau")).cuda(), FewBatches("bahdanau")
+        make = Update(model, TrainConfig(accumulate=3, rate=0.01), Ranks(torch.device("cuda")), capture)
+        parts = [Part([0], pinned(batch), *task.count(batch)) for batch in task.batches]
+        found[capture] = [make(task, parts, 0.01, lambda: (False, False)).tolist() for _ in range(4)]
+        assert not make.refusal
+    assert found[True] == [pytest.approx(row, rel=1e-4) for row in found[False]]
+
+
+@pytest.mark.parametrize("settings", [(), ("train.accumulate=2",), ("train.capture=false",)], ids=str)
+def test_a_run_reports_every_update_in_order_and_learns(settings, tmp_path):
+    more = ("train.device=cuda", "train.epochs=12", "train.rate=0.02", "train.batch_tokens=128", "train.save_every=7")
+    events = []
+    assert small.train("bahdanau", tmp_path / "run", *more, *settings, observe=events.append) == "done"
+    steps = [event for event in events if isinstance(event, Stepped)]
+    assert [event.step for event in steps] == list(range(1, steps[-1].total + 1))
+    assert steps[-1].loss < steps[0].loss
+    assert not [event for event in events if isinstance(event, Skipped)]
+    assert all(math.isfinite(event.metrics["loss"]) for event in events if isinstance(event, Validated))

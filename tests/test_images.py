@@ -4,6 +4,7 @@ import io
 import json
 import resource
 import struct
+import sys
 import tarfile
 import zlib
 from pathlib import Path
@@ -23,12 +24,11 @@ from regard.data.captions import (
     read_captions,
     without_punctuation,
 )
-from regard.data.features import Features, open_features, write_features
-from regard.data.images import MOST_PIXELS, as_tensor, encode_png, picture_size, read_picture
+from regard.data.images import MOST_PIXELS, as_tensor, encode_png, read_picture
 from regard.errors import ConfigError, DataError
 from regard.evaluate.captions import score_captions
 from regard.models.captioner import PRESETS
-from regard.train.albums import prepare_captions
+from regard.training.albums import prepare_captions
 
 RED, BLUE = (200, 30, 40), (20, 60, 210)
 
@@ -71,7 +71,6 @@ def test_the_three_formats_are_told_by_their_content(kind: str, tmp_path: Path):
     assert pixels.dtype == np.uint8
     assert np.abs(pixels[:, 2].astype(int) - RED).max() < 12
     assert np.abs(pixels[:, -3].astype(int) - BLUE).max() < 12
-    assert picture_size(path.read_bytes(), "x") == (40, 20)
 
 
 def test_the_middle_square_is_taken():
@@ -177,7 +176,8 @@ def test_bombs_are_refused_before_a_pixel_is_decoded(width: int, height: int):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(DataError, match=r"bomb\.png has .*(megapixels|pixels).*[Ss]cale it down"):
         read_picture(data, 16, "bomb.png")
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # KiB
+    unit = 1 if sys.platform == "darwin" else 1 << 10  # bytes
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit < 64 << 20
 
 
 def test_webp_and_jpeg_bombs_are_refused():
@@ -334,45 +334,17 @@ def test_an_album_of_photographs(folder: Path, tmp_path: Path):
     """Each caption is an example beside its picture; the held-out pictures are others than those trained on."""
     config = CaptionConfig(images=str(folder), held_out=1)
     data = prepare_captions(config, PRESETS["tiny"], tmp_path / "run")
-    assert {*data.train.names} | {*data.dev.names} == {"one.jpg", "two.png", "deep/three.webp"}
-    assert not {*data.train.names} & {*data.dev.names}
+    sides = [{album.entries[number].image for number in album.pictures} for album in (data.train, data.dev)]
+    assert sides[0] | sides[1] == {"one.jpg", "two.png", "deep/three.webp"}
+    assert not sides[0] & sides[1]
     for album in (data.train, data.dev):
-        for owner, row in zip(album.owners, album.rows, strict=True):
-            assert data.vocabulary.decode(row) in album.texts[owner] or "<unk>" in data.vocabulary.decode(row)
+        for number, picture in enumerate(album.pictures):
+            text = data.vocabulary.decode(album.targets.row(number))
+            assert text in album.entries[picture].captions or "<unk>" in text
         assert album.source([0]).shape == (1, 3, 64, 64)
     again = prepare_captions(config, PRESETS["tiny"], tmp_path / "run")
     assert again.vocabulary.fingerprint == data.vocabulary.fingerprint
-    assert again.train.rows == data.train.rows
-
-
-# --- features --------------------------------------------------------------------------------------------------------
-
-
-def test_features_are_kept_in_half_precision_and_mapped(tmp_path: Path):
-    cells = torch.randn(5, 3, 4)
-    write_features(tmp_path / "kept", "abc", iter([cells[:2], cells[2:]]))
-    found = open_features(tmp_path / "kept", "abc")
-    assert found is not None
-    assert isinstance(found.cells, np.memmap)
-    assert torch.equal(found.rows([4, 0]), cells[[4, 0]].half().float())
-    assert open_features(tmp_path / "kept", "other") is None
-    assert open_features(tmp_path / "none", "abc") is None
-
-
-def test_features_are_whole_or_not_at_all(tmp_path: Path):
-    def broken() -> Any:
-        yield torch.zeros(2, 3, 4)
-        raise RuntimeError("power cut")
-
-    with pytest.raises(RuntimeError, match="power cut"):
-        write_features(tmp_path / "kept", "abc", broken())
-    assert list(tmp_path.iterdir()) == []
-    write_features(tmp_path / "kept", "abc", iter([torch.zeros(2, 3, 4)]))
-    with open(tmp_path / "kept" / "features.bin", "ab") as stream:
-        stream.write(b"x")
-    assert open_features(tmp_path / "kept", "abc") is None
-    with pytest.raises(DataError, match="not complete"):
-        Features(tmp_path / "kept")
+    assert again.train.targets.values.tolist() == data.train.targets.values.tolist()
 
 
 # --- the drawn corpus ------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""The faster forms give the plain answers: values, and every gradient against finite differences."""
+"""The faster forms give the plain numbers: values, and every gradient against finite differences."""
 
-from collections.abc import Callable
-from functools import partial
+import gc
+from typing import Any
 
 import pytest
 import torch
@@ -9,17 +9,19 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck
 from torch.testing import assert_close
 
+from regard.core import cells
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
-from regard.core.normalise import GaussianWindow, softmax
-from regard.core.scores import Additive, General, Location, dot
-from regard.kernels.lerp import lerp
-from regard.kernels.lstm import lstm_cell
-from regard.kernels.product import Product
-from regard.kernels.repeated import Repeated
-from regard.layers.attention import Attention, Looks
+from regard.core.normalise import GaussianWindow, causal_softmax, softmax, sparsemax
+from regard.core.scores import Additive, Concat, Cosine, General, Location, dot, scaled_dot
+from regard.kernels import cpu, library
+from regard.kernels.choose import attention_path, explain, for_steps
+from regard.kernels.recur import Collect, Product, recur
+from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
-from regard.layers.recurrent import LSTMState, StackedLSTM, run_packed
+from regard.layers.recurrent import Matrices, StackedLSTM
+from regard.look.record import attentions
+from regard.models.registry import MODELS, build
 
 B, T, M, N = 2, 4, 3, 5
 
@@ -33,116 +35,236 @@ def _seed():
     torch.manual_seed(5)
 
 
-def loop(base: Tensor, W: Tensor, V: Tensor, x: Tensor, z: Tensor) -> Tensor:  # noqa: N803
-    push, states = Repeated(base, W, V), []
-    for t in range(base.shape[-2]):
-        x = torch.tanh(push(x, z[..., t, :]))
-        states.append(x)
-    return torch.stack(states, dim=-2)
+# --- recurrences: gradients of matrices formed once, after the loop
 
 
-def plain_loop(base: Tensor, W: Tensor, V: Tensor, x: Tensor, z: Tensor) -> Tensor:  # noqa: N803
-    states = []
-    for t in range(base.shape[-2]):
-        x = torch.tanh(base[..., t, :] + x @ W.mT + z[..., t, :] @ V.mT)
-        states.append(x)
-    return torch.stack(states, dim=-2)
+class Cell(nn.Module):
+    """A step with a biased product, a product with a slice of a matrix, one with values of the state, and an output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.U = nn.Linear(N, N)
+        self.V = nn.Linear(N + M, N, bias=False)
+
+    def forward(self, x: Tensor, state: tuple[Tensor, Tensor]) -> Any:
+        hidden, values = state  # [B, N], [B, N, N]
+        context = (hidden[:, None] @ values)[:, 0]  # [B, N]
+        context = context + (hidden[:, None] @ values.transpose(-1, -2))[:, 0]
+        hidden = torch.tanh(self.U(hidden) + nn.functional.linear(x, self.V.weight[:, N:]) + self.U(context))
+        return (hidden, context), (hidden, values)
 
 
-@pytest.mark.parametrize("lead", [(), (2,)], ids=["one matrix", "a matrix for each direction"])
-def test_repeated_products_are_the_plain_ones(lead: tuple[int, ...]):
-    given = (
-        number(*lead, B, T, N),
-        number(*lead, N, N),
-        number(*lead, N, M),
-        number(*lead, B, N),
-        number(*lead, B, T, M),
-    )
-    assert_close(loop(*given), plain_loop(*given), rtol=0, atol=1e-12)
+def plain(step: Any, inputs: Tensor, state: Any) -> Any:
+    outputs = []
+    for x in inputs.unbind(1):
+        output, state = step(x, state)
+        outputs.append(output)
+    return tuple(torch.stack(part, dim=1) for part in zip(*outputs, strict=True)), state
+
+
+def test_a_recurrence_is_its_plain_loop_and_so_is_every_gradient():
+    cell, x, hidden, values = Cell().double(), number(B, T, M), number(B, N), number(B, N, N)
+    given = (x, hidden, values, *cell.parameters())
+
+    def run(loop: Any) -> Any:
+        outputs, (last, _) = loop(cell, x, (hidden, values))
+        loss = sum(part.sin().sum() for part in outputs) + last.square().sum()
+        return outputs, last, torch.autograd.grad(loss, given)
+
+    assert_close(run(recur), run(plain), rtol=0, atol=1e-12)
     with torch.no_grad():
-        assert_close(loop(*given), plain_loop(*given), rtol=0, atol=1e-12)
-    assert gradcheck(loop, given)
+        assert_close(recur(cell, x, (hidden, values)), plain(cell, x, (hidden, values)))
 
 
-def test_repeated_products_of_some_steps_only():
-    """A loss on an early step, a loop that ends early, and two walks back over one graph."""
-    given = (number(B, T, N), number(N, N), number(N, M), number(B, N), number(B, T, M))
-    for part in (lambda states: states[:, 0].sum(), lambda states: states[:, :2].square().sum()):
-        ours, plain = part(loop(*given)), part(plain_loop(*given))
-        expected = torch.autograd.grad(plain, given, allow_unused=True)
+def test_products_are_collected_and_not_formed_at_each_step():
+    """What makes the loop fast: one entry for each matrix, which has seen T inputs."""
+    cell, x = Cell().double(), number(B, T, M)
+    found = []
+
+    def step(x: Tensor, state: Any) -> Any:
+        found.append(torch.overrides._get_current_function_mode())
+        return cell(x, state)
+
+    recur(step, x, (number(B, N), number(B, N, N)))
+    (mode,) = set(found)
+    assert isinstance(mode, Collect)
+    # U, the slice of V, the values and their transpose; U is used twice a step, so it has a second entry.
+    assert [len(product.seen) for product in mode.products.values()] == [T] * 4
+
+
+def test_a_recurrence_leaves_nothing_behind():
+    """No cycle of references holds the graph: without the garbage collector, it goes with its outputs."""
+    cell, x = Cell().double(), number(B, T, M)
+    gc.disable()
+    try:
+        outputs, state = recur(cell, x, (number(B, N), number(B, N, N)))
+        assert [one for one in gc.get_objects() if type(one) is Product]
+        del outputs, state
+        assert not [one for one in gc.get_objects() if type(one) is Product]
+    finally:
+        gc.enable()
+
+
+def test_each_direction_has_its_matrix_in_a_recurrence():
+    maps, x = Matrices(2, N, N).double(), number(2, T, B, N)
+    nn.init.normal_(maps.weight)
+
+    def step(x: Tensor, state: Tensor) -> Any:
+        state = torch.tanh(x + maps(state))
+        return (state,), state
+
+    def run(loop: Any) -> Any:
+        (states,), last = loop(step, x, x.new_zeros(2, B, N))
+        return states, torch.autograd.grad(states.sin().sum() + last.sum(), (x, maps.weight))
+
+    assert_close(run(recur), run(plain), rtol=0, atol=1e-12)
+
+
+def test_losses_on_some_steps_and_two_walks_over_one_graph():
+    cell, x, state = Cell().double(), number(B, T, M), (number(B, N), number(B, N, N))
+    weights = list(cell.parameters())
+    for part in (slice(0, 1), slice(0, 2), slice(3, 4)):
+        (ours, _), _ = recur(cell, x, state)
+        (other, _), _ = plain(cell, x, state)
+        expected = torch.autograd.grad(other[:, part].square().sum(), weights)
+        torch.autograd.grad(ours.sum(), x, retain_graph=True)  # gradients of something else leave no trace
         for _ in range(2):
-            found = torch.autograd.grad(ours, given, retain_graph=True, allow_unused=True)
-            for one, other in zip(found, expected, strict=True):
-                assert_close(one, torch.zeros_like(one) if other is None else other, rtol=0, atol=1e-12)
-    base, W, V, x, z = given
-    push = Repeated(base, W, V)
-    found = torch.autograd.grad(push(x, z[:, 0]).square().sum(), (W, V, x))
-    expected = torch.autograd.grad((base[:, 0] + x @ W.T + z[:, 0] @ V.T).square().sum(), (W, V, x))
-    assert_close(found, expected, rtol=0, atol=1e-12)
+            found = torch.autograd.grad(ours[:, part].square().sum(), weights, retain_graph=True)
+            assert_close(found, expected, rtol=0, atol=1e-12)
 
 
-def test_gradients_of_something_else_leave_no_trace_in_those_of_the_weights():
-    """Asking for the gradient of an input first must not count its steps twice."""
-    given = (number(B, T, N), number(N, N), number(N, M), number(B, N), number(B, T, M))
-    states = loop(*given).square().sum()
-    torch.autograd.grad(states, given[3], retain_graph=True)
-    found = torch.autograd.grad(states, given[1])
-    assert_close(found, torch.autograd.grad(plain_loop(*given).square().sum(), given[1]), rtol=0, atol=1e-12)
+def test_a_second_derivative_is_refused_and_not_wrong():
+    cell, x = Cell().double(), number(B, T, M)
+    (outputs, _), _ = recur(cell, x, (number(B, N), number(B, N, N)))
+    (slope,) = torch.autograd.grad(outputs.square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
 
 
-@pytest.mark.parametrize("rows", [0, 1, B])
-@pytest.mark.parametrize("bias", [True, False])
-def test_a_product_is_the_linear_layer(rows: int, bias: bool):
-    """As often as it is called, for one row and for several, and with something else in place of the bias."""
-    layer, x, base = nn.Linear(M, N, bias, dtype=torch.float64), number(rows, M), number(rows, N)
-    product = Product(layer.weight, layer.bias)
-    for _ in range(2):
-        assert_close(product(x), layer(x))
-        assert_close(product(x, base), x @ layer.weight.T + base)
-    product(x).square().sum().backward()
-    assert_close(layer.weight.grad, 2 * layer(x).T @ x)
+SCORES = {
+    "additive": (lambda: Additive(N, M, 6), softmax),
+    "concat": (lambda: Concat(N, M, 6), softmax),
+    "general": (lambda: General(N, M), softmax),
+    "local-p": (lambda: General(N, M), GaussianWindow(1)),
+    "location": (lambda: Location(N, 4), softmax),
+    "sparsemax": (lambda: Additive(N, M, 6), sparsemax),
+}
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_attention_in_a_loop_has_the_gradients_of_attention(name: str):
+    """With a row that is padded and one that may attend to nothing."""
+    score, normalise = SCORES[name]
+    attention = Attention(score(), normalise).double()
+    for weights in attention.parameters():
+        nn.init.normal_(weights)
+    states, queries = number(3, 4, M), number(3, T, N)
+    centre = torch.tensor([[1.5], [0.5], [0.0]], dtype=torch.float64) if name == "local-p" else None
+
+    def step(query: Tensor, memory: Memory) -> Any:
+        return (attention(query[:, None], memory, centre).context[:, 0],), memory
+
+    def run(loop: Any) -> Any:
+        memory = attention.remember(states, padding_mask(torch.tensor([4, 2, 0]), 4))
+        (contexts,), _ = loop(step, queries, memory)
+        return contexts, torch.autograd.grad(contexts.sin().sum(), [states, queries, *attention.parameters()])
+
+    found = run(recur)
+    assert_close(found, run(plain), rtol=0, atol=1e-12)
+    assert not found[0][2].any()
+
+
+# --- cells and layers
 
 
 def test_the_lstm_cell_is_the_formula_and_so_is_its_gradient():
-    pushed, cell = number(B, 4 * N), number(B, N)
-    i, f, g, o = pushed.chunk(4, dim=-1)
-    expected = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
-    hidden, after = lstm_cell(pushed, cell)
-    assert_close(after, expected)
-    assert_close(hidden, torch.sigmoid(o) * torch.tanh(expected))
-    assert gradcheck(lstm_cell, (pushed, cell))
+    inputs = number(B, 4 * N), number(B, 4 * N), number(B, N)
+    assert_close(cpu.lstm(*inputs), cells.lstm(*inputs))
+    assert gradcheck(cpu.lstm, inputs)
+
+
+@pytest.mark.parametrize("name", ["keep", "write"])
+def test_the_blends_are_the_formulas_and_so_are_their_gradients(name: str):
+    update, old, new = number(B, N), number(B, N), number(B, N)
+    fast, formula = getattr(cpu, name), getattr(cells, name)
+    assert_close(fast(update, old, new), formula(update, old, new))
+    assert gradcheck(fast, (update, old, new))
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_a_walk_is_the_librarys_lstm(bias: bool):
-    """Whichever of the two a machine prefers."""
+@pytest.mark.parametrize("lengths", [None, torch.tensor([T, 2])], ids=["whole rows", "padded rows"])
+def test_a_loop_of_cells_is_the_librarys_lstm(bias: bool, lengths: Tensor | None, monkeypatch: pytest.MonkeyPatch):
     stack = StackedLSTM(M, N, 3, 0.0, bias=bias).double()
-    x, lengths = number(B, T, M), torch.tensor([T, 2])
-    start = LSTMState(number(B, 3, N), number(B, 3, N))
-    states, (hidden, cell) = stack.lstm(x, tuple(part.transpose(0, 1).contiguous() for part in start))
-    ours, after = stack.walk(x, start, torch.tensor([T - 1, T - 1]))
-    assert_close(ours, states)
-    assert_close(after, LSTMState(hidden.transpose(0, 1), cell.transpose(0, 1)))
-    nothing = LSTMState(x.new_zeros(B, 3, N), x.new_zeros(B, 3, N))
-    states, (hidden, cell) = run_packed(stack.lstm, x, lengths)
-    ours, after = stack.walk(x, nothing, lengths - 1)
-    for row, length in enumerate(lengths.tolist()):
-        assert_close(ours[row, :length], states[row, :length])
-    assert_close(after, LSTMState(hidden.transpose(0, 1), cell.transpose(0, 1)))
-    weights = list(stack.parameters())
-    one = torch.autograd.grad(after.hidden.sum() + after.cell.square().sum(), [x, *weights], allow_unused=True)
-    other = torch.autograd.grad(hidden.sum() + cell.square().sum(), [x, *weights], allow_unused=True)
-    for ours_, theirs in zip(one, other, strict=True):
-        assert_close(ours_, theirs)
+    x, start = number(B, T, M), stack.start(B)
+    given = [x, *stack.parameters()]
+
+    def run(arm: bool) -> Any:
+        monkeypatch.setattr("regard.kernels.choose.ARM", arm)
+        tops, state = stack(x, start, lengths)
+        real = tops if lengths is None else torch.cat([row[:n] for row, n in zip(tops, lengths, strict=True)])
+        loss = real.sin().sum() + state.hidden.sum() + state.cell.square().sum()
+        return real, state, torch.autograd.grad(loss, given)
+
+    assert_close(run(arm=True), run(arm=False), rtol=0, atol=1e-12)
 
 
-def test_a_walk_in_training_drops_the_input_of_every_layer():
+def test_the_librarys_lstm_is_really_called(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("regard.kernels.choose.ARM", False)
+    calls, real = [], library.lstm
+    monkeypatch.setattr(library, "lstm", lambda *given: calls.append(1) or real(*given))
+    StackedLSTM(M, N, 2, 0.0)(torch.randn(B, T, M), StackedLSTM(M, N, 2, 0.0).start(B))
+    assert len(calls) == 2
+
+
+def test_a_stack_in_training_drops_the_input_of_every_layer():
     stack = StackedLSTM(M, N, 2, 0.5).train()
-    assert isinstance(stack.dropout, nn.Dropout)
     x = torch.randn(B, T, M)
-    nothing = LSTMState(torch.zeros(B, 2, N), torch.zeros(B, 2, N))
-    walks = [stack.walk(x, nothing, torch.tensor([3, 3]))[0] for _ in range(2)]
-    assert not torch.equal(*walks)
+    assert not torch.equal(stack(x, stack.start(B))[0], stack(x, stack.start(B))[0])
+
+
+@pytest.mark.parametrize("rows", [(1,), (B,), (B, 1), (B, T)])
+@pytest.mark.parametrize("bias", [True, False])
+@torch.no_grad()
+def test_a_linear_layer_for_steps_is_the_linear_layer(rows: tuple[int, ...], bias: bool):
+    layer, x = nn.Linear(M, N, bias, dtype=torch.float64), number(*rows, M)
+    ready = for_steps(nn.Sequential(layer))
+    assert isinstance(ready[0], cpu.StepLinear)
+    for _ in range(2):
+        assert_close(ready(x), layer(x))
+
+
+@torch.no_grad()
+def test_a_model_for_steps_keeps_hooks_and_shared_modules_and_changes_nothing():
+    shared = nn.Linear(M, M)
+    model = nn.Sequential(shared, nn.Tanh(), shared)
+    seen: list[Tensor] = []
+    model[1].register_forward_hook(lambda module, given, found: seen.append(found))
+    ready = for_steps(model)
+    assert ready[0] is ready[2]
+    assert_close(ready(torch.ones(B, M)), model(torch.ones(B, M)))
+    assert len(seen) == 2
+    assert model[0] is shared
+
+
+def test_the_chosen_path_says_why_it_is_not_a_faster_one():
+    assert attention_path(scaled_dot, causal_softmax, watched=False, device="cpu").why_not_faster == ""
+    assert attention_path(General(N, M), softmax, watched=False, device="cpu").name == "torch's fused attention"
+    for score, normalise, watched, word in (
+        (scaled_dot, softmax, True, "recorded"),
+        (Cosine(), softmax, False, "Cosine"),
+        (dot, sparsemax, False, "sparsemax"),
+    ):
+        path = attention_path(score, normalise, watched, "cpu")
+        assert path.name == "plain"
+        assert word in path.why_not_faster
+
+
+def test_a_score_with_another_forward_is_not_a_dot_product():
+    class Turned(General):
+        def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+            return -super().forward(query, keys)
+
+    assert attention_path(Turned(N, M), softmax, watched=False, device="cpu").name == "plain"
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9])
@@ -168,68 +290,27 @@ def test_dropout_follows_the_seed_and_rests_outside_training():
     assert dropout.train()(x.bfloat16()).dtype == torch.bfloat16
 
 
-def test_between_two_states_and_its_gradient():
-    start, end, weight = number(B, N), number(B, N), number(B, N)
-    assert_close(lerp(start, end, weight), start + weight * (end - start))
-    assert gradcheck(lerp, (start, end, weight))
+# --- explanations
 
 
-SCORES = {
-    "additive": lambda: Additive(N, M, 6),
-    "general": lambda: General(N, M),
-    "dot": lambda: dot,
-    "local-p": lambda: General(N, M),  # around a centre that is given
-    "location": lambda: Location(N, 4),  # has no quicker form
-}
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_explains_its_paths(name: str):
+    """On both kinds of device, without one of them: every attention, recurrence and the loss has a line."""
+    model = build(name, MODELS[name].presets["tiny"])
+    for device in ("cpu", "cuda"):
+        found = explain(model, device)
+        said = dict(found.parts)
+        assert set(attentions(model)) < set(said)
+        assert said["loss"].name == ("plain" if name == "document" else "logits in chunks, never all in memory")
+        assert str(found).startswith(f"on {device}:\n")
+        assert all(path.name and (path.name != "plain" or path.why_not_faster) for path in said.values())
 
 
-@pytest.mark.parametrize("name", SCORES)
-def test_the_looks_of_a_loop_are_those_of_attention(name: str):
-    """Values and the gradients of everything, with a row that is padded and one that may look nowhere."""
-    attention = Attention(SCORES[name](), GaussianWindow(1) if name == "local-p" else softmax).double()
-    for weights in attention.parameters():
-        nn.init.normal_(weights)
-    states, queries = number(3, 4, N if name == "dot" else M), number(3, T, N)
-    mask = padding_mask(torch.tensor([4, 2, 0]), 4)
-    centre = torch.tensor([[1.5], [0.5], [0.0]], dtype=torch.float64) if name == "local-p" else None
-
-    def walk(looks: Callable[[Memory], Callable[[Tensor], Tensor]]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        look = looks(attention.remember(states, mask))
-        seen = torch.stack([look(query) for query in queries.unbind(1)], dim=1)
-        return seen, torch.autograd.grad(seen.sin().sum(), [states, queries, *attention.parameters()])
-
-    found = walk(lambda memory: partial(Looks(attention, memory, T), centre=centre))
-    plain = walk(lambda memory: lambda query: attention.look(query[:, None], memory, centre).context[:, 0])
-    assert_close(found, plain, rtol=0, atol=1e-12)
-    assert not found[0][2].any()
-
-
-def test_looks_go_through_attention_where_somebody_watches():
-    attention, seen = Attention(General(N, M)).double(), []
-    handle = attention.register_forward_hook(lambda module, given, found: seen.append(found))
-    memory = attention.remember(number(B, 3, M))
-    Looks(attention, memory, T)(number(B, N))
-    assert len(seen) == 1
-    assert seen[0].weights is not None
-    handle.remove()
-    attention.register_forward_pre_hook(lambda module, given: seen.append(None))
-    Looks(attention, memory, T)(number(B, N))
-    assert len(seen) == 2
-
-
-def test_looks_go_through_attention_where_a_score_has_a_form_of_its_own():
-    class Turned(General):
-        def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-            return -super().forward(query, keys)
-
-    attention, query = Attention(Turned(N, M)).double(), number(B, N)
-    memory = attention.remember(number(B, 3, M))
-    assert_close(Looks(attention, memory, T)(query), attention.look(query[:, None], memory).context[:, 0])
-
-
-def test_a_second_derivative_is_refused_and_not_wrong():
-    base, W, x = number(B, T, N), number(N, N), number(B, N)
-    push = Repeated(base, W)
-    (slope,) = torch.autograd.grad(push(x).square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        slope.sum().backward()
+def test_an_explanation_names_what_keeps_a_part_from_a_faster_path():
+    text = str(explain(build("bahdanau", MODELS["bahdanau"].presets["tiny"]), "cpu"))
+    assert "decoder.attention" in text
+    assert "Triton kernels run on a GPU, not on cpu" in text
+    assert "loop (no library has this cell)" in text
+    luong = dict(explain(build("luong", MODELS["luong"].presets["tiny"]), "cpu").parts)
+    assert luong["attention"].name == "plain in training, torch's fused attention in decoding"
+    assert luong["decoder"] == ("loop", "each step reads what the model attended to in the step before")

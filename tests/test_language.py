@@ -116,6 +116,28 @@ def test_recording_changes_nothing(case: str):
 
 @everywhere
 @torch.no_grad()
+def test_a_state_may_be_stepped_twice(case: str):
+    """Branching: two words after one state, and either child continues as if the other did not exist."""
+    model = make(case)
+    _, state = model.step(torch.full_like(TARGET[:, 0], START), model.start(len(TARGET)))
+    words = [TARGET, (TARGET - 2) % 7 + 4]
+    children = [model.step(target[:, 0], state)[1] for target in words]
+    for child, target in zip(children, words, strict=True):
+        logits, _ = model.step(target[:, 1], child)
+        assert_close(logits, run_steps(model, target)[:, 2], rtol=0, atol=1e-10)
+
+
+@everywhere
+@torch.no_grad()
+def test_forward_can_be_compiled(case: str):
+    model = make(case)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    assert_close(compiled(TARGET), model(TARGET), rtol=0, atol=1e-10)
+    torch._dynamo.reset()
+
+
+@everywhere
+@torch.no_grad()
 def test_a_state_can_be_taken(case: str):
     model = make(case)
     _, state = model.step(torch.tensor([START, START, START]), model.start(3))
@@ -164,8 +186,8 @@ def test_the_attentive_model_is_the_papers(window: int):
         W2=array(score.W.weight),
         W3=array(model.W_c.weight),
         b3=array(model.W_c.bias),
-        W=array(model.W_o.weight),
-        b=array(model.W_o.bias),
+        W=array(model.output.weight),
+        b=array(model.output.bias),
     )
     target = TARGET[1]
     read = [array(model.embed.weight)[word] for word in [START, *target[:-1].tolist()]]
@@ -187,7 +209,7 @@ def test_a_split_state_is_found_by_its_key_and_seen_by_its_value(score: str):
     """Daniluk: only the first third is compared, only the second is seen, and only the third predicts."""
     torch.manual_seed(1)
     model = spread(AttentiveLanguageModel(replace(ATTENTIVE, split="key-value-predict", score=score)))
-    hidden, _ = model.lstm.run(model.embed(torch.tensor([[START, 4, 7]])), model.start(1).lstm)
+    hidden, _ = model.lstm(model.embed(torch.tensor([[START, 4, 7]])), model.start(1).lstm)
     key, value, predict = (array(part[0]) for part in hidden.chunk(3, dim=-1))
     if score == "dot":
         scores = [papers.dot(key[2], key[i]) for i in range(2)]
@@ -197,7 +219,7 @@ def test_a_split_state_is_found_by_its_key_and_seen_by_its_value(score: str):
         scores = [papers.additive(key[2], key[i], *args) for i in range(2)]
     context = papers.softmax(np.array(scores)) @ value[:2]
     mixed = np.tanh(array(model.W_c.weight) @ np.concatenate([predict[2], context]) + array(model.W_c.bias))
-    expected = array(model.W_o.weight) @ mixed + array(model.W_o.bias)
+    expected = array(model.output.weight) @ mixed + array(model.output.bias)
     assert np.allclose(array(model(torch.tensor([[4, 7, 9]]))[0, 2]), expected, atol=1e-9)
 
 

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from weights_of import spread
 
+from regard.core.attend import Memory
 from regard.core.normalise import GaussianWindow, Window
 from regard.core.positions import rotate
+from regard.kernels.past import with_room
 from regard.look.record import attentions, record
 from regard.models.contract import SequenceModel, take, take_beams
 from regard.models.registry import MODELS, build
-from regard.models.transformer import ROOM
 from regard.symbols import END, PAD, START
 
 SMALL = {
@@ -108,8 +109,6 @@ def test_steps_equal_forward(case: str):
 @everywhere
 def test_gradients_of_steps_equal_those_of_forward(case: str):
     """`forward` may take its products and their gradients in another order; the gradients are the same."""
-    if case.startswith(("transformer", "lstmn")):
-        pytest.skip("the steps of a Transformer or an LSTMN write into their buffers, which has no gradient")
     model = make(case)
     weights = dict(model.named_parameters())
     whole = torch.autograd.grad(real(model(SOURCE, LENGTHS, TARGET)).square().sum(), list(weights.values()))
@@ -174,13 +173,12 @@ def test_the_future_has_no_gradient(case: str):
     embedded: list[Tensor] = []
 
     def keep(module: nn.Module, args: tuple[Tensor, ...], vectors: Tensor) -> None:
-        if args[0].dim() == 2:
+        if args[0].shape == TARGET.shape:  # the source is longer
             embedded.append(vectors)
 
     handles = [part.register_forward_hook(keep) for part in model.modules() if isinstance(part, nn.Embedding)]
     logits = model(SOURCE, LENGTHS, TARGET)
-    read = embedded[-1]  # [B, T, m]: START, y_1, ...; the target is embedded last
-    assert read.shape[:2] == TARGET.shape
+    (read,) = embedded  # [B, T, m]: START, y_1, ...
     for i in range(TARGET.shape[1]):
         (grads,) = torch.autograd.grad(logits[:, i].square().sum(), read, retain_graph=True)
         assert torch.equal(grads[:, i + 1 :], torch.zeros_like(grads[:, i + 1 :]))
@@ -479,24 +477,119 @@ def test_local_p_predicts_places_beyond_256_in_bfloat16():
     assert (centre[centre > 256] % 1 != 0).any()
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.startswith("transformer")])
+transformers = pytest.mark.parametrize("case", [case for case in CASES if case.startswith("transformer")])
+
+
+@everywhere
 @torch.no_grad()
-def test_t5_4_the_past_grows_beyond_its_room(case: str):
-    """T5.4: the buffers of keys and values double, twice, and steps still equal forward; also after a `take`."""
+def test_a_state_may_be_stepped_twice(case: str):
+    """Branching: two words after one state, and either child goes on as if the other had never been."""
+    model = make(case)
+    start = torch.full_like(TARGET[:, 0], START)
+    _, state = model.step(start, model.start(model.encode(SOURCE, LENGTHS)))
+    words = [TARGET, (TARGET - 2) % 7 + 4]
+    children = [model.step(target[:, 0], state)[1] for target in words]
+    for child, target in zip(children, words, strict=True):
+        expected = run_steps(model, SOURCE, LENGTHS, target)[:, 2:]
+        assert_close(go_on(model, target[:, 1], child, target[:, 2:]), expected, rtol=0, atol=1e-10)
+
+
+@transformers
+@pytest.mark.parametrize(("room", "fixed"), [(4, False), (16, True)], ids=["roomy", "fixed"])
+@torch.no_grad()
+def test_t5_4_the_past_in_place_is_the_plain_one(case: str, room: int, fixed: bool):
+    """T5.4: buffers that double, twice, or of a fixed size with a mask; also after a `take`, and with more room."""
     name, config = CASES[case]
-    longest = 2 * ROOM + 6
     torch.manual_seed(3)
-    model = spread(build(name, dataclasses.replace(config, longest=longest)))
-    words = torch.randint(4, 11, (2, longest), generator=torch.Generator().manual_seed(2))
+    model = spread(build(name, dataclasses.replace(config, longest=16)))
+    words = torch.randint(4, 11, (2, 16), generator=torch.Generator().manual_seed(2))
     expected = model(SOURCE[:2], LENGTHS[:2], words)
-    state = model.start(model.encode(SOURCE[:2], LENGTHS[:2]))
-    assert state.keys.shape[-2] == ROOM
+    state = with_room(model.start(model.encode(SOURCE[:2], LENGTHS[:2])), room - 4 * fixed, fixed)
     token = torch.full((2,), START)
-    for t in range(longest):
+    for t in range(16):
         logits, state = model.step(token, state)
         assert_close(logits, expected[:, t], rtol=0, atol=1e-9)
         token = words[:, t]
-        if t == ROOM - 1:  # full to the last place
+        if t == 3:  # full to the last slot
             state = take(state, torch.tensor([1, 0]))
             expected, words, token = expected.flip(0), words.flip(0), token.flip(0)
-    assert state.keys.shape[-2] == 4 * ROOM
+        if t == 7 and fixed:
+            state = with_room(state, room, fixed)
+    assert state.past[0].tensors[0].shape[-2] == 16
+
+
+@everywhere
+@torch.no_grad()
+def test_forward_can_be_compiled(case: str):
+    """The eager backend: no graph break hides a question to the device."""
+    model = make(case)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    assert_close(compiled(SOURCE, LENGTHS, TARGET), model(SOURCE, LENGTHS, TARGET), rtol=0, atol=1e-10)
+    torch._dynamo.reset()
+
+
+# Tracing takes seconds: one case of every model, and the variants whose steps differ.
+TRACED = [
+    case
+    for case in CASES
+    if case.endswith(("-tiny", "-appendix", "-released", "-conditional", "-shallow", "-local-m-dot", "-local-p-dot"))
+]
+
+
+@pytest.mark.parametrize("case", TRACED)
+@torch.no_grad()
+def test_encode_and_one_step_can_be_exported(case: str):
+    model = make(case)
+    encode = torch.export.export(Call(model, "encode"), (SOURCE, LENGTHS)).module()
+    state = model.start(Memory(*encode(SOURCE, LENGTHS)))
+    start = torch.full_like(TARGET[:, 0], START)
+    logits, state = model.step(start, state)
+    assert_close(logits, run_steps(model, SOURCE, LENGTHS, TARGET)[:, 0], rtol=0, atol=1e-10)
+    step = torch.export.export(Call(model, "step"), (TARGET[:, 0], state)).module()
+    assert_close(step(TARGET[:, 0], state)[0], model.step(TARGET[:, 0], state)[0], rtol=0, atol=1e-10)
+
+
+@transformers
+@torch.no_grad()
+def test_a_transformer_is_exported_for_any_length(case: str):
+    """No data-dependent Python: a step of another length is the exported one's."""
+    model = make(case)
+    logits = torch.export.export(model, (SOURCE, LENGTHS, TARGET)).module()(SOURCE, LENGTHS, TARGET)
+    assert_close(logits, model(SOURCE, LENGTHS, TARGET), rtol=0, atol=1e-10)
+    words, states = TARGET.unbind(1), [model.start(model.encode(SOURCE, LENGTHS))]
+    for word in words:
+        states.append(model.step(word, states[-1])[1])
+    stepper = Call(model, "step")
+    steps = torch.export.Dim("steps", min=2, max=32)
+    sizes = torch.utils._pytree.tree_map(lambda part: None if part is None else {}, states[3])
+    sizes = sizes._replace(past=torch.utils._pytree.tree_map(lambda part: {2: steps}, states[3].past))
+    exported = torch.export.export(stepper, (words[0], states[3]), dynamic_shapes=(({}, sizes),)).module()
+    logits, _ = exported(words[1], states[4])
+    assert_close(logits, model.step(words[1], states[4])[0], rtol=0, atol=1e-10)
+
+
+class Call(nn.Module):
+    """A method of a model as a module."""
+
+    def __init__(self, model: nn.Module, method: str) -> None:
+        super().__init__()
+        self.model, self.method = model, method
+
+    def forward(self, *given: Any) -> Any:
+        return getattr(self.model, self.method)(*given)
+
+
+@torch.no_grad()
+def test_the_projections_begin_as_separate_matrices():
+    """Queries, keys and values share a matrix; each block has the variance of its own Xavier matrix, the gain apart."""
+    torch.manual_seed(1)
+    config = dataclasses.replace(
+        MODELS["transformer"].presets["tiny"], gain=0.5, source_vocabulary=9, target_vocabulary=9
+    )
+    layer = build("transformer", config).decoder[0]
+    D = config.width
+    blocks = [*layer.self_attention.project.weight.chunk(3), layer.cross_attention.query.weight]
+    blocks += [*layer.cross_attention.project.weight.chunk(2), layer.self_attention.output.weight]
+    for block, gain in zip(blocks, [1.0, 1.0, 0.5, 1.0, 1.0, 0.5, 0.5], strict=True):
+        assert block.abs().max() <= gain * (6 / (2 * D)) ** 0.5
+        assert block.std().item() == pytest.approx(gain * (2 / (2 * D)) ** 0.5, rel=0.03)

@@ -7,25 +7,26 @@ import papers
 import pytest
 import torch
 from torch import Tensor, nn
-from weights_of import additive_of, array, directions_of, gru_of, heads_of, spread, stack_of
+from weights_of import additive_of, array, directions_of, gru_of, heads_of, projections_of, spread, stack_of
 
-from regard.core.attend import Memory
+from regard.core.attend import Memory, attend
+from regard.core.cells import keep, write
 from regard.core.masks import padding_mask
 from regard.core.normalise import GaussianWindow, Window, causal_softmax, entmax15, softmax, sparsemax
 from regard.core.scores import Additive, dot, scaled_dot
-from regard.layers.attention import Attention, MultiHead
+from regard.kernels.recur import recur
+from regard.layers.attention import Attention
+from regard.layers.past import NOTHING
 from regard.layers.recurrent import (
-    FedSteps,
     GateInputs,
-    PaperEncoder,
+    GRUEncoder,
+    LSTMState,
     ResetAfterGRU,
     ResetBeforeGRU,
     StackedLSTM,
-    TorchEncoder,
-    keep,
     reverse_words,
-    write,
 )
+from regard.layers.transformer import CrossAttention, SelfAttention
 
 B, T, S, M, N = 2, 3, 5, 3, 4  # M: width of the input, N: width of the state
 CLOSE = {"atol": 1e-9, "rtol": 0.0}
@@ -123,9 +124,9 @@ def test_keep_and_write_are_mirrors():
 # --- encoders --------------------------------------------------------------------------------------------------------
 
 ENCODERS = {
-    "cho": (lambda d: PaperEncoder(M, N, d, keep), papers.cho_gru),
-    "bahdanau": (lambda d: PaperEncoder(M, N, d, write), papers.bahdanau_gru),
-    "torch": (lambda d: TorchEncoder(M, N, d), papers.gru_reset_after),
+    "cho": (lambda d: GRUEncoder("paper", M, N, d, keep), papers.cho_gru),
+    "bahdanau": (lambda d: GRUEncoder("paper", M, N, d, write), papers.bahdanau_gru),
+    "torch": (lambda d: GRUEncoder("torch", M, N, d, write), papers.gru_reset_after),
 }
 
 
@@ -161,15 +162,6 @@ def test_t1_2_what_stands_in_the_padding_changes_nothing(name: str):
     assert torch.equal(final, other_final)
 
 
-def test_torch_encoder_is_nn_gru():
-    encoder = spread(TorchEncoder(M, N, 2))
-    x = torch.randn(B, S, M)
-    theirs, last = encoder.gru(x)
-    ours, final = encoder(x, torch.tensor([S, S]))
-    assert torch.allclose(ours, theirs, **CLOSE)
-    assert torch.allclose(final, torch.cat([last[0], last[1]], -1), **CLOSE)
-
-
 def test_t1_3_reversal_turns_the_words_by_length():
     tokens = torch.tensor([[7, 8, 9, 5, 2], [4, 6, 2, 0, 0], [2, 0, 0, 0, 0]])
     lengths = torch.tensor([5, 3, 1])
@@ -186,15 +178,15 @@ def test_t1_3_reversal_turns_the_words_by_length():
 LAYERS = 3
 
 
-def stack(feed: int = 0, bias: bool = True) -> StackedLSTM:
-    return spread(StackedLSTM(M, N, LAYERS, 0.0, feed_width=feed, bias=bias))
+def stack(bias: bool = True) -> StackedLSTM:
+    return spread(StackedLSTM(M, N, LAYERS, 0.0, bias=bias))
 
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_stacked_lstm_reads_each_padded_row_as_the_papers_read_it_alone(bias: bool):
     lstm = stack(bias=bias)
     x = torch.randn(B, S, M)
-    tops, state = lstm.read(x, LENGTHS)
+    tops, state = lstm(x, lstm.start(B), LENGTHS)
     for b, length in enumerate(LENGTHS.tolist()):
         want, hs, cs = papers.stacked_lstm_encoder(list(array(x[b, :length])), stack_of(lstm), N)
         assert close(tops[b, :length], want)
@@ -202,11 +194,16 @@ def test_stacked_lstm_reads_each_padded_row_as_the_papers_read_it_alone(bias: bo
         assert close(state.cell[b], cs)
 
 
-def test_stacked_lstm_runs_from_a_state_as_the_papers_do():
+@pytest.mark.parametrize("stepwise", [False, True])
+def test_stacked_lstm_runs_from_a_state_as_the_papers_do(stepwise: bool):
+    """All steps at once and one step at a time."""
     lstm = stack()
-    _, state = stack().read(torch.randn(B, S, M), LENGTHS)
+    _, state = stack()(torch.randn(B, S, M), lstm.start(B), LENGTHS)
     x = torch.randn(B, T, M)
-    tops, after = lstm.run(x, state)
+    if stepwise:
+        tops, after = recur(lstm.step, lstm.drive(x), state)
+    else:
+        tops, after = lstm(x, state)
     for b in range(B):
         hs, cs = list(array(state.hidden[b])), list(array(state.cell[b]))
         for t in range(T):
@@ -218,18 +215,17 @@ def test_stacked_lstm_runs_from_a_state_as_the_papers_do():
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_fed_lstm_steps_are_the_papers(bias: bool):
-    lstm = stack(feed=N, bias=bias)
-    _, state = stack().read(torch.randn(B, S, M), LENGTHS)
-    x, feed = torch.randn(B, T, M), torch.randn(B, T, N)
+    """A vector fed back adds its own columns to the gates of the first layer."""
+    lstm, feed = stack(bias=bias), spread(nn.Linear(N, 4 * N, bias=False))
+    state = LSTMState(torch.randn(B, LAYERS, N), torch.randn(B, LAYERS, N))
+    x, fed = torch.randn(B, T, M), torch.randn(B, T, N)
     hs = [list(array(state.hidden[b])) for b in range(B)]
     cs = [list(array(state.cell[b])) for b in range(B)]
-    steps = FedSteps(lstm, lstm.project(x), state)
     for t in range(T):
-        top = steps(feed[:, t])
-        state = steps.state()
+        top, state = lstm.step(lstm.drive(x[:, t]) + feed(fed[:, t]), state)
         for b in range(B):
-            first, *rest = stack_of(lstm)
-            h, c = papers.lstm_fed(array(x[b, t]), array(feed[b, t]), hs[b][0], cs[b][0], first)
+            first, *rest = stack_of(lstm, feed)
+            h, c = papers.lstm_fed(array(x[b, t]), array(fed[b, t]), hs[b][0], cs[b][0], first)
             above, above_c = papers.stacked_lstm_step(h, hs[b][1:], cs[b][1:], rest)
             hs[b], cs[b] = [h, *above], [c, *above_c]
             assert close(top[b], hs[b][-1])
@@ -238,31 +234,19 @@ def test_fed_lstm_steps_are_the_papers(bias: bool):
 
 
 def test_stacked_lstm_is_nn_lstm():
-    lstm = stack()
+    lstm, twin = stack(), nn.LSTM(M, N, LAYERS, batch_first=True)
+    with torch.no_grad():
+        for k, (into, across) in enumerate(zip(lstm.W, lstm.U, strict=True)):
+            getattr(twin, f"weight_ih_l{k}").copy_(into.weight)
+            getattr(twin, f"weight_hh_l{k}").copy_(across.weight)
+            getattr(twin, f"bias_ih_l{k}").copy_(into.bias)
+            getattr(twin, f"bias_hh_l{k}").zero_()
     x = torch.randn(B, S, M)
-    theirs, (hidden, cell) = lstm.lstm(x)
-    ours, state = lstm.read(x, torch.tensor([S, S]))
+    theirs, (hidden, cell) = twin(x)
+    ours, state = lstm(x, lstm.start(B), torch.tensor([S, S]))
     assert torch.allclose(ours, theirs, **CLOSE)
     assert torch.allclose(state.hidden, hidden.transpose(0, 1), **CLOSE)
     assert torch.allclose(state.cell, cell.transpose(0, 1), **CLOSE)
-
-
-def test_t3_7_feeding_through_zero_columns_is_not_feeding():
-    fed, plain = stack(feed=N), stack()
-    with torch.no_grad():
-        for name, weight in fed.lstm.named_parameters():
-            if name == "weight_ih_l0":
-                assert weight.shape[1] == M + N  # the input of the first layer is the word and the vector fed back
-                weight[:, M:] = 0
-                getattr(plain.lstm, name).copy_(weight[:, :M])
-            else:
-                getattr(plain.lstm, name).copy_(weight)
-    x = torch.randn(B, T, M)
-    _, state = plain.read(torch.randn(B, S, M), LENGTHS)
-    tops, _ = plain.run(x, state)
-    steps = FedSteps(fed, fed.project(x), state)
-    for t in range(T):
-        assert torch.allclose(steps(torch.randn(B, N)), tops[:, t], **CLOSE)
 
 
 # --- attention as a module -------------------------------------------------------------------------------------------
@@ -302,7 +286,7 @@ def test_a_fused_look_is_the_plain_look(normalise, masked: bool):
     lengths = torch.tensor([size, size - 1])
     query, keys, values = torch.randn(B, 2, T, N), torch.randn(B, 2, size, N), torch.randn(B, 2, size, M)
     memory = Memory(keys, values, padding_mask(lengths, size)[:, None] if masked else None)
-    fused, plain = attention(query, memory), attention.look(query, memory)
+    fused, plain = attention(query, memory), attend(query, memory, scaled_dot, normalise)
     assert fused.weights is None
     assert torch.allclose(fused.context, plain.context, **CLOSE)
 
@@ -310,7 +294,10 @@ def test_a_fused_look_is_the_plain_look(normalise, masked: bool):
 def test_a_fused_step_sees_all_of_its_past():
     attention = Attention(scaled_dot, causal_softmax)
     query, keys, values = torch.randn(B, 2, 1, N), torch.randn(B, 2, S, N), torch.randn(B, 2, S, M)
-    fused, plain = attention(query, Memory(keys, values)), attention.look(query, Memory(keys, values))
+    fused, plain = (
+        each(query, Memory(keys, values))
+        for each in (attention, partial(attend, score=scaled_dot, normalise=causal_softmax))
+    )
     assert torch.allclose(fused.context, plain.context, **CLOSE)
     for b in range(B):
         for k in range(2):
@@ -324,7 +311,7 @@ def test_a_sentence_without_words_gives_zeros_in_every_head(dtype: torch.dtype, 
     attention = Attention(scaled_dot)
     parts = [torch.randn(B, 2, size, 8).to(dtype).requires_grad_() for size in (T, S, S)]
     memory = Memory(parts[1], parts[2], padding_mask(torch.tensor([3, 0]), S)[:, None])
-    look = attention.look if watched else attention
+    look = partial(attend, score=scaled_dot, normalise=softmax) if watched else attention
     context = look(parts[0], memory).context
     assert (context[1] == 0).all()
     (context * torch.randn(B, 2, T, 8).to(dtype)).sum().backward()
@@ -353,12 +340,12 @@ WIDTH, HEADS = 12, 3
 
 @pytest.mark.parametrize("watched", [False, True])
 def test_multi_head_attention_is_the_papers(watched: bool):
-    block = spread(MultiHead(WIDTH, HEADS))
+    block = spread(CrossAttention(WIDTH, HEADS))
     x, states = torch.randn(B, T, WIDTH), torch.randn(B, S, WIDTH)
     seen = []
     if watched:
         block.attention.register_forward_hook(lambda module, args, look: seen.append(look.weights))
-    ours = block(block.ask(x), block.remember(states, padding_mask(LENGTHS, S)))
+    ours = block(x, block.remember(states, padding_mask(LENGTHS, S)[:, None]))
     for b, length in enumerate(LENGTHS.tolist()):
         rows, weights = papers.multi_head(array(x[b]), array(states[b, :length]), heads_of(block))
         assert close(ours[b], rows)
@@ -368,44 +355,45 @@ def test_multi_head_attention_is_the_papers(watched: bool):
 
 
 def test_causal_multi_head_attention_is_the_papers():
-    block = spread(MultiHead(WIDTH, HEADS, causal_softmax))
+    block = spread(SelfAttention(WIDTH, HEADS, causal_softmax))
     x = torch.randn(B, T, WIDTH)
-    ours = block(block.ask(x), block.remember(x))
+    ours, _ = block(x, NOTHING)
     for b in range(B):
         rows, _ = papers.multi_head(array(x[b]), array(x[b]), heads_of(block), papers.causal(T))
         assert close(ours[b], rows)
 
 
 def test_t5_1_one_head_of_identities_is_scaled_dot_product_attention():
-    block = MultiHead(N, 1)
-    for weight in block.parameters():
-        nn.init.eye_(weight)
+    block = CrossAttention(N, 1)
+    with torch.no_grad():
+        for weight in (*projections_of(block), block.output.weight):
+            nn.init.eye_(weight)
     x, states = torch.randn(B, T, N), torch.randn(B, S, N)
-    ours = block(block.ask(x), block.remember(states))
+    ours = block(x, block.remember(states))
     assert torch.allclose(ours, nn.functional.scaled_dot_product_attention(x, states, states), **CLOSE)
 
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_t5_2_multi_head_attention_is_torchs(masked: bool):
-    block = spread(MultiHead(WIDTH, HEADS))
+    block = spread(CrossAttention(WIDTH, HEADS))
     twin = nn.MultiheadAttention(WIDTH, HEADS, bias=False, batch_first=True)
     with torch.no_grad():
-        twin.in_proj_weight.copy_(torch.cat([block.query.weight, block.key.weight, block.value.weight]))
+        twin.in_proj_weight.copy_(torch.cat(projections_of(block)))
         twin.out_proj.weight.copy_(block.output.weight)
     x, states = torch.randn(B, T, WIDTH), torch.randn(B, S, WIDTH)
-    mask = padding_mask(LENGTHS, S) if masked else None
-    ours = block(block.ask(x), block.remember(states, mask))
-    blocked = None if mask is None else ~mask[:, 0]  # torch's True means: may not look
+    mask = padding_mask(LENGTHS, S)[:, None] if masked else None
+    ours = block(x, block.remember(states, mask))
+    blocked = None if mask is None else ~mask[:, 0, 0]  # torch's True means: may not look
     theirs, weights = twin(x, states, states, key_padding_mask=blocked, average_attn_weights=False)
     assert torch.allclose(ours, theirs, **CLOSE)
     seen = []
     block.attention.register_forward_hook(lambda module, args, look: seen.append(look.weights))
-    block(block.ask(x), block.remember(states, mask))
+    block(x, block.remember(states, mask))
     assert torch.allclose(seen[0], weights, **CLOSE)
 
 
 def test_multi_head_attention_follows_a_permutation_of_the_memory():
-    block = spread(MultiHead(WIDTH, HEADS))
+    block = spread(CrossAttention(WIDTH, HEADS))
     x, states, order = torch.randn(B, T, WIDTH), torch.randn(B, S, WIDTH), torch.tensor([3, 0, 4, 1, 2])
-    ask = partial(block, block.ask(x))
+    ask = partial(block, x)
     assert torch.allclose(ask(block.remember(states)), ask(block.remember(states[:, order])), **CLOSE)

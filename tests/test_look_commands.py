@@ -6,6 +6,7 @@ import re
 import pytest
 import trained
 from commands import regard as command
+from test_look_html import held
 
 from regard.data.builtin import shapes
 from regard.data.images import encode_png
@@ -36,7 +37,7 @@ def test_a_language_model_shows_what_it_looked_back_at(told, tmp_path):
     run = trained.run("language")
     code, out, err = told("look", run, LINE)
     assert code == 0, err
-    assert "self-attention of the writer" in " ".join(out.split())
+    assert "decoder self-attention" in " ".join(out.split())
     code, out, err = told("look", run, LINE, "--view", "ribbons", "--out", tmp_path / "a.svg")
     assert code == 0, err
     assert told("look", run, LINE, "--out", tmp_path / "a.json")[0] == 0
@@ -68,8 +69,8 @@ def test_a_captioner_shows_its_picture_with_a_map_for_each_word(told, picture, t
             assert code == 0, err
             page = (tmp_path / "a.html").read_text(encoding="utf-8")
             assert page.count("data:image/png;base64,") == 1
-            assert ("smoothed for display" in page) == ("--smooth" in more)
-            assert ("How much each word looked at rows 1-2, columns 1-2 (from 0)" in page) == ("--cell" in more)
+            assert held(page)["selection"]["smooth"] == ("--smooth" in more)
+            assert ("Rows 1-2, columns 1-2 (from 0): most attention from" in page) == ("--cell" in more)
     assert told("caption", run, picture, "--out", tmp_path / "a.png")[0] == 0
     with_picture = (tmp_path / "a.png").read_bytes()
     trained.model("captioner").look(picture).draw(tmp_path / "bare.png", "film")
@@ -132,9 +133,9 @@ def test_reach_tells_how_far_back_and_at_which_words(told, tmp_path):
     run = trained.run("language")
     code, out, err = told("reach", run, tmp_path / "text", "--farthest", "3")
     assert code == 0, err
-    assert "words back on average" in out
+    assert "mean distance" in out
     assert [line.split()[0] for line in out.split("\n")[1:5]] == ["0", "1", "2", "3+"]
-    assert "looked at most, against looking at all alike: " in out
+    assert "most attended words, relative to uniform attention: " in out
     data = json.loads(told("reach", run, tmp_path / "text", "--farthest", "3", "--json")[1])
     (found,) = data["modules"]
     assert sum(found["shares"]) == pytest.approx(1)
@@ -145,31 +146,37 @@ def test_reach_tells_how_far_back_and_at_which_words(told, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["look", "language", LINE, "--mask", "anna"], "--mask is not for a run of the task 'language'"),
+        (["look", "language", LINE, "--mask", "anna"], "--mask does not apply to a run of the task 'language'"),
         (["look", "language", LINE, "--view", "beam", "--out", "a.html"], "no search tree"),
-        (["look", "classifier", REVIEW, "--head", "0"], "--head is not for a run of the task 'classify'"),
+        (["look", "classifier", REVIEW, "--head", "0"], "--head does not apply to a run of the task 'classify'"),
         (["look", "classifier", REVIEW, "--out", "a.png"], "drawn into a file ending in .html"),
         (["look", "captioner", "nowhere.png"], "There is no picture nowhere.png"),
-        (["look", "captioner", "PICTURE", "--word", "1"], "--word 1 is drawn into a file; give --out"),
+        (["look", "captioner", "PICTURE", "--word", "1"], "--word 1 needs a file to draw to; pass --out"),
         (["look", "captioner", "PICTURE", "--mask", "9,9"], "inside the grid of 4 x 4"),
         (["look", "captioner", "PICTURE", "--cell", "x", "--out", "a.png"], "Cells are ROW,COLUMN"),
         (["caption", "captioner", "PICTURE", "--cell", "9,9", "--out", "a.png"], "inside the grid of 4 x 4"),
         (["caption", "captioner", "PICTURE", "--word", "0", "--view", "film", "--out", "a.png"], "for --view picture"),
-        (["caption", "captioner", "PICTURE", "--smooth"], "are about a drawing; give --out"),
+        (["caption", "captioner", "PICTURE", "--smooth"], "--smooth need --out"),
         (["look", "fixed", "ba", "--force", "9999=zu"], "Step 9999 cannot be forced"),
         (["look", "fixed", "ba", "--temperature", "0"], "A temperature must be above zero"),
-        (["look", "fixed", "ba", "--force", "zu", "--force", "de"], "A translation has one beginning"),
-        (["look", "fixed", "ba", "--step", "1"], "--step 1 is drawn into a file; give --out"),
+        (["look", "fixed", "ba", "--force", "zu", "--force", "de"], "Pass at most one --force without STEP="),
+        (["look", "fixed", "ba", "--step", "1"], "--step 1 needs a file to draw to; pass --out"),
         (["look", "fixed", "ba", "--step", "99", "--out", "a.png"], "There is no step 99: this trace has steps 0 to"),
         (["look", "fixed", "ba", "--step", "-1", "--out", "a.html"], "There is no step -1: this trace has steps 0 to"),
         (["look", "fixed", "ba", "--step", "1", "--view", "beam", "--out", "a.png"], "--step is for --view steps; got"),
-        (["look", "classifier", REVIEW, "--step", "1", "--out", "a.html"], "--step is not for a run of the task"),
-        (["look", "fixed", "ba", "--word", "1", "--out", "a.png"], "--word is not for a run of the task 'translate'"),
+        (
+            ["look", "classifier", REVIEW, "--step", "1", "--out", "a.html"],
+            "--step does not apply to a run of the task",
+        ),
+        (
+            ["look", "fixed", "ba", "--word", "1", "--out", "a.png"],
+            "--word does not apply to a run of the task 'translate'",
+        ),
         (["flow", "language", LINE], "is a run for the task 'language'; this needs one for 'translate'"),
         (["align", "captioner", "--source", "FILE", "--target", "FILE"], "this needs one for 'translate'"),
         (["heads", "classifier", "--source", "FILE", "--target", "FILE"], "this needs one for 'translate'"),
         (["reach", "fixed", "FILE"], "is a run for the task 'translate'; this needs one for 'language'"),
-        (["reach", "language", "EMPTY"], "There is no text to read"),
+        (["reach", "language", "EMPTY"], "There is no text"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_sentence(arguments, sentence, told, picture, tmp_path):
@@ -187,9 +194,9 @@ def test_what_does_not_fit_is_refused_in_one_sentence(arguments, sentence, told,
 @pytest.mark.parametrize(
     ("task", "says", "left"),
     [
-        ("caption", "Where each word looked", "looked.png"),
-        ("document", "A review it has never seen", "document.html"),
-        ("language", "Texts it writes", "config.toml"),
+        ("caption", "The attention of each word", "looked.png"),
+        ("document", "A review not in the training data", "document.html"),
+        ("language", "Samples:", "config.toml"),
     ],
 )
 def test_every_demo_runs_to_its_end(task, says, left, told, tmp_path):

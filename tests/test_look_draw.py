@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from matplotlib.image import imread
 
 from regard.errors import ConfigError
-from regard.look import Beam, Node, Picture, Sentence, Trace
+from regard.look import Beam, Node, Picture, Sentence, Show, Trace
 from regard.look.draw import VIEWS, beam, fonts, still, terminal
-from regard.look.draw.palette import PALETTES, ink_on, luminance, mix, parse
 from regard.look.draw.ribbons import strongest
-from regard.look.pieces import Token
+from regard.look.palette import PALETTES, ink_on, luminance, mix, parse
 from regard.look.text import clusters, columns, label, visible
+from regard.look.tokens import Token
 
 HOSTILE = [
     "</script><script>alert(1)</script>", "<!--", "]]>", "&amp;", '"', "'", "$x^2$", "$", "\\frac{1}{2}", "\x00",
@@ -70,7 +70,8 @@ def test_a_trace_read_back_draws_the_same_picture(view, ending, tmp_path):
 
 
 def svg_of(trace, **options):
-    return still.render(trace, ".svg", **options).decode("utf-8")
+    view = options.pop("view", "matrix")
+    return still.render(trace, ".svg", view, Show(**options)).decode("utf-8")
 
 
 def texts_of(svg):
@@ -137,7 +138,7 @@ def test_arabic_is_joined_and_ordered():
 
 
 def test_a_missing_script_is_said_once(monkeypatch, tmp_path):
-    monkeypatch.setattr(fonts, "_told", set())
+    monkeypatch.setattr(fonts, "_warned", set())
     trace = Trace.from_arrays(["\U00012000"], ["\U00012001"], [[1.0]])  # cuneiform
     if len(fonts.families(["\U00012000"], warn=False)) > 1:
         pytest.skip("this system has a font for cuneiform")
@@ -150,7 +151,7 @@ def test_a_missing_script_is_said_once(monkeypatch, tmp_path):
 
 
 def test_a_matplotlib_that_cannot_shape_text_is_said_once(monkeypatch):
-    monkeypatch.setattr(fonts, "_told", set())
+    monkeypatch.setattr(fonts, "_warned", set())
     monkeypatch.setattr(fonts, "shapes_text", lambda: False)
     with pytest.warns(fonts.FontWarning, match=r"version 3.11 or later"):
         fonts.families(["שלום"])
@@ -168,7 +169,7 @@ def test_hostile_tokens_never_break_a_picture(view):
         warnings.simplefilter("ignore", fonts.FontWarning)
         svg = svg_of(trace, view=view, **({"special": True} if view in ("matrix", "ribbons", "heads") else {}))
         if view == "matrix":
-            assert still.render(trace, ".png", view, dpi=40)[:4] == b"\x89PNG"
+            assert still.render(trace, ".png", view, Show(dpi=40))[:4] == b"\x89PNG"
             assert still.render(trace, ".pdf", view)[:4] == b"%PDF"
     text = "".join(texts_of(svg))
     assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069\ufffe\uffff]", text)
@@ -263,7 +264,9 @@ def test_all_heads_stand_between_their_words():
     assert "named" not in " ".join(texts)
     words = [f"word{at}" for at in range(90)]
     text = " ".join(texts_of(svg_of(Trace.from_arrays(words, words, some_weights(1, 8, 90, 90)), view="heads")))
-    told = re.search(r"only every (\w+) target word and every (\w+) source word named for want of room", text)
+    told = re.search(
+        r"only every (\w+) target word and every (\w+) source word named, as there is no room for more", text
+    )
     assert told, "what is left out is said"
     number = {"second": 2, "third": 3}.get(told[1]) or int(told[1].removesuffix("th"))
     assert [word for word in words if word in text.split()] == words[::number]
@@ -378,4 +381,4 @@ def test_no_token_reaches_the_terminal_raw():
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", bare)
     text.encode("utf-8")
     assert "\x1b[31m" not in text
-    assert terminal.matrix(Trace.from_arrays(["שלום"], ["中文"], [[1.0]]), colour=False).startswith("0=שלום")
+    assert terminal.matrix(Trace.from_arrays(["שלום"], ["中文"], [[1.0]]), Show(colour=False)).startswith("0=שלום")

@@ -9,8 +9,8 @@ import torch
 from regard.errors import ConfigError, ShapeError
 from regard.look import Picture, add_probabilities, assemble, record
 from regard.look.measure import reproduce
-from regard.look.pieces import sentence
 from regard.look.record import attentions
+from regard.look.tokens import sentence
 from regard.look.trace import Trace
 from regard.models.registry import MODELS, build
 from regard.symbols import END, START

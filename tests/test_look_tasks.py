@@ -9,7 +9,7 @@ import torch
 import trained
 from test_look_laws import STRANGE
 
-from regard.api.writer import Writer
+from regard.api.language_model import Writer
 from regard.data.builtin import shapes
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, DataError, RunError
@@ -127,15 +127,15 @@ def test_any_string_whatever_can_be_looked_into(what, tmp_path):
         (lambda: trained.model("language").generate(count=0), ConfigError, "count must be at least 1; got 0"),
         (lambda: trained.model("language").generate(longest=-5), ConfigError, "longest must be at least 1; got -5"),
         (lambda: trained.model("language").generate(tempreature=1), ConfigError, "Did you mean 'temperature'"),
-        (lambda: trained.model("language").perplexity([" "]), DataError, "There is no text to read"),
-        (lambda: trained.model("language").reach([]), DataError, "There is no text to read"),
-        (lambda: trained.model("language").perplexity("a b"), DataError, "a list of lines; got one string"),
+        (lambda: trained.model("language").perplexity([" "]), DataError, "There is no text"),
+        (lambda: trained.model("language").reach([]), DataError, "There is no text"),
+        (lambda: trained.model("language").perplexity("a b"), DataError, "a list of lines; got a single string"),
         (lambda: trained.model("language").reach([LINE], farthest=0), ConfigError, "must be at least 1; got 0"),
         (lambda: trained.model("classifier").classify(None), DataError, "A document is text; got NoneType"),
         (lambda: trained.model("classifier").look(b"x"), DataError, "A document is text; got bytes"),
         (lambda: trained.model("captioner").caption(PICTURE, beams=3), ConfigError, "Did you mean 'beam'"),
         (lambda: trained.model("captioner").caption(None), DataError, "a file, its bytes or its pixels; got NoneType"),
-        (lambda: trained.model("captioner").look(PICTURE, 7), DataError, "is text, or a Caption; got int"),
+        (lambda: trained.model("captioner").look(PICTURE, 7), DataError, "is text or a Caption; got int"),
         (lambda: trained.model("captioner").look(PICTURE, "a " * 3000), DataError, "too long to look into"),
         (
             lambda: trained.model("captioner").look(PICTURE, changes=["x"]),
@@ -165,5 +165,5 @@ def test_reach_says_how_far_back_and_at_what():
     assert found.mean > 0
     writer = trained.model("language")
     plain = Writer(torch.nn.Linear(2, 2), writer.vocabulary, writer.experiment, "plain")
-    with pytest.raises(RunError, match="plain has no attention: it looks back at nothing"):
+    with pytest.raises(RunError, match="plain has no attention module"):
         plain.reach([LINE])

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regard.errors import ConfigError, DataError, RegardError, ShapeError
-from regard.look import Attended, Beam, Node, Picture, Sentence, Step, Token, Trace
+from regard.look import Attended, Beam, Node, Picture, Sentence, StepVectors, Token, Trace
 
 PIECES = ["▁Das", "▁Haus", "▁ist", "▁gr", "oß", "</s>"]
 WORDS = ["the", "house", "is", "big", "</s>"]
@@ -39,7 +39,7 @@ def full_trace():
         trace,
         target=Sentence(trace.target.text, tuple(tokens)),
         model={"id": "run", "kind": "rnn"},
-        steps=(Step(0, "layers.0", (0.1, -0.2), (0.3,), {"query": 1.5}),),
+        steps=(StepVectors(0, "layers.0", (0.1, -0.2), (0.3,), {"query": 1.5}),),
         beam=Beam(2, nodes, (1,)),
         changes=({"kind": "mask", "text": "source position 1 masked", "column": 1},),
     )

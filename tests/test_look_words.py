@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import ConfigError, DataError
-from regard.look import Picture, Trace, arrange, measure, report
+from regard.look import Picture, Sentence, Token, Trace, arrange, measure, report
 from regard.look import measure as measure_function
 from regard.look.measure import confidence, coverage, coverage_penalty, covered, diagonality, entropy, special_mass
 
@@ -78,9 +78,11 @@ def test_heads_and_layers_are_chosen_and_captioned():
     mean = arrange(TRACE, words=False, special=True)
     assert np.allclose(mean.weights, WEIGHTS[0].mean(0)), "by default the last layer but one, mean over heads"
     assert mean.caption.startswith("layer 0, mean of 3 heads, cross-attention")
-    assert np.allclose(arrange(TRACE, 1, "max", False, True).weights, WEIGHTS[1].max(0))
-    assert np.allclose(arrange(TRACE, "layers.1", [0, 2], False, True).weights, WEIGHTS[1, [0, 2]].mean(0))
-    assert arrange(TRACE, 1, 2).caption.startswith("layer 1, head 2, ")
+    assert np.allclose(arrange(TRACE, layer=1, head="max", words=False, special=True).weights, WEIGHTS[1].max(0))
+    assert np.allclose(
+        arrange(TRACE, layer="layers.1", head=[0, 2], words=False, special=True).weights, WEIGHTS[1, [0, 2]].mean(0)
+    )
+    assert arrange(TRACE, layer=1, head=2).caption.startswith("layer 1, head 2, ")
     for options, says in (
         ({"head": 3}, "There is no head 3: 'layers.0' has heads 0 to 2"),
         ({"head": -1}, "There is no head -1"),
@@ -109,6 +111,38 @@ def test_right_to_left_sources_are_noticed():
     assert arrange(hebrew).right_to_left
     assert "source runs right to left" in arrange(hebrew).caption
     assert not arrange(TRACE).right_to_left
+
+
+@pytest.mark.parametrize(
+    ("text", "cells"),
+    [
+        ("in 1992.", ["in", "1992", "."]),
+        ("L'accord", ["L'", "accord"]),
+        ("l\u2019a dit", ["l\u2019", "a", "dit"]),
+        ("don't", ["don't"]),
+        ("well-known", ["well-known"]),
+        ("3.5 and 1,000", ["3.5", "and", "1,000"]),
+        ("(so-called) ...", ["(", "so-called", ")", "..."]),
+        ("中文。", ["中", "文", "。"]),
+        ("नमस्ते", ["नमस्ते"]),
+        ("שלום.", ["שלום", "."]),
+    ],
+)
+def test_words_and_punctuation_are_separate_cells(text, cells):
+    """With a token for each character; one setting keeps what stands between spaces together."""
+    words = [len(text[:at].split()) - (not text[at - 1 : at].isspace() and at > 0) for at in range(len(text))]
+    tokens = [Token(sign, sign, at, at + 1, word=words[at]) for at, sign in enumerate(text) if sign != " "]
+    trace = Trace.from_arrays(Sentence(text, tuple(tokens)), ["x"], np.full((1, len(tokens)), 1 / len(tokens)))
+    assert [label.text for label in arrange(trace).columns] == cells
+    assert [label.text for label in arrange(trace, punctuation=False).columns] == text.split()
+    assert len(arrange(trace, words=False).columns) == len(tokens)
+
+
+def test_the_caption_says_plainly_what_a_row_is_computed_from():
+    trace = Trace.from_arrays(["a"], ["b"], [[1.0]], query="previous", score="additive", model={"name": "bahdanau"})
+    assert arrange(trace).caption.startswith(
+        "Bahdanau's attention (additive), computed from the state before each word"
+    )
 
 
 # --- measures

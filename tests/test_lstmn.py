@@ -1,7 +1,4 @@
-"""The LSTMN beside its paper: tapes, language model and both fusions against plain loops; T7.1 to T7.5.
-
-`Write`, which keeps the tapes in one buffer while gradients flow, stands beside finite differences and torch.cat.
-"""
+"""The LSTMN beside its paper: tapes, language model and both fusions against plain loops; T7.1 to T7.5."""
 
 from dataclasses import replace
 
@@ -15,10 +12,10 @@ from torch.testing import assert_close
 from weights_of import additive_of, array, spread
 
 from regard.errors import ConfigError
-from regard.layers.lstmn import ROOM, Heard, Layer, Write
+from regard.kernels.recur import recur
 from regard.look.assemble import assemble
-from regard.look.pieces import Sentence, Token
 from regard.look.record import record
+from regard.look.tokens import Sentence, Token
 from regard.look.trace import Trace
 from regard.models.contract import SequenceModel, shift_right, take, take_beams
 from regard.models.lstmn import (
@@ -27,6 +24,7 @@ from regard.models.lstmn import (
     LSTMN,
     PRESETS,
     VARIANTS,
+    Layer,
     LSTMNConfig,
     LSTMNLanguageConfig,
     LSTMNLanguageModel,
@@ -117,11 +115,11 @@ def plain_translation(model: LSTMN, source: Tensor, target: Tensor) -> np.ndarra
     n = model.config.width
     x = [array(model.embed.weight)[word] for word in source]
     tapes = []
-    for layer in model.encoder.layers:
+    for layer in model.encoder:
         tapes.append(plain_layer(layer, x))
         x = [row[:n] for row in tapes[-1]]
     x = [array(model.embed_target.weight)[word] for word in [START, *target[:-1].tolist()]]
-    for k, layer in enumerate(model.decoder.layers):
+    for k, layer in enumerate(model.decoder):
         if model.config.fusion == "deep":
             rows = plain_layer(layer, x, added=plain_source(model.fusion.layers[k], x, tapes[k]))
         else:
@@ -135,7 +133,7 @@ def plain_translation(model: LSTMN, source: Tensor, target: Tensor) -> np.ndarra
 
             rows = plain_layer(layer, x, enter=None if k else enter)
         x = [row[:n] for row in rows]
-    return np.array([array(model.W.weight) @ h + array(model.W.bias) for h in x])
+    return np.array([array(model.output.weight) @ h + array(model.output.bias) for h in x])
 
 
 @torch.no_grad()
@@ -144,9 +142,9 @@ def test_the_language_model_is_the_papers():
     logits = model(TARGET)
     for row, target in zip(logits, TARGET, strict=True):
         x = [array(model.embed.weight)[word] for word in [START, *target[:-1].tolist()]]
-        for layer in model.reader.layers:
+        for layer in model.layers:
             x = [written[:4] for written in plain_layer(layer, x)]
-        expected = [array(model.W.weight) @ h + array(model.W.bias) for h in x]
+        expected = [array(model.output.weight) @ h + array(model.output.bias) for h in x]
         assert np.allclose(array(row), expected, atol=1e-9)
 
 
@@ -172,7 +170,7 @@ def test_t7_1_a_step_looks_at_its_past_alone():
     with record(model) as seen:
         logits = model(TARGET)
     for k in range(2):
-        weights = seen[f"reader.layers.{k}.attention"].weights  # [B, T, T - 1]
+        weights = seen[f"layers.{k}.attention"].weights  # [B, T, T - 1]
         assert weights.shape == (2, 5, 4)
         assert torch.equal(weights, weights.tril(-1))
         assert (weights > 0).sum() == 2 * 10
@@ -195,7 +193,7 @@ class LastSlot(nn.Module):
 def test_t7_2_one_hot_at_the_last_slot_is_a_plain_lstm():
     model = language()
     twin = nn.LSTM(5, 4, num_layers=2, batch_first=True)
-    for k, layer in enumerate(model.reader.layers):
+    for k, layer in enumerate(model.layers):
         layer.attention.score = LastSlot()
         order = torch.tensor([*range(8), *range(12, 16), *range(8, 12)])  # i f o g here, i f g o in torch
         getattr(twin, f"weight_ih_l{k}").copy_(layer.W_x.weight[4:][order])
@@ -203,21 +201,22 @@ def test_t7_2_one_hot_at_the_last_slot_is_a_plain_lstm():
         getattr(twin, f"bias_ih_l{k}").copy_(layer.W_x.bias[4:][order])
         getattr(twin, f"bias_hh_l{k}").zero_()
     states, _ = twin(model.embed(shift_right(TARGET)))
-    assert_close(model(TARGET), model.W(states), rtol=0, atol=1e-12)
+    assert_close(model(TARGET), model.output(states), rtol=0, atol=1e-12)
 
 
 @torch.no_grad()
 def test_t7_3_the_tapes_are_as_long_as_the_text():
-    """After step t they hold t vectors, and the buffer is not copied until it is full."""
+    """After step t they hold t vectors; a step leaves the tapes of its state as they were."""
     model = language()
     state = model.start(2)
-    place = state.tape.data_ptr()
-    for t in range(ROOM + 3):
-        assert state.position.tolist() == [t, t]
-        assert state.tape.abs().sum(dim=(0, 1, 3)).nonzero().squeeze(1).tolist() == list(range(t))
-        assert (state.tape.data_ptr() == place) == (t <= ROOM)
+    for t in range(5):
+        before = state
         _, state = model.step(torch.tensor([4, 7]), state)
-    assert state.tape.shape[2] == 2 * ROOM
+        for tape, older in zip(state.tapes, before.tapes, strict=True):
+            assert tape.position.tolist() == [t + 1, t + 1]
+            assert [part.shape[1] for part in (*tape.past.tensors, *older.past.tensors)] == [t + 1, t + 1, t, t]
+            pairs = zip(tape.past.tensors, older.past.tensors, strict=True)
+            assert all(torch.equal(new[:, :t], old) for new, old in pairs)
 
 
 @torch.no_grad()
@@ -226,9 +225,10 @@ def test_t7_4_deep_fusion_with_a_closed_gate_is_a_plain_lstmn():
     for source in model.fusion.layers:
         source.W_x.weight[4:].zero_()
         source.W_x.bias[4:].fill_(-1e9)
-    words = model.embed_target(shift_right(TARGET))
-    rows, _ = model.decoder(words, model.decoder.start(2))
-    assert torch.equal(model(SOURCE, LENGTHS, TARGET), model.W(rows[-1][..., :4]))
+    x = model.embed_target(shift_right(TARGET))
+    for layer in model.decoder:
+        x = recur(layer.step, layer.W_x(x), layer.start(2))[0][..., :4]
+    assert torch.equal(model(SOURCE, LENGTHS, TARGET), model.output(x))
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
@@ -252,7 +252,7 @@ def test_a_span_hides_all_but_the_last_slots():
     model = language(layers=1, span=2)
     with record(model) as seen:
         model(TARGET)
-    weights = seen["reader.layers.0.attention"].weights
+    weights = seen["layers.0.attention"].weights
     assert torch.equal(weights, weights.tril(-1).triu(-2))
     wide = language(layers=1, span=5)
     wide.load_state_dict(model.state_dict())
@@ -270,10 +270,10 @@ def test_a_trace_has_a_column_for_every_word():
         model(SOURCE[:1], LENGTHS[:1], TARGET[:1])
     source, target = (Sentence("", tuple(Token(piece, piece) for piece in text)) for text in ("uvwxyz", "abcde"))
     trace = assemble(model, seen, source, target)
-    reading, writing = (trace.attention[f"{side}.layers.0.attention"] for side in ("encoder", "decoder"))
+    reading, writing = (trace.attention[f"{side}.0.attention"] for side in ("encoder", "decoder"))
     assert (reading.kind, reading.weights.shape) == ("encoder", (1, 6, 6))
     assert (writing.kind, writing.weights.shape) == ("decoder", (1, 5, 5))
-    assert np.allclose(writing.weights[0, :, :4], seen["decoder.layers.0.attention"].weights[0])
+    assert np.allclose(writing.weights[0, :, :4], seen["decoder.0.attention"].weights[0])
     assert not writing.weights[..., 4].any()
     assert trace == Trace.from_json(trace.to_json())
 
@@ -309,31 +309,10 @@ def test_gradients_are_those_of_finite_differences():
     layer = spread(Layer(2, 3, span=0, recall=True))
     x, added = torch.randn(2, 4, 2, requires_grad=True), torch.randn(2, 4, 3, requires_grad=True)
 
-    def run(x: Tensor, added: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
-        return layer(x, torch.zeros(2, 5, 9), torch.zeros(2, 3), 0, Heard(added=added))
+    def run(x: Tensor, added: Tensor, *weights: Tensor) -> Tensor:
+        return recur(lambda x, tape: layer.step(x[0], tape, x[1]), (layer.W_x(x), added), layer.start(2))[0]
 
     assert torch.autograd.gradcheck(run, (x, added, *layer.parameters()))
-
-
-def test_the_tape_is_a_concatenation_that_copies_nothing():
-    """`Write` against torch.cat: the same keys, values and gradients, all in one piece of memory."""
-    rows = [torch.randn(2, 6, requires_grad=True) for _ in range(4)]
-    mixes = [torch.randn(2, t + 2, 6) for t in range(4)]
-    tape = torch.zeros(2, 7, 6)
-    looked = torch.zeros(())
-    for t, row in enumerate(rows):
-        before = tape.data_ptr()
-        tape, keys, values = Write.apply(tape, row, t + 1)
-        assert keys.data_ptr() == before == tape.data_ptr()
-        looked = looked + ((torch.cat([keys, values], dim=-1) * mixes[t]) ** 2).sum()
-    grads = torch.autograd.grad(looked, rows)
-    plain = torch.zeros(())
-    for t in range(4):
-        whole = torch.stack([torch.zeros(2, 6), *rows[: t + 1]], dim=1)
-        plain = plain + ((whole * mixes[t]) ** 2).sum()
-    assert_close(looked, plain)
-    for grad, expected in zip(grads, torch.autograd.grad(plain, rows), strict=True):
-        assert_close(grad, expected)
 
 
 def test_recording_changes_nothing():

@@ -11,15 +11,27 @@ import papers
 import pytest
 import torch
 from torch import Tensor, nn
-from weights_of import array, bahdanau_of, cho_of, luong_of, norm_of, spread, sutskever_of, transformer_of
+from weights_of import (
+    array,
+    bahdanau_of,
+    cho_of,
+    joins_of,
+    luong_of,
+    norm_of,
+    projections_of,
+    spread,
+    sutskever_of,
+    transformer_of,
+)
 
 from regard.layers.attention import Attention
+from regard.layers.transformer import Turn, unturned
 from regard.models.bahdanau import Bahdanau, BahdanauConfig, maxout
 from regard.models.contract import shift_right
 from regard.models.encdec import Cho, ChoConfig, RNNencdec, RNNencdecConfig, Sutskever, SutskeverConfig
 from regard.models.luong import Luong, LuongConfig
 from regard.models.registry import build, preset
-from regard.models.transformer import Nowhere, Transformer, TransformerConfig
+from regard.models.transformer import Transformer, TransformerConfig
 from regard.symbols import END, START
 
 SOURCE = torch.tensor([[5, 7, 4, 9, 6, END], [8, 6, 5, END, 0, 0]])
@@ -244,8 +256,8 @@ def test_t2_2_only_v_receives_alignment_gradient_on_the_first_step():
 def test_fresh_bahdanau_has_the_papers_initial_weights():
     model = Bahdanau(replace(BAHDANAU, width=60, embedding=50, attention=70, readout=40))
     n = model.config.width
-    squares = [model.encoder.U[0], model.encoder.U[1], model.encoder.U_gates[1][:, :n], model.decoder.cell.U.weight]
-    squares += list(model.decoder.cell.U_gates.weight.split(n))
+    reads, writes = model.encoder.cell, model.decoder.gru
+    squares = [*reads.U.weight, reads.U_gates.weight[1][:n], writes.U.weight, *writes.U_gates.weight.split(n)]
     for square in squares:
         assert torch.allclose(square @ square.T, torch.eye(n), atol=1e-6)
     score = model.decoder.attention.score
@@ -298,7 +310,7 @@ def test_t2_5_a_context_fixed_to_the_last_forward_state_is_rnnencdec(cell: str):
     handle = search.decoder.attention.register_forward_hook(lambda module, args, look: look._replace(context=fixed))
     ours, _ = search.decoder(shift_right(TARGET), state)
     handle.remove()
-    assert torch.allclose(ours, plain(SOURCE, LENGTHS, TARGET), **CLOSE)
+    assert torch.allclose(search.output(ours), plain(SOURCE, LENGTHS, TARGET), **CLOSE)
 
 
 @pytest.mark.parametrize("change", ["", "silent"])
@@ -433,19 +445,17 @@ def test_t3_6_location_attention_ignores_the_encoder_states():
     rows = []
     for each in (memory, other):
         with watched(model) as seen:
-            model.decode(shift_right(TARGET), model.start(each))
+            model.step(TARGET[:, 0], model.start(each))
         rows.append(seen["attention"][1])
     assert torch.equal(*rows)
 
 
 def test_t3_7_feeding_through_zero_columns_is_not_feeding():
     fed = spread(Luong(LUONG))
-    assert fed.decoder.lstm.input_size == 2 * LUONG.width
     plain = Luong(replace(LUONG, feed=False)).eval()
     own = fed.state_dict()
-    own["decoder.lstm.weight_ih_l0"][:, LUONG.width :] = 0
+    own.pop("feed.weight").zero_()
     logits = fed(SOURCE, LENGTHS, TARGET)
-    own["decoder.lstm.weight_ih_l0"] = own["decoder.lstm.weight_ih_l0"][:, : LUONG.width]
     plain.load_state_dict(own)
     assert torch.allclose(logits, plain(SOURCE, LENGTHS, TARGET), **CLOSE)
 
@@ -482,7 +492,7 @@ def test_transformer_is_the_papers(norm: str, positions: str):
 def test_transformer_ties_its_embeddings_as_named(tied: str):
     config = replace(TRANSFORMER, tied=tied, source_vocabulary=13)
     model = spread(Transformer(config), 0.4)
-    assert (model.W.weight is model.embed_target.weight) == (tied != "none")
+    assert (model.output.weight is model.embed_target.weight) == (tied != "none")
     assert (model.embed.weight is model.embed_target.weight) == (tied == "all")
     logits, _ = run(model)
     for b, source, read, _ in sentences():
@@ -512,13 +522,13 @@ def torch_twin(model: Transformer) -> nn.Transformer:
             for their_name, our_name in names.items():
                 if hasattr(theirs, their_name):
                     block, other = getattr(ours, our_name), getattr(theirs, their_name)
-                    other.in_proj_weight.copy_(torch.cat([block.query.weight, block.key.weight, block.value.weight]))
+                    other.in_proj_weight.copy_(torch.cat(projections_of(block)))
                     other.in_proj_bias.zero_()
                     other.out_proj.weight.copy_(block.output.weight)
                     other.out_proj.bias.zero_()
             theirs.linear1.load_state_dict(ours.feed_forward[0].state_dict())
             theirs.linear2.load_state_dict(ours.feed_forward[2].state_dict())
-            for k, join in enumerate(ours.joins, start=1):
+            for k, join in enumerate(joins_of(ours), start=1):
                 getattr(theirs, f"norm{k}").load_state_dict(join.norm.state_dict())
     if config.norm == "pre":
         twin.encoder.norm, twin.decoder.norm = model.encoder_norm, model.decoder_norm
@@ -530,8 +540,8 @@ def test_t5_2_transformer_is_torchs_with_the_same_weights(norm: str):
     model = spread(Transformer(replace(TRANSFORMER, norm=norm)), 0.4)
     twin = torch_twin(model)
     read = shift_right(TARGET)
-    x = model.receive(model.embed, SOURCE, range(S))
-    y = model.receive(model.embed_target, read, range(T))
+    x, _ = model.receive(model.embed, SOURCE, torch.arange(S))
+    y, _ = model.receive(model.embed_target, read, torch.arange(T))
     hidden = torch.arange(S) >= LENGTHS[:, None]  # torch's True means: may not look
     out = twin(
         x,
@@ -540,7 +550,14 @@ def test_t5_2_transformer_is_torchs_with_the_same_weights(norm: str):
         src_key_padding_mask=hidden,
         memory_key_padding_mask=hidden,
     )
-    assert torch.allclose(model.W(out), model(SOURCE, LENGTHS, TARGET), **CLOSE)
+    assert torch.allclose(model.output(out), model(SOURCE, LENGTHS, TARGET), **CLOSE)
+
+
+class Nowhere(nn.Module):
+    """No positions."""
+
+    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Turn]:
+        return x, unturned
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -567,10 +584,10 @@ def test_pre_norm_stack_of_silent_sublayers_is_one_norm():
             layer.self_attention.output.weight.zero_()
             layer.feed_forward[2].weight.zero_()
             layer.feed_forward[2].bias.zero_()
-    x = model.receive(model.embed, SOURCE, range(S))
+    x, _ = model.receive(model.embed, SOURCE, torch.arange(S))
     out = x
     for layer in model.encoder:
-        out = layer(out, torch.ones(B, 1, S, dtype=torch.bool), range(S))
+        out, _ = layer(out)
     for b in range(B):
         assert close(model.encoder_norm(out)[b], papers.layer_norm(array(x[b]), norm_of(model.encoder_norm)))
 
@@ -679,3 +696,15 @@ def test_t2_7_t5_4_steps_are_the_whole_forward(name: str):
             continue
         assert torch.allclose(stepped[key][1], weights, **CLOSE)
         assert torch.allclose(stepped[key][0], context, **CLOSE)
+
+
+@torch.no_grad()
+def test_a_change_of_chos_one_vector_reaches_its_states():
+    """What a what-if does to the context enters the GRU, and not the readout alone."""
+    model = spread(Cho(CHO))
+    state = model.start(model.encode(SOURCE, LENGTHS))
+    _, plain = model.step(TARGET[:, 0], state)
+    handle = model.attention.register_forward_hook(lambda module, args, look: look._replace(context=0 * look.context))
+    _, changed = model.step(TARGET[:, 0], state)
+    handle.remove()
+    assert not torch.allclose(plain.hidden, changed.hidden)

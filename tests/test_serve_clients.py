@@ -44,6 +44,12 @@ def test_deepl(server: Server) -> None:
         client.translate_text("ba", target_lang="JA")
 
 
+def test_deepl_keeps_the_case_of_tags(server: Server) -> None:
+    for tags in ("xml", "html"):
+        found = server.post("/v2/translate", text=["<Term>ba da</Term>"], target_lang="DE", tag_handling=tags).json()
+        assert found["translations"][0]["text"] == "<Term>da ba</Term>"
+
+
 def test_deepl_form_and_errors(server: Server) -> None:
     form = server.client.post("/v2/translate", content="text=ba+da&text=lu+me&target_lang=DE",
                               headers={"content-type": "application/x-www-form-urlencoded"})  # fmt: skip

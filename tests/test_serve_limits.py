@@ -1,18 +1,23 @@
-"""Limits on by default, refused before any model runs; who may come in; and what every answer carries."""
+"""Limits on by default, checked before any model runs; who may use the server; and the headers of every answer."""
 
 import itertools
 import json
+import logging
 import socket
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
+import httpx
 import pytest
 from serve_parts import Server, serving
 from starlette.datastructures import Headers
 
 from regard.errors import ConfigError
-from regard.serve.door import Door
-from regard.serve.process import serve
-from regard.serve.refusal import RefusedError
+from regard.serve.access import Access, Token
+from regard.serve.limits import Limits, RefusedError
+from regard.serve.model_process import Once
+from regard.serve.process import read_tokens
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +28,11 @@ def server() -> Iterator[Server]:
 
 def sentences(server: Server) -> float:
     """How many sentences the model has translated."""
-    lines = server.client.get("/metrics").text.split("\n")
-    return sum(float(line.split(" ")[1]) for line in lines if line.startswith("regard_batch_sentences_sum"))
+    return value(server, "regard_batch_sentences_sum")
 
 
 def filled(size: int) -> bytes:
-    """A request to translate of so many bytes."""
+    """A request to translate of a given size in bytes."""
     body = json.dumps({"q": "ba", "source": "en", "target": "de", "padding": ""}).encode()
     return body[:-2] + b"x" * (size - len(body)) + body[-2:]
 
@@ -59,11 +63,39 @@ def test_a_request_has_at_most_128_texts(server: Server, texts: int, status: int
         assert server.post("/v2/translate", text=["ba da"] * texts, target_lang="DE").status_code == 413
 
 
-@pytest.mark.parametrize(("words", "status"), [(4094, 503), (4095, 503), (4096, 422), (40_000, 422)])
-def test_a_text_has_at_most_4096_tokens(words: int, status: int, server: Server, quick: Server) -> None:
-    """Those within the limit are begun (and here stopped by the time limit), those beyond are never begun."""
-    response = quick.post("/translate", q=" ".join(["ba"] * words), source="en", target="de")
-    assert response.status_code == status, response.text
+@pytest.mark.parametrize(
+    "text",
+    ["ba da " * 10_922, "a" * 65_536, "ba da\n" * 1023 + "ba" * 100, "a" + " " * 65_000 + "a", "\U0001f600a" * 32_768],
+    ids=["words", "no spaces", "lines", "spaces", "emoji"],
+)
+def test_any_text_within_the_character_limit_is_translated(quick: Server, text: str) -> None:
+    """charLimit is true: long lines are cut into sentences, whatever they contain. The time limit may stop it."""
+    limit = quick.client.get("/frontend/settings").json()["charLimit"]
+    assert len(text) <= limit == 65_536
+    assert quick.post("/translate", q=text, source="en", target="de").status_code in (200, 503)
+    refused = quick.post("/translate", q=text.ljust(limit + 1), source="en", target="de")
+    assert (refused.status_code, "exceeds text limit" in refused.json()["error"]) == (422, True)
+
+
+@pytest.mark.parametrize(("lines", "status"), [(1024, {200, 503}), (1025, {413}), (21_000, {413})])
+def test_lines_count_as_sentences(quick: Server, lines: int, status: set[int]) -> None:
+    for fields in (
+        {"q": "a\n" * lines},
+        {"q": ["a\n" * (lines - 1), "a"]},
+        {"q": "<p>a</p>" * lines, "format": "html"},
+    ):
+        found = quick.post("/translate", **{**fields, "source": "en", "target": "de"})
+        assert found.status_code in (status if len(str(fields)) < 65_000 else {413, 422}), found.text
+
+
+def test_a_json_body_has_at_most_10000_values(server: Server) -> None:
+    for more, status in ((9_990, 200), (10_010, 413)):
+        body = json.dumps({"q": 'ba da, "x" \\', "source": "en", "target": "de", "more": [1] * more})
+        assert server.client.post("/translate", content=body, headers=JSON).status_code == status
+    text = json.dumps({"q": '"ba", da [' * 5000, "source": "en", "target": "de"})
+    assert server.client.post("/detect", content=text, headers=JSON).status_code == 200, (
+        "commas of a text are no values"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -122,14 +154,72 @@ def test_what_is_no_http_gets_a_json_answer(server: Server) -> None:
     assert json.loads(text.partition("\r\n\r\n")[2]) == {"error": "This is not an HTTP request."}
 
 
-def test_clients_that_never_finish_their_request_are_let_go(quick: Server) -> None:
-    lines = [socket.create_connection(("127.0.0.1", quick.port), timeout=20) for _ in range(100)]
-    for line in lines:
-        line.sendall(b"POST /translate HTTP/1.1\r\nHost: loc")  # and never the rest
-    assert quick.client.get("/languages").status_code == 200
-    assert lines[0].recv(1) == b"", "the connection was closed"
-    for line in lines:
-        line.close()
+def test_clients_that_never_finish_their_request_are_dropped(quick: Server) -> None:
+    """Also after a complete first request on the same connection."""
+    for first in (b"", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"):
+        lines = [socket.create_connection(("127.0.0.1", quick.port), timeout=20) for _ in range(50)]
+        for line in lines:
+            if first:
+                line.sendall(first)
+                text = b""
+                while b'"ok"' not in text:
+                    text += line.recv(65536)
+            line.sendall(b"POST /translate HTTP/1.1\r\nHost: loc")  # and never the rest
+        assert quick.client.get("/languages").status_code == 200
+        for line in lines:
+            assert line.recv(1) == b"", "the connection was closed"
+            line.close()
+
+
+def closed(line: socket.socket) -> bool:
+    """Whether the server has closed a connection."""
+    line.setblocking(False)
+    try:
+        return line.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+def test_at_the_bound_the_longest_idle_connection_gives_way() -> None:
+    with serving(limits={"connections": 8, "sending": 60.0}) as server:
+        server.client.close()
+        half = b"POST /translate HTTP/1.1\r\nHost: loc"
+        lines = [socket.create_connection(("127.0.0.1", server.port), timeout=20) for _ in range(8)]
+        for line in lines:
+            line.sendall(half)
+        for _ in range(3):
+            assert raw(server, [])[0] == 200
+        assert closed(lines[0]), "the first one gave way"
+        assert not any(map(closed, lines[4:])), "and no more than needed"
+        for line in lines:
+            line.close()
+        server.client = httpx.Client(base_url=server.address, timeout=60, trust_env=False)
+
+
+def test_a_client_that_does_not_read_is_dropped() -> None:
+    with serving(limits={"reading": 1.0}) as server, socket.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.settimeout(20)
+        line.connect(("127.0.0.1", server.port))
+        body = json.dumps({"text": " ".join(["ba"] * 900), "target": " ".join(["ba"] * 900)}).encode()
+        head = f"POST /api/v1/trace HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+        line.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
+        seen = 0.0
+        for _ in range(400):
+            held = value(server, "regard_held_bytes")
+            seen = max(seen, held)
+            if seen and not held:
+                break
+            threading.Event().wait(0.05)
+        assert seen > 1_000_000
+        assert value(server, "regard_held_bytes") == 0, "nothing is kept for it any more"
+
+
+def value(server: Server, name: str) -> float:
+    lines = server.client.get("/metrics").text.split("\n")
+    return sum(float(line.split(" ")[1]) for line in lines if line.startswith(name))
 
 
 def test_a_body_that_never_ends_is_given_up(quick: Server) -> None:
@@ -159,16 +249,16 @@ METHODS = ("GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD")
 
 def test_3600_ways_to_ask_from_another_website() -> None:
     """Every method, 30 hosts, 20 origins: only our own names, from our own page or from no page at all, come in."""
-    door, tried = Door(), 0
+    access, tried = Access(), 0
     hosts, origins = [*OUR_HOSTS, *OTHER_HOSTS], [*OUR_ORIGINS, *OTHER_ORIGINS]
     for method, host, origin in itertools.product(METHODS, hosts, origins):
         sent = [("host", host)] if origin is None else [("host", host), ("origin", origin.format(host=host))]
         headers = Headers(raw=[(name.encode(), value.encode()) for name, value in sent])
         if host in OUR_HOSTS and origin in OUR_ORIGINS:
-            door.check(method, "/translate", headers)
+            access.check(method, "/translate", headers)
         else:
             with pytest.raises(RefusedError) as refused:
-                door.check(method, "/translate", headers)
+                access.check(method, "/translate", headers)
             assert refused.value.status == 403
         tried += 1
     assert tried == 3600
@@ -187,7 +277,7 @@ def test_3600_ways_to_ask_from_another_website() -> None:
         ({}, None),
     ],
 )
-def test_the_door_stands_before_every_method(server: Server, method: str, headers: dict, status: int | None) -> None:
+def test_access_is_checked_for_every_method(server: Server, method: str, headers: dict, status: int | None) -> None:
     found = server.client.request(method, "/translate", headers=headers).status_code
     assert found == status if status else found != 403
 
@@ -245,7 +335,68 @@ def test_beyond_loopback_a_token_is_needed() -> None:
 def test_a_token_that_could_be_guessed_or_not_sent_is_refused() -> None:
     for token in ("short", "with space in it", "naïve-token"):
         with pytest.raises(ConfigError, match="at least 8 characters"):
-            serve(["none"], token=token)
+            Token("default", token)
+
+
+def test_tokens_come_from_a_file_and_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "tokens.toml"
+    file.write_text('[tokens.editor]\ntoken = "secret-of-the-editor"\nrate = 2\nquota = 100\n')
+    monkeypatch.setenv("REGARD_TOKEN", "secret-of-the-shell")
+    shell, editor = read_tokens(None, file)
+    assert (shell.name, editor.name, editor.rate, editor.quota) == ("default", "editor", 2, 100)
+    access = Access(tokens=(shell, editor))
+    for secret, found in (("secret-of-the-shell", shell), ("secret-of-the-editor", editor)):
+        assert access.admit("/translate", Headers({"authorization": f"Bearer {secret}"}), None) is found
+    with pytest.raises(RefusedError, match="Invalid API key"):
+        access.admit("/translate", Headers(), "secret-of-the")
+    for text in (
+        "",
+        "[tokens.a]\ntoken = 5\n",
+        '[tokens.a]\ntoken = "long enough"\nspeed = 1\n',
+        "[tokens",
+        "tokens = 1",
+    ):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match=r"tokens\.NAME"):
+            read_tokens(None, file)
+
+
+def test_a_token_has_a_rate_and_a_quota() -> None:
+    token = Token("editor", "secret-of-the-editor", rate=2, quota=100)
+    now = token._seen
+    for _ in range(2):
+        token.count_request(now)
+    with pytest.raises(RefusedError) as refused:
+        token.count_request(now)
+    assert (refused.value.status, refused.value.headers["Retry-After"]) == (429, "1")
+    token.count_request(now + 0.5)
+    token.count_characters(100, now, "/translate")
+    for path, status in (("/translate", 403), ("/v2/translate", 456)):
+        with pytest.raises(RefusedError) as refused:
+            token.count_characters(1, now, path)
+        assert refused.value.status == status
+    token.count_characters(100, now + 86_400, "/translate")
+
+
+def test_the_log_says_a_thing_once_a_minute() -> None:
+    once = Once()
+    records = [
+        logging.makeLogRecord({"msg": msg, "created": at}) for at, msg in ((0, "a"), (1, "a"), (2, "b"), (61, "a"))
+    ]
+    assert [once.filter(record) for record in records] == [True, False, True, True]
+    assert records[-1].msg == "a (and 1 more times)"
+
+
+def test_limits_are_changed_by_name() -> None:
+    changed = Limits().changed(["seconds=1.5", "queue=3"])
+    assert (changed.seconds, changed.queue, changed.body) == (1.5, 3, Limits().body)
+    for setting, sentence in (
+        ("second=1", "Did you mean 'seconds'"),
+        ("queue=x", "must be a number"),
+        ("queue=0", "positive"),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            Limits().changed([setting])
 
 
 def test_every_answer_carries_its_policy(server: Server) -> None:

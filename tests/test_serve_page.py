@@ -7,24 +7,23 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from browser_parts import browser, opened, picture, until
 from npm_parts import packages
 from serve_parts import Server, serving, trained
 
+from regard.look import Trace
+from regard.look.trace_file import write
+from regard.look.views import page_tree
+
 pytestmark = pytest.mark.browser
 TEXT = "ba da fo"
 FOCUSED = "(one) => one.innerText || one.getAttribute('aria-label') || one.localName"
-LONG = """async () => {
+SHOW = """async (text) => {
   const { state } = await import("/page/state.js");
   const { Trace } = await import("/page/trace.js");
-  const size = 300;
-  const token = (_, at) => ({ text: `w${at}`, piece: `w${at}`, start: 0, end: 0, special: false, word: at });
-  const side = { text: "", tokens: Array.from({ length: size }, token) };
-  const weights = [side.tokens.map((_, t) => side.tokens.map((_, s) => (t === s ? 0.9 : 0.1 / size)))];
-  const seen = { name: "a", weights, kind: "cross", layer: 0, query: "current", shift: 0, score: "dot" };
-  const plain = { trace: 1, model: {}, source: side, target: side, attention: { a: seen } };
-  state.set({ form: "matrix", trace: new Trace(plain) });
+  state.set({ form: "matrix", trace: new Trace(JSON.parse(text)) });
 }"""
 
 
@@ -112,6 +111,9 @@ def test_a_chosen_alternative_is_kept_and_the_rest_written_anew(page: Any) -> No
     choices.nth(1).click()
     page.get_by_role("button", name="Undo the choice").wait_for()
     until(page, "other => document.querySelector('.translation .word').innerText === other", other)
+    assert page.locator(".translation .word.changed").all_inner_texts() == [other], "what was forced is marked"
+    assert page.locator("regard-alignment text.changed").all_text_contents() == [f"\u2068{other}\u2069"]
+    assert f"changed: begins with '{other}'" in page.locator("regard-alignment .caption").inner_text()
     page.get_by_role("button", name="Undo the choice").click()
     until(page, "document.querySelector('.translation .word').innerText === 'fo'")
 
@@ -186,8 +188,28 @@ def test_what_if(page: Any) -> None:
     page.get_by_role("button", name="Undo everything").click()
     until(page, "document.querySelectorAll('.chips .chip').length === 0")
     page.get_by_label("Write instead").select_option(index=0)
-    page.get_by_role("button", name="Write it, and go on").click()
+    page.get_by_role("button", name="Write it and continue").click()
     until(page, "document.querySelector('.translation .word').innerText !== 'fo'")
+
+
+def test_hiding_a_word_masks_all_its_pieces(page: Any) -> None:
+    """The same positions as `regard look --mask`, for a word of several pieces beside a full stop."""
+    trace = Trace.from_arrays(["▁a", "▁hou", "se", ".", "</s>"], ["▁x", "</s>"], np.full((2, 5), 0.2))
+    positions = page.evaluate(
+        """async (text) => {
+          const { host } = await import("/page/host.js");
+          const { state } = await import("/page/state.js");
+          const { Trace } = await import("/page/trace.js");
+          const { whatIf } = await import("/page/whatif.js");
+          host.translate = () => {};
+          state.set({ s: 2 });
+          const bar = whatIf(new Trace(JSON.parse(text)), 0, { output: { words: [] } });
+          [...bar.querySelectorAll("button")].find((one) => one.textContent === "Hide it").click();
+          return state.get("changes")[0].positions;
+        }""",
+        write(page_tree(trace)),
+    )
+    assert positions == [1, 2]
 
 
 def test_a_model_without_attention_shows_its_one_vector(page: Any) -> None:
@@ -360,7 +382,9 @@ def test_with_reduced_motion_and_forced_colours_the_same_is_there(server: Server
 def test_a_long_sentence_opens_and_responds(server: Server, chromium: Any) -> None:
     with opened(chromium, server.address) as page:
         page.locator(".translation .word").first.wait_for()
-        page.evaluate(f"({LONG})()")
+        words = [f"w{at}" for at in range(300)]
+        weights = np.eye(300, dtype=np.float32) * 0.9 + 0.1 / 300
+        page.evaluate(SHOW, write(page_tree(Trace.from_arrays(words, words, weights))))
         page.locator("svg.matrix image").wait_for()
         page.locator("svg.matrix").focus()
         for _ in range(3):

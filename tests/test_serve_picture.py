@@ -21,16 +21,19 @@ from npm_parts import packages
 from PIL import Image
 from serve_parts import Server, captioner, serving, trained
 
-from regard.api.captioner import load_captioner
+from regard.api.loading import load_captioner
 from regard.data.builtin import shapes
 from regard.data.images import encode_png
 from regard.errors import RunError
 from regard.look.trace import Trace
-from regard.serve.pictures import CaptionModel
-from regard.serve.refusal import StoppedError
-from regard.serve.runs import load
-from regard.train.begin import train
-from regard.train.experiment import resolve
+from regard.look.trace_data import Picture
+from regard.look.trace_file import write
+from regard.look.views import page_tree
+from regard.serve.captions import CaptionModel
+from regard.serve.limits import Limits, StoppedError
+from regard.serve.model_process import load_model
+from regard.training.experiment import resolve
+from regard.training.start import train
 
 SCENE = encode_png(shapes.draw_scene(shapes.scene(7)))
 KINDS = ("JPEG", "PNG", "WEBP")
@@ -107,7 +110,7 @@ def test_jpeg_png_and_webp_as_a_body_or_in_a_form(server: Server, kind: str) -> 
 
 def test_nobody_waits_any_more() -> None:
     """A client that went away, or a time that is up, ends the writing and the looking."""
-    (model,) = load([captioner()])
+    model = load_model(str(captioner()), Limits())
     assert isinstance(model, CaptionModel)
     with pytest.raises(StoppedError):
         model.caption(model.read(SCENE), None, 1, lambda: True)
@@ -130,7 +133,7 @@ def test_models_are_told_apart_by_kind(server: Server) -> None:
     wrong = server.post("/translate", q="ba", source="en", target="de", model="captioner-shapes")
     assert (wrong.status_code, wrong.json()["error"]) == (
         422,
-        "The model captioner-shapes is none that translates; GET /api/v1/models tells the kinds.",
+        "The model captioner-shapes is not one that translates; GET /api/v1/models lists the kinds.",
     )
     assert server.post("/api/v1/trace", text="ba", model="captioner-shapes").status_code == 422
     assert send(server, SCENE, model="bahdanau-reverse").status_code == 422
@@ -162,7 +165,7 @@ def test_a_run_of_another_task_cannot_be_served(tmp_path: Path) -> None:
     }
     train(resolve(wanted), tmp_path / "reviews")
     with pytest.raises(RunError, match="for the task 'classify'; only translators and captioners can be served"):
-        load([tmp_path / "reviews"])
+        load_model(str(tmp_path / "reviews"), Limits())
 
 
 def test_an_example_is_drawn_with_its_right_caption(server: Server) -> None:
@@ -201,7 +204,7 @@ HOSTILE: dict[str, tuple[bytes, int, str]] = {
     "head": (b"\x89PNG\r\n\x1a\n", 422, "damaged"),
     "jpeg": (photo("JPEG")[:700], 422, "truncated or damaged"),
     "webp": (photo("WEBP")[:300], 422, "damaged"),
-    "scans": (b"\xff\xd8\xff" + b"\xff\xda\x00\x08" * 100, 422, "made to take long"),
+    "scans": (b"\xff\xd8\xff" + b"\xff\xda\x00\x08" * 100, 422, "more than 64 scans"),
 }
 
 
@@ -326,6 +329,11 @@ def said(page: Any, text: str) -> None:
     until(page, "text => document.querySelector('#announcements').textContent.startsWith(text)", text)
 
 
+def named(word: str) -> str:
+    """A word inside a sentence: quoted, and isolated so that it keeps its own direction."""
+    return f"\u2018\u2068{word}\u2069\u2019"
+
+
 def chips(page: Any) -> list[str]:
     return page.locator(".words .chip").all_inner_texts()
 
@@ -343,8 +351,8 @@ def test_a_first_visit_shows_an_example_and_where_each_word_looked(page: Any, se
     row, column = np.unravel_index(weights.argmax(), weights.shape)
     top = np.sort(weights, axis=None)[-5:].sum()
     assert page.locator(".said").inner_text() == (
-        f"\u2018{words[1]}\u2019: strongest at row {row}, column {column} (from 0), {weights.max():.2f}; "
-        f"top five regions hold {top:.2f}."
+        f"{named(words[1])}: strongest at row {row}, column {column} (from 0), {weights.max():.2f}; "
+        f"the top 5 cells hold {top:.2f}."
     )
     assert page.locator(".telling .note").inner_text().startswith(f"Gate \u03b2 {answer['words'][1]['gate']:.2f}: ")
     shades = page.locator("svg.looked-at .map rect").evaluate_all(
@@ -365,10 +373,10 @@ def test_pointing_at_a_region_shows_which_words_looked_there(page: Any) -> None:
     box = page.locator("svg.looked-at").bounding_box()
     at = {"x": box["width"] * 0.6, "y": box["height"] * 0.3}
     page.locator("svg.looked-at").hover(position=at)
-    assert page.locator(".asked").inner_text().startswith("Row 1, column 2 (from 0): most of all ")
+    assert page.locator(".asked").inner_text().startswith("Row 1, column 2 (from 0): most attention from ")
     assert page.locator(".shares .bar").count() == len(chips(page))
     page.locator("svg.looked-at").click(position=at)
-    said(page, "Row 1, column 2 (from 0): most of all ")
+    said(page, "Row 1, column 2 (from 0): most attention from ")
     assert "s=6" in page.url
     picture(page, "picture-region")
     frame = page.locator("svg.looked-at .region").bounding_box()
@@ -382,9 +390,9 @@ def test_the_picture_is_walked_with_the_keys(page: Any) -> None:
     words = chips(page)
     page.locator("svg.looked-at").focus()
     page.keyboard.press("ArrowRight")
-    said(page, f"\u2018{words[0]}\u2019: strongest at row ")
+    said(page, f"{named(words[0])}: strongest at row ")
     page.keyboard.press("End")
-    said(page, f"\u2018{words[-1]}\u2019: strongest at row ")
+    said(page, f"{named(words[-1])}: strongest at row ")
     page.keyboard.press("Home")
     said(page, f"All {len(words)} words together")
     page.keyboard.press("Enter")
@@ -400,16 +408,16 @@ def test_the_picture_is_walked_with_the_keys(page: Any) -> None:
     page.keyboard.press("Escape")
     said(page, "out of the regions")
     page.keyboard.press("ArrowRight")
-    said(page, f"\u2018{words[0]}\u2019")
+    said(page, f"{named(words[0])}")
     page.keyboard.press("Tab")
     page.keyboard.press("ArrowRight")
-    said(page, f"\u2018{words[1]}\u2019")
+    said(page, f"{named(words[1])}")
     assert page.evaluate("document.activeElement.dataset.row") == "1"
 
 
 @pytest.mark.browser
 def test_smoothing_colours_and_tables_say_what_they_are(page: Any) -> None:
-    assert "4 \u00d7 4 regions, the true grid" in page.locator("regard-picture .caption").inner_text()
+    assert "4 \u00d7 4 cells, the true grid" in page.locator("regard-picture .caption").inner_text()
     page.get_by_role("button", name="Smooth for display").click()
     assert "smoothed for display" in page.locator("regard-picture .caption").inner_text()
     assert page.locator("svg.looked-at .map rect").count() == 0
@@ -514,10 +522,10 @@ def test_the_view_is_exported_and_opens_with_the_network_off(page: Any, chromium
     with opened(chromium, saved.as_uri(), offline=True) as alone:
         alone.locator(".shot").nth(1).wait_for()
         assert alone.locator(".shot").count() == len(words) + 1
-        assert alone.locator(".said").inner_text().startswith(f"\u2018{words[1]}\u2019: strongest at row ")
+        assert alone.locator(".said").inner_text().startswith(f"{named(words[1])}: strongest at row ")
         assert alone.locator(".sentence").all_inner_texts() == [" ".join(words)]
         alone.locator(".shot").nth(3).click()
-        assert alone.locator(".said").inner_text().startswith(f"\u2018{words[2]}\u2019")
+        assert alone.locator(".said").inner_text().startswith(f"{named(words[2])}")
         picture(alone, "picture-exported")
 
 
@@ -531,34 +539,30 @@ def test_hostile_words_of_a_caption_are_shown_as_text(page: Any) -> None:
         "\ud83d\udc68",
         "&lt;",
     ]
+    image = Picture(48, 48, (4, 4))
+    trace = Trace.from_arrays([], texts, np.full((len(texts), 16), 1 / 16), kind="image", image=image, score=texts[0])
     shown = page.evaluate(
-        """async (texts) => {
+        """async ([tree, texts]) => {
           const { state } = await import("/page/state.js");
-          const { Trace } = await import("/page/trace.js");
+          const { tableOf, Trace } = await import("/page/trace.js");
           const { alone } = await import("/page/export.js");
           const maps = await import("/page/maps.js");
-          const { arrange } = await import("/page/trace.js");
           const count = () => document.querySelectorAll("script, iframe, img, object, link, style, form").length;
           const before = count();
-          const tokens = texts.map((text, word) => ({ text, piece: text, start: 0, end: 0, word, logprob: -1 }));
-          const weights = [texts.map(() => Array(16).fill(1 / 16))];
-          const seen = { name: "a", weights, kind: "image", layer: 0, query: "previous", shift: 0, score: texts[0] };
-          const plain = { trace: 1, model: {}, source: { text: "", tokens: [] }, attention: { a: seen } };
-          Object.assign(plain, { target: { text: texts.join(""), tokens }, image: { grid: [4, 4] } });
-          const trace = new Trace(plain);
+          const trace = new Trace(JSON.parse(tree));
           const nbest = [{ text: "", score: 0 }, { text: texts[0], score: 0 }];
           const picture = { ...state.get("picture"), name: texts[1], right: texts[1], nbest };
           state.set({ trace, picture, t: 0, s: 3, error: "" });
-          const table = arrange(trace), look = { grid: [4, 4], square: picture.square, tint: "blue", opacity: 1 };
-          const words = maps.measured(table, trace, look.grid);
-          const drawn = alone(maps.sheet(look, table, words, 0, () => 1, texts.join(" ")));
+          const table = tableOf(trace), style = { grid: [4, 4], square: picture.square, tint: "blue", opacity: 1 };
+          const words = maps.measured(table, trace, style.grid), said = trace.maps["words hidden"];
+          const drawn = alone(maps.sheet(style, table, words, 0, () => 1, texts.join(" "), said));
           if (new DOMParser().parseFromString(drawn, "image/svg+xml").querySelector("parsererror, script, a"))
             throw new Error("broken SVG");
           const grown = count() - before;
           state.set({ listed: true });
           return [grown, count() - before, maps.wordLines(table, words)];
         }""",
-        texts,
+        [write(page_tree(trace)), texts],
     )
     assert shown[0] == shown[1] == 0
     assert '"\'=1+1"' in shown[2], "no formula in a spreadsheet"

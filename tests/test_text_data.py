@@ -10,10 +10,10 @@ import torch
 from weights_of import spread
 
 from regard.data.builtin import tales
-from regard.data.lines import TextDataConfig, find_lines, make_rows, prepare_text
+from regard.data.text_corpus import TextDataConfig, find_text, make_rows, prepare_text
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError
-from regard.evaluate.language import last_word_accuracy, likelihoods, text_loss
+from regard.evaluate.language import last_word_accuracy, text_loss
 from regard.models.lstm_lm import LSTMLanguageConfig, LSTMLanguageModel
 from regard.symbols import END, PAD
 
@@ -55,7 +55,8 @@ def test_a_text_is_prepared_the_same_the_second_time(tmp_path: Path):
     first, second = (prepare_text(config, tmp_path) for _ in range(2))
     assert np.array_equal(first.train.ids, second.train.ids)
     assert len(first.dev) == 5
-    assert "45 lines" in first.notes[0]
+    assert "corpus: 45 of 50 lines kept, 5 held out" in first.notes
+    assert isinstance(first.train.ids, np.memmap)
     assert {first.vocabulary.decode(first.dev.row(k)) for k in range(5)} <= {
         tale.text for tale in tales.generate(50, 1)
     }
@@ -64,14 +65,14 @@ def test_a_text_is_prepared_the_same_the_second_time(tmp_path: Path):
 def test_texts_that_cannot_be_read_are_refused(tmp_path: Path):
     blank = tmp_path / "blank.txt"
     blank.write_text("\n \n", encoding="utf-8")
-    with pytest.raises(DataError, match="every line is blank"):
-        find_lines(replace(CONFIG, files=str(blank)))
+    with pytest.raises(DataError, match="each of its 2 lines is blank"):
+        prepare_text(replace(CONFIG, files=str(blank)), tmp_path / "run")
     with pytest.raises(DataError, match="There is no file"):
-        find_lines(replace(CONFIG, files=str(tmp_path / "none.txt")))
+        prepare_text(replace(CONFIG, files=str(tmp_path / "none.txt")), tmp_path / "run")
     with pytest.raises(ConfigError, match="There is no text"):
-        find_lines(CONFIG)
+        find_text(CONFIG)
     with pytest.raises(DataError, match="Did you mean 'tales'"):
-        find_lines(replace(CONFIG, corpus="tale"))
+        find_text(replace(CONFIG, corpus="tale"))
     with pytest.raises(ConfigError, match=r"data\.context must be at least 0"):
         replace(CONFIG, context=-1)
 
@@ -97,9 +98,11 @@ def test_the_loss_of_a_text_is_the_sum_over_all_words_and_ends(vocabulary: Vocab
     told: list[tuple[int, int | None]] = []
     for batch_tokens in (4, 1000):
         total, tokens = text_loss(model, rows, CPU, batch_tokens, lambda done, of: told.append((done, of)))
-        each = [likelihoods(model, rows.row(k), CPU) for k in range(len(rows))]
+        each = [torch.tensor([rows.row(k)]) for k in range(len(rows))]
+        with torch.no_grad():
+            logprobs = [model(row)[0].log_softmax(-1).gather(1, row[0, :, None]).sum() for row in each]
         assert tokens == 14
-        assert total == pytest.approx(-sum(row.sum() for row in each))
+        assert total == pytest.approx(-float(sum(logprobs)))
     assert told[-1] == (14, 14)
     with torch.no_grad():
         for weights in model.parameters():
@@ -112,5 +115,5 @@ def test_the_last_word_is_right_where_the_model_says_so(vocabulary: Vocabulary):
     with torch.no_grad():
         for weights in model.parameters():
             weights.zero_()
-        model.W.bias[vocabulary.encode("a").ids[0]] = 1.0
+        model.output.bias[vocabulary.encode("a").ids[0]] = 1.0
     assert last_word_accuracy(model, make_rows(LINES, vocabulary), CPU) == pytest.approx(1 / 3)

@@ -10,42 +10,42 @@ import torch
 from torch.nn import functional as F
 
 from regard.data.builtin import tales
-from regard.data.documents import DocumentDataConfig, PreparedDocuments, prepare_documents
-from regard.data.lines import PreparedText, TextDataConfig, make_rows, prepare_text
+from regard.data.documents import DocumentData, DocumentDataConfig, prepare_documents
+from regard.data.text_corpus import TextData, TextDataConfig, make_rows, prepare_text
 from regard.decode.settings import DecodeConfig
 from regard.models import attentive_lm, document, lstm_lm
 from regard.models.attentive_lm import AttentiveLanguageModel
 from regard.models.document import Document
 from regard.models.lstm_lm import LSTMLanguageModel
 from regard.symbols import PAD
-from regard.train.distributed import Ranks
-from regard.train.documents import Documents, document_sizes
-from regard.train.language import Language, text_sizes
-from regard.train.loop import Loop
-from regard.train.settings import TrainConfig
+from regard.training.distributed import Ranks
+from regard.training.documents import Documents
+from regard.training.language import Language
+from regard.training.loop import Loop
+from regard.training.settings import TrainConfig
 
 CPU = torch.device("cpu")
 TRAIN = TrainConfig(batch_tokens=900, device="cpu", epochs=1)
 
 
 @pytest.fixture(scope="module")
-def reviews(tmp_path_factory: pytest.TempPathFactory) -> PreparedDocuments:
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> DocumentData:
     return prepare_documents(DocumentDataConfig(corpus="reviews", size=60), tmp_path_factory.mktemp("reviews"))
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> PreparedText:
+def text(tmp_path_factory: pytest.TempPathFactory) -> TextData:
     config = TextDataConfig(corpus="tales", size=60, subwords="word")
     return prepare_text(config, tmp_path_factory.mktemp("tales"))
 
 
-def classifier(data: PreparedDocuments, pooling: str = "attention") -> Document:
+def classifier(data: DocumentData, pooling: str = "attention") -> Document:
     torch.manual_seed(1)
-    return Document(replace(document.PRESETS["tiny"], pooling=pooling, **document_sizes(data)))
+    return Document(replace(document.PRESETS["tiny"], pooling=pooling, **data.sizes))
 
 
-def test_an_epoch_holds_every_document_once_in_batches_that_fit(reviews: PreparedDocuments, tmp_path: Path):
-    task = Documents(reviews, TRAIN, tmp_path)
+def test_an_epoch_holds_every_document_once_in_batches_that_fit(reviews: DocumentData, tmp_path: Path):
+    task = Documents(reviews, TRAIN, DecodeConfig(), tmp_path)
     plan = task.plan(3)
     batches = [plan[k].tolist() for k in range(len(plan))]
     assert sorted(number for batch in batches for number in batch) == list(range(54))
@@ -54,31 +54,29 @@ def test_an_epoch_holds_every_document_once_in_batches_that_fit(reviews: Prepare
     assert all(len(task.load(batch, 3).words) <= 900 for batch in batches)
 
 
-def test_the_loss_of_documents_is_the_cross_entropy_of_their_classes(reviews: PreparedDocuments, tmp_path: Path):
-    task, model = Documents(reviews, TRAIN, tmp_path), classifier(reviews).eval()
+def test_the_loss_of_documents_is_the_cross_entropy_of_their_classes(reviews: DocumentData, tmp_path: Path):
+    task, model = Documents(reviews, TRAIN, DecodeConfig(), tmp_path), classifier(reviews).eval()
     batch = task.load([3, 5, 7], 0)
     loss = task.loss(model, batch)
     expected = F.cross_entropy(model(batch.words, batch.lengths, batch.counts), batch.labels, reduction="sum")
     assert loss.total.item() == pytest.approx(expected.item())
-    assert (loss.tokens, loss.sentences) == (len(batch.words), 3)
+    assert task.count(batch) == (len(batch.words), 3)
 
 
-def test_validation_counts_right_answers_and_the_weight_of_what_decides(reviews: PreparedDocuments, tmp_path: Path):
-    task = Documents(reviews, TRAIN, tmp_path)
+def test_validation_counts_right_answers_and_the_weight_of_what_decides(reviews: DocumentData, tmp_path: Path):
+    task = Documents(reviews, TRAIN, DecodeConfig(), tmp_path)
     with torch.no_grad():
         metrics = task.validate(classifier(reviews, "average").eval()).metrics
         maximum = task.validate(classifier(reviews, "maximum").eval())
     assert 0 <= metrics["accuracy"] <= 1
     assert metrics["loss"] == pytest.approx(math.log(2), abs=0.2)
-    expected = np.mean(
-        [len(d.deciding) / int(n) for d, n in zip(reviews.dev_documents, reviews.dev.counts, strict=True)]
-    )
+    expected = np.mean([len(d.deciding) / int(n) for d, n in zip(reviews.shown, reviews.dev.counts, strict=True)])
     assert metrics["deciding"] == pytest.approx(expected)
     assert "deciding" not in maximum.metrics
     assert len(maximum.samples) == 3
 
 
-def test_an_epoch_of_text_holds_every_row_once(text: PreparedText, tmp_path: Path):
+def test_an_epoch_of_text_holds_every_row_once(text: TextData, tmp_path: Path):
     task = Language(text, TRAIN, DecodeConfig(), tmp_path)
     plan = task.plan(0)
     assert sorted(number for k in range(len(plan)) for number in plan[k].tolist()) == list(range(54))
@@ -87,8 +85,8 @@ def test_an_epoch_of_text_holds_every_row_once(text: PreparedText, tmp_path: Pat
     assert (batch.target != PAD).sum() == batch.lengths.sum()
 
 
-def test_validation_of_text_is_a_perplexity_over_all_tokens(text: PreparedText, tmp_path: Path):
-    model = LSTMLanguageModel(replace(lstm_lm.PRESETS["tiny"], **text_sizes(text))).eval()
+def test_validation_of_text_is_a_perplexity_over_all_tokens(text: TextData, tmp_path: Path):
+    model = LSTMLanguageModel(replace(lstm_lm.PRESETS["tiny"], **text.sizes)).eval()
     with torch.no_grad():
         for weights in model.parameters():
             weights.zero_()
@@ -97,10 +95,10 @@ def test_validation_of_text_is_a_perplexity_over_all_tokens(text: PreparedText, 
     assert len(measured.samples) == 3
 
 
-def test_runs_end_with_what_a_model_needs(reviews: PreparedDocuments, tmp_path: Path):
+def test_runs_end_with_what_a_model_needs(reviews: DocumentData, tmp_path: Path):
     """The loop trains, saves and publishes; words and classes are among the files of the finished run."""
     data = prepare_documents(DocumentDataConfig(corpus="reviews", size=60), tmp_path)
-    task = Documents(data, TRAIN, tmp_path)
+    task = Documents(data, TRAIN, DecodeConfig(), tmp_path)
     assert [path.name for path in task.files()] == ["classes.json", "words.json"]
     (tmp_path / "config.toml").write_text("", encoding="utf-8")
     model = classifier(data)
@@ -116,7 +114,7 @@ def test_attention_learns_the_reviews_and_finds_the_sentences_that_decide(tmp_pa
     data = prepare_documents(DocumentDataConfig(corpus="reviews", size=3_000), tmp_path)
     (tmp_path / "config.toml").write_text("", encoding="utf-8")
     config = TrainConfig(**{**document.RECIPES["tiny"], "device": "cpu", "epochs": 12})  # type: ignore[arg-type]
-    task, model = Documents(data, config, tmp_path), classifier(data)
+    task, model = Documents(data, config, DecodeConfig(), tmp_path), classifier(data)
     Loop(task, model, config, tmp_path, Ranks(CPU)).run()
     metrics = task.validate(model.eval()).metrics
     assert metrics["accuracy"] > 0.97
@@ -130,7 +128,7 @@ def test_an_attentive_model_learns_to_recall_the_tales(tmp_path: Path):
     (tmp_path / "config.toml").write_text("", encoding="utf-8")
     config = TrainConfig(**{**attentive_lm.RECIPES["tiny"], "device": "cpu", "epochs": 3})  # type: ignore[arg-type]
     torch.manual_seed(1)
-    model = AttentiveLanguageModel(replace(attentive_lm.PRESETS["tiny"], **text_sizes(data)))
+    model = AttentiveLanguageModel(replace(attentive_lm.PRESETS["tiny"], **data.sizes))
     Loop(Language(data, config, DecodeConfig(), tmp_path), model, config, tmp_path, Ranks(CPU)).run()
     fresh = tales.generate(100, seed=99)
     right = []

@@ -12,11 +12,11 @@ from commands import regard as command
 import regard
 from regard.api.training import gather
 from regard.errors import ConfigError, DataError, RegardError, RunError
-from regard.train.begin import train as begin
-from regard.train.experiment import resolve
-from regard.train.journal import Prepared, Resumed, Stepped
-from regard.train.origin import inherit
-from regard.train.runs import checkpoints, read_about, read_tensors
+from regard.training.events import DataReady, Resumed, Stepped
+from regard.training.experiment import resolve
+from regard.training.runs import checkpoints, read_about, read_tensors
+from regard.training.start import train as begin
+from regard.training.warm_start import inherit
 
 MORE = ("data.size=70", "data.seed=8", *small.TRAIN, "train.steps=9", "train.rate=0.01")
 
@@ -50,7 +50,7 @@ def test_weights_and_vocabulary_are_those_of_the_other_run(first, tmp_path):
     events = []
     with pytest.raises(Killed):
         train(tmp_path / "new", first, observe=lambda event: (events.append(event), kill_at(1)(event)))
-    begun = next(event for event in events if isinstance(event, Prepared))
+    begun = next(event for event in events if isinstance(event, DataReady))
     assert "begins with the weights of first" in begun.notes
     assert Resumed(0, []) in events
     zero = read_tensors(tmp_path / "new" / "checkpoints" / "000000" / "weights.safetensors")

@@ -11,9 +11,9 @@ import torch
 
 from regard.models.registry import build, preset
 from regard.symbols import PAD
-from regard.train.objectives import cross_entropy, guided_alignment
-from regard.train.optimisers import OPTIMISERS
-from regard.train.schedules import SCHEDULES, Progress
+from regard.training.objectives import cross_entropy, guided_alignment
+from regard.training.optimisers import OPTIMISERS
+from regard.training.schedules import SCHEDULES, Progress
 
 T, V = 4, 7
 
@@ -112,8 +112,14 @@ def test_a_link_of_weight_zero_has_a_finite_loss_and_gradient():
 def test_gain_scales_what_sub_layers_add_and_not_what_they_ask():
     """Xavier's bound is sqrt(6 / (in + out)); values, outputs and feed-forward nets begin inside `gain` times it."""
     config = replace(preset("transformer", "tiny"), source_vocabulary=11, target_vocabulary=11, gain=0.25)
+    asked = {  # the matrices of queries, keys and values stacked in one
+        "self_attention.project.weight": (1.0, 1.0, 0.25),
+        "cross_attention.query.weight": (1.0,),
+        "cross_attention.project.weight": (1.0, 0.25),
+    }
     for name, weights in build("transformer", config).named_parameters():
         if weights.dim() > 1 and "embed" not in name:
-            share = float(weights.detach().abs().max()) / math.sqrt(6 / sum(weights.shape))
-            asks = name.endswith(("query.weight", "key.weight"))
-            assert share == pytest.approx(1.0 if asks else 0.25, rel=0.01), name
+            gains = asked.get(name.split(".", 2)[-1], (0.25,))
+            for block, gain in zip(weights.detach().chunk(len(gains)), gains, strict=True):
+                share = float(block.abs().max()) / math.sqrt(6 / sum(block.shape))
+                assert share == pytest.approx(gain, rel=0.01), name

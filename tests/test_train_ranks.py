@@ -23,7 +23,7 @@ from commands import (
 )
 from test_train_numbers import make_loop
 
-from regard.train.runs import newest_checkpoint, read_tensors
+from regard.training.runs import newest_checkpoint, read_tensors
 
 SETTINGS = ("train.epochs=2", "train.clip=0.1")
 UNEVEN = ("train.batch_tokens=9", "data.size=30", "train.steps=20")  # batches of one to three sentences
@@ -117,7 +117,7 @@ class BadSentences:
     """A fault: the loss of this rank's part is not a number in update 3."""
 
     def __call__(self) -> None:
-        from regard.train.translation import Translation
+        from regard.training.translation import Translation
 
         loss, count = Translation.loss, iter(range(1, 1000))
 
@@ -158,8 +158,8 @@ def test_every_sentence_is_read_once_whatever_the_number_of_ranks(world, tmp_pat
     for position in range(1, len(loop.task.plan(3))):
         numbers = loop.task.plan(3)[position].tolist()
         seen = [part[position - 1] for part in parts]
-        assert all(list(everyone) == numbers for everyone, _ in seen)
-        mine = [batch.indices.tolist() if batch is not None else [] for _, batch in seen]
+        assert all(list(part.numbers) == numbers for part in seen)
+        mine = [part.batch.indices.tolist() if part.batch is not None else [] for part in seen]
         assert sorted(number for some in mine for number in some) == sorted(numbers)
 
 
@@ -167,6 +167,6 @@ def test_every_sentence_is_read_once_whatever_the_number_of_ranks(world, tmp_pat
 def test_torchrun_itself(alone, tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
     command += ["-m", "regard", *small.arguments("bahdanau", tmp_path / "run", *SETTINGS)]
-    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, timeout=250)
+    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, timeout=600)
     assert done.returncode == 0, done.stderr.decode()
     assert close(tmp_path / "run", alone("bahdanau", *SETTINGS))

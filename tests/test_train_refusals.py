@@ -10,19 +10,24 @@ import pytest
 import small
 
 import regard
-from regard.data.plain import Plain
+from regard.api.training import gather
+from regard.data.files import seal
 from regard.data.vocabulary import Vocabulary
+from regard.data.word_vocabulary import Plain
 from regard.errors import DataError, RegardError, RunError
-from regard.train.runs import (
+from regard.training.events import DataReady
+from regard.training.experiment import resolve
+from regard.training.runs import (
     VERSION,
     checkpoints,
     digest,
     find_weights,
     newest_checkpoint,
     read_about,
+    read_config,
     read_tensors,
-    seal,
 )
+from regard.training.start import train as begin
 
 SETTINGS = ("train.steps=8", "train.validate_every=4", "train.best_by=loss")
 
@@ -236,18 +241,72 @@ def test_a_vocabulary_that_was_deleted_is_made_again_and_belongs(run):
     assert regard.load(run)
 
 
-def test_a_corpus_that_has_changed_is_refused(tmp_path):
-    pairs = [f"{number} {number * 7 % 10} {number % 3}" for number in range(100, 160)]
-    for name in ("a", "b"):
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in pairs), encoding="utf-8")
-    files = (f"data.source={tmp_path / 'a'}", f"data.target={tmp_path / 'b'}", "data.subwords=char")
-    small.train("bahdanau", tmp_path / "run", *files, "train.steps=4", corpus="")
-    with open(tmp_path / "a", "a", encoding="utf-8") as more, open(tmp_path / "b", "a", encoding="utf-8") as other:
-        more.write("one\n")
-        other.write("one\n")
-    with pytest.raises(RunError, match=r"The corpus is not the one that .* was begun with"):
-        small.train("bahdanau", tmp_path / "run", *files, "train.steps=8", corpus="")
-    assert checkpoints(tmp_path / "run")[-1].name == "000004"
+def experiment_on(path: Path, task: str, steps: int):
+    """The settings of a small run on a file of this task."""
+    model, given = {
+        "translate": ("bahdanau", [f"data.tsv={path}", "data.subwords=char", *small.MODELS["bahdanau"]]),
+        "language": ("lstm-lm", [f"data.files={path}", "data.subwords=char", "model.width=6"]),
+        "classify": ("document", [f"data.files={path}", "model.width=3", "model.embedding=4"]),
+    }[task]
+    return resolve(gather(None, model, "tiny", [*given, *small.TRAIN, f"train.steps={steps}"]))
+
+
+@pytest.mark.parametrize("task", ["translate", "language", "classify"])
+@pytest.mark.parametrize("lines", [20, 61])
+def test_a_run_is_not_resumed_on_another_corpus(task, lines, tmp_path):
+    """A corpus that has shrunk has no batch at the old position; one that has grown would be trained on silently."""
+    path, run = tmp_path / "corpus.tsv", tmp_path / "run"
+
+    def write(count: int) -> None:
+        texts = (f"{'ab'[number % 2]}\tnumber {number * 7 % 100} of {number}" for number in range(count))
+        path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+
+    write(60)
+    begin(experiment_on(path, task, 4), run)
+    write(lines)
+    before = {file: digest(file) for file in run.rglob("*") if file.is_file() and file.name != ".lock"}
+    with pytest.raises(RunError, match=r"The corpus is not the one that .* was trained on; restore it to resume"):
+        begin(experiment_on(path, task, 8), run)
+    assert {file: digest(file) for file in before} == before
+    write(60)
+    assert begin(experiment_on(path, task, 8), run) == "done"
+
+
+def test_a_damaged_corpus_is_named_and_made_again_when_a_run_is_resumed(unfinished, finished, tmp_path):
+    last = digest(finished / "checkpoints" / "000008" / "weights.safetensors")
+    shutil.rmtree(unfinished / "checkpoints" / "000008")
+    files = sorted((unfinished / "corpus").iterdir())
+    for number, file in enumerate(files):
+        run = Path(shutil.copytree(unfinished, tmp_path / str(number)))
+        content = bytearray(file.read_bytes() or b"x")
+        content[len(content) // 2] ^= 1
+        (run / "corpus" / file.name).write_bytes(content)
+        events = []
+        small.train("bahdanau", run, *SETTINGS, observe=events.append)
+        notes = next(event for event in events if isinstance(event, DataReady)).notes
+        assert any(f"{file.name} is missing or damaged" in note and "made again" in note for note in notes), notes
+        assert digest(run / "checkpoints" / "000008" / "weights.safetensors") == last
+    assert len(files) == 11
+
+
+def test_not_one_bit_of_the_settings_of_a_run_in_progress_can_change(unfinished):
+    path = unfinished / "config.toml"
+    good = path.read_bytes()
+    expected = read_config(unfinished)
+    for place in range(len(good)):
+        for bit in range(8) if place % 16 == 0 else (place % 8,):
+            changed = bytearray(good)
+            changed[place] ^= 1 << bit
+            path.write_bytes(changed)
+            with pytest.raises(RunError, match=r"config\.toml is damaged"):
+                read_config(unfinished)
+    for bad in (good[: len(good) // 2], good[: good.index(b"[train]")], good + b"#", good.rpartition(b"# sha256")[0]):
+        path.write_bytes(bad)
+        for use in (regard.load, lambda run: small.train("bahdanau", run, *SETTINGS)):
+            with pytest.raises(RunError, match=r"config\.toml is damaged"):
+                use(unfinished)
+    path.write_bytes(good)
+    assert read_config(unfinished) == expected
 
 
 def test_weights_of_another_model_are_refused(run):

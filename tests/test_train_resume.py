@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import small
-from commands import Command, KillAfter, metrics, regard, sha256, steps_made
+from commands import KillAfter, SignalLater, metrics, regard, sha256, steps_made
 
-from regard.train.journal import Resumed, Stepped
-from regard.train.runs import checkpoints, newest_checkpoint, read_about, read_tensors
+from regard.training.events import Resumed, Stepped
+from regard.training.runs import checkpoints, newest_checkpoint, read_about, read_tensors
 
 CASES = {
     "bahdanau": ("model.dropout=0.3", "train.epochs=3"),
@@ -80,12 +80,10 @@ def test_kills_at_any_moment_change_no_bit(whole, tmp_path):
     run = tmp_path / "run"
     kills = 0
     for _ in range(6):
-        started = Command(small.arguments("bahdanau", run, *settings), tmp_path / "log")
-        goal = steps_made(run) + rng.randrange(6)
-        started.until(lambda goal=goal: steps_made(run) > goal)
-        time.sleep(rng.random() / 50)
-        started.send(signal.SIGKILL)
-        kills += started.wait() == -signal.SIGKILL
+        goal = steps_made(run) + 1 + rng.randrange(6)
+        plant = SignalLater(goal, rng.random() / 50, signal.SIGKILL, tmp_path / "note")
+        done = regard(*small.arguments("bahdanau", run, *settings), folder=tmp_path / "log", plant=plant)
+        kills += done.code == -signal.SIGKILL
     assert regard(*small.arguments("bahdanau", run, *settings), folder=tmp_path / "log").code == 0
     assert kills >= 2
     assert state_of(run) == expected

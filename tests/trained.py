@@ -1,16 +1,15 @@
-"""Tiny models trained once for all tests that look into them: seconds each, made when they are first asked for."""
+"""Tiny models trained once for all tests that look into them: seconds each, made on first use."""
 
-import atexit
-import shutil
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kept import kept
+
 import regard
 from regard.api.training import gather
-from regard.train.begin import train as begin
-from regard.train.experiment import resolve
+from regard.training.experiment import resolve
+from regard.training.start import train as begin
 
 COMMON = ("train.validate_sentences=0", "train.validate_every=100000", "data.held_out=20")
 SETTINGS = {
@@ -55,19 +54,12 @@ SETTINGS = {
 
 
 @cache
-def _folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="regard-trained-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
-@cache
 def run(name: str) -> Path:
     """The run folder of one of SETTINGS."""
     model, corpus, *settings = SETTINGS[name]
-    out = _folder() / name
-    begin(resolve(gather(None, model, "tiny", [*settings, *COMMON], corpus=corpus)), out)
-    return out
+    settings += COMMON
+    train = lambda out: begin(resolve(gather(None, model, "tiny", settings, corpus=corpus)), out)  # noqa: E731
+    return kept(name, [model, corpus, settings], train)
 
 
 @cache

@@ -6,9 +6,8 @@ from papers import Weights
 from torch import Tensor, nn
 
 from regard.core.scores import Additive
-from regard.layers.attention import MultiHead
-from regard.layers.recurrent import GateInputs, PaperEncoder, ResetAfterGRU, ResetBeforeGRU, StackedLSTM, TorchEncoder
-from regard.layers.transformer import FeedForward
+from regard.layers.recurrent import GateInputs, GRUEncoder, ResetAfterGRU, ResetBeforeGRU, StackedLSTM
+from regard.layers.transformer import CrossAttention, FeedForward, SelfAttention
 from regard.models.bahdanau import Bahdanau, Decoder, Readout
 from regard.models.encdec import Cho, RNNencdec, Sutskever
 from regard.models.luong import Luong
@@ -41,11 +40,14 @@ def inputs_of(inputs: GateInputs) -> Weights:
     return Weights(thirds(inputs.W.weight, "W") | {"b": array(inputs.b)})
 
 
-def state_of(cell: ResetBeforeGRU | ResetAfterGRU) -> Weights:
+def state_of(cell: ResetBeforeGRU | ResetAfterGRU, direction: int = 0) -> Weights:
+    def matrix(part: nn.Module) -> Tensor:
+        return part.weight if part.weight.dim() == 2 else part.weight[direction]
+
     if isinstance(cell, ResetAfterGRU):
-        return Weights(thirds(cell.U.weight, "U") | {"b_U": array(cell.b)})
-    reset, update = (array(part) for part in cell.U_gates.weight.chunk(2, dim=0))
-    return Weights(U_r=reset, U_z=update, U=array(cell.U.weight))
+        return Weights(thirds(matrix(cell.U), "U") | {"b_U": array(cell.b)})
+    reset, update = (array(part) for part in matrix(cell.U_gates).chunk(2, dim=0))
+    return Weights(U_r=reset, U_z=update, U=array(matrix(cell.U)))
 
 
 def gru_of(inputs: GateInputs, cell: ResetBeforeGRU | ResetAfterGRU, context: nn.Linear | None = None) -> Weights:
@@ -53,18 +55,13 @@ def gru_of(inputs: GateInputs, cell: ResetBeforeGRU | ResetAfterGRU, context: nn
     return Weights(own if context is None else own | thirds(context.weight, "C"))
 
 
-def directions_of(encoder: PaperEncoder | TorchEncoder) -> list[Weights]:
+def directions_of(encoder: GRUEncoder) -> list[Weights]:
     """Forward, then backward."""
-    if isinstance(encoder, TorchEncoder):
-        return [torch_gru_of(*weights) for weights in encoder.gru.all_weights]
-    found = []
-    for k, inputs in enumerate(encoder.inputs):
-        reset, update = (array(part.T) for part in encoder.U_gates[k].chunk(2, dim=1))
-        found.append(Weights(inputs_of(inputs) | {"U_r": reset, "U_z": update, "U": array(encoder.U[k].T)}))
-    return found
+    return [Weights(inputs_of(inputs) | state_of(encoder.cell, k)) for k, inputs in enumerate(encoder.inputs)]
 
 
 def torch_gru_of(into: Tensor, across: Tensor, b_into: Tensor, b_across: Tensor) -> Weights:
+    """The weights of one direction of an nn.GRU."""
     biases, others = thirds(b_into, "b"), thirds(b_across, "b")
     w = thirds(into, "W") | thirds(across, "U")
     return Weights(
@@ -74,34 +71,38 @@ def torch_gru_of(into: Tensor, across: Tensor, b_into: Tensor, b_across: Tensor)
     )
 
 
-def lstm_of(into: Tensor, across: Tensor, *biases: Tensor) -> Weights:
-    """torch stacks i f g o; the papers write i f o g, and one matrix on [x ; h]."""
+def lstm_of(into: nn.Linear, across: nn.Linear, feed: nn.Linear | None = None) -> Weights:
+    """Gates are stacked i f g o; the papers write i f o g, and one matrix on [x ; h], or [x ; fed ; h]."""
 
     def reorder(matrix: Tensor) -> np.ndarray:
         i, f, g, o = (array(part) for part in matrix.chunk(4, dim=0))
         return np.concatenate([i, f, o, g], axis=0)
 
-    w = Weights(W=np.concatenate([reorder(into), reorder(across)], axis=1))
-    return Weights(w, b=reorder(biases[0] + biases[1])) if biases else w
+    parts = [into, across] if feed is None else [into, feed, across]
+    w = Weights(W=np.concatenate([reorder(part.weight) for part in parts], axis=1))
+    return w if into.bias is None else Weights(w, b=reorder(into.bias))
 
 
-def stack_of(stack: StackedLSTM) -> list[Weights]:
-    return [lstm_of(*weights) for weights in stack.lstm.all_weights]
+def stack_of(stack: StackedLSTM, feed: nn.Linear | None = None) -> list[Weights]:
+    """`feed` are the columns of the first layer that read a vector fed back."""
+    layers = zip(stack.W, stack.U, [feed, *[None] * len(stack.U)], strict=False)
+    return [lstm_of(*layer) for layer in layers]
 
 
 def additive_of(score: Additive) -> Weights:
     return Weights(W_a=array(score.W.weight), U_a=array(score.U.weight), v_a=array(score.v.weight)[0])
 
 
-def heads_of(block: MultiHead) -> Weights:
+def projections_of(block: SelfAttention | CrossAttention) -> tuple[Tensor, ...]:
+    """W^Q, W^K and W^V, [D, D] each, as they multiply from the left."""
+    whole = block.project.weight
+    return whole.chunk(3) if isinstance(block, SelfAttention) else (block.query.weight, *whole.chunk(2))
+
+
+def heads_of(block: SelfAttention | CrossAttention) -> Weights:
     """The H matrices of a kind, each d x d_k as in the paper's x W."""
-
-    def split(linear: nn.Linear) -> list[np.ndarray]:
-        return [array(part.T) for part in linear.weight.chunk(block.heads, dim=0)]
-
-    return Weights(
-        W_Q=split(block.query), W_K=split(block.key), W_V=split(block.value), W_O=array(block.output.weight.T)
-    )
+    kinds = ([array(part.T) for part in whole.chunk(block.heads)] for whole in projections_of(block))
+    return Weights(zip(("W_Q", "W_K", "W_V"), kinds, strict=True), W_O=array(block.output.weight.T))
 
 
 # --- whole models ----------------------------------------------------------------------------------------------------
@@ -112,42 +113,42 @@ def columns(embedding: nn.Embedding) -> np.ndarray:
     return array(embedding.weight.T)
 
 
-def readout_of(readout: Readout) -> Weights:
+def readout_of(readout: Readout, output: nn.Linear) -> Weights:
     w = Weights(
         U_o=array(readout.U_o.weight),
         b_o=array(readout.U_o.bias),
         V_o=array(readout.V_o.weight),
         C_o=array(readout.C_o.weight),
-        W_o=array(readout.W_o.weight),
-        b_out=array(readout.W_o.bias),
+        W_o=array(output.weight),
+        b_out=array(output.bias),
     )
     return Weights(w, W_o1=array(readout.narrow.weight)) if isinstance(readout.narrow, nn.Linear) else w
 
 
-def bahdanau_decoder_of(decoder: Decoder) -> Weights:
+def bahdanau_decoder_of(decoder: Decoder, output: nn.Linear) -> Weights:
     w = Weights(
         E_y=columns(decoder.embed),
         W_s=array(decoder.initial.weight),
         b_s=array(decoder.initial.bias),
-        readout=readout_of(decoder.readout),
+        readout=readout_of(decoder.readout, output),
     )
     if isinstance(decoder.attention.score, Additive):
         w["align"] = additive_of(decoder.attention.score)
     if isinstance(decoder.C, GateInputs):  # the conditional GRU: one cell reads the word, the other the context
-        w["gru1"], w["gru2"] = gru_of(decoder.W, decoder.half_cell), gru_of(decoder.C, decoder.cell)
+        w["gru1"], w["gru2"] = gru_of(decoder.W, decoder.gru), gru_of(decoder.C, decoder.gru_2)
     else:
-        w["decoder"] = gru_of(decoder.W, decoder.cell, decoder.C)
+        w["decoder"] = gru_of(decoder.W, decoder.gru, decoder.C)
     return w
 
 
 def bahdanau_of(model: Bahdanau | RNNencdec) -> Weights:
-    w = bahdanau_decoder_of(model.decoder)
+    w = bahdanau_decoder_of(model.decoder, model.output)
     return Weights(w, E_x=columns(model.embed), directions=directions_of(model.encoder))
 
 
 def cho_of(model: Cho) -> Weights:
     decoder = inputs_of(model.W) | thirds(model.U.weight, "U") | thirds(model.C.weight, "C")
-    readout = {name: array(getattr(model, name).weight) for name in ("O_h", "O_y", "O_c", "G_l", "G_r")}
+    readout = {name: array(getattr(model, name).weight) for name in ("O_h", "O_y", "O_c", "G_r")}
     return Weights(
         E_x=columns(model.embed),
         E_y=columns(model.embed_target),
@@ -157,7 +158,9 @@ def cho_of(model: Cho) -> Weights:
         V_prime=array(model.initial.weight),
         b_V_prime=array(model.initial.bias),
         decoder=Weights(decoder),
-        readout=Weights(readout, b_o=array(model.O_h.bias), b_out=array(model.G_l.bias)),
+        readout=Weights(
+            readout, G_l=array(model.output.weight), b_o=array(model.O_h.bias), b_out=array(model.output.bias)
+        ),
     )
 
 
@@ -167,7 +170,7 @@ def sutskever_of(model: Sutskever) -> Weights:
         E_y=columns(model.embed_target),
         encoder=stack_of(model.encoder),
         decoder=stack_of(model.decoder),
-        W_out=array(model.W.weight),
+        W_out=array(model.output.weight),
     )
 
 
@@ -176,9 +179,9 @@ def luong_of(model: Luong) -> Weights:
         E_x=columns(model.embed),
         E_y=columns(model.embed_target),
         encoder=stack_of(model.encoder),
-        decoder=stack_of(model.decoder),
+        decoder=stack_of(model.decoder, model.feed),
         W_c=array(model.W_c.weight),
-        W_s=array(model.W_s.weight),
+        W_s=array(model.output.weight),
     )
     score = model.attention.score
     if hasattr(score, "W"):
@@ -200,13 +203,18 @@ def feed_forward_of(net: FeedForward) -> Weights:
 
 def layer_of(layer: nn.Module) -> Weights:
     w = Weights(self=heads_of(layer.self_attention), ffn=feed_forward_of(layer.feed_forward))
-    if hasattr(layer, "cross_attention"):
+    if layer.cross_attention is not None:
         w["cross"] = heads_of(layer.cross_attention)
-    return Weights(w | {f"norm{k}": norm_of(join.norm) for k, join in enumerate(layer.joins, start=1)})
+    return Weights(w | {f"norm{k}": norm_of(join.norm) for k, join in enumerate(joins_of(layer), start=1)})
+
+
+def joins_of(layer: nn.Module) -> list[nn.Module]:
+    """How the sub-layers join the stream, in their order."""
+    return [join for join in (layer.join_self, layer.join_cross, layer.join_feed) if join is not None]
 
 
 def transformer_of(model: Transformer) -> Weights:
-    places = {"sinusoid": lambda: "sinusoid", "learned": lambda: array(model.place.embed_place.table.weight)}
+    places = {"sinusoid": lambda: "sinusoid", "learned": lambda: array(model.place.embed.table.weight)}
     place = places.get(model.config.positions, lambda: None)()
     w = Weights(
         E_x=array(model.embed.weight),
@@ -215,7 +223,7 @@ def transformer_of(model: Transformer) -> Weights:
         P_y=place,
         encoder=[layer_of(layer) for layer in model.encoder],
         decoder=[layer_of(layer) for layer in model.decoder],
-        W_out=array(model.W.weight),
+        W_out=array(model.output.weight),
     )
     if model.config.norm == "pre":
         w["encoder_norm"], w["decoder_norm"] = norm_of(model.encoder_norm), norm_of(model.decoder_norm)

@@ -1,1 +1,1 @@
-"""What wires several floors together: training from settings, and trained models to use and look into."""
+"""The Python interface: training from settings, and trained models to use and inspect."""

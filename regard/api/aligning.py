@@ -1,4 +1,4 @@
-"""Word alignments from attention: which source word each target word looked at, and how often that is right."""
+"""Word alignments from attention: the source word of each target word, and the error rate of such links."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.api.tracing import trace_pairs
 from regard.api.translator import Translator
+from regard.data.files import write_atomically
 from regard.data.pharaoh import Alignment, Gold
-from regard.data.text import write_atomically
 from regard.errors import DataError, RunError, unknown
 from regard.evaluate.alignment import (
     argmax_links,
@@ -22,14 +21,14 @@ from regard.evaluate.alignment import (
     threshold_links,
 )
 from regard.look.change import find
-from regard.look.pieces import Sentence
+from regard.look.table import Label, arrange, leading_modules
+from regard.look.tokens import Sentence
 from regard.look.trace import Trace
-from regard.look.words import Label, arrange, leading_modules
-from regard.train.translation import guided_module
+from regard.training.translation import guided_module
 
 Matrix = NDArray[np.float32]
 Links = Callable[[Any], Alignment]
-Tell = Callable[[int, int | None], None]
+Progress = Callable[[int, int | None], None]  # (done, total or None)
 
 METHODS: dict[str, Callable[[float], Links]] = {
     "argmax": lambda least: argmax_links,
@@ -42,7 +41,7 @@ FILE = "alignment.json"  # in the run folder: the head that was chosen
 
 @dataclass(frozen=True)
 class Heads:
-    """Which weights stand for the alignment: a layer of cross-attention, and one of its heads or their mean.
+    """Which weights give the alignment: a layer of cross-attention, and one of its heads or their mean.
 
     None is the trace's own choice, the last layer but one. `shift` 1 takes row t + 1 for word t; None is what the
     model says of itself.
@@ -52,7 +51,7 @@ class Heads:
     head: int | None = None
     shift: int | None = None
 
-    def told(self, translator: Translator) -> str:
+    def describe(self, translator: Translator) -> str:
         """In words, for the model they are heads of."""
         alone = self.layer is None and len(translator.model.looking.cross) == 1  # type: ignore[arg-type]
         layer = "the last layer but one" if self.layer is None else f"layer {self.layer}"
@@ -63,7 +62,7 @@ class Heads:
 
 def word_weights(trace: Trace, heads: Heads) -> Matrix:
     """[target words, source words]: pieces merged, special tokens left out, words split at white space."""
-    table = arrange(trace, layer=heads.layer, head=heads.head, shift=heads.shift)
+    table = arrange(trace, layer=heads.layer, head=heads.head, shift=heads.shift, punctuation=False)
     sizes = len(trace.target.text.split()), len(trace.source.text.split())
     sides = (trace.target, table.rows, sizes[0]), (trace.source, table.columns, sizes[1])
     rows, columns = (word_numbers(side, labels, size) for side, labels, size in sides)
@@ -73,7 +72,7 @@ def word_weights(trace: Trace, heads: Heads) -> Matrix:
 
 
 def word_numbers(side: Sentence, labels: Sequence[Label], size: int) -> NDArray[np.int64]:
-    """The word of each label, from 0; -1 where it stands for none of the `size` words."""
+    """The word of each label, from 0; -1 where it belongs to none of the `size` words."""
     words = [side.tokens[label.tokens[0]].word for label in labels]
     return np.array([word if word is not None and word < size else -1 for word in words], dtype=np.int64)
 
@@ -82,7 +81,7 @@ def traces(
     translator: Translator,
     sources: Sequence[str],
     targets: Sequence[str],
-    tell: Tell | None = None,
+    progress: Progress | None = None,
     names: Sequence[str] | None = None,
 ) -> Iterator[Trace]:
     """One trace for each pair, the target forced, a few at a time since traces are large: the weights of the modules
@@ -97,9 +96,9 @@ def traces(
     names = find(translator.model, None) if names is None else names
     for start in range(0, len(sources), _AT_ONCE):
         some = slice(start, start + _AT_ONCE)
-        yield from trace_pairs(translator, sources[some], targets[some], names)
-        if tell:
-            tell(min(some.stop, len(sources)), len(sources))
+        yield from translator.trace_pairs(sources[some], targets[some], names)
+        if progress:
+            progress(min(some.stop, len(sources)), len(sources))
 
 
 def check_gold(gold: Sequence[Gold], sources: Sequence[str], targets: Sequence[str]) -> None:
@@ -127,7 +126,7 @@ def align(seen: Iterable[Trace], heads: Heads, method: str = "argmax", least: fl
 
 
 def candidates(trace: Trace) -> list[Heads]:
-    """Everything that could stand for the alignment: each layer's mean and each head, with and without the shift."""
+    """Everything that could give the alignment: each layer's mean and each head, with and without the shift."""
     modules = leading_modules(trace)
     shifts: list[int | None] = [0, 1]
     return [
@@ -147,7 +146,7 @@ def choose_by_gold(seen: Sequence[Trace], gold: Sequence[Gold]) -> tuple[Heads, 
 def choose_by_agreement(seen: Sequence[Trace], back: Sequence[Trace]) -> tuple[Heads, Heads]:
     """Without gold: the choices of the two directions whose links agree most, by twice the shared over all links."""
     ahead = {heads: align(seen, heads) for heads in candidates(seen[0])}
-    behind = {heads: [turn(links) for links in align(back, heads)] for heads in candidates(back[0])}
+    behind = {heads: [reverse(links) for links in align(back, heads)] for heads in candidates(back[0])}
 
     def agreement(pair: tuple[Heads, Heads]) -> float:
         both = list(zip(ahead[pair[0]], behind[pair[1]], strict=True))
@@ -157,14 +156,14 @@ def choose_by_agreement(seen: Sequence[Trace], back: Sequence[Trace]) -> tuple[H
     return max(((a, b) for a in ahead for b in behind), key=agreement)
 
 
-def turn(links: Alignment) -> Alignment:
+def reverse(links: Alignment) -> Alignment:
     """The links of the other direction: (target, source) as (source, target)."""
     return frozenset((target, source) for source, target in links)
 
 
 def join(ahead: Sequence[Alignment], behind: Sequence[Alignment], method: str) -> list[Alignment]:
     """Two directions joined, sentence by sentence; `behind` is as its own model sees it, target to source."""
-    return [symmetrise(a, turn(b), method) for a, b in zip(ahead, behind, strict=True)]
+    return [symmetrise(a, reverse(b), method) for a, b in zip(ahead, behind, strict=True)]
 
 
 def keep_choice(run: Path, heads: Heads) -> None:

@@ -1,7 +1,7 @@
-"""A trained captioner: write captions, score them, and look where it looked."""
+"""A trained captioner: write captions, score them, and trace its attention over the picture."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.api.tracing import check_length, spans_of, tokens_of
-from regard.config import load_toml
+from regard.api.tracing import check_length, tokens_of
 from regard.data.captions import open_captions, without_punctuation
 from regard.data.images import Pixels, as_tensor, read_picture
 from regard.data.vocabulary import Vocabulary
@@ -21,26 +20,21 @@ from regard.errors import DataError, RunError
 from regard.evaluate.captions import CaptionScore, score_captions
 from regard.look.assemble import add_probabilities, assemble
 from regard.look.change import Change, change
-from regard.look.contents import Picture, Step
-from regard.look.pieces import Sentence
 from regard.look.record import record
+from regard.look.tokens import Sentence
 from regard.look.trace import Trace
-from regard.models.registry import build
+from regard.look.trace_data import Picture, StepVectors
 from regard.symbols import END
-from regard.train.begin import choose_device
-from regard.train.experiment import Experiment, resolve
-from regard.train.runs import find_weights, read_tensors
-from regard.train.weights import set_weights
+from regard.training.experiment import Experiment
 
-Tell = Callable[[int, int | None], None]
-Image = str | Path | bytes | Pixels  # a file, its bytes, or pixels [H, W, 3] as the model's square
-_AT_ONCE = 32  # pictures captioned together,
-_HYPOTHESES = 320  # fewer where the beam (or the number of samples) is wide
+Image = str | Path | bytes | Pixels  # a file, its bytes, or pixels [side, side, 3]
+_AT_ONCE = 32  # pictures in a batch, or fewer:
+_HYPOTHESES = 320  # most hypotheses in a batch
 
 
 @dataclasses.dataclass(frozen=True)
 class Caption:
-    """What was written of a picture, and how sure the model was of it."""
+    """A caption with its log-probabilities."""
 
     text: str
     score: float
@@ -48,7 +42,7 @@ class Caption:
     tokens: list[str]
     token_logprobs: list[float]
     finished: str  # how it ended: "end", "length" (cut off), "not finite" or "stopped"
-    # This one first, then the runners-up that were asked for; left out of ==, which would never end.
+    # The requested candidates, this one first; excluded from ==, which would recurse.
     nbest: "list[Caption]" = dataclasses.field(compare=False, repr=False)
 
     def __str__(self) -> str:
@@ -56,25 +50,25 @@ class Caption:
 
 
 class CaptionWriter:
-    """A captioner with its vocabulary, ready to use; `load_captioner` makes one from a run folder."""
+    """A captioner with its vocabulary; `regard.load` makes one from a run folder."""
 
     def __init__(self, model: nn.Module, vocabulary: Vocabulary, experiment: Experiment, name: str) -> None:
         self.model: Any = model.eval()
         self.vocabulary, self.experiment, self.name = vocabulary, experiment, name
         if self.model.image is None:
-            raise RunError(f"The captioner {name} was trained on ready-made features and cannot read pictures.")
+            raise RunError(f"The captioner {name} was trained on precomputed features and cannot read pictures.")
 
     @property
     def device(self) -> torch.device:
-        """Where the model's weights are."""
+        """The device of the model's weights."""
         return next(self.model.parameters()).device
 
     def settings(self, **changes: Any) -> DecodeConfig:
-        """The run's [decode] settings with some of them changed; None leaves one as it is."""
+        """The run's [decode] settings with `changes` applied; None keeps the run's value."""
         return change_settings(self.experiment.decode, changes)
 
     def pixels(self, image: Image) -> Pixels:
-        """The square of a picture that the model sees, [side, side, 3]."""
+        """The square crop of a picture that the model reads, [side, side, 3]."""
         side = self.model.side
         if not isinstance(image, str | Path | bytes | np.ndarray):
             raise DataError(f"A picture is a file, its bytes or its pixels; got {type(image).__name__}.")
@@ -82,7 +76,7 @@ class CaptionWriter:
             return read_picture(image, side)
         if image.shape != (side, side, 3) or image.dtype != np.uint8:
             raise DataError(
-                f"Pixels must be uint8 [{side}, {side}, 3]; got {image.dtype} {list(image.shape)}. Give a file instead."
+                f"Pixels must be uint8 [{side}, {side}, 3]; got {image.dtype} {list(image.shape)}. Pass a file instead."
             )
         return image
 
@@ -95,11 +89,11 @@ class CaptionWriter:
     def caption(self, image: Image | list[Image], **options: Any) -> Caption | list[Caption]:
         """Caption one picture, or a list of them in order.
 
-        Options are the settings of [decode] (beam, nbest, temperature, ...), and `progress(done, total)` and
-        `stop() -> bool`, which is asked before every step.
+        Options are the [decode] settings (beam, nbest, temperature, ...), `progress(done, total)`, and
+        `stop() -> bool`, called before every step.
         """
         images = image if isinstance(image, list) else [image]
-        tell, stop = options.pop("progress", None), options.pop("stop", None)
+        progress, stop = options.pop("progress", None), options.pop("stop", None)
         config = self.settings(**options)
         written: list[Caption] = []
         copies = config.nbest if config.temperature else config.beam
@@ -113,8 +107,8 @@ class CaptionWriter:
                     text, pieces = self.vocabulary.decode(one.ids), self.vocabulary.pieces(one.ids)
                     group.append(Caption(text, one.score, one.logprob, pieces, one.token_logprobs, one.ended, group))
                 written.append(group[0])
-            if tell:
-                tell(len(written), len(images))
+            if progress:
+                progress(len(written), len(images))
         return written if isinstance(image, list) else written[0]
 
     def look(
@@ -126,12 +120,12 @@ class CaptionWriter:
         topk: int = 5,
         **options: Any,
     ) -> Trace:
-        """Caption a picture (or read `target`, forced) and return where every word looked, on the true grid.
+        """Caption a picture (or force `target`) and return the attention weights of every word on the grid.
 
-        A `Caption` as target is read token by token as it was written, its end only where it had one. The steps of the
-        trace hold the gate beta of a soft model as `norms["gate"]`. Draw it with
-        `trace.draw(path, view="film", picture=writer.pixels(image))`; the views picture and region are for captions
-        too. `changes` are what-ifs, such as `Mask(cell)`; the trace says what was changed.
+        A `Caption` as target is forced token by token, with END only where it ended. For soft attention the steps of
+        the trace hold the gate beta as `norms["gate"]`. Draw the trace with
+        `trace.draw(path, view="film", picture=writer.pixels(image))`, or the views "picture" and "region". `changes`
+        are what-ifs such as `Mask(cell)`; the trace lists them.
         """
         with change(self.model, *changes) as changed:
             trace = self._look(image, target, topk, options)
@@ -140,7 +134,7 @@ class CaptionWriter:
     def _look(self, image: Image, target: str | Caption | None, topk: int, options: dict[str, Any]) -> Trace:
         source, lengths = self._read([image])
         if not isinstance(target, str | Caption | None):
-            raise DataError(f"A caption to read is text, or a Caption; got {type(target).__name__}.")
+            raise DataError(f"A target caption is text or a Caption; got {type(target).__name__}.")
         if isinstance(target, str):
             written = [*self.vocabulary.encode(target.replace("\n", " ")).ids, END]
         else:
@@ -158,9 +152,7 @@ class CaptionWriter:
             if handle is not None:
                 handle.remove()
         plain = [index for index in written if index != END]
-        text = self.vocabulary.decode(plain)
-        spans = spans_of(self.vocabulary, plain, text)
-        wrote = tokens_of(text, self.vocabulary.pieces(plain), spans, ended=len(plain) < len(written))
+        wrote = tokens_of(self.vocabulary.tokenised(plain), ended=len(plain) < len(written))
         wrote = add_probabilities(wrote, written, logits[0], lambda index: self.vocabulary.pieces([index])[0], topk)
         side, grid = self.model.side, self.model.config.grid
         about = {"id": self.name, "name": self.experiment.name, "kind": "captioner", "look": self.model.config.look}
@@ -178,13 +170,13 @@ class CaptionWriter:
         """Caption every picture of a tar file or folder and score against its captions: BLEU-1 to BLEU-4."""
         data = self.experiment.data
         files, entries = open_captions(images, captions, data.invalid)
-        tell = options.pop("progress", None)
+        progress = options.pop("progress", None)
         written: list[str] = []
         for first in range(0, len(entries), _AT_ONCE):
             some = [files.read(entry.image) for entry in entries[first : first + _AT_ONCE]]
             written += [one.text for one in self.caption(list[Image](some), **options)]
-            if tell:
-                tell(len(written), len(entries))
+            if progress:
+                progress(len(written), len(entries))
         references = [[self._bare(caption) for caption in entry.captions] for entry in entries]
         return score_captions(written, references)
 
@@ -199,20 +191,7 @@ class CaptionWriter:
         return source, torch.full((len(source),), self.model.config.grid**2, device=self.device)
 
 
-def _with_gates(steps: tuple[Step, ...], gates: list[float]) -> tuple[Step, ...]:
+def _with_gates(steps: tuple[StepVectors, ...], gates: list[float]) -> tuple[StepVectors, ...]:
     if not gates:
         return steps
     return tuple(dataclasses.replace(step, norms={**step.norms, "gate": round(gates[step.t], 6)}) for step in steps)
-
-
-def load_captioner(run: str | Path, device: str = "auto") -> CaptionWriter:
-    """The captioner of a run folder; every file is checked against the run's manifest."""
-    folder = Path(run)
-    weights = find_weights(folder)
-    experiment = resolve(load_toml(folder / "config.toml"))
-    if experiment.task != "caption":
-        raise RunError(f"{folder} is a run for the task {experiment.task!r}; captions need a run of a captioner.")
-    vocabulary = Vocabulary.load(folder, "target")
-    model = build(experiment.name, dataclasses.replace(experiment.model, target_vocabulary=len(vocabulary)))
-    set_weights(model, read_tensors(weights), str(weights))
-    return CaptionWriter(model.to(choose_device(device)), vocabulary, experiment, folder.resolve().name)

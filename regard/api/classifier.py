@@ -1,40 +1,38 @@
-"""A trained classifier of documents: the class of a text, and the sentences and words that decided it."""
+"""A trained document classifier: the class of a text, and the attention over its sentences and words."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from regard.api.opening import open_model, read_experiment
 from regard.data.batching import plan_epoch
-from regard.data.document_set import DocumentBatch, DocumentSet, make_set
 from regard.data.documents import (
+    DocumentBatch,
+    DocumentSet,
     Labelled,
-    find_documents,
-    hold_out,
-    load_words,
+    document_files,
+    make_set,
     number_documents,
-    read_documents,
     spell,
     split_document,
+    training_documents,
 )
-from regard.data.text import is_blank
+from regard.data.files import Progress, is_blank
 from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError
-from regard.evaluate.bag_of_words import fit_bag_of_words
+from regard.evaluate.bag_of_words import BagOfWords
 from regard.evaluate.classes import ClassScore, score_classes
 from regard.look.documents import DocumentTrace, look_at
 from regard.models.document import Document
-from regard.train.experiment import Experiment
+from regard.training.experiment import Experiment
 
-Tell = Callable[[int, int | None], None]
-_WORDS = 16_384  # read together when a whole file is classified
+_WORDS = 16_384  # in a batch
 
 
 @dataclass(frozen=True)
 class Classified:
-    """The likeliest class of a document, and the probability of each."""
+    """The most likely class of a document, and the probability of every class."""
 
     label: str
     probabilities: dict[str, float]
@@ -44,7 +42,7 @@ class Classified:
 
 
 class Classifier:
-    """A document model with its vocabulary and classes, ready to use."""
+    """A document model with its vocabulary and classes; `regard.load` makes one from a run folder."""
 
     def __init__(
         self, model: Document, vocabulary: Vocabulary, classes: list[str], experiment: Experiment, name: str
@@ -59,13 +57,13 @@ class Classifier:
         return Classified(max(chances, key=lambda name: chances[name]), chances)
 
     def look(self, text: str) -> DocumentTrace:
-        """What was looked at in a document, sentence by sentence and word by word."""
+        """The attention weights over the sentences of a document and their words."""
         spans, batch = self._read(text)
         seen = look_at(self.model, *batch)
         return DocumentTrace.of(text, spans, seen.weights[0], self._chances(seen.logits[0]))
 
-    def score(self, *files: str | Path, progress: Tell | None = None) -> ClassScore:
-        """Classify every document of labelled files and count how often the class is right."""
+    def score(self, *files: str | Path, progress: Progress | None = None) -> ClassScore:
+        """Classify every document of labelled files: accuracy and confusion matrix."""
         documents = self._labelled(files)
         plan = plan_epoch(documents.sizes, documents.sizes, _WORDS, seed=1, epoch=0)
         answers = torch.zeros(len(documents), dtype=torch.long)
@@ -80,26 +78,23 @@ class Classifier:
         return score_classes(answers.numpy(), documents.labels, self.classes)
 
     def score_bag_of_words(self, *files: str | Path) -> ClassScore:
-        """What a linear classifier of words and word pairs reaches, fitted on the documents this run was trained on."""
+        """The score of a linear classifier of words and word pairs, fitted on the training documents of this run."""
         data = self.experiment.data
-        train, _ = hold_out(data, [one for one in find_documents(data) if not is_blank(one.text)])
-        fitted = fit_bag_of_words(self._numbered(train), len(self.classes))
+        train = self._numbered(training_documents(data))
         documents = self._labelled(files)
-        return score_classes(fitted.classify(documents).numpy(), documents.labels, self.classes)
+        return score_classes(BagOfWords(train).classify(documents), documents.labels, self.classes)
 
     def _labelled(self, files: Sequence[str | Path]) -> DocumentSet:
         found = [
             one
-            for one in read_documents(self.experiment.data, tuple(str(path) for path in files))
+            for one in document_files(self.experiment.data, tuple(str(path) for path in files))
             if not is_blank(one.text)
         ]
         if not found:
-            raise DataError(
-                f"{', '.join(str(path) for path in files)} holds no document with a word; nothing to score."
-            )
+            raise DataError(f"{', '.join(map(str, files))} has no document with a word; there is nothing to score.")
         return self._numbered(found)
 
-    def _numbered(self, documents: Sequence[Labelled]) -> DocumentSet:
+    def _numbered(self, documents: Iterable[Labelled]) -> DocumentSet:
         return number_documents(documents, self.vocabulary, self.classes, self.experiment.data)
 
     def _chances(self, logits: torch.Tensor) -> dict[str, float]:
@@ -110,19 +105,10 @@ class Classifier:
             raise DataError(f"A document is text; got {type(text).__name__}.")
         spans = split_document(text, self.experiment.data.max_sentence)
         if not spans:
-            raise DataError("An empty document has no class; give a text with at least one word.")
+            raise DataError("An empty document has no class; pass a text with at least one word.")
         rows = self.vocabulary.encode_many(spell(text, spans))
         return spans, self._moved(make_set([rows], [0]).batch([0]))
 
     def _moved(self, batch: DocumentBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         device = next(self.model.parameters()).device
         return batch.words.to(device), batch.lengths.to(device), batch.counts.to(device)
-
-
-def load_classifier(run: str | Path, device: str = "auto") -> Classifier:
-    """The classifier of a run folder."""
-    folder = Path(run)
-    experiment = read_experiment(folder, "classify")
-    vocabulary, classes = load_words(folder)
-    model = open_model(folder, experiment, device, vocabulary=len(vocabulary), classes=len(classes))
-    return Classifier(model, vocabulary, classes, experiment, folder.resolve().name)  # type: ignore[arg-type]

@@ -1,28 +1,26 @@
-"""A trained translator under the lens: what each head does over a corpus, what it is worth, how gradients flow, and
-what-ifs as a person writes them."""
+"""Inspecting a trained translator: measures and importance of each head, gradient flow, and what-ifs given as text."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
 
-from regard.api.aligning import Heads, align, check_gold, traces
+from regard.api.aligning import Heads, Progress, align, check_gold, traces
+from regard.api.tracing import tokens_of
 from regard.api.translator import Translator, clean
 from regard.data.pharaoh import Alignment, Gold
-from regard.data.vocabulary import words
 from regard.errors import ConfigError, DataError
 from regard.evaluate.alignment import score_alignments
 from regard.look.change import Importance, Mask, Silence, find, importance
 from regard.look.flow import Flow, flow
 from regard.look.measure import Report, Row, report
 from regard.look.record import attentions
+from regard.look.show import Show
+from regard.look.table import labels, leading_modules
 from regard.look.text import label
 from regard.look.trace import Trace
-from regard.look.words import leading_modules
 from regard.symbols import END
-
-Tell = Callable[[int, int | None], None]
 
 
 def report_heads(
@@ -30,7 +28,7 @@ def report_heads(
     sources: Sequence[str],
     targets: Sequence[str],
     gold: Sequence[Gold] | None = None,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
 ) -> Report:
     """The measures of every head over pairs of sentences, the targets forced; with `gold` also "aer".
 
@@ -41,7 +39,7 @@ def report_heads(
     links: dict[tuple[str, int], list[Alignment]] = {}
 
     def passing() -> Iterator[Trace]:
-        for trace in traces(translator, sources, targets, tell, list(attentions(translator.model))):
+        for trace in traces(translator, sources, targets, progress, list(attentions(translator.model))):
             if gold is not None:
                 _collect(trace, links)
             yield trace
@@ -65,24 +63,28 @@ def _with_rate(row: Row, rates: dict[tuple[str, int], float]) -> Row:
 
 
 def silence_heads(
-    translator: Translator, sources: Sequence[str], targets: Sequence[str], beam: int = 1, tell: Tell | None = None
+    translator: Translator,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    beam: int = 1,
+    progress: Progress | None = None,
 ) -> list[Importance]:
-    """Leave each head out in turn and translate again: BLEU without it and how much was lost, the dearest first."""
+    """Leave each head out in turn and translate again: BLEU without it and the loss, the largest first."""
     if not sources or len(sources) != len(targets):
         raise DataError(f"Each source needs its target; got {len(sources)} sources and {len(targets)} targets.")
 
     def bleu() -> float:
         return float(translator.score(sources, targets, metrics=["bleu"], beam=beam)["bleu"])
 
-    return importance(translator.model, bleu, tell)
+    return importance(translator.model, bleu, progress)
 
 
 def flow_of(translator: Translator, source: str, target: str | None = None) -> Flow:
     """The gradient flow of a sentence and its translation (found by the translator where it is not given)."""
     read = translator.source_vocabulary.encode(clean(source)).ids
     if not read or not source.split():
-        raise DataError("There is nothing to look at in an empty sentence; give at least one word.")
-    text = translator.translate(source).text if target is None else target
+        raise DataError("There is nothing to look at in an empty sentence; pass at least one word.")
+    text = translator.translate(source, split=False).text if target is None else target
     written = translator.prefix_ids(text)
     ids = (torch.tensor([*row, END], device=translator.device) for row in (read, written))
     return flow(translator.model, *ids)
@@ -102,16 +104,19 @@ def silence(translator: Translator, place: str) -> Silence:
 
 
 def mask_word(translator: Translator, source: str, word: str) -> list[Mask]:
-    """Hide a word of the source, named by itself (everywhere it stands) or by its place from 0: all its pieces."""
-    text = clean(source)
-    listed = text.split()
-    places = {at for at, each in enumerate(listed) if each == clean(word)}
-    if not places and word.isascii() and word.isdecimal() and int(word[:9]) < len(listed):
-        places = {int(word)}
-    if not places:
+    """Mask all pieces of a source word, given by its text (every occurrence) or by its place from 0.
+
+    A word is what a picture shows in one cell ("1992" of "1992.") or the text between two spaces ("1992.").
+    """
+    encoded = translator.encode(source)
+    tokens = tokens_of(encoded, ended=False).tokens
+    listed = encoded.text.split()
+    for show in (Show(), Show(punctuation=False)):
+        cells = [one for one in labels(encoded.text, tokens, show) if one.text == clean(word)]
+        if cells:
+            return [Mask(at, word=one.text) for one in cells for at in one.tokens]
+    if not (word.isascii() and word.isdecimal() and int(word[:9]) < len(listed)):
         raise ConfigError(
             f"There is no word {label(word)!r} in the sentence; name one of its {len(listed)} words, or a place from 0."
         )
-    encoded = translator.source_vocabulary.encode(text)
-    groups = words(text, encoded.spans)
-    return [Mask(at, word=listed[group]) for at, group in enumerate(groups) if group in places]
+    return [Mask(at, word=listed[int(word)]) for at, group in enumerate(encoded.words) if group == int(word)]

@@ -1,89 +1,80 @@
-"""From a sentence and its translation to a `Trace`: the sentence is read once more, and every look recorded."""
+"""From a sentence and its translation to a `Trace`: one more forward pass, with every attention call recorded."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.data.batching import pad, plan_epoch
-from regard.data.vocabulary import Encoded, Vocabulary, words
+from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import Step
 from regard.errors import DataError
 from regard.look.assemble import add_probabilities, assemble
-from regard.look.contents import Beam, Node
-from regard.look.pieces import Sentence, Token
 from regard.look.record import record
+from regard.look.tokens import Sentence, Token
 from regard.look.trace import Trace
+from regard.look.trace_data import Beam, Node
 from regard.symbols import END, SYMBOLS
 
-if TYPE_CHECKING:
-    from regard.api.translator import Translator
-
-Span = tuple[int, int]
 Pair = tuple[list[int], list[int]]  # source and target ids, END last in both
-LONGEST_LOOK = 1_000  # tokens of a sentence that is looked into: every head keeps T x S numbers
+LONGEST_LOOK = 1_000  # tokens of a sentence that can be traced: every head keeps T x S numbers
 _READ_TOKENS = 4096  # of one side read together, padding counted
 
 
 def trace_sentence(
-    translator: "Translator",
-    source: str,
-    encoded: Encoded,
+    model: nn.Module,
+    vocabulary: Vocabulary,
+    about: Mapping[str, Any],
+    encoded: Tokenised,
     written: Sequence[int],
     topk: int,
     changes: Sequence[Mapping[str, Any]],
     search: Sequence[Step],
 ) -> Trace:
-    """The trace of `written`: target ids, END among them where it was written. Costs one forward pass."""
-    model, device, vocabulary = translator.model, translator.device, translator.target_vocabulary
+    """The trace of `written`: ids of the target `vocabulary`, END among them where it was written. Costs one forward
+    pass."""
+    device = next(model.parameters()).device
     batch = torch.tensor([[*encoded.ids, END]], device=device)  # [1, S]
     target = torch.tensor([list(written)], device=device)  # [1, T]
     with record(model) as seen:
         logits = model(batch, torch.tensor([batch.shape[1]], device=device), target)  # [1, T, V]
     plain = [index for index in written if index != END]
-    text = vocabulary.decode(plain)
-    pieces = vocabulary.pieces(plain)
-    read = tokens_of(source, encoded.pieces, encoded.spans, ended=True)
-    wrote = tokens_of(text, pieces, spans_of(vocabulary, plain, text), ended=len(plain) < len(written))
+    read = tokens_of(encoded, ended=True)
+    wrote = tokens_of(vocabulary.tokenised(plain), ended=len(plain) < len(written))
     wrote = add_probabilities(wrote, list(written), logits[0], lambda index: vocabulary.pieces([index])[0], topk)
     beam = beam_of(search, vocabulary) if search else None
-    return assemble(model, seen, read, wrote, changes=changes, beam=beam, about=describe(translator))
+    return assemble(model, seen, read, wrote, changes=changes, beam=beam, about=about)
 
 
 def trace_pairs(
-    translator: "Translator", sources: Sequence[str], targets: Sequence[str], names: Sequence[str]
+    model: nn.Module,
+    vocabulary: Vocabulary,
+    about: Mapping[str, Any],
+    encoded: Sequence[Tokenised],
+    written: Sequence[list[int]],
+    names: Sequence[str],
 ) -> list[Trace]:
-    """The traces of translations that are given, in their order: the weights alone of the modules `names`.
+    """The traces of given translations, in order, with the weights of the modules `names` only.
 
-    Sentences of like length are read together; a trace does not depend on its company.
+    Sentences of similar length share a batch; a trace does not depend on the other sentences of its batch.
     """
-    translator.needs_one_model("look inside")
-    vocabulary = translator.target_vocabulary
-    encoded = [translator.encode(source) for source in sources]
-    written = [translator.prefix_ids(target) for target in targets]
     for ids in (*(read.ids for read in encoded), *written):
         check_length(ids)
     pairs = [([*read.ids, END], [*ids, END]) for read, ids in zip(encoded, written, strict=True)]
     found: dict[int, Trace] = {}
-    for places, batch, lengths, target in read_together(pairs, translator.device):
-        with torch.inference_mode(), record(translator.model, names) as seen:
-            translator.model(batch, lengths, target)
+    for places, batch, lengths, target in read_together(pairs, next(model.parameters()).device):
+        with torch.inference_mode(), record(model, names) as seen:
+            model(batch, lengths, target)
         for row, place in enumerate(places):
-            read, text = encoded[place], vocabulary.decode(written[place])
-            spans = spans_of(vocabulary, written[place], text)
-            sides = (
-                tokens_of(sources[place], read.pieces, read.spans, ended=True),
-                tokens_of(text, vocabulary.pieces(written[place]), spans, ended=True),
-            )
-            found[place] = assemble(translator.model, seen, *sides, row, about=describe(translator), weights_alone=True)
+            read, wrote = (tokens_of(one, ended=True) for one in (encoded[place], vocabulary.tokenised(written[place])))
+            found[place] = assemble(model, seen, read, wrote, row, about=about, weights_alone=True)
     return [found[place] for place in range(len(pairs))]
 
 
 def check_length(ids: Sequence[int]) -> None:
-    """Refuse a sentence that is too long to look into."""
+    """Refuse a sentence that is too long to trace."""
     if len(ids) > LONGEST_LOOK:
         raise DataError(f"A sentence of {len(ids)} tokens is too long to look into; give at most {LONGEST_LOOK}.")
 
@@ -107,39 +98,15 @@ def describe_forced(vocabulary: Vocabulary, forced: Sequence[int] | None) -> lis
     return [{"kind": "force", "text": text, "rows": list(range(len(forced)))}]
 
 
-def describe(translator: "Translator") -> dict[str, Any]:
-    """What a picture says of the model."""
-    return {
-        "id": translator.name,
-        "name": translator.experiment.name,
-        "kind": "transformer" if translator.experiment.name == "transformer" else "rnn",
-        "source_language": translator.source_language,
-        "target_language": translator.target_language,
-    }
-
-
-def tokens_of(text: str, pieces: Sequence[str], spans: Sequence[Span], ended: bool) -> Sentence:
+def tokens_of(tokenised: Tokenised, ended: bool) -> Sentence:
     """The tokens of a text with their places in it and the words they belong to; END last if the sentence ended."""
-    groups = words(text, spans)
+    text = tokenised.text
     tokens = [
-        Token(text[start:end].strip(" ") or piece, piece, start, end, word=group)
-        for piece, (start, end), group in zip(pieces, spans, groups, strict=True)
+        Token(text[start:end].strip(" ") or piece, piece, start, end, word=word)
+        for piece, (start, end), word in zip(tokenised.pieces, tokenised.spans, tokenised.words, strict=True)
     ]
     end = [Token(SYMBOLS[END], SYMBOLS[END], len(text), len(text), special=True)] if ended else []
     return Sentence(text, (*tokens, *end))
-
-
-def spans_of(vocabulary: Vocabulary, ids: list[int], text: str) -> list[Span]:
-    """Where each piece of a translation stands in its text.
-
-    A model may write a word in other pieces than the vocabulary would; then each piece ends where the text of the
-    pieces up to it ends.
-    """
-    encoded = vocabulary.encode(text)
-    if encoded.ids == ids:
-        return encoded.spans
-    ends = [min(len(vocabulary.decode(ids[: count + 1])), len(text)) for count in range(len(ids))]
-    return list(pairwise(np.maximum.accumulate([0, *ends]).tolist()))
 
 
 def beam_of(search: Sequence[Step], vocabulary: Vocabulary) -> Beam:

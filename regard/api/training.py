@@ -1,20 +1,23 @@
-"""`regard.train`: from a settings file, or from plain arguments, to a trained translator."""
+"""`regard.train`: from a settings file, or from plain arguments, to a trained model."""
 
 import re
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from regard.api.loading import load
+from regard.api.timed import choose
 from regard.config import load_toml, override
 from regard.data.prepare import Stages
 from regard.data.settings import as_files
 from regard.data.tmx import choose_languages
 from regard.errors import RunError
-from regard.train.begin import train as begin
-from regard.train.experiment import check_tables, resolve
-from regard.train.journal import Observe
-from regard.train.origin import inherit
+from regard.training.events import Observe
+from regard.training.experiment import check_tables, resolve
+from regard.training.runs import checkpoints
+from regard.training.start import train as begin
+from regard.training.warm_start import inherit
 
 Files = str | Path | list[str]
 _LANGUAGE = re.compile(r"\.([a-z]{2,3})(?:\.(?:gz|bz2|xz))?$")
@@ -26,9 +29,15 @@ def gather(
     model: str | None,
     preset: str | None,
     settings: Iterable[str],
+    out: Path | None = None,
     **data: Any,
 ) -> dict[str, Any]:
-    """The tables of settings: a file or mapping, then model, preset and data, then `section.key=value` on top."""
+    """The tables of settings: a file or mapping, then model, preset and data, then `section.key=value` on top.
+
+    Without any of these but settings, they are those of the run in `out`, so that it resumes.
+    """
+    if out and (out / "config.toml").exists() and not (config or model or preset or any(data.values())):
+        config = out / "config.toml"
     tables = dict(config) if isinstance(config, Mapping) else load_toml(Path(config)) if config else {}
     given = {
         name: [str(one) for one in value] if isinstance(value, list | tuple) else str(value)
@@ -45,8 +54,7 @@ def gather(
 
 
 def with_languages(tables: dict[str, Any]) -> dict[str, Any]:
-    """Name the languages after the endings of the files, train.en and train.fr, or after a translation memory, where
-    they are not named."""
+    """Fill in languages that are not set, from file endings (train.en, train.fr) or from the translation memory."""
     data = dict(tables["data"])
 
     def files_of(name: str) -> list[str]:
@@ -64,6 +72,20 @@ def with_languages(tables: dict[str, Any]) -> dict[str, Any]:
     return {**tables, "data": data}
 
 
+def choose_settings(tables: Mapping[str, Any], minutes: float, run: Path) -> tuple[dict[str, Any], list[str]]:
+    """Tables that fit into `minutes`, under what `tables` say of the data, and the reasons; a run that was begun keeps
+    the settings that it has."""
+    if checkpoints(run):
+        begun = load_toml(run / "config.toml")
+        return {
+            **begun,
+            "data": {**begun["data"], **tables["data"]},
+            "train": {**begun["train"], **tables["train"]},
+        }, []
+    chosen, reasons = choose(tables["data"], minutes)
+    return {**chosen, "data": {**chosen["data"], **tables["data"]}}, reasons
+
+
 def train(
     config: str | Path | Mapping[str, Any] | None = None,
     *,
@@ -75,18 +97,30 @@ def train(
     tmx: Files | None = None,
     corpus: str | None = None,
     settings: Iterable[str] = (),
+    minutes: float | None = None,
     observe: Observe | None = None,
     stages: Stages | None = None,
 ) -> Any:
-    """Train into the folder `out`, or go on there, and return the trained model (see `regard.load`).
+    """Train into the folder `out`, or resume there, and return the trained model (see `regard.load`).
 
     `config` is a TOML file or a mapping of tables; `settings` are strings such as "train.steps=200". `observe` is
-    called with every event of the loop (see `regard.train.journal`).
+    called with every event of the loop (see `regard.training.events`). `out` alone resumes the run that is there.
+    `minutes` limit all of it; without a model, preset or config, these are chosen to fit (see `regard.api.timed`).
 
         translator = regard.train(source="train.en", target="train.fr", model="bahdanau", preset="tiny", out="run")
     """
-    tables = gather(config, model, preset, settings, source=source, target=target, tmx=tmx, corpus=corpus)
-    reason = begin(resolve(inherit(tables, Path(out))), Path(out), observe, stages)
+    run, since, given = Path(out), time.monotonic(), list(settings)
+    timed = [f"train.minutes={minutes}"] if minutes is not None else []
+    data = {"source": source, "target": target, "tmx": tmx, "corpus": corpus}
+    tables = gather(config, model, preset, [*given, *timed], run, **data)
+    if (
+        timed
+        and any(data.values())
+        and not (config or model or preset)
+        and all(one.startswith("data.") for one in given)
+    ):
+        tables, _ = choose_settings(tables, float(minutes or 0), run)
+    reason = begin(resolve(inherit(tables, run)), run, observe, stages, since if timed else None)
     if reason == "asked":
-        raise RunError(f"Training was stopped and saved; the same call goes on with {out}.")
+        raise RunError(f"Training was stopped and saved; the same call resumes {out}.")
     return load(out)

@@ -1,23 +1,24 @@
-"""A trained translator: translate, score, look inside."""
+"""A trained translator: translate, score, and trace attention."""
 
 import dataclasses
 import operator
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
 
-from regard.api.opening import open_model, read_experiment
-from regard.api.tracing import check_length, describe_forced, read_together, trace_sentence
+from regard.api.passages import NOTES, Passage, join_text, keep_whole, merge, take_apart, unseen, worst, wrong_with
+from regard.api.tracing import check_length, describe_forced, read_together, trace_pairs, trace_sentence
 from regard.data.builtin.registry import find_builtin
-from regard.data.rewrite import rewrite
-from regard.data.vocabulary import Encoded, Vocabulary
+from regard.data.expects import knows_no_capitals
+from regard.data.files import Progress
+from regard.data.normalise_text import rewrite
+from regard.data.vocabulary import Tokenised, Vocabulary
+from regard.decode.batches import decode_many
 from regard.decode.beam import Step
 from regard.decode.ensemble import Ensemble
-from regard.decode.hypothesis import Hypothesis
-from regard.decode.many import decode_many
+from regard.decode.hypothesis import Hypothesis, Weigh
 from regard.decode.settings import DecodeConfig, change_settings
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
@@ -25,16 +26,15 @@ from regard.look.change import Change, Changed, Force, change
 from regard.look.record import record
 from regard.look.trace import Trace
 from regard.symbols import END, UNKNOWN
-from regard.train.experiment import Experiment
-from regard.train.objectives import cross_entropy
+from regard.training.experiment import Experiment
+from regard.training.objectives import cross_entropy
 
-Tell = Callable[[int, int | None], None]
-BATCH_TOKENS = (4096, 65536)  # source tokens decoded together over all beams, on a CPU and on a GPU
+BATCH_TOKENS = (4096, 65536)  # source tokens in a batch over all beams, on a CPU and on a GPU
 
 
 @dataclasses.dataclass(frozen=True)
 class Translation:
-    """A translation, and how sure the model was of it."""
+    """A translation with its log-probabilities."""
 
     text: str
     score: float  # what the search ranks by: log-probability with the length penalty
@@ -42,18 +42,23 @@ class Translation:
     tokens: list[str]
     token_logprobs: list[float]
     finished: str  # how it ended: "end", "length" (cut off), "not finite", "stopped" or "empty"
-    # This one first, then the runners-up that were asked for; left out of ==, which would never end.
+    # The requested candidates, this one first; excluded from ==, which would recurse.
     nbest: "list[Translation]" = dataclasses.field(compare=False, repr=False)
-    # What the source vocabulary does not hold and the model could not read: words, or characters where it is made of
-    # those; never anything where subwords spell by bytes what they do not know.
+    # Words (for subwords: characters) of the source that were never seen in training.
     unknown: list[str] = dataclasses.field(default_factory=list, compare=False)
+    flags: list[str] = dataclasses.field(default_factory=list, compare=False)  # what to know about it: see `notes`
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader should know, in words: "the translation repeats itself", for example. Mostly nothing."""
+        return [NOTES[flag] for flag in self.flags]
 
     def __str__(self) -> str:
         return self.text
 
 
 class Translator:
-    """A model with its vocabularies, ready to use; `load_translator` makes one from a run folder."""
+    """A model with its vocabularies; `regard.load` makes one from a run folder."""
 
     def __init__(
         self,
@@ -66,17 +71,31 @@ class Translator:
         self.model = model.eval()
         self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
         self.experiment, self.name = experiment, name
-        made = find_builtin(experiment.data.corpus) if experiment.data.corpus else None  # it knows its languages
+        self.lowercases = knows_no_capitals(source_vocabulary)  # trained on lower-case text, so it reads no other
+        of = source_vocabulary
+        self._reader = Vocabulary(of.tokens, of.kind, of.form, lowercase=True) if self.lowercases else of
+        made = find_builtin(experiment.data.corpus) if experiment.data.corpus else None
         self.source_language: str = experiment.data.source_language or (made.source_language if made else "")
         self.target_language: str = experiment.data.target_language or (made.target_language if made else "")
 
     @property
+    def about(self) -> dict[str, Any]:
+        """What a trace says about the model."""
+        return {
+            "id": self.name,
+            "name": self.experiment.name,
+            "kind": "transformer" if self.experiment.name == "transformer" else "rnn",
+            "source_language": self.source_language,
+            "target_language": self.target_language,
+        }
+
+    @property
     def device(self) -> torch.device:
-        """Where the model's weights are."""
+        """The device of the model's weights."""
         return next(self.model.parameters()).device
 
     def settings(self, **changes: Any) -> DecodeConfig:
-        """The run's [decode] settings with some of them changed; None leaves one as it is."""
+        """The run's [decode] settings with `changes` applied; None keeps the run's value."""
         return change_settings(self.experiment.decode, changes)
 
     @overload
@@ -86,20 +105,27 @@ class Translator:
     def translate(self, text: Sequence[str], **options: Any) -> list[Translation]: ...
 
     def translate(self, text: str | Sequence[str], **options: Any) -> Translation | list[Translation]:
-        """Translate one sentence, or a list of them in order.
+        """Translate one text, or a list of them in order.
 
-        Options are the settings of [decode] (beam, nbest, temperature, length_penalty, ...), and `prefix` (a text, or
-        one for each sentence, that the translation must begin with), `progress(done, total)` and `stop() -> bool`,
-        which is asked before every step. An empty line gives an empty translation.
+        A text is translated sentence by sentence and put together again with its own white space and line breaks; a
+        sentence that is longer than any in training is cut at clauses. `flags` of the result say what is not right.
+        Options are the [decode] settings (beam, nbest, temperature, length_penalty, ...), `prefix` (a text, or one for
+        each text, that the translation must start with), `split=False` (take each text as one sentence, as with a
+        prefix), `progress(done, total)`, and `stop() -> bool`, called before every step. An empty line gives an empty
+        translation.
         """
         if isinstance(text, bytes) or not isinstance(text, Iterable):
             raise DataError(f"A sentence is text; got {type(text).__name__}.")
         texts = [text] if isinstance(text, str) else list(text)
+        for one in texts:
+            clean(one)  # refuses what is no text
         prefix = options.pop("prefix", None)
-        tell, stop = options.pop("progress", None), options.pop("stop", None)
+        progress, stop = options.pop("progress", None), options.pop("stop", None)
+        split = options.pop("split", True) and prefix is None
         config = self.settings(**options)
-        read = [self.encode(one) for one in texts]
-        rows = [one.ids for one in read]
+        most = self.experiment.data.max_length
+        passages = [take_apart(one, self.encode, most) if split else keep_whole(one, self.encode) for one in texts]
+        rows = [encoded.ids for passage in passages for encoded in passage.encoded]
         prefixes = None
         if prefix is not None:
             wanted = [prefix] * len(texts) if isinstance(prefix, str) else list(prefix)
@@ -115,13 +141,11 @@ class Translator:
                 batch_tokens=BATCH_TOKENS[self.device.type == "cuda"],
                 prefixes=prefixes,
                 weigher=self._weigher,
-                tell=tell,
+                tell=progress,
                 stop=stop,
             )
-        translations = [
-            self._translation(hypotheses, bool(encoded.ids), find_unknown(one, encoded))
-            for hypotheses, one, encoded in zip(found, texts, read, strict=True)
-        ]
+        each = iter(found)
+        translations = [self._join(passage, [next(each) for _ in passage.encoded]) for passage in passages]
         return translations[0] if isinstance(text, str) else translations
 
     def look(
@@ -135,40 +159,48 @@ class Translator:
         topk: int = 5,
         **options: Any,
     ) -> Trace:
-        """Translate `source` (or read `target`, forced) and return what every attention module saw.
+        """Translate `source` (or force `target`) and return the trace of every attention module.
 
-        The trace is exact for the sentence it shows: that sentence is read once more, all layers and heads recorded.
-        `changes` are what-ifs (see `regard.look.change`), and so is `prefix`, which the translation must begin with;
-        a `Force` writes a word at one step. The trace says what was changed. `tree` keeps the beam search, `topk`
-        alternatives are kept at each word. Other options are settings of [decode].
+        The trace is exact: the translation goes through `forward` once more with all layers and heads recorded.
+        `changes` are what-ifs (see `regard.look.change`), and so is `prefix`, which the translation must start with;
+        a `Force` sets the word of one step. The trace lists all of them. `tree` keeps the beam search tree, `topk` is
+        the number of alternatives kept for each word. Other options are the [decode] settings.
         """
         self.needs_one_model("look inside")
         encoded = self.encode(source)
         if not encoded.ids or not source.split():
-            raise DataError("There is nothing to look at in an empty sentence; give at least one word.")
+            raise DataError("There is nothing to look at in an empty sentence; pass at least one word.")
         check_length(encoded.ids)
         forces = sorted((one for one in changes if isinstance(one, Force)), key=lambda one: one.t)
         if (prefix is not None or forces) and target is not None:
-            raise DataError("A translation that is given cannot be forced to begin with something; leave one out.")
+            raise DataError("A target excludes a prefix and forced words; pass one or the other.")
         begins = None if prefix is None else self.prefix_ids(prefix)
-        told = describe_forced(self.target_vocabulary, begins)
+        forced_words = describe_forced(self.target_vocabulary, begins)
         steps: list[Step] = []
         with torch.inference_mode(), change(self.model, *(one for one in changes if one not in forces)) as changed:
             if target is None:
                 config = self.settings(**options)
                 for force in forces:
                     begins, rows = self._force(encoded.ids, config, begins or [], force, changed)
-                    told.append({**force.describe(), "rows": rows})
+                    forced_words.append({**force.describe(), "rows": rows})
                 changed.restart()
                 hypothesis = self._search(encoded.ids, config, steps if tree else None, begins)[0]
                 written = hypothesis.ids if hypothesis.ids and not hypothesis.finished else [*hypothesis.ids, END]
             else:
                 written = [*self.prefix_ids(target), END]
                 check_length(written[:-1])
-            return trace_sentence(self, source, encoded, written, topk, (*changed.describe(), *told), steps)
+            said = (*changed.describe(), *forced_words)
+            return trace_sentence(self.model, self.target_vocabulary, self.about, encoded, written, topk, said, steps)
+
+    def trace_pairs(self, sources: Sequence[str], targets: Sequence[str], names: Sequence[str]) -> list[Trace]:
+        """The traces of given translations, in order, with the weights of the modules `names` only."""
+        self.needs_one_model("look inside")
+        encoded = [self.encode(source) for source in sources]
+        written = [self.prefix_ids(target) for target in targets]
+        return trace_pairs(self.model, self.target_vocabulary, self.about, encoded, written, names)
 
     def alternatives(self, source: str, prefix: str | Sequence[int] = "", k: int = 10) -> list[tuple[str, float]]:
-        """The k likeliest next pieces after a prefix of the translation, each with its probability."""
+        """The k most likely next pieces after a prefix of the translation, with their probabilities."""
         ids = self.prefix_ids(prefix)
         batch = torch.tensor([[*self.encode(source).ids, END]], device=self.device)
         lengths = torch.tensor([batch.shape[1]], device=self.device)
@@ -183,10 +215,11 @@ class Translator:
         self, source: Sequence[str], target: Sequence[str], metrics: Sequence[str] = METRICS, **options: Any
     ) -> ScoreReport:
         """Translate `source` and score it against the references `target`; options as for `translate`."""
+        options = {"split": False, **options}  # the segments of a test set stay as they are
         return score([one.text for one in self.translate(list(source), **options)], list(target), metrics=metrics)
 
-    def perplexity(self, source: Sequence[str], target: Sequence[str], progress: Tell | None = None) -> float:
-        """exp of the mean negative log-likelihood of a reference token, END counted."""
+    def perplexity(self, source: Sequence[str], target: Sequence[str], progress: Progress | None = None) -> float:
+        """exp of the mean negative log-likelihood per reference token, END included."""
         if len(source) != len(target):
             raise DataError(f"Each sentence needs its reference; got {len(source)} sentences and {len(target)}.")
         pairs = [
@@ -203,22 +236,22 @@ class Translator:
         return perplexity(total, max(1, sum(len(written) for _, written in pairs)))
 
     def prefix_ids(self, prefix: str | Sequence[int]) -> list[int]:
-        """The ids of a translation or of its beginning, given as text or as ids; END is not among them."""
+        """The ids of a translation or a prefix of one, given as text or as ids, without END."""
         if isinstance(prefix, str):
             return self.target_vocabulary.encode(clean(prefix)).ids
         try:
             ids = [operator.index(index) for index in prefix]
         except TypeError:
-            raise DataError(f"A translation is text, or a list of token numbers; got {prefix!r:.60}.") from None
-        pieces = self.target_vocabulary.pieces(ids)  # refuses numbers that are no tokens
+            raise DataError(f"A translation is text or a list of token ids; got {prefix!r:.60}.") from None
+        pieces = self.target_vocabulary.pieces(ids)  # refuses ids outside the vocabulary
         for index, piece in zip(ids, pieces, strict=True):
             if index < UNKNOWN:
-                raise DataError(f"A translation is made of words; leave out the symbol {piece} (token {index}).")
+                raise DataError(f"A translation cannot contain the symbol {piece} (token {index}); leave it out.")
         return ids
 
-    def encode(self, text: str) -> Encoded:
-        """A source sentence in pieces, END not among them."""
-        return self.source_vocabulary.encode(clean(text))
+    def encode(self, text: str) -> Tokenised:
+        """The pieces of a source sentence, without END."""
+        return self._reader.encode(clean(text))
 
     def _search(
         self, ids: list[int], config: DecodeConfig, steps: list[Step] | None, forced: list[int] | None
@@ -238,42 +271,66 @@ class Translator:
     def _force(
         self, ids: list[int], config: DecodeConfig, begins: list[int], force: Force, changed: Changed
     ) -> tuple[list[int], list[int]]:
-        """What the translation now begins with, the forced word last, and the rows of that word."""
+        """The prefix up to and including the forced word, and the rows of that word."""
         changed.restart()
         said = self._search(ids, config, None, begins)[0].ids
         if not len(begins) <= force.t <= len(said):
             raise ConfigError(
-                f"Step {force.t} cannot be forced: the translation has steps {len(begins)} to {len(said)} to choose "
-                f"from, after what is forced before it."
+                f"Step {force.t} cannot be forced; after what is forced before it, the steps are {len(begins)} to "
+                f"{len(said)}."
             )
         word = self.prefix_ids(force.word)
         return said[: force.t] + word, list(range(force.t, force.t + len(word)))
 
-    def _weigher(self, source: Tensor, lengths: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-        """For the coverage penalty: the mean weights [N, T, S] with which rows of a batch looked at their source."""
+    def _weigher(self, source: Tensor, lengths: Tensor) -> Weigh:
         self.needs_one_model("use the coverage penalty")
-
-        def weigh(rows: Tensor, target: Tensor) -> Tensor:
-            with record(self.model) as seen:
-                self.model(source[rows], lengths[rows], target)
-            looks = [seen[name].weights for name in self.model.looking.cross]  # type: ignore[union-attr]
-            return torch.stack([look.mean(1) if look.dim() == 4 else look for look in looks]).mean(0)
-
-        return weigh
+        return weigher(self.model, source, lengths)
 
     def needs_one_model(self, what: str) -> None:
         """Refuse an ensemble."""
         if isinstance(self.model, Ensemble):
-            raise RunError(f"An ensemble has no attention of its own; load one of its runs to {what}.")
+            raise RunError(f"An ensemble has no single attention; load one of its runs to {what}.")
 
-    def _translation(self, hypotheses: list[Hypothesis], words: bool, unknown: list[str]) -> Translation:
+    def _join(self, passage: Passage, found: list[list[Hypothesis]]) -> Translation:
+        """The translation of a text from the hypotheses of its sentences: the best of each, the second best, ..."""
+        parts = zip(passage.sentences, passage.encoded, found, strict=True)
+        sentences = [self._translations(*part) for part in parts]
+        if len(sentences) == 1 and passage.gaps == ["", ""]:
+            return sentences[0][0]
         group: list[Translation] = []
-        for one in hypotheses:
-            text = self.target_vocabulary.decode(one.ids)
-            pieces = self.target_vocabulary.pieces(one.ids)
-            ended = one.ended if words else "empty"
-            group.append(Translation(text, one.score, one.logprob, pieces, one.token_logprobs, ended, group, unknown))
+        for rank in range(max(map(len, sentences))):
+            chosen = [some[min(rank, len(some) - 1)] for some in sentences]
+            group.append(
+                Translation(
+                    text=join_text(passage, [one.text for one in chosen]),
+                    score=sum(one.score for one in chosen),
+                    logprob=sum(one.logprob for one in chosen),
+                    tokens=[piece for one in chosen for piece in one.tokens],
+                    token_logprobs=[number for one in chosen for number in one.token_logprobs],
+                    finished=worst([one.finished for one in chosen]),
+                    nbest=group,
+                    unknown=[word for one in chosen for word in one.unknown],
+                    flags=merge([*(one.flags for one in chosen), ["cut"] if passage.cut else []]),
+                )
+            )
         return group[0]
+
+    def _translations(self, text: str, encoded: Tokenised, hypotheses: list[Hypothesis]) -> list[Translation]:
+        """The translations of one sentence, the best first."""
+        group: list[Translation] = []
+        unknown = find_unknown(text, encoded)
+        same = self.source_language == self.target_language
+        lowered = self.lowercases and text.lower() != text
+        before = [*(["unseen"] if unknown else []), *(["lower-cased"] if lowered else [])]
+        for one in hypotheses:
+            written = self.target_vocabulary.decode(one.ids)
+            pieces = self.target_vocabulary.pieces(one.ids)
+            ended = one.ended if encoded.ids else "empty"
+            flags = [*before, *wrong_with(text, written, ended, same)]
+            group.append(
+                Translation(written, one.score, one.logprob, pieces, one.token_logprobs, ended, group, unknown, flags)
+            )
+        return group
 
 
 def clean(text: str) -> str:
@@ -283,44 +340,21 @@ def clean(text: str) -> str:
     return rewrite(text.replace("\n", " ")).text
 
 
-def find_unknown(text: str, encoded: Encoded) -> list[str]:
-    """The parts of a sentence that its vocabulary does not hold, in order, as they are spelled."""
-    if UNKNOWN not in encoded.ids:
-        return []
-    plain = clean(text)
-    return [
-        plain[start:end] for index, (start, end) in zip(encoded.ids, encoded.spans, strict=True) if index == UNKNOWN
-    ]
+def find_unknown(text: str, encoded: Tokenised) -> list[str]:
+    """The parts of a sentence that are not in the vocabulary, in order, as spelled."""
+    return unseen(clean(text), encoded, UNKNOWN)
 
 
-def load_translator(run: str | Path | Sequence[str | Path], device: str = "auto") -> Translator:
-    """The translator of a run folder; several folders that share a vocabulary become one ensemble.
+def weigher(model: Any, source: Tensor, lengths: Tensor) -> Weigh:
+    """For the coverage penalty: the mean weights [N, T, S] with which rows of a batch attended to their source, and
+    which of its positions the model can attend to [N, S]."""
 
-    Every file is checked against the run's manifest, and the vocabularies against their fingerprints.
-    """
-    if not isinstance(run, str | Path):
-        return _ensemble([load_translator(one, device) for one in run])
-    folder = Path(run)
-    experiment = read_experiment(folder, "translate")
-    source, target = (Vocabulary.load(folder, side) for side in ("source", "target"))
-    sizes = {"source_vocabulary": len(source), "target_vocabulary": len(target)}
-    model = open_model(folder, experiment, device, **sizes)
-    return Translator(model, source, target, experiment, folder.resolve().name)
+    def weigh(rows: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        with record(model) as seen:
+            model(source[rows], lengths[rows], target)
+        calls = [seen[name] for name in model.looking.cross]
+        weights = [call.weights.mean(1) if call.weights.dim() == 4 else call.weights for call in calls]
+        visible = [(call.scores > -torch.inf).flatten(1, -2).any(1) for call in calls]  # [N, S]
+        return torch.stack(weights).mean(0), torch.stack(visible).any(0)
 
-
-def _ensemble(members: list[Translator]) -> Translator:
-    if not members:
-        raise RunError("An ensemble needs at least one run; got none.")
-    first, *others = members
-    for other in others:
-        for side in ("source_vocabulary", "target_vocabulary"):
-            if getattr(first, side).fingerprint != getattr(other, side).fingerprint:
-                raise RunError(
-                    f"An ensemble needs runs with the same vocabularies; the {side.replace('_', ' ')} of {other.name} "
-                    f"is not that of {first.name}. Train them on the same corpus with the same data settings."
-                )
-    if not others:
-        return first
-    model = Ensemble([member.model for member in members])
-    name = "+".join(member.name for member in members)
-    return Translator(model, first.source_vocabulary, first.target_vocabulary, first.experiment, name)
+    return weigh

@@ -2,7 +2,7 @@
 
 import typer
 
-from regard.cli import align, demo, flow, heads, look, others, score, serve, show, train, translate
+from regard.cli import align, corpora, demo, export, look, measure, models, predict, score, serve, train, translate
 from regard.version import __version__
 
 app = typer.Typer(
@@ -14,10 +14,17 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+COMMANDS = (
+    demo.demo, train.train, translate.translate, score.score, score.compare, look.look, measure.heads, measure.flow,
+    align.align, predict.caption, predict.classify, predict.generate, score.perplexity, measure.reach, serve.serve,
+    models.models, corpora.corpora, export.export,
+)  # fmt: skip
+for command in COMMANDS:
+    app.command(cls=train.WithSettings if command is train.train else None)(command)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"regard {__version__}")
         raise typer.Exit()
 
@@ -27,7 +34,3 @@ def _main(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
     pass
-
-
-for module in (demo, train, translate, score, look, heads, flow, align, others, serve, show):
-    module.register(app)

@@ -9,8 +9,15 @@ from typing import Annotated, Any
 import typer
 
 import regard
+from regard.cli.text import put
+from regard.errors import ConfigError, unknown
 
 SENTENCE = "the black cat does not eat the red apple ."
+REAL = (
+    "Where is the station?",
+    "I don't know what you are talking about.",
+    "The agreement on the European Economic Area was signed in August 1992.",
+)
 VENV = Path(".venv/bin/regard")  # where `make` puts it
 UNSEEN = (
     SENTENCE,
@@ -20,95 +27,109 @@ UNSEEN = (
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("demo")(demo)
-
-
 def demo(
     task: Annotated[str, typer.Option(help="translate, caption, document or language.")] = "translate",
-    out: Annotated[Path | None, typer.Option(help="The run folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder.")] = None,
     model: Annotated[str | None, typer.Option(help="Another model of the task; see `regard models`.")] = None,
-    minutes: Annotated[float, typer.Option(help="Train for at most so long.")] = 2.0,
+    minutes: Annotated[float, typer.Option(help="Longest time to train.")] = 2.0,
 ) -> None:
-    """Train a model from scratch in a minute or two, use it, and show what it looked at."""
+    """Train a small model from scratch in a minute or two, use it, and show its attention."""
     import torch
 
     from regard.api.training import gather
     from regard.cli.progress import Watcher
-    from regard.errors import ConfigError, unknown
     from regard.models.registry import entry
-    from regard.train.begin import train as begin
-    from regard.train.experiment import resolve
+    from regard.training.experiment import resolve
+    from regard.training.start import train as begin
 
-    torch.set_num_threads(1)  # tensors of this size gain nothing from more threads, and lose much on a busy machine
+    torch.set_num_threads(1)  # more threads do not speed up tensors of this size
     if task not in DEMOS:
         raise ConfigError(unknown("demo", task, DEMOS))
     name, corpus, settings, show = DEMOS[task]
+    if task == "translate" and not model:
+        show_shipped((out or Path("demo") / corpus).parent)
+        put("\nNow a small translator, trained here from scratch on generated sentences:")
     if model and entry(model).task != entry(name).task:
-        raise ConfigError(f"The demo {task} needs a model of the same task as {name}; {model} is of another.")
+        raise ConfigError(f"The demo {task} needs a model of the same task as {name}; {model} is for another.")
     run = out or Path("demo") / corpus
     given = [*settings, f"train.minutes={minutes}"]
     experiment = resolve(gather(None, model or name, "tiny", given, corpus=corpus))
     with Watcher() as watcher:
         reason = begin(experiment, run, watcher, watcher.stages)
     if reason == "asked":
-        typer.echo("Stopped and saved. The same command goes on from here.", err=True)
+        typer.echo("Stopped and saved. Repeat the command to resume.", err=True)
         raise typer.Exit(0)
     show(run, regard.load(run))
+
+
+def show_shipped(folder: Path) -> None:
+    """Real sentences with the models that ship, and the alignment of one."""
+    from regard.training.known import shipped_folder
+
+    if shipped_folder("en-fr") is None or shipped_folder("en-fr/bahdanau") is None:
+        put("The models that ship with regard are not part of this copy, so the demo begins with training.")
+        return
+    for name in ("en-fr/transformer", "en-fr/bahdanau"):
+        translator = regard.load(name)
+        put(f"{name}, a trained model that ships with regard:")
+        for text, one in zip(REAL, translator.translate(list(REAL)), strict=True):
+            put(f"  {text}\n  → {one}")
+    trace = translator.look(REAL[-1])
+    put("\nAttention weights in percent: each row is a French word, each column an English one.\n")
+    put(trace.to_terminal(colour=sys.stdout.isatty()))
+    folder.mkdir(parents=True, exist_ok=True)
+    put(f"The same as an image: {trace.draw(folder / 'economic-area.png')}")
 
 
 def show_translations(run: Path, translator: Any) -> None:
     """BLEU on new sentences, a few translations, and the alignment of one."""
     from regard.cli.progress import bar
-    from regard.cli.text import put
     from regard.data.builtin.phrasebook import generate
 
-    made = generate(300, seed=4242, min_words=3, max_words=14)  # not those it was trained on: another seed
+    made = generate(300, seed=4242, min_words=3, max_words=14)  # another seed than the training data
     sources, targets = [one.source for one in made], [one.target for one in made]
-    with bar("translating") as tell:
-        report = translator.score(sources, targets, metrics=["bleu"], beam=1, progress=tell)
+    with bar("translating") as progress:
+        report = translator.score(sources, targets, metrics=["bleu"], beam=1, progress=progress)
     put(f"\nOn {len(made)} new sentences: {report}")
-    put("\nTranslations of sentences it has never seen:")
+    put("\nTranslations of sentences not in the training data:")
     for text in UNSEEN:
         put(f"  {text}\n  → {translator.translate(text)}")
     trace = translator.look(SENTENCE)
-    put("\nWhat it looked at: each row is a French word, the numbers are hundredths of its attention.\n")
+    put("\nAttention weights in percent: each row is a French word, each column an English one.\n")
     put(trace.to_terminal(colour=sys.stdout.isatty()))
-    put(f"The same as a picture: {trace.draw(run / 'alignment.png')}")
+    put(f"The same as an image: {trace.draw(run / 'alignment.png')}")
     put("\nWhat to try next:")
+    put(f'  {command()} translate en-fr "Where is the station?"')
+    put(f"  {command()} serve            then open http://127.0.0.1:5000: the models that ship, side by side")
     put(f'  {command()} look {run} "the small dog sees the old house ." --out look.html')
-    put(f"  {command()} serve {run}            then open http://127.0.0.1:5000")
-    put(f"  {command()} train --source your.en --target your.fr --model bahdanau --preset small --out runs/mine")
+    put(f"  {command()} train --source your.en --target your.fr --minutes 5 --out runs/mine")
 
 
 def show_captions(run: Path, writer: Any) -> None:
-    """A few pictures that it has never seen, each with its caption; where it looked in the first."""
-    from regard.cli.text import put
+    """Captions of a few new pictures, and the attention over the first."""
     from regard.data.builtin.shapes import draw_scene, scene
+    from regard.data.files import write_atomically
     from regard.data.images import encode_png
-    from regard.data.text import write_atomically
 
-    put("\nCaptions of pictures it has never seen:")
+    put("\nCaptions of pictures not in the training data:")
     for number in range(3):
         drawn, path = scene(number, seed=4242), run / f"picture{number}.png"
         write_atomically(path, encode_png(draw_scene(drawn)))
-        put(f"  {path}\n  → {writer.caption(path)}    (drawn as: {drawn.caption})")
+        put(f"  {path}\n  → {writer.caption(path)}    (reference: {drawn.caption})")
     film = writer.look(run / "picture0.png").draw(run / "looked.png", "film", picture=run / "picture0.png")
-    put(f"Where each word looked: {film}")
+    put(f"The attention of each word: {film}")
     put("\nWhat to try next:")
     put(f"  {command()} caption {run} {run / 'picture1.png'} --out looked.html")
     put(f"  {command()} serve {run}            then open http://127.0.0.1:5000")
 
 
 def show_documents(run: Path, classifier: Any) -> None:
-    """A review that it has never seen, with the weights of its sentences and words."""
-    from regard.cli.text import put
+    """A new review, with the weights of its sentences and words."""
     from regard.data.builtin.reviews import generate
 
     review = generate(1, seed=4242)[0]
     trace = classifier.look(review.text)
-    put(f"\nA review it has never seen was written as {review.label!r}. What it says, and where it looked:\n")
+    put(f"\nA review not in the training data, of class {review.label!r}, with its attention weights:\n")
     put(trace.to_terminal(colour=sys.stdout.isatty()))
     put(f"The same as a page: {trace.draw(run / 'document.html')}")
     put("\nWhat to try next:")
@@ -117,28 +138,26 @@ def show_documents(run: Path, classifier: Any) -> None:
 
 
 def show_texts(run: Path, writer: Any) -> None:
-    """A few texts of its own, and what it looked at in one."""
-    from regard.cli.text import put
-
-    put("\nTexts it writes:")
+    """A few samples, and the attention over one."""
+    put("\nSamples:")
     texts = writer.generate(count=4)
     for text in texts:
         put(f"  {text}")
-    put("\nWhat it looked back at while it read the first: rows are the words to come, columns those it had read.\n")
+    put("\nAttention over the past in the first sample: rows are the next words, columns the words read so far.\n")
     put(writer.look(texts[0] or "the").to_terminal(colour=sys.stdout.isatty()))
     put("What to try next:")
     put(f'  {command()} generate {run} "{texts[0].split(" ")[0]}" --temperature 0.5')
     put(f"  {command()} perplexity {run} your-text.txt")
-    put(f"  {command()} reach {run} your-text.txt            how far back it looks")
+    put(f"  {command()} reach {run} your-text.txt            how far back it attends")
 
 
 def command() -> str:
-    """How this program is called from here."""
+    """How to call this program from here."""
     return "regard" if shutil.which("regard") else ".venv/bin/regard" if VENV.exists() else "python -m regard"
 
 
 Show = Callable[[Path, Any], None]
-DEMOS: dict[str, tuple[str, str, list[str], Show]] = {  # task -> model, built-in corpus, settings, what is shown
+DEMOS: dict[str, tuple[str, str, list[str], Show]] = {  # task -> model, built-in corpus, settings, what to show
     "translate": (
         "bahdanau",
         "phrasebook",

@@ -1,4 +1,4 @@
-"""regard score, regard compare"""
+"""regard score, compare, perplexity"""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -8,50 +8,42 @@ from typing import Annotated, Any
 import typer
 
 import regard
+from regard.cli.options import AsJson, Beam, Device, Run, Source, Target, TextFile, Tmx, Tsv, run_folder
+from regard.cli.text import check_out, lines_of, pairs_of, put, put_json, put_note
+from regard.errors import ConfigError
 
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("score")(score)
-    app.command("compare")(compare)
-
-
-Source = Annotated[Path, typer.Option(help="Source sentences, one a line.")]
-Target = Annotated[Path, typer.Option(help="Reference translations, line for line.")]
-Beam = Annotated[int | None, typer.Option(help="Beam width, 1 (greedy) to 1000.")]
-Lowercase = Annotated[bool, typer.Option(help="Ignore letter case.")]
-Tokenize = Annotated[str | None, typer.Option(help="sacreBLEU's tokeniser for BLEU (13a, none, intl, ...).")]
-Plot = Annotated[Path | None, typer.Option(help="Draw the score against source length: PNG, SVG or PDF.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object, numbers as they are, with the signatures.")]
+Lowercase = Annotated[bool, typer.Option(help="Ignore case.")]
+Tokenize = Annotated[str | None, typer.Option(help="sacreBLEU tokeniser for BLEU (13a, none, intl, ...).")]
+Plot = Annotated[Path | None, typer.Option(help="Plot the score by source length: PNG, SVG or PDF.")]
 
 
 def score(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    source: Annotated[Path | None, typer.Option(help="Source sentences, one a line.")] = None,
+    run: Run,
+    source: Annotated[Path | None, typer.Option(help="Source sentences, one per line.")] = None,
     target: Annotated[Path | None, typer.Option(help="Reference translations, line for line.")] = None,
-    images: Annotated[Path | None, typer.Option(help="For a captioner: a folder or tar file of pictures.")] = None,
+    tsv: Tsv = None,
+    tmx: Tmx = None,
+    images: Annotated[Path | None, typer.Option(help="For a captioner: folder or tar file of pictures.")] = None,
     captions: Annotated[
-        Path | None, typer.Option(help="Their captions, JSON lines; none: NAME.txt beside each picture.")
+        Path | None, typer.Option(help="Their captions as JSON lines (default: NAME.txt beside each picture).")
     ] = None,
     documents: Annotated[Path | None, typer.Option(help="For a classifier: labelled documents, JSONL or TSV.")] = None,
     bag_of_words: Annotated[
-        bool, typer.Option("--bag-of-words", help="Also what a linear classifier of words and pairs reaches.")
+        bool, typer.Option("--bag-of-words", help="Also score a linear classifier of words and word pairs.")
     ] = False,
-    by_length: Annotated[bool, typer.Option("--by-length", help="Also a table by source length.")] = False,
+    by_length: Annotated[bool, typer.Option("--by-length", help="Also print a table by source length.")] = False,
     plot: Plot = None,
     beam: Beam = None,
     lowercase: Lowercase = False,
     tokenize: Tokenize = None,
-    perplexity: Annotated[bool, typer.Option("--perplexity", help="Also the perplexity of the references.")] = False,
+    with_perplexity: Annotated[bool, typer.Option("--perplexity", help="Also score the references.")] = False,
     as_json: AsJson = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+    device: Device = "auto",
 ) -> None:
-    """Score a run on a test set: translations by BLEU, chrF and TER with sacreBLEU's signatures, captions by BLEU-1 to
-    BLEU-4, documents by accuracy. (For language models, see `regard perplexity`.)"""
-    from regard.api.translator import load_translator
+    """Score a run on a test set: translations with BLEU, chrF and TER and their sacreBLEU signatures, captions with
+    BLEU-1 to BLEU-4, documents with accuracy. For language models use `regard perplexity`."""
+    from regard.api.loading import load_translator
     from regard.cli.progress import bar
-    from regard.cli.text import put_json, put_note
-    from regard.errors import ConfigError
     from regard.evaluate.by_length import by_length as table_by_length
     from regard.evaluate.by_length import plot_by_length
     from regard.evaluate.scores import score as measure
@@ -60,10 +52,12 @@ def score(
         return _score_captions(run, images, captions, beam, device, as_json)
     if documents is not None:
         return _score_documents(run, documents, bag_of_words, device, as_json)
-    if source is None or target is None:
-        raise ConfigError("Nothing to score: give --source and --target, --images and --captions, or --documents.")
+    if (source is None or target is None) and tsv is None and tmx is None:
+        raise ConfigError(
+            "Nothing to score: pass --source and --target, --tsv, --tmx, --images and --captions, or --documents."
+        )
     _check(plot, tokenize)
-    sources, references = _pairs(source, target)
+    sources, references = pairs_of(run, source, target, tsv, tmx)
     translator = load_translator(run, device)
     written = _translate(translator, sources, beam)
     with bar("scoring"):
@@ -71,10 +65,10 @@ def score(
     found: dict[str, Any] = {"run": translator.name, **asdict(report)}
     say = _say(as_json)
     say(str(report))
-    if perplexity:
-        with bar("reading the references") as tell:
-            found["perplexity"] = translator.perplexity(sources, references, tell)
-        say(f"perplexity {found['perplexity']:.3f} a token")
+    if with_perplexity:
+        with bar("scoring the references") as progress:
+            found["perplexity"] = translator.perplexity(sources, references, progress)
+        say(f"perplexity {found['perplexity']:.3f} per token")
     if by_length or plot:
         table = table_by_length(sources, written, references, lowercase=lowercase, tokenize=tokenize)
         found["by_length"] = asdict(table)
@@ -86,21 +80,23 @@ def score(
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Two or more run folders.")],
-    source: Source,
-    target: Target,
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", parser=run_folder, help="Two or more run folders or models.")
+    ],
+    source: Source = None,
+    target: Target = None,
+    tsv: Tsv = None,
+    tmx: Tmx = None,
     plot: Plot = None,
     beam: Beam = None,
     lowercase: Lowercase = False,
     tokenize: Tokenize = None,
     as_json: AsJson = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+    device: Device = "auto",
 ) -> None:
-    """Score several runs on one test set, test each against the first (paired bootstrap), and show scores by length."""
-    from regard.api.translator import load_translator
+    """Score several runs on one test set, with a paired bootstrap against the first and a table by source length."""
+    from regard.api.loading import load_translator
     from regard.cli.progress import bar
-    from regard.cli.text import put_json, put_note
-    from regard.errors import ConfigError
     from regard.evaluate.by_length import by_length as table_by_length
     from regard.evaluate.by_length import plot_by_length
     from regard.evaluate.scores import ScoreReport
@@ -108,9 +104,9 @@ def compare(
     from regard.evaluate.significance import paired_bootstrap
 
     if len({run.resolve() for run in runs}) < max(2, len(runs)):
-        raise ConfigError("compare needs at least two runs, each named once; use `regard score` for one.")
+        raise ConfigError("compare needs at least two different runs; use `regard score` for one.")
     _check(plot, tokenize)
-    sources, references = _pairs(source, target)
+    sources, references = pairs_of(runs[0], source, target, tsv, tmx)
     translators = [load_translator(run, device) for run in runs]
     shared = len({translator.name for translator in translators}) < len(runs)
     names = [str(run) if shared else translator.name for run, translator in zip(runs, translators, strict=True)]
@@ -125,9 +121,9 @@ def compare(
     (first, baseline), *others = systems.items()
     comparisons: list[dict[str, Any]] = []
     for name, written in others:
-        with bar("drawing samples") as tell:
+        with bar("resampling") as progress:
             result = paired_bootstrap(
-                written, baseline, references, lowercase=lowercase, tokenize=tokenize, progress=tell
+                written, baseline, references, lowercase=lowercase, tokenize=tokenize, progress=progress
             )
         comparisons.append({"run": name, "against": first, **asdict(result)})
         say(f"{name} against {first}: {result}")
@@ -148,13 +144,12 @@ def compare(
 def _score_captions(
     run: Path, images: Path, captions: Path | None, beam: int | None, device: str, as_json: bool
 ) -> None:
-    from regard.api.captioner import load_captioner
+    from regard.api.loading import load_captioner
     from regard.cli.progress import bar
-    from regard.cli.text import put, put_json
 
     writer = load_captioner(run, device)
-    with bar("captioning") as tell:
-        found = writer.score(str(images), str(captions or ""), beam=beam, progress=tell)
+    with bar("captioning") as progress:
+        found = writer.score(str(images), str(captions or ""), beam=beam, progress=progress)
     if as_json:
         put_json({"run": writer.name, **found._asdict()})
     else:
@@ -162,18 +157,17 @@ def _score_captions(
 
 
 def _score_documents(run: Path, documents: Path, bag_of_words: bool, device: str, as_json: bool) -> None:
-    from regard.api.classifier import load_classifier
+    from regard.api.loading import load_classifier
     from regard.cli.progress import bar
-    from regard.cli.text import put_json
 
     classifier = load_classifier(run, device)
-    with bar("classifying") as tell:
-        score = classifier.score(documents, progress=tell)
+    with bar("classifying") as progress:
+        score = classifier.score(documents, progress=progress)
     say = _say(as_json)
     say(str(score))
     found: dict[str, Any] = {"run": classifier.name, **score._asdict()}
     if bag_of_words:
-        with bar("fitting the bag of words"):
+        with bar("fitting the baseline"):
             linear = classifier.score_bag_of_words(documents)
         found["bag_of_words"] = linear._asdict()
         say(f"\nA linear classifier of words and word pairs: {linear}")
@@ -181,16 +175,28 @@ def _score_documents(run: Path, documents: Path, bag_of_words: bool, device: str
         put_json(found)
 
 
-def _say(as_json: bool) -> Callable[[str], None]:
-    """Print a line as soon as it is known; nothing where all of it comes as one JSON object at the end."""
-    from regard.cli.text import put
+def perplexity(run: Run, file: TextFile = None, as_json: AsJson = False, device: Device = "auto") -> None:
+    """Print the perplexity of a text under a language model; the end of a line is a token."""
+    from regard.api.loading import load_writer
+    from regard.cli.progress import bar
 
+    writer = load_writer(run, device)
+    with bar("reading") as progress:
+        value, tokens = writer.perplexity(lines_of(file), progress)
+    if as_json:  # perplexities are comparable only with the same tokens, so the vocabulary comes along
+        kind = {"subwords": writer.vocabulary.kind, "vocabulary": len(writer.vocabulary)}
+        put_json({"run": writer.name, "perplexity": value, "tokens": tokens, **kind})
+    else:
+        put(f"perplexity {value:.3f} per token, {tokens} tokens")
+
+
+def _say(as_json: bool) -> Callable[[str], None]:
+    """Print a line at once, or nothing where the results are one JSON object at the end."""
     return (lambda line: None) if as_json else put
 
 
 def _check(plot: Path | None, tokenize: str | None) -> None:
-    """Refuse, before anything is translated, what would be refused afterwards."""
-    from regard.cli.text import check_out
+    """Refuse invalid options before anything is translated."""
     from regard.evaluate.by_length import check_plot
     from regard.evaluate.scores import build_metric
 
@@ -200,21 +206,8 @@ def _check(plot: Path | None, tokenize: str | None) -> None:
         check_out(plot)
 
 
-def _pairs(source: Path, target: Path) -> tuple[list[str], list[str]]:
-    from regard.cli.text import lines_of
-    from regard.errors import DataError
-
-    sources, references = lines_of(source), lines_of(target)
-    if len(sources) != len(references):
-        raise DataError(
-            f"Source and target must have the same number of lines; {source} has {len(sources)} and {target} "
-            f"{len(references)}."
-        )
-    return sources, references
-
-
 def _translate(translator: "regard.Translator", sources: list[str], beam: int | None) -> list[str]:
     from regard.cli.progress import bar
 
-    with bar(f"translating with {translator.name}") as tell:
-        return [one.text for one in translator.translate(sources, beam=beam, progress=tell)]
+    with bar(f"translating with {translator.name}") as progress:
+        return [one.text for one in translator.translate(sources, beam=beam, split=False, progress=progress)]

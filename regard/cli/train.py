@@ -1,56 +1,39 @@
 """regard train"""
 
+import os
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from regard.cli.text import is_setting
+from regard.errors import ConfigError
 
-class WithSettings(TyperCommand):
-    """A command whose help ends with all settings; they are looked up only when the help is asked for."""
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write the settings, a line each."""
-        from regard.config import describe
-        from regard.data.settings import DataConfig
-        from regard.decode.settings import DecodeConfig
-        from regard.train.settings import TrainConfig
-
-        formatter.write("\nSettings of translation (those of a model: `regard models NAME`):\n")
-        for section, config in (("train", TrainConfig), ("data", DataConfig), ("decode", DecodeConfig)):
-            formatter.write("\n")
-            for key, value, meaning in describe(config):
-                formatter.write(f"  {f'{section}.{key}={value}':<34} {meaning}\n")
-
-
-NEXT = {  # task -> what a run of it can do
-    "translate": 'regard translate RUN   or: regard look RUN "..."',
-    "caption": "regard caption RUN picture.png --out looked.html",
+NEXT = {  # task -> what to do with a run of it
+    "translate": 'regard translate RUN "..."   or: regard look RUN "..."',
+    "caption": "regard caption RUN picture.png --out look.html",
     "classify": 'regard classify RUN documents.txt   or: regard look RUN "..."',
     "language": 'regard generate RUN "..."   or: regard perplexity RUN text.txt',
 }
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("train", help=HELP, cls=WithSettings)(train)
+class WithSettings(TyperCommand):
+    """A command whose help ends with all settings; they are imported only when the help is printed."""
 
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the settings, one per line."""
+        from regard.config import describe
+        from regard.data.settings import DataConfig
+        from regard.decode.settings import DecodeConfig
+        from regard.training.settings import TrainConfig
 
-HELP = """Train a model into a run folder, or go on with one: the same command again resumes.
-
-    regard train configs/phrasebook.toml --out runs/first train.steps=500
-
-    regard train --source a.en --target a.fr --model bahdanau --preset tiny --out runs/mine
-
-    regard train --tmx memory.tmx --model bahdanau --preset small --out runs/memory
-
-    regard train --source my.en --target my.fr --out runs/tuned train.start_from=runs/first
-
-Settings are section.key=value, as in train.steps=500; all of them are listed below.
-
-On several GPUs or machines: torchrun --nproc-per-node N -m regard train ...
-"""
+        formatter.write("\nSettings for translation (for those of a model: `regard models NAME`):\n")
+        for section, config in (("train", TrainConfig), ("data", DataConfig), ("decode", DecodeConfig)):
+            formatter.write("\n")
+            for key, value, meaning in describe(config):
+                formatter.write(f"  {f'{section}.{key}={value}':<34} {meaning}\n")
 
 
 def train(
@@ -58,40 +41,79 @@ def train(
         list[str] | None, typer.Argument(metavar="[CONFIG.toml] [section.key=value ...]", help="Settings.")
     ] = None,
     source: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="Source sentences, one a line; may be given again.")
+        list[str] | None, typer.Option(metavar="FILE", help="Source sentences, one per line; repeatable.")
     ] = None,
     target: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Target sentences, line for line.")] = None,
-    tmx: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="A translation memory in TMX; may be given again.")
+    tmx: Annotated[list[str] | None, typer.Option(metavar="FILE", help="TMX translation memory; repeatable.")] = None,
+    corpus: Annotated[str | None, typer.Option(help="Built-in corpus; see `regard corpora`.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model; see `regard models`.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Size: tiny, small, paper, ...")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder.")] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Time that all of it may take; without a model or settings, they are chosen to fit."),
     ] = None,
-    corpus: Annotated[str | None, typer.Option(help="A built-in corpus; see `regard corpora`.")] = None,
-    model: Annotated[str | None, typer.Option(help="A model; see `regard models`.")] = None,
-    preset: Annotated[str | None, typer.Option(help="Its size: tiny, small, paper, ...")] = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder.")] = None,
+    start_from: Annotated[
+        str | None, typer.Option(help="Run or model (such as en-fr) to begin with the weights of.")
+    ] = None,
 ) -> None:
-    from regard.api.training import gather
-    from regard.cli.progress import Watcher, bar
-    from regard.errors import ConfigError
-    from regard.train.begin import train as begin
-    from regard.train.experiment import resolve
-    from regard.train.origin import inherit
+    """Train a model into a run folder, or resume a run: repeat the command, or pass --out RUN alone.
 
-    given = list(arguments or [])
-    config = given.pop(0) if given and "=" not in given[0] else None
-    for stray in given:
-        if "=" not in stray:
+    regard train configs/phrasebook.toml --out runs/first train.steps=500
+
+    regard train --source a.en --target a.fr --model bahdanau --preset tiny --out runs/mine
+
+    regard train --tmx memory.tmx --model bahdanau --preset small --out runs/memory
+
+    regard train --source a.en --target a.fr --minutes 5 --out runs/quick
+
+    regard train --source my.en --target my.fr --start-from en-fr --minutes 3 --out runs/tuned
+
+    Settings are section.key=value, as in train.steps=500; all of them are listed below.
+
+    On several GPUs or machines: torchrun --nproc-per-node N -m regard train ...
+    """
+    from regard.api.training import choose_settings, gather
+    from regard.cli.progress import Watcher, bar
+    from regard.training.experiment import resolve
+    from regard.training.start import train as begin
+    from regard.training.warm_start import inherit
+
+    since = time.monotonic() - age()
+    settings = list(arguments or [])
+    config = settings.pop(0) if settings and not is_setting(settings[0]) else None
+    for stray in settings:
+        if not is_setting(stray):
             raise ConfigError(f"Settings on the command line are section.key=value; got {stray!r}.")
-    if out is None:
-        name = Path(config).stem if config else None
-        if name is None:
-            raise ConfigError("Where should the run go? Give --out FOLDER.")
-        out = Path("runs") / name
-    with bar("looking for the languages"):
-        tables = gather(config, model, preset, given, source=source, target=target, tmx=tmx, corpus=corpus)
-    experiment = resolve(inherit(tables, out))
+    if out is None and config is None:
+        raise ConfigError("Expected a run folder; pass --out FOLDER.")
+    run = out or Path("runs") / Path(str(config)).stem
+    settings += [f'train.start_from="{start_from}"'] if start_from else []
+    settings += [f"train.minutes={minutes}"] if minutes is not None else []
+    data = {"source": source, "target": target, "tmx": tmx, "corpus": corpus}
+    with bar("detecting languages"):
+        tables = gather(config, model, preset, settings, run, **data)
+    open_choice = not (config or model or preset or start_from) and all(
+        one.startswith("data.") for one in settings[:-1]
+    )
+    if minutes is not None and open_choice and any(data.values()):
+        with bar("measuring"):
+            tables, reasons = choose_settings(tables, minutes, run)
+        for reason in reasons:
+            typer.echo(reason, err=True)
+    experiment = resolve(inherit(tables, run))
     with Watcher() as watcher:
-        reason = begin(experiment, out, watcher, watcher.stages)
+        reason = begin(experiment, run, watcher, watcher.stages, since if minutes is not None else None)
     if reason == "asked":
-        typer.echo(f"Saved. The same command goes on from here: {out}", err=True)
+        typer.echo(f"Saved. To resume: regard train --out {run}", err=True)
         raise typer.Exit(0)
-    typer.echo(f"The run is in {out}. Try: {NEXT[experiment.task].replace('RUN', str(out))}", err=True)
+    typer.echo(f"The run is in {run}. Try: {NEXT[experiment.task].replace('RUN', str(run))}", err=True)
+
+
+def age() -> float:
+    """Seconds since this process began, where the system says so: its start counts as training time."""
+    try:
+        began = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - int(began) / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError, ValueError, IndexError):
+        return 0.0

@@ -1,102 +1,123 @@
 """regard translate"""
 
 import sys
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import regard
+from regard.cli.options import Beam, Device
+from regard.cli.text import batches, is_setting, put, put_json
+from regard.errors import ConfigError, DataError
 
-CHUNK = 512  # lines read and translated before they are written: memory stays small, and a pipe sees output early
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("translate")(translate)
+CHARACTERS = 16  # a line of more than --max-tokens times this is not even tokenised
 
 
 def translate(
     arguments: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN [FILE] [decode.key=value ...]",
-            help="A run folder, the file to translate (none: standard input), and settings of decoding.",
+            metavar="RUN [FILE | SENTENCE] [decode.key=value ...]",
+            help="Run folder, file or sentence to translate (default: stdin), and decoding settings.",
         ),
     ],
-    beam: Annotated[int | None, typer.Option(help="Beam width, 1 (greedy) to 1000.")] = None,
+    beam: Beam = None,
     nbest: Annotated[
-        int,
-        typer.Option(help="Translations for each line, tab-separated with their scores; at most as many as --beam."),
+        int, typer.Option(help="Candidates per line, tab-separated with their scores; at most --beam.")
     ] = 1,
     temperature: Annotated[float | None, typer.Option(help="Above 0: sample instead of searching.")] = None,
-    with_run: Annotated[list[Path] | None, typer.Option("--with", help="Another run, to form an ensemble.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with scores and tokens.")] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+    with_run: Annotated[
+        list[Path] | None, typer.Option("--with", help="Another run for an ensemble; repeatable.")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest line to translate, in tokens.")] = 4096,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, with scores and tokens.")] = False,
+    device: Device = "auto",
 ) -> None:
-    """Translate RUN [FILE], or standard input to standard output: line n of the output is line n of the input."""
-    from regard.api.translator import load_translator
-    from regard.cli.progress import bar
-    from regard.cli.text import put, put_json, stream
-    from regard.config import override
-    from regard.errors import ConfigError
+    """Translate a file, a sentence, or standard input: line n of the output is line n of the input.
 
-    run = [Path(one) for one in arguments if not one.startswith("decode.")]
-    if not 1 <= len(run) <= 2:
-        raise ConfigError(
-            f"translate takes a run and at most one file; got {len(run)} names. Pass --with for ensembles."
-        )
-    if len(run) == 2 and not run[1].exists() and " " in str(run[1]):
-        raise ConfigError(f'There is no file {run[1]}. To translate a sentence: echo "{run[1]}" | regard translate RUN')
-    translator = load_translator([run[0], *with_run] if with_run else run[0], device=device)
-    lines = stream(run[1] if len(run) == 2 else None)
+    An argument that contains a space and names no file is translated as a text. Every line is translated sentence by
+    sentence; what is not right with a translation is a note on standard error. A line longer than --max-tokens gives an
+    empty line, and exit code 2 at the end.
+    """
+    from regard.api.loading import load_translator
+    from regard.api.passages import NOTES
+    from regard.cli.progress import bar
+    from regard.config import override
+
     tables: dict[str, Any] = {}
-    for assignment in arguments:
-        tables = override(tables, assignment) if assignment.startswith("decode.") else tables
+    for setting in filter(is_setting, arguments):
+        tables = override(tables, setting)
+    names = [one for one in arguments if not is_setting(one)]
+    if not 1 <= len(names) <= 2 or tables.keys() - {"decode"}:
+        raise ConfigError(
+            f"translate takes a run, at most one file or sentence, and settings decode.key=value; got "
+            f"{' '.join(arguments)!r}. For an ensemble use --with."
+        )
+    text = names[1] if len(names) == 2 else None
+    sentence = text is not None and " " in text and not Path(text).exists()
+    translator = load_translator([names[0], *with_run] if with_run else names[0], device=device)
     options: dict[str, Any] = {"beam": beam, "nbest": nbest, "temperature": temperature, **tables.get("decode", {})}
-    translator.settings(**options)  # refuses what does not fit, before anything is read
-    strange = Unknown(translator.source_vocabulary.kind)
-    typed = len(run) == 1 and sys.stdin.isatty()  # someone waits for each line
-    done = 0
-    with bar("translating", printing=True) as tell:
-        while some := list(islice(lines, 1 if typed else CHUNK)):
-            translations = translator.translate(some, **options, progress=lambda n, _, done=done: tell(done + n, None))
-            for number, (line, found) in enumerate(zip(some, translations, strict=True), done + 1):
-                warn(translator, number, line, found)
-                strange.add(number, found.unknown)
+    translator.settings(**options)  # refuses invalid settings before anything is read
+    unknown, done, too_long, lowered = Unknown(translator.source_vocabulary.kind), 0, 0, False
+    lines = [[text or ""]] if sentence else batches(Path(text) if text else None)
+    with bar("translating", printing=True) as progress:
+        for some in lines:
+            short = [fits(translator, number, line, max_tokens) for number, line in enumerate(some, done + 1)]
+            too_long += short.count(False)
+            kept = [line if fit else "" for line, fit in zip(some, short, strict=True)]
+            found = translator.translate(kept, **options, progress=lambda n, _, done=done: progress(done + n, None))
+            for number, (line, fit, one) in enumerate(zip(some, short, found, strict=True), done + 1):
+                if one.finished not in ("end", "empty"):
+                    typer.echo(f"line {number}: the translation did not end by itself ({one.finished})", err=True)
+                for flag in one.flags:
+                    if flag in ("cut", "loop", "copy", "empty"):
+                        typer.echo(f"line {number}: {NOTES[flag]}", err=True)
+                unknown.add(number, one.unknown)
+                lowered = lowered or "lower-cased" in one.flags
                 if as_json:
-                    put_json({"source": line, "translation": found.text, **details(found), "unknown": found.unknown})
+                    ended = {} if fit else {"finished": "too long"}
+                    marks = {"unknown": one.unknown, "flags": one.flags}
+                    put_json({"source": line, "translation": one.text, **details(one), **ended, **marks})
                 else:
-                    put(_text(found, nbest))
+                    put(one.text if nbest == 1 else "\t".join(f"{each.score:.4f}\t{each.text}" for each in one.nbest))
             sys.stdout.flush()
             done += len(some)
-    if strange.count:
-        typer.echo(strange, err=True)
+    if unknown.count:
+        typer.echo(unknown, err=True)
+    if lowered:
+        typer.echo(f"the input {NOTES['lower-cased']}", err=True)
+    if too_long:
+        raise DataError(
+            f"{too_long} of {done} lines are longer than {max_tokens} tokens and were left empty; split them into "
+            f"sentences, or pass a larger --max-tokens."
+        )
 
 
-def warn(translator: "regard.Translator", number: int, line: str, found: "regard.Translation") -> None:
-    """Say on stderr, with its number, when a line is longer than any in training or its translation was cut off."""
-    most = translator.experiment.data.max_length
-    pieces = len(translator.source_vocabulary.encode_many([line])[0]) if len(line) > most else 0
-    if pieces > most:
-        typer.echo(f"line {number}: {pieces} tokens, more than the {most} of any line in training", err=True)
-    if found.finished not in ("end", "empty"):
-        typer.echo(f"line {number}: the translation did not end by itself ({found.finished})", err=True)
+def fits(translator: "regard.Translator", number: int, line: str, most: int) -> bool:
+    """Whether a line is short enough to translate; warns if not."""
+    if len(line.encode("utf-8", "replace")) <= most:
+        return True  # a token has at least one byte
+    short = len(line) <= CHARACTERS * most
+    tokens = len(translator.encode(line).ids) if short else len(line)
+    unit = "tokens" if short else "characters"
+    if tokens > most:
+        typer.echo(f"line {number}: not translated; {tokens} {unit} exceed the limit of {most} tokens", err=True)
+    return tokens <= most
 
 
 class Unknown:
-    """What the source vocabulary does not hold, counted over all lines; the first few are remembered."""
+    """Counts words that are not in the source vocabulary, and remembers the first few."""
 
     FEW = 5
 
     def __init__(self, kind: str) -> None:
-        self.noun = {"word": "word", "char": "character"}.get(kind, "piece")
+        self.noun = "word" if kind == "word" else "character"
         self.count = 0
-        self.first: dict[str, int] = {}  # its spelling -> the first line that holds it; one more than is told
+        self.first: dict[str, int] = {}  # spelling -> first line; one more than is printed
 
     def add(self, number: int, unknown: list[str]) -> None:
-        """Count what was unknown in line `number`."""
+        """Count the unknown words of line `number`."""
         self.count += len(unknown)
         for one in unknown:
             if one not in self.first and len(self.first) <= self.FEW:
@@ -105,20 +126,14 @@ class Unknown:
     def __str__(self) -> str:
         from regard.look.text import label
 
-        told = [f"{label(one)} (line {number})" for one, number in self.first.items()]
-        more = ", ..." if len(told) > self.FEW else ""
+        listed = [f"{label(one)} (line {number})" for one, number in self.first.items()]
+        more = ", ..." if len(listed) > self.FEW else ""
         are = f"{self.noun} of the input is" if self.count == 1 else f"{self.noun}s of the input are"
-        return f"{self.count} {are} not in the vocabulary and could not be read: {', '.join(told[: self.FEW])}{more}"
-
-
-def _text(found: "regard.Translation", nbest: int) -> str:
-    if nbest == 1:
-        return found.text
-    return "\t".join(f"{one.score:.4f}\t{one.text}" for one in found.nbest)
+        return f"{self.count} {are} not in the vocabulary: {', '.join(listed[: self.FEW])}{more}"
 
 
 def details(found: Any) -> dict[str, Any]:
-    """How sure a model was of a translation or a caption, for JSON."""
+    """The log-probabilities of a translation or a caption, for JSON."""
     return {
         "score": found.score,
         "logprob": found.logprob,

@@ -1,4 +1,4 @@
-"""Tensors in, tensors out: the attention core that every model stands on."""
+"""Tensors in, tensors out: the attention core of every model."""
 
 from regard.core.attend import Look, Memory, Normalise, Score, attend
 from regard.core.masks import causal_mask, padding_mask, window_mask

@@ -1,8 +1,8 @@
-"""Attention, once: which of these am I looking at, and what do I see?
+"""Attention: weights over a memory, and the context that they select.
 
-    scores  = score(query, keys)             how well does each slot answer the query?
-    weights = normalise(scores, mask)        where to look
-    context = weights @ values               what is seen
+    scores  = score(query, keys)             how well each slot matches the query
+    weights = normalise(scores, mask)        how much each slot counts
+    context = weights @ values               the weighted sum
 
 Every model in regard is a choice of memory, query, score and normaliser for these three lines.
 
@@ -23,7 +23,7 @@ Normalise = Callable[[Tensor, Tensor | None], Tensor]
 
 
 class Memory(NamedTuple):
-    """Whatever can be looked at: encoder states, the cells of a picture, a model's own past.
+    """What is attended to: encoder states, the cells of a picture, a model's own past.
 
     `keys` are matched with the query, `values` are what is seen; a score with a key projection keeps projected
     keys here, so that they are computed once for a sentence. `summary` is what the reader hands to the first
@@ -37,7 +37,7 @@ class Memory(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What one attention saw. Scores and weights are None only where a fused kernel ran and nobody was recording."""
+    """What one attention saw. Scores and weights are None only where a fused kernel ran and nothing was recorded."""
 
     context: Tensor  # [B, ..., T, Dv]
     weights: Tensor | None  # [B, ..., T, S]
@@ -45,7 +45,7 @@ class Look(NamedTuple):
 
 
 def attend(query: Tensor, memory: Memory, score: Score, normalise: Normalise) -> Look:
-    """Look at `memory` with `query` [B, ..., T, D]: the three lines that all of regard stands on."""
+    """Attend to `memory` with `query` [B, ..., T, D]: the three lines that every model uses."""
     check_memory(query, memory)
     scores = score(query, memory.keys)  # [B, ..., T, S]
     weights = normalise(scores, memory.mask)  # [B, ..., T, S]

@@ -1,8 +1,8 @@
-"""Where to look: scores [..., T, S] into weights of the same shape, zero wherever the mask is False.
+"""Normalisers: scores [..., T, S] into weights of the same shape, zero wherever the mask is False.
 
 A normaliser is called as `normalise(scores, mask)`; mask is boolean, True = may look, or None for everywhere.
 A row that may look nowhere gets exact zeros, forward and backward: never NaN, and no weight for padding. A score of
--inf counts as "may not look".
+-inf counts as masked.
 """
 
 import math

@@ -67,74 +67,87 @@ class General(nn.Module):
 
 
 def is_dot(score: object) -> bool:
-    """Whether the scores are q . k, with keys as they were projected; a subclass with a form of its own is another."""
+    """Whether the scores are q . k, with keys as they were projected; a subclass with another `forward` is not."""
     return score is dot or getattr(type(score), "forward", None) is General.forward
 
 
-class Additive(nn.Module):
+class Perceptron(nn.Module):
+    """v^T tanh(q + k), for a query and keys that come projected to one width. The four scores below project them."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.v = nn.Linear(width, 1, bias=False)
+
+    def ask(self, query: Tensor) -> Tensor:
+        """The query as the perceptron adds it to a key: [..., T, width]."""
+        return query
+
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        query = self.ask(query)
+        _check_width(type(self).__name__, "projected keys", keys, self.v.in_features)
+        hidden = torch.tanh(query.unsqueeze(-2) + keys.unsqueeze(-3))  # [..., T, S, width]
+        return self.v(hidden).squeeze(-1)  # [..., T, S]
+
+
+def is_perceptron(score: object) -> bool:
+    """Whether the scores are v^T tanh(q + k); a subclass with another `forward` is not."""
+    return getattr(type(score), "forward", None) is Perceptron.forward
+
+
+class Additive(Perceptron):
     """v^T tanh(W q + U k), Bahdanau's perceptron. U k does not depend on the query and is computed once."""
 
     def __init__(self, query_width: int, key_width: int, width: int) -> None:
-        super().__init__()
+        super().__init__(width)
         self.W = nn.Linear(query_width, width, bias=False)
         self.U = nn.Linear(key_width, width, bias=False)
-        self.v = nn.Linear(width, 1, bias=False)
 
     def project(self, states: Tensor) -> Tensor:
         _check_width("Additive", "states", states, self.U.in_features)
         return self.U(states)  # [..., S, width]
 
-    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+    def ask(self, query: Tensor) -> Tensor:
         _check_width("Additive", "query", query, self.W.in_features)
-        _check_width("Additive", "projected keys", keys, self.W.out_features)
-        hidden = torch.tanh(self.W(query).unsqueeze(-2) + keys.unsqueeze(-3))  # [..., T, S, width]
-        return self.v(hidden).squeeze(-1)  # [..., T, S]
+        return self.W(query)
 
 
-class Concat(nn.Module):
+class Concat(Perceptron):
     """v^T tanh(W [q; k]), Luong's concat as the paper prints it.
 
     W is kept as one matrix [width, query + key]; splitting it in two shows that this is Bahdanau's score.
     """
 
     def __init__(self, query_width: int, key_width: int, width: int) -> None:
-        super().__init__()
+        super().__init__(width)
         self.query_width = query_width
         self.W = nn.Linear(query_width + key_width, width, bias=False)
-        self.v = nn.Linear(width, 1, bias=False)
 
     def project(self, states: Tensor) -> Tensor:
         _check_width("Concat", "states", states, self.W.in_features - self.query_width)
-        return states @ self.W.weight[:, self.query_width :].T  # [..., S, width]
+        return nn.functional.linear(states, self.W.weight[:, self.query_width :])  # [..., S, width]
 
-    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+    def ask(self, query: Tensor) -> Tensor:
         _check_width("Concat", "query", query, self.query_width)
-        _check_width("Concat", "projected keys", keys, self.W.out_features)
-        projected = query @ self.W.weight[:, : self.query_width].T  # [..., T, width]
-        hidden = torch.tanh(projected.unsqueeze(-2) + keys.unsqueeze(-3))  # [..., T, S, width]
-        return self.v(hidden).squeeze(-1)  # [..., T, S]
+        return nn.functional.linear(query, self.W.weight[:, : self.query_width])
 
 
-class ConcatReleased(nn.Module):
+class ConcatReleased(Perceptron):
     """v^T tanh(k + W q), Luong's concat as the released code computes it: the block on the keys is the identity."""
 
     def __init__(self, query_width: int, key_width: int) -> None:
-        super().__init__()
+        super().__init__(key_width)
         self.W = nn.Linear(query_width, key_width, bias=False)
-        self.v = nn.Linear(key_width, 1, bias=False)
 
-    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+    def ask(self, query: Tensor) -> Tensor:
         _check_width("ConcatReleased", "query", query, self.W.in_features)
-        _check_width("ConcatReleased", "keys", keys, self.W.out_features)
-        hidden = torch.tanh(self.W(query).unsqueeze(-2) + keys.unsqueeze(-3))  # [..., T, S, key_width]
-        return self.v(hidden).squeeze(-1)  # [..., T, S]
+        return self.W(query)
 
 
 class Location(nn.Module):
     """(W q)_s, Luong's location score: it sees where a slot is and nothing of what is in it.
 
     W has one row for each of `longest` positions. A shorter source uses the first rows; slots beyond `longest`
-    score -inf, so that no normaliser looks at them.
+    score -inf, so that every normaliser gives them weight 0.
     """
 
     def __init__(self, query_width: int, longest: int) -> None:

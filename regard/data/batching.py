@@ -2,14 +2,17 @@
 
 The batches of an epoch are a pure function of (lengths, batch_tokens, seed, epoch). They are the same for any number
 of ranks: rank r of W takes rows r, r + W, r + 2W, ... of every batch. Position k in the epoch is therefore all that a
-checkpoint needs, and a run may go on with another number of ranks.
+checkpoint needs, and a run may resume with another number of ranks.
+
+A GPU that records its updates needs few shapes: `plan_epoch(..., even=True)` makes batches of lengths on a coarse
+scale, and `make_even` pads a batch to that scale. What it adds is masked everywhere, so that no loss changes.
 """
 
-import queue
-import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +23,7 @@ from regard.errors import ConfigError
 from regard.symbols import PAD
 
 Item = TypeVar("Item")
+Row = Sequence[int] | NDArray[Any]  # token ids
 
 
 class Batch(NamedTuple):
@@ -37,8 +41,8 @@ class Pairs(Protocol):
 
     def __len__(self) -> int: ...
 
-    def pair(self, index: int, epoch: int = 0) -> tuple[Sequence[int], Sequence[int]]:
-        """Source and target ids, END included; `epoch` matters where segmentations are drawn anew."""
+    def pair(self, index: int, epoch: int = 0) -> tuple[Row, Row]:
+        """Source and target ids, END included; `epoch` matters where segmentations are sampled."""
         ...
 
 
@@ -60,15 +64,22 @@ class Plan:
 
 
 def plan_epoch(
-    source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], batch_tokens: int, seed: int, epoch: int
+    source_lengths: NDArray[np.int64],
+    target_lengths: NDArray[np.int64],
+    batch_tokens: int,
+    seed: int,
+    epoch: int,
+    even: bool = False,
 ) -> Plan:
     """Batches of pairs of like length, none wider than `batch_tokens`: B * max(S, T) <= batch_tokens.
 
     Pairs are sorted by length with ties in random order, cut, and the batches shuffled. A pair longer than
-    `batch_tokens` is a batch alone.
+    `batch_tokens` is a batch alone. With `even`, lengths count as `round_up` makes them.
     """
     if batch_tokens < 1:
         raise ConfigError(f"train.batch_tokens must be at least 1; got {batch_tokens}.")
+    if even:
+        source_lengths, target_lengths = round_up(source_lengths), round_up(target_lengths)
     count = len(source_lengths)
     # raw 64-bit draws, sorted: numpy promises that this stream never changes, unlike `permutation`
     stream = np.random.Philox(np.random.SeedSequence([seed % 2**63, epoch]))
@@ -90,18 +101,48 @@ def plan_epoch(
     return Plan(np.concatenate(shuffled), np.cumsum(sizes, dtype=np.int64), epoch)
 
 
-def pad(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+def round_up(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Lengths on a coarse scale: multiples of 4 up to 32, then four values between each power of two and the next."""
+    octave = np.ceil(np.log2(np.maximum(lengths, 32))).astype(np.int64)  # 5 up to 32, 6 up to 64, ...
+    steps = 2 ** (octave - 3)
+    return -(-lengths // steps) * steps
+
+
+def make_even(batch: Any, batch_tokens: int, world: int = 1) -> Any:
+    """A batch (a NamedTuple of tensors) padded to a shape that recurs: rounded lengths, and rows that follow from them.
+
+    Whole numbers and truth values have lengths in all dimensions after the first. Added ids are PAD; an added row has
+    length 1, so that there is something to read, and nothing but PAD in it.
+    """
+    shapes = [
+        [*part.shape[:1], *round_up(np.array(part.shape[1:], np.int64)).tolist()] if _has_lengths(part) else part.shape
+        for part in batch
+    ]
+    widest = max((max(shape[1:]) for shape, part in zip(shapes, batch, strict=True) if _has_lengths(part)), default=1)
+    rows = max(len(batch[0]), -(-(batch_tokens // max(1, widest)) // world))
+    evened = []
+    for part, shape in zip(batch, shapes, strict=True):
+        filled = part.new_full((rows, *shape[1:]), 1 if part.dim() == 1 else PAD)
+        filled[tuple(slice(size) for size in part.shape)] = part
+        evened.append(filled)
+    return type(batch)(*evened)
+
+
+def _has_lengths(part: Tensor) -> bool:
+    return part.dim() > 1 and part.dtype in (torch.int64, torch.bool)
+
+
+def pad(rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
     """Rows of ids as one tensor filled up with PAD, and their lengths. No rows give tensors of shape [0, 0] and [0]."""
-    lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)  # [B]
-    widest = int(lengths.max()) if rows else 0
-    filled = np.full((len(rows), widest), PAD, dtype=np.int64)
-    for index, row in enumerate(rows):
-        filled[index, : len(row)] = row
-    return torch.from_numpy(filled), lengths  # [B, S], [B]
+    lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))  # [B]
+    filled = np.full((len(rows), lengths.max(initial=0)), PAD, dtype=np.int64)  # [B, S]
+    if len(rows):
+        filled[np.arange(filled.shape[1]) < lengths[:, None]] = np.concatenate([np.asarray(row) for row in rows])
+    return torch.from_numpy(filled), torch.from_numpy(lengths)
 
 
 def make_batch(pairs: Pairs, indices: Sequence[int], epoch: int = 0) -> Batch:
-    """The pairs asked for, as one batch in that order. No indices give an empty batch."""
+    """The pairs of these indices, as one batch in that order. No indices give an empty batch."""
     rows = [pairs.pair(int(index), epoch) for index in indices]
     source, source_lengths = pad([row[0] for row in rows])  # [B, S], [B]
     target, target_lengths = pad([row[1] for row in rows])  # [B, T], [B]
@@ -109,68 +150,22 @@ def make_batch(pairs: Pairs, indices: Sequence[int], epoch: int = 0) -> Batch:
     return Batch(chosen, source, source_lengths, target, target_lengths)
 
 
-def batches(pairs: Pairs, plan: Plan, start: int = 0, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-    """This rank's part of every batch of the epoch from position `start` on. A part may be empty."""
-    for position in range(start, len(plan)):
-        yield make_batch(pairs, plan[position][rank::world].tolist(), plan.epoch)
+@contextmanager
+def prefetch(items: Iterator[Item], depth: int = 4) -> Iterator[Iterator[Item]]:
+    """Run an iterator in a background thread, at most `depth` items ahead; leaving the block ends the thread.
 
-
-class Prefetch(Generic[Item]):
-    """Runs an iterator in a background thread, at most `depth` items ahead; use it in a `with` block.
-
-    An error in the iterator is raised where its item would have come. Leaving the block ends the thread.
+    An error in the iterator is raised where its item would have come.
     """
+    end = object()
+    with ThreadPoolExecutor(1, "regard-prefetch") as pool:
+        ahead = deque(pool.submit(next, items, end) for _ in range(depth))
 
-    def __init__(self, items: Iterator[Item], depth: int = 4) -> None:
-        self._items = items
-        self._queue: queue.Queue[tuple[bool, Item | BaseException | None]] = queue.Queue(maxsize=depth)
-        self._stop = threading.Event()
-        self._done = False
-        self._thread = threading.Thread(target=self._run, name="regard-prefetch", daemon=True)
-        self._thread.start()
+        def taken() -> Iterator[Item]:
+            while (item := ahead.popleft().result()) is not end:
+                ahead.append(pool.submit(next, items, end))
+                yield item  # type: ignore[misc]
 
-    def _run(self) -> None:
         try:
-            for item in self._items:
-                if not self._put((True, item)):
-                    return
-            self._put((False, None))
-        except BaseException as error:
-            self._put((False, error))
-
-    def _put(self, entry: tuple[bool, Item | BaseException | None]) -> bool:
-        while not self._stop.is_set():
-            try:
-                self._queue.put(entry, timeout=0.05)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def __iter__(self) -> Iterator[Item]:
-        return self
-
-    def __next__(self) -> Item:
-        if self._done:
-            raise StopIteration
-        more, item = self._queue.get()
-        if more:
-            return item  # type: ignore[return-value]
-        self._done = True
-        if isinstance(item, BaseException):
-            raise item
-        raise StopIteration
-
-    def close(self) -> None:
-        """End the thread; items that were not taken are lost."""
-        self._stop.set()
-        self._done = True
-        self._thread.join()
-
-    def __enter__(self) -> "Prefetch[Item]":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
+            yield taken()
+        finally:
+            pool.shutdown(cancel_futures=True)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regard.config import setting
+from regard.data.files import digest, is_blank, read_lines
 from regard.data.images import MOST_BYTES
 from regard.data.settings import check_least
-from regard.data.text import digest, is_blank, read_lines
 from regard.errors import ConfigError, DataError
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
@@ -34,10 +34,10 @@ class CaptionConfig:
     )
     dev_images: str = setting("", "tar file or folder of pictures for validation; none: a part is held out")
     dev_captions: str = setting("", "JSON lines with the captions of these")
-    corpus: str = setting("", "name of a built-in corpus: shapes, drawn on the spot", ("", "shapes"))
+    corpus: str = setting("", "name of a built-in corpus: shapes, which are drawn", ("", "shapes"))
     size: int = setting(6_000, "pictures drawn for a built-in corpus")
     seed: int = setting(1, "seed of the drawn pictures and of the held-out part")
-    held_out: int = setting(500, "pictures held out for validation without files of their own, at most a tenth")
+    held_out: int = setting(500, "pictures held out for validation where no files are given for it, at most a tenth")
 
     subwords: str = setting("word", "what a token is", ("bpe", "unigram", "word", "char"))
     vocabulary: int = setting(10_000, "most tokens in the vocabulary, the four symbols included")
@@ -56,8 +56,9 @@ class CaptionConfig:
 
 
 class Captioned(NamedTuple):
-    """A picture by its name, and what people wrote of it."""
+    """A picture by its name, and its captions."""
 
+    line: int  # from 1: which picture of the corpus it is
     image: str
     captions: list[str]
 
@@ -117,7 +118,7 @@ def _tar_members(path: Path) -> dict[str, tuple[int, int]]:
                 if not member.isreg() or not member.name.lower().endswith(ENDINGS):
                     continue
                 if member.name in found:
-                    raise DataError(f"{path} holds {member.name!r} twice; every picture needs a name of its own.")
+                    raise DataError(f"{path} holds {member.name!r} twice; every picture needs another name.")
                 found[member.name] = (member.offset_data, member.size)
     except (tarfile.TarError, OSError, EOFError) as error:
         raise DataError(
@@ -128,7 +129,7 @@ def _tar_members(path: Path) -> dict[str, tuple[int, int]]:
 
 def read_captions(path: str | Path, invalid: str = "refuse") -> list[Captioned]:
     """The lines of a JSON lines file, each {"image": name, "captions": [text, ...]}."""
-    found = []
+    found: list[Captioned] = []
     seen: set[str] = set()
     for number, line in enumerate(read_lines(path, invalid), start=1):
         if is_blank(line):
@@ -149,7 +150,7 @@ def read_captions(path: str | Path, invalid: str = "refuse") -> list[Captioned]:
                 f"{path}, line {number}: the picture {image!r} was named before; put its captions together."
             )
         seen.add(image)
-        found.append(Captioned(image, captions))
+        found.append(Captioned(len(found) + 1, image, captions))
     return found
 
 
@@ -159,11 +160,13 @@ def _said(error: Exception) -> str:
 
 def beside(pictures: PictureFiles, invalid: str = "refuse") -> list[Captioned]:
     """The captions in NAME.txt beside every picture of a folder; pictures without such a file are left out."""
-    found = []
+    found: list[Captioned] = []
     for name in pictures.names:
         path = (pictures.place / name).with_suffix(".txt")
         if path.is_file():
-            found.append(Captioned(name, [line for line in read_lines(path, invalid) if not is_blank(line)]))
+            found.append(
+                Captioned(len(found) + 1, name, [line for line in read_lines(path, invalid) if not is_blank(line)])
+            )
     return found
 
 
@@ -182,7 +185,7 @@ def open_captions(images: str, captions: str, invalid: str = "refuse") -> tuple[
         raise DataError(
             f"{images} holds no picture with a caption; captions are JSON lines, or NAME.txt beside NAME.jpg."
         )
-    return pictures, kept
+    return pictures, [entry._replace(line=number) for number, entry in enumerate(kept, start=1)]
 
 
 def without_punctuation(text: str) -> str:

@@ -1,33 +1,32 @@
-"""Labelled documents: from JSON lines, TSV or memory, into words, sentences and classes, every document accounted for.
+"""Labelled documents: from JSON lines, TSV or memory, into words, sentences and classes.
 
 Nothing is padded and nothing is cut off: a document is as long as it is. A sentence of very many words is read as
 several, since a recurrent net reads a sentence word after word.
 """
 
-import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from regard.config import setting
 from regard.data.builtin import reviews
-from regard.data.corpus import choose_held_out, sentence_key
-from regard.data.document_set import DocumentSet, load_sets, make_set, save_sets
-from regard.data.plain import Plain
-from regard.data.rewrite import rewrite
+from regard.data.files import Digests, is_blank, read_lines, write_atomically
+from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared, survey, train_vocabulary
 from regard.data.sentences import Span, split_sentences, split_words
 from regard.data.settings import as_files, check_least
-from regard.data.text import digest, is_blank, read_lines, write_atomically
+from regard.data.store import Array, Column, Kind, id_kind
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError, unknown
-from regard.symbols import SYMBOLS
 
 BUILTIN = {"reviews": "film reviews by a small grammar, with the sentences that decide known"}
+SHOWN_CHARACTERS = 80  # of a validation document that are kept to be shown
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,10 @@ class DocumentDataConfig:
         "", "file or files of documents: JSON lines (.jsonl) or label-tab-text (.tsv)"
     )
     dev_files: str | tuple[str, ...] = setting("", "file or files for validation; none: a part is held out")
-    corpus: str = setting("", "name of a built-in corpus, generated on the spot: reviews")
+    corpus: str = setting("", "name of a built-in corpus, which is generated: reviews")
     size: int = setting(4_000, "documents generated for a built-in corpus")
     seed: int = setting(1, "seed of the generated corpus and of the held-out split")
-    held_out: int = setting(1_000, "documents held out for validation without files of their own, at most a tenth")
+    held_out: int = setting(1_000, "documents held out for validation where no files are given for it, at most a tenth")
     text: str = setting("text", "field of a JSON object that holds the text")
     label: str = setting("label", "field of a JSON object that holds the label")
     classes: tuple[str, ...] = setting(
@@ -70,21 +69,25 @@ class Labelled(NamedTuple):
 # --- reading
 
 
-def read_documents(config: DocumentDataConfig, files: tuple[str, ...]) -> Iterator[Labelled]:
-    """The documents of the files, one a line. The name of a file says its kind, whatever packs it."""
-    total = 0
-    for path in files:
-        name = Path(path).name
-        for packed in (".gz", ".bz2", ".xz"):
-            name = name.removesuffix(packed)
-        kind = Path(name).suffix
-        if kind not in (".jsonl", ".tsv"):
-            raise DataError(f"{path} must be JSON lines (.jsonl) or label-tab-text (.tsv), packed or not.")
-        for number, line in enumerate(read_lines(path, config.invalid), start=1):
-            total += 1
-            where = f"{path}, line {number}"
-            text, label = _from_json(line, config, where) if kind == ".jsonl" else _from_tsv(line, where)
-            yield Labelled(total, text, label)
+def document_files(config: DocumentDataConfig, files: tuple[str, ...]) -> Corpus[Labelled]:
+    """The documents of files, one a line. The name of a file gives its kind, whether it is packed or not."""
+
+    def read(digests: Digests) -> Iterator[Labelled]:
+        total = 0
+        for path in files:
+            name = Path(path).name
+            for packed in (".gz", ".bz2", ".xz"):
+                name = name.removesuffix(packed)
+            kind = Path(name).suffix
+            if kind not in (".jsonl", ".tsv"):
+                raise DataError(f"{path} must be JSON lines (.jsonl) or label-tab-text (.tsv), packed or not.")
+            for number, line in enumerate(read_lines(path, config.invalid, digests), start=1):
+                total += 1
+                where = f"{path}, line {number}"
+                text, label = _from_json(line, config, where) if kind == ".jsonl" else _from_tsv(line, where)
+                yield Labelled(total, text, label)
+
+    return Corpus(read, files, [config.invalid])
 
 
 def _from_json(line: str, config: DocumentDataConfig, where: str) -> tuple[str, str]:
@@ -94,9 +97,9 @@ def _from_json(line: str, config: DocumentDataConfig, where: str) -> tuple[str, 
         raise DataError(f"{where}: not a JSON object ({error}).") from None
     if not isinstance(entry, dict):
         raise DataError(f"{where}: a line must be a JSON object; got {type(entry).__name__}.")
-    for field in (config.text, config.label):
-        if field not in entry:
-            raise DataError(f"{where}: {unknown('field', field, entry)} Set data.text and data.label to its fields.")
+    for name in (config.text, config.label):
+        if name not in entry:
+            raise DataError(f"{where}: {unknown('field', name, entry)} Set data.text and data.label to its fields.")
     text, label = entry[config.text], entry[config.label]
     if not isinstance(text, str) or not isinstance(label, str | int):
         raise DataError(f"{where}: '{config.text}' must be text and '{config.label}' text or a whole number.")
@@ -110,7 +113,7 @@ def _from_tsv(line: str, where: str) -> tuple[str, str]:
     return text, label
 
 
-def find_documents(config: DocumentDataConfig) -> list[Labelled]:
+def find_documents(config: DocumentDataConfig) -> Corpus[Labelled]:
     """The training documents that the settings name."""
     files = as_files(config.files)
     if config.corpus and files:
@@ -118,18 +121,19 @@ def find_documents(config: DocumentDataConfig) -> list[Labelled]:
     if config.corpus:
         if config.corpus not in BUILTIN:
             raise DataError(unknown("built-in corpus of documents", config.corpus, BUILTIN))
-        generated = enumerate(reviews.generate(config.size, config.seed), start=1)
-        return [Labelled(line, review.text, review.label, review.deciding) for line, review in generated]
+        made = enumerate(reviews.generate(config.size, config.seed), start=1)
+        documents = [Labelled(line, review.text, review.label, review.deciding) for line, review in made]
+        return Corpus(lambda digests: documents, (), [f"{one.label}\t{one.text}" for one in documents])
     if not files:
         raise ConfigError("There are no documents: give data.files (.jsonl or .tsv), or data.corpus.")
-    return list(read_documents(config, files))
+    return document_files(config, files)
 
 
 # --- labels and words
 
 
 def group_labels(config: DocumentDataConfig) -> dict[str, str]:
-    """Label -> class, from data.classes; empty where each label is a class of its own."""
+    """Label -> class, from data.classes; empty where each label is a class."""
     groups: dict[str, str] = {}
     for entry in config.classes:
         name, equals, labels = entry.partition("=")
@@ -146,7 +150,7 @@ def class_of(label: str, classes: Sequence[str], groups: dict[str, str]) -> int:
     """The number of the class of a label; a label never seen is refused."""
     known = groups or {name: name for name in classes}
     if label not in known:
-        raise DataError(f"{unknown('label', label, known)} The model cannot learn or be asked for another.")
+        raise DataError(f"{unknown('label', label, known)} The model knows no other label.")
     return classes.index(known[label])
 
 
@@ -164,77 +168,9 @@ def spell(text: str, sentences: list[list[Span]]) -> list[str]:
     return [" ".join([text[start:end] for start, end in words]) for words in sentences]
 
 
-def count_words(sentences: Iterable[str], config: DocumentDataConfig) -> Vocabulary:
-    """The vocabulary of spelled sentences: their most frequent words, among equals the first in code-point order."""
-    counts: Counter[str] = Counter()
-    for sentence in sentences:
-        counts.update(rewrite(sentence, lowercase=config.lowercase).text.split(" "))
-    ranked = sorted(
-        (word for word in counts if counts[word] >= config.min_count), key=lambda word: (-counts[word], word)
-    )
-    if not ranked:
-        raise DataError(f"No word occurs {config.min_count} times in the documents; set data.min_count lower.")
-    tokens = [*SYMBOLS, *(word for word in ranked if word not in SYMBOLS)]
-    return Vocabulary(Plain("word", tokens[: config.vocabulary]), "word", lowercase=config.lowercase)
-
-
-# --- what training needs
-
-
-@dataclass(frozen=True)
-class PreparedDocuments:
-    """A corpus ready for training. `dev_documents[i]` is document i of `dev` as it was found."""
-
-    vocabulary: Vocabulary
-    classes: list[str]
-    train: DocumentSet
-    dev: DocumentSet
-    dev_documents: list[Labelled]
-    notes: list[str]  # what a person should know of the data
-
-
-def prepare_documents(config: DocumentDataConfig, folder: Path) -> PreparedDocuments:
-    """Read, split, make or load vocabulary and classes; a pure function of the settings and the files.
-
-    `folder` is the run folder: it receives words.json, classes.json, and the documents as numbers.
-    """
-    found = find_documents(config)
-    written = [document for document in found if not is_blank(document.text)]
-    if not written:
-        raise DataError(f"None of the {len(found)} documents has a word; training needs documents with text.")
-    sides = dict(zip(("train", "dev"), hold_out(config, written), strict=True))
-    if not (folder / "classes.json").exists():
-        _make_words(folder, config, sides["train"])
-    vocabulary, classes = load_words(folder)
-    fingerprint = _fingerprint(config, vocabulary, classes)
-    sets = load_sets(folder / "documents.safetensors", fingerprint, tuple(sides))
-    if sets is None:
-        sets = {name: number_documents(side, vocabulary, classes, config) for name, side in sides.items()}
-        save_sets(folder / "documents.safetensors", fingerprint, sets)
-    empty, counts = len(found) - len(written), np.bincount(sets["train"].labels, minlength=len(classes))
-    notes = [
-        f"documents: {len(sets['train'])} to train on, {len(sets['dev'])} for validation, {empty} empty ones left out",
-        "classes: " + ", ".join(f"{name} {count}" for name, count in zip(classes, counts.tolist(), strict=True)),
-        f"vocabulary: {len(vocabulary)} words; the longest document has {int(sets['train'].sizes.max())}",
-    ]
-    return PreparedDocuments(vocabulary, classes, sets["train"], sets["dev"], sides["dev"], notes)
-
-
-def number_documents(
-    documents: Sequence[Labelled], vocabulary: Vocabulary, classes: Sequence[str], config: DocumentDataConfig
-) -> DocumentSet:
-    """Documents as numbers; a label that is no class is refused."""
-    groups = group_labels(config)
-    labels = [class_of(document.label, classes, groups) for document in documents]
-    texts = (document.text for document in documents)
-    rows = [vocabulary.encode_many(spell(text, split_document(text, config.max_sentence))) for text in texts]
-    return make_set(rows, labels)
-
-
-def _fingerprint(config: DocumentDataConfig, vocabulary: Vocabulary, classes: list[str]) -> str:
-    files = [digest(path) for path in (*as_files(config.files), *as_files(config.dev_files))]
-    whole = json.dumps([asdict(config), files, vocabulary.fingerprint, classes], sort_keys=True)
-    return hashlib.sha256(whole.encode()).hexdigest()
+def number_document(text: str, vocabulary: Vocabulary, most: int) -> list[list[int]]:
+    """The word ids of each sentence of a text."""
+    return vocabulary.encode_many(spell(text, split_document(text, most)))
 
 
 def load_words(folder: Path) -> tuple[Vocabulary, list[str]]:
@@ -249,31 +185,159 @@ def load_words(folder: Path) -> tuple[Vocabulary, list[str]]:
     return Vocabulary.load(folder, "words"), classes
 
 
-def _make_words(folder: Path, config: DocumentDataConfig, train: list[Labelled]) -> None:
-    groups = group_labels(config)
-    names = dict.fromkeys(groups.values()) if groups else sorted({document.label for document in train}, key=_in_order)
-    classes = list(names)
-    if len(classes) < 2:
-        raise DataError(f"There is one class alone, {classes[0]!r}; a classifier needs at least two.")
-    texts = (document.text for document in train)
-    sentences = (line for text in texts for line in spell(text, split_document(text, config.max_sentence)))
-    count_words(sentences, config).save(folder, "words")
-    write_atomically(folder / "classes.json", (json.dumps(classes) + "\n").encode())  # last: both are there, or none
-
-
 def _in_order(label: str) -> tuple[int, int, str]:
     """Whole numbers by size, then everything else by letter."""
     return (0, int(label), "") if label.isascii() and label.isdigit() and len(label) < 10 else (1, 0, label)
 
 
-def hold_out(config: DocumentDataConfig, written: list[Labelled]) -> tuple[list[Labelled], list[Labelled]]:
-    """Training and validation documents; the same text is never on both sides of a held-out split."""
-    files = as_files(config.dev_files)
-    if files:
-        return written, [document for document in read_documents(config, files) if not is_blank(document.text)]
-    keys = [sentence_key(document.text, config.seed) for document in written]
-    chosen = choose_held_out(keys, config.held_out)
-    sides: tuple[list[Labelled], list[Labelled]] = ([], [])
-    for document, key in zip(written, keys, strict=True):
-        sides[key in chosen].append(document)
-    return sides
+# --- numbers
+
+
+class DocumentBatch(NamedTuple):
+    """Documents as `models.document` reads them: no padding anywhere."""
+
+    words: Tensor  # [M] ids of all words of all sentences of all documents
+    lengths: Tensor  # [N] words of each sentence
+    counts: Tensor  # [B] sentences of each document
+    labels: Tensor  # [B] class of each document
+
+
+class DocumentSet:
+    """Documents one after the other: words [M], sentence lengths [N], sentence counts [D], labels [D]."""
+
+    def __init__(self, words: Column, lengths: Column, label: Array) -> None:
+        self._words, self._lengths = words, lengths
+        self.words, self.lengths, self.labels = words.values, lengths.values, label
+        self.counts: NDArray[np.int64] = lengths.lengths
+        self.sizes: NDArray[np.int64] = words.lengths  # [D] words of each document
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def batch(self, numbers: Sequence[int]) -> DocumentBatch:
+        """The documents of these numbers, in that order; no numbers give an empty batch."""
+        chosen = [int(number) for number in numbers]
+        words, lengths = ([column.row(k) for k in chosen] for column in (self._words, self._lengths))
+        parts = (_joined(words), _joined(lengths), self.counts[chosen], self.labels[chosen])
+        return DocumentBatch(*(torch.from_numpy(part.astype(np.int64)) for part in parts))
+
+
+def make_set(documents: Sequence[list[list[int]]], labels: Sequence[int]) -> DocumentSet:
+    """Documents given as lists of sentences of word ids."""
+    words = Column.of([[word for sentence in document for word in sentence] for document in documents])
+    return DocumentSet(
+        words, Column.of([list(map(len, document)) for document in documents]), np.array(labels, "int32")
+    )
+
+
+def _joined(parts: list[Array]) -> Array:
+    return np.concatenate(parts) if parts else np.zeros(0, np.int32)
+
+
+class DocumentEncoding(Encoding[Labelled]):
+    """Documents into the word ids of their sentences, and labels into classes."""
+
+    noun, names = "documents", ("words",)
+
+    def __init__(self, config: DocumentDataConfig) -> None:
+        dev = as_files(config.dev_files)
+        super().__init__(config, find_documents(config), document_files(config, dev) if dev else None)
+        self.groups = group_labels(config)
+        self.labels: set[str] = set()
+        self.classes: list[str] = []
+
+    def see(self, item: Labelled) -> None:
+        self.labels.add(item.label)
+
+    def make(self, sample: Sequence[Labelled]) -> None:
+        named = list(dict.fromkeys(self.groups.values()))
+        self.classes = named or sorted(self.labels, key=_in_order)
+        if len(self.classes) < 2:
+            raise DataError(f"There is only one class, {self.classes[0]!r}; a classifier needs at least two.")
+        split = ((one.text, split_document(one.text, self.config.max_sentence)) for one in sample)
+        self.vocabularies = [train_vocabulary((line for each in split for line in spell(*each)), self.config)]
+
+    def load(self, folder: Path) -> None:
+        vocabulary, self.classes = load_words(folder)
+        self.vocabularies = [vocabulary]
+
+    def save(self, folder: Path, source: str) -> None:
+        write_atomically(folder / "classes.json", (json.dumps(self.classes) + "\n").encode())
+        super().save(folder, source)  # last: it says what both were made from
+
+    def depends(self) -> list[str]:
+        return self.classes
+
+    def kinds(self) -> dict[str, Kind]:
+        words = id_kind(len(self.vocabularies[0]))
+        return {"words": words, "lengths": Kind("int32"), "label": Kind("int32", ragged=False)}
+
+    def encode(self, items: Sequence[Labelled], tally: Tally) -> Iterator[tuple[Labelled, tuple[Any, ...]]]:
+        for item in items:
+            if is_blank(item.text):
+                tally.drop("empty", item.line)
+                continue
+            sentences = number_document(item.text, self.vocabularies[0], self.config.max_sentence)
+            words = [word for sentence in sentences for word in sentence]
+            yield item, (words, list(map(len, sentences)), class_of(item.label, self.classes, self.groups))
+
+    def shown(self, item: Labelled) -> Sequence[Any]:
+        return [(item.text[:SHOWN_CHARACTERS], item.deciding)]
+
+
+class Shown(NamedTuple):
+    """What is kept of a validation document: its first characters, and the sentences that decide, where known."""
+
+    text: str
+    deciding: Sequence[int]
+
+
+@dataclass(frozen=True)
+class DocumentData:
+    """Documents ready for training. `shown[i]` belongs to document i of `dev`."""
+
+    vocabulary: Vocabulary
+    classes: list[str]
+    train: DocumentSet
+    dev: DocumentSet
+    shown: list[Shown]
+    fingerprint: str
+    notes: list[str]  # what a person should know about the data
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The settings of a model that its data decides."""
+        return {"vocabulary": len(self.vocabulary), "classes": len(self.classes)}
+
+
+def prepare_documents(config: DocumentDataConfig, folder: Path, how: How = PLAIN) -> DocumentData:
+    """The documents that the settings name."""
+    encoding = DocumentEncoding(config)
+    made = prepared(encoding, folder, how)
+    train, dev, vocabulary = DocumentSet(**made.train), DocumentSet(**made.dev), encoding.vocabularies[0]
+    counts = np.bincount(train.labels, minlength=len(encoding.classes)).tolist()
+    notes = [
+        *made.notes,
+        "classes: " + ", ".join(f"{name} {count}" for name, count in zip(encoding.classes, counts, strict=True)),
+        f"vocabulary: {len(vocabulary)} words; the longest document has {train.sizes.max()}",
+    ]
+    shown = [Shown(*one) for one in made.shown]
+    return DocumentData(vocabulary, encoding.classes, train, dev, shown, made.fingerprint, notes)
+
+
+def training_documents(config: DocumentDataConfig) -> Iterator[Labelled]:
+    """The documents that a run with these settings is trained on, without those held out."""
+    encoding = DocumentEncoding(config)
+    found = survey(encoding)
+    return (one for one in encoding.corpus if not is_blank(one.text) and not found.holds_out(encoding, one))
+
+
+def number_documents(
+    documents: Iterable[Labelled], vocabulary: Vocabulary, classes: Sequence[str], config: DocumentDataConfig
+) -> DocumentSet:
+    """Documents as numbers, in memory; a label that is no class is refused."""
+    groups, rows, labels = group_labels(config), [], []
+    for document in documents:
+        rows.append(number_document(document.text, vocabulary, config.max_sentence))
+        labels.append(class_of(document.label, classes, groups))
+    return make_set(rows, labels)

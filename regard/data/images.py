@@ -1,7 +1,7 @@
 """The one gateway of pictures: bytes -> a checked picture [H, W, 3] of numbers 0..255, or a refusal that names it.
 
-JPEG, PNG and WebP only, told by their first bytes, never by their name. The size in the header is checked before a
-pixel is decoded, so that a small file cannot unfold into gigabytes; a truncated file is refused, not filled with grey.
+JPEG, PNG and WebP only, recognised by their first bytes, never by their name. The size in the header is checked before
+a pixel is decoded: a small file cannot unfold into gigabytes. A truncated file is refused, not filled with grey.
 """
 
 import io
@@ -23,7 +23,7 @@ Pixels = NDArray[np.uint8]  # [H, W, 3]: red, green, blue
 MOST_PIXELS = 24_000_000
 MOST_BYTES = 64 << 20  # of a file; the largest camera JPEG of 24 megapixels has about half of it
 _MOST_SCANS = 64  # of a progressive JPEG; cameras write about ten, and each costs a pass over all pixels
-_PREVIEW = 2  # a large JPEG is decoded at most so many times larger than it is needed
+_PREVIEW = 2  # a large JPEG is decoded at most this many times larger than needed
 
 
 def picture_format(data: bytes, name: str) -> str:
@@ -41,18 +41,12 @@ def picture_format(data: bytes, name: str) -> str:
 def read_picture(picture: bytes | str | Path, side: int, name: str = "") -> Pixels:
     """Read a file or its bytes, and give its middle square as [side, side, 3].
 
-    Turned as its EXIF says, transparency on white, greys and other colour spaces as red, green, blue. `name` stands in
+    Turned as its EXIF says, transparency on white, greys and other colour spaces as red, green, blue. `name` is used in
     the error sentence where bytes are given.
     """
     if isinstance(picture, bytes):
         return _decode(picture, side, name or "The picture")
     return _decode(_file_bytes(Path(picture)), side, str(picture))
-
-
-def picture_size(data: bytes, name: str) -> tuple[int, int]:
-    """Width and height by the header alone; refuses what `read_picture` would refuse before decoding."""
-    with _open(data, name) as image:
-        return int(image.width), int(image.height)
 
 
 def as_tensor(pictures: Sequence[Pixels]) -> Tensor:
@@ -92,14 +86,14 @@ def _open(data: bytes, name: str) -> Any:
         raise DataError(f"{name} has {len(data) >> 20} MiB; a picture may have {MOST_BYTES >> 20}.")
     kind = picture_format(data, name)
     if kind == "JPEG" and data.count(b"\xff\xda") > _MOST_SCANS:
-        raise DataError(f"{name} is a JPEG of more than {_MOST_SCANS} scans, made to take long; save it anew.")
+        raise DataError(f"{name} is a JPEG of more than {_MOST_SCANS} scans, which takes too long; save it again.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the check below is stricter
         try:
             image = Image.open(io.BytesIO(data), formats=[kind])
         except Image.DecompressionBombError:
             raise DataError(f"{name} has more than {MOST_PIXELS // 1_000_000} megapixels; scale it down.") from None
-        except Exception as error:  # a decoder fed with bad bytes raises whatever it likes
+        except Exception as error:  # a decoder may raise anything on bad bytes
             raise DataError(f"{name} is damaged and cannot be read as {kind}: {_reason(error)}.") from None
     if image.width * image.height > MOST_PIXELS:
         size = f"{image.width} x {image.height}"
@@ -120,7 +114,7 @@ def _decode(data: bytes, side: int, name: str) -> Pixels:
             square = ImageOps.fit(_plain(image), (side, side), Image.Resampling.BICUBIC)
             # turned when small: the middle square of a turned picture is the turned middle square
             orientation = image.getexif().get(0x0112, 1)
-        except Exception as error:  # a decoder fed with bad bytes raises whatever it likes
+        except Exception as error:  # a decoder may raise anything on bad bytes
             raise DataError(f"{name} is truncated or damaged: {_reason(error)}.") from None
     return _turned(np.asarray(square, dtype=np.uint8), orientation)
 

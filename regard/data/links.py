@@ -1,9 +1,9 @@
 """Word links of a corpus: read beside its pairs, and projected to the pieces that a batch holds.
 
-Links are kept between words, since pieces may be drawn anew in every epoch. Pieces of linked words are linked.
+Links are kept between words, since the pieces of a word may change with every epoch. Pieces of linked words are linked.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from regard.data.batching import Batch
-from regard.data.corpus import Corpus, InMemory
+from regard.data.files import digest, read_lines
 from regard.data.pharaoh import Link, parse_pharaoh
-from regard.data.store import Store
-from regard.data.text import digest, read_lines
+from regard.data.store import Array
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError
 
@@ -23,24 +22,25 @@ GOLD = "gold"  # the links that a built-in corpus brings
 
 
 class LinkReader:
-    """The links of a corpus, asked for line by line in order; nothing is held in memory."""
+    """The links of a corpus, read line after line beside its pairs; nothing is held in memory."""
 
-    def __init__(self, files: tuple[str, ...], corpus: Corpus) -> None:
-        self.files = files
-        self.made = corpus.links if isinstance(corpus, InMemory) else []
-        self.gold = files == (GOLD,) and bool(self.made)
+    def __init__(self, files: tuple[str, ...], made: Sequence[tuple[Link, ...]]) -> None:
+        self.files, self.made = files, made  # `made`: the links of a built-in corpus
+        self.gold = files == (GOLD,) and bool(made)
         for path in () if self.gold else files:
             if path == GOLD and not Path(path).exists():
                 raise ConfigError("data.alignment = 'gold' needs a built-in corpus; name a file of links i-j instead.")
             if not Path(path).exists():
                 raise DataError(f"There is no alignment file {path}; check data.alignment.")
+        self.lines = self._lines()
+        self.read = 0
 
     def fingerprint(self) -> list[str]:
         """What the links depend on: the content of the files, or the corpus itself."""
         return [GOLD] if self.gold else [digest(path) for path in self.files]
 
-    def __iter__(self) -> Iterator[tuple[str, tuple[Link, ...]]]:
-        """(where it stands, links) of each line."""
+    def _lines(self) -> Iterator[tuple[str, tuple[Link, ...]]]:
+        """(where it is, links) of each line."""
         if self.gold:
             yield from (("the built-in corpus", links) for links in self.made)
             return
@@ -49,29 +49,13 @@ class LinkReader:
                 where = f"{path}, line {number},"
                 yield where, tuple(sorted(parse_pharaoh(line, where)))
 
-    def reading(self, pairs: int) -> "Reading":
-        """Begin to read, beside a corpus of so many pairs."""
-        return Reading(self, pairs)
-
-
-class Reading:
-    """One passage through the links, line after line."""
-
-    def __init__(self, reader: LinkReader, pairs: int) -> None:
-        self.lines = iter(reader)
-        self.names = ", ".join(reader.files)
-        self.pairs = pairs
-        self.read = 0
-
     def of(self, line: int, source: str, target: str) -> tuple[Link, ...]:
         """The links of line `line` (from 1; lines may be left out, none may come twice) of these two sentences."""
-        where = ""
-        links: tuple[Link, ...] = ()
+        where, links = "", tuple[Link, ...]()
         while self.read < line:
-            try:
-                where, links = next(self.lines)
-            except StopIteration:
-                raise self._miscounted(self.read) from None
+            where, links = next(self.lines, ("", ()))
+            if not where:
+                return ()  # after the last line; `finish` compares the counts
             self.read += 1
         sizes = len(source.split()), len(target.split())
         for link in links:
@@ -82,17 +66,14 @@ class Reading:
                 )
         return links
 
-    def finish(self) -> None:
-        """Refuse links that have no pair."""
+    def finish(self, pairs: int) -> None:
+        """Refuse an alignment that does not have one line for each pair. Later pairs have no links."""
         found = self.read + sum(1 for _ in self.lines)
-        if found != self.pairs:
-            raise self._miscounted(found)
-
-    def _miscounted(self, found: int) -> DataError:
-        return DataError(
-            f"The alignment {self.names} has {found} lines and the corpus {self.pairs} pairs; line n must hold the "
-            f"links of pair n, an empty line where there are none."
-        )
+        if found != pairs:
+            raise DataError(
+                f"The alignment {', '.join(self.files)} has {found} lines and the corpus {pairs} pairs; line n must "
+                f"hold the links of pair n, an empty line where there are none."
+            )
 
 
 class LinkedBatch(NamedTuple):
@@ -107,10 +88,10 @@ class LinkedBatch(NamedTuple):
 
 
 class Links:
-    """The links of a store's pairs, between the pieces of a batch."""
+    """Word links between the pieces of a batch; `links(index)` are those of a pair: [L, 2], (source, target) words."""
 
-    def __init__(self, store: Store, vocabularies: tuple[Vocabulary, Vocabulary]) -> None:
-        self.store = store
+    def __init__(self, links: Callable[[int], Array], vocabularies: Sequence[Vocabulary]) -> None:
+        self.links = links
         self.vocabularies = vocabularies
 
     def of(self, batch: Batch) -> Tensor:
@@ -118,7 +99,7 @@ class Links:
         B, S, T = len(batch.indices), batch.source.shape[1], batch.target.shape[1]
         found = np.zeros((B, T, S), dtype=bool)
         for row, index in enumerate(batch.indices.tolist()):
-            links = self.store.links(index).astype(np.int64)  # [L, 2]
+            links = self.links(index).astype(np.int64)  # [L, 2]
             if not len(links):
                 continue
             source, target = (
@@ -136,6 +117,6 @@ class Links:
 
 
 def same_words(vocabulary: Vocabulary, ids: list[int], text: str) -> bool:
-    """Whether the words of `text` can be told from its ids alone; an unknown character that is a space hides one."""
+    """Whether the ids of `text` show where its words are; an unknown character that is a space hides one."""
     words = vocabulary.words_of(ids)
     return bool(words) and max(words) + 1 == len(text.split())

@@ -1,4 +1,4 @@
-"""Word alignments as text: Pharaoh lines, and the lines of annotators, who tell sure links from possible ones.
+"""Word alignments as text: Pharaoh lines, and the lines of annotators, who distinguish sure links from possible ones.
 
 A link is (source word, target word), counted from 0; words are what white space separates.
 """

@@ -1,283 +1,342 @@
-"""From the [data] settings to what training needs: vocabularies, tokenised pairs, validation text, a report.
+"""From the [data] settings of any task to a tokenised corpus, in at most two passes over its files.
 
-The whole is a pure function of the settings and the files. Vocabularies are saved in the run folder and loaded from
-there the next time; the tokenised corpus is kept under a fingerprint of the files, the vocabularies and the settings.
+The first pass counts the examples, chooses which to hold out, and takes a sample for the vocabularies; the second
+tokenises into a memory-mapped store. What differs between tasks is their `Encoding`. The result is a pure function of
+the settings and the files: vocabularies belong to the files that they were made from, and the store to a fingerprint
+of the files, the vocabularies and the settings, so that a second call finds both instead of making them.
 """
 
+import dataclasses
 import hashlib
 import json
-import re
 from array import array
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
-from regard.data.builtin.registry import find_builtin
-from regard.data.corpus import Corpus, InMemory, Pair, Report, choose_held_out, open_corpus, sentence_key
-from regard.data.links import LinkReader, Links, same_words
-from regard.data.pharaoh import Link
-from regard.data.settings import DataConfig, as_files
-from regard.data.store import STORE_FORMAT, Resampled, Rows, Store, Tokenised, open_store, write_store
-from regard.data.text import is_blank
-from regard.data.vocabulary import Vocabulary
-from regard.errors import ConfigError, DataError
+import numpy as np
+
+from regard.data.files import Digests, digest, is_blank
+from regard.data.store import STORE_FORMAT, Block, Kind, Store, find_store, write_store
+from regard.data.vocabulary import Vocabulary, made_from
+from regard.errors import DataError, RunError
 
 Stages = Callable[[str, int, int | None], None]  # (what is being done, done, total or None)
-VOCABULARY_PAIRS = 500_000  # a vocabulary is made from at most so many pairs, evenly spread over the corpus
-_BLOCK = 2_000  # pairs tokenised at once
+SAMPLE = 500_000  # examples that vocabularies are made from at most, evenly spread over the corpus
+SAMPLE_CHARACTERS = 1 << 28  # and the characters of these: a sample is held in memory
+FIRST_LINES = 5  # line numbers that a tally keeps for each reason
+_BLOCK = 2_000  # examples tokenised at once
+_REPORTED = 10_000  # examples between two reports of progress
+# Settings that do not change what is in a store, or do so only through the files and vocabularies themselves.
+_ELSEWHERE = {"cache", "sampling", "vocabulary_from"}
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A corpus ready for training. `dev_source[i]` and `dev_target[i]` are the text of pair i of `dev`."""
+class Item(Protocol):
+    """An example as a corpus holds it."""
 
-    source_vocabulary: Vocabulary
-    target_vocabulary: Vocabulary
-    train: Store | Resampled
-    dev: Rows
-    dev_source: list[str]
-    dev_target: list[str]
-    report: Report
-    dev_report: Report | None  # of validation files of their own
-    fingerprint: str  # of the files, the vocabularies and the settings that choose pairs
-    links: Links | None = None  # which pieces of the training pairs belong together, where the corpus is aligned
+    @property
+    def line(self) -> int:
+        """Where it is, from 1, over all files together; no number is left out."""
+        ...
 
 
-def find_corpus(config: DataConfig) -> Corpus:
-    """The training corpus that the settings name."""
-    source, target = as_files(config.source), as_files(config.target)
-    tsv, tmx = as_files(config.tsv), as_files(config.tmx)
-    if config.corpus and (source or target or tsv or tmx):
-        raise ConfigError("Both data.corpus and files are given; give one of the two.")
-    if config.corpus:
-        generated = find_builtin(config.corpus).generate(config.size, config.seed, config.min_words, config.max_words)
-        pairs = [(example.source, example.target) for example in generated]
-        return InMemory(pairs, [example.alignment for example in generated])
-    if not (source or target or tsv or tmx):
-        raise ConfigError("There is no corpus: give data.source and data.target, data.tsv, data.tmx, or data.corpus.")
-    for kind, others in (("tsv", (*source, *target)), ("tmx", (*source, *target, *tsv))):
-        if any(re.search(rf"\.{kind}(\.(gz|bz2|xz))?$", path, re.IGNORECASE) for path in others):
-            raise ConfigError(f"A {kind.upper()} file holds both sides of a corpus: give it as data.{kind}, alone.")
-    return open_corpus(source, target, tsv, config.invalid, tmx, (config.source_language, config.target_language))
+T = TypeVar("T", bound=Item)
 
 
-def find_dev(config: DataConfig) -> Corpus | None:
-    """The validation corpus that the settings name, if it has files of its own."""
-    source, target = as_files(config.dev_source), as_files(config.dev_target)
-    tsv, tmx = as_files(config.dev_tsv), as_files(config.dev_tmx)
-    languages = config.source_language, config.target_language
-    return open_corpus(source, target, tsv, config.invalid, tmx, languages) if source or target or tsv or tmx else None
+class Corpus(Generic[T]):
+    """Examples that can be read again and again, always the same: from files, or from memory.
 
-
-def prepare(config: DataConfig, folder: Path, progress: Stages | None = None) -> Prepared:
-    """Read, split, make or load the vocabularies, tokenise; `folder` is the run folder.
-
-    Called again it gives the same without doing the work twice. With several processes let one call it first.
+    `read` fills in the digests of the `files`; `parts` is what the examples depend on besides them. `place` is what
+    `Item.line` counts.
     """
-    tell = progress or (lambda stage, done, total: None)
-    corpus, dev = find_corpus(config), find_dev(config)
-    files = as_files(config.alignment)
-    reader = LinkReader(files, corpus) if files else None
-    split = _Split(corpus, 0 if dev else config.held_out, config.seed, tell)
-    vocabularies = _load_vocabularies(folder) or _find_vocabularies(config, folder, split, tell)
-    fingerprint = _fingerprint(config, corpus, dev, reader, vocabularies)
-    place = Path(config.cache) / fingerprint[:16] if config.cache else folder / "corpus"
-    store = open_store(place, fingerprint)
-    if store is None:
-        store = _tokenise(config, split, dev, reader, vocabularies, place, fingerprint, tell)
-    report = Report(**store.about["report"])
-    if not len(store):
-        raise DataError(f"No pair is left to train on: {report}.")
-    texts = [[pair[side] for pair in store.about["dev"]] for side in (0, 1)]
-    encoded = [vocabulary.encode_many(side) for vocabulary, side in zip(vocabularies, texts, strict=True)]
-    train: Store | Resampled = store
-    if config.sampling:
-        train = Resampled(store, vocabularies, config.sampling, config.seed, config.max_length)
-    dev_report = store.about["dev_report"]
-    return Prepared(
-        source_vocabulary=vocabularies[0],
-        target_vocabulary=vocabularies[1],
-        train=train,
-        dev=Rows(list(zip(*encoded, strict=True))),
-        dev_source=texts[0],
-        dev_target=texts[1],
-        report=report,
-        dev_report=Report(**dev_report) if dev_report else None,
-        fingerprint=fingerprint,
-        links=Links(store, vocabularies) if reader else None,
-    )
+
+    def __init__(
+        self,
+        read: Callable[[Digests], Iterable[T]],
+        files: Sequence[str] = (),
+        parts: Iterable[str] = (),
+        place: str = "line",
+    ) -> None:
+        self.read, self.files, self.parts, self.place = read, files, list(parts), place
+        self.digests: Digests = {}
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.read(self.digests))
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the content; without another read where the files were read before."""
+        return fingerprint_of([self.parts, [self.digests.get(path) or digest(path) for path in self.files]])
 
 
-class _Split:
-    """A corpus and which of its sentences are held out; found at the first need, since a second run needs neither."""
+@dataclasses.dataclass
+class Tally:
+    """What became of every example: `kept`, `held_out` for validation, or `dropped` by reason; together `total`."""
 
-    def __init__(self, corpus: Corpus, count: int, seed: int, tell: Stages) -> None:
-        self.corpus = corpus
-        self.count = count
-        self.seed = seed
-        self.tell = tell
-        self.total = 0
-        self._chosen: set[int] | None = None
+    kept: int = 0
+    held_out: int = 0
+    dropped: dict[str, int] = dataclasses.field(default_factory=dict)
+    lines: dict[str, list[int]] = dataclasses.field(default_factory=dict)  # the first line numbers of each reason
+    place: str = "line"  # what these count
+    noun: str = "pairs"
 
-    def measure(self) -> None:
-        """Read the corpus once: count its usable pairs and choose the sentences to hold out."""
-        if self._chosen is not None:
-            return
-        keys = array("Q")
-        for pair in self.corpus:
-            self.total = pair.line
-            if pair.line % 10_000 == 0:
-                self.tell("reading", pair.line, None)
-            if not is_blank(pair.source) and not is_blank(pair.target):
-                keys.append(sentence_key(pair.source, self.seed))
-        if not keys:
-            empty = "it has no line" if not self.total else f"each of its {self.total} pairs has an empty side"
-            raise DataError(f"The corpus is empty: {empty}; training needs sentence pairs.")
-        self._chosen = choose_held_out(keys, self.count)
+    @property
+    def total(self) -> int:
+        return self.kept + self.held_out + sum(self.dropped.values())
 
-    def holds_out(self, pair: Pair) -> bool:
-        self.measure()
-        assert self._chosen is not None
-        return bool(self._chosen) and sentence_key(pair.source, self.seed) in self._chosen
+    def drop(self, reason: str, line: int) -> None:
+        """Count one dropped example."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+        first = self.lines.setdefault(reason, [])
+        if len(first) < FIRST_LINES:
+            first.append(line)
 
-    def lines(self, sides: tuple[int, ...]) -> Iterator[str]:
-        """Training text of the sides asked for (0 source, 1 target), at most VOCABULARY_PAIRS pairs, evenly spread."""
-        self.measure()
-        stride = -(-self.total // VOCABULARY_PAIRS)
-        for pair in islice(self.corpus, 0, None, stride):
-            if pair.line % 10_000 < stride:
-                self.tell("vocabulary", pair.line, self.total)
-            if not self.holds_out(pair):
-                for side in sides:
-                    yield (pair.source, pair.target)[side]
+    def __str__(self) -> str:
+        text = f"{self.kept} of {self.total} {self.noun} kept"
+        text += f", {self.held_out} held out" if self.held_out else ""
+        for reason, count in self.dropped.items():
+            where = ", ".join(map(str, self.lines[reason])) + (", ..." if count > len(self.lines[reason]) else "")
+            text += f"; {count} dropped: {reason} ({self.place} {where})"
+        return text
 
 
-def _load_vocabularies(folder: Path) -> tuple[Vocabulary, Vocabulary] | None:
-    if not all((folder / f"{side}.json").exists() for side in ("source", "target")):
-        return None
-    source, target = (Vocabulary.load(folder, side) for side in ("source", "target"))
-    return (source, source) if source.fingerprint == target.fingerprint else (source, target)
+class Encoding(Generic[T]):
+    """What a task adds to the steps that all tasks share; here for examples that are a text. It holds the vocabularies.
+
+    `names` are the vocabularies as files of the run folder, `noun` is what an example is, in the plural.
+    """
+
+    names: ClassVar[tuple[str, ...]]
+    noun: ClassVar[str]
+
+    def __init__(self, config: Any, corpus: Corpus[T], dev: Corpus[T] | None) -> None:
+        self.config, self.corpus, self.dev = config, corpus, dev  # `dev`: validation files, if there are any
+        self.vocabularies: list[Vocabulary] = []
+
+    def texts(self, item: T) -> tuple[str, ...]:
+        """The texts of an example. An example with a blank one is of no use; the first decides what is held out."""
+        return (item.text,)  # type: ignore[attr-defined]
+
+    def see(self, item: T) -> None:
+        """Called with each example of the first pass."""
+
+    def make(self, sample: Sequence[T]) -> None:
+        """Make the vocabularies from examples of the training part."""
+        self.vocabularies = [train_vocabulary((text for item in sample for text in self.texts(item)), self.config)]
+
+    def load(self, folder: Path) -> None:
+        """Load the vocabularies of a run folder."""
+        self.vocabularies = [Vocabulary.load(folder, name) for name in self.names]
+
+    def save(self, folder: Path, source: str) -> None:
+        """Write the vocabularies; `source` is the fingerprint of the corpus that they were made from."""
+        for name, vocabulary in zip(self.names, self.vocabularies, strict=True):
+            vocabulary.save(folder, name, source)
+
+    def depends(self) -> list[str]:
+        """What the ids depend on besides the corpus, the settings and the vocabularies."""
+        return []
+
+    def kinds(self) -> dict[str, Kind]:
+        """The columns of the store."""
+        raise NotImplementedError
+
+    def encode(self, items: Sequence[T], tally: Tally) -> Iterator[tuple[T, tuple[Any, ...]]]:
+        """Each example that is fit for use with its values, one for each column; the rest are counted in `tally`."""
+        raise NotImplementedError
+
+    def shown(self, item: T) -> Sequence[Any]:
+        """What is kept of a validation example besides its ids, as JSON: one value, or none."""
+        return ()
+
+    def finish(self, total: int) -> None:
+        """Called after the last of `total` training examples of the second pass, before the validation files."""
 
 
-def _find_vocabularies(config: DataConfig, folder: Path, split: _Split, tell: Stages) -> tuple[Vocabulary, Vocabulary]:
-    """The vocabularies of another run or new ones, saved in `folder`."""
-    made = _load_vocabularies(Path(config.vocabulary_from)) if config.vocabulary_from else None
-    if config.vocabulary_from and made is None:
-        raise DataError(f"data.vocabulary_from names {config.vocabulary_from}, which holds no vocabularies.")
-    made = made or _make_vocabularies(config, split, tell)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"The folder {folder} could not be made: {error.strerror or error}.") from None
-    for vocabulary, side in zip(made, ("source", "target"), strict=True):
-        vocabulary.save(folder, side)
-    return made
+def train_vocabulary(lines: Iterable[str], config: Any) -> Vocabulary:
+    """A vocabulary as the settings of [data] describe it."""
+    names = ("byte_fallback", "coverage", "form", "lowercase", "min_count")
+    how = {name: getattr(config, name) for name in names if hasattr(config, name)}
+    return Vocabulary.train(lines, getattr(config, "subwords", "word"), config.vocabulary, **how)
 
 
-def _make_vocabularies(config: DataConfig, split: _Split, tell: Stages) -> tuple[Vocabulary, Vocabulary]:
-    def make(sides: tuple[int, ...]) -> Vocabulary:
-        return Vocabulary.train(
-            split.lines(sides),
-            config.subwords,
-            config.vocabulary,
-            config.byte_fallback,
-            config.coverage,
-            config.form,
-            config.lowercase,
+class How(NamedTuple):
+    """How a corpus is prepared for a run.
+
+    `keep` says that vocabularies in the run folder stay, whatever they were made from: they have been trained with, or
+    come from another run. `expected` is the fingerprint that the run was trained with so far; another one is refused
+    before anything is written.
+    """
+
+    progress: Stages = lambda stage, done, total: None
+    keep: bool = False
+    expected: str = ""
+
+
+PLAIN = How()
+
+
+class Prepared(NamedTuple):
+    """A tokenised corpus: the columns of its parts, and what a person should know about it."""
+
+    train: dict[str, Any]
+    dev: dict[str, Any]
+    shown: list[Any]  # of each validation example what `Encoding.shown` kept
+    tallies: list[Tally]  # of the corpus, and of validation files if there are any
+    fingerprint: str  # of the files, the vocabularies and the settings
+    notes: list[str]  # what a person should know about the corpus
+
+
+class Survey(NamedTuple):
+    """What the first pass found."""
+
+    total: int
+    held: frozenset[int]  # keys of the texts that are held out
+    sample: list[Any]
+
+    def holds_out(self, encoding: Encoding[Any], item: Any) -> bool:
+        """Whether an example belongs to the validation part."""
+        return bool(self.held) and sentence_key(encoding.texts(item)[0], encoding.config.seed) in self.held
+
+
+def survey(encoding: Encoding[Any], tell: Stages = PLAIN.progress) -> Survey:
+    """The first pass: count, choose what is held out, take every 2^n-th example as a sample."""
+    keys, sample, stride, characters, total = array("Q"), [], 1, 0, 0
+    for item in encoding.corpus:
+        total = item.line
+        if total % _REPORTED == 0:
+            tell("reading", total, None)
+        texts = encoding.texts(item)
+        if any(map(is_blank, texts)):
+            continue
+        encoding.see(item)
+        keys.append(sentence_key(texts[0], encoding.config.seed))
+        if (total - 1) % stride == 0:
+            sample.append(item)
+            characters += sum(map(len, texts))
+            while len(sample) > SAMPLE or (characters > SAMPLE_CHARACTERS and len(sample) > 1):
+                stride *= 2
+                sample = [one for one in sample if (one.line - 1) % stride == 0]
+                characters = sum(len(text) for one in sample for text in encoding.texts(one))
+    if not keys:
+        blank = f"each of its {total} {encoding.noun} is blank or has an empty side"
+        raise DataError(f"The corpus is empty: {blank if total else f'it has no {encoding.corpus.place}'}.")
+    found = Survey(total, choose_held_out(keys, 0 if encoding.dev else encoding.config.held_out), sample)
+    sample[:] = [item for item in sample if not found.holds_out(encoding, item)]
+    return found
+
+
+def prepared(encoding: Encoding[Any], folder: Path, how: How) -> Prepared:
+    """Make or find the vocabularies and the tokenised corpus of the run `folder`.
+
+    With several processes, call it in one of them first.
+    """
+    tell, config, cache = how.progress, encoding.config, getattr(encoding.config, "cache", "")
+    there = all((folder / f"{name}.json").exists() for name in encoding.names)
+    # the first pass takes the digests of the files as it goes; a run that has begun needs the digests alone
+    found = None if there and (cache or (folder / "corpus").is_dir()) else survey(encoding, tell)
+    source = _content(encoding)
+    same = not getattr(config, "vocabulary_from", "") and all(made_from(folder, n) == source for n in encoding.names)
+    made = not there or not (how.keep or same)
+    if made:
+        found = found or survey(encoding, tell)
+        tell("vocabulary", 0, None)
+        encoding.make(found.sample)
+    else:
+        encoding.load(folder)
+    settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in _ELSEWHERE}
+    vocabularies = [vocabulary.fingerprint for vocabulary in encoding.vocabularies]
+    fingerprint = fingerprint_of([STORE_FORMAT, source, settings, vocabularies, encoding.depends()])
+    if how.expected and fingerprint != how.expected:
+        raise RunError(
+            f"The corpus is not the one that {folder} was trained on; restore it to resume, or use another --out."
         )
+    if made:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(f"The folder {folder} could not be made: {error.strerror or error}.") from None
+        encoding.save(folder, source)
+    place = Path(cache) / fingerprint[:16] if cache else folder / "corpus"
+    store, notes = find_store(place, fingerprint)
+    if store is None:
+        found = found or survey(encoding, tell)
+        found.sample.clear()
+        store = _tokenise(encoding, found, place, (fingerprint, source), tell)
+    tallies = [Tally(**known) for known in store.about["tallies"]]
+    if not tallies[0].kept:
+        raise DataError(f"Nothing is left to train on: {tallies[0]}.")
+    notes += [f"{name}: {tally}" for name, tally in zip(("corpus", "validation"), tallies, strict=False)]
+    return Prepared(store.parts["train"], store.parts["dev"], store.about["shown"], tallies, fingerprint, notes)
 
-    tell("vocabulary", 0, None)
-    if config.joint:
-        joint = make((0, 1))
-        return joint, joint
-    return make((0,)), make((1,))
+
+def _content(encoding: Encoding[Any]) -> str:
+    return fingerprint_of([encoding.corpus.fingerprint(), encoding.dev.fingerprint() if encoding.dev else ""])
 
 
-def _fingerprint(
-    config: DataConfig,
-    corpus: Corpus,
-    dev: Corpus | None,
-    reader: LinkReader | None,
-    vocabularies: tuple[Vocabulary, Vocabulary],
-) -> str:
-    parts: list[Any] = [STORE_FORMAT, corpus.fingerprint(), dev.fingerprint() if dev else config.held_out]
-    parts += [vocabulary.fingerprint for vocabulary in vocabularies]
-    parts += [config.seed, config.max_length, config.max_ratio]
-    parts += reader.fingerprint() if reader else []
+def _tokenise(encoding: Encoding[Any], found: Survey, place: Path, made_of: tuple[str, str], tell: Stages) -> Store:
+    """The second pass; `made_of` are the fingerprints of the store and of the corpus as the first pass read it."""
+    corpora = [encoding.corpus] + ([encoding.dev] if encoding.dev else [])
+    tallies = [Tally(place=corpus.place, noun=encoding.noun) for corpus in corpora]
+    shown: list[Any] = []
+
+    def blocks() -> Iterator[Block]:
+        for corpus, tally in zip(corpora, tallies, strict=True):
+            rest = iter(corpus)
+            while items := list(islice(rest, _BLOCK)):
+                if corpus is encoding.corpus:
+                    tell("tokenising", items[-1].line, found.total)
+                yield from sides(items, tally, corpus is encoding.dev)
+            if corpus is encoding.corpus:
+                encoding.finish(found.total)
+
+    def sides(items: list[Any], tally: Tally, dev: bool) -> Iterator[Block]:
+        rows: dict[str, list[tuple[Any, ...]]] = {"train": [], "dev": []}
+        last = None
+        for item, values in encoding.encode(items, tally):
+            held = not dev and found.holds_out(encoding, item)
+            tally.held_out, tally.kept = tally.held_out + held, tally.kept + (not held)
+            rows["dev" if dev or held else "train"].append(values)
+            if (dev or held) and item is not last:  # an example may have several rows
+                shown.extend(encoding.shown(item))
+            last = item
+        for part, some in rows.items():
+            yield part, dict(zip(encoding.kinds(), zip(*some, strict=True), strict=True)) if some else {}
+
+    def about() -> dict[str, Any]:
+        if _content(encoding) != made_of[1]:
+            raise DataError("The corpus changed while it was being read; start again when its files are complete.")
+        return {"tallies": [dataclasses.asdict(tally) for tally in tallies], "shown": shown}
+
+    return write_store(place, made_of[0], encoding.kinds(), blocks(), about)
+
+
+def fingerprint_of(parts: Sequence[Any]) -> str:
+    """SHA-256 of what can be written as JSON."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _tokenise(
-    config: DataConfig,
-    split: _Split,
-    dev: Corpus | None,
-    reader: LinkReader | None,
-    vocabularies: tuple[Vocabulary, Vocabulary],
-    place: Path,
-    fingerprint: str,
-    tell: Stages,
-) -> Store:
-    split.measure()
-    report, dev_report = Report(place=split.corpus.place), Report(place=dev.place) if dev else None
-    held: list[tuple[str, str]] = []
-    reading = reader.reading(split.total) if reader else None
-
-    def links(pair: Pair, ids: tuple[list[int], list[int]]) -> tuple[Link, ...]:
-        if reading is None:
-            return ()
-        found = reading.of(pair.line, pair.source, pair.target)
-        sides = zip(vocabularies, ids, (pair.source, pair.target), strict=True)
-        return found if all(same_words(*side) for side in sides) else ()
-
-    def rows() -> Iterator[Tokenised]:
-        for pair, source, target in _keep(split.corpus, config, vocabularies, report):
-            if pair.line % 10_000 == 0:
-                tell("tokenising", pair.line, split.total)
-            if split.holds_out(pair):
-                held.append((pair.source, pair.target))
-                report.held_out += 1
-            else:
-                report.kept += 1
-                yield Tokenised(pair.line, source, target, links(pair, (source, target)))
-        if reading:
-            reading.finish()
-
-    def about() -> dict[str, Any]:
-        if dev and dev_report:
-            for pair, _, _ in _keep(dev, config, vocabularies, dev_report):
-                held.append((pair.source, pair.target))
-                dev_report.kept += 1
-        return {"report": asdict(report), "dev_report": dev_report and asdict(dev_report), "dev": held}
-
-    return write_store(place, fingerprint, rows(), max(map(len, vocabularies)), about, aligned=reader is not None)
+def sentence_key(text: str, seed: int) -> int:
+    """A number drawn from a text: always the same for the same text and seed, and evenly spread."""
+    content = f"{seed}:{text}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
-def _keep(
-    corpus: Corpus, config: DataConfig, vocabularies: tuple[Vocabulary, Vocabulary], report: Report
-) -> Iterator[tuple[Pair, list[int], list[int]]]:
-    """The pairs fit for use with their ids, END not among them; the others are counted in `report`."""
-    pairs = iter(corpus)
-    while block := list(islice(pairs, _BLOCK)):
-        sources = vocabularies[0].encode_many(pair.source for pair in block)
-        targets = vocabularies[1].encode_many(pair.target for pair in block)
-        for pair, source, target in zip(block, sources, targets, strict=True):
-            reason = _reason(config, pair, len(source), len(target))
-            if reason:
-                report.drop(reason, pair.line)
-            else:
-                yield pair, source, target
+def choose_held_out(keys: Iterable[int], count: int) -> frozenset[int]:
+    """The keys of the texts to hold out: about `count` examples, at most a tenth of them, at least one.
 
-
-def _reason(config: DataConfig, pair: Pair, source: int, target: int) -> str:
-    """Why a pair of these token counts is not used; empty if it is."""
-    if pair.unfit:
-        return pair.unfit
-    if is_blank(pair.source) or is_blank(pair.target) or not source or not target:
-        return "empty"
-    if max(source, target) > config.max_length:
-        return "too long"
-    if config.max_ratio and max(source, target) > config.max_ratio * min(source, target):
-        return "ratio"
-    return ""
+    Whole texts are chosen, smallest key first, so that no text is on both sides of the split; if a text occurs often,
+    all its examples go together, and may be a few more than `count`.
+    """
+    values, examples = np.unique(np.fromiter(keys, dtype=np.uint64), return_counts=True)
+    total = int(examples.sum())
+    if count == 0 or total == 0:
+        return frozenset()
+    if len(values) < 2:
+        raise DataError(
+            f"The corpus has {total} usable example{'s' if total > 1 else ''} of one and the same text: none can be "
+            "held out; give more, or files for validation, or set data.held_out=0."
+        )
+    wanted = min(count, max(1, total // 10))
+    needed = int(np.searchsorted(np.cumsum(examples), wanted)) + 1
+    return frozenset(values[: min(needed, len(values) - 1)].tolist())

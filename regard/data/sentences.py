@@ -1,28 +1,37 @@
-"""Text into sentences and words that know where they stand: spans of code points, in one pass, by a few rules.
+"""Text into sentences, clauses and words with their positions: spans of code points, in one pass, by a few rules.
 
 A sentence ends after . ! ? or … (with the quotes and brackets that close there) before white space and something that
-can begin a sentence, at an empty line, and at an HTML line break. Every word of the text is in exactly one sentence.
+can begin a sentence, after the full stops of scripts without spaces, at an empty line, and at an HTML line break. Every
+word of the text is in exactly one sentence. Where it is not clear whether a sentence ends, it does not.
 """
 
 import re
+from collections.abc import Sequence
 
 Span = tuple[int, int]  # code points [start, end)
 
 _BREAK = re.compile(r"\n[^\S\n]*\n|<br {0,4}/?>|\u2029", re.IGNORECASE)
+_WIDE = frozenset("。！？｡")  # end a sentence without white space after them
+_MARKS = ".!?…؟۔।॥։።‼⁇⁈⁉"  # end one before white space
+_CLOSERS = r"(?:[\"'”’»)\]」』）】》]|[ \u00a0\u202f]»)*+"  # French sets a space before its closing quotes
 # Only from the beginning of a run of marks, and never back into it: the time is linear in the length of any text.
 _END = re.compile(
-    r"(?<![.!?…。！？])(?:[.!?…。！？]++[\"'”’»)\]]*+(?=\s|\Z)|[.!?…]*+[。！？][.!?…。！？]*+[\"'”’»)\]]*+)"
+    rf"(?<![{_MARKS}。！？｡])(?:[{_MARKS}]++{_CLOSERS}(?=\s|\Z)|[{_MARKS}]*+[。！？｡][{_MARKS}。！？｡]*+{_CLOSERS})"
 )
 _SPACE = re.compile(r"\s+")
 _WORD = re.compile(r"\w+(?:['’]\w+)*|([^\w\s])\1*")
-_WIDE = frozenset("。！？")  # end a sentence without white space after them
 # Abbreviations that a name or a number follows, so that their full stop ends nothing.
 _ABBREVIATIONS = frozenset((
     "mr", "mrs", "ms", "dr", "prof", "st", "gen", "col", "lt", "sgt", "capt", "rev", "hon", "sen", "rep", "gov", "mme",
     "mt", "ft", "vs", "cf", "fig", "vol", "ed", "pp", "jan", "feb", "mar", "apr", "jun", "jul", "aug", "sept", "sep",
-    "oct", "nov", "dec",
+    "oct", "nov", "dec", "mm", "mlle", "mgr", "messrs", "bros", "dept", "approx", "ave", "blvd", "hr", "hrn", "fr",
+    "bzw", "vgl", "ca", "env", "adm", "cmdr", "maj", "pres", "supt", "jr",
 ))  # fmt: skip
-_LONGEST = 6  # letters and dots before a full stop that are looked at
+_NUMBERED = frozenset(("no", "nos", "nr", "p", "art", "sec", "ch", "chap", "eq", "par", "tel", "bd", "abs", "kap"))
+_MONTHS = re.compile(r"(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember)\b")
+_LONGEST = 6  # letters and dots before a full stop that are checked
+_LABEL = 3  # characters of a label that begins an item: "1.", "12.", "a."
+_CLAUSES = (re.compile(r"[;:—–；：](?=\s|\Z)|[；：]"), re.compile(r"[,،](?=\s|\Z)|[，、]"), re.compile(r"\s"))
 
 
 def split_sentences(text: str) -> list[Span]:
@@ -40,6 +49,35 @@ def split_words(text: str, sentence: Span) -> list[Span]:
     return [match.span() for match in _WORD.finditer(text, *sentence)]
 
 
+def split_clauses(text: str, sentence: Span, starts: Sequence[int], most: int) -> list[Span]:
+    """A sentence in parts of at most `most` tokens, which begin at the code points `starts`.
+
+    It is cut after a semicolon, colon or dash, else after a comma, else between words, else between tokens; the parts
+    are of about equal size, as far as the marks allow.
+    """
+    parts: list[Span] = []
+    begin, last, first = sentence[0], sentence[1], 0  # `first` is the token at `begin`
+    while len(starts) - first > most:
+        left = -(-(len(starts) - first) // most)  # parts that are still needed
+        low, high = starts[first + max(1, (len(starts) - first) // (2 * left))], starts[first + most]
+        even = starts[first + (len(starts) - first) // left]
+        end = _best_cut(text, max(low, begin + 1), high, even)
+        parts += _trim(text, begin, end)
+        while first < len(starts) and starts[first] < end:
+            first += 1
+        begin = end
+    return parts + _trim(text, begin, last)
+
+
+def _best_cut(text: str, low: int, high: int, even: int) -> int:
+    """The end of a clause in (low, high], the nearest to `even` of the strongest kind; `high` where there is none."""
+    for kind in _CLAUSES:
+        ends = [match.end() for match in kind.finditer(text, low, high)]
+        if ends:
+            return min(ends, key=lambda end: abs(end - even))
+    return max(high, low)
+
+
 def _split_paragraph(text: str, start: int, end: int) -> list[Span]:
     found: list[Span] = []
     for match in _END.finditer(text, start, end):
@@ -52,23 +90,34 @@ def _split_paragraph(text: str, start: int, end: int) -> list[Span]:
 def _ends(text: str, mark: re.Match[str], start: int, end: int) -> bool:
     """Whether a sentence that began at `start` ends with the marks found."""
     if not _WIDE.isdisjoint(mark[0]):
-        return True
+        # Quoted speech continues after its closing bracket: 「…。」と言った
+        return not (mark[0][-1] in "」』" and text[mark.end() : mark.end() + 1] in ("と", "っ"))
     space = _SPACE.match(text, mark.end(), end)
     if space is None or space.end() == end:
         return True
     if text[space.end()].islower():
-        # "Well." he said, and so on. After a bare ! or ? many people begin with a small letter.
-        return mark[0][-1] in "!?"
-    return mark[0] != "." or not _abbreviated(text, start, mark.start())
+        # "Well." he said, and so on. After a bare ! or ? many people begin with a small letter, and in a tokenised
+        # text, where marks are separate, any sentence may.
+        return mark[0][-1] in "!?" or (len(mark[0]) == 1 and text[mark.start() - 1 : mark.start()].isspace())
+    return mark[0] != "." or not _abbreviated(text, start, mark.start(), space.end())
 
 
-def _abbreviated(text: str, start: int, stop: int) -> bool:
-    """Whether what stands before the full stop at `stop` is a known abbreviation or initials: J, U.S, e.g."""
+def _abbreviated(text: str, start: int, stop: int, after: int) -> bool:
+    """Whether the text before the full stop at `stop` is an abbreviation, initials (J, U.S, e.g), a number that is
+    one of a date, or the label of an item; `after` is where the next word begins."""
     begin = stop
     while begin > max(start, stop - _LONGEST) and (text[begin - 1].isalpha() or text[begin - 1] == "."):
         begin -= 1
     word = text[begin:stop]
+    if not word and not text[stop - 1 : stop].isdigit():
+        return False
+    if stop - start <= _LABEL + 1 and (text[start:stop].strip().isdigit() or text[start:stop].strip() == word[:1]):
+        return True  # 1. The first item, a. The first item
+    if not word:
+        return _MONTHS.match(text, after) is not None
     initials = all(len(part) == 1 for part in word.split(".")) if len(word) > 1 else word.isupper() and word != "I"
+    if word.lower() in _NUMBERED:
+        return text[after].isdigit()
     return initials or word.lower() in _ABBREVIATIONS
 
 

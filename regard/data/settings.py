@@ -18,7 +18,7 @@ class DataConfig:
     )
     tsv: str | tuple[str, ...] = setting("", "file or list of files with source and target separated by a tab")
     tmx: str | tuple[str, ...] = setting("", "translation memory or memories in TMX (plain, gz, bz2 or xz)")
-    corpus: str = setting("", "name of a built-in corpus, generated on the spot (see `regard corpora`)")
+    corpus: str = setting("", "name of a built-in corpus, which is generated (see `regard corpora`)")
     alignment: str | tuple[str, ...] = setting(
         "", "file or files of word links i-j, line for line beside the pairs, or gold for those of a built-in corpus"
     )
@@ -33,7 +33,7 @@ class DataConfig:
     dev_target: str | tuple[str, ...] = setting("", "file or files with target sentences for validation")
     dev_tsv: str | tuple[str, ...] = setting("", "file or files of validation pairs separated by a tab")
     dev_tmx: str | tuple[str, ...] = setting("", "translation memory or memories in TMX for validation")
-    held_out: int = setting(1_000, "pairs held out for validation without files of their own, at most a tenth")
+    held_out: int = setting(1_000, "pairs held out for validation where no files are given for it, at most a tenth")
 
     subwords: str = setting("bpe", "what a token is", choices=("bpe", "unigram", "word", "char"))
     vocabulary: int = setting(8_000, "most tokens in a vocabulary, the four symbols included")
@@ -44,7 +44,7 @@ class DataConfig:
     byte_fallback: bool = setting(True, "spell characters outside the vocabulary as bytes, so that none is unknown")
     coverage: float = setting(1.0, "share of the text's characters that subwords must hold (0.9995 for Chinese)")
     sampling: float = setting(
-        0.0, "subword regularisation: how often a segmentation is drawn anew (0 = off, 0.1 usual)"
+        0.0, "subword regularisation: how often another segmentation is sampled (0 = off, 0.1 usual)"
     )
     form: str = setting("none", "Unicode normal form applied before tokenising", choices=("none", "nfc", "nfkc"))
     lowercase: bool = setting(False, "lower-case the text before tokenising")
@@ -71,7 +71,7 @@ class DataConfig:
 
 
 def check_least(config: object, **least: int) -> None:
-    """Refuse a setting of [data] below the least that it can be."""
+    """Refuse a setting of [data] below its minimum."""
     for name, number in least.items():
         if getattr(config, name) < number:
             raise ConfigError(f"data.{name} must be at least {number}; got {getattr(config, name)}.")

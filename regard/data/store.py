@@ -1,206 +1,170 @@
 """A tokenised corpus on disk, read by memory mapping: a corpus may be larger than memory.
 
-A store is a folder: `source.ids` and `target.ids` hold the ids of all sentences one after the other, each ended by
-END; `source.offsets` and `target.offsets` say where each begins; `lines` which line of the corpus it was; `links` and
-`links.offsets`, where the corpus is aligned, which words belong together. `store.json`, written last, holds the
-fingerprint and the sizes. The folder appears under its name by one rename.
+A store is a folder. Each column of each part ("train", "dev") is one file of numbers, `train.source`; where examples
+differ in length, `train.source.offsets` says where each one begins. `store.json`, written last and sealed, holds the
+fingerprint of what the store was made from and the SHA-256 of every file. The folder appears by one rename.
 """
 
-import json
+import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.pharaoh import Link
-from regard.data.text import fill_folder
-from regard.data.vocabulary import Vocabulary
+from regard.data.files import digest, fill_folder, seal, unseal, write_atomically
 from regard.errors import DataError
-from regard.symbols import END
 
-STORE_FORMAT = 1
+STORE_FORMAT = 2
+Array = NDArray[Any]
+Block = tuple[str, Mapping[str, Sequence[Any]]]  # a part, and for each column the values of some examples
 
 
-class Tokenised(NamedTuple):
-    """A pair of a corpus in ids, END not among them, and the links between its words where it is aligned."""
+class Kind(NamedTuple):
+    """What a column holds: numbers of this dtype, as many as each example needs, or the same shape for all."""
 
-    line: int
-    source: list[int]
-    target: list[int]
-    links: Sequence[Link] = ()
+    dtype: str
+    ragged: bool = True
+
+
+def id_kind(vocabulary: int) -> Kind:
+    """Token ids of a vocabulary of this size: two bytes each where they fit."""
+    return Kind("uint16" if vocabulary <= 1 << 16 else "uint32")
+
+
+class Column:
+    """Rows of different lengths, one after the other: row i is values[offsets[i]:offsets[i + 1]]."""
+
+    def __init__(self, values: Array, offsets: Array) -> None:
+        self.values = values
+        self.offsets = offsets  # [N + 1]
+        self.lengths: NDArray[np.int64] = np.diff(offsets)  # [N]
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]], dtype: str = "int32") -> "Column":
+        """Rows in memory."""
+        offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+        return cls(np.fromiter(chain.from_iterable(rows), dtype, int(offsets[-1])), offsets)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def row(self, index: int) -> Array:
+        """The values of one example."""
+        return self.values[self.offsets[index] : self.offsets[index + 1]]
 
 
 class Store:
-    """Pairs of id rows, END included, and their lengths. Opens in no time and holds no sentence in memory."""
+    """The columns of each part, mapped; opening it checks every byte against its SHA-256."""
 
     def __init__(self, folder: Path) -> None:
+        path = folder / "store.json"
         try:
-            header = json.loads((folder / "store.json").read_bytes())
+            header = unseal(path.read_bytes())
+            if header["format"] != STORE_FORMAT:
+                raise ValueError(f"it has format {header['format']}")
             self.fingerprint: str = header["fingerprint"]
             self.about: dict[str, Any] = header["about"]
-            kind: np.dtype[Any] = np.dtype({"uint16": np.uint16, "uint32": np.uint32}[header["dtype"]])
-            sides = ("source", "target")
-            self._ids = [_map(folder / f"{side}.ids", kind, header["tokens"][side]) for side in sides]
-            count = header["pairs"]
-            self._offsets = [_map(folder / f"{side}.offsets", np.dtype(np.int64), count + 1) for side in sides]
-            self.lines = _map(folder / "lines", np.dtype(np.int64), count)
-            total = header.get("links")
-            self.aligned = total is not None
-            if self.aligned:
-                self._links = _map(folder / "links", np.dtype(np.uint32), 2 * total).reshape(-1, 2)
-                self._link_offsets = _map(folder / "links.offsets", np.dtype(np.int64), count + 1)
+            for name, sha256 in header["files"].items():
+                path = folder / name
+                if digest(path) != sha256:
+                    raise ValueError("its SHA-256 is not the one in store.json")
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                f"The tokenised corpus {folder} is not complete ({error}); delete it, it is made anew."
-            ) from None
-        self.source_lengths: NDArray[np.int64] = np.diff(self._offsets[0])  # [N] END counted
-        self.target_lengths: NDArray[np.int64] = np.diff(self._offsets[1])  # [N]
-
-    def __len__(self) -> int:
-        return len(self.lines)
-
-    def pair(self, index: int, epoch: int = 0) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-        """Source and target ids of pair `index`, each ending with END; the same in every epoch."""
-        source, target = (
-            ids[offsets[index] : offsets[index + 1]] for ids, offsets in zip(self._ids, self._offsets, strict=True)
-        )
-        return source, target
-
-    def links(self, index: int) -> NDArray[np.generic]:
-        """The links [L, 2] of pair `index`, (source word, target word); none where the corpus is not aligned."""
-        if not self.aligned:
-            return np.zeros((0, 2), dtype=np.uint32)
-        return self._links[self._link_offsets[index] : self._link_offsets[index + 1]]
-
-
-class Rows:
-    """The same for a few pairs in memory."""
-
-    def __init__(self, pairs: list[tuple[list[int], list[int]]]) -> None:
-        self.pairs = [([*source, END], [*target, END]) for source, target in pairs]
-        self.source_lengths = np.array([len(source) for source, _ in self.pairs], dtype=np.int64)  # [N]
-        self.target_lengths = np.array([len(target) for _, target in self.pairs], dtype=np.int64)  # [N]
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def pair(self, index: int, epoch: int = 0) -> tuple[list[int], list[int]]:
-        """Source and target ids of pair `index`, each ending with END."""
-        return self.pairs[index]
-
-
-class Resampled:
-    """A store whose sentences are segmented anew in every epoch: subword regularisation.
-
-    What pair `index` is in `epoch` is a pure function of the seed. Lengths, by which batches are planned, are those
-    of the best segmentation; a drawn one may be somewhat longer.
-    """
-
-    def __init__(
-        self, store: Store, vocabularies: tuple[Vocabulary, Vocabulary], amount: float, seed: int, most: int
-    ) -> None:
-        self.store = store
-        self.vocabularies = vocabularies
-        self.amount = amount
-        self.seed = seed
-        self.most = most  # a drawn segmentation longer than this is not used
-        self.source_lengths = store.source_lengths
-        self.target_lengths = store.target_lengths
-
-    def __len__(self) -> int:
-        return len(self.store)
-
-    def pair(self, index: int, epoch: int = 0) -> tuple[list[int], list[int]]:
-        """Source and target ids of pair `index` as drawn for `epoch`, each ending with END."""
-        rows = []
-        for side, (ids, vocabulary) in enumerate(zip(self.store.pair(index), self.vocabularies, strict=True)):
-            best = ids[:-1].tolist()
-            drawn = vocabulary.sample(best, self.amount, f"{self.seed}:{epoch}:{index}:{side}")
-            rows.append([*(drawn if len(drawn) <= self.most else best), END])
-        return rows[0], rows[1]
+            raise DataError(f"{path} is missing or damaged ({error}); without {folder} it is made again.") from None
+        self.parts: dict[str, dict[str, Any]] = {}
+        for name, (dtype, shape) in header["columns"].items():
+            part, _, column = name.partition(".")
+            found: Any = None
+            if f"{name}.offsets" in header["files"]:
+                offsets = _map(folder / f"{name}.offsets", "int64", [shape[0] + 1])
+                found = Column(_map(folder / name, dtype, offsets[-1:].tolist()), offsets)
+            self.parts.setdefault(part, {})[column] = _map(folder / name, dtype, shape) if found is None else found
 
 
 def open_store(folder: Path, fingerprint: str) -> Store | None:
-    """The store `folder` if it is there, whole, and has this fingerprint."""
-    if not (folder / "store.json").exists():
+    """The store `folder`, if it is there and has this fingerprint; a damaged one raises DataError."""
+    if not folder.is_dir():
         return None
-    try:
-        store = Store(folder)
-    except DataError:
-        return None  # damaged: it is made anew
+    store = Store(folder)
     return store if store.fingerprint == fingerprint else None
+
+
+def find_store(folder: Path, fingerprint: str) -> tuple[Store | None, list[str]]:
+    """The same, where a damaged store is as good as none: it can be made again. The second part names the damage."""
+    try:
+        return open_store(folder, fingerprint), []
+    except DataError as error:
+        return None, [f"made again: {error}"]
 
 
 def write_store(
     folder: Path,
     fingerprint: str,
-    rows: Iterable[Tokenised],
-    vocabulary: int,
-    about: Callable[[], dict[str, Any]],
-    aligned: bool = False,
+    kinds: Mapping[str, Kind],
+    blocks: Iterable[Block],
+    about: Callable[[], dict[str, Any]] = dict,
+    parts: Sequence[str] = ("train", "dev"),
 ) -> Store:
-    """Write `rows` as the store `folder`; `about`, asked when all rows are through, is kept in its header.
-
-    `vocabulary` is the size of the larger vocabulary: ids take two bytes where they fit. `aligned` keeps the links.
-    """
-    kind = np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
+    """Write `blocks` as the store `folder`; `about()`, called after the last block, is kept in its header."""
+    names = [f"{part}.{name}" for part in parts for name in kinds]
+    shapes = {name: [0] for name in names}  # of each column: its examples, then what each has where that is the same
+    ends = dict.fromkeys(names, 0)  # of ragged columns: where the last example ends
     try:
-        with fill_folder(folder) as temporary:
-            header = _write_rows(temporary, rows, kind, aligned)
-            header |= {"format": STORE_FORMAT, "fingerprint": fingerprint, "dtype": kind.name, "about": about()}
-            with open(temporary / "store.json", "wb") as stream:
-                stream.write(json.dumps(header).encode())
-                _sync(stream)
+        with fill_folder(folder) as temporary, ExitStack() as streams:
+            files = _Files(temporary, streams)
+            for name in names:
+                files.write(name, np.zeros(0))
+                if kinds[name.partition(".")[2]].ragged:
+                    files.write(f"{name}.offsets", np.zeros(1, np.int64))
+            for part, block in blocks:
+                for column, rows in block.items():
+                    name, kind = f"{part}.{column}", kinds[column]
+                    shapes[name][0] += len(rows)
+                    if kind.ragged:
+                        offsets = ends[name] + np.cumsum([len(row) for row in rows], dtype=np.int64)
+                        count, ends[name] = int(offsets[-1]) - ends[name], int(offsets[-1])
+                        values = np.fromiter(chain.from_iterable(rows), kind.dtype, count)
+                        files.write(f"{name}.offsets", offsets)
+                    else:
+                        values = np.asarray(rows, kind.dtype)
+                        shapes[name][1:] = values.shape[1:]
+                    files.write(name, values)
+            columns = {name: (kinds[name.partition(".")[2]].dtype, shapes[name]) for name in names}
+            header = {"format": STORE_FORMAT, "fingerprint": fingerprint, "about": about(), "columns": columns}
+            write_atomically(temporary / "store.json", seal({**header, "files": files.finish()}))
     except OSError as error:
-        quicker = open_store(folder, fingerprint)  # another process may have written the same
-        if quicker is None:
+        found = open_store(folder, fingerprint)  # another process may have written the same
+        if found is None:
             raise DataError(f"The tokenised corpus {folder} could not be written: {error.strerror or error}.") from None
+        return found
     return Store(folder)
 
 
-def _write_rows(
-    folder: Path, rows: Iterable[Tokenised], kind: np.dtype[np.generic], aligned: bool
-) -> dict[str, object]:
-    names = ["source.ids", "target.ids", "source.offsets", "target.offsets", "lines"]
-    names += ["links", "links.offsets"] if aligned else []
-    streams: dict[str, BinaryIO] = {name: open(folder / name, "wb") for name in names}  # noqa: SIM115
-    totals = {"source": 0, "target": 0}
-    count = linked = 0
-    try:
-        for name in names:
-            if name.endswith(".offsets"):
-                streams[name].write(np.int64(0).tobytes())
-        for row in rows:
-            line, source, target, links = Tokenised(*row)
-            count += 1
-            streams["lines"].write(np.int64(line).tobytes())
-            for side, ids in (("source", source), ("target", target)):
-                streams[f"{side}.ids"].write(np.array([*ids, END], dtype=kind).tobytes())
-                totals[side] += len(ids) + 1
-                streams[f"{side}.offsets"].write(np.int64(totals[side]).tobytes())
-            if aligned:
-                linked += len(links)
-                streams["links"].write(np.array(links, dtype=np.uint32).tobytes())
-                streams["links.offsets"].write(np.int64(linked).tobytes())
-        for stream in streams.values():
-            _sync(stream)
-    finally:
-        for stream in streams.values():
-            stream.close()
-    return {"pairs": count, "tokens": totals, **({"links": linked} if aligned else {})}
+class _Files:
+    """Files that are written and digested in one go."""
+
+    def __init__(self, folder: Path, streams: ExitStack) -> None:
+        self.folder, self.streams = folder, streams
+        self.open: dict[str, tuple[BinaryIO, Any]] = {}
+
+    def write(self, name: str, values: Array) -> None:
+        if name not in self.open:
+            self.open[name] = self.streams.enter_context(open(self.folder / name, "wb")), hashlib.sha256()  # noqa: SIM115
+        content = np.ascontiguousarray(values).tobytes()
+        self.open[name][0].write(content)
+        self.open[name][1].update(content)
+
+    def finish(self) -> dict[str, str]:
+        """Sync all of them; the SHA-256 of each."""
+        for stream, _ in self.open.values():
+            stream.flush()
+            os.fsync(stream.fileno())
+        return {name: sha256.hexdigest() for name, (_, sha256) in self.open.items()}
 
 
-def _sync(stream: BinaryIO) -> None:
-    stream.flush()
-    os.fsync(stream.fileno())
-
-
-def _map(path: Path, kind: np.dtype[np.generic], count: int) -> NDArray[np.generic]:
-    if path.stat().st_size != count * kind.itemsize:
-        raise ValueError(f"{path.name} has {path.stat().st_size} bytes instead of {count * kind.itemsize}")
-    if count == 0:
-        return np.zeros(0, dtype=kind)
-    return np.memmap(path, dtype=kind, mode="r", shape=(count,))
+def _map(path: Path, dtype: str, shape: Sequence[int]) -> Array:
+    return np.memmap(path, dtype=dtype, mode="r", shape=tuple(shape)) if path.stat().st_size else np.zeros(shape, dtype)

@@ -48,7 +48,7 @@ class Subwords:
         return list(self.processor.encode(texts, out_type=int, num_threads=threads))
 
     def split(self, text: str) -> tuple[list[int], list[str], list[tuple[int, int]]]:
-        """Ids, pieces, and for each piece the characters [start, end) of `text` that it stands for.
+        """Ids, pieces, and for each piece the characters [start, end) of `text` that it covers.
 
         The space that a piece begins with is left out of its span unless it is all there is. The bytes of one
         character all have the span of that character.
@@ -85,7 +85,7 @@ class Subwords:
         ]
 
     def sample(self, text: str, amount: float, draw: random.Random) -> list[int]:
-        """A segmentation drawn anew: BPE-dropout (Provilkov et al. 2020), or for unigram one of the best few.
+        """A sampled segmentation: BPE-dropout (Provilkov et al. 2020), or for unigram one of the best few.
 
         `amount` is the share of merges left out, or for unigram the exponent of the probabilities (Kudo 2018).
         SentencePiece's own sampling cannot be seeded call by call, and training must be able to resume exactly.

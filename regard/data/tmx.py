@@ -7,15 +7,17 @@ sentences, before it fills the computer's memory.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 from xml.parsers import expat
 
-from regard.data.text import UNREADABLE, open_bytes
+from regard.data.files import UNREADABLE, Digests, open_bytes
 from regard.errors import DataError
 
 LONGEST = 1 << 22  # characters of a unit, and bytes of one tag or comment
 DEEPEST = 100  # elements inside one another; TMX itself needs about ten
 KINDS = 10_000  # names of elements and attributes, of which TMX has about fifty
+FIRST_UNITS = 50_000  # of a file, in which all its languages are expected to occur
 _PRICE = 100  # characters that a text counts for, even where it is empty
 _BLOCK = 1 << 16  # bytes given to expat at once
 _CODES = frozenset(("bpt", "ept", "it", "ph", "ut", "sub"))  # mark-up of the original document, not its words
@@ -29,10 +31,13 @@ class Unit(NamedTuple):
     texts: dict[str, str]
 
 
-def read_units(path: str) -> Iterator[Unit]:
-    """The units of a TMX file, plain or packed, in UTF-8, UTF-16 or one byte a character. Tags are like en-gb."""
+def read_units(path: str, digests: Digests | None = None) -> Iterator[Unit]:
+    """The units of a TMX file, plain or packed, in UTF-8, UTF-16 or one byte a character. Tags are like en-gb.
+
+    `digests` as in `open_bytes`.
+    """
     found = _Found(path)
-    with open_bytes(path) as stream:
+    with open_bytes(path, digests) as stream:
         block = b"-"
         while block:
             try:
@@ -45,7 +50,7 @@ def read_units(path: str) -> Iterator[Unit]:
                 raise found.broken(f"{expat.ErrorString(error.code)} in line {error.lineno}") from None
             except DataError:
                 raise
-            except (LookupError, ValueError) as error:  # of an encoding that expat asks Python for
+            except (LookupError, ValueError) as error:  # of an encoding that expat leaves to Python
                 raise found.broken(str(error)) from None
             if found.unanswered > LONGEST:
                 raise found.refusal(f"a tag or comment of more than {LONGEST} bytes")
@@ -158,34 +163,34 @@ def plain_tag(language: str) -> str:
 
 
 def find_tag(tags: Mapping[str, str], language: str) -> str:
-    """The tag of a unit's text in a language: exactly that one, or else the first that is kin; empty if none is."""
+    """The tag of a unit's text in a language: exactly that one, or else the first variety of it; empty if none is."""
     wanted = plain_tag(language)
-    return wanted if wanted in tags else next((tag for tag in tags if are_kin(tag, wanted)), "")
+    return wanted if wanted in tags else next((tag for tag in tags if are_varieties(tag, wanted)), "")
 
 
-def are_kin(one: str, other: str) -> bool:
-    """Whether one tag is the other or a variety of it: en and en-gb are kin, en-gb and en-us are not."""
+def are_varieties(one: str, other: str) -> bool:
+    """Whether one tag is the other or a variety of it: en and en-gb are, en-gb and en-us are not."""
     return f"{one}-".startswith(f"{other}-") or f"{other}-".startswith(f"{one}-")
 
 
 def choose_languages(files: Sequence[str], source: str, target: str) -> tuple[str, str]:
     """The languages to translate between: those named, or else those of a memory that has exactly two.
 
-    Then the source is the one that the header's srclang names. To know them all, the files are read once.
+    Then the source is the one that the header's srclang names. Only the first units of each file are read.
     """
     if source and target:
         return source, target
     tags: set[str] = set()
     written_in: set[str] = set()
     for path in files:
-        for unit in read_units(path):
+        for unit in islice(read_units(path), FIRST_UNITS):
             tags.update(filter(None, unit.texts))
             written_in.add(unit.written_in)
     plain = {tag.partition("-")[0] for tag in tags}
     two = sorted(plain if len(plain) == 2 else tags)
     known = (source, target) if source or target else (written_in.pop() if len(written_in) == 1 else "", "")
     for one, other in (two, two[::-1]) if len(two) == 2 else ():
-        if are_kin(plain_tag(known[0]), one) or are_kin(plain_tag(known[1]), other):
+        if are_varieties(plain_tag(known[0]), one) or are_varieties(plain_tag(known[1]), other):
             return source or one, target or other
     raise DataError(
         f"It is not clear which languages to translate between; {list_languages(files, tags)}: name two of these, with "

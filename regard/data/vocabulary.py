@@ -6,14 +6,14 @@ import random
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from regard.data.plain import Plain, count_plain
-from regard.data.rewrite import rewrite
+from regard.data.files import write_atomically
+from regard.data.normalise_text import rewrite
 from regard.data.subwords import Subwords, train_subwords
-from regard.data.text import write_atomically
+from regard.data.word_vocabulary import Plain, count_plain
 from regard.errors import DataError
 from regard.symbols import UNKNOWN
 
@@ -22,12 +22,15 @@ _WORD = re.compile(r"\S+")
 Span = tuple[int, int]
 
 
-class Encoded(NamedTuple):
-    """A sentence in pieces, END not among them: `spans` are code points [start, end) of the original text."""
+class Tokenised(NamedTuple):
+    """A text in pieces, END not among them: `spans` are code points [start, end) of `text`, and `words` is the index
+    of the white-space word that each piece belongs to."""
 
     ids: list[int]
     pieces: list[str]
     spans: list[Span]
+    words: list[int]
+    text: str
 
 
 class Vocabulary:
@@ -53,34 +56,49 @@ class Vocabulary:
         coverage: float = 1.0,
         form: str = "none",
         lowercase: bool = False,
+        min_count: int = 1,
     ) -> "Vocabulary":
-        """Make a vocabulary of at most `size` tokens from lines of text; `len` tells the real size."""
+        """Make a vocabulary of at most `size` tokens from lines of text; `len` is the real size."""
         rewritten = (rewrite(line, form, lowercase).text for line in lines)
         tokens: Subwords | Plain
         if kind in ("bpe", "unigram"):
             tokens = train_subwords(rewritten, kind, size, byte_fallback, coverage)
         else:
-            tokens = count_plain(rewritten, kind, size)
+            tokens = count_plain(rewritten, kind, size, min_count)
         return cls(tokens, kind, form, lowercase)
 
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def encode(self, text: str) -> Encoded:
-        """Ids, pieces and spans of a sentence, without END."""
+    def encode(self, text: str) -> Tokenised:
+        """The pieces of a sentence, without END."""
         written = rewrite(text, self.form, self.lowercase)
         ids, pieces, spans = self.tokens.split(written.text)
         if written.starts is not None and written.ends is not None:
             starts, ends = [*written.starts, len(text)], [0, *written.ends]
             spans = [(starts[a], ends[b] if b > a else starts[a]) for a, b in spans]
-        return Encoded(ids, pieces, spans)
+        return Tokenised(ids, pieces, spans, words(text, spans), text)
+
+    def tokenised(self, ids: list[int]) -> Tokenised:
+        """The same for ids that a model wrote, with the text that they spell.
+
+        A model may write a word in other pieces than `encode` would; then each piece ends where the text of the pieces
+        up to it ends.
+        """
+        text = self.decode(ids)
+        encoded = self.encode(text)
+        if encoded.ids == ids:
+            return encoded
+        ends = [min(len(self.decode(ids[: count + 1])), len(text)) for count in range(len(ids))]
+        spans = list(pairwise(accumulate([0, *ends], max)))
+        return Tokenised(ids, self.pieces(ids), spans, words(text, spans), text)
 
     def encode_many(self, texts: Iterable[str]) -> list[list[int]]:
-        """The ids alone of many sentences, without END; quicker than `encode`."""
+        """The ids of many sentences, without END; quicker than `encode`."""
         return self.tokens.many([rewrite(text, self.form, self.lowercase).text for text in texts])
 
     def sample(self, ids: Sequence[int], amount: float, seed: str) -> list[int]:
-        """The same sentence segmented anew (subword regularisation), a pure function of its arguments.
+        """Another segmentation of the same sentence (subword regularisation), a pure function of its arguments.
 
         A sentence that holds UNKNOWN stays as it is, since its text is not known any more.
         """
@@ -129,9 +147,12 @@ class Vocabulary:
         header = json.dumps(self._header(), sort_keys=True).encode()
         return hashlib.sha256(header + b"\0" + self.tokens.content).hexdigest()
 
-    def save(self, folder: Path, name: str) -> list[Path]:
-        """Write `name`.json, and beside it `name`.model for SentencePiece; the files written are returned."""
-        header: dict[str, object] = {**self._header(), "fingerprint": self.fingerprint}
+    def save(self, folder: Path, name: str, source: str = "") -> list[Path]:
+        """Write `name`.json, and beside it `name`.model for SentencePiece; the files written are returned.
+
+        `source` is the fingerprint of the text that the vocabulary was made from.
+        """
+        header: dict[str, object] = {**self._header(), "fingerprint": self.fingerprint, "made_from": source}
         files = [folder / f"{name}.json"]
         if isinstance(self.tokens, Subwords):
             files.insert(0, folder / f"{name}.model")
@@ -170,6 +191,14 @@ class Vocabulary:
         if vocabulary.fingerprint != header.get("fingerprint"):
             raise DataError(f"{path} does not belong to its fingerprint; it was changed or mixed up with another.")
         return vocabulary
+
+
+def made_from(folder: Path, name: str) -> str:
+    """The fingerprint of the text that a saved vocabulary was made from; empty where it is not known."""
+    try:
+        return str(json.loads((folder / f"{name}.json").read_bytes())["made_from"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return ""
 
 
 def words(text: str, spans: Iterable[Span]) -> list[int]:

@@ -3,29 +3,34 @@
 The rules, which a plain search of one sentence at a time would give as well:
 
 * The first step expands one beam; K equal beams would find the same words K times.
-* Each step ranks all continuations of a sentence by log-probability. Those of the K best that end with END are
-  finished and leave the beam; the K best others go on. Finished hypotheses are never expanded.
+* `expand`: each step ranks all continuations of a sentence by log-probability.
+* `finish`: those of the K best that end with END are finished and leave the beam.
+* `prune`: the K best unfinished ones continue. Finished hypotheses are never expanded.
 * A sentence is done when K hypotheses have finished, when nothing alive could still beat the `nbest` best finished
   (a log-probability only falls, so alive / lp(longest) bounds every score to come), or at its longest length.
-* All of this looks at one sentence alone. A done sentence is dropped from the batch, so it costs nothing more.
+* Sentences do not affect each other. A sentence that is done stays as it is until it is dropped from the batch.
 
-Only the model and the choice of the K + 1 best tokens of each beam run on the device; what follows is small, and runs
-in numpy on the CPU. A step makes the device wait once.
+Everything is a tensor of a fixed size on the model's device, so that a step can be captured.
+The hypotheses are a tree: the token, the log-probability and the parent of each slot of each step.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from regard.decode.hypothesis import Found, Hypothesis, length_penalty
-from regard.decode.rules import NEVER, Ints, Rules
+from regard.decode.hypothesis import Ended, Hypothesis, length_penalty, rank
+from regard.decode.rules import NEVER, apply_rules, padded
 from regard.decode.settings import DecodeConfig
-from regard.models.contract import SequenceModel, State, take, take_beams
+from regard.decode.steps import Advanced, is_host, room_for, take_steps
+from regard.models.contract import SequenceModel, State
 from regard.symbols import END, PAD, START
 
+Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Bools = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
@@ -44,30 +49,46 @@ class Step(NamedTuple):
     logprob: Floats  # [A, C] of the token
     total: Floats  # [A, C] of the hypothesis up to here
     score: Floats  # [A, C] total / length penalty
-    slot: Ints  # [A, C] the beam it goes on as, or -1
+    slot: Ints  # [A, C] the beam it continues as, or -1
     ended: Bools  # [A, C] finished here with END
 
 
-class _Alive(NamedTuple):
-    """The open sentences [A] and their hypotheses [A, K]; histories are rows [A * K], as the model sees them."""
+class Finished(NamedTuple):
+    """The K best finished hypotheses of each sentence, the best first; a score of -inf where there are fewer."""
 
-    sentences: Ints  # [A]
-    limits: Ints  # [A] longest length, END counted
-    penalties: Floats  # [A] lp(limit): no score to come exceeds total / penalty
-    finished: Floats  # [A, K] the best finished scores, -inf where there are fewer
-    total: Floats  # [A, K] log-probability, -inf for a beam that is not used
-    tokens: Ints  # [A * K, t]
-    logprobs: Floats  # [A * K, t]
+    score: Tensor  # [A, K] total / length penalty
+    total: Tensor  # [A, K] log-probability
+    length: Tensor  # [A, K] END counted
+    parent: Tensor  # [A, K] the slot that wrote END
+    logprob: Tensor  # [A, K] of END
 
 
-class _Candidates(NamedTuple):
-    """The C = 2K best continuations of each sentence, best first; at most K of them end, so K can go on."""
+class Beam(NamedTuple):
+    """The K best hypotheses of each of A sentences; before the first step k may be 1."""
 
-    total: Floats  # [A, C]
-    parent: Ints  # [A, C]
-    token: Ints  # [A, C]
-    logprob: Floats  # [A, C]
-    ended: Bools  # [A, C]
+    row: Tensor  # [A] of the batch
+    limit: Tensor  # [A] longest length, END counted
+    bound: Tensor  # [A] lp(limit): no score to come exceeds total / bound
+    length: Tensor  # [A] tokens written so far
+    done: Tensor  # [A]
+    broken: Tensor  # [A] done because no token had a probability
+    token: Tensor  # [A, k] what the next step reads
+    total: Tensor  # [A, k] log-probability, -inf for a beam that is not used
+    tokens: Tensor  # [A, T + 1, K] the tree; steps at and after `length` mean nothing
+    parents: Tensor  # [A, T + 1, K]
+    logprobs: Tensor  # [A, T + 1, K]
+    written: Tensor | None  # [A, K, T + 1] what each hypothesis wrote, where repeats are banned
+    prefix: Tensor | None  # [A, P + 1]
+    finished: Finished
+
+
+class Candidates(NamedTuple):
+    """The C = 2K best continuations of each sentence, best first; at most K of them end, so K can continue."""
+
+    total: Tensor  # [A, C]
+    parent: Tensor  # [A, C]
+    token: Tensor  # [A, C]
+    logprob: Tensor  # [A, C]
 
 
 @torch.inference_mode()
@@ -83,63 +104,78 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """The `config.nbest` best hypotheses for each row of `state`, none longer than `limits` [B] (END counted).
 
-    `observe` is shown every step; `stop` is asked before every step and ends the search when it answers True.
+    `observe` is shown every step; `stop` is called before every step and ends the search when it returns True.
     """
-    device = limits.device
-    rules = Rules(config, prefixes, device)
-    found = Found(len(limits), config.length_penalty)
-    alive = _begin(limits, config)
-    token = torch.full_like(limits, START)  # [A * K]
-    while len(alive.sentences):
-        if stop is not None and stop():
-            _collect_alive(found, alive, alive.total > NEVER, "stopped")
-            break
-        logits, state = model.step(token, state)
-        candidates = _rank(*_expand(logits, alive, rules, config.beam), alive.total, config.beam)
-        after, rows, done = _advance(alive, candidates, config)
-        if observe is not None:
-            observe(_describe(alive, candidates, config))
-        if candidates.ended.any():
-            _collect_ended(found, alive, candidates)
-        if done.any():
-            _collect_done(found, alive, after, done, config)
-            rows = rows.reshape(len(done), -1)[~done].flatten()
-            after = _keep(after, ~done)
-            state = take(state, torch.from_numpy(rows).to(device))
-        elif len(rows) > len(token):
-            state = take(state, torch.from_numpy(rows).to(device))  # the first step: K rows of one
-        elif (rows != np.arange(len(rows))).any():
-            state = take_beams(state, torch.from_numpy(rows).to(device))
-        alive = after
-        token = torch.from_numpy(alive.tokens[:, -1].copy()).to(device)  # [A * K]
-    return found.ranked(config.nbest)
+    found: list[list[Hypothesis]] = [[] for _ in limits]
+
+    def collect(some: Beam) -> None:
+        for row, hypotheses in zip(some.row.tolist(), hypotheses_of(some, config), strict=True):
+            found[row] = hypotheses
+
+    beam = begin(limits, config, prefixes)
+    take_steps(model, partial(advance, config=config, observe=observe), beam, state, collect, prefixes, observe, stop)
+    return found
 
 
-def _begin(limits: Tensor, config: DecodeConfig) -> _Alive:
-    B, lengths = len(limits), limits.cpu().numpy()
-    return _Alive(
-        sentences=np.arange(B),
-        limits=lengths,
-        penalties=((5 + lengths) / 6) ** config.length_penalty,
-        finished=np.full((B, config.beam), NEVER),
-        total=np.zeros((B, 1)),
-        tokens=np.empty((B, 0), dtype=np.int64),
-        logprobs=np.empty((B, 0)),
+def begin(limits: Tensor, config: DecodeConfig, prefixes: Sequence[Sequence[int]] | None) -> Beam:
+    """Nothing written yet. Where steps are captured every one has K beams, of which the first step expands one."""
+    A, K, T = len(limits), config.beam, room_for(limits)
+    k = 1 if is_host(limits) else K
+
+    def full(value: float, *shape: int, dtype: torch.dtype = torch.long) -> Tensor:
+        return torch.full((A, *shape), value, dtype=dtype, device=limits.device)
+
+    never = full(NEVER, K, dtype=torch.float64)
+    return Beam(
+        row=torch.arange(A, device=limits.device),
+        limit=limits,
+        bound=((5 + limits.double()) / 6) ** config.length_penalty,
+        length=full(0),
+        done=full(0, dtype=torch.bool),
+        broken=full(0, dtype=torch.bool),
+        token=full(START, k),
+        total=F.pad(full(0.0, 1, dtype=torch.float64), (0, k - 1), value=NEVER),
+        tokens=full(PAD, T + 1, K),
+        parents=full(0, T + 1, K),
+        logprobs=full(0.0, T + 1, K, dtype=torch.float32),
+        written=full(PAD, K, T + 1) if config.no_repeat_ngram else None,
+        prefix=None if prefixes is None else padded(prefixes, limits.device),
+        finished=Finished(never, never.clone(), full(0, K), full(0, K), full(0.0, K, dtype=torch.float32)),
     )
 
 
-def _expand(logits: Tensor, alive: _Alive, rules: Rules, beam: int) -> tuple[Floats, Ints]:
-    """The likeliest tokens of each beam and their log-probabilities: logits [A * K, V] -> two [A * K, M].
+def advance(beam: Beam, logits: Tensor, config: DecodeConfig, observe: Callable[[Step], None] | None) -> Advanced[Beam]:
+    """One token more for every sentence, given logits [A * k, V]; and the rows that the beams come from, [A * K]."""
+    candidates = expand(beam, logits, config)
+    if observe is not None:
+        observe(describe(beam, candidates, config))
+    return prune(beam._replace(finished=finish(beam, candidates, config)), candidates, config)
 
-    One beam gives at most K words and END to the K best that go on, so M = K + 1 is enough. A row with NaN, +inf or
-    nothing but -inf has no likely token.
+
+def expand(beam: Beam, logits: Tensor, config: DecodeConfig) -> Candidates:
+    """Rank the continuations of every sentence: log P(hypothesis) + log P(token | hypothesis).
+
+    One beam gives at most K words and END to the K best that continue, so its best K + 1 tokens are enough. A row with
+    NaN, +inf or nothing but -inf has no likely token.
     """
-    logprobs = logits.float().log_softmax(-1)  # [A * K, V]; one number that is not finite makes the whole row NaN
-    rules.apply(logprobs, alive.tokens, alive.sentences)
-    each, token = best(logprobs, min(beam + 1, logprobs.shape[1]))  # [A * K, M]
-    values = each.cpu().numpy().astype(np.float64)  # [A * K, M]
-    values[np.isnan(values)] = NEVER
-    return values, token.cpu().numpy()
+    (A, k), K = beam.total.shape, config.beam
+    logprobs = logits.float().log_softmax(-1)  # [A * k, V]; one number that is not finite makes the whole row NaN
+    written = None if beam.written is None else beam.written[:, :k].flatten(0, 1)  # [A * k, T + 1]
+    prefix = None if beam.prefix is None else beam.prefix.repeat_interleave(k, 0)  # [A * k, P + 1]
+    apply_rules(logprobs, config, beam.length[:, None].expand(A, k).flatten(), written, prefix)
+    each, token = best(logprobs, min(K + 1, logprobs.shape[1]))  # [A * k, M]
+    M = each.shape[1]
+    each = torch.where(each.isnan(), NEVER, each).view(A, k * M)  # [A, k * M]
+    sums = (each.view(A, k, M) + beam.total[..., None]).view(A, k * M)  # [A, k * M]
+    token = token.view(A, k * M)
+    missing = max(0, 2 * K - k * M)  # the first step, or a vocabulary smaller than the beam
+    if missing:
+        each, sums = (F.pad(part, (0, missing), value=NEVER) for part in (each, sums))
+        token = F.pad(token, (0, missing), value=PAD)
+    sums, order = sums.sort(dim=1, descending=True, stable=True)  # of equal ones, the better beam first
+    order = order[:, : 2 * K]  # [A, C]
+    parent = (order // M).clamp_(max=k - 1)
+    return Candidates(sums[:, : 2 * K], parent, token.gather(1, order), each.gather(1, order))
 
 
 def best(values: Tensor, k: int, block: int = 64) -> tuple[Tensor, Tensor]:
@@ -157,92 +193,91 @@ def best(values: Tensor, k: int, block: int = 64) -> tuple[Tensor, Tensor]:
     return top, torch.cat([ids, tail], 1).gather(1, place)
 
 
-def _rank(each: Floats, token: Ints, total: Floats, beam: int) -> _Candidates:
-    """Rank every continuation of every sentence: log P(hypothesis) + log P(token | hypothesis)."""
-    (A, beams), M = total.shape, each.shape[1]
-    each, token = each.reshape(A, beams * M), token.reshape(A, beams * M)  # [A, K * M]
-    missing = 2 * beam - beams * M
-    if missing > 0:  # the first step, or a vocabulary smaller than the beam
-        each = np.pad(each, ((0, 0), (0, missing)), constant_values=NEVER)
-        token = np.pad(token, ((0, 0), (0, missing)), constant_values=PAD)
-    parent = np.minimum(np.arange(each.shape[1]) // M, beams - 1)  # [K * M]
-    sums = each + total[:, parent]  # [A, K * M]
-    order = np.argsort(-sums, axis=1, kind="stable")[:, : 2 * beam]  # [A, C]; of equal ones, the better beam first
-    rows = np.arange(A)[:, None]
-    sums, token = sums[rows, order], token[rows, order]  # [A, C]
-    ended = (token == END) & (sums > NEVER)  # [A, C]
-    ended[:, beam:] = False  # END must be among the K best
-    return _Candidates(sums, parent[order], token, each[rows, order], ended)
+def finish(beam: Beam, candidates: Candidates, config: DecodeConfig) -> Finished:
+    """Those of the K best candidates that end join the finished ones, of which the K best are kept."""
+    K = config.beam
+    total, parent, token, logprob = (part[:, :K] for part in candidates)
+    ended = (token == END) & (total > NEVER) & ~beam.done[:, None]  # [A, K]
+    length = beam.length + 1  # [A]
+    score = total / (((5 + length.double()) / 6) ** config.length_penalty)[:, None]  # [A, K]
+    new = Finished(torch.where(ended, score, NEVER), total, length[:, None].expand_as(parent), parent, logprob)
+    both = Finished(*(torch.cat(pair, 1) for pair in zip(beam.finished, new, strict=True)))  # [A, 2K]
+    order = both.score.sort(dim=1, descending=True, stable=True).indices[
+        :, :K
+    ]  # [A, K]; of equal ones, the first found
+    return Finished(*(part.gather(1, order) for part in both))
 
 
-def _advance(alive: _Alive, candidates: _Candidates, config: DecodeConfig) -> tuple[_Alive, Ints, Bools]:
-    """The K best that go on, the rows they come from [A * K], and which sentences are done [A]."""
-    A, beams = alive.total.shape
-    K, length = config.beam, alive.tokens.shape[1] + 1
+def prune(beam: Beam, candidates: Candidates, config: DecodeConfig) -> Advanced[Beam]:
+    """The K best that continue, and which sentences are done."""
+    (A, k), K, finished = beam.total.shape, config.beam, beam.finished
     stays = (candidates.token == END) | (candidates.total == NEVER)  # [A, C]
-    chosen = np.argsort(stays, axis=1, kind="stable")[:, :K]  # [A, K]; those that go on, in order
-    at = (np.arange(A)[:, None], chosen)
-    total = np.where(stays[at], NEVER, candidates.total[at])  # [A, K]
-    rows = (candidates.parent[at] + np.arange(0, A * beams, beams)[:, None]).flatten()  # [A * K]
-    finished = alive.finished  # [A, K]
-    if candidates.ended.any():
-        scores = candidates.total[:, :K] / length_penalty(length, config.length_penalty)  # [A, K]
-        scores = np.where(candidates.ended[:, :K], scores, NEVER)
-        finished = -np.sort(-np.concatenate([finished, scores], 1), axis=1)[:, :K]
-    enough = finished[:, K - 1] > NEVER  # [A]
-    hopeless = total[:, 0] / alive.penalties <= finished[:, config.nbest - 1]  # [A]; also where nothing is alive
-    after = alive._replace(
-        finished=finished,
-        total=total,
-        tokens=np.concatenate([alive.tokens[rows], candidates.token[at].reshape(-1, 1)], 1),
-        logprobs=np.concatenate([alive.logprobs[rows], candidates.logprob[at].reshape(-1, 1)], 1),
+    chosen = stays.byte().sort(dim=1, stable=True).indices[:, :K]  # [A, K]; those that continue, in order
+    total, parent, token, logprob = (part.gather(1, chosen) for part in candidates)  # [A, K]
+    total = total.masked_fill(stays.gather(1, chosen), NEVER)
+    at = beam.length[:, None, None].expand(A, 1, K)
+    for part, new in ((beam.tokens, token), (beam.parents, parent), (beam.logprobs, logprob)):
+        part.scatter_(1, at, new[:, None])
+    written = beam.written
+    if written is not None:
+        written = written.gather(1, parent[..., None].expand_as(written)).scatter_(2, at.mT, token[..., None])
+    stuck = total[:, 0] == NEVER  # [A]; every continuation ended, or none was possible
+    frozen = beam.done | stuck  # [A]
+    length = beam.length + ~frozen
+    enough = finished.score[:, K - 1] > NEVER  # [A]
+    hopeless = total[:, 0] / beam.bound <= finished.score[:, config.nbest - 1]  # [A]; also where nothing is alive
+    after = beam._replace(
+        length=length,
+        done=beam.done | enough | hopeless | (beam.limit <= beam.length + 1),
+        broken=beam.broken | (stuck & ~beam.done),
+        token=token,
+        total=torch.where(frozen[:, None], F.pad(beam.total, (0, K - k), value=NEVER), total),
+        written=written,
     )
-    return after, rows, enough | hopeless | (alive.limits <= length)
+    rows = parent + torch.arange(0, A * k, k, device=parent.device)[:, None]  # [A, K]
+    return after, rows.flatten()
 
 
-def _keep(alive: _Alive, keep: Bools) -> _Alive:
-    """The sentences asked for, with all their beams."""
-    rows = keep.repeat(alive.total.shape[1])  # [A * K]
-    return _Alive(
-        sentences=alive.sentences[keep],
-        limits=alive.limits[keep],
-        penalties=alive.penalties[keep],
-        finished=alive.finished[keep],
-        total=alive.total[keep],
-        tokens=alive.tokens[rows],
-        logprobs=alive.logprobs[rows],
-    )
+def hypotheses_of(beam: Beam, config: DecodeConfig) -> list[list[Hypothesis]]:
+    """The `nbest` best of each sentence: those that finished; where they are too few, also those that were cut."""
+    trees = [part.cpu().numpy() for part in (beam.tokens, beam.parents, beam.logprobs)]  # [A, T + 1, K]
+    columns = (part.tolist() for part in (beam.length, beam.done, beam.broken, beam.total, *beam.finished))
+    found = []
+    for a, (length, done, broken, totals, *finished) in enumerate(zip(*columns, strict=True)):
+
+        def hypothesis(
+            ended: Ended, total: float, length: int, slot: int, last: tuple[float, ...] = (), a: int = a
+        ) -> Hypothesis:
+            nodes = []
+            for token, parent, logprob in zip(*(tree[a, :length][::-1].tolist() for tree in trees), strict=True):
+                nodes.append((token[slot], logprob[slot]))
+                slot = parent[slot]
+            ids, logprobs = [token for token, _ in reversed(nodes)], [logprob for _, logprob in reversed(nodes)]
+            score = total / length_penalty(length + len(last), config.length_penalty)
+            return Hypothesis(ids, total, score, ended, [*logprobs, *last])
+
+        group = [
+            hypothesis("end", total, size - 1, slot, (logprob,))
+            for score, total, size, slot, logprob in list(zip(*finished, strict=True))[: config.nbest]
+            if score > NEVER
+        ]
+        if not done or len(group) < config.nbest:
+            slots = [slot for slot, total in enumerate(totals) if total > NEVER]
+            if broken:  # every hypothesis ended or broke: the best of those that broke, where none ended
+                slots = [] if group else slots[:1]
+            ended: Ended = "not finite" if broken else "length" if done else "stopped"
+            group += [hypothesis(ended, totals[slot], length, slot) for slot in slots]
+        found.append(rank(group)[: config.nbest])
+    return found
 
 
-def _collect_ended(found: Found, alive: _Alive, candidates: _Candidates) -> None:
-    at = candidates.ended.nonzero()  # [E] each
-    rows = at[0] * alive.total.shape[1] + candidates.parent[at]  # [E]
-    logprobs = np.concatenate([alive.logprobs[rows], candidates.logprob[at][:, None]], 1)  # [E, t + 1]
-    found.add(alive.sentences[at[0]], alive.tokens[rows], logprobs, candidates.total[at], "end")
-
-
-def _collect_done(found: Found, before: _Alive, after: _Alive, done: Bools, config: DecodeConfig) -> None:
-    """Sentences that are done with too few finished hypotheses: cut at their longest, or with no token possible."""
-    short = done & (after.finished[:, config.nbest - 1] == NEVER)  # [A]
-    possible = after.total > NEVER  # [A, K]
-    _collect_alive(found, after, possible & short[:, None], "length")
-    broken = short & ~possible.any(1)  # [A]
-    _collect_alive(found, before, broken[:, None] & (before.total > NEVER), "not finite")
-
-
-def _collect_alive(
-    found: Found, alive: _Alive, which: Bools, ended: Literal["length", "not finite", "stopped"]
-) -> None:
-    sentence, beam = which.nonzero()  # [E] each
-    rows = sentence * which.shape[1] + beam  # [E]
-    found.add(alive.sentences[sentence], alive.tokens[rows], alive.logprobs[rows], alive.total[which], ended)
-
-
-def _describe(alive: _Alive, candidates: _Candidates, config: DecodeConfig) -> Step:
-    total, parent, token, logprob, ended = candidates
-    length = alive.tokens.shape[1] + 1
+def describe(beam: Beam, candidates: Candidates, config: DecodeConfig) -> Step:
+    """The step as `observe` sees it."""
+    total, parent, token, logprob = (part.cpu().numpy() for part in candidates)
+    number = int(beam.length.max()) + 1
     going = (token != END) & (total > NEVER)  # [A, C]
     slot = going.cumsum(1) - 1  # [A, C]; the best K of those that do not end, in order
     slot = np.where(going & (slot < config.beam), slot, -1)
-    score = total / length_penalty(length, config.length_penalty)
-    return Step(length, alive.sentences, parent, token, logprob, total, score, slot, ended)
+    ended = (token == END) & (total > NEVER) & (np.arange(token.shape[1]) < config.beam)
+    score = total / length_penalty(number, config.length_penalty)
+    return Step(number, beam.row.cpu().numpy(), parent, token, logprob.astype(np.float64), total, score, slot, ended)

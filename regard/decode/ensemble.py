@@ -1,4 +1,4 @@
-"""Several models that share a vocabulary, speaking as one: an ensemble meets the contract of a single model."""
+"""Several models that share a vocabulary, combined: an ensemble meets the contract of a single model."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ def arithmetic(logits: Sequence[Tensor]) -> Tensor:
 
 
 class EnsembleState(NamedTuple):
-    """The members' states. Their memories stand apart, so that beams of one sentence need not move them."""
+    """The members' states. Their memories are separate, so that beams of one sentence need not move them."""
 
     memory: tuple[Any, ...]
     states: tuple[Any, ...]
@@ -39,6 +39,12 @@ class Ensemble(nn.Module):
             raise ConfigError("An ensemble needs at least one model; got none.")
         self.models = nn.ModuleList(models)
         self.combine = combine
+
+    @property
+    def longest(self) -> int | None:
+        """The most words that every member can write, where there is a limit."""
+        limits = [getattr(model, "longest", None) for model in self.models]
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Any:
         """Let every member read the source: a tuple of their memories."""

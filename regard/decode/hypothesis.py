@@ -1,11 +1,15 @@
-"""What a search returns: sentences as ids, with their probability, their score, and how they ended."""
+"""What a search returns: sentences as ids with their probability, their ranking, and signs that one went wrong."""
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from typing import Literal
 
-import numpy as np
+import torch
+from torch import Tensor
 
-Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
+from regard.symbols import END, PAD
+
 Ended = Literal["end", "length", "not finite", "stopped"]
 _RANK: dict[Ended, int] = {"end": 0, "length": 1, "stopped": 2, "not finite": 3}
 
@@ -15,7 +19,7 @@ class Hypothesis:
     """One sentence that the search found.
 
     `ended` says how: "end" (the model wrote END), "length" (cut at the longest allowed), "not finite" (no token
-    had a probability: NaN, infinite or all-excluded logits), "stopped" (the caller asked to stop).
+    had a probability: NaN, infinite or all-excluded logits), "stopped" (the caller ended the search).
     """
 
     ids: list[int]  # without END
@@ -35,29 +39,92 @@ def length_penalty(length: float, alpha: float) -> float:
     return float(((5 + length) / 6) ** alpha)
 
 
-class Found:
-    """The hypotheses found so far, for each sentence of a batch."""
-
-    def __init__(self, sentences: int, alpha: float) -> None:
-        self._lists: list[list[Hypothesis]] = [[] for _ in range(sentences)]
-        self._alpha = alpha
-
-    def add(self, sentences: Array, tokens: Array, logprobs: Array, total: Array, ended: Ended) -> None:
-        """Note E hypotheses: their sentences [E], tokens [E, t], log-probabilities [E, t or t + 1] and total [E].
-
-        A hypothesis that is not finite is noted only where nothing else was found.
-        """
-        penalty = length_penalty(logprobs.shape[1], self._alpha)
-        columns = (sentences.tolist(), tokens.tolist(), logprobs.tolist(), total.tolist())
-        for sentence, ids, each, logprob in zip(*columns, strict=True):
-            if ended != "not finite" or not self._lists[sentence]:
-                self._lists[sentence].append(Hypothesis(ids, logprob, logprob / penalty, ended, each))
-
-    def ranked(self, nbest: int) -> list[list[Hypothesis]]:
-        """The `nbest` best of each sentence: finished ones first, then by score, then in the order found."""
-        return [rank(hypotheses)[:nbest] for hypotheses in self._lists]
-
-
 def rank(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     """Hypotheses of one sentence, finished ones first, the best score first; equal ones keep their order."""
     return sorted(hypotheses, key=lambda hypothesis: (_RANK[hypothesis.ended], -hypothesis.score))
+
+
+# --- the coverage penalty: search uses only `step`, so weights are computed afterwards --------------------------------
+
+# Rows of the source batch [N] and what each wrote [N, T] (END last, then PAD) -> attention weights [N, T, S], and which
+# positions of the source the model can attend to at all [N, S].
+Weigh = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+FLOOR = 1e-6  # a word without any weight costs log(1e-6), not infinity: local attention gives exact zeros
+
+
+def coverage_penalty(weights: Tensor, target_lengths: Tensor, visible: Tensor) -> Tensor:
+    """GNMT's cp = sum_i log(min(sum_j p_ij, 1)) over `visible` [N, S] source positions i, for weights p [N, T, S].
+
+    Returns [N], at most 0. Positions that a model never attends to (Luong's do not see END) do not count.
+    """
+    written = torch.arange(weights.shape[1], device=weights.device) < target_lengths[:, None]  # [N, T]
+    covered = (weights * written[..., None]).sum(1)  # [N, S]
+    return (covered.clamp(FLOOR, 1).log() * visible).sum(1)
+
+
+def rank_by_coverage(found: list[list[Hypothesis]], weigh: Weigh, rows: Tensor, beta: float) -> list[list[Hypothesis]]:
+    """Add beta * cp to every score and rank again. `rows` [B] are the sentences' rows in the source."""
+    flat = [(sentence, hypothesis) for sentence, group in enumerate(found) for hypothesis in group]
+    if not flat:
+        return found
+    texts = [[*hypothesis.ids, END] if hypothesis.finished else hypothesis.ids for _, hypothesis in flat]
+    longest = max(1, max(map(len, texts)))
+    target = torch.tensor([[*ids, *[PAD] * (longest - len(ids))] for ids in texts], device=rows.device)  # [N, T]
+    source_rows = rows[torch.tensor([sentence for sentence, _ in flat], device=rows.device)]  # [N]
+    written = torch.tensor([len(ids) for ids in texts], device=rows.device)  # [N]
+    weights, visible = weigh(source_rows, target)
+    penalties = coverage_penalty(weights, written, visible).tolist()
+    ranked: list[list[Hypothesis]] = [[] for _ in found]
+    for (sentence, hypothesis), penalty in zip(flat, penalties, strict=True):
+        ranked[sentence].append(replace(hypothesis, score=hypothesis.score + beta * penalty))
+    return [rank(group) for group in ranked]
+
+
+# --- translations that went wrong in a way that shows without a reference ---------------------------------------------
+
+Flag = Literal["empty", "loop", "copy"]
+
+COPIED = 0.8  # at least this share of the words are the source's, in its order
+LONGEST = 64  # most words of a phrase whose repetition counts
+WORDS = 4  # a source with fewer words (a name, a number, "OK") may well stay as it is
+
+
+def flags(source: Sequence[str], output: Sequence[str]) -> list[Flag]:
+    """What is wrong with `output` as a translation of `source`, both as words; an empty list where nothing is.
+
+    * "empty": the source holds words and the output none.
+    * "loop": a word four times in a row, two to four words three times, five or more twice; unless the source loops.
+    * "copy": the output is the source again, wholly or nearly, ignoring case.
+    """
+    if not source:
+        return []
+    if not output:
+        return ["empty"]
+    found: list[Flag] = []
+    if loops(output) and not loops(source):
+        found.append("loop")
+    if _copies(source, output):
+        found.append("copy")
+    return found
+
+
+def loops(words: Sequence[str]) -> bool:
+    """Whether some stretch of `words` says the same thing over and over."""
+    for period in range(1, min(len(words) // 2, LONGEST) + 1):
+        times = 4 if period == 1 else 3 if period < 5 else 2
+        run = 0  # how many words in a row equal the word one period earlier
+        for earlier, word in zip(words, words[period:], strict=False):
+            run = run + 1 if word == earlier else 0
+            if run >= period * (times - 1):
+                return True
+    return False
+
+
+def _copies(source: Sequence[str], output: Sequence[str]) -> bool:
+    """Whether 2 * (words in common, in order) / (words of both) reaches `COPIED`."""
+    before, after = [word.casefold() for word in source], [word.casefold() for word in output]
+    if sum(any(character.isalpha() for character in word) for word in before) < WORDS:
+        return False
+    match = SequenceMatcher(None, before, after, autojunk=False)
+    return match.real_quick_ratio() >= COPIED and match.quick_ratio() >= COPIED and match.ratio() >= COPIED

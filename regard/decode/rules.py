@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,66 +9,56 @@ from regard.decode.settings import DecodeConfig
 from regard.errors import DataError
 from regard.symbols import END, PAD, START, UNKNOWN
 
-Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 NEVER = -torch.inf
 
 
-class Rules:
-    """Gives -inf to every token that may not come next. The others keep the model's log-probability as it is."""
+def apply_rules(
+    logprobs: Tensor, config: DecodeConfig, length: Tensor, written: Tensor | None, prefix: Tensor | None
+) -> None:
+    """Give -inf, in place, to each token in `logprobs` [N, V] that may not come next; the rest is unchanged.
 
-    def __init__(self, config: DecodeConfig, prefixes: Sequence[Sequence[int]] | None, device: torch.device) -> None:
-        self._min_length = config.min_length
-        self._ngram = config.no_repeat_ngram
-        banned = [PAD, START, *([UNKNOWN] if config.ban_unknown else [])]
-        self._banned, self._banned_early = (torch.tensor(ids, device=device) for ids in (banned, [*banned, END]))
-        self._prefixes = _padded(prefixes or [])  # [B, P]
-        self._largest = int(self._prefixes.max(initial=0))
-
-    def apply(self, logprobs: Tensor, written: Ints, sentences: Ints) -> None:
-        """Change `logprobs` [N, V] in place, for rows that so far wrote `written` [N, t].
-
-        `sentences` [A] are the sentences of the rows: row n belongs to sentences[n // (N / A)].
-        """
-        if written.shape[1] < self._prefixes.shape[1]:
-            self._force(logprobs, written, sentences)
-        else:
-            self._ban(logprobs, written)
-
-    def _ban(self, logprobs: Tensor, written: Ints) -> None:
-        length = written.shape[1]
-        logprobs.index_fill_(1, self._banned_early if length < self._min_length else self._banned, NEVER)
-        if self._ngram and length >= self._ngram:
-            logprobs.scatter_(1, torch.from_numpy(repeats(written, self._ngram)).to(logprobs.device), NEVER)
-
-    def _force(self, logprobs: Tensor, written: Ints, sentences: Ints) -> None:
-        """A forced token stands against every ban; a sentence whose prefix is over goes on by the rules."""
-        if self._largest >= logprobs.shape[1]:
-            raise DataError(
-                f"A forced prefix holds token {self._largest}, but the vocabulary has {logprobs.shape[1]} tokens; "
-                f"encode the prefix with the model's own target vocabulary."
-            )
-        forced = self._prefixes[sentences, written.shape[1]].repeat(len(written) // len(sentences))  # [N]
-        token = torch.from_numpy(forced).to(logprobs.device)[:, None]  # [N, 1]
-        kept = logprobs.gather(1, token)  # [N, 1]
-        self._ban(logprobs, written)
-        bound = token != PAD  # [N, 1]
-        logprobs.masked_fill_(bound, NEVER)
-        logprobs.scatter_(1, token, kept.masked_fill(~bound, NEVER))
+    `length` [N] tokens are written so far: the first of each row of `written` [N, T], which repeats need. Where
+    `prefix` [N, P] holds a token at that place, it is forced and overrides every ban.
+    """
+    kept = None
+    if prefix is not None:
+        forced = prefix.gather(1, length.clamp(max=prefix.shape[1] - 1)[:, None])  # [N, 1]; PAD where it is over
+        kept = logprobs.gather(1, forced)  # [N, 1]
+    for symbol in (PAD, START, *([UNKNOWN] if config.ban_unknown else [])):
+        logprobs[:, symbol].fill_(NEVER)
+    if config.min_length:
+        logprobs[:, END].masked_fill_(length < config.min_length, NEVER)
+    if written is not None and written.shape[1] >= config.no_repeat_ngram > 0:
+        logprobs.scatter_(1, repeats(written, length, config.no_repeat_ngram), NEVER)
+    if kept is not None:
+        free = forced == PAD  # [N, 1]
+        logprobs.masked_fill_(~free, NEVER).scatter_(1, forced, kept.masked_fill(free, NEVER))
 
 
-def repeats(written: Ints, size: int) -> Ints:
-    """The tokens that would complete a run of `size` tokens once more, PAD elsewhere. [N, t] -> [N, t - size + 1]"""
-    runs = np.lib.stride_tricks.sliding_window_view(written, size, axis=1)  # [N, W, size]
-    last = written[:, None, written.shape[1] - size + 1 :]  # [N, 1, size - 1]
-    return np.where((runs[..., :-1] == last).all(-1), runs[..., -1], PAD)
+def repeats(written: Tensor, length: Tensor, size: int) -> Tensor:
+    """The tokens that would repeat a run of `size` tokens, PAD elsewhere. [N, T] -> [N, T - size + 1]"""
+    runs = written.unfold(1, size, 1)  # [N, W, size]
+    last = torch.arange(1 - size, 0, device=written.device) + length[:, None]  # [N, size - 1]
+    same = (runs[..., :-1] == written.gather(1, last.clamp_(min=0))[:, None]).all(-1)  # [N, W]
+    past = torch.arange(size, written.shape[1] + 1, device=written.device) <= length[:, None]  # [N, W]
+    return torch.where(same & past, runs[..., -1], PAD)
 
 
-def _padded(prefixes: Sequence[Sequence[int]]) -> Ints:
+def padded(prefixes: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """Forced prefixes as rows [B, P + 1], PAD behind each."""
     for prefix in prefixes:
         wrong = [token for token in prefix if token < 0 or token in (PAD, START, END)]
         if wrong:
             raise DataError(f"A forced prefix holds words only; got the symbol {wrong[0]} in {list(prefix)}.")
-    rows = np.full((len(prefixes), max(map(len, prefixes), default=0)), PAD)  # [B, P]
-    for row, prefix in zip(rows, prefixes, strict=True):
-        row[: len(prefix)] = prefix
-    return rows
+    longest = max(map(len, prefixes), default=0)
+    rows = [[*prefix, *[PAD] * (longest + 1 - len(prefix))] for prefix in prefixes]
+    return torch.tensor(rows, dtype=torch.long, device=device).view(len(prefixes), longest + 1)
+
+
+def check_prefix(largest: int, vocabulary: int) -> None:
+    """Refuse a prefix with a token that the model does not have."""
+    if largest >= vocabulary:
+        raise DataError(
+            f"A forced prefix holds token {largest}, but the vocabulary has {vocabulary} tokens; "
+            f"encode the prefix with the model's own target vocabulary."
+        )

@@ -1,20 +1,22 @@
-"""A model into sentences: `decode` reads a batch and writes it, `search` goes on from any state."""
+"""A model into sentences: `decode` writes for a batch, `search` continues from any state."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from regard.decode.beam import Step, beam_search
-from regard.decode.coverage import Weigh, rank_by_coverage
-from regard.decode.hypothesis import Hypothesis, rank
-from regard.decode.path import follow
-from regard.decode.sampling import Sampler, seed_for
+from regard.decode.greedy import follow
+from regard.decode.hypothesis import Hypothesis, Weigh, rank, rank_by_coverage
+from regard.decode.sampling import draw, sample, seed_for
 from regard.decode.settings import DecodeConfig
+from regard.decode.steps import is_host
 from regard.errors import ConfigError, DataError
 from regard.models.contract import SequenceModel, State, take
+from regard.symbols import PAD
 
 Prefixes = Sequence[Sequence[int]]
 
@@ -33,39 +35,41 @@ def decode(
 ) -> list[list[Hypothesis]]:
     """Translate `source` [B, S] with `lengths` [B]: the best hypotheses of each row, the best first.
 
-    `prefixes` are ids that the translation of each row must begin with. `weigh` tells where a hypothesis looked
-    and is needed for the coverage penalty. `observe` is shown every step of a beam search (its sentences number
-    the rows that hold words); `stop` is asked before every step. A source of END alone gives the empty sentence.
+    `prefixes` are ids that the translation of each row must begin with. `weigh` gives the attention weights of
+    hypotheses, for the coverage penalty. `observe` is shown every step of a beam search (its sentences number the
+    rows that hold words); `stop` is called before every step. A source of END alone gives the empty sentence.
 
     The model should be in eval mode: dropout would make search a lottery.
     """
     if config.coverage_penalty and weigh is None:
         raise ConfigError(
-            "decode.coverage_penalty needs to know where the model looked; pass weigh=..., or set it to 0."
+            "decode.coverage_penalty needs the attention weights of hypotheses; pass weigh=..., or set it to 0."
         )
     if prefixes is not None and len(prefixes) != len(source):
         raise DataError(f"Expected one prefix for each of the {len(source)} sentences; got {len(prefixes)}.")
     empty = [[Hypothesis([], 0.0, 0.0, "end", [0.0])] for _ in range(len(source))]
-    rows = (lengths > 1).nonzero().squeeze(1)  # [B] those that hold more than END
+    end = 1 if source.dim() == 2 else 0  # a sentence ends with END, a picture has no such cell
+    rows = (lengths > end).nonzero().squeeze(1)  # [B] those that hold something to read
     if not len(rows):
         return empty
     some = slice(None) if len(rows) == len(source) else rows
     chosen = rows.tolist()
-    state = model.start(model.encode(source[some], lengths[some]))
-    # The coverage penalty ranks all that was found, so all of it is asked for.
+    source, lengths = few_sizes(source[some], model), lengths[some]
+    state = model.start(model.encode(source, lengths))
+    # The coverage penalty ranks all that was found.
     wide = replace(config, nbest=max(config.nbest, config.beam)) if config.coverage_penalty else config
     found = search(
         model,
         state,
-        longest(lengths[some], config),
+        longest(lengths, config),
         wide,
         prefixes=None if prefixes is None else [prefixes[row] for row in chosen],
-        contents=_contents(source[some], lengths[some]) if config.temperature else None,
+        contents=_contents(source, lengths) if config.temperature else None,
         observe=observe,
         stop=stop,
     )
     if config.coverage_penalty and weigh is not None:
-        found = rank_by_coverage(found, weigh, lengths, rows, config.coverage_penalty)
+        found = rank_by_coverage(found, weigh, rows, config.coverage_penalty)
     for row, hypotheses in zip(chosen, found, strict=True):
         empty[row] = hypotheses[: config.nbest]
     return empty
@@ -82,15 +86,24 @@ def search(
     observe: Callable[[Step], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> list[list[Hypothesis]]:
-    """Go on from `state`, whose rows are sentences, to at most `limits` [B] tokens each (END counted).
+    """Continue from `state`, whose rows are sentences, to at most `limits` [B] tokens each (END counted).
 
-    Samples where the temperature is above 0, otherwise searches: greedily with one beam that nobody observes, else
+    Samples where the temperature is above 0, otherwise searches: greedily with one beam that is not observed, else
     with beams. A row's samples are seeded by its `contents` (by its number where they are not given). A limit that
-    leaves no room after a row's prefix is raised to one token more than the prefix.
+    leaves no room after a row's prefix is raised to one token more than the prefix; one beyond the most that the model
+    can write (its `longest`, where it has one) is lowered to that.
     """
+    most = getattr(model, "longest", None)
+    if most is not None:
+        limits = limits.clamp(max=most)
     if prefixes is not None:
-        least = torch.tensor([len(prefix) + 1 for prefix in prefixes], device=limits.device)  # [B]
-        limits = torch.maximum(limits, least)
+        least = [len(prefix) + 1 for prefix in prefixes]
+        if most is not None and max(least, default=0) > most:
+            raise DataError(
+                f"The model writes at most {most} tokens, END counted; got a prefix of {max(least) - 1}. "
+                f"Shorten the prefix."
+            )
+        limits = torch.maximum(limits, torch.tensor(least, device=limits.device))
     try:
         if config.temperature:
             return _sample(model, state, limits, config, prefixes, contents, stop)
@@ -105,6 +118,15 @@ def search(
             f"There is not enough memory for {len(limits)} sentences at once with {many}; set a smaller "
             f"{'decode.nbest' if config.temperature else 'decode.beam'}, or give shorter sentences."
         ) from error
+
+
+def few_sizes(source: Tensor, model: SequenceModel) -> Tensor:
+    """On a GPU, ids padded to one of few lengths, so that the same captured steps serve many sentences."""
+    S, most = source.shape[1], getattr(model, "longest", None)
+    if is_host(source) or source.dim() != 2:
+        return source
+    size = -(-S // 16) * 16
+    return F.pad(source, (0, max(0, (size if most is None else min(size, most)) - S)), value=PAD)
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -127,17 +149,16 @@ def _sample(
     contents: Sequence[bytes] | None,
     stop: Callable[[], bool] | None,
 ) -> list[list[Hypothesis]]:
-    """`nbest` samples for each sentence, each in a row of its own, ranked by score."""
+    """`nbest` samples for each sentence, each in a separate row, ranked by score."""
     n = config.nbest
     rows = torch.arange(len(limits), device=limits.device).repeat_interleave(n)  # [B * n]
     limits = limits[rows]
     contents = contents or [str(row).encode() for row in range(len(limits) // n)]
-    seeds = [seed_for(content, config.seed, sample) for content in contents for sample in range(n)]
+    seeds = [seed_for(content, config.seed, number) for content in contents for number in range(n)]
     prefixes = None if prefixes is None else [prefix for prefix in prefixes for _ in range(n)]
-    choose = Sampler(config, seeds, limits)
     state = take(state, rows) if n > 1 else state
-    drawn = follow(model, state, limits, config, choose, prefixes=prefixes, stop=stop)
-    return [rank(drawn[first : first + n]) for first in range(0, len(drawn), n)]
+    found = follow(model, state, limits, config, sample, draw(seeds, limits), prefixes=prefixes, stop=stop)
+    return [rank(found[first : first + n]) for first in range(0, len(found), n)]
 
 
 def _contents(source: Tensor, lengths: Tensor) -> list[bytes]:

@@ -26,7 +26,7 @@ class DecodeConfig:
         0.6, "GNMT's alpha: score = log-probability / ((5 + length) / 6)^alpha, END counted"
     )
     coverage_penalty: float = setting(
-        0.0, "GNMT's beta: lowers translations that leave source words unlooked at; 0 is off"
+        0.0, "GNMT's beta: lowers translations that leave source words without attention; 0 is off"
     )
     no_repeat_ngram: int = setting(0, "no run of this many tokens occurs twice in one translation; 0 is off")
     ban_unknown: bool = setting(False, "never write the unknown word")
@@ -69,7 +69,7 @@ class DecodeConfig:
 def change_settings(config: DecodeConfig, changes: Mapping[str, Any]) -> DecodeConfig:
     """`config` with some settings changed, None leaving one as it is.
 
-    A beam that nobody gave grows with what is to be returned; one that was given and is too narrow is refused.
+    A beam that is not given grows with `nbest`; one that is given and too narrow is an error.
     """
     given = {name: value for name, value in changes.items() if value is not None}
     wanted = given.get("nbest", 1)

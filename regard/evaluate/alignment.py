@@ -1,9 +1,9 @@
-"""Word alignments: Pharaoh files, gold files, error rate, both directions joined, links from attention weights.
+"""Word alignments: Pharaoh and gold files, error rate, symmetrisation, links from attention weights.
 
-A link is (source word, target word), counted from 0. A sentence's alignment is a set of links.
+A link is (source word, target word), from 0. The alignment of a sentence is a set of links.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,37 +11,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from regard.data.pharaoh import Alignment, Gold, Link, format_pharaoh, parse_gold, parse_pharaoh
-from regard.data.text import read_lines, write_atomically
+from regard.data.files import read_lines, write_atomically
+from regard.data.pharaoh import Alignment, Gold, Link, format_pharaoh, parse_gold
 from regard.errors import DataError, unknown
 
 Weights = npt.NDArray[np.floating[Any]]  # [T, S] words
 
 
-def read_pharaoh(path: str | Path) -> list[Alignment]:
-    """The alignments of a file, one line for each sentence pair."""
-    return [parse_pharaoh(line, where) for line, where in _lines(path)]
-
-
 def read_gold(path: str | Path, *, first: int = 1) -> list[Gold]:
-    """A gold file in the form of the Hansards: `i-j` sure, `ipj` possible, counted from `first`."""
-    return [parse_gold(line, where, first=first) for line, where in _lines(path)]
+    """A gold file in the format of the Hansards: `i-j` sure, `ipj` possible, counted from `first`."""
+    return [parse_gold(line, f"{path}, line {number},", first=first) for number, line in enumerate(read_lines(path), 1)]
 
 
 def write_pharaoh(alignments: Iterable[Iterable[Link]], path: str | Path) -> None:
-    """One line for each sentence pair; an empty line where nothing is linked."""
+    """Write one sentence pair per line; an empty line has no links."""
     lines = [format_pharaoh(links) + "\n" for links in alignments]
     write_atomically(Path(path), "".join(lines).encode())
 
 
-def _lines(path: str | Path) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(read_lines(path), 1):
-        yield line, f"{path}, line {number},"
-
-
 @dataclass(frozen=True)
 class AlignmentScore:
-    """Counts summed over a corpus, and what follows from them. A: found links, S: sure ones, P: possible ones."""
+    """Counts summed over a corpus, and scores derived from them. A: found links, S: sure, P: possible."""
 
     found: int  # |A|
     sure: int  # |S|
@@ -50,12 +40,12 @@ class AlignmentScore:
 
     @property
     def precision(self) -> float:
-        """|A and P| / |A|; 0 where nothing was found."""
+        """|A and P| / |A|; 0 if A is empty."""
         return self.found_possible / self.found if self.found else 0.0
 
     @property
     def recall(self) -> float:
-        """|A and S| / |S|; 1 where nothing is sure."""
+        """|A and S| / |S|; 1 if S is empty."""
         return self.found_sure / self.sure if self.sure else 1.0
 
     @property
@@ -72,7 +62,7 @@ class AlignmentScore:
 
 
 def score_alignments(found: Sequence[Iterable[Link]], gold: Sequence[Gold]) -> AlignmentScore:
-    """Compare alignments with gold ones, sentence by sentence; counts are summed over the corpus, not averaged."""
+    """Score alignments against gold ones; counts are summed over the corpus, not averaged."""
     if len(found) != len(gold):
         raise DataError(f"Each alignment needs its gold one; got {len(found)} alignments and {len(gold)} gold ones.")
     counts = [0, 0, 0, 0]
@@ -87,15 +77,15 @@ _AROUND = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 
 def symmetrise(forward: Iterable[Link], backward: Iterable[Link], method: str) -> Alignment:
-    """Join the alignments of two directions, both as (source, target) links, by one of `SYMMETRISATIONS`."""
+    """Combine the alignments of two directions, both as (source, target) links, by one of `SYMMETRISATIONS`."""
     if method not in SYMMETRISATIONS:
-        raise DataError(unknown("way to join alignments", method, SYMMETRISATIONS))
+        raise DataError(unknown("symmetrisation", method, SYMMETRISATIONS))
     return SYMMETRISATIONS[method](frozenset(forward), frozenset(backward))
 
 
 def grow_diag(forward: Alignment, backward: Alignment) -> Alignment:
-    """From the intersection, add links of the union that touch one already there (diagonally too) and reach a word
-    that has none yet, until no more can be added."""
+    """Start from the intersection and add neighbouring links of the union (also diagonal) whose source or target word
+    is still unaligned, until none is left."""
     links, union = set(forward & backward), forward | backward
     sources, targets = {source for source, _ in links}, {target for _, target in links}
     queue = sorted(links)
@@ -114,7 +104,7 @@ def grow_diag(forward: Alignment, backward: Alignment) -> Alignment:
 
 
 def _final(forward: Alignment, backward: Alignment, both: bool) -> Alignment:
-    """grow-diag, then every link of either direction for which a word (`both`: each word) has none yet."""
+    """grow-diag, then every link of either direction with an unaligned word (`both`: two unaligned words)."""
     links = set(grow_diag(forward, backward))
     sources, targets = {source for source, _ in links}, {target for _, target in links}
     for source, target in (*sorted(forward), *sorted(backward)):
@@ -136,9 +126,9 @@ SYMMETRISATIONS: dict[str, Callable[[Alignment, Alignment], Alignment]] = {
 
 
 def argmax_links(weights: Weights) -> Alignment:
-    """Each target word with the source word it looks at most, the first of equal ones. weights [T, S]
+    """Link each target word to the source word with the largest weight, the first of equal ones. weights [T, S]
 
-    A target word that looks at nothing (a row of zeros) has no link.
+    A row of zeros has no link.
     """
     if not weights.size:
         return frozenset()
@@ -148,12 +138,12 @@ def argmax_links(weights: Weights) -> Alignment:
 
 
 def mutual_argmax_links(weights: Weights) -> Alignment:
-    """The links of `argmax_links` whose source word is also looked at most by that target word. weights [T, S]"""
+    """The links of `argmax_links` that are also the argmax of their column. weights [T, S]"""
     backward = frozenset((source, target) for target, source in argmax_links(weights.T))
     return argmax_links(weights) & backward
 
 
 def threshold_links(weights: Weights, least: float) -> Alignment:
-    """Every pair of words whose weight is at least `least`, and above 0. weights [T, S]"""
+    """All pairs of words with a weight of at least `least` and above 0. weights [T, S]"""
     targets, sources = np.nonzero((weights >= least) & (weights > 0))
     return frozenset(zip(sources.tolist(), targets.tolist(), strict=True))

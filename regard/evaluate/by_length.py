@@ -1,4 +1,4 @@
-"""Scores by source length: the figure that attention was invented for, as a table and as a plot."""
+"""Scores by source length, as a table and as a plot."""
 
 import io
 import itertools
@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from regard.data.text import write_atomically
+from regard.data.files import write_atomically
 from regard.errors import DataError
 from regard.evaluate.scores import TITLES, build_metric, check_lines
 
 EDGES = (10, 20, 30, 40, 50, 60)
 FORMATS = (".pdf", ".png", ".svg")
 
-# Okabe and Ito's colours, told apart by colour-blind readers; markers and dashes for those who print in grey.
+# Okabe and Ito's colour-blind safe palette; markers and dashes for greyscale prints.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":")
@@ -21,7 +21,7 @@ DASHES = ("-", "--", "-.", ":")
 
 @dataclass(frozen=True)
 class LengthBin:
-    """The sentences whose source has `low` to `high` words (None: or more), and their score (None: there are none)."""
+    """The sentences with `low` to `high` source words (None: no upper bound), and their score (None: no sentences)."""
 
     low: int
     high: int | None
@@ -36,7 +36,7 @@ class LengthBin:
 
 @dataclass(frozen=True)
 class LengthTable:
-    """A corpus score for each bin of source lengths; `str(table)` is a table of text with the signature."""
+    """A corpus score for each bin of source lengths; `str(table)` is a text table with the signature."""
 
     metric: str
     signature: str
@@ -59,14 +59,14 @@ def by_length(
     lowercase: bool = False,
     tokenize: str | None = None,
 ) -> LengthTable:
-    """Group sentences by the words of their source (split at white space) and score each group as a corpus.
+    """Group sentences by the number of source words (split at white space) and score each group as a corpus.
 
-    `edges` are the most words of each bin: (10, 20) gives up to 10, 11 to 20, and more than 20.
+    `edges` are the upper bounds of the bins: (10, 20) gives 1 to 10, 11 to 20, and more than 20.
     """
     check_lines(hypotheses, references)
     check_lines(hypotheses, [sources], "sources")
     if not edges or edges[0] < 1 or any(a >= b for a, b in itertools.pairwise(edges)):
-        raise DataError(f"The edges of length bins must be rising whole numbers from 1 up; got {list(edges)}.")
+        raise DataError(f"The edges of length bins must be increasing whole numbers from 1; got {list(edges)}.")
     groups: list[list[int]] = [[] for _ in range(len(edges) + 1)]
     for number, source in enumerate(sources):
         words = len(source.split())
@@ -84,7 +84,7 @@ def by_length(
 
 
 def check_plot(path: str | Path) -> Path:
-    """Refuse a name that no plot can have; to be asked before the work is done."""
+    """Refuse a file name with an unsupported ending; call it before any work is done."""
     path = Path(path)
     if path.suffix.lower() not in FORMATS:
         raise DataError(f"A plot is written as PNG, SVG or PDF; '{path.name}' ends with none of {', '.join(FORMATS)}.")
@@ -92,7 +92,7 @@ def check_plot(path: str | Path) -> Path:
 
 
 def plot_by_length(tables: Mapping[str, LengthTable], path: str | Path) -> Path:
-    """Draw one line for each named system and write PNG, SVG or PDF, by the ending of `path`."""
+    """Plot one line per system; the ending of `path` selects PNG, SVG or PDF."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -116,7 +116,7 @@ def plot_by_length(tables: Mapping[str, LengthTable], path: str | Path) -> Path:
     axes.set_xlim(-0.5, len(shown) - 0.5)
     axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
     axes.grid(axis="y", alpha=0.3)
-    figure.legend(loc="outside right upper", frameon=False)  # beside the lines, never over them
+    figure.legend(loc="outside right upper", frameon=False)  # beside the lines, not over them
     figure.supxlabel(
         " / ".join(dict.fromkeys(table.signature for table in tables.values())), fontsize=6, color="#555555"
     )
@@ -128,16 +128,16 @@ def plot_by_length(tables: Mapping[str, LengthTable], path: str | Path) -> Path:
 
 
 def _shared_bins(tables: Mapping[str, LengthTable]) -> tuple[LengthBin, ...]:
-    """The bins of the first table, once all have the same ones of the same metric."""
+    """The bins of the first table; all tables must have the same bins and metric."""
     if not tables:
         raise DataError("A plot by length needs at least one system; got none.")
     (first_name, first), *others = tables.items()
     for name, table in others:
         if table.metric != first.metric:
-            raise DataError(f"One plot shows one metric; {first_name} has {first.metric} and {name} {table.metric}.")
+            raise DataError(f"A plot shows one metric; {first_name} has {first.metric} and {name} {table.metric}.")
         if [(b.label, b.sentences) for b in table.bins] != [(b.label, b.sentences) for b in first.bins]:
             raise DataError(
-                f"One plot shows one corpus; {first_name} and {name} have other bins or other numbers of sentences. "
+                f"A plot shows one corpus; {first_name} and {name} have different bins or numbers of sentences. "
                 f"Score both on the same source with the same edges."
             )
     return first.bins

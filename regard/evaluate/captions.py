@@ -1,4 +1,4 @@
-"""Captions into numbers: BLEU-1 to BLEU-4 against several references, with and without the brevity penalty."""
+"""Caption scores: BLEU-1 to BLEU-4 against several references, with and without the brevity penalty."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from regard.evaluate.scores import check_lines
 
 
 class CaptionScore(NamedTuple):
-    """BLEU-1 ... BLEU-4 in percent; `without_penalty` is how Xu et al. (2015) and their time report it."""
+    """BLEU-1 ... BLEU-4 in percent; `without_penalty` is the variant that Xu et al. (2015) report."""
 
     bleu: tuple[float, ...]
     without_penalty: tuple[float, ...]
@@ -22,15 +22,15 @@ class CaptionScore(NamedTuple):
 
 
 def score_captions(written: Sequence[str], references: Sequence[Sequence[str]]) -> CaptionScore:
-    """Score captions against the references of each picture, all split at spaces as they are.
+    """Score captions against the references of each picture, split at spaces.
 
     BLEU-n = BP exp(1/n sum_{k<=n} log p_k), p_k the clipped k-gram precision over the whole corpus. Pictures may have
-    different numbers of references. An order without any match counts as zero.
+    different numbers of references. An order without a match counts as zero.
     """
     from sacrebleu.metrics.bleu import BLEU
 
     most = max((len(some) for some in references), default=0)
-    # sacreBLEU wants as many references for each; one that occurs twice changes neither counts nor closest length
+    # sacreBLEU needs the same number of references everywhere; repeating one changes neither counts nor lengths
     columns = [[some[min(k, len(some) - 1)] for some in references] for k in range(most)]
     check_lines(written, columns)
     metric = BLEU(tokenize="none", smooth_method="none", force=True)  # force: no warning about tokenised text
@@ -41,7 +41,7 @@ def score_captions(written: Sequence[str], references: Sequence[Sequence[str]]) 
 
 
 def _mean(precisions: Sequence[float]) -> float:
-    """The geometric mean; zero where one of them is."""
+    """The geometric mean; zero if one value is."""
     if min(precisions) <= 0:
         return 0.0
     return math.exp(sum(math.log(value) for value in precisions) / len(precisions))

@@ -1,4 +1,4 @@
-"""Classes into numbers: how often the answer is right, in all and for each class."""
+"""Classification scores: accuracy and confusion matrix."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 
 class ClassScore(NamedTuple):
-    """How often the class is right."""
+    """Accuracy and confusion matrix of a classifier."""
 
     accuracy: float
     documents: int
@@ -23,7 +23,7 @@ class ClassScore(NamedTuple):
 
 
 def score_classes(answers: NDArray[np.integer], gold: NDArray[np.integer], classes: Sequence[str]) -> ClassScore:
-    """Numbers of the classes that were answered and that are right, [D] each."""
+    """Score predicted against true class numbers, [D] each."""
     table = np.zeros((len(classes), len(classes)), np.int64)
     np.add.at(table, (gold, answers), 1)
     confusion = {name: dict(zip(classes, row.tolist(), strict=True)) for name, row in zip(classes, table, strict=True)}

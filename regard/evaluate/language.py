@@ -1,13 +1,12 @@
-"""How well a language model foretells a text: the negative log-likelihood of every word and every end of line."""
+"""Scores of language models: negative log-likelihood of a text, and accuracy of last words."""
 
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch.nn import functional as F
 
 from regard.data.batching import plan_epoch
-from regard.data.lines import Rows
+from regard.data.text_corpus import TextRows
 from regard.models.contract import LanguageModel
 from regard.symbols import PAD
 
@@ -15,12 +14,12 @@ from regard.symbols import PAD
 @torch.inference_mode()
 def text_loss(
     model: LanguageModel,
-    rows: Rows,
+    rows: TextRows,
     device: torch.device,
     batch_tokens: int = 8192,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> tuple[float, int]:
-    """(sum of -log p, tokens) over all rows; every row is read from the start. exp(sum / tokens) is the perplexity."""
+    """(sum of -log p, number of tokens) over all rows, each from a fresh state. Perplexity is exp(sum / tokens)."""
     total, done = 0.0, 0
     plan = plan_epoch(rows.lengths, rows.lengths, batch_tokens, seed=0, epoch=0)
     for position in range(len(plan)):
@@ -35,8 +34,8 @@ def text_loss(
     return total, done
 
 
-def last_word_accuracy(model: LanguageModel, rows: Rows, device: torch.device) -> float:
-    """The share of rows whose last word before the end is the likeliest one given the words before it."""
+def last_word_accuracy(model: LanguageModel, rows: TextRows, device: torch.device) -> float:
+    """The fraction of rows whose last word is the most likely one given the words before it."""
     right = 0
     plan = plan_epoch(rows.lengths, rows.lengths, 8192, seed=0, epoch=0)
     with torch.inference_mode():
@@ -47,11 +46,3 @@ def last_word_accuracy(model: LanguageModel, rows: Rows, device: torch.device) -
             chosen = model.forward(target).argmax(-1).gather(1, last)  # [B, 1]
             right += int((chosen == target.gather(1, last)).sum())
     return right / max(1, len(rows))
-
-
-def likelihoods(model: LanguageModel, row: list[int], device: torch.device) -> np.ndarray:
-    """log p of each token of one row given those before it: [T]."""
-    target = torch.tensor([row], device=device)
-    with torch.inference_mode():
-        logprobs = model.forward(target).float().log_softmax(-1)  # [1, T, V]
-    return logprobs[0].gather(1, target[0, :, None])[:, 0].cpu().numpy()

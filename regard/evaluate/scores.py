@@ -1,4 +1,4 @@
-"""Sentences into numbers: BLEU, chrF and TER through sacreBLEU, each with its signature, and perplexity."""
+"""BLEU, chrF and TER by sacreBLEU, each with its signature, and perplexity."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ METRICS = tuple(TITLES)
 
 @dataclass(frozen=True)
 class Score:
-    """One number, and sacreBLEU's signature of how it was computed."""
+    """A score with the sacreBLEU signature of how it was computed."""
 
     name: str
     value: float
@@ -23,7 +23,7 @@ class Score:
 
     @property
     def details(self) -> str:
-        """The parts in words, where there are any."""
+        """The parts as text; empty if there are none."""
         if not self.parts:
             return ""
         precisions = "/".join(f"{precision:.1f}" for precision in self.parts["precisions"])
@@ -37,7 +37,7 @@ class Score:
 
 @dataclass(frozen=True)
 class ScoreReport:
-    """The scores of one system on one corpus; `str(report)` is one line for each, with its signature."""
+    """The scores of one system on one corpus; `str(report)` is one line per score, with its signature."""
 
     scores: tuple[Score, ...]
     sentences: int
@@ -62,8 +62,8 @@ def score(
 ) -> ScoreReport:
     """Score `hypotheses` against one or more sets of references, line by line.
 
-    `tokenize` is sacreBLEU's name of a tokeniser for BLEU ("13a" where none is given; "none" for text that is
-    tokenised already). `lowercase` ignores letter case in every metric. TER is better when lower.
+    `tokenize` is a sacreBLEU tokeniser for BLEU (default "13a"; "none" for text that is already tokenised).
+    `lowercase` ignores case in every metric. For TER, lower is better.
     """
     check_lines(hypotheses, references)
     scores = []
@@ -87,7 +87,7 @@ def build_metric(name: str, lowercase: bool = False, tokenize: str | None = None
     from sacrebleu.metrics.ter import TER
 
     if tokenize is not None and tokenize not in BLEU.TOKENIZERS:
-        raise DataError(unknown("tokeniser of sacreBLEU", tokenize, BLEU.TOKENIZERS))
+        raise DataError(unknown("sacreBLEU tokeniser", tokenize, BLEU.TOKENIZERS))
     if name == "bleu":
         return BLEU(lowercase=lowercase, tokenize=tokenize, force=True)  # force: no warning about tokenised text
     if name == "chrf":
@@ -98,18 +98,20 @@ def build_metric(name: str, lowercase: bool = False, tokenize: str | None = None
 
 
 def check_lines(hypotheses: Sequence[str], others: Sequence[Sequence[str]], what: str = "references") -> None:
-    """Refuse nothing to score, no reference, or unequal numbers of lines."""
+    """Refuse an empty corpus, missing references, or different numbers of lines."""
     if not others:
         raise DataError("Scoring needs at least one set of references; got none.")
     if not hypotheses:
         raise DataError("Scoring needs at least one sentence; got none.")
     for lines in others:
         if len(lines) != len(hypotheses):
-            raise DataError(f"Lines must pair up one to one; got {len(hypotheses)} hypotheses and {len(lines)} {what}.")
+            raise DataError(
+                f"Expected one line per hypothesis; got {len(hypotheses)} hypotheses and {len(lines)} {what}."
+            )
 
 
 def perplexity(total_nll: float, tokens: int) -> float:
-    """exp(total negative log-likelihood / number of target tokens, END counted). Infinite where exp overflows."""
+    """exp(total negative log-likelihood / number of target tokens, END included); infinite if exp overflows."""
     if tokens < 1:
         raise DataError(f"Perplexity needs at least one token; got {tokens}.")
     try:

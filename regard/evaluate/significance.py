@@ -1,4 +1,4 @@
-"""Is one system better than another, or lucky with these sentences? The paired bootstrap."""
+"""The paired bootstrap test of two systems."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from regard.evaluate.scores import TITLES, build_metric, check_lines
 
 @dataclass(frozen=True)
 class Comparison:
-    """System A against system B on the same sentences; `str(comparison)` says it in one line."""
+    """System A against system B on the same sentences; `str(comparison)` is one line."""
 
     metric: str
     a: float
     b: float
     delta: float  # a - b
-    low: float  # 95 % of the resampled differences lie between low
-    high: float  # and high
-    p: float  # how often chance alone would make a difference as large
+    low: float  # 95 % interval of the resampled differences
+    high: float
+    p: float  # probability of a difference this large by chance
     samples: int
     signature: str
 
@@ -41,10 +41,10 @@ def paired_bootstrap(
     tokenize: str | None = None,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Comparison:
-    """Score both systems on `samples` corpora drawn with replacement from this one, the same for both.
+    """Score both systems on `samples` corpora, resampled from this one with replacement, the same for both.
 
-    The p value is Riezler and Maxwell's, as in sacreBLEU: the share of samples whose difference lies as far from the
-    mean difference as the one observed lies from zero, (1 + count) / (1 + samples), so both directions count.
+    The p value is two-sided (Riezler and Maxwell, as in sacreBLEU): (1 + count) / (1 + samples), where count is the
+    number of samples whose difference is at least as far from the mean difference as the observed one is from zero.
     """
     check_lines(a, references)
     check_lines(a, [b], "hypotheses of the other system")
@@ -52,7 +52,7 @@ def paired_bootstrap(
         raise DataError(f"The bootstrap needs at least one sample; got {samples}.")
     scorer = build_metric(metric, lowercase, tokenize)
     lines = [list(each) for each in references]
-    # sacreBLEU's own sums for each sentence, which it adds up for a corpus score; resampling adds other sentences.
+    # sacreBLEU's sufficient statistics of each sentence; a corpus score needs only their sum.
     counts = [np.asarray(scorer._extract_corpus_statistics(list(system), lines)) for system in (a, b)]  # [N, k] each
     score_a, score_b = (scorer._compute_score_from_stats(each.sum(0).tolist()).score for each in counts)
     signature = str(scorer.get_signature())

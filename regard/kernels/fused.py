@@ -1,7 +1,4 @@
-"""The dot-product attention of torch: the same answer as `attend`, without the weights ever being stored.
-
-It serves wherever nobody needs to see the weights. `refusal` is the one place that decides, and says why not.
-"""
+"""The dot-product attention of torch: the context of `attend`, without the weights ever being stored."""
 
 from contextlib import nullcontext
 
@@ -11,30 +8,17 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.core.attend import Memory
 from regard.core.masks import causal_mask
-from regard.core.normalise import causal_softmax, softmax
-from regard.core.scores import is_dot, scaled_dot
 
-# Not cuDNN's: it prepares itself anew for every shape, and batches of sentences have a new shape almost every time.
+# Not cuDNN's: it prepares for every new shape, and batches of sentences have a new shape almost every time.
 BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-
-
-def refusal(score: object, normalise: object, watched: bool) -> str | None:
-    """Why the fused kernel cannot serve, in a few words; None when it can."""
-    if watched:
-        return "somebody is recording, and the fused kernel shows no weights"
-    if score is not scaled_dot and not is_dot(score):
-        return "the fused kernel knows dot products only"
-    if normalise is not softmax and normalise is not causal_softmax:
-        return "the fused kernel knows the softmax only"
-    return None
 
 
 def fused_attend(query: Tensor, memory: Memory, scaled: bool, causal: bool) -> Tensor:
     """softmax(q k^T) v, or softmax(q k^T / sqrt(d)) v if scaled, by torch's kernel.
 
     query [B, T, D], or [B, H, T, D] with heads -> context [B, T, Dv], or [B, H, T, Dv].
-    `causal` is the triangle of `causal_softmax`. Torch has a quick triangle of its own, aligned at the top left and
-    alone: for T = S and no other mask. A single query sees all of its past without any triangle.
+    `causal` is the triangle of `causal_softmax`. Torch has a fast
+    triangle, aligned at the top left, for T = S and no other mask. A single query sees all of its past without it.
     """
     T, S, mask = query.shape[-2], memory.keys.shape[-2], memory.mask
     if query.dim() == 3:  # torch has fused kernels for queries with heads only

@@ -1,6 +1,6 @@
 """Pictures into cells: an encoder turns pictures [B, 3, H, W] with values 0..1 into vectors [B, S, D] of their grid.
 
-Cells come row by row, the top left one first. `SmallCNN` is trained along with the model; the others are trained on
+Cells come row by row, the top left one first. `SmallCNN` is trained with the model; the other encoders are trained on
 ImageNet, frozen, and never in training mode. Each encoder scales the values as its weights expect them.
 """
 
@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.data.text import digest, write_atomically
+from regard.data.files import digest, write_atomically
 from regard.errors import ConfigError, DataError, ShapeError, unknown
 
 ENCODERS = ("none", "small", "efficientnet-lite0")  # and "timm:NAME" where timm is installed
@@ -215,7 +215,7 @@ def lite0_weights(cache: Path | None = None) -> Path:
     if path.exists() and note.exists():
         if digest(path) != note.read_text(encoding="ascii").split("\n")[0]:
             raise DataError(
-                f"{path} is damaged: its SHA-256 is not the one in {note.name}; delete both to make them anew."
+                f"{path} is damaged: its SHA-256 is not the one in {note.name}; delete both to create them again."
             )
         return path
     try:

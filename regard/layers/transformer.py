@@ -1,172 +1,173 @@
-"""The blocks of a Transformer: sub-layers in a residual stream, and a memory of its own words that grows in place."""
+"""The blocks of a Transformer: multi-head attention and feed-forward nets in a residual stream."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.core.attend import Memory
-from regard.core.normalise import causal_softmax, softmax
-from regard.kernels.product import Product
-from regard.layers.attention import MultiHead
+from regard.core.normalise import softmax
+from regard.core.scores import scaled_dot
+from regard.errors import ConfigError
+from regard.kernels.choose import add_norm, layer_norm, linear_relu, split_heads
+from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
+from regard.layers.past import NOTHING, Past
 
-Turn = Callable[[Tensor, range], Tensor]  # (queries or keys [B, H, T, D], the places of T) -> the same shape
+Turn = Callable[[Tensor], Tensor]  # queries or keys [B, H, T, D/H] -> the same shape, turned by their positions
 
 
-def unturned(x: Tensor, places: range) -> Tensor:
+def unturned(x: Tensor) -> Tensor:
     """Queries and keys as they are: the positions are in the embeddings."""
     return x
 
 
-class Residual(nn.Module):
-    """How a sub-layer joins the stream. Post-norm, as published: LN(x + drop(f(x))). Pre-norm: x + drop(f(LN(x)))."""
+class MultiHead(nn.Module):
+    """[head_1; ...; head_H] W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (Vaswani 2017, section 3.2.2).
 
-    def __init__(self, width: int, dropout: float, pre_norm: bool) -> None:
+    As in the paper, the projections have no biases. The H matrices of a kind are kept side by side as one.
+    """
+
+    def __init__(self, width: int, heads: int, normalise: Any = softmax, gain: float = 1.0) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.dropout = Dropout(dropout)
-        self.pre_norm = pre_norm
+        if width % heads:
+            raise ConfigError(f"width must be a multiple of heads; got width={width} and heads={heads}.")
+        self.heads = heads
+        self.output = xavier(nn.Linear(width, width, bias=False), gain)
+        self.attention = Attention(scaled_dot, normalise)
 
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        if self.pre_norm:
-            return x + self.dropout(sublayer(self.norm(x)))
-        return self.norm(x + self.dropout(sublayer(x)))
+    def look(self, query: Tensor, memory: Memory) -> Tensor:
+        """query [B, H, T, D/H] -> [B, T, D]."""
+        context = self.attention(query, memory).context  # [B, H, T, D/H]
+        return self.output(context.transpose(1, 2).flatten(2))
+
+
+class SelfAttention(MultiHead):
+    """Queries, keys and values come from the same states: W^Q, W^K and W^V are one matrix."""
+
+    def __init__(self, width: int, heads: int, normalise: Any = softmax, gain: float = 1.0) -> None:
+        super().__init__(width, heads, normalise, gain)
+        self.project = xavier(nn.Linear(width, 3 * width, bias=False), 1.0, 1.0, gain)
+
+    def forward(self, x: Tensor, past: Past, mask: Tensor | None = None, turn: Turn = unturned) -> tuple[Tensor, Past]:
+        """x [B, T, D] behind the steps in `past`, mask [B, 1, 1, S] -> [B, T, D], and the past with x in it."""
+        query, keys, values = split_heads(self.project(x), 3, self.heads)  # [B, H, T, D/H] each
+        past = past.append(turn(keys), values)
+        keys, values = past.tensors
+        memory = Memory(keys, values, past.mask if mask is None else mask)
+        return self.look(turn(query), memory), past
+
+
+class CrossAttention(MultiHead):
+    """Queries come from one sequence, keys and values from another: W^K and W^V are one matrix."""
+
+    def __init__(self, width: int, heads: int, normalise: Any = softmax, gain: float = 1.0) -> None:
+        super().__init__(width, heads, normalise, gain)
+        self.query = xavier(nn.Linear(width, width, bias=False), 1.0)
+        self.project = xavier(nn.Linear(width, 2 * width, bias=False), 1.0, gain)
+
+    def remember(self, states: Tensor, mask: Tensor | None = None) -> Memory:
+        """Keys and values of `states` [B, S, D] for each head, [B, H, S, D/H]; mask [B, 1, 1, S]."""
+        keys, values = split_heads(self.project(states), 2, self.heads)
+        return Memory(keys, values, mask)
+
+    def forward(self, x: Tensor, memory: Memory) -> Tensor:
+        """x [B, T, D] -> [B, T, D]."""
+        (query,) = split_heads(self.query(x), 1, self.heads)
+        return self.look(query, memory)
 
 
 class FeedForward(nn.Sequential):
     """max(0, x W_1 + b_1) W_2 + b_2."""
 
-    def __init__(self, width: int, inner: int) -> None:
-        super().__init__(nn.Linear(width, inner), nn.ReLU(), nn.Linear(inner, width))
+    def __init__(self, width: int, inner: int, gain: float = 1.0) -> None:
+        super().__init__(xavier(nn.Linear(width, inner), gain), nn.ReLU(), xavier(nn.Linear(inner, width), gain))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., D] -> [..., D]."""
+        inner, _, outer = self
+        return outer(linear_relu(x, inner))
 
 
-class EncoderLayer(nn.Module):
-    """Self-attention over all words, then a feed-forward net at each."""
+class PostNorm(nn.Module):
+    """How a sub-layer f joins the stream, as published: LN(x + drop(f(x)))."""
 
-    def __init__(self, width: int, heads: int, inner: int, dropout: float, pre_norm: bool, turn: Turn) -> None:
+    def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
-        self.turn = turn
-        self.self_attention = MultiHead(width, heads)
-        self.feed_forward = FeedForward(width, inner)
-        self.joins = nn.ModuleList(Residual(width, dropout, pre_norm) for _ in range(2))
+        self.norm = nn.LayerNorm(width)
+        self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, mask: Tensor | None, places: range) -> Tensor:
-        """x [B, S, D] at `places`, mask [B, 1, S] -> [B, S, D]."""
-        attention, (join_look, join_think) = self.self_attention, self.joins
+    def enter(self, x: Tensor) -> Tensor:
+        """What the sub-layer reads."""
+        return x
 
-        def look(x: Tensor) -> Tensor:
-            keys, values, wide, _ = attention.remember(x, mask)
-            memory = Memory(self.turn(keys, places), values, wide)
-            return attention(self.turn(attention.ask(x), places), memory)
-
-        return join_think(join_look(x, look), self.feed_forward)
+    def leave(self, x: Tensor, added: Tensor) -> Tensor:
+        """The stream behind the sub-layer."""
+        return add_norm(x, added, self.norm, self.dropout)
 
 
-class DecoderLayer(nn.Module):
-    """Self-attention over the words so far, attention to the source, then a feed-forward net at each."""
+class PreNorm(PostNorm):
+    """x + drop(f(LN(x)))."""
 
-    def __init__(self, width: int, heads: int, inner: int, dropout: float, pre_norm: bool, turn: Turn) -> None:
-        super().__init__()
-        self.turn = turn
-        self.self_attention = MultiHead(width, heads, causal_softmax)
-        self.cross_attention = MultiHead(width, heads, softmax)
-        self.feed_forward = FeedForward(width, inner)
-        self.joins = nn.ModuleList(Residual(width, dropout, pre_norm) for _ in range(3))
+    def enter(self, x: Tensor) -> Tensor:
+        return layer_norm(x, self.norm)
 
-    def forward(self, x: Tensor, source: Memory, places: range) -> Tensor:
-        """x [B, T, D] at `places` -> [B, T, D]."""
-        own, other, (join_own, join_other, join_think) = self.self_attention, self.cross_attention, self.joins
-
-        def look(x: Tensor) -> Tensor:
-            keys, values, _, _ = own.remember(x)
-            return own(self.turn(own.ask(x), places), Memory(self.turn(keys, places), values))
-
-        x = join_own(x, look)
-        x = join_other(x, lambda x: other(other.ask(x), source))
-        return join_think(x, self.feed_forward)
+    def leave(self, x: Tensor, added: Tensor) -> Tensor:
+        return x + self.dropout(added)
 
 
-class DecoderSteps:
-    """A decoder layer one word at a time, for one search: what its `forward` computes, in as few calls as can be.
+JOINS: dict[str, Callable[[int, float], PostNorm]] = {"post": PostNorm, "pre": PreNorm}
 
-    With few rows a step costs its calls more than its arithmetic, so the weights are at hand here, and the only modules
-    called are those that look, where somebody may be watching.
+
+def last_norm(norm: str, width: int) -> nn.Module:
+    """What a stack ends with: a pre-norm stream is not normalised on its way, so it is here."""
+    return nn.LayerNorm(width) if norm == "pre" else nn.Identity()
+
+
+class Layer(nn.Module):
+    """Self-attention, attention to another sequence where `cross`, then a feed-forward net at each position.
+
+    It is a layer of the encoder (`softmax`), of the decoder (`causal_softmax`, `cross`) and of a language model
+    (`causal_softmax`); with a past, x are the steps that follow it.
     """
 
-    def __init__(self, layer: DecoderLayer) -> None:
-        own, other, (expand, _, contract) = layer.self_attention, layer.cross_attention, layer.feed_forward
-        self.heads, self.turn = own.heads, layer.turn
-        self.look_back, self.look_across = own.attention, other.attention
-        self.project = Product(torch.cat([own.query.weight, own.key.weight, own.value.weight]))
-        self.own_output = Product(own.output.weight)
-        self.ask, self.other_output = Product(other.query.weight), Product(other.output.weight)
-        self.expand, self.contract = (Product(part.weight, part.bias) for part in (expand, contract))  # type: ignore[arg-type]
-        self.join_own, self.join_other, self.join_think = (joined(join) for join in layer.joins)  # type: ignore[arg-type]
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        inner: int,
+        join: Callable[[], PostNorm],
+        normalise: Any = softmax,
+        cross: bool = False,
+        gain: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.self_attention = SelfAttention(width, heads, normalise, gain)
+        self.cross_attention = CrossAttention(width, heads, gain=gain) if cross else None
+        self.feed_forward = FeedForward(width, inner, gain)
+        self.join_self, self.join_cross, self.join_feed = join(), join() if cross else None, join()
 
-    def __call__(self, x: Tensor, source: Memory, places: range, past: "Past") -> Tensor:
-        """x [B, D], one word of each row -> [B, D]; its keys and values join the past."""
-        B, D = x.shape
-
-        def look_back(x: Tensor) -> Tensor:
-            parts = self.project(x).view(B, 3, self.heads, 1, D // self.heads)
-            query, keys, values = parts.unbind(1)  # [B, H, 1, D/H]
-            memory = past.append(Memory(self.turn(keys, places), values))
-            return self.own_output(self.look_back(self.turn(query, places), memory).context.reshape(B, D))
-
-        def look_across(x: Tensor) -> Tensor:
-            query = self.ask(x).view(B, self.heads, 1, D // self.heads)
-            return self.other_output(self.look_across(query, source).context.reshape(B, D))
-
-        def think(x: Tensor) -> Tensor:
-            return self.contract(self.expand(x).relu())
-
-        return self.join_think(self.join_other(self.join_own(x, look_back), look_across), think)
-
-
-def joined(join: Residual) -> Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]:
-    """`join` as a plain function."""
-    norm, drop = normed(join.norm), join.dropout if join.training else same
-    if join.pre_norm:
-        return lambda x, sublayer: x + drop(sublayer(norm(x)))
-    return lambda x, sublayer: norm(x + drop(sublayer(x)))
+    def forward(
+        self,
+        x: Tensor,
+        past: Past = NOTHING,
+        *,
+        mask: Tensor | None = None,
+        source: Memory | None = None,
+        turn: Turn = unturned,
+    ) -> tuple[Tensor, Past]:
+        """x [B, T, D] -> [B, T, D], and the past with the keys and values of x in it."""
+        attended, past = self.self_attention(self.join_self.enter(x), past, mask, turn)
+        x = self.join_self.leave(x, attended)
+        if self.cross_attention is not None and self.join_cross is not None:
+            x = self.join_cross.leave(x, self.cross_attention(self.join_cross.enter(x), source))
+        return self.join_feed.leave(x, self.feed_forward(self.join_feed.enter(x))), past
 
 
-def normed(norm: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
-    """`norm` as a plain function."""
-    shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
-    return lambda x: F.layer_norm(x, shape, weight, bias, eps)
-
-
-def same(x: Tensor) -> Tensor:
-    return x
-
-
-class Past:
-    """One layer's keys and values of the words so far, in buffers with room ahead: a step writes, it does not copy.
-
-    keys and values [B, H, room, D/H], of which the first `filled` are real. A state that has been stepped from is
-    spent: its buffers belong to the state that came of it, unless they were copied by `take` before.
-    """
-
-    def __init__(self, keys: Tensor, values: Tensor, filled: int) -> None:
-        self.keys, self.values, self.filled = keys, values, filled
-
-    def append(self, step: Memory) -> Memory:
-        """Write one step's keys and values behind the others, and return all of them as a memory without copying."""
-        more = step.keys.shape[2]
-        self.keys.narrow(2, self.filled, more).copy_(step.keys)
-        self.values.narrow(2, self.filled, more).copy_(step.values)
-        end = self.filled + more
-        return Memory(self.keys.narrow(2, 0, end), self.values.narrow(2, 0, end))
-
-
-def grow(buffer: Tensor, needed: int) -> Tensor:
-    """The buffer [..., room, D] with room for `needed` steps: as it is, or copied into one of twice the size."""
-    room = buffer.shape[-2]
-    if needed <= room:
-        return buffer
-    larger = buffer.new_zeros(*buffer.shape[:-2], max(needed, 2 * room), buffer.shape[-1])
-    larger[..., :room, :] = buffer
-    return larger
+@torch.no_grad()
+def xavier(linear: nn.Linear, *gains: float) -> nn.Linear:
+    """Xavier-uniform weights, for each of the stacked matrices with its own gain."""
+    for block, gain in zip(linear.weight.chunk(len(gains)), gains, strict=True):
+        nn.init.xavier_uniform_(block, gain)
+    return linear

@@ -1,4 +1,4 @@
-"""From what was recorded of a model to a trace of one sentence."""
+"""From a recorded forward pass to the trace of one sentence."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.errors import ShapeError
-from regard.look.contents import HIDING, Array, Attended, Beam, Picture, Step
-from regard.look.pieces import Sentence
 from regard.look.record import Recorded, Seen, attentions
+from regard.look.tokens import Sentence
 from regard.look.trace import Trace
+from regard.look.trace_data import HIDING, Array, Attended, Beam, Picture, StepVectors
 
 _BINS = 32
 _NAMES = {
@@ -49,7 +49,7 @@ def assemble(
     looking = getattr(model, "looking", None)
     cross = tuple(modules) if looking is None else looking.cross
     attention: dict[str, Attended] = {}
-    steps: list[Step] = []
+    steps: list[StepVectors] = []
     for name in recorded:
         seen = _row(recorded[name], row)
         kind = _kind(name, name in cross, seen.weights.shape[-1], source, image)
@@ -61,8 +61,8 @@ def assemble(
         attention[name] = replace(attended, layer=layer)
         if name in cross and not weights_alone:
             steps += _steps(name, seen, len(target.tokens))
-    told = {"kind": type(model).__name__.lower(), "layers": len(cross), **(about or {})}
-    return Trace(source, target, attention, told, tuple(steps), beam, tuple(changes), image)
+    described = {"kind": type(model).__name__.lower(), "layers": len(cross), **(about or {})}
+    return Trace(source, target, attention, described, tuple(steps), beam, tuple(changes), image)
 
 
 def add_probabilities(
@@ -110,10 +110,10 @@ def _attended(name: str, kind: str, module: Any, seen: Seen, sizes: tuple[int, i
     S, T = sizes
     rows = S if kind == "encoder" else T
     slots = {"encoder": S, "cross": S, "decoder": T}.get(kind, seen.weights.shape[-1])
-    # A look back that never reaches the last word (the LSTMN's) has no slot for it.
+    # Attention over the past that never reaches the last word (the LSTMN's) has no slot for it.
     missing = 1 if kind in ("encoder", "decoder") and seen.weights.shape[-1] == slots - 1 else 0
     weights = _numbers(nn.functional.pad(seen.weights, (0, missing)))  # [H, rows, slots], with padding
-    once = kind == "fixed" and weights.shape[1] == 1  # looked at once, before the first word: the same for all words
+    once = kind == "fixed" and weights.shape[1] == 1  # one call before the first word: the same for all words
     weights = weights.repeat(T, 1) if once else weights
     plain = Attended(
         name, weights[:, :rows, :slots], kind, score=_name(module.score), normalise=_name(module.normalise)
@@ -149,10 +149,10 @@ def _layer(name: str, count: int) -> int:
     return numbers[0] if numbers else count
 
 
-def _steps(name: str, seen: Seen, count: int) -> list[Step]:
+def _steps(name: str, seen: Seen, count: int) -> list[StepVectors]:
     query, context = (_bins(_numbers(part)) for part in (seen.query, seen.context))
     return [
-        Step(t, name, tuple(query[t].tolist()), tuple(context[t].tolist()))
+        StepVectors(t, name, tuple(query[t].tolist()), tuple(context[t].tolist()))
         for t in range(min(count, len(query), len(context)))
     ]
 

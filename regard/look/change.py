@@ -1,4 +1,4 @@
-"""What if? Change what a model looks at while a block runs, and leave the model as it was.
+"""What if? Change the attention of a model while a block runs, and leave the model as it was.
 
     with change(model, Silence("decoder.1.cross_attention", head=2), Temperature(0.5)) as changed:
         logits = model(source, lengths, target)
@@ -31,7 +31,8 @@ class Change:
 
     def where(self) -> str | None:
         """A module's dotted name or the beginning of one (a layer); None is every attention to the source."""
-        return None
+        name: str | None = getattr(self, "name", None)
+        return name
 
     def score(self, scores: Tensor, first: int) -> Tensor:
         """Other scores [B, (H), T, S] whose first row is row `first` of the sentence."""
@@ -48,13 +49,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Silence(Change):
-    """A head, or a whole module or layer, sees nothing: its weights and its context are zero."""
+    """A head, or a whole module or layer, silenced: its weights and its context are zero."""
 
     name: str
     head: int | None = None
-
-    def where(self) -> str | None:
-        return self.name
 
     def weigh(self, weights: Tensor, first: int) -> Tensor:
         return torch.where(_heads(weights, self.head, self.name), 0.0, weights)
@@ -66,16 +64,13 @@ class Silence(Change):
 
 @dataclass(frozen=True)
 class Mask(Change):
-    """A source position that may not be looked at; the others share its weight as the normaliser decides.
+    """A source position that is masked; the normaliser gives its weight to the rest.
 
-    `word` is what stands there, for those who read the trace."""
+    `word` is the text there, for the caption of a picture."""
 
     position: int
     name: str | None = None
     word: str = ""
-
-    def where(self) -> str | None:
-        return self.name
 
     def score(self, scores: Tensor, first: int) -> Tensor:
         _check_slot(self.position, scores.shape[-1])
@@ -98,9 +93,6 @@ class Temperature(Change):
         if not 0 < self.value < float("inf"):
             raise ConfigError(f"A temperature must be above zero and finite; got {self.value}.")
 
-    def where(self) -> str | None:
-        return self.name
-
     def score(self, scores: Tensor, first: int) -> Tensor:
         return scores / self.value
 
@@ -121,9 +113,6 @@ class SetRow(Change):
         _check_row(self.t)
         if not isinstance(self.weights, int) and any(not 0 <= weight <= 1 for weight in self.weights):
             raise ConfigError(f"The weights of a row must lie between 0 and 1; got {list(self.weights)[:5]}.")
-
-    def where(self) -> str | None:
-        return self.name
 
     def weigh(self, weights: Tensor, first: int) -> Tensor:
         S = weights.shape[-1]
@@ -154,9 +143,6 @@ class ShiftRow(Change):
     def __post_init__(self) -> None:
         _check_row(self.t)
 
-    def where(self) -> str | None:
-        return self.name
-
     def weigh(self, weights: Tensor, first: int) -> Tensor:
         S = weights.shape[-1]
         to = (torch.arange(S, device=weights.device) + self.by).clamp(0, S - 1)  # [S]
@@ -169,8 +155,8 @@ class ShiftRow(Change):
 
 @dataclass(frozen=True)
 class Force(Change):
-    """Step `t` writes `word`, its pieces from there on. Before it stand the model's own words, after it the model goes
-    on freely. It acts on a search and not on attention: pass it to `Translator.look(changes=[...])`."""
+    """Step `t` writes `word`, its pieces from there on. The words before it are the model's; after it the
+    model continues freely. It acts on a search and not on attention: pass it to `Translator.look(changes=[...])`."""
 
     t: int
     word: str
@@ -249,7 +235,7 @@ def change(model: nn.Module, *changes: Change) -> Iterator[Changed]:
         for module, ours in at.items():
             if module not in _active:
                 _active[module] = _Active(names[module])
-                # Before all other hooks: whoever records sees what the model saw.
+                # Before all other hooks: a recorder sees what the model saw.
                 handle = module.register_forward_hook(_active[module], with_kwargs=True, prepend=True)
                 handles.append((module, handle))
             _active[module].changes += ours
@@ -281,7 +267,7 @@ def find(model: nn.Module, where: str | None) -> list[str]:
 
 @dataclass(frozen=True)
 class Importance:
-    """A head, the score without it, and how much was lost."""
+    """A head, the score without it, and the drop."""
 
     name: str
     head: int | None
@@ -292,7 +278,7 @@ class Importance:
 def importance(
     model: nn.Module, score: Callable[[], float], progress: Callable[[int, int | None], None] | None = None
 ) -> list[Importance]:
-    """Leave each head out in turn: what `score()` (BLEU of a translated set, say) becomes; the dearest head first."""
+    """Leave each head out in turn: `score()` without it (such as BLEU of a translated set); the largest drop first."""
     whole = score()
     places = [(name, head) for name in attentions(model) for head in _all_heads(model, name)]
     found = []
@@ -317,7 +303,7 @@ def _normalise(module: Attention, scores: Tensor, memory: Memory, centre: Tensor
 
 
 def _heads(weights: Tensor, head: int | None, name: str | None) -> Tensor:
-    """True for the head meant: [1] or [H, 1, 1]."""
+    """True for the chosen head: [1] or [H, 1, 1]."""
     if head is None:
         return torch.ones(1, dtype=torch.bool, device=weights.device)
     count = weights.shape[1] if weights.dim() == 4 else 1

@@ -1,4 +1,4 @@
-"""Looking at a classifier of documents: how much each sentence counted, and each word within its sentence.
+"""The attention of a document classifier: the weight of each sentence, and of each word within its sentence.
 
 model.eval()
 looked = look_at(model, batch)                     # weights of both levels, for every document
@@ -17,24 +17,25 @@ import torch
 from torch import Tensor
 
 from regard.errors import ConfigError, DataError
-from regard.look import store
+from regard.look import trace_file
 from regard.look.draw import document as drawing
-from regard.look.draw.options import check
+from regard.look.html import notebook
 from regard.look.record import Recorded, record
+from regard.look.show import Show, chosen
 from regard.models.document import Document, groups
 
 VERSION = 1
 
 
 class Weights(NamedTuple):
-    """What one document's reading looked at. A sentence without words has weight 0 and no words."""
+    """The weights of one document. A sentence without words has weight 0 and no words."""
 
     sentences: list[float]
     words: list[list[float]]  # for each sentence
 
 
 class Looked(NamedTuple):
-    """Documents read under watch."""
+    """Logits and weights of a batch of documents."""
 
     logits: Tensor  # [B, C]
     weights: list[Weights]
@@ -47,7 +48,7 @@ def look_at(model: Document, words: Tensor, lengths: Tensor, counts: Tensor) -> 
         logits = model(words, lengths, counts)
     if len(words) and not len(seen):
         raise ConfigError(
-            f"A document model with pooling {model.config.pooling!r} looks at nothing in particular; "
+            f"A document model with pooling {model.config.pooling!r} has no attention; "
             f"train one with model.pooling = 'attention'."
         )
     each = _rows(seen, "words.pool.attention", lengths)  # N lists
@@ -87,7 +88,7 @@ class SeenSentence:
 
 @dataclass(frozen=True)
 class DocumentTrace:
-    """A document, what it was taken for, and what was looked at in it."""
+    """A document, its class probabilities, and the weights of its sentences and words."""
 
     text: str
     sentences: tuple[SeenSentence, ...]
@@ -142,29 +143,28 @@ class DocumentTrace:
 
     def save(self, path: str | Path) -> Path:
         """Write the trace to `path`, whole or not at all; a name ending in .gz is compressed."""
-        return store.save(self.to_json(), Path(path))
+        return trace_file.save(self.to_json(), Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> "DocumentTrace":
         """Read a trace that `save` wrote."""
-        return cls.from_json(store.load(Path(path)))
+        return cls.from_json(trace_file.load(Path(path)))
 
     def draw(self, path: str | Path, **options: Any) -> Path:
         """Draw into an .html file."""
         path = Path(path)
         if path.suffix.lower() != ".html":
             raise ConfigError(f"A document is drawn into a file ending in .html; got '{path.name}'.")
-        return store.write_whole(self.to_html(**options).encode("utf-8"), path)
+        return trace_file.write_whole(self.to_html(**options).encode("utf-8"), path)
 
     def to_html(self, **options: Any) -> str:
         """One self-contained page."""
-        check(drawing.page, options, "a document's page")
-        return drawing.page(self, **options)
+        return drawing.page(self, chosen(None, options, ("title", "palette"), "a document's page"))
 
     def to_terminal(self, **options: Any) -> str:
         """The text with its weights for a terminal: coloured, or with marks where colour=False."""
-        check(drawing.terminal, options, "a document in a terminal")
-        return drawing.terminal(self, **options)
+        known = ("width", "colour", "palette")
+        return drawing.terminal(self, chosen(None, options, known, "a document in a terminal"))
 
     def _repr_html_(self) -> str:
-        return drawing.frame(self)
+        return notebook(drawing.page(self, Show()), 480, script=False)

@@ -1,4 +1,4 @@
-"""Gradient flow: how much of a source word's influence on a target word takes the way through attention.
+"""Gradient flow: how much of a source word's influence on a target word goes through attention.
 
 The gradient of log p(y_t) with respect to the embedding of source word s is computed twice: with all ways open, and
 with the context of every attention over the source held fixed, so that only the recurrent state is left. By the chain
@@ -22,7 +22,7 @@ from regard.core.attend import Look
 from regard.errors import DataError, ShapeError
 from regard.look.change import find
 from regard.look.record import attentions
-from regard.look.store import write_whole
+from regard.look.trace_file import write_whole
 
 Array = NDArray[np.float64]
 
@@ -124,8 +124,8 @@ def _embedded_order(source: Tensor, ids: Tensor) -> tuple[tuple[int, ...], tuple
 
 
 def draw_flows(flows: Mapping[str, Flow], path: str | Path, title: str | None = None) -> Path:
-    """Gradient norm against distance into a .png, .svg or .pdf: one line a model, and where it has two ways, a second
-    line for what is left when attention is held fixed."""
+    """Gradient norm against distance into a .png, .svg or .pdf: one line for each model, and where it has attention and
+    a state, a second line for what is left when attention is held fixed."""
     from regard.look.draw import curves  # matplotlib comes in only when a still picture is drawn
 
     return write_whole(curves.render(flows, Path(path), title), Path(path))

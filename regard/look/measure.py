@@ -1,4 +1,4 @@
-"""Numbers that tell one head from another. Weights are [..., T, S]; each docstring is the exact definition."""
+"""Measures of attention heads. Weights are [..., T, S]; each docstring is the exact definition."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ConfigError, DataError, ShapeError, unknown
-from regard.look.contents import HIDING, KINDS, Attended, Contents
-from regard.look.words import tokens_of
+from regard.look.table import tokens_of
+from regard.look.trace_data import HIDING, KINDS, Attended, Contents
 
 Array = NDArray[np.floating[Any]]
 
@@ -28,12 +28,12 @@ def confidence(weights: Array) -> Array:
 
 
 def coverage(weights: Array) -> Array:
-    """How much each source position was looked at in all: sum_t w_ts. [..., T, S] -> [..., S]"""
+    """The total weight of each source position: sum_t w_ts. [..., T, S] -> [..., S]"""
     return np.asarray(weights, dtype=np.float64).sum(-2)
 
 
 def covered(weights: Array) -> Array:
-    """The share of the source that was looked at: mean_s min(1, sum_t w_ts). [..., T, S] -> [...]"""
+    """The share of the source that is covered: mean_s min(1, sum_t w_ts). [..., T, S] -> [...]"""
     total = np.minimum(1.0, coverage(weights))
     return total.mean(-1) if total.shape[-1] else np.zeros(total.shape[:-1])
 
@@ -41,7 +41,7 @@ def covered(weights: Array) -> Array:
 def coverage_penalty(weights: Array) -> Array:
     """sum_s ln min(1, sum_t w_ts), of Wu 2016 with beta = 1: 0 when all is covered. [..., T, S] -> [...]
 
-    A position that was never looked at counts as 1e-10."""
+    A position without any weight counts as 1e-10."""
     return np.log(np.clip(coverage(weights), 1e-10, 1.0)).sum(-1)
 
 
@@ -58,7 +58,7 @@ def diagonality(weights: Array) -> Array:
 
 
 def special_mass(weights: Array, special: Sequence[bool]) -> Array:
-    """What each row gives to special tokens such as </s>: sum of w_ts over special s. [..., T, S] -> [..., T]"""
+    """The weight of special tokens in each row such as </s>: sum of w_ts over special s. [..., T, S] -> [..., T]"""
     weights = np.asarray(weights, dtype=np.float64)
     if len(special) != weights.shape[-1]:
         raise ShapeError(f"special must name all {weights.shape[-1]} columns; got {len(special)}.")
@@ -83,7 +83,7 @@ def head(weights: Array, special: Sequence[bool] | None = None) -> dict[str, flo
 
 
 MEASURES = ("entropy", "confidence", "coverage", "coverage_penalty", "diagonality", "special")
-LOW_FIRST = frozenset(("entropy", "special", "aer"))  # ranked from the lowest, the others from the highest
+LOW_FIRST = frozenset(("entropy", "special", "aer"))  # ranked from the lowest, all else from the highest
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def report(traces: Iterable[Contents]) -> Report:
 
 
 def reproduce(seen: Attended) -> Array | None:
-    """The scores run through the stated normaliser, [H, T, S]: the weights again. None where that is not possible.
+    """The weights recomputed from the scores by the stated normaliser, [H, T, S]; None where that is not possible.
 
     Softmax over the scores that are not hidden; a Gaussian window then multiplies by exp(-(s - p)^2 / (2 sigma^2)) with
     sigma = half_width / 2 (Luong 2015, eq. 10). Where the future or a window hides slots, those have weight 0.

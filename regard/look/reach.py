@@ -1,4 +1,4 @@
-"""How far back a language model looks: the weight of each distance, and which words are looked at most."""
+"""How far back a language model attends: the weight of each distance, and the words with the largest weights."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.errors import ConfigError
-from regard.look.pieces import is_whole
 from regard.look.record import record
+from regard.look.tokens import is_whole
 from regard.models.contract import shift_right
 from regard.symbols import PAD
 
 
 @dataclass(frozen=True)
 class Reach:
-    """Where one attention module looked, on average over all words of a text that have a past.
+    """The attention of one module to the past, on average over all words of a text that have a past.
 
     Distance 0 is the word just read (a Transformer sees it), distance 1 the one before. `words` are the word ids read,
-    with the mean weight that they get where they can be seen, times the number of places that can be looked at: 1 is
+    with the mean weight that they get where they can be seen, times the number of places that can be attended to: 1 is
     what looking at all alike would give. `times` says how often each could be seen: a mean of few is no finding.
     """
 
@@ -32,7 +32,7 @@ class Reach:
     times: dict[int, int]
 
     def favourites(self, least: int = 20) -> list[int]:
-        """The words that could be seen at least so many times, those looked at most first."""
+        """The words that were visible at least `least` times, those with the largest weights first."""
         return sorted(
             (word for word, count in self.times.items() if count >= least), key=lambda word: -self.words[word]
         )
@@ -41,7 +41,7 @@ class Reach:
 def reach(model: nn.Module, batches: Iterable[Tensor], farthest: int = 20) -> list[Reach]:
     """Read batches of rows [B, T] (padded) and measure every attention module; heads are averaged."""
     if not is_whole(farthest) or farthest < 1:
-        raise ConfigError(f"The farthest distance told apart must be at least 1; got {farthest!r}.")
+        raise ConfigError(f"farthest must be at least 1; got {farthest!r}.")
     sums: dict[str, _Sum] = {}
     device = next(model.parameters()).device
     for target in batches:
@@ -63,7 +63,7 @@ class _Sum:
         self.shares = torch.zeros(farthest + 1, dtype=torch.float64)
         self.distance = 0.0
         self.rows = 0.0
-        self.weight: Counter[int] = Counter()  # of each word, times the places that could be looked at
+        self.weight: Counter[int] = Counter()  # of each word, times the places that could be attended to
         self.times: Counter[int] = Counter()  # how often each word could be
 
     def add(self, weights: Tensor, target: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Looking without touching: keep what every attention saw, by forward hooks and nothing else.
+"""Recording attention: what every attention module computed, by forward hooks and nothing else.
 
     with record(model) as seen:
         model(source, lengths, target)
@@ -21,13 +21,13 @@ from regard.layers.attention import Attention
 
 
 class Seen(NamedTuple):
-    """All that one attention module saw, its calls joined along T. H is there when the module has heads."""
+    """What one attention module computed, its calls joined along T; with a dimension H where the module has heads."""
 
     context: Tensor  # [B, (H), T, Dv]
     weights: Tensor  # [B, (H), T, S]
     scores: Tensor  # [B, (H), T, S]; -inf where the memory's mask is False
     query: Tensor  # [B, (H), T, D]
-    centre: Tensor | None = None  # [B, T]: where local attention looked around
+    centre: Tensor | None = None  # [B, T]: the centre of local attention
 
 
 class Recorded(Mapping[str, Seen]):
@@ -43,7 +43,7 @@ class Recorded(Mapping[str, Seen]):
         self._joined.pop(name, None)
 
     def calls(self, name: str) -> list[Seen]:
-        """Every call of `name`, in order: one for a forward pass, one a step while decoding step by step."""
+        """Every call of `name`, in order: one for a forward pass, one for each step of a search."""
         if name not in self._calls:
             raise ConfigError(unknown("recorded attention", name, self._calls))
         return list(self._calls[name])
@@ -51,7 +51,7 @@ class Recorded(Mapping[str, Seen]):
     def __getitem__(self, name: str) -> Seen:
         if name not in self._calls:
             raise KeyError(name)
-        if name not in self._joined:  # every sentence of a batch asks
+        if name not in self._joined:  # called for every sentence of a batch
             self._joined[name] = join(self._calls[name], name)
         return self._joined[name]
 
@@ -109,7 +109,7 @@ def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = 
     """Keep scores, weights, context and query of every attention while the block runs; leaves no hook behind.
 
     What is kept is detached but not copied. Blocks may be nested, and a `change` inside or outside is seen as changed.
-    `names` records these modules alone, so that the others keep their fused kernels. With `detach=False` what is kept
+    `names` records only these modules, so that the rest keep their fused kernels. With `detach=False` what is kept
     is part of the graph: a loss of the weights trains the model.
     """
     recorded = Recorded()

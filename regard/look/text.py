@@ -1,6 +1,8 @@
-"""Any string whatever, made fit to be seen: on one line, every character visible, legal in XML and in a terminal."""
+"""Any string made visible: on one line, without invisible characters, legal in XML and in a terminal."""
 
 import unicodedata
+
+import wcwidth
 
 _NAMES = {
     "\u061c": "ALM", "\u200b": "ZWSP", "\u200e": "LRM", "\u200f": "RLM", "\u202a": "LRE", "\u202b": "RLE",
@@ -12,7 +14,7 @@ _PRINTED = {
     0x6DD,
     0x70F,
     0x8E2,
-}  # format characters of Arabic and Syriac with a shape of their own
+}  # format characters of Arabic and Syriac that have a visible shape
 _JOINERS = "\u200c\u200d\ufe0e\ufe0f"
 _LONGEST_CLUSTER = 16  # code points; a longer stack of marks on one letter is cut
 
@@ -51,22 +53,7 @@ def _mark(text: str, at: int) -> str:
 
 def clusters(text: str) -> list[str]:
     """`text` cut where a reader sees letters: marks, joiners, modifiers and flag pairs stay with their base."""
-    found: list[str] = []
-    for character in text:
-        if found and _continues(found[-1], character):
-            found[-1] += character
-        else:
-            found.append(character)
-    return found
-
-
-def _continues(before: str, character: str) -> bool:
-    code = ord(character)
-    if before[-1] == "\u200d" or character in _JOINERS or unicodedata.category(character) in ("Mn", "Me", "Mc"):
-        return True
-    if 0x1F3FB <= code <= 0x1F3FF or 0xE0020 <= code <= 0xE007F:
-        return True
-    return 0x1F1E6 <= code <= 0x1F1FF and len(before) == 1 and 0x1F1E6 <= ord(before) <= 0x1F1FF
+    return list(wcwidth.iter_graphemes(text))
 
 
 def label(text: str, longest: int = 24) -> str:
@@ -83,14 +70,14 @@ def label(text: str, longest: int = 24) -> str:
     return "".join(kept) + "…"
 
 
+def plain_piece(piece: str) -> str:
+    """A vocabulary's piece without its marks of words: "▁the" is "the"."""
+    return piece.replace("▁", " ").strip(" ") or piece
+
+
 def columns(text: str) -> int:
     """How many columns of a terminal `text` takes: two for wide letters, none for marks."""
-    total = 0
-    for character in text:
-        if unicodedata.category(character) in ("Mn", "Me", "Cf") or character in _JOINERS or ord(character) > 0xE0000:
-            continue
-        total += 2 if unicodedata.east_asian_width(character) in "WF" else 1
-    return total
+    return max(0, wcwidth.wcswidth(text))
 
 
 def wrap(text: str, width: int) -> str:

@@ -1,11 +1,11 @@
-"""A trace: everything seen while one sentence was written, as data that can be kept, drawn and measured.
+"""A trace: what a model computed while it wrote one sentence, as data that can be kept, drawn and measured.
 
 It holds the tokens of both sides, and for every attention module its scores and weights for each head. It knows no
-model: `from_arrays` makes one of anybody's numbers, `from_huggingface` of the outputs of another library.
+model: `from_arrays` makes one from any numbers, `from_huggingface` from the outputs of another library.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from regard.errors import ConfigError, unknown
-from regard.look import store
-from regard.look.contents import Array, Attended, Contents
+from regard.look import trace_file
 from regard.look.draw import draw, in_terminal, page
-from regard.look.draw.html import frame
+from regard.look.html import notebook
 from regard.look.huggingface import cross_attentions
-from regard.look.pieces import Sentence, Token, sentence
-from regard.look.tree import fields, plain
+from regard.look.show import Show
+from regard.look.tokens import Sentence, Token, sentence
+from regard.look.trace_data import Attended, Contents
 
 
 @dataclass(frozen=True, eq=False)
 class Trace(Contents):
-    """Everything seen while one sentence was written. See the module's docstring and `Contents` for its fields."""
+    """What a model computed while it wrote one sentence. See `Contents` for its fields."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Trace) and self.to_json() == other.to_json()
@@ -38,36 +38,22 @@ class Trace(Contents):
     # --- written and read back without loss
 
     def to_json(self) -> str:
-        """The trace as one line of JSON in the format of `regard.look.store`; nothing is rounded."""
-        return store.write(plain(self))
+        """The trace as one line of JSON in the format of `regard.look.trace_file`; nothing is rounded."""
+        return trace_file.write(trace_file.plain(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Trace":
         """A trace from its JSON; a clear error for another version or a malformed text."""
-        return cls(**fields(store.read(text)))
+        return cls(**trace_file.fields(trace_file.read(text)))
 
     def save(self, path: str | Path) -> Path:
         """Write the trace to `path`, whole or not at all; a name ending in .gz is compressed."""
-        return store.save(self.to_json(), Path(path))
+        return trace_file.save(self.to_json(), Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> "Trace":
         """Read a trace that `save` wrote."""
-        return cls.from_json(store.load(Path(path)))
-
-    def slim(self, scores: bool = False) -> "Trace":
-        """A smaller trace for long sentences: weights rounded to half precision, scores only if asked for."""
-        return replace(
-            self,
-            attention={
-                name: replace(
-                    seen,
-                    weights=_half(seen.weights),
-                    scores=_half(seen.scores) if scores and seen.scores is not None else None,
-                )
-                for name, seen in self.attention.items()
-            },
-        )
+        return cls.from_json(trace_file.load(Path(path)))
 
     # --- other people's models
 
@@ -80,7 +66,7 @@ class Trace(Contents):
         scores: ArrayLike | Mapping[str, ArrayLike] | None = None,
         **settings: Any,
     ) -> "Trace":
-        """A trace of anybody's numbers: tokens, and weights [T, S], [H, T, S] or [L, H, T, S], or a mapping.
+        """A trace of any numbers: tokens, and weights [T, S], [H, T, S] or [L, H, T, S], or a mapping.
 
         Tokens are strings (the marks of sentencepiece, byte-level, BERT and subword-nmt pieces are understood) or
         `Token`s; a mapping gives module names their weights. `settings` are those of `Attended` (kind, query, shift,
@@ -106,30 +92,24 @@ class Trace(Contents):
 
     # --- pictures
 
-    def draw(self, path: str | Path, view: str | None = None, **options: Any) -> Path:
+    def draw(self, path: str | Path, view: str | None = None, show: Show | None = None, **options: Any) -> Path:
         """Draw into a .png, .svg, .pdf or .html file; `view` is matrix, ribbons, heads, beam, steps, and for captions
         film, picture or region. None is the matrix, or the film of a caption.
 
-        Options: layer, head, words, special, renormalise, shift (what is drawn; see `regard.look.words.arrange`) and
-        palette, numbers, title, step, dpi (how); for captions picture (a file or pixels), smooth and cells.
+        The options are those of `regard.look.Show`, as a `Show` or by name: draw("a.png", layer=2, head=0).
         """
-        return draw(self, path, view, **options)
+        return draw(self, path, view, show, **options)
 
-    def to_terminal(self, **options: Any) -> str:
+    def to_terminal(self, show: Show | None = None, **options: Any) -> str:
         """The matrix, or a caption's maps, as text for a terminal: coloured blocks, or ASCII with colour=False."""
-        return in_terminal(self, **options)
+        return in_terminal(self, show, **options)
 
-    def to_html(self, view: str | None = None, **options: Any) -> str:
-        """One self-contained HTML page."""
-        return page(self, view, **options)
+    def to_html(self, view: str | None = None, show: Show | None = None, **options: Any) -> str:
+        """One self-contained HTML page: the same views as on the page of `regard serve`."""
+        return page(self, view, show, **options)
 
     def _repr_html_(self) -> str:
-        return frame(self.to_html())
-
-
-def _half(values: Array) -> Array:
-    with np.errstate(over="ignore"):
-        return values.astype(np.float16).astype(np.float32)
+        return notebook(self.to_html())
 
 
 def _from_arrays(

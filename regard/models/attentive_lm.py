@@ -1,10 +1,10 @@
 """Salton, Ross and Kelleher, "Attentive language models" (IJCNLP 2017); Daniluk et al., "Frustratingly short attention
 spans in neural language modeling" (ICLR 2017).
 
-What was new: an LSTM language model that looks back. Its state asks which of its own past states matter for the next
-word, and the readout sees both. Daniluk asks one vector to do less: a part of the state is the key that others find
-it by, another what they see of it, a third what predicts the next word; and finds that mostly the last few words are
-looked at. The context goes to the readout alone, not into the recurrence, so that all steps are computed at once.
+What was new: an LSTM language model that attends to its own past. Its state is the query over all earlier states, and
+the readout reads the state and the context. Daniluk splits the state: one part is the key, one the value, one predicts
+the next word; mostly the last few words receive weight. The context goes to the readout alone, not into the recurrence,
+so all steps are computed at once.
 
     h_t = LSTM(E y_{t-1}) = [k_t ; v_t ; p_t]               three parts, two (p = v), or the whole each time
     e_i = v^T tanh(W k_t + U k_i)  or  k_t . k_i            over i < t, all or the last `window`
@@ -23,11 +23,10 @@ from regard.core.attend import Memory
 from regard.core.scores import Additive, dot, project_keys
 from regard.errors import ConfigError
 from regard.layers.attention import Attention
+from regard.layers.past import Past
 from regard.layers.recurrent import LSTMState, StackedLSTM
-from regard.layers.transformer import grow
 from regard.models.contract import Looking, check_target, shift_right
-
-ROOM = 32  # steps that a fresh state has room for; the buffers double when they are full
+from regard.models.lstm_lm import RECIPES as RECIPES  # the baseline and this model are trained alike
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class AttentiveConfig:
         "none", "parts of a state: one for all, key and value, or key, value and prediction",
         ("none", "key-value", "key-value-predict"),
     )  # fmt: skip
-    window: int = setting(0, "how many of the last states may be looked at; 0 = all of them")
+    window: int = setting(0, "number of past states that may be attended to; 0 = all")
     dropout: float = setting(0.5, "share of each layer's input and of the readout dropped in training")
     spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
 
@@ -56,16 +55,15 @@ SPLITS = {"none": 1, "key-value": 2, "key-value-predict": 3}
 
 
 class AttentiveState(NamedTuple):
-    """What a step carries to the next. A state that has been stepped from is spent: its buffers are written on."""
+    """What a step carries to the next."""
 
     lstm: LSTMState
-    keys: Tensor  # [B, room, k], of the states so far
-    values: Tensor  # [B, room, v]
+    past: Past  # keys [B, t, k] and values [B, t, v] of the states so far
     position: Tensor  # [B], steps so far
 
 
 class AttentiveLanguageModel(nn.Module):
-    """An LSTM language model that looks back at its own states."""
+    """An LSTM language model that attends to its own past states."""
 
     looking = Looking(query="current", shift=0, cross=())
 
@@ -80,53 +78,54 @@ class AttentiveLanguageModel(nn.Module):
         self.lstm = StackedLSTM(config.embedding, config.width, config.layers, config.dropout, bias=True)
         self.attention = Attention(SCORES[config.score](self.part))
         self.W_c = nn.Linear(2 * self.part, config.width)
-        self.W_o = nn.Linear(config.width, config.vocabulary)
+        self.output = nn.Linear(config.width, config.vocabulary)  # W_o
         self.dropout = nn.Dropout(config.dropout)
         for weights in self.parameters():
             nn.init.uniform_(weights, -config.spread, config.spread)
 
     def start(self, rows: int) -> AttentiveState:
-        """Zero states and empty buffers."""
-        hidden = self.embed.weight.new_zeros(rows, self.config.layers, self.config.width)
-        room = hidden.new_zeros(rows, ROOM, self.part)
-        position = torch.zeros(rows, dtype=torch.long, device=hidden.device)
-        return AttentiveState(LSTMState(hidden, torch.zeros_like(hidden)), room, torch.zeros_like(room), position)
+        """Zero states and an empty past."""
+        lstm = self.lstm.start(rows)
+        empty = lstm.hidden.new_zeros(rows, 0, self.part)
+        position = torch.zeros(rows, dtype=torch.long, device=empty.device)
+        return AttentiveState(lstm, Past((empty, empty)), position)
 
     def step(self, token: Tensor, state: AttentiveState) -> tuple[Tensor, AttentiveState]:
-        """token [B] -> logits [B, V]; the buffers of `state` are written in place."""
-        hidden, lstm = self.lstm.run(self.embed(token[:, None]), state.lstm)  # [B, 1, n]
-        key, value, predict = self.divide(hidden)  # [B, 1, n / parts]
-        filled = int(state.position[0]) if len(token) else 0
-        past = Memory(state.keys[:, :filled], state.values[:, :filled], self.visible(filled, 1, filled, token.device))
-        logits = self.readout(predict, self.attention(key, past).context)[:, 0]  # [B, V]
-        keys, values = grow(state.keys, filled + 1), grow(state.values, filled + 1)
-        keys[:, filled], values[:, filled] = project_keys(self.attention.score, key)[:, 0], value[:, 0]
-        return logits, AttentiveState(lstm, keys, values, state.position + 1)
+        """token [B] -> logits [B, V]."""
+        hidden, lstm = self.lstm.step(self.lstm.drive(self.embed(token)), state.lstm)  # [B, n]
+        key, value, predict = self.divide(hidden[:, None])  # [B, 1, n / parts]
+        keys, values = state.past.tensors
+        memory = Memory(keys, values, self.visible(state.position[:, None], keys.shape[1]))
+        units = self.readout(predict, self.attention(key, memory).context)[:, 0]  # [B, n]
+        past = state.past.append(project_keys(self.attention.score, key), value)
+        return self.output(units), AttentiveState(lstm, past, state.position + 1)
+
+    def hidden(self, target: Tensor) -> Tensor:
+        """What the softmax layer reads, [B, T, n], all steps at once."""
+        check_target(target)
+        hidden, _ = self.lstm(self.embed(shift_right(target)), self.lstm.start(len(target)))  # [B, T, n]
+        key, value, predict = self.divide(hidden)  # [B, T, n / parts]
+        steps = torch.arange(target.shape[1], device=target.device)  # [T]
+        memory = Memory(project_keys(self.attention.score, key), value, self.visible(steps[None], len(steps)))
+        return self.readout(predict, self.attention(key, memory).context)
 
     def forward(self, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T], all steps at once."""
-        check_target(target)
-        hidden, _ = self.lstm.run(self.embed(shift_right(target)), self.start(len(target)).lstm)  # [B, T, n]
-        key, value, predict = self.divide(hidden)  # [B, T, n / parts]
-        steps = target.shape[1]
-        mask = self.visible(0, steps, steps, target.device)  # [T, T]
-        memory = Memory(project_keys(self.attention.score, key), value, mask)
-        return self.readout(predict, self.attention(key, memory).context)
+        """Logits [B, T, V] of target [B, T]."""
+        return self.output(self.hidden(target))
 
     def divide(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The key, the value and the prediction of states [B, T, n]; where parts are fewer, the last serves twice."""
         parts = hidden.split(self.part, dim=-1)
         return parts[0], parts[min(1, len(parts) - 1)], parts[-1]
 
-    def visible(self, first: int, queries: int, slots: int, device: torch.device) -> Tensor:
-        """What the steps first, first + 1, ... may look at: slots strictly before each, and in the window. [T, S]"""
-        steps = first + torch.arange(queries, device=device)[:, None]  # [T, 1]
-        distance = steps - torch.arange(slots, device=device)  # [T, S]
+    def visible(self, steps: Tensor, slots: int) -> Tensor:
+        """What steps [B, T] may attend to: slots strictly before each, and in the window. [B, T, S]"""
+        distance = steps[..., None] - torch.arange(slots, device=steps.device)  # [B, T, S]
         return (distance > 0) & (distance <= (self.config.window or slots))
 
     def readout(self, predict: Tensor, context: Tensor) -> Tensor:
-        """W_o tanh(W_c [p ; c]): [B, T, .] -> logits [B, T, V]."""
-        return self.W_o(self.dropout(torch.tanh(self.W_c(torch.cat([predict, context], dim=-1)))))
+        """tanh(W_c [p ; c]): [B, T, .] -> [B, T, n]."""
+        return self.dropout(torch.tanh(self.W_c(torch.cat([predict, context], dim=-1))))
 
 
 PRESETS = {
@@ -139,18 +138,4 @@ VARIANTS = {
     "window": replace(PRESETS["tiny"], window=2),
     "key-value": replace(PRESETS["tiny"], split="key-value"),
     "key-value-predict": replace(PRESETS["tiny"], split="key-value-predict", score="dot", window=5, layers=2),
-}
-RECIPES: dict[str, dict[str, object]] = {
-    "paper": {
-        "optimiser": "sgd",
-        "rate": 1.0,
-        "clip": 5.0,
-        "normalise": "sentences",
-        "batch_tokens": 700,
-        "schedule": "plateau",
-        "epochs": 39,
-        "best_by": "loss",
-    },
-    "small": {"rate": 0.002, "clip": 1.0, "batch_tokens": 1_024, "schedule": "cosine", "epochs": 20, "best_by": "loss"},
-    "tiny": {"rate": 0.01, "clip": 1.0, "batch_tokens": 640, "epochs": 6, "best_by": "loss"},
 }

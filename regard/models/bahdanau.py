@@ -1,7 +1,7 @@
 """Bahdanau, Cho and Bengio, "Neural machine translation by jointly learning to align and translate" (ICLR 2015).
 
-What was new: the decoder no longer lives on one vector of the whole sentence. At every step it looks back at the states
-of all source words and takes the weighted sum that its own state asks for; the alignment is learned with the rest.
+What was new: the decoder does not depend on one vector of the whole sentence. At every step it attends to the states of
+all source words, with its own state as the query; the alignment is learned together with the translation.
 
     h_j = [->h_j ; <-h_j]                                  states of a bidirectional GRU             (eq. 7)
     e_ij = v^T tanh(W_a s_{i-1} + U_a h_j)                 does word j help to write word i?         (A.1.2)
@@ -15,35 +15,27 @@ of all source words and takes the weighted sum that its own state asks for; the 
 
     p(y_i) = softmax(W_o maxout(U_o s_i + V_o E y_{i-1} + C_o c_i))
 
-The main text, the appendix and the released code differ in which state asks and which state is read out, and dl4mt, the
-code that most people built on, has two GRUs. They are different functions; `timing` names them (see TIMINGS), and the
-main text is the default.
+The main text, the appendix and the released code differ in which state is the query and which is read out, and dl4mt,
+the code that most people built on, has two GRUs. They are different functions: `timing` names them (see DECODERS), and
+the main text is the default.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from regard.config import setting
-from regard.core.attend import Memory
+from regard.core.attend import Memory, Score
+from regard.core.cells import keep, write
 from regard.core.masks import padding_mask
 from regard.core.scores import Additive
-from regard.layers.attention import Attention, Looks
+from regard.kernels.recur import recur
+from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
-from regard.layers.recurrent import (
-    GRU_CELLS,
-    GateInputs,
-    Move,
-    ResetAfterGRU,
-    candidate_bias,
-    gru_encoder,
-    keep,
-    write,
-)
+from regard.layers.recurrent import GRU_CELLS, GateInputs, GRUEncoder, ResetAfterGRU
 from regard.models.contract import Looking, check_batch, check_target, shift_right
 from regard.symbols import START
 
@@ -60,7 +52,7 @@ class BahdanauConfig:
     readout: int = setting(500, "maxout units before the softmax (l)")
     output_rank: int = setting(0, "rank of a factorised softmax matrix, 620 in the released code; 0 = not factorised")
     timing: str = setting(
-        "paper", "which state asks and which is read out", ("paper", "appendix", "released", "conditional")
+        "paper", "which state is the query and which is read out", ("paper", "appendix", "released", "conditional")
     )
     cell: str = setting("paper", "GRU with the reset before the product, or torch's faster one", ("paper", "torch"))
     dropout: float = setting(0.0, "share of embeddings and readout dropped in training; the paper has none")
@@ -72,32 +64,30 @@ class BahdanauState(NamedTuple):
 
     memory: Memory
     hidden: Tensor  # [B, n], s_{i-1}
-    context: Tensor  # [B, 2n], the last context: only the released timing carries it on
+    context: Tensor  # [B, 2n], c_{i-1}, for the released code alone
+    first: Tensor  # [B, 1], True before the first word, for the released code alone
 
 
 class Bahdanau(nn.Module):
-    """RNNsearch: a bidirectional encoder, and the decoder below that looks at it."""
-
-    looking = Looking(query="previous", shift=0, cross=("decoder.attention",))
+    """RNNsearch: a bidirectional encoder, and one of the decoders below that attends to it."""
 
     def __init__(self, config: BahdanauConfig) -> None:
         super().__init__()
         self.config = config
-        timing = TIMINGS[config.timing]
-        self.summarise = timing.summarise
-        self.looking = self.looking._replace(query=timing.query)
         self.embed = nn.Embedding(config.source_vocabulary, config.embedding)
-        self.encoder = gru_encoder(config.cell, config.embedding, config.width, directions=2, blend=write)
-        self.decoder = timing.decoder(config, memory_width=2 * config.width)
+        self.encoder = GRUEncoder(config.cell, config.embedding, config.width, directions=2, blend=write)
+        self.decoder = DECODERS[config.timing](config, memory_width=2 * config.width)
+        self.output = nn.Linear(config.output_rank or config.readout, config.target_vocabulary)  # W_o
         self.dropout = Dropout(config.dropout)
+        self.looking = Looking(self.decoder.query, shift=0, cross=("decoder.attention",))
         initialise(self, config.spread)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
-        """Read source [B, S]: states [B, S, 2n] as values, U h_j as keys."""
+        """Read source [B, S]: states [B, S, 2n] as values, U_a h_j as keys."""
         check_batch(source, lengths)
         states, _ = self.encoder(self.dropout(self.embed(source)), lengths)  # [B, S, 2n]
         mask = padding_mask(lengths, source.shape[1])  # [B, 1, S]
-        return self.decoder.attention.remember(states, mask, self.summarise(states, mask))
+        return self.decoder.attention.remember(states, mask, self.decoder.summarise(states, mask))
 
     def start(self, memory: Memory) -> BahdanauState:
         """s_0 = tanh(W_s summary)."""
@@ -105,145 +95,127 @@ class Bahdanau(nn.Module):
 
     def step(self, token: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
         """token [B] -> logits [B, V]."""
-        logits, state = self.decoder(token[:, None], state)
-        return logits[:, 0], state
+        units, state = self.decoder(token[:, None], state)
+        return self.output(units[:, 0]), state
 
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T], each step reading the true word before it."""
+    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """What the softmax layer reads, [B, T, l], each step reading the true word before it."""
         check_target(target, source)
         return self.decoder(shift_right(target), self.start(self.encode(source, lengths)))[0]
 
-
-# A step takes how to look (s -> c), the GRU, which reads y_{i-1} at its i-th call, whether y_{i-1} is START [B, 1], and
-# the state before; it returns the hidden state that is read out, and the state after the step with its context.
-Look = Callable[[Tensor], Tensor]
-Stepped = tuple[Tensor, BahdanauState]
-Step = Callable[[Look, Move, Tensor, BahdanauState], Stepped]
-
-
-def main_text(look: Look, gru: Move, first: Tensor, state: BahdanauState) -> Stepped:
-    """c_i = att(s_{i-1}); s_i = GRU(s_{i-1}, y_{i-1}, c_i); read out s_i (section 3.1)."""
-    context = look(state.hidden)  # [B, 2n]
-    hidden = gru(state.hidden, context)  # [B, n]
-    return hidden, BahdanauState(state.memory, hidden, context)
-
-
-def appendix(look: Look, gru: Move, first: Tensor, state: BahdanauState) -> Stepped:
-    """As the main text, but s_{i-1} is read out (A.2.2, to the letter)."""
-    _, after = main_text(look, gru, first, state)
-    return state.hidden, after
-
-
-def released(look: Look, gru: Move, first: Tensor, state: BahdanauState) -> Stepped:
-    """d_{i-1} = GRU(d_{i-2}, y_{i-1}, c_{i-1}), with d_0 = s_0; c_i = att(d_{i-1}); read out d_{i-1} (GroundHog)."""
-    moved = gru(state.hidden, state.context)  # [B, n]
-    hidden = torch.where(first, state.hidden, moved)
-    return hidden, BahdanauState(state.memory, hidden, look(hidden))
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Logits [B, T, V] of target [B, T]."""
+        return self.output(self.hidden(source, lengths, target))
 
 
 class Decoder(nn.Module):
-    """The GRU that looks, moves and writes. RNNencdec is this decoder with a memory of one slot."""
+    """The main text, section 3.1. RNNencdec is this decoder with a memory of one slot."""
 
-    def __init__(
-        self,
-        config: BahdanauConfig,
-        memory_width: int,
-        score: nn.Module | Callable[..., Tensor] | None = None,
-        step: Step = main_text,
-    ) -> None:
+    query = "previous"  # the state that computes c_i has not read y_{i-1}
+    recurrence = "gru"  # for `regard.explain`
+
+    def __init__(self, config: BahdanauConfig, memory_width: int, score: Score | None = None) -> None:
         super().__init__()
         m, n = config.embedding, config.width
-        self.step = step
         # y_0 is the zero vector, as in the released code: START has no embedding and gets no gradient.
         self.embed = nn.Embedding(config.target_vocabulary, m, padding_idx=START)
         self.attention = Attention(score or Additive(n, memory_width, config.attention))
         self.initial = nn.Linear(n, n)  # W_s
         self.W = GateInputs(m, n)
         self.C = nn.Linear(memory_width, 3 * n, bias=False)
-        self.cell = GRU_CELLS[config.cell](n, write)
+        self.gru = GRU_CELLS[config.cell](n, write)
         self.readout = Readout(config, memory_width, maxout)
         self.dropout = Dropout(config.dropout)
+
+    def summarise(self, states: Tensor, mask: Tensor) -> Tensor:
+        """<-h_1 of states [B, S, 2n]: [B, n]."""
+        return states[:, 0].chunk(2, dim=-1)[1]
 
     def start(self, memory: Memory) -> BahdanauState:
         assert memory.summary is not None
         hidden = torch.tanh(self.initial(memory.summary)).to(self.initial.weight.dtype)  # [B, n], in full precision
-        return BahdanauState(memory, hidden, hidden.new_zeros(len(hidden), memory.values.shape[-1]))
+        context = hidden.new_zeros(len(hidden), memory.values.shape[-1])  # [B, 2n]
+        return BahdanauState(memory, hidden, context, torch.ones_like(hidden[:, :1], dtype=torch.bool))
+
+    def step(self, word: Tensor, state: BahdanauState) -> tuple[tuple[Tensor, Tensor], BahdanauState]:
+        """c_i = att(s_{i-1});  s_i = GRU(s_{i-1}, y_{i-1}, c_i);  read out s_i and c_i. word [B, 3n] is W E y_{i-1}."""
+        context = self.attend(state.hidden, state.memory)
+        hidden = self.gru(word + self.C(context), state.hidden)
+        return (hidden, context), state._replace(hidden=hidden)
+
+    def attend(self, hidden: Tensor, memory: Memory) -> Tensor:
+        """hidden [B, n] -> context [B, 2n]."""
+        return self.attention(hidden[:, None], memory).context.squeeze(1)
 
     def forward(self, words: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
-        """words [B, T], the words read -> logits [B, T, V] of the words written. Only the recurrence is a loop."""
+        """words [B, T], the words read -> units of the readout [B, T, l]. Only the recurrence is a loop."""
         embedded = self.dropout(self.embed(words))  # [B, T, m]
-        step = self.over(self.W(embedded), Looks(self.attention, state.memory, words.shape[1]))
-        hiddens, contexts = [], []
-        for first in (words == START)[..., None].unbind(1):  # T times [B, 1]
-            hidden, state = step(first, state)
-            hiddens.append(hidden)
-            contexts.append(state.context)
-        return self.readout(torch.stack(hiddens, 1), embedded, torch.stack(contexts, 1)), state
+        (hidden, context), state = recur(self.step, self.W(embedded), state)  # [B, T, n], [B, T, 2n]
+        return self.readout(hidden, embedded, context), state
 
-    def over(self, drives: Tensor, look: Look) -> Callable[[Tensor, BahdanauState], Stepped]:
-        """The steps of the loop, given W E y of all words read: [B, T, 3n]."""
-        return partial(self.step, look, self.cell.over(drives, self.C.weight))
+
+class AppendixDecoder(Decoder):
+    """Appendix A.2.2, to the letter."""
+
+    def step(self, word: Tensor, state: BahdanauState) -> tuple[tuple[Tensor, Tensor], BahdanauState]:
+        """As the main text, but read out s_{i-1} and c_i."""
+        context = self.attend(state.hidden, state.memory)
+        hidden = self.gru(word + self.C(context), state.hidden)
+        return (state.hidden, context), state._replace(hidden=hidden)
+
+
+class ReleasedDecoder(Decoder):
+    """GroundHog, the code that the authors released: move first, then attend."""
+
+    query = "current"
+
+    def step(self, word: Tensor, state: BahdanauState) -> tuple[tuple[Tensor, Tensor], BahdanauState]:
+        """d_{i-1} = GRU(d_{i-2}, y_{i-1}, c_{i-1}), d_0 = s_0;  c_i = att(d_{i-1});  read out d_{i-1} and c_i."""
+        moved = self.gru(word + self.C(state.context), state.hidden)
+        hidden = torch.where(state.first, state.hidden, moved)
+        context = self.attend(hidden, state.memory).to(state.context.dtype)
+        return (hidden, context), BahdanauState(state.memory, hidden, context, torch.zeros_like(state.first))
 
 
 class ConditionalDecoder(Decoder):
-    """dl4mt's and Nematus' decoder: one GRU reads the word, the second what its state found.
+    """dl4mt's and Nematus' decoder: one GRU reads the word, the second the context. Both are torch's.
 
-    s'_i = GRU_1(s_{i-1}, y_{i-1});  c_i = att(s'_i);  s_i = GRU_2(s'_i, c_i);  s_0 = tanh(W_s mean_j h_j). Both GRUs
-    are torch's, and tanh stands in the place of maxout.
+    s_0 comes from the mean of all states, and tanh takes the place of maxout.
     """
+
+    query = "current"
 
     def __init__(self, config: BahdanauConfig, memory_width: int) -> None:
         super().__init__(config, memory_width)
         n = config.width
         self.initial = nn.Linear(memory_width, n)  # W_s
-        self.half_cell, self.cell = ResetAfterGRU(n, keep), ResetAfterGRU(n, keep)
+        self.gru, self.gru_2 = ResetAfterGRU(n, keep), ResetAfterGRU(n, keep)
         self.C = GateInputs(memory_width, n)  # type: ignore[assignment] # with a bias: GRU_2 reads no word
         self.readout = Readout(config, memory_width, torch.tanh)
 
-    def over(self, drives: Tensor, look: Look) -> Callable[[Tensor, BahdanauState], Stepped]:
-        """The steps of the loop, given W E y of all words read: [B, T, 3n]."""
-        C: GateInputs = self.C  # type: ignore[assignment]
-        gru_1 = self.half_cell.over(drives)
-        gru_2 = self.cell.over(candidate_bias(C.b).expand_as(drives), C.W.weight)
+    def summarise(self, states: Tensor, mask: Tensor) -> Tensor:
+        """The mean of states [B, S, 2n] over the words that mask [B, 1, S] shows: [B, 2n]."""
+        real = mask.transpose(1, 2).to(states.dtype)  # [B, S, 1]
+        return (states * real).sum(1) / real.sum(1).clamp(min=1)
 
-        def step(first: Tensor, state: BahdanauState) -> Stepped:
-            half = gru_1(state.hidden)  # [B, n]
-            context = look(half)  # [B, 2n]
-            hidden = gru_2(half, context)  # [B, n]
-            return hidden, BahdanauState(state.memory, hidden, context)
-
-        return step
+    def step(self, word: Tensor, state: BahdanauState) -> tuple[tuple[Tensor, Tensor], BahdanauState]:
+        """s'_i = GRU_1(s_{i-1}, y_{i-1});  c_i = att(s'_i);  s_i = GRU_2(s'_i, c_i);  read out s_i and c_i."""
+        half = self.gru(word, state.hidden)
+        context = self.attend(half, state.memory)
+        hidden = self.gru_2(self.C(context), half)
+        return (hidden, context), state._replace(hidden=hidden)
 
 
-def backward_at_first(states: Tensor, mask: Tensor) -> Tensor:
-    """<-h_1 of states [B, S, 2n]: [B, n]."""
-    return states[:, 0].chunk(2, dim=-1)[1]
-
-
-def mean_state(states: Tensor, mask: Tensor) -> Tensor:
-    """The mean of states [B, S, 2n] over the words that mask [B, 1, S] shows: [B, 2n]."""
-    real = mask.transpose(1, 2).to(states.dtype)  # [B, S, 1]
-    return (states * real).sum(1) / real.sum(1).clamp(min=1)
-
-
-class Timing(NamedTuple):
-    """A version of the model: its decoder, the state that asks (see `Looking`), and what s_0 is made of."""
-
-    decoder: Callable[..., Decoder]
-    query: str
-    summarise: Callable[[Tensor, Tensor], Tensor]
-
-
-TIMINGS = {
-    "paper": Timing(Decoder, "previous", backward_at_first),
-    "appendix": Timing(partial(Decoder, step=appendix), "previous", backward_at_first),
-    "released": Timing(partial(Decoder, step=released), "current", backward_at_first),
-    "conditional": Timing(ConditionalDecoder, "current", mean_state),
+DECODERS = {
+    "paper": Decoder,
+    "appendix": AppendixDecoder,
+    "released": ReleasedDecoder,
+    "conditional": ConditionalDecoder,
 }
 
 
 class Readout(nn.Module):
-    """W_o squash(U_o s + V_o E y + C_o c), for all steps at once; the paper squashes with maxout."""
+    """squash(U_o s + V_o E y + C_o c), for all steps at once; the paper squashes with maxout."""
 
     def __init__(self, config: BahdanauConfig, memory_width: int, squash: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -254,11 +226,11 @@ class Readout(nn.Module):
         self.C_o = nn.Linear(memory_width, units, bias=False)
         self.dropout = Dropout(config.dropout)
         self.narrow = nn.Linear(config.readout, config.output_rank, bias=False) if config.output_rank else nn.Identity()
-        self.W_o = nn.Linear(config.output_rank or config.readout, config.target_vocabulary)
 
     def forward(self, hidden: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
+        """[B, T, n], [B, T, m], [B, T, 2n] -> what the softmax layer reads, [B, T, l]."""
         units = self.squash(self.U_o(hidden) + self.V_o(embedded) + self.C_o(context))  # [B, T, l]
-        return self.W_o(self.narrow(self.dropout(units)))  # [B, T, V]
+        return self.narrow(self.dropout(units))
 
 
 def maxout(x: Tensor) -> Tensor:
@@ -276,8 +248,8 @@ def initialise(model: nn.Module, spread: float) -> None:
             weights.zero_()
         elif "score" in parts:
             weights.normal_(0, 0.0 if "v" in parts else 0.001)
-        elif "U" in parts or "U_gates" in parts or parts[-1].startswith("weight_hh"):
-            for matrix in weights.reshape(-1, *weights.shape[-2:]):  # an encoder keeps one matrix for each direction
+        elif "U" in parts or "U_gates" in parts:
+            for matrix in weights.reshape(-1, *weights.shape[-2:]):  # an encoder has one for each direction
                 orthogonal_blocks(matrix)
         else:
             weights.normal_(0, spread)
@@ -298,7 +270,7 @@ PRESETS = {
     "small": BahdanauConfig(embedding=256, width=512, attention=512, readout=256, dropout=0.3, spread=0.05),
     "tiny": BahdanauConfig(embedding=64, width=96, attention=96, readout=64, spread=0.1),
 }
-VARIANTS = {name: replace(PRESETS["tiny"], timing=name) for name in TIMINGS if name != "paper"} | {
+VARIANTS = {name: replace(PRESETS["tiny"], timing=name) for name in DECODERS if name != "paper"} | {
     "torch": replace(PRESETS["tiny"], cell="torch"),
     "factorised": replace(PRESETS["tiny"], output_rank=32),
 }

@@ -1,7 +1,7 @@
 """Xu et al., "Show, attend and tell: neural image caption generation with visual attention" (ICML 2015).
 
 What was new: the memory is a picture. Its cells are the vectors of a convolutional net's feature map, and for every
-word the decoder looks at all of them a little (soft) or at one of them, drawn at random in training (hard).
+word the decoder weighs all of them (soft) or attends to one, drawn at random in training (hard).
 
     a_i, i = 1 ... L                                       cells of the feature map, 14 x 14 in the paper  (3.1.1)
     e_ti = f_att(a_i, h_{t-1});  alpha_t = softmax(e_t)                                                    (eq. 4-5)
@@ -12,7 +12,8 @@ word the decoder looks at all of them a little (soft) or at one of them, drawn a
     p(y_t) = softmax(L_o (E y_{t-1} + L_h h_t + L_z z_t))                                                  (eq. 7)
 
 The released code puts a tanh before L_o; `readout` names the two. Drawing places belongs to the objective that trains
-with it (regard.train.reinforce), not to the model: at rest a hard model looks at the best cell, or at the expectation.
+with it (regard.training.reinforce), not to the model: when decoding, a hard model attends to the best cell, or to the
+expectation.
 """
 
 from dataclasses import dataclass, replace
@@ -27,9 +28,10 @@ from regard.core.masks import padding_mask
 from regard.core.normalise import hard_argmax, softmax
 from regard.core.scores import Additive
 from regard.errors import ShapeError
-from regard.layers.attention import Attention, Looks
+from regard.kernels.recur import recur
+from regard.layers.attention import Attention
 from regard.layers.image import check_pictures, image_encoder
-from regard.layers.recurrent import FedSteps, LSTMState, StackedLSTM
+from regard.layers.recurrent import LSTMState, StackedLSTM
 from regard.models.bahdanau import orthogonal_blocks
 from regard.models.contract import Looking, shift_right
 from regard.symbols import START
@@ -52,13 +54,13 @@ class CaptionerConfig:
     initial_layers: int = setting(2, "layers between the mean cell and the first state")
     look: str = setting(
         "soft",
-        "weigh all cells, or choose one: at rest the best one (hard) or the expectation (hard-expectation)",
+        "weigh all cells, or choose one: when decoding, the best one (hard) or the expectation (hard-expectation)",
         ("soft", "hard", "hard-expectation"),
     )
     readout: str = setting(
         "paper", "the sum as the paper prints it, or a tanh of it as released", ("paper", "released")
     )
-    look_once: float = setting(1.0, "soft: weight of the penalty on cells not looked at once over the caption (lambda)")
+    look_once: float = setting(1.0, "soft: weight of the penalty on cells whose weights do not sum to 1 (lambda)")
     reinforce: float = setting(0.1, "hard: weight of REINFORCE beside the likelihood of the words (lambda_r)")
     entropy: float = setting(0.002, "hard: weight of the entropy of the places (lambda_e)")
     expectation: float = setting(0.5, "hard: share of batches that take the expectation instead of a drawn place")
@@ -77,7 +79,7 @@ class CaptionerState(NamedTuple):
 
 
 class Captioner(nn.Module):
-    """An LSTM that looks at the cells of a picture before each word."""
+    """An LSTM that attends to the cells of a picture before each word."""
 
     looking = Looking(query="previous", shift=0, cross=("attention",))
 
@@ -90,8 +92,11 @@ class Captioner(nn.Module):
         self.attention = Attention(CellScore(n, D, config.attention, config.attention_layers), NORMALISERS[config.look])
         self.gate = Gate(n) if config.look == "soft" else None
         self.initial = Initial(D, n, config.initial_layers, config.dropout)
-        self.lstm = StackedLSTM(m, n, layers=1, dropout=0.0, feed_width=D, bias=True)
+        self.lstm = StackedLSTM(m, n, layers=1, dropout=0.0, bias=True)
+        self.lstm.recurrence = "fed"  # for `regard.explain`
+        self.Z = nn.Linear(D, 4 * n, bias=False)  # columns of the LSTM's matrix that read z_t
         self.readout = Readout(config)
+        self.output = nn.Linear(m, config.target_vocabulary)  # L_o
         initialise(self, config.spread)
         self.image: Any = image_encoder(config.encoder, D)  # last: it keeps its own initial weights
 
@@ -130,28 +135,31 @@ class Captioner(nn.Module):
 
     def step(self, token: Tensor, state: CaptionerState) -> tuple[Tensor, CaptionerState]:
         """token [B] -> logits [B, V]."""
-        logits, state = self.decode(token[:, None], state)
-        return logits[:, 0], state
+        units, state = self.decode(token[:, None], state)
+        return self.output(units[:, 0]), state
 
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T], each step reading the true word before it."""
+    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """What the softmax layer reads, [B, T, m], each step reading the true word before it."""
         return self.decode(shift_right(target), self.start(self.encode(source, lengths)))[0]
 
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Logits [B, T, V] of target [B, T]."""
+        return self.output(self.hidden(source, lengths, target))
+
     def decode(self, words: Tensor, state: CaptionerState) -> tuple[Tensor, CaptionerState]:
-        """words [B, T], the words read -> logits [B, T, V] of the words written. Only the recurrence is a loop."""
+        """words [B, T], the words read -> units of the readout [B, T, m]. Only the recurrence is a loop."""
         embedded = self.embed(words)  # [B, T, m]
-        memory, before = state.memory, state.lstm.hidden[:, 0]  # [B, n], h_{t-1}: it has not read y_{t-1}
-        move, hiddens, contexts = FedSteps(self.lstm, self.lstm.project(embedded), state.lstm), [], []
-        look = Looks(self.attention, memory, words.shape[1])
-        for _ in range(words.shape[1]):
-            context = look(before)  # [B, D]
-            if self.gate is not None:
-                context = self.gate(before) * context
-            before = move(context)  # [B, n]
-            hiddens.append(before)
-            contexts.append(context)
-        logits = self.readout(torch.stack(hiddens, 1), embedded, torch.stack(contexts, 1))
-        return logits, CaptionerState(memory, move.state())
+        (hidden, context), state = recur(self.move, self.lstm.drive(embedded), state)  # [B, T, n], [B, T, D]
+        return self.readout(hidden, embedded, context), state
+
+    def move(self, word: Tensor, state: CaptionerState) -> tuple[tuple[Tensor, Tensor], CaptionerState]:
+        """z_t = beta_t att(h_{t-1});  h_t, c_t = LSTM(y_{t-1}, h_{t-1}, z_t). word [B, 4n]: y_{t-1} in the gates."""
+        before = state.lstm.hidden[:, 0]  # [B, n]: it has not read y_{t-1}
+        context = self.attention(before[:, None], state.memory).context[:, 0]  # [B, D]
+        if self.gate is not None:
+            context = self.gate(before) * context
+        hidden, lstm = self.lstm.step(word + self.Z(context), state.lstm)  # [B, n]
+        return (hidden, context), CaptionerState(state.memory, lstm)
 
 
 class CellScore(Additive):
@@ -201,7 +209,7 @@ class Initial(nn.Module):
 
 
 class Readout(nn.Module):
-    """L_o squash(E y_{t-1} + L_h h_t + L_z z_t), for all steps at once; nothing is squashed in the paper."""
+    """squash(E y_{t-1} + L_h h_t + L_z z_t), for all steps at once; nothing is squashed in the paper."""
 
     def __init__(self, config: CaptionerConfig) -> None:
         super().__init__()
@@ -209,12 +217,11 @@ class Readout(nn.Module):
         self.squash: nn.Module = nn.Tanh() if config.readout == "released" else nn.Identity()
         self.L_h = nn.Linear(config.width, m)
         self.L_z = nn.Linear(config.features, m)
-        self.L_o = nn.Linear(m, config.target_vocabulary)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, hidden: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
         units = self.squash(embedded + self.L_h(self.dropout(hidden)) + self.L_z(context))  # [B, T, m]
-        return self.L_o(self.dropout(units))  # [B, T, V]
+        return self.dropout(units)
 
 
 @torch.no_grad()
@@ -223,7 +230,7 @@ def initialise(model: nn.Module, spread: float) -> None:
     for name, weights in model.named_parameters():
         if weights.dim() == 1:
             weights.zero_()
-        elif "weight_hh" in name:
+        elif ".U." in name:
             orthogonal_blocks(weights)
         else:
             weights.normal_(0, spread)
@@ -246,7 +253,7 @@ PRESETS = {
         readout="released",
         spread=0.03,
     ),
-    # A small state: one that can remember a whole picture need not look when it writes.
+    # A small state: one that can remember a whole picture learns no attention.
     "tiny": CaptionerConfig(
         encoder="small",
         grid=4,

@@ -1,22 +1,28 @@
-"""What search, training, serving and looking know of a sequence model: four calls, and nothing else.
+"""What search, training, serving and recording know of a sequence model, and nothing else:
 
-    encode(source, lengths) -> Memory             read once
-    start(memory) -> State                        before the first token
-    step(token, state) -> (logits, State)         one token for every row
-    forward(source, lengths, target) -> logits    all steps at once, for training
+    encode(source, lengths) -> Memory                 read once
+    start(memory) -> State                            before the first token
+    step(token, state) -> (logits, State)             one token for every row
+    hidden(source, lengths, target) -> [B, T, D]      all steps at once, up to the output layer
+    output                                            the output layer, [..., D] -> logits [..., V]
+    forward(source, lengths, target) -> logits        output(hidden(...))
 
 Rows of `source` end with END before the padding, and `lengths` counts it. Rows of `target` are y_1 ... y_T with
-END last; models shift them right themselves, so that `forward(...)[:, t]` are the logits of `target[:, t]` and
-equal those of the t-th `step` (the first step reads START). A test holds every registered model to that.
+END last; models shift them right themselves, so `forward(...)[:, t]` are the logits of `target[:, t]` and equal those
+of the t-th `step` (the first step reads START).
 
-A language model has nothing to read first: it answers `start(rows)`, `step` and `forward(target)`, and a search goes on
-from `start(rows)` as from any other state.
+`step` never writes into the state it is given: a state can be stepped more than once, and each child continued. A
+model never waits for the device (no `.item()`, `.cpu()` or `if tensor`), so a GPU is never waited for and `encode` and
+`step` can be traced and exported. Tests hold every registered model to all of this.
+
+A language model has nothing to read first: it has `start(rows)`, `step`, `hidden(target)`, `output` and
+`forward(target)`, and a search continues from `start(rows)` as from any other state.
 """
 
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.core.attend import Memory
 from regard.errors import ShapeError
@@ -29,7 +35,9 @@ AnyState = TypeVar("AnyState")
 
 @runtime_checkable
 class SequenceModel(Protocol):
-    """A model that writes one sequence while looking at another."""
+    """A model that writes one sequence while attending to another."""
+
+    output: nn.Module
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory: ...
 
@@ -37,19 +45,25 @@ class SequenceModel(Protocol):
 
     def step(self, token: Tensor, state: State) -> tuple[Tensor, State]: ...
 
+    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor: ...
+
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor: ...
 
 
 @runtime_checkable
 class LanguageModel(Protocol):
-    """A model that writes a text by itself, looking at nothing but its own past.
+    """A model that writes a text and attends to nothing but its own past.
 
-    `start(rows)` is the state before the first word of so many texts, on the device of the model's weights.
+    `start(rows)` is the state before the first word of `rows` texts, on the device of the model's weights.
     """
+
+    output: nn.Module
 
     def start(self, rows: int) -> State: ...
 
     def step(self, token: Tensor, state: State) -> tuple[Tensor, State]: ...
+
+    def hidden(self, target: Tensor) -> Tensor: ...
 
     def forward(self, target: Tensor) -> Tensor: ...
 
@@ -68,12 +82,12 @@ class Looking(NamedTuple):
 
 
 def take(state: AnyState, rows: Tensor) -> AnyState:
-    """The same state for the rows asked for, in that order; a row may be asked for more than once."""
+    """The same state for `rows`, in that order; a row may occur more than once."""
     return _map(state, lambda tensor: tensor.index_select(0, rows))
 
 
 def take_beams(state: AnyState, rows: Tensor) -> AnyState:
-    """`take`, for rows that trade places among the beams of one sentence: their `memory` is the same and stays."""
+    """`take`, for rows that change places among the beams of one sentence: their `memory` is the same and stays."""
     parts: Any = state
     return parts._replace(**{name: take(part, rows) for name, part in parts._asdict().items() if name != "memory"})
 
@@ -99,8 +113,10 @@ def check_batch(source: Tensor, lengths: Tensor) -> None:
             f"A batch is ids [B, S] with lengths [B], all whole numbers; got {source.dtype} {list(source.shape)} "
             f"and lengths {lengths.dtype} {list(lengths.shape)}. Pad rows to one length and count END in lengths."
         )
-    # Only where it is free: on a GPU the question would make the host wait.
-    if lengths.device.type == "cpu" and lengths.numel() and not 1 <= lengths.min() <= lengths.max() <= source.shape[1]:
+    # Only where it is free: on a GPU the check would make the host wait, and a traced model cannot check.
+    if torch.compiler.is_compiling() or not lengths.is_cpu or not lengths.numel():
+        return
+    if not 1 <= lengths.min() <= lengths.max() <= source.shape[1]:
         raise ShapeError(
             f"lengths must lie between 1 and the {source.shape[1]} columns of the source; got {int(lengths.min())} to "
             f"{int(lengths.max())}. Count END, and no padding."

@@ -1,7 +1,7 @@
 """Yang et al., "Hierarchical attention networks for document classification" (NAACL 2016).
 
 What was new: the document is read as it is written, words into sentences and sentences into a document, and at both
-levels a learned context vector asks which of them matter. The two levels are the same layer, once over words and once
+levels a learned context vector is the query. The two levels are the same layer, once over words and once
 over sentences.
 
     h_t = [->GRU(x_t) ; <-GRU(x_t)]                      words of a sentence, or sentences of a document
@@ -10,7 +10,7 @@ over sentences.
 
 The weights act on h, not on u. The paper's two baselines, the mean of all states and the largest of each dimension,
 are `pooling`. There is no padding in what the model reads: a batch is one row of words, the lengths of the sentences
-and the number of sentences of each document, so that one long sentence does not widen all the others.
+and the number of sentences of each document, so that one long sentence does not widen all other sentences.
 """
 
 from collections.abc import Callable
@@ -23,10 +23,10 @@ from torch.nn.utils.rnn import PackedSequence
 from regard.config import setting
 from regard.core.scores import dot, uniform
 from regard.errors import ShapeError
+from regard.kernels.library import by_library
 from regard.layers.attention import Attention
-from regard.layers.recurrent import by_library
 
-ROOM = 1 << 18  # most states, padding counted, that one look of a layer takes; a larger document takes several looks
+ROOM = 1 << 18  # most states, padding counted, that one attention call takes; a larger document takes several
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class DocumentConfig:
     width: int = setting(50, "size of a GRU state, in each direction")
     attention: int = setting(100, "size of the context vectors")
     pooling: str = setting(
-        "attention", "how states become one vector: looked at, averaged, or the largest of each dimension",
+        "attention", "how states become one vector: attention, mean, or the largest of each dimension",
         ("attention", "average", "maximum"),
     )  # fmt: skip
     dropout: float = setting(0.0, "share of word vectors, sentence vectors and document vector dropped in training")
@@ -110,10 +110,10 @@ def run_rows(gru: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
 
 
 def groups(lengths: Tensor) -> list[Tensor]:
-    """Which rows are looked at together: [N] -> row numbers, the shorter rows first, those without anything nowhere.
+    """Which rows share an attention call: [N] -> row numbers, the shorter rows first, those without anything nowhere.
 
     Rows of one group differ in length by less than a factor of two, so padding never doubles the work; and a group
-    holds at most ROOM places, so that a document of any size is read in looks of a bounded one.
+    holds at most ROOM places, so that a document of any size is read in calls of bounded size.
     """
     host = lengths.cpu()
     found = []
@@ -138,7 +138,7 @@ def check_documents(words: Tensor, lengths: Tensor, counts: Tensor) -> None:
 
 
 class ContextVector(nn.Module):
-    """Looks with a learned vector u that asks "what matters here?": u_t^T u with u_t = tanh(W h_t + b)."""
+    """Attention whose query is a learned vector u: scores u_t^T u with u_t = tanh(W h_t + b)."""
 
     def __init__(self, config: DocumentConfig) -> None:
         super().__init__()
@@ -166,7 +166,7 @@ class TanhDot(nn.Module):
 
 
 class Average(nn.Module):
-    """HN-AVE: the mean of the states, which is a look that prefers nothing."""
+    """HN-AVE: the mean of the states, which is attention with equal weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ class Average(nn.Module):
 
 
 class Maximum(nn.Module):
-    """HN-MAX: the largest value of each dimension. It looks at nothing in particular, so nothing is recorded."""
+    """HN-MAX: the largest value of each dimension. There are no weights, so nothing is recorded."""
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """states [n, S, 2n], mask [n, 1, S] -> [n, 2n]."""

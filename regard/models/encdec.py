@@ -4,8 +4,8 @@ Cho et al., "Learning phrase representations using RNN encoder-decoder" (EMNLP 2
 enters every step of the decoder. Sutskever, Vinyals and Le, "Sequence to sequence learning with neural networks"
 (NIPS 2014): stacked LSTMs, the source read backwards, and the summary used only once, as the decoder's first state.
 
-They are the models that attention was invented against. In regard's terms their memory has one slot, so that the
-weight is always exactly one: looking inside shows the one vector, at every step (Cho) or at the start (Sutskever).
+They are the models that attention was invented to improve. Their memory has one slot, so the attention weight is always
+exactly one: a trace shows the one vector, at every step (Cho) or at the start (Sutskever).
 """
 
 from dataclasses import dataclass, replace
@@ -16,11 +16,13 @@ from torch import Tensor, nn
 
 from regard.config import setting
 from regard.core.attend import Memory
+from regard.core.cells import keep, write
 from regard.core.scores import uniform
-from regard.kernels.repeated import Repeated
+from regard.kernels.choose import gru_reset_after
+from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
-from regard.layers.recurrent import GateInputs, LSTMState, StackedLSTM, gru_encoder, keep, reverse_words, write
+from regard.layers.recurrent import GateInputs, GRUEncoder, LSTMState, StackedLSTM, reverse_words
 from regard.models.bahdanau import BahdanauConfig, BahdanauState, Decoder, initialise, maxout
 from regard.models.contract import Looking, check_batch, check_target, shift_right
 from regard.symbols import START
@@ -49,6 +51,7 @@ class ChoState(NamedTuple):
 class Cho(nn.Module):
     """h'_t = GRU(h'_{t-1}, y_{t-1}, c) with c = tanh(V h_S) at every step (appendix A.1)."""
 
+    recurrence = "gru"  # for `regard.explain`
     looking = Looking(query="previous", shift=0, cross=("attention",))
 
     def __init__(self, config: ChoConfig) -> None:
@@ -56,7 +59,7 @@ class Cho(nn.Module):
         m, n = config.embedding, config.width
         self.config = config
         self.embed = nn.Embedding(config.source_vocabulary, m)
-        self.encoder = gru_encoder("paper", m, n, directions=1, blend=keep)
+        self.encoder = GRUEncoder("paper", m, n, directions=1, blend=keep)
         self.V = nn.Linear(n, n)  # the summary c = tanh(V h_S)
         self.initial = nn.Linear(n, n)  # h'_0 = tanh(V' c)
         self.attention = Attention(uniform)
@@ -68,7 +71,7 @@ class Cho(nn.Module):
         self.O_y = nn.Linear(m, 2 * config.readout, bias=False)
         self.O_c = nn.Linear(n, 2 * config.readout, bias=False)
         self.G_r = nn.Linear(config.readout, m, bias=False)  # the output matrix is G_l G_r, of rank m
-        self.G_l = nn.Linear(m, config.target_vocabulary)
+        self.output = nn.Linear(m, config.target_vocabulary)  # G_l
         self.dropout = Dropout(config.dropout)
         initialise(self, config.spread)
 
@@ -85,37 +88,32 @@ class Cho(nn.Module):
 
     def step(self, token: Tensor, state: ChoState) -> tuple[Tensor, ChoState]:
         """token [B] -> logits [B, V]."""
-        logits, state = self.decode(token[:, None], state)
-        return logits[:, 0], state
+        units, state = self.decode(token[:, None], state)
+        return self.output(units[:, 0]), state
 
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T], each step reading the true word before it."""
+    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """What the softmax layer reads, [B, T, m], each step reading the true word before it."""
         check_target(target, source)
         return self.decode(shift_right(target), self.start(self.encode(source, lengths)))[0]
 
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Logits [B, T, V] of target [B, T]."""
+        return self.output(self.hidden(source, lengths, target))
+
     def decode(self, words: Tensor, state: ChoState) -> tuple[Tensor, ChoState]:
-        """words [B, T], the words read -> logits [B, T, V] of the words written."""
+        """words [B, T], the words read -> units of the readout [B, T, m]."""
         embedded = self.dropout(self.embed_target(words))  # [B, T, m]
         context = self.attention(embedded, state.memory).context  # [B, T, n]: the same c at every step
-        drives = self.W(embedded)  # [B, T, 3n]
-        summary = self.C(state.memory.values[:, 0])  # [B, 3n]
-        push = Repeated(summary[:, None].expand_as(drives), self.U.weight)
-        hidden, hiddens = state.hidden, []
-        for drive in drives.unbind(1):  # T times [B, 3n]
-            hidden = self.move(drive, push(hidden), hidden)
-            hiddens.append(hidden)
-        units = maxout(self.O_h(torch.stack(hiddens, 1)) + self.O_y(embedded) + self.O_c(context))  # [B, T, l]
-        return self.G_l(self.G_r(self.dropout(units))), state._replace(hidden=hidden)
 
-    def move(self, drive: Tensor, pushed: Tensor, hidden: Tensor) -> Tensor:
-        """The decoder's GRU: its reset gate acts on U h + C c together, h~ = tanh(W e(y) + r * (U h + C c)).
+        def step(inputs: tuple[Tensor, Tensor], hidden: Tensor) -> tuple[Tensor, Tensor]:
+            """h~ = tanh(W e(y) + r * (U h + C c)): the reset gate acts on U h + C c together (appendix A.1)."""
+            word, summary = inputs  # W e(y) and C c, [B, 3n]
+            hidden = gru_reset_after(word, self.U(hidden) + summary, hidden, keep)
+            return hidden, hidden
 
-        drive [B, 3n] is W e(y), pushed [B, 3n] is U h + C c.
-        """
-        n = hidden.shape[-1]
-        gates = torch.sigmoid(drive[:, : 2 * n] + pushed[:, : 2 * n])  # [B, 2n]
-        new = torch.tanh(drive[:, 2 * n :] + gates[:, :n] * pushed[:, 2 * n :])  # [B, n]
-        return keep(gates[:, n:], hidden, new)
+        hiddens, hidden = recur(step, (self.W(embedded), self.C(context)), state.hidden)  # [B, T, n]
+        units = maxout(self.O_h(hiddens) + self.O_y(embedded) + self.O_c(context))  # [B, T, l]
+        return self.G_r(self.dropout(units)), state._replace(hidden=hidden)
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,7 @@ class RNNencdec(nn.Module):
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(config.source_vocabulary, config.embedding)
-        self.encoder = gru_encoder(config.cell, config.embedding, config.width, directions=1, blend=write)
+        self.encoder = GRUEncoder(config.cell, config.embedding, config.width, directions=1, blend=write)
         twin = BahdanauConfig(
             target_vocabulary=config.target_vocabulary,
             embedding=config.embedding,
@@ -151,6 +149,7 @@ class RNNencdec(nn.Module):
             dropout=config.dropout,
         )
         self.decoder = Decoder(twin, memory_width=config.width, score=uniform)
+        self.output = nn.Linear(config.readout, config.target_vocabulary)  # W_o
         self.dropout = Dropout(config.dropout)
         initialise(self, config.spread)
 
@@ -166,13 +165,17 @@ class RNNencdec(nn.Module):
 
     def step(self, token: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
         """token [B] -> logits [B, V]."""
-        logits, state = self.decoder(token[:, None], state)
-        return logits[:, 0], state
+        units, state = self.decoder(token[:, None], state)
+        return self.output(units[:, 0]), state
 
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T], each step reading the true word before it."""
+    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """What the softmax layer reads, [B, T, l], each step reading the true word before it."""
         check_target(target, source)
         return self.decoder(shift_right(target), self.start(self.encode(source, lengths)))[0]
+
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Logits [B, T, V] of target [B, T]."""
+        return self.output(self.hidden(source, lengths, target))
 
 
 @dataclass(frozen=True)
@@ -198,7 +201,7 @@ class SutskeverState(NamedTuple):
 class Sutskever(nn.Module):
     """v = the states of all layers after the source; the decoder starts from v and sees no more of the source.
 
-    The paper's first decoder input is the END of the source; here START plays that part, with a vector of its own.
+    The paper's first decoder input is the END of the source; here START takes its place, with its own vector.
     """
 
     looking = Looking(query="current", shift=0, cross=("attention",))
@@ -213,7 +216,7 @@ class Sutskever(nn.Module):
         self.embed_target = nn.Embedding(config.target_vocabulary, n)
         self.decoder = StackedLSTM(n, n, config.layers, config.dropout, bias=config.bias)
         self.dropout = Dropout(config.dropout)
-        self.W = nn.Linear(n, config.target_vocabulary, bias=False)
+        self.output = nn.Linear(n, config.target_vocabulary, bias=False)
         for weights in self.parameters():
             nn.init.uniform_(weights, -config.spread, config.spread)
 
@@ -221,29 +224,29 @@ class Sutskever(nn.Module):
         """Read source [B, S], words reversed and END last, into one slot of all states [B, 1, 2 L n]."""
         check_batch(source, lengths)
         words = reverse_words(source, lengths - 1) if self.config.reverse else source  # END keeps its place
-        _, state = self.encoder.read(self.embed(words), lengths)
+        _, state = self.encoder(self.embed(words), self.encoder.start(len(words)), lengths)
         return self.attention.remember(torch.cat([state.hidden, state.cell], 1).flatten(1)[:, None])
 
     def start(self, memory: Memory) -> SutskeverState:
-        """The one look: the slot becomes the decoder's state, layer by layer."""
+        """The one attention call: the slot becomes the decoder's state, layer by layer."""
         slot = self.attention(memory.keys, memory).context[:, 0].to(memory.values.dtype)  # [B, 2 L n]
         hidden, cell = slot.unflatten(-1, (2, self.config.layers, self.config.width)).unbind(1)  # [B, L, n]
         return SutskeverState(LSTMState(hidden, cell))
 
     def step(self, token: Tensor, state: SutskeverState) -> tuple[Tensor, SutskeverState]:
         """token [B] -> logits [B, V]."""
-        logits, state = self.decode(token[:, None], state)
-        return logits[:, 0], state
+        top, lstm = self.decoder.step(self.decoder.drive(self.embed_target(token)), state.lstm)  # [B, n]
+        return self.output(self.dropout(top)), SutskeverState(lstm)
+
+    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Top states [B, T, n], all steps in one call of the LSTM."""
+        check_target(target, source)
+        state = self.start(self.encode(source, lengths))
+        return self.dropout(self.decoder(self.embed_target(shift_right(target)), state.lstm)[0])
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T], all steps in one call of the LSTM."""
-        check_target(target, source)
-        return self.decode(shift_right(target), self.start(self.encode(source, lengths)))[0]
-
-    def decode(self, words: Tensor, state: SutskeverState) -> tuple[Tensor, SutskeverState]:
-        """words [B, T], the words read -> logits [B, T, V] of the words written."""
-        states, lstm = self.decoder.run(self.embed_target(words), state.lstm)  # [B, T, n]
-        return self.W(self.dropout(states)), SutskeverState(lstm)
+        """Logits [B, T, V] of target [B, T]."""
+        return self.output(self.hidden(source, lengths, target))
 
 
 CHO_PRESETS = {

@@ -1,14 +1,13 @@
 """Zaremba, Sutskever and Vinyals, "Recurrent neural network regularization" (2014): the plain LSTM language model.
 
-What was new: dropout that leaves the recurrent connections alone. Here it is the baseline of all that looks back: the
-past is one state of fixed size, and there is no attention.
+What was new: dropout that leaves the recurrent connections alone. Here it is the baseline of the attentive language
+models: the past is one state of fixed size, and there is no attention.
 
     h_t = LSTM(E y_{t-1});  p(y_t) = softmax(W h_t + b)
 """
 
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor, nn
 
 from regard.config import setting
@@ -39,29 +38,27 @@ class LSTMLanguageModel(nn.Module):
         self.embed = nn.Embedding(config.vocabulary, config.embedding)
         self.lstm = StackedLSTM(config.embedding, config.width, config.layers, config.dropout, bias=True)
         self.dropout = nn.Dropout(config.dropout)
-        self.W = nn.Linear(config.width, config.vocabulary)
+        self.output = nn.Linear(config.width, config.vocabulary)
         for weights in self.parameters():
             nn.init.uniform_(weights, -config.spread, config.spread)
 
     def start(self, rows: int) -> LSTMState:
         """Zero states."""
-        hidden = self.embed.weight.new_zeros(rows, self.config.layers, self.config.width)
-        return LSTMState(hidden, torch.zeros_like(hidden))
+        return self.lstm.start(rows)
 
     def step(self, token: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
         """token [B] -> logits [B, V]."""
-        logits, state = self.read(token[:, None], state)
-        return logits[:, 0], state
+        top, state = self.lstm.step(self.lstm.drive(self.embed(token)), state)  # [B, n]
+        return self.output(self.dropout(top)), state
+
+    def hidden(self, target: Tensor) -> Tensor:
+        """Top states [B, T, n], each step reading the true word before it."""
+        check_target(target)
+        return self.dropout(self.lstm(self.embed(shift_right(target)), self.start(len(target)))[0])
 
     def forward(self, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T], each step reading the true word before it."""
-        check_target(target)
-        return self.read(shift_right(target), self.start(len(target)))[0]
-
-    def read(self, words: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
-        """words [B, T], the words read -> logits [B, T, V] of the words that follow."""
-        hidden, state = self.lstm.run(self.embed(words), state)  # [B, T, n]
-        return self.W(self.dropout(hidden)), state
+        """Logits [B, T, V] of target [B, T]."""
+        return self.output(self.hidden(target))
 
 
 PRESETS = {

@@ -1,18 +1,18 @@
 """Cheng, Dong and Lapata, "Long short-term memory-networks for machine reading" (EMNLP 2016).
 
-What was new: an LSTM that does not squeeze its past into one state. It keeps the hidden and the memory vector of every
-word on two tapes and looks back at all of them, with the same weights on both, before each step (intra-attention).
+What was new: an LSTM that does not compress its past into one state. It keeps the hidden and the memory vector of every
+word on two tapes and attends to all of them, with the same weights on both, before each step (intra-attention).
 
     a_i = v^T tanh(W_h h_i + W_x x_t + W_s h~_{t-1});  s = softmax(a) over i < t
     [h~_t ; c~_t] = sum_i s_i [h_i ; c_i]
     [i ; f ; o ; c^] = [sig ; sig ; sig ; tanh](W [h~_t ; x_t]);  c_t = f c~_t + i c^;  h_t = o tanh(c_t)
 
-A stacked layer reads the h_t of the layer below and has tapes of its own. At the first step the tapes are empty and
-what is seen is zero, as with the slot of zeros that the released code begins with (and may look back at later on).
+A stacked layer reads the h_t of the layer below and has its own tapes. At the first step the tapes are empty and the
+context is zero, as with the slot of zeros that the released code begins with (and may attend to later).
 
-As encoder and decoder the paper joins two of them in two ways. Shallow fusion: an ordinary attention over the source,
-asked with the state before the step as Bahdanau does, enters the decoder as input. Deep fusion: the decoder looks at
-both tapes of the source, and what it sees there enters the memory through a gate of its own:
+As encoder and decoder the paper joins two of them in two ways. Shallow fusion: attention over the source, with the
+state before the step as the query as in Bahdanau, enters the decoder as input. Deep fusion: the decoder attends to both
+tapes of the source, and the context enters the memory through another gate:
 
     b_j = u^T tanh(W_g g_j + W_x x_t + W_l g~_{t-1});  [g~_t ; a~_t] = sum_j softmax(b)_j [g_j ; a_j]
     r_t = sig(W_r [g~_t ; x_t]);  c_t = r_t a~_t + f c~_t + i c^
@@ -28,9 +28,11 @@ from torch import Tensor, nn
 from regard.config import setting
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
-from regard.core.scores import Additive
+from regard.core.scores import Additive, Perceptron
+from regard.errors import ConfigError
+from regard.kernels.recur import recur
 from regard.layers.attention import Attention
-from regard.layers.lstmn import Heard, Perceptron, Reader, Tapes
+from regard.layers.past import Past
 from regard.models.contract import Looking, check_batch, check_target, shift_right
 
 
@@ -42,7 +44,7 @@ class LSTMNLanguageConfig:
     embedding: int = setting(150, "size of a word vector (m)")
     width: int = setting(300, "size of a layer's hidden and memory vectors (n)")
     layers: int = setting(1, "layers, one to three in the paper")
-    span: int = setting(0, "how many of the last words may be looked at; 0 = all of them")
+    span: int = setting(0, "number of last words that may be attended to; 0 = all")
     dropout: float = setting(0.0, "share of each layer's input and of the top states dropped in training")
     spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
 
@@ -57,9 +59,75 @@ class LSTMNConfig:
     width: int = setting(450, "size of a layer's hidden and memory vectors (n)")
     layers: int = setting(1, "layers in the encoder and in the decoder")
     fusion: str = setting("deep", "how the source enters the decoder", ("shallow", "deep"))
-    released: bool = setting(False, "as in the released code, the encoder asks without its last summary h~")
+    released: bool = setting(False, "as in the released code, the encoder's query leaves out its last summary h~")
     dropout: float = setting(0.0, "share of each layer's input and of the top states dropped in training")
     spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
+
+
+class Tape(NamedTuple):
+    """What a layer carries from step to step."""
+
+    past: Past  # W_h h_i [B, t, n] as keys, [h_i ; c_i] [B, t, 2n] as values, of all steps so far
+    hidden: Tensor  # [B, n], h_{t-1}
+    summary: Tensor  # [B, n], h~_{t-1}
+    position: Tensor  # [B], steps so far
+
+
+class Layer(nn.Module):
+    """One layer. What depends on the input alone is its *drive*, W_x x + b, computed for all steps at once."""
+
+    recurrence = "lstmn"  # for `regard.explain`
+
+    def __init__(self, input_width: int, width: int, span: int, recall: bool) -> None:
+        super().__init__()
+        self.width, self.span = width, span
+        self.W_x = nn.Linear(input_width, 5 * width)  # for the query, then for the gates i, f, o and the candidate
+        self.W_h = nn.Linear(width, width, bias=False)
+        self.W_s = nn.Linear(width, width, bias=False) if recall else None
+        self.U = nn.Linear(width, 4 * width, bias=False)  # the columns of W that act on h~
+        self.attention = Attention(Perceptron(width))
+
+    def start(self, rows: int) -> Tape:
+        """An empty tape, and h~_0 = 0."""
+        nothing = self.U.weight.new_zeros(rows, self.width)
+        past = Past((nothing.new_zeros(rows, 0, self.width), nothing.new_zeros(rows, 0, 2 * self.width)))
+        return Tape(past, nothing, nothing, torch.zeros(rows, dtype=torch.long, device=nothing.device))
+
+    def step(self, drive: Tensor, tape: Tape, added: Tensor | float = 0.0) -> tuple[Tensor, Tape]:
+        """drive [B, 5n] -> [h_t ; c_t] [B, 2n]. What deep fusion brings is `added` [B, n] to the memory vector."""
+        query, gates = drive.split([self.width, 4 * self.width], dim=-1)  # [B, n], [B, 4n]
+        if self.W_s is not None:
+            query = query + self.W_s(tape.summary)
+        keys, values = tape.past.tensors
+        memory = Memory(keys, values, self.visible(tape))
+        summary, cell = self.attention(query[:, None], memory).context[:, 0].chunk(2, dim=-1)  # h~_t, c~_t [B, n]
+        i, f, o, new = (gates + self.U(summary)).chunk(4, dim=-1)
+        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(new) + added
+        hidden = torch.sigmoid(o) * torch.tanh(cell)
+        both = torch.cat([hidden, cell], dim=-1)  # [B, 2n]
+        past = tape.past.append(self.W_h(hidden)[:, None], both[:, None])
+        return both, Tape(past, hidden, summary, tape.position + 1)
+
+    def visible(self, tape: Tape) -> Tensor | None:
+        """The filled slots, or the last `span` of them: [B, 1, S]."""
+        if not self.span:
+            return tape.past.mask
+        places = torch.arange(tape.past.tensors[0].shape[1], device=tape.position.device)
+        window = places >= tape.position[:, None, None] - self.span  # [B, 1, S]
+        return window if tape.past.mask is None else window & tape.past.mask
+
+
+def stack(input_width: int, width: int, layers: int, span: int = 0, recall: bool = True) -> nn.ModuleList:
+    """Layers of which each reads the hidden vectors of the one below."""
+    if layers < 1 or span < 0:
+        raise ConfigError(f"layers must be at least 1 and span at least 0; got {layers} and {span}.")
+    return nn.ModuleList(Layer(wide, width, span, recall) for wide in [input_width, *[width] * (layers - 1)])
+
+
+class LSTMNLanguageState(NamedTuple):
+    """What a step of the language model carries to the next."""
+
+    tapes: tuple[Tape, ...]
 
 
 class LSTMNLanguageModel(nn.Module):
@@ -71,44 +139,52 @@ class LSTMNLanguageModel(nn.Module):
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(config.vocabulary, config.embedding)
-        self.reader = Reader(config.embedding, config.width, config.layers, config.dropout, config.span)
+        self.layers = stack(config.embedding, config.width, config.layers, config.span)
         self.dropout = nn.Dropout(config.dropout)
-        self.W = nn.Linear(config.width, config.vocabulary)
+        self.output = nn.Linear(config.width, config.vocabulary)
         for weights in self.parameters():
             nn.init.uniform_(weights, -config.spread, config.spread)
 
-    def start(self, rows: int) -> Tapes:
-        """Empty tapes, and h~_0 = 0."""
-        return self.reader.start(rows)
+    def start(self, rows: int) -> LSTMNLanguageState:
+        """Empty tapes."""
+        return LSTMNLanguageState(tuple(layer.start(rows) for layer in self.layers))  # type: ignore[operator]
 
-    def step(self, token: Tensor, state: Tapes) -> tuple[Tensor, Tapes]:
-        """token [B] -> logits [B, V]; the tape of `state` is written in place."""
-        logits, state = self.read(token[:, None], state)
-        return logits[:, 0], state
+    def step(self, token: Tensor, state: LSTMNLanguageState) -> tuple[Tensor, LSTMNLanguageState]:
+        """token [B] -> logits [B, V]."""
+        hidden, state = self.read(token[:, None], state)
+        return self.output(hidden[:, 0]), state
 
-    def forward(self, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T], each step reading the true word before it."""
+    def hidden(self, target: Tensor) -> Tensor:
+        """Top hidden vectors [B, T, n], each step reading the true word before it."""
         check_target(target)
         return self.read(shift_right(target), self.start(len(target)))[0]
 
-    def read(self, words: Tensor, state: Tapes) -> tuple[Tensor, Tapes]:
-        """words [B, T], the words read -> logits [B, T, V] of the words that follow."""
-        written, state = self.reader(self.embed(words), state)  # L times [B, T, 2n]
-        return self.W(self.dropout(written[-1][..., : self.config.width])), state
+    def forward(self, target: Tensor) -> Tensor:
+        """Logits [B, T, V] of target [B, T]."""
+        return self.output(self.hidden(target))
+
+    def read(self, words: Tensor, state: LSTMNLanguageState) -> tuple[Tensor, LSTMNLanguageState]:
+        """words [B, T], the words read -> top hidden vectors [B, T, n]: layer by layer, and in each word by word."""
+        x, tapes = self.embed(words), []
+        for layer, tape in zip(self.layers, state.tapes, strict=True):
+            written, tape = recur(layer.step, layer.W_x(self.dropout(x)), tape)  # type: ignore[operator, arg-type] # [B, T, 2n]
+            x = written[..., : self.config.width]  # [B, T, n]
+            tapes.append(tape)
+        return self.dropout(x), LSTMNLanguageState(tuple(tapes))
 
 
 class LSTMNState(NamedTuple):
     """What a step of the decoder carries to the next."""
 
     memory: Memory
-    tapes: Tapes
+    tapes: tuple[Tape, ...]
     glimpse: Tensor  # [B, L, n], g~_{t-1}: what each layer last saw of the source; zero in shallow fusion
 
 
 class LSTMN(nn.Module):
     """An LSTMN that reads, an LSTMN that writes, and the fusion between them.
 
-    As in the released code the decoder begins with tapes of its own; what it knows of the source, it looks up.
+    As in the released code the decoder begins with empty tapes; what it knows of the source, it attends to.
     """
 
     def __init__(self, config: LSTMNConfig) -> None:
@@ -116,53 +192,61 @@ class LSTMN(nn.Module):
         m, n = config.embedding, config.width
         self.config = config
         self.embed = nn.Embedding(config.source_vocabulary, m)
-        self.encoder = Reader(m, n, config.layers, config.dropout, recall=not config.released)
+        self.encoder = stack(m, n, config.layers, recall=not config.released)
         self.embed_target = nn.Embedding(config.target_vocabulary, m)
-        self.decoder = Reader(m, n, config.layers, config.dropout)
+        self.decoder = stack(m, n, config.layers)
         self.fusion = FUSIONS[config.fusion](config)
         self.looking: Looking = self.fusion.looking
         self.dropout = nn.Dropout(config.dropout)
-        self.W = nn.Linear(n, config.target_vocabulary)
+        self.output = nn.Linear(n, config.target_vocabulary)
         for weights in self.parameters():
             nn.init.uniform_(weights, -config.spread, config.spread)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
-        """Read source [B, S] onto the tapes; what of them can be looked at is the fusion's choice."""
+        """Read source [B, S] onto the tapes; what of them can be attended to is the fusion's choice."""
         check_batch(source, lengths)
-        written, _ = self.encoder(self.embed(source), self.encoder.start(len(source)))  # L times [B, S, 2n]
-        return self.fusion.remember(written, padding_mask(lengths, source.shape[1]))
+        x, tapes = self.embed(source), []
+        for layer in self.encoder:
+            written, _ = recur(layer.step, layer.W_x(self.dropout(x)), layer.start(len(source)))  # type: ignore[operator, arg-type]
+            x = written[..., : self.config.width]  # [B, S, n]
+            tapes.append(written)  # [B, S, 2n]
+        return self.fusion.remember(tapes, padding_mask(lengths, source.shape[1]))
 
     def start(self, memory: Memory) -> LSTMNState:
         """Empty tapes, and nothing seen of the source yet."""
-        tapes = self.decoder.start(len(memory.keys))
-        return LSTMNState(memory, tapes, torch.zeros_like(tapes.summary))
+        tapes = tuple(layer.start(len(memory.keys)) for layer in self.decoder)  # type: ignore[operator]
+        return LSTMNState(memory, tapes, torch.stack([tape.summary for tape in tapes], dim=1))
 
     def step(self, token: Tensor, state: LSTMNState) -> tuple[Tensor, LSTMNState]:
-        """token [B] -> logits [B, V]; the tape of `state` is written in place."""
-        logits, state = self.decode(token[:, None], state)
-        return logits[:, 0], state
+        """token [B] -> logits [B, V]."""
+        hidden, state = self.decode(token[:, None], state)
+        return self.output(hidden[:, 0]), state
 
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T], each step reading the true word before it."""
+    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Top hidden vectors [B, T, n], each step reading the true word before it."""
         check_target(target, source)
         return self.decode(shift_right(target), self.start(self.encode(source, lengths)))[0]
 
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Logits [B, T, V] of target [B, T]."""
+        return self.output(self.hidden(source, lengths, target))
+
     def decode(self, words: Tensor, state: LSTMNState) -> tuple[Tensor, LSTMNState]:
-        """words [B, T], the words read -> logits [B, T, V] of the words written."""
-        glimpses = []
-
-        def hear(k: int, x: Tensor) -> Heard:
-            heard, glimpse = self.fusion(k, x, state.memory, state.glimpse[:, k])
+        """words [B, T], the words read -> top hidden vectors [B, T, n]."""
+        x, tapes, glimpses = self.embed_target(words), [], []
+        for k, (layer, tape) in enumerate(zip(self.decoder, state.tapes, strict=True)):
+            written, tape, glimpse = self.fusion(k, layer, self.dropout(x), tape, state.memory, state.glimpse[:, k])
+            x = written[..., : self.config.width]  # [B, T, n]
+            tapes.append(tape)
             glimpses.append(glimpse)
-            return heard
+        return self.dropout(x), LSTMNState(state.memory, tuple(tapes), torch.stack(glimpses, dim=1))
 
-        written, tapes = self.decoder(self.embed_target(words), state.tapes, hear)  # L times [B, T, 2n]
-        logits = self.W(self.dropout(written[-1][..., : self.config.width]))  # [B, T, V]
-        return logits, LSTMNState(state.memory, tapes, torch.stack(glimpses, dim=1))
+
+Fused = tuple[Tensor, Tape, Tensor]  # [h ; c] of a decoder layer [B, T, 2n], its tape, its last glimpse [B, n]
 
 
 class Shallow(nn.Module):
-    """Attention over the top hidden tape of the source, asked with h_{t-1} of the first layer and read by it."""
+    """Attention over the top hidden tape of the source with h_{t-1} of the first layer, which reads the context."""
 
     looking = Looking(query="previous", shift=0, cross=("fusion.attention",))
 
@@ -172,19 +256,26 @@ class Shallow(nn.Module):
         self.attention = Attention(Additive(config.width, config.width, config.width))
         self.C = nn.Linear(config.width, 5 * config.width, bias=False)
 
-    def remember(self, written: list[Tensor], mask: Tensor) -> Memory:
+    def remember(self, tapes: list[Tensor], mask: Tensor) -> Memory:
         """Of L times [B, S, 2n], the last one's hidden vectors [B, S, n]."""
-        return self.attention.remember(written[-1][..., : self.width], mask)
+        return self.attention.remember(tapes[-1][..., : self.width], mask)
 
-    def forward(self, k: int, x: Tensor, memory: Memory, glimpse: Tensor) -> tuple[Heard, Tensor]:
-        def enter(hidden: Tensor) -> Tensor:
-            return self.C(self.attention(hidden[:, None], memory).context[:, 0])  # [B, 5n]
+    def forward(self, k: int, layer: Any, x: Tensor, tape: Tape, memory: Memory, glimpse: Tensor) -> Fused:
+        if k:
+            return *recur(layer.step, layer.W_x(x), tape), glimpse
 
-        return Heard(enter=None if k else enter), glimpse
+        def step(drive: Tensor, state: tuple[Tape, Memory]) -> tuple[Tensor, tuple[Tape, Memory]]:
+            tape, memory = state
+            context = self.attention(tape.hidden[:, None], memory).context[:, 0]  # [B, n]
+            written, tape = layer.step(drive + self.C(context), tape)
+            return written, (tape, memory)
+
+        written, (tape, _) = recur(step, layer.W_x(x), (tape, memory))
+        return written, tape, glimpse
 
 
 class Deep(nn.Module):
-    """Each layer of the decoder looks at both tapes of the same layer of the encoder."""
+    """Each layer of the decoder attends to both tapes of the same layer of the encoder."""
 
     def __init__(self, config: LSTMNConfig) -> None:
         super().__init__()
@@ -193,18 +284,20 @@ class Deep(nn.Module):
         names = tuple(f"fusion.layers.{k}.attention" for k in range(config.layers))
         self.looking = Looking(query="current", shift=0, cross=names)
 
-    def remember(self, written: list[Tensor], mask: Tensor) -> Memory:
+    def remember(self, tapes: list[Tensor], mask: Tensor) -> Memory:
         """L times [B, S, 2n] -> keys [B, L, S, n] and values [B, L, S, 2n]."""
-        keys = [layer.W_g(rows[..., : layer.width]) for layer, rows in zip(self.layers, written, strict=True)]  # type: ignore[operator]
-        return Memory(torch.stack(keys, dim=1), torch.stack(written, dim=1), mask)
+        keys = [layer.W_g(rows[..., : layer.width]) for layer, rows in zip(self.layers, tapes, strict=True)]  # type: ignore[operator]
+        return Memory(torch.stack(keys, dim=1), torch.stack(tapes, dim=1), mask)
 
-    def forward(self, k: int, x: Tensor, memory: Memory, glimpse: Tensor) -> tuple[Heard, Tensor]:
-        added, glimpse = self.layers[k](x, Memory(memory.keys[:, k], memory.values[:, k], memory.mask), glimpse)
-        return Heard(added=added), glimpse
+    def forward(self, k: int, layer: Any, x: Tensor, tape: Tape, memory: Memory, glimpse: Tensor) -> Fused:
+        own = Memory(memory.keys[:, k], memory.values[:, k], memory.mask)
+        added, glimpse = self.layers[k](x, own, glimpse)  # [B, T, n]
+        written, tape = recur(lambda x, tape: layer.step(x[0], tape, x[1]), (layer.W_x(x), added), tape)
+        return written, tape, glimpse
 
 
 class Source(nn.Module):
-    """r_t a~_t for one layer. It asks with the input and its last glimpse, and needs nothing of the layer itself."""
+    """r_t a~_t for one layer. Its query depends on the input and its last context, not on the layer."""
 
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__()
@@ -217,12 +310,15 @@ class Source(nn.Module):
 
     def forward(self, x: Tensor, memory: Memory, glimpse: Tensor) -> tuple[Tensor, Tensor]:
         """x [B, T, m], glimpse g~_{t-1} [B, n] -> what joins the memory vectors [B, T, n], and the last glimpse."""
-        seen = []
-        asked, gate = self.W_x(x).chunk(2, dim=-1)  # [B, T, n]
-        for query in asked.unbind(1):
-            seen.append(self.attention((query + self.W_l(glimpse))[:, None], memory).context[:, 0])  # [B, 2n]
-            glimpse = seen[-1][:, : self.width]  # [B, n]
-        glimpses, cells = torch.stack(seen, dim=1).chunk(2, dim=-1)  # [B, T, n]
+        drive, gate = self.W_x(x).chunk(2, dim=-1)  # [B, T, n]
+
+        def step(drive: Tensor, state: tuple[Tensor, Memory]) -> tuple[Tensor, tuple[Tensor, Memory]]:
+            glimpse, memory = state
+            seen = self.attention((drive + self.W_l(glimpse))[:, None], memory).context[:, 0]  # [B, 2n]
+            return seen, (seen[:, : self.width], memory)
+
+        seen, (glimpse, _) = recur(step, drive, (glimpse, memory))  # [B, T, 2n]
+        glimpses, cells = seen.chunk(2, dim=-1)  # [B, T, n]
         return torch.sigmoid(gate + self.W_r(glimpses)) * cells, glimpse
 
 

@@ -1,7 +1,7 @@
 """Luong, Pham and Manning, "Effective approaches to attention-based neural machine translation" (EMNLP 2015).
 
-What was new: a simpler path (look *after* the step, with the state that has read the word), a choice of scores, local
-attention that looks at a window only, and input feeding, which tells the next step what the last one looked at.
+What was new: a simpler path (attend *after* the step, with the state that has read the word), a choice of scores, local
+attention to a window of the source, and input feeding, which gives the next step the last attentional vector.
 
     h_t = LSTM(E y_{t-1} ; h~_{t-1})                       four layers; input feeding adds h~_{t-1}   (section 3.3)
     a_t(s) = align(h_t, h_s)                               dot, general, concat or location           (eq. 7-8)
@@ -10,8 +10,9 @@ attention that looks at a window only, and input feeding, which tells the next s
     local-m: softmax over |s - t| <= D
     local-p: p_t = S sigmoid(v_p^T tanh(W_p h_t)), softmax over |s - p_t| <= D, times a Gaussian      (eq. 9-10)
 
-The END of the source is neither read nor looked at, as in the released code. Whatever order the encoder reads in, its
-states are kept in the order of the source, so that windows and pictures are in that order too.
+The END of the source is neither read nor attended to, as in the released code. In whatever order the encoder reads, its
+states are kept in the order of the source, so windows and pictures are in that order too. Positions count from 0; the
+released centre, sigmoid(.) (srcLen - 1) + 1 counted from 1 with END in srcLen, is S sigmoid(.) here as well.
 """
 
 from collections.abc import Callable
@@ -26,11 +27,10 @@ from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.normalise import GaussianWindow, Window, softmax
 from regard.core.scores import Concat, ConcatReleased, General, Location, dot
-from regard.kernels.product import Product
-from regard.kernels.repeated import Repeated, nothing
-from regard.layers.attention import Attention, Looks
+from regard.kernels.recur import recur
+from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
-from regard.layers.recurrent import FedSteps, LSTMState, LSTMSteps, StackedLSTM, reverse_words
+from regard.layers.recurrent import LSTMState, StackedLSTM, reverse_words
 from regard.models.contract import Looking, check_batch, check_target, shift_right
 
 
@@ -46,7 +46,7 @@ class LuongConfig:
         "general", "how states are compared", ("dot", "general", "concat", "concat-released", "location")
     )
     window: str = setting(
-        "local-p", "look everywhere, around the step, or around a predicted place", ("global", "local-m", "local-p")
+        "local-p", "attend everywhere, around the step, or around a predicted place", ("global", "local-m", "local-p")
     )
     half_width: int = setting(10, "words to each side in local attention (D); sigma is D / 2")
     longest: int = setting(50, "source words that the location score knows")
@@ -80,15 +80,13 @@ class LuongState(NamedTuple):
     lstm: LSTMState
     fed: Tensor  # [B, n], h~_{t-1}
     position: Tensor  # [B], the number of the step, from zero
-    decoder: "Steps"  # the weights, as steps of one search use them
 
 
 class Luong(nn.Module):
-    """Stacked LSTMs, looking with the state after the step."""
+    """Stacked LSTMs; the query is the state after the step."""
 
-    # Footnote 14 reads a content-based row as the alignment of the word just read: shift 1. Networks learn the one or
-    # the other (docs/results.md has both error rates); a row is shown at the word written, and `regard align --choose`
-    # finds out which it is.
+    # Footnote 14 reads a content-based row as the alignment of the word just read: shift 1. Trained networks do either
+    # (docs/results.md has both error rates); a row is shown at the word written, and `regard align --choose` measures.
     looking = Looking(query="current", shift=0, cross=("attention",))
 
     def __init__(self, config: LuongConfig) -> None:
@@ -98,11 +96,13 @@ class Luong(nn.Module):
         self.embed = nn.Embedding(config.source_vocabulary, n)
         self.encoder = StackedLSTM(n, n, config.layers, config.dropout)
         self.embed_target = nn.Embedding(config.target_vocabulary, n)
-        self.decoder = StackedLSTM(n, n, config.layers, config.dropout, feed_width=n if config.feed else 0)
+        self.decoder = StackedLSTM(n, n, config.layers, config.dropout)
+        self.feed = nn.Linear(n, 4 * n, bias=False) if config.feed else None  # columns of W that read h~_{t-1}
+        self.decoder.recurrence = "fed" if config.feed else "lstm"  # for `regard.explain`
         self.attention = Attention(SCORES[config.score](config), NORMALISERS[config.window](config))
         self.centre = CENTRES[config.window](config)
         self.W_c = nn.Linear(2 * n, n, bias=False)
-        self.W_s = nn.Linear(n, config.target_vocabulary, bias=False)
+        self.output = nn.Linear(n, config.target_vocabulary, bias=False)  # W_s
         self.dropout = Dropout(config.dropout)
         for weights in self.parameters():
             nn.init.uniform_(weights, -config.spread, config.spread)
@@ -111,61 +111,52 @@ class Luong(nn.Module):
         """Read the words of source [B, S] without END: top states [B, S, n]; summary: all last states."""
         check_batch(source, lengths)
         words = lengths - 1
-        turn = (lambda x: reverse_words(x, words)) if self.config.reverse else (lambda x: x)
-        states, last = self.encoder.read(turn(self.embed(source)), words)
+        order = (lambda x: reverse_words(x, words)) if self.config.reverse else (lambda x: x)
+        states, last = self.encoder(order(self.embed(source)), self.encoder.start(len(source)), words)
         mask = padding_mask(words, source.shape[1])  # [B, 1, S]
         summary = torch.stack([last.hidden, last.cell], dim=1)  # [B, 2, L, n]
-        return self.attention.remember(turn(states), mask, summary)
+        return self.attention.remember(order(states), mask, summary)
 
     def start(self, memory: Memory) -> LuongState:
         """The decoder begins with the encoder's states of all layers, and h~_0 = 0."""
         assert memory.summary is not None
         hidden, cell = memory.summary.unbind(1)  # [B, L, n]
         position = torch.zeros(len(hidden), dtype=torch.long, device=hidden.device)
-        return LuongState(memory, LSTMState(hidden, cell), torch.zeros_like(hidden[:, 0]), position, Steps(self))
+        return LuongState(memory, LSTMState(hidden, cell), torch.zeros_like(hidden[:, 0]), position)
 
     def step(self, token: Tensor, state: LuongState) -> tuple[Tensor, LuongState]:
         """token [B] -> logits [B, V]."""
-        steps, x = state.decoder, self.embed_target(token)  # [B, n]
-        top, lstm = steps.lstm(torch.cat([x, state.fed], dim=-1) if self.config.feed else x, state.lstm)  # [B, n]
-        both = self.look(top[:, None], state.memory, state.position[:, None])[:, 0]  # [B, 2n]
-        seen = torch.tanh(steps.W_c(both))  # [B, n]
-        return steps.W_s(self.dropout(seen)), LuongState(state.memory, lstm, seen, state.position + 1, steps)
+        fed, state = self.move(self.decoder.drive(self.embed_target(token)), state)
+        return self.output(self.dropout(fed)), state
+
+    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """h~ [B, T, n], each step reading the true word before it. Without input feeding there is no loop."""
+        check_target(target, source)
+        words = self.embed_target(shift_right(target))  # [B, T, n]
+        state = self.start(self.encode(source, lengths))
+        if self.feed is not None:
+            seen, _ = recur(self.move, self.decoder.drive(words), state)  # [B, T, n]
+        else:
+            hidden, _ = self.decoder(words, state.lstm)  # [B, T, n]
+            steps = torch.arange(target.shape[1], device=target.device).expand_as(target)  # [B, T]
+            seen = self.attend(hidden, state.memory, steps)
+        return self.dropout(seen)
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T], each step reading the true word before it."""
-        check_target(target, source)
-        return self.W_s(self.dropout(self.decode(shift_right(target), self.start(self.encode(source, lengths)))))
+        """Logits [B, T, V] of target [B, T]."""
+        return self.output(self.hidden(source, lengths, target))
 
-    def decode(self, words: Tensor, state: LuongState) -> Tensor:
-        """words [B, T], the words read -> h~ [B, T, n]. Without input feeding there is no loop."""
-        embedded = self.embed_target(words)  # [B, T, n]
-        steps = state.position[:, None] + torch.arange(words.shape[1], device=words.device)  # [B, T]
-        if not self.config.feed:
-            hidden, _ = self.decoder.run(embedded, state.lstm)  # [B, T, n]
-            return torch.tanh(self.W_c(self.look(hidden, state.memory, steps)))
-        move, fed, seen = FedSteps(self.decoder, self.decoder.project(embedded), state.lstm), state.fed, []
-        look = Looks(self.attention, state.memory, words.shape[1])
-        join = Repeated(nothing(embedded, *embedded.shape), self.W_c.weight)
-        for step in steps.split(1, dim=1):  # T times [B, 1]
-            top = move(fed)  # [B, n]
-            context = look(top, self.centre(top[:, None], state.memory, step))  # [B, n]
-            fed = torch.tanh(join(torch.cat([context, top], dim=-1)))  # [B, n]
-            seen.append(fed)
-        return torch.stack(seen, dim=1)
+    def move(self, word: Tensor, state: LuongState) -> tuple[Tensor, LuongState]:
+        """h_t = LSTM(y_{t-1}, h~_{t-1});  h~_t = tanh(W_c [c_t ; h_t]). word [B, 4n]: y_{t-1} in the gates."""
+        drive = word if self.feed is None else word + self.feed(self.dropout(state.fed))
+        hidden, lstm = self.decoder.step(drive, state.lstm)  # [B, n]
+        fed = self.attend(hidden[:, None], state.memory, state.position[:, None]).squeeze(1)  # [B, n]
+        return fed, LuongState(state.memory, lstm, fed, state.position + 1)
 
-    def look(self, hidden: Tensor, memory: Memory, steps: Tensor) -> Tensor:
-        """[c ; h] for hidden [B, T, n] at the given steps [B, T]: [B, T, 2n]."""
+    def attend(self, hidden: Tensor, memory: Memory, steps: Tensor) -> Tensor:
+        """h~ = tanh(W_c [c ; h]) for hidden [B, T, n] at the given steps [B, T]: [B, T, n]."""
         context = self.attention(hidden, memory, self.centre(hidden, memory, steps)).context  # [B, T, n]
-        return torch.cat([context, hidden], dim=-1)
-
-
-class Steps:
-    """What the steps of one search share."""
-
-    def __init__(self, model: Luong) -> None:
-        self.lstm = LSTMSteps(model.decoder)
-        self.W_c, self.W_s = Product(model.W_c.weight), Product(model.W_s.weight)
+        return torch.tanh(self.W_c(torch.cat([context, hidden.to(context.dtype)], dim=-1)))
 
 
 class Everywhere(nn.Module):

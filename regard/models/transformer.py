@@ -1,6 +1,6 @@
 """Vaswani et al., "Attention is all you need" (NIPS 2017).
 
-What was new: no recurrence at all. Every layer looks at the layer below with several heads at once, so that all
+What was new: no recurrence at all. Every layer attends to the layer below with several heads, so that all
 positions of a sentence are computed together and any two words are one step apart.
 
     Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V                                                 (eq. 1)
@@ -15,22 +15,23 @@ positions, other warm-up); `norm`, `positions` and `tied` name such differences.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from regard.config import setting
-from regard.core.attend import Memory
+from regard.core.attend import Memory, Normalise
 from regard.core.masks import padding_mask
-from regard.core.positions import LearnedPositions, rotate_at, sinusoid_at
+from regard.core.normalise import causal_softmax, softmax
+from regard.core.positions import LearnedPositions, sinusoid, turn
 from regard.errors import ConfigError
-from regard.kernels.product import Product
+from regard.kernels.choose import known_full
 from regard.layers.dropout import Dropout
-from regard.layers.transformer import DecoderLayer, DecoderSteps, EncoderLayer, Past, Turn, grow, unturned
+from regard.layers.past import Past
+from regard.layers.transformer import JOINS, Layer, Turn, last_norm, unturned
 from regard.models.contract import Looking, check_batch, check_target, shift_right
-
-ROOM = 8  # steps that a fresh decoding state has room for; the buffers double when they are full
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class TransformerConfig:
     target_vocabulary: int = setting(37_000, "words or pieces of the target language")
     width: int = setting(512, "size of the residual stream (d_model)")
     layers: int = setting(6, "layers in the encoder and in the decoder")
+    decoder_layers: int = setting(0, "layers in the decoder; 0 is as many as in the encoder")
     heads: int = setting(8, "attention heads; each has width / heads dimensions")
     inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)")
     dropout: float = setting(0.1, "share of each sub-layer's output and of the embeddings dropped in training")
@@ -61,160 +63,142 @@ class TransformerConfig:
 class TransformerState(NamedTuple):
     """What a step carries to the next."""
 
-    memory: Memory  # keys and values of all layers, [B, L, H, S, D/H]
-    keys: Tensor  # [B, L, H, room, D/H], of the words so far
-    values: Tensor  # [B, L, H, room, D/H]
+    memory: tuple[Memory, ...]  # of each decoder layer: keys and values of the source, [B, H, S, D/H]
+    past: tuple[Past, ...]  # of each decoder layer: keys and values of the words so far, [B, H, t, D/H]
     position: Tensor  # [B], words so far; the same for every row
-    decoder: "Steps"  # the weights, as steps of one search use them
 
 
 class Transformer(nn.Module):
-    """Encoder and decoder of equal depth."""
+    """Encoder and decoder: stacks of layers in a residual stream."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config
-        self.looking = Looking(
-            "current", 0, tuple(f"decoder.{k}.cross_attention.attention" for k in range(config.layers))
-        )
-        self.embed = nn.Embedding(config.source_vocabulary, config.width)
-        self.embed_target = self.embed if config.tied == "all" else nn.Embedding(config.target_vocabulary, config.width)
-        self.W = nn.Linear(config.width, config.target_vocabulary, bias=False)
+        depth = config.decoder_layers or config.layers
+        self.looking = Looking("current", 0, tuple(f"decoder.{k}.cross_attention.attention" for k in range(depth)))
         if config.tied == "all" and config.source_vocabulary != config.target_vocabulary:
             raise ConfigError(
                 f"tied = 'all' needs one vocabulary for both languages; got {config.source_vocabulary} and "
                 f"{config.target_vocabulary} words. Set data.joint = true, or model.tied = 'target'."
             )
-        if config.tied != "none":
-            self.W.weight = self.embed_target.weight
+        self.embed = nn.Embedding(config.source_vocabulary, config.width)
+        self.embed_target = self.embed if config.tied == "all" else nn.Embedding(config.target_vocabulary, config.width)
         self.place = PLACES[config.positions](config)
-        self.encoder = nn.ModuleList(EncoderLayer(*self._shape()) for _ in range(config.layers))
-        self.decoder = nn.ModuleList(DecoderLayer(*self._shape()) for _ in range(config.layers))
-        # A pre-norm stream is never normalised on its way, so the stack ends with a norm of its own.
-        last = (lambda: nn.LayerNorm(config.width)) if config.norm == "pre" else nn.Identity
-        self.encoder_norm, self.decoder_norm = last(), last()
+        self.encoder = nn.ModuleList(self._layer(softmax) for _ in range(config.layers))
+        self.decoder = nn.ModuleList(self._layer(causal_softmax, cross=True) for _ in range(depth))
+        self.encoder_norm, self.decoder_norm = (last_norm(config.norm, config.width) for _ in range(2))
+        self.output = nn.Linear(config.width, config.target_vocabulary, bias=False)
         self.dropout = Dropout(config.dropout)
-        self._initialise()
+        # As in the released code, N(0, 1/D): sqrt(D) E has unit variance.
+        for vectors in (self.embed, self.embed_target, self.output):
+            nn.init.normal_(vectors.weight, std=config.width**-0.5)
+        if config.tied != "none":
+            self.output.weight = self.embed_target.weight
 
-    def _shape(self) -> tuple[int, int, int, float, bool, Turn]:
+    def _layer(self, normalise: Normalise, cross: bool = False) -> Layer:
         config = self.config
-        turn = rotate_at if config.positions == "rotary" else unturned
-        return config.width, config.heads, config.inner, config.dropout, config.norm == "pre", turn
+        join = partial(JOINS[config.norm], config.width, config.dropout)
+        return Layer(config.width, config.heads, config.inner, join, normalise, cross, config.gain)
 
-    def _initialise(self) -> None:
-        """Xavier-uniform matrices and N(0, 1/D) embeddings, as in the released code: sqrt(D) E has unit variance.
-
-        `gain` scales what a sub-layer adds to the stream (DeepNet's beta, Wang et al. 2022); queries and keys add none.
-        """
-        for name, weights in self.named_parameters():
-            if "embed" in name or name == "W.weight":
-                nn.init.normal_(weights, std=self.config.width**-0.5)
-            elif weights.dim() > 1:
-                asks = name.endswith(("query.weight", "key.weight"))
-                nn.init.xavier_uniform_(weights, gain=1.0 if asks else self.config.gain)
+    @property
+    def longest(self) -> int | None:
+        """The most words that a sentence may have, if there is a limit."""
+        return self.config.longest if self.config.positions == "learned" else None
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
-        """Read source [B, S]: keys and values of every decoder layer's cross-attention, [B, L, H, S, D/H]."""
+        """Read source [B, S]: a state [B, S, D] for each word."""
         check_batch(source, lengths)
-        mask = None if unpadded(lengths, source.shape[1]) else padding_mask(lengths, source.shape[1])  # [B, 1, S]
-        places = range(source.shape[1])
-        x = self.receive(self.embed, source, places)  # [B, S, D]
+        mask = None if known_full(lengths, source.shape[1]) else padding_mask(lengths, source.shape[1])  # [B, 1, S]
+        x, turn = self.receive(self.embed, source, torch.arange(source.shape[1], device=source.device))  # [B, S, D]
         for layer in self.encoder:
-            x = layer(x, mask, places)
+            x, _ = layer(x, mask=heads_mask(mask), turn=turn)
         x = self.encoder_norm(x)
-        seen = [layer.cross_attention.remember(x) for layer in self.decoder]  # type: ignore[operator, union-attr]
-        keys, values = (torch.stack(part, dim=1) for part in ([m.keys for m in seen], [m.values for m in seen]))
-        return Memory(keys, values, mask)
+        return Memory(x, x, mask)
 
     def start(self, memory: Memory) -> TransformerState:
-        """Nothing written yet: empty buffers."""
-        B, L, H, _, D = memory.keys.shape
-        room = memory.keys.new_zeros(B, L, H, ROOM, D)
-        position = torch.zeros(B, dtype=torch.long, device=room.device)
-        return TransformerState(memory, room, torch.zeros_like(room), position, Steps(self))
+        """Nothing written yet. The keys and values of the source are computed once."""
+        seen = tuple(self.remember(layer, memory) for layer in self.decoder)
+        past = tuple(Past((keys[:, :, :0], values[:, :, :0])) for keys, values, *_ in seen)
+        return TransformerState(seen, past, torch.zeros(len(memory.keys), dtype=torch.long, device=memory.keys.device))
 
     def step(self, token: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
-        """token [B] -> logits [B, V]; the buffers of `state` are written in place."""
-        filled = int(state.position[0]) if len(token) else 0
-        keys, values = grow(state.keys, filled + 1), grow(state.values, filled + 1)
-        places = range(filled, filled + 1)
-        x = self.receive(self.embed_target, token, places)  # [B, D]
-        pasts = zip(keys.unbind(1), values.unbind(1), strict=True)  # of each layer
-        for layer, source, past in zip(state.decoder.layers, layer_memories(state.memory), pasts, strict=True):
-            x = layer(x, source, places, Past(*past, filled))
-        logits = state.decoder.W(self.decoder_norm(x))  # [B, V]
-        return logits, TransformerState(state.memory, keys, values, state.position + 1, state.decoder)
+        """token [B] -> logits [B, V]."""
+        x, turn = self.receive(self.embed_target, token[:, None], state.position[:1])  # [B, 1, D]
+        pasts = []
+        for layer, seen, past in zip(self.decoder, state.memory, state.past, strict=True):
+            x, past = layer(x, past, source=seen, turn=turn)
+            pasts.append(past)
+        logits = self.output(self.decoder_norm(x[:, 0]))
+        return logits, TransformerState(state.memory, tuple(pasts), state.position + 1)
 
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T], all steps at once under the causal mask."""
+    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """What the output layer reads for target [B, T]: [B, T, D], all steps at once under the causal mask."""
         check_target(target, source)
         memory = self.encode(source, lengths)
-        places = range(target.shape[1])
-        x = self.receive(self.embed_target, shift_right(target), places)  # [B, T, D]
-        for layer, seen in zip(self.decoder, layer_memories(memory), strict=True):
-            x = layer(x, seen, places)
-        return self.W(self.decoder_norm(x))
+        positions = torch.arange(target.shape[1], device=target.device)
+        x, turn = self.receive(self.embed_target, shift_right(target), positions)  # [B, T, D]
+        for layer in self.decoder:
+            x, _ = layer(x, source=self.remember(layer, memory), turn=turn)
+        return self.decoder_norm(x)
 
-    def receive(self, embed: nn.Module, tokens: Tensor, places: range) -> Tensor:
-        """dropout(sqrt(D) E[token] + PE): tokens [B, T] at `places` -> [B, T, D]; or [B] at one place -> [B, D]."""
-        x = self.place(embed(tokens) * math.sqrt(self.config.width), places)
-        return self.dropout(x) if self.training else x
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Logits [B, T, V] of target [B, T]."""
+        return self.output(self.hidden(source, lengths, target))
 
+    def receive(self, embed: nn.Module, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Turn]:
+        """dropout(sqrt(D) E[token] + PE): tokens [B, T] at positions [T] -> [B, T, D], and the turn of rotary ones."""
+        x, turn = self.place(embed(tokens) * math.sqrt(self.config.width), positions)
+        return self.dropout(x), turn
 
-def unpadded(lengths: Tensor, size: int) -> bool:
-    """Whether every row is known to fill all of `size`; on a GPU the question would make the host wait, so: False."""
-    return lengths.device.type == "cpu" and bool((lengths == size).all())
-
-
-class Steps:
-    """What the steps of one search share."""
-
-    def __init__(self, model: Transformer) -> None:
-        self.layers = [DecoderSteps(layer) for layer in model.decoder]  # type: ignore[arg-type]
-        self.W = Product(model.W.weight)
+    def remember(self, layer: nn.Module, memory: Memory) -> Memory:
+        """What a decoder layer attends to in the source."""
+        return layer.cross_attention.remember(memory.values, heads_mask(memory.mask))  # type: ignore[operator, union-attr]
 
 
-def layer_memories(memory: Memory) -> list[Memory]:
-    """What each decoder layer sees of the source: [B, H, S, D/H], with the mask for every head and query."""
-    mask = None if memory.mask is None else memory.mask[:, None]  # [B, 1, 1, S]
-    pairs = zip(memory.keys.unbind(1), memory.values.unbind(1), strict=True)
-    return [Memory(keys, values, mask) for keys, values in pairs]
+def heads_mask(mask: Tensor | None) -> Tensor | None:
+    """[B, 1, S] -> [B, 1, 1, S]: the same for every head and query."""
+    return None if mask is None else mask[:, None]
 
 
 class Sinusoid(nn.Module):
     """Adds the paper's sinusoid."""
 
-    def forward(self, x: Tensor, places: range) -> Tensor:
-        return x + sinusoid_at(places, x)
+    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Turn]:
+        return x + sinusoid(positions, x.shape[-1]).to(x.dtype), unturned
 
 
 class Learned(nn.Module):
-    """Adds a learned vector for each place."""
+    """Adds a learned vector for each position."""
 
     def __init__(self, longest: int, width: int) -> None:
         super().__init__()
-        self.embed_place = LearnedPositions(longest, width)
+        self.embed = LearnedPositions(longest, width)
+        nn.init.normal_(self.embed.table.weight, std=width**-0.5)
 
-    def forward(self, x: Tensor, places: range) -> Tensor:
-        return x + self.embed_place.at(places)
+    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Turn]:
+        return x + self.embed(positions), unturned
 
 
-class Nowhere(nn.Module):
-    """Adds nothing: rotary positions turn queries and keys inside the layers."""
+class Rotary(nn.Module):
+    """Adds nothing: queries and keys are turned inside the layers."""
 
-    def forward(self, x: Tensor, places: range) -> Tensor:
-        return x
+    def __init__(self, head_width: int) -> None:
+        super().__init__()
+        self.head_width = head_width
+
+    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Turn]:
+        return x, partial(turn, waves=sinusoid(positions, self.head_width).to(x.dtype))
 
 
 PLACES: dict[str, Callable[[TransformerConfig], nn.Module]] = {
     "sinusoid": lambda config: Sinusoid(),
     "learned": lambda config: Learned(config.longest, config.width),
-    "rotary": lambda config: Nowhere(),
+    "rotary": lambda config: Rotary(config.width // config.heads),
 }
 
 BASE = TransformerConfig()
 PRESETS = {
-    "base": BASE,
+    "base": replace(BASE, gain=0.5),  # starts with any sensible schedule; "paper" needs a long warm-up
     "paper": BASE,
     "big": replace(BASE, width=1024, heads=16, inner=4096, dropout=0.3),
     "small": replace(BASE, width=256, layers=3, heads=4, inner=1024, dropout=0.3, gain=0.5),
@@ -227,6 +211,7 @@ VARIANTS = {
     "pre-rotary": replace(PRESETS["tiny"], norm="pre", positions="rotary"),
     "tied-target": replace(PRESETS["tiny"], tied="target"),
     "untied": replace(PRESETS["tiny"], tied="none"),
+    "shallow-decoder": replace(PRESETS["tiny"], decoder_layers=1),
 }
 
 # Adam with beta2 = 0.98 and 4000 updates of warm-up is the paper's.

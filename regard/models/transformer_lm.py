@@ -1,7 +1,7 @@
 """Liu et al., "Generating Wikipedia by summarizing long sequences" (ICLR 2018): the Transformer's decoder by itself.
 
-What was new: Vaswani's decoder without the encoder is a language model. Here it stands for what is used today, beside
-the recurrent models that look back: every layer looks at all words so far, with several heads at once.
+What was new: Vaswani's decoder without the encoder is a language model. It represents what is used today, beside
+the recurrent models with attention: every layer attends to all words so far, with several heads.
 
     x = LN(x + masked MHA(x, x, x));  x = LN(x + FFN(x))                        or with the norm before each part
     input: sqrt(D) E[token] + PE(position);  output: softmax(x E^T) with the same E
@@ -9,6 +9,7 @@ the recurrent models that look back: every layer looks at all words so far, with
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -17,11 +18,10 @@ from torch import Tensor, nn
 from regard.config import setting
 from regard.core.normalise import causal_softmax
 from regard.core.positions import sinusoid
-from regard.layers.attention import MultiHead
-from regard.layers.transformer import FeedForward, Past, Residual, grow
+from regard.layers.dropout import Dropout
+from regard.layers.past import Past
+from regard.layers.transformer import JOINS, Layer, last_norm
 from regard.models.contract import Looking, check_target, shift_right
-
-ROOM = 32  # steps that a fresh state has room for; the buffers double when they are full
 
 
 @dataclass(frozen=True)
@@ -39,31 +39,10 @@ class TransformerLanguageConfig:
 
 
 class TransformerLanguageState(NamedTuple):
-    """What a step carries to the next. A state that has been stepped from is spent: its buffers are written on."""
+    """What a step carries to the next."""
 
-    keys: Tensor  # [B, L, H, room, D/H], of the words so far
-    values: Tensor  # [B, L, H, room, D/H]
-    position: Tensor  # [B], steps so far
-
-
-class CausalLayer(nn.Module):
-    """Self-attention over the words so far, then a feed-forward net at each."""
-
-    def __init__(self, config: TransformerLanguageConfig) -> None:
-        super().__init__()
-        self.self_attention = MultiHead(config.width, config.heads, causal_softmax)
-        self.feed_forward = FeedForward(config.width, config.inner)
-        self.joins = nn.ModuleList(Residual(config.width, config.dropout, config.norm == "pre") for _ in range(2))
-
-    def forward(self, x: Tensor, past: Past | None = None) -> Tensor:
-        """x [B, T, D] -> [B, T, D]. With a `past`, x is one step and its keys and values join it."""
-
-        def look(x: Tensor) -> Tensor:
-            memory = self.self_attention.remember(x)
-            seen = memory if past is None else past.append(memory)
-            return self.self_attention(self.self_attention.ask(x), seen)
-
-        return self.joins[1](self.joins[0](x, look), self.feed_forward)
+    past: tuple[Past, ...]  # of each layer: keys and values of the words so far, [B, H, t, D/H]
+    position: Tensor  # [B], words so far; the same for every row
 
 
 class TransformerLanguageModel(nn.Module):
@@ -74,49 +53,51 @@ class TransformerLanguageModel(nn.Module):
     def __init__(self, config: TransformerLanguageConfig) -> None:
         super().__init__()
         self.config = config
+        join = partial(JOINS[config.norm], config.width, config.dropout)
         self.embed = nn.Embedding(config.vocabulary, config.width)
-        self.layers = nn.ModuleList(CausalLayer(config) for _ in range(config.layers))
-        # A pre-norm stream is never normalised on its way, so the stack ends with a norm of its own.
-        self.norm = nn.LayerNorm(config.width) if config.norm == "pre" else nn.Identity()
-        self.W = nn.Linear(config.width, config.vocabulary, bias=False)
-        self.dropout = nn.Dropout(config.dropout)
-        for name, weights in self.named_parameters():
-            if name in ("embed.weight", "W.weight"):
-                nn.init.normal_(weights, std=config.width**-0.5)
-            elif weights.dim() > 1:
-                nn.init.xavier_uniform_(weights)
+        self.layers = nn.ModuleList(
+            Layer(config.width, config.heads, config.inner, join, causal_softmax) for _ in range(config.layers)
+        )
+        self.norm = last_norm(config.norm, config.width)
+        self.output = nn.Linear(config.width, config.vocabulary, bias=False)
+        self.dropout = Dropout(config.dropout)
+        for vectors in (self.embed, self.output):
+            nn.init.normal_(vectors.weight, std=config.width**-0.5)
         if config.tied:
-            self.W.weight = self.embed.weight
+            self.output.weight = self.embed.weight
 
     def start(self, rows: int) -> TransformerLanguageState:
-        """Nothing written yet: empty buffers."""
-        heads, width = self.config.heads, self.config.width
-        room = self.embed.weight.new_zeros(rows, self.config.layers, heads, ROOM, width // heads)
-        position = torch.zeros(rows, dtype=torch.long, device=room.device)
-        return TransformerLanguageState(room, torch.zeros_like(room), position)
+        """Nothing written yet."""
+        heads, weight = self.config.heads, self.embed.weight
+        none = weight.new_zeros(rows, heads, 0, self.config.width // heads)  # [B, H, 0, D/H]
+        past = tuple(Past((none, none)) for _ in self.layers)
+        return TransformerLanguageState(past, torch.zeros(rows, dtype=torch.long, device=weight.device))
 
     def step(self, token: Tensor, state: TransformerLanguageState) -> tuple[Tensor, TransformerLanguageState]:
-        """token [B] -> logits [B, V]; the buffers of `state` are written in place."""
-        filled = int(state.position[0]) if len(token) else 0
-        keys, values = grow(state.keys, filled + 1), grow(state.values, filled + 1)
-        x = self.receive(token[:, None], filled)  # [B, 1, D]
-        for k, layer in enumerate(self.layers):
-            x = layer(x, Past(keys[:, k], values[:, k], filled))
-        return self.W(self.norm(x))[:, 0], TransformerLanguageState(keys, values, state.position + 1)
+        """token [B] -> logits [B, V]."""
+        x = self.receive(token[:, None], state.position[:1])  # [B, 1, D]
+        pasts = []
+        for layer, past in zip(self.layers, state.past, strict=True):
+            x, past = layer(x, past)
+            pasts.append(past)
+        return self.output(self.norm(x[:, 0])), TransformerLanguageState(tuple(pasts), state.position + 1)
+
+    def hidden(self, target: Tensor) -> Tensor:
+        """What the output layer reads for target [B, T]: [B, T, D], all steps at once under the causal mask."""
+        check_target(target)
+        x = self.receive(shift_right(target), torch.arange(target.shape[1], device=target.device))  # [B, T, D]
+        for layer in self.layers:
+            x, _ = layer(x)
+        return self.norm(x)
 
     def forward(self, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T], all steps at once under the causal mask."""
-        check_target(target)
-        x = self.receive(shift_right(target), 0)  # [B, T, D]
-        for layer in self.layers:
-            x = layer(x)
-        return self.W(self.norm(x))
+        """Logits [B, T, V] of target [B, T]."""
+        return self.output(self.hidden(target))
 
-    def receive(self, tokens: Tensor, first: int) -> Tensor:
-        """dropout(sqrt(D) E[token] + PE): tokens [B, T] from position `first` on -> [B, T, D]."""
+    def receive(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """dropout(sqrt(D) E[token] + PE): tokens [B, T] at positions [T] -> [B, T, D]."""
         x = self.embed(tokens) * math.sqrt(self.config.width)
-        places = torch.arange(first, first + tokens.shape[1], device=tokens.device)  # [T]
-        return self.dropout(x + sinusoid(places, self.config.width).to(x.dtype))
+        return self.dropout(x + sinusoid(positions, self.config.width).to(x.dtype))
 
 
 PRESETS = {

@@ -1,39 +1,33 @@
-"""The server and the page: translate, describe pictures, watch a model decode, and use it from any client.
+"""The server and the page: translate, describe pictures, and show how a model decodes, for people and for programs.
 
-process     bind, answer, and on SIGTERM finish what was accepted
-protocol    HTTP at the wire: slow clients, requests that cannot be read
-gate, door  limits of headers, hosts, origins, the token, headers of every answer
-fields      query, form, multipart or JSON into fields
-app, spec   which path leads where, and its description
-libre, deepl        the endpoints of LibreTranslate and DeepL
-own, captions       ours under /api/v1/, for sentences and for pictures
-house       the models side by side, and the way work is handed over
-work, worker        tickets and batches, one thread for each model
-runs, models, pictures   run folders into translators and captioners: the one place where the server meets regard.api
-arithmetic  one decoding step in full, for the page to do again
-page/       plain ES modules, no build step
+process         bind, answer, and on SIGTERM finish what was accepted
+limits          how much a request may use, and refusals
+access          hosts, origins, tokens, timers, headers of every answer
+fields          query, form, multipart or JSON into fields
+layout          texts into sentences and back
+app, spec       which path leads where, and its description
+libre, deepl, api_v1     the endpoints
+state           the models side by side, and how work is handed to one
+queue, worker   tickets and batches; the process of a model seen from the server
+model_process   the process of a model seen from inside, with
+models, captions, changes, alignment, step_details     what models do there: the only files here that use torch
+page/           plain ES modules, no build step
 """
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from typing import Any
 
 from regard.errors import RunError
 
+_PACKAGES = ("starlette", "uvicorn", "h11", "python_multipart", "prometheus_client", "langcodes")
 
-def run(
-    runs: Sequence[str | Path],
-    host: str = "127.0.0.1",
-    port: int = 5000,
-    token: str | None = None,
-    *,
-    ready: Callable[[str], None] | None = None,
-) -> None:
-    """Serve run folders until SIGTERM or SIGINT; `ready` is told the address of the page (see `process.serve`)."""
+
+def run(*args: Any, **options: Any) -> None:
+    """Serve run folders until SIGTERM or SIGINT: see `regard.serve.process.serve`."""
     # The web packages are an extra, and importing regard.serve must cost nothing.
     try:
         from regard.serve.process import serve
     except ModuleNotFoundError as error:
-        if error.name in ("starlette", "uvicorn", "h11", "python_multipart"):
+        if error.name in _PACKAGES:
             raise RunError(f"The server needs the package {error.name}; install regard[serve].") from None
         raise
-    serve(runs, host, port, token, ready=ready)
+    serve(*args, **options)

@@ -1,29 +1,28 @@
-"""The application: which path leads where, and what stands around it."""
+"""The application: which path leads to which endpoint."""
 
 import mimetypes
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from regard.serve import captions, deepl, libre, own
+from regard.look import html
+from regard.serve import api_v1, deepl, libre
+from regard.serve.access import Guard, answer
 from regard.serve.fields import Fields, read_fields, read_query
-from regard.serve.gate import FAULT, Gate
-from regard.serve.house import House
-from regard.serve.limits import Limits
-from regard.serve.refusal import RefusedError, answer
+from regard.serve.limits import FAULT, Limits, RefusedError
 from regard.serve.spec import describe
+from regard.serve.state import State
 
 PAGE = Path(__file__).parent / "page"
-Endpoint = Callable[[House, Request, Fields], Awaitable[Response]]
+Endpoint = Callable[[State, Request, Fields], Awaitable[Response]]
 Reader = Callable[[Request, Limits], Awaitable[Fields]]
 
 ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
@@ -35,32 +34,28 @@ ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
     "/v2/translate": (("POST",), deepl.translate),
     "/v2/languages": (("GET", "POST"), deepl.list_languages),
     "/v2/usage": (("GET", "POST"), deepl.usage),
-    "/api/v1/models": (("GET",), own.models),
-    "/api/v1/heads": (("GET",), own.heads),
-    "/api/v1/trace": (("POST",), own.trace),
-    "/api/v1/steps": (("POST",), own.steps),
-    "/api/v1/beam": (("POST",), own.beam),
-    "/api/v1/alternatives": (("POST",), own.alternatives),
-    "/api/v1/what-if": (("POST",), own.what_if),
-    "/api/v1/caption": (("POST",), captions.caption),
-    "/api/v1/example": (("GET",), captions.example),
+    "/api/v1/models": (("GET",), api_v1.models),
+    "/api/v1/heads": (("GET",), api_v1.heads),
+    "/api/v1/trace": (("POST",), api_v1.trace),
+    "/api/v1/steps": (("POST",), api_v1.steps),
+    "/api/v1/beam": (("POST",), api_v1.beam),
+    "/api/v1/alternatives": (("POST",), api_v1.alternatives),
+    "/api/v1/what-if": (("POST",), api_v1.what_if),
+    "/api/v1/caption": (("POST",), api_v1.caption),
+    "/api/v1/example": (("GET",), api_v1.example),
 }
 # A picture is received only after its sender was admitted and there is room for it.
 READERS: dict[str, Reader] = {"/api/v1/caption": read_query}
 
 
-async def spec(house: House, request: Request, fields: Fields) -> Response:
-    """GET /spec: this API in OpenAPI's words."""
-    return JSONResponse(describe(house.limits, list(house.translators), list(house.captioners)))
+async def spec(state: State, request: Request, fields: Fields) -> Response:
+    """GET /spec: the OpenAPI description of this server."""
+    return JSONResponse(describe(state.limits, state.of_kind("translate"), state.of_kind("caption")))
 
 
-async def metrics(house: House, request: Request, fields: Fields) -> Response:
+async def metrics(state: State, request: Request, fields: Fields) -> Response:
     """GET /metrics: counters for Prometheus."""
-    gauges = {
-        "regard_waiting_requests": {name: float(worker.accepted) for name, worker in house.workers.items()},
-        "regard_model_up": {name: float(not worker.trouble) for name, worker in house.workers.items()},
-    }
-    return PlainTextResponse(house.metrics.write(gauges), media_type="text/plain; version=0.0.4")
+    return PlainTextResponse(state.metrics.write(), media_type="text/plain; version=0.0.4")
 
 
 async def page(request: Request) -> Response:
@@ -68,19 +63,31 @@ async def page(request: Request) -> Response:
     return FileResponse(PAGE / "index.html", media_type="text/html")
 
 
-def build(house: House) -> Gate:
-    """The whole application around a house."""
+async def file_page(request: Request) -> Response:
+    """GET /page/file.html: the page of an exported file, without data."""
+    return HTMLResponse(html.file())
+
+
+def build(state: State) -> Guard:
+    """The whole application."""
 
     def bind(endpoint: Endpoint, read: Reader) -> Callable[[Request], Awaitable[Response]]:
         async def act(request: Request) -> Response:
-            fields = await read(request, house.limits)
-            house.door.admit(request.url.path, request.headers, fields.get("api_key", "apiKey"))
-            return await endpoint(house, request, fields)
+            fields = await read(request, state.limits)
+            key = fields.get("api_key", "apiKey")
+            request.scope["regard.token"] = state.access.admit(request.url.path, request.headers, key)
+            return await endpoint(state, request, fields)
 
         return act
 
+    @asynccontextmanager
+    async def live(app: Starlette) -> AsyncIterator[None]:
+        state.start()
+        yield
+
     endpoints = {**ENDPOINTS, "/spec": (("GET",), spec), "/metrics": (("GET",), metrics)}
-    mimetypes.add_type("text/javascript", ".js")  # some systems know it by an older name, which modules refuse
+    mimetypes.add_type("text/javascript", ".js")  # some systems have an older type, which browsers refuse for modules
+    views = StaticFiles(directory=PAGE, packages=[("regard.look", "page")])  # the shell, and the views it shows
     app = Starlette(
         routes=[
             *(
@@ -88,35 +95,25 @@ def build(house: House) -> Gate:
                 for path, (methods, endpoint) in endpoints.items()
             ),
             Route("/", page),
-            Mount("/page", StaticFiles(directory=PAGE)),
+            Route("/page/file.html", file_page),
+            Mount("/page", GZipMiddleware(views, minimum_size=2000, compresslevel=5)),
         ],
-        middleware=[Middleware(GZipMiddleware, minimum_size=2000, compresslevel=5)],
-        exception_handlers={HTTPException: _plain_error, RefusedError: _refused, Exception: _fault},
-        lifespan=_lifespan(house),
+        exception_handlers={HTTPException: _framework_error, RefusedError: _refused, Exception: _fault},
+        lifespan=live,
     )
     app.router.redirect_slashes = False
-    return Gate(app, house.door, house.limits, house.metrics, frozenset([*endpoints, "/"]))
+    return Guard(app, state.access, state.limits, state.metrics, frozenset([*endpoints, "/"]))
 
 
-def _lifespan(house: House) -> Callable[[Starlette], "AbstractAsyncContextManager[None]"]:
-    @asynccontextmanager
-    async def live(app: Starlette) -> AsyncIterator[None]:
-        house.start()
-        yield
-
-    return live
-
-
-async def _plain_error(request: Request, error: Exception) -> Response:
-    """Errors of the framework, such as 404 and 405, in our shape."""
+async def _framework_error(request: Request, error: Exception) -> Response:
+    """Errors of the framework, such as 404 and 405, as JSON."""
     assert isinstance(error, HTTPException)
-    refusal = RefusedError(error.status_code, {404: "There is nothing here."}.get(error.status_code, error.detail))
-    refusal.headers.update(error.headers or {})
-    return answer(request.url.path, refusal)
+    sentence = {404: "There is nothing here."}.get(error.status_code, error.detail)
+    return answer(request.url.path, RefusedError(error.status_code, sentence, error.headers))
 
 
 async def _fault(request: Request, error: Exception) -> Response:
-    """A fault of ours: the gate logs it, and the client learns nothing of our insides."""
+    """An error of ours: the guard logs it, and the client learns nothing about our code."""
     return answer(request.url.path, FAULT)
 
 

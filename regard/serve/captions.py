@@ -1,44 +1,116 @@
-"""Our endpoints for pictures under /api/v1/: what a captioner writes of one, and one to try it on."""
+"""The captioners of a server, inside their processes: describe a picture, and show the attention of each word."""
 
-import base64
+from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+import numpy as np
 
-from regard.data.images import picture_format
+from regard.api.captioner import Caption, CaptionWriter
+from regard.data.builtin import shapes
+from regard.data.images import MOST_PIXELS, encode_png, picture_format
 from regard.errors import DataError
-from regard.look.store import write
-from regard.serve.fields import Fields, read_upload
-from regard.serve.house import House
-from regard.serve.refusal import RefusedError
+from regard.look.table import Label, arrange
+from regard.look.trace import Trace
+from regard.look.views import page_tree
+from regard.models.registry import entry
+from regard.serve.limits import RefusedError, StoppedError
+from regard.serve.models import Stop, interruptible, write_answer
 
-_MOST_EXAMPLES = 1_000_000
 
+class CaptionModel:
+    """A trained captioner and the name that clients use for it."""
 
-async def caption(house: House, request: Request, fields: Fields) -> Response:
-    """POST /api/v1/caption: the body is a JPEG, PNG or WebP file, alone or as the field `image` of a form."""
-    worker = house.captioner(fields.text("model", "") or None)
-    nbest = fields.number("nbest", 1, 1, house.limits.alternatives + 1)
-    beam = fields.number("beam", 0, 0, house.limits.beam) or None
-    with house.receiving(worker):
-        data = await read_upload(request, house.limits)
+    kind = "caption"
+    write = staticmethod(write_answer)
+
+    def __init__(self, writer: CaptionWriter, name: str) -> None:
+        self.id = name
+        self.writer = writer
+
+    @property
+    def beam(self) -> int:
+        """The beam of requests that name none."""
+        return self.writer.experiment.decode.beam
+
+    @property
+    def drawn(self) -> str:
+        """The corpus that the model was trained on, if its pictures are generated; else empty."""
+        corpus: str = self.writer.experiment.data.corpus
+        return corpus
+
+    def describe(self) -> dict[str, Any]:
+        """The description of the model for clients."""
+        about, config = entry(self.writer.experiment.name), self.writer.model.config
+        return {
+            "name": self.writer.experiment.name,
+            "paper": about.paper,
+            "idea": about.idea,
+            "parameters": sum(part.numel() for part in self.writer.model.parameters()),
+            "grid": [config.grid, config.grid],
+            "side": self.writer.model.side,
+            "look": config.look,
+            "drawn": self.drawn,
+            "megapixels": MOST_PIXELS // 1_000_000,
+        }
+
+    def rehearse(self, stop: Stop) -> str:
+        """The caption of a fixed picture, a ramp of colours: always the same while the model is well."""
+        side = self.writer.model.side
+        ramp = np.linspace(0, 255, side, dtype=np.uint8)
+        red, green = np.broadcast_to(ramp, (side, side)), np.broadcast_to(ramp[:, None], (side, side))
+        return self.writer.caption(np.ascontiguousarray(np.stack([red, green, red // 2], axis=-1))).text
+
+    def read(self, data: bytes) -> bytes:
+        """The pixels of a picture as the model sees it; other files and too large pictures are refused."""
         try:
             picture_format(data, "The body")
         except DataError as error:
             raise RefusedError(415, str(error)) from None
-        pixels = await house.read_picture(worker, data)
-    del data
-    found = await house.work(request, worker, lambda stop: worker.model.caption(pixels, beam, nbest, stop))
-    return Response(write(found), media_type="application/json")
+        return self.writer.pixels(data).tobytes()
+
+    def caption(self, data: bytes, beam: int | None, nbest: int, stop: Stop) -> dict[str, Any]:
+        """The caption of a picture, the runners-up, the attention of each word on the grid, and the trace.
+
+        A tree of plain values and arrays.
+        """
+        side = self.writer.model.side
+        pixels = np.frombuffer(data, np.uint8).reshape(side, side, 3).copy()
+        found = self.writer.caption(pixels, beam=beam, nbest=nbest, stop=stop)
+        if found.finished == "stopped":
+            raise StoppedError
+        with interruptible(self.writer.model, stop):
+            trace = self.writer.look(pixels, found)
+        return {**_summary(found, trace), "trace": page_tree(trace)}
+
+    def example(self, number: int) -> tuple[str, bytes]:
+        """A new picture like those that the model was trained on: its caption, and the picture as PNG."""
+        data, grid = self.writer.experiment.data, self.writer.model.config.grid
+        if not self.drawn:
+            raise RefusedError(404, f"The model {self.id} was trained on files; only generated corpora have examples.")
+        scene = shapes.scene(data.size + number, data.seed, grid)
+        return scene.caption, encode_png(shapes.draw_scene(scene, grid))
 
 
-async def example(house: House, request: Request, fields: Fields) -> Response:
-    """GET /api/v1/example: a picture drawn like those that a captioner learned from, and its right caption."""
-    worker = house.captioner(fields.text("model", "") or None)
-    number = fields.number("number", 0, 0, _MOST_EXAMPLES - 1)
-    try:
-        made = worker.model.example(number)
-    except DataError as error:
-        raise RefusedError(404, str(error)) from None
-    png = base64.b64encode(made.png).decode("ascii")
-    return JSONResponse({"number": number, "caption": made.caption, "png": png})
+def _summary(found: Caption, trace: Trace) -> dict[str, Any]:
+    assert trace.image is not None
+    table = arrange(trace)
+    return {
+        "caption": found.text,
+        "finished": found.finished,
+        "nbest": [{"text": one.text, "score": one.score, "logprob": one.logprob} for one in found.nbest],
+        "grid": list(trace.image.grid),
+        "words": [
+            {
+                "text": word.text,
+                "logprob": sum(trace.target.tokens[t].logprob or 0.0 for t in word.tokens),
+                **_gate(trace, word),
+                "weights": np.round(weights.reshape(trace.image.grid).astype(float), 6).tolist(),
+            }
+            for word, weights in zip(table.rows, table.weights, strict=True)
+        ],
+    }
+
+
+def _gate(trace: Trace, word: Label) -> dict[str, float]:
+    """The gate of a word, if the model has one: the mean over its pieces."""
+    gates = [trace.steps[t].norms["gate"] for t in word.tokens if "gate" in trace.steps[t].norms]
+    return {"gate": round(sum(gates) / len(gates), 6)} if gates else {}

@@ -1,22 +1,26 @@
-"""The fields of a request, however a client sends them: query string, urlencoded, multipart or JSON."""
+"""The fields of a request, whatever form a client sends: query string, urlencoded, multipart or JSON.
+
+Bodies of more than a few kilobytes are parsed in a thread, so that the event loop stays free.
+"""
 
 import asyncio
 import json
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import FormData, Headers
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
-from regard.serve.limits import Limits
-from regard.serve.refusal import RefusedError
+from regard.serve.limits import Limits, RefusedError
 
 _MOST_FIELDS = 1000
-_MOST_SKIPPED = 8  # times the limit: a larger body is read on so far, since a client hears nothing while it sends
+_MOST_SKIPPED = 8  # times the limit: how much of a larger body is read, since clients do not read while they send
+SMALL = 4096  # bytes or characters that are parsed at once, without a thread
 _SURROGATE = re.compile("[\ud800-\udfff]")
+T = TypeVar("T")
 
 
 class Fields:
@@ -28,7 +32,7 @@ class Fields:
             self._values.setdefault(name, []).append(value)
 
     def replace(self, mapping: dict[str, Any]) -> None:
-        """Take over the fields of a JSON object; they count before all others."""
+        """Set the fields of a JSON object; they replace all others of the same name."""
         self._values.update({name: [value] for name, value in mapping.items()})
 
     def get(self, *names: str) -> Any:
@@ -36,7 +40,7 @@ class Fields:
         return next((self._values[name][0] for name in names if name in self._values), None)
 
     def all(self, name: str) -> list[Any]:
-        """Every value of a name; a JSON array counts as many values."""
+        """Every value of a name; a JSON array is several values."""
         values = self._values.get(name, [])
         return values[0] if len(values) == 1 and isinstance(values[0], list) else values
 
@@ -73,26 +77,31 @@ class Fields:
 
 
 async def read_fields(request: Request, limits: Limits) -> Fields:
-    """All fields of a request. The body of a GET is read only where it is a form (some clients send one)."""
+    """All fields of a request. The body of a GET is read only if it is a form (some clients send one)."""
     body = await _read_body(request, limits.body, limits.sending)
     fields = await read_query(request, limits)
     kind = _kind(request)
     if kind == "multipart/form-data":
         fields = Fields([*_each(fields), *await _multipart(request.headers, body)])
     elif kind == "application/x-www-form-urlencoded":
-        fields = Fields([*_each(fields), *_pairs(body.decode("utf-8", "replace"))])
+        fields = Fields([*_each(fields), *await aside(len(body), _pairs, body)])
     elif request.method not in ("GET", "HEAD") and (kind == "application/json" or kind.endswith("+json")):
-        fields.replace(_json(body, limits))
+        fields.replace(await aside(len(body), _json, body, limits))
     return fields
 
 
+async def aside(size: int, work: Callable[..., T], *args: Any) -> T:
+    """The result of `work(*args)`, done in a thread if the text that it works on is not small."""
+    return work(*args) if size <= SMALL else await asyncio.to_thread(work, *args)
+
+
 async def read_query(request: Request, limits: Limits) -> Fields:
-    """The fields of the address alone; the body is left for later."""
-    return Fields(_pairs(request.scope["query_string"].decode("latin-1")))
+    """The fields of the address; the body is not read."""
+    return Fields(_pairs(request.scope["query_string"]))
 
 
 async def read_upload(request: Request, limits: Limits) -> bytes:
-    """The one file that a request brings: its body, or the field `image` of a multipart form, whatever it is called."""
+    """The file that a request contains: its body, or the field `image` of a multipart form."""
     body = await _read_body(request, limits.picture, limits.sending_picture)
     if _kind(request) != "multipart/form-data":
         return body
@@ -130,15 +139,16 @@ async def _read_body(request: Request, most: int, seconds: float) -> bytes:
         if size <= most:
             raise RefusedError(408, "The request took too long to arrive.", {"Connection": "close"}) from None
     except ClientDisconnect:
-        raise RefusedError(400, "The client went away.") from None
+        raise RefusedError(400, "The client closed the connection.") from None
     if size > most:
         raise RefusedError(413, f"The request is larger than {most} bytes.", {"Connection": "close"})
     return b"".join(parts)
 
 
-def _pairs(encoded: str) -> list[tuple[str, str]]:
+def _pairs(encoded: bytes) -> list[tuple[str, str]]:
     try:
-        return parse_qsl(encoded, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+        text = encoded.decode("utf-8", "replace")
+        return parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except ValueError:
         raise RefusedError(413, f"The request has more than {_MOST_FIELDS} fields.") from None
 
@@ -154,10 +164,12 @@ async def _multipart(headers: Headers, body: bytes) -> list[tuple[str, str]]:
 
 
 async def _parse(headers: Headers, body: bytes, files: int) -> FormData:
-    """A multipart form. Nothing of it is written to the disk."""
+    """A multipart form, parsed in slices with pauses between them. Nothing is written to disk."""
 
     async def stream() -> Any:
-        yield body
+        for at in range(0, len(body), 1 << 16):
+            yield body[at : at + (1 << 16)]
+            await asyncio.sleep(0)
 
     size = len(body) + 1
     parser = MultiPartParser(headers, stream(), max_files=files, max_fields=_MOST_FIELDS, max_part_size=size)
@@ -169,6 +181,7 @@ async def _parse(headers: Headers, body: bytes, files: int) -> FormData:
 
 
 def _json(body: bytes, limits: Limits) -> dict[str, Any]:
+    _check_values(body, limits.values)
     try:
         tree = json.loads(body, parse_constant=_refuse)
     except RecursionError:
@@ -181,6 +194,13 @@ def _json(body: bytes, limits: Limits) -> dict[str, Any]:
     cleaned = _clean(tree)
     assert isinstance(cleaned, dict)
     return cleaned
+
+
+def _check_values(body: bytes, most: int) -> None:
+    """Refuse JSON of very many values before it is parsed: the parser runs in one piece, whatever thread it is in."""
+    bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if bare.count(b'"') > 4 * most or b"".join(bare.split(b'"')[::2]).count(b",") > most:
+        raise RefusedError(413, f"The JSON has more than {most} values.")
 
 
 def _check_depth(tree: Any, limits: Limits) -> None:
@@ -198,7 +218,7 @@ def _too_deep(limits: Limits) -> RefusedError:
 
 
 def _clean(tree: Any) -> Any:
-    """The tree with lone surrogates replaced: half an emoji is a client's slip, and has no UTF-8."""
+    """The tree with lone surrogates replaced: they cannot be written as UTF-8."""
     if isinstance(tree, str):
         return _SURROGATE.sub("\ufffd", tree)
     if isinstance(tree, list):

@@ -1,28 +1,80 @@
-"""How much one request may ask for. Everything here is refused before any model runs."""
+"""How much one request may use, and the errors for requests that are refused."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+from regard.errors import ConfigError, unknown
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a server, on by default."""
+    """The limits of a server. Each is checked before the work that it bounds; docs/serving.md explains them."""
 
-    body: int = 1 << 20  # bytes of a request
-    picture: int = 8 << 20  # bytes of a request that holds a picture
-    pictures: int = 16  # received or read at once
+    # a request
+    body: int = 1 << 20  # bytes
+    picture: int = 8 << 20  # bytes of a request with a picture
     header_bytes: int = 64 << 10
     headers: int = 100
     depth: int = 32  # nesting of JSON
-    segments: int = 128  # texts of one request
-    tokens: int = 4096  # of one text
-    characters: int = 1 << 16  # of one text: more cannot be 4,096 tokens of any language, so it is not even split
+    values: int = 10_000  # values in a JSON body
+    # what it contains
+    segments: int = 128  # texts
+    sentences: int = 1024  # lines and parts of lines over all texts
+    characters: int = 1 << 16  # of one text
+    line: int = 500  # characters; a longer line is translated in parts
+    tokens: int = 1000  # on each side of a trace
+    numbers: int = 1 << 22  # attention weights and scores in one answer
+    tree: int = 4096  # source tokens times beam of a search tree
     alternatives: int = 10
     beam: int = 20
     changes: int = 32  # of one what-if
+    # time, in seconds
     seconds: float = 60.0  # from arrival to answer
-    sending: float = 10.0  # seconds that a client may take to send its request
+    sending: float = 10.0  # to receive a request
     sending_picture: float = 30.0
-    cost: int = 1 << 21  # tokens times beam that may wait for a model, beyond a single request
-    queue: int = 64  # requests accepted and not yet answered, for each model
-    drain: float = 25.0  # seconds to finish what was accepted after SIGTERM
-    stuck: float = 8.0  # seconds without a decoding step after which a worker counts as stuck
+    reading: float = 15.0  # without progress while an answer is sent
+    reading_all: float = 120.0  # to send a whole answer
+    drain: float = 25.0  # to finish accepted requests after SIGTERM
+    stuck: float = 8.0  # without a decoding step before a model counts as stuck; twice that ends its process
+    # the server
+    connections: int = 512
+    queue: int = 64  # accepted requests for each model that have no answer yet
+    cost: int = 1 << 21  # characters times beam of one request, and of all that wait for a model
+    pictures: int = 16  # received or decoded at the same time
+    held: int = 256 << 20  # bytes of answers that clients have not read yet
+
+    def changed(self, settings: Sequence[str]) -> "Limits":
+        """These limits with some changed, each given as "name=value"."""
+        known = {field.name: type(getattr(self, field.name)) for field in fields(self)}
+        changes = {}
+        for setting in settings:
+            name, _, value = setting.partition("=")
+            if name not in known:
+                raise ConfigError(unknown("limit", name, known))
+            try:
+                changes[name] = known[name](value)
+            except ValueError:
+                raise ConfigError(f"The limit {name} must be a number; got {value!r}. Write {name}=NUMBER.") from None
+            if not 0 < changes[name] < 1 << 40:
+                raise ConfigError(f"The limit {name} must be a positive number; got {value}.")
+        return replace(self, **changes)
+
+
+class RefusedError(Exception):
+    """A request that is refused on purpose: a status and one sentence for the client, never logged as a fault."""
+
+    def __init__(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(status, sentence, headers)  # all of them, so that it can be pickled
+        self.status = status
+        self.sentence = sentence
+        self.headers = dict(headers or {})
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+class StoppedError(Exception):
+    """Work that ended early because its time is up or its client has gone away."""
+
+
+FAULT = RefusedError(500, "Something went wrong in the server; its log has the details.")

@@ -1,101 +1,50 @@
-"""Counters in the text format of Prometheus."""
+"""What the server counts about itself, for Prometheus."""
 
-import threading
-import time
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-_SENTENCES = (1, 2, 4, 8, 16, 32)
-
-
-class Histogram:
-    """How many observations were at most so large, their sum and their number."""
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * len(bounds)
-        self.total = 0.0
-        self.number = 0
-
-    def add(self, value: float) -> None:
-        """Count one observation."""
-        self.total += value
-        self.number += 1
-        for place, bound in enumerate(self.bounds):
-            self.counts[place] += value <= bound
-
-    def lines(self, name: str, labels: str) -> list[str]:
-        """The lines of this histogram."""
-        steps = [*zip(map(str, self.bounds), self.counts, strict=True), ("+Inf", self.number)]
-        return [
-            *(f'{name}_bucket{{{labels},le="{bound}"}} {count}' for bound, count in steps),
-            f"{name}_sum{{{labels}}} {self.total:.6f}",
-            f"{name}_count{{{labels}}} {self.number}",
-        ]
+Gauges = dict[str, dict[str, float]]  # name -> model -> value
 
 
 class Metrics:
-    """What the server counts about itself. Safe to use from several threads."""
+    """The counters of one server. They can be used from several threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._requests: dict[tuple[str, int], int] = defaultdict(int)
-        self._seconds: dict[str, Histogram] = defaultdict(lambda: Histogram(_SECONDS))
-        self._batches: dict[str, Histogram] = defaultdict(lambda: Histogram(_SENTENCES))
-        self._busy: dict[str, float] = defaultdict(float)
-        self._tokens: dict[str, int] = defaultdict(int)
-        self._refused: dict[str, int] = defaultdict(int)
-        self._began = time.time()
-        self.characters = 0  # translated so far, which DeepL's clients ask for
+        registry = self.registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self.requests = Counter("regard_requests", "answers", ["path", "status"], registry=registry)
+        self.seconds = Histogram(
+            "regard_request_seconds", "arrival to answer", ["path"], "", "", "", registry, buckets=_SECONDS
+        )
+        self.refused = Counter("regard_refused", "requests refused before any work", ["reason"], registry=registry)
+        self.sentences = Histogram(
+            "regard_batch_sentences", "sentences of a batch", ["model"], registry=registry, buckets=(1, 2, 4, 8, 16, 32)
+        )
+        self.tokens = Counter("regard_source_tokens", "source tokens translated", ["model"], registry=registry)
+        self.busy = Counter("regard_busy_seconds", "seconds of work", ["model"], registry=registry)
+        self.restarts = Counter("regard_model_restarts", "processes replaced", ["model"], registry=registry)
+        self.characters = 0  # translated since the start, for DeepL's /v2/usage
 
-    def request(self, path: str, status: int, seconds: float) -> None:
-        """Count one answer."""
-        with self._lock:
-            self._requests[path, status] += 1
-            self._seconds[path].add(seconds)
+    def read(self, gauges: Callable[[], Gauges]) -> None:
+        """Add gauges that are read whenever the metrics are."""
+        self.registry.register(_Gauges(gauges))
 
-    def batch(self, model: str, sentences: int, tokens: int, seconds: float) -> None:
-        """Count one batch that a model translated."""
-        with self._lock:
-            self._batches[model].add(sentences)
-            self._tokens[model] += tokens
-            self._busy[model] += seconds
+    def write(self) -> bytes:
+        """All metrics as text."""
+        return generate_latest(self.registry)
 
-    def work(self, model: str, seconds: float) -> None:
-        """Count the time of a trace, a picture or whatever else a model did alone."""
-        with self._lock:
-            self._busy[model] += seconds
 
-    def refuse(self, reason: str) -> None:
-        """Count one request that was refused at the door."""
-        with self._lock:
-            self._refused[reason] += 1
+class _Gauges(Collector):
+    def __init__(self, gauges: Callable[[], Gauges]) -> None:
+        self.gauges = gauges
 
-    def write(self, gauges: dict[str, dict[str, float]]) -> str:
-        """All of it as text; `gauges` are read at the moment: name -> label -> value."""
-        with self._lock:
-            lines = ["# TYPE regard_requests_total counter"]
-            lines += [
-                f'regard_requests_total{{path="{path}",status="{status}"}} {count}'
-                for (path, status), count in sorted(self._requests.items())
-            ]
-            lines.append("# TYPE regard_request_seconds histogram")
-            for path, histogram in sorted(self._seconds.items()):
-                lines += histogram.lines("regard_request_seconds", f'path="{path}"')
-            lines.append("# TYPE regard_batch_sentences histogram")
-            for model, histogram in sorted(self._batches.items()):
-                lines += histogram.lines("regard_batch_sentences", f'model="{model}"')
-            counters: dict[str, tuple[str, Mapping[str, float]]] = {
-                "regard_source_tokens_total": ("model", self._tokens),
-                "regard_busy_seconds_total": ("model", self._busy),
-                "regard_refused_total": ("reason", self._refused),
-            }
-            for name, (label, values) in counters.items():
-                lines.append(f"# TYPE {name} counter")
-                lines += [f'{name}{{{label}="{key}"}} {value}' for key, value in sorted(values.items())]
-        for name, readings in gauges.items():
-            lines.append(f"# TYPE {name} gauge")
-            lines += [f'{name}{{model="{key}"}} {value}' for key, value in sorted(readings.items())]
-        lines += ["# TYPE process_start_time_seconds gauge", f"process_start_time_seconds {self._began:.3f}"]
-        return "\n".join(lines) + "\n"
+    def collect(self) -> Iterable[Metric]:
+        for name, values in self.gauges().items():
+            family = GaugeMetricFamily(name, name.replace("_", " "), labels=["model"])
+            for model, value in values.items():
+                family.add_metric([model], value)
+            yield family

@@ -1,10 +1,11 @@
-"""The translators that a server offers, and all that it knows of them."""
+"""The translators of a server, inside their processes: translate, look inside, compare languages."""
 
+import copy
+import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,245 +13,61 @@ import torch
 from torch import Tensor, nn
 
 from regard.api.inspecting import report_heads
-from regard.api.translator import Translation, Translator
+from regard.api.tracing import describe_forced
+from regard.api.translator import Translator
 from regard.data.builtin.example import Example
 from regard.data.builtin.registry import find_builtin
+from regard.data.expects import expectations
 from regard.data.pharaoh import Gold
 from regard.errors import DataError
-from regard.look.change import Change, change
+from regard.look.change import change
 from regard.look.record import attentions
 from regard.look.trace import Trace
-from regard.look.tree import plain
+from regard.look.trace_file import write
+from regard.look.views import page_tree
 from regard.models.registry import entry
 from regard.serve import languages
-from regard.serve.arithmetic import explain, output, watch
-from regard.serve.refusal import StoppedError
+from regard.serve.alignment import strongest
+from regard.serve.changes import parse
+from regard.serve.limits import Limits, RefusedError, StoppedError
+from regard.serve.queue import Options, TraceRequest, Written
+from regard.serve.step_details import explain, output, watch
 from regard.symbols import END, UNKNOWN
 
-Stop = Callable[[], bool]
 EXAMPLES = 4
+# What the page opens with for a model of real text: crossing, negation, a question, and 40 words.
+SENTENCES = {
+    "en": [
+        "She did not sign the agreement on the European Economic Area.",
+        "Where is the station?",
+        "The black cat does not like the white dog.",
+        "Although the committee had discussed the proposal for several hours, the members who were present could not "
+        "agree on the amount of money that should be given to the regions which had suffered most from the floods.",
+    ],
+    "fr": [
+        "Elle n'a pas signé l'accord sur l'Espace économique européen.",
+        "Où est la gare ?",
+        "Le chat noir n'aime pas le chien blanc.",
+    ],
+}
 EXAMPLE_WORDS = 8
-ALIGNED = 30  # sentences over which the heads are measured
+ALIGNED = 30  # sentences on which the heads are measured
+_RECORDED = 8  # times the numbers of an answer that may be recorded to select from
+_UNKNOWN_WORDS = 20  # never-seen words of a sentence that are reported
+_COMPARED = 2000  # characters of a text that are compared with a vocabulary
 
 
-@dataclass(frozen=True)
-class Options:
-    """How sentences are translated; those of equal options may share a batch."""
-
-    beam: int | None = None
-    nbest: int = 1
+Stop = Callable[[], bool]
 
 
-@dataclass(frozen=True)
-class Look:
-    """What to look at: a sentence, the translation to read (or its beginning, as pieces), and what to change."""
-
-    text: str
-    target: str | tuple[str, ...] | None = None
-    prefix: str | tuple[str, ...] | None = None
-    beam: int | None = None
-    changes: tuple[Change, ...] = ()
-    tree: bool = False
-
-
-class TranslationModel:
-    """A trained translator under the name by which clients choose it."""
-
-    kind = "translate"
-
-    def __init__(self, translator: Translator, name: str) -> None:
-        self.id = name
-        self.translator = translator
-        self.source = languages.canonical(translator.source_language)
-        self.target = languages.canonical(translator.target_language)
-        self._errors: dict[str, Any] | None = None  # of its heads
-
-    @property
-    def beam(self) -> int:
-        """The beam that is used where nobody asks for another."""
-        return self.translator.experiment.decode.beam
-
-    def describe(self) -> dict[str, Any]:
-        """What a reader wants to know of the model."""
-        about = entry(self.translator.experiment.name)
-        sides = {"source": self.source, "target": self.target}
-        return {
-            **{side: {"code": code, "name": languages.name(code)} for side, code in sides.items()},
-            "name": self.translator.experiment.name,
-            "paper": about.paper,
-            "idea": about.idea,
-            "beam": self.beam,
-            "parameters": sum(part.numel() for part in self.translator.model.parameters()),
-            "examples": [example.source for example in self._examples[:EXAMPLES]],
-            "aligned": any(example.alignment for example in self._examples),
-        }
-
-    @cached_property
-    def _examples(self) -> list[Example]:
-        """New sentences, where the model was trained on a corpus that is generated."""
-        data = self.translator.experiment.data
-        if not data.corpus:
-            return []
-        longest = max(data.min_words, min(data.max_words, EXAMPLE_WORDS))
-        return find_builtin(data.corpus).generate(ALIGNED, data.seed + 1, data.min_words, longest)
-
-    # --- translating
-
-    def translate(self, texts: list[str], options: Options, stop: Stop) -> list[Translation]:
-        """One translation for each text."""
-        return self.translator.translate(texts, beam=options.beam, nbest=options.nbest, stop=stop)
-
-    def count(self, text: str) -> int:
-        """How many tokens a text has, END counted."""
-        return len(self.translator.source_vocabulary.encode_many([text])[0]) + 1
-
-    def rehearse(self) -> str:
-        """The translation of a short text that the model knows the words of."""
-        vocabulary = self.translator.source_vocabulary
-        last = range(len(vocabulary) - min(3, len(vocabulary) - UNKNOWN - 1), len(vocabulary))
-        return self.translate([vocabulary.decode(last) or "a"], Options(), lambda: False)[0].text
-
-    def fit(self, text: str) -> float:
-        """How well a text fits the source vocabulary, from 0 to 1: 1 where every word is one piece, 0 where all are
-        spelled letter by letter or unknown. It compares languages and is no probability."""
-        vocabulary = self.translator.source_vocabulary
-        words, letters = len(re.findall(r"\S+", text)), len(re.sub(r"\s+", "", text))
-        if not words:
-            return 0.0
-        pieces = 0
-        for index, piece, (start, end) in zip(*vocabulary.encode(text), strict=True):
-            if not text[start:end].isspace():
-                strange = index == UNKNOWN or piece.startswith("<0x")
-                pieces += max(1, end - start) + 1 if strange else 1
-        whole = words if vocabulary.kind != "char" and letters > words else 0
-        spelled = letters if whole else 2 * letters
-        best = whole or letters
-        return max(0.0, min(1.0, (spelled - pieces) / (spelled - best)))
-
-    # --- looking
-
-    def look(self, look: Look, stop: Stop) -> dict[str, Any]:
-        """The trace of one sentence as a tree of plain values and arrays; with `tree`, its translations in text too."""
-        trace = self.trace(look, stop)
-        tree = plain(trace)
-        if trace.beam is not None:
-            tree["translations"] = self._translations(trace)
-        return tree
-
-    def trace(self, look: Look, stop: Stop) -> Trace:
-        """The trace of one sentence: of the translation given, or of the one that is found."""
-        target = None if look.tree else self._written(look, stop)
-        with interruptible(self.translator.model, stop):
-            return self.translator.look(look.text, target, changes=look.changes, tree=look.tree, beam=look.beam)
-
-    def _written(self, look: Look, stop: Stop) -> list[int]:
-        """The ids of the translation that was given, or of the one found after the prefix, under the changes."""
-        if isinstance(look.target, str):
-            return self.translator.target_vocabulary.encode(look.target).ids
-        if look.target is not None:
-            return self.ids(look.target)
-        prefix = None
-        if look.prefix is not None:
-            given = look.prefix if isinstance(look.prefix, str) else self.ids(look.prefix)
-            prefix = [self.translator.prefix_ids(given)]
-        with change(self.translator.model, *look.changes):
-            (found,) = self.translator.translate([look.text], prefix=prefix, beam=look.beam, stop=stop)
-        return self.ids(tuple(found.tokens))
-
-    def _translations(self, trace: Trace) -> list[dict[str, Any]]:
-        """The finished hypotheses of a search tree, best first, as text."""
-        assert trace.beam is not None
-        nodes = {node.id: node for node in trace.beam.nodes}
-        found = []
-        for rank in trace.beam.ranked:
-            pieces, at = [], nodes[rank].parent
-            while at is not None:
-                pieces.append(nodes[at].token)
-                at = nodes[at].parent
-            text = self.translator.target_vocabulary.decode(self.ids(tuple(reversed(pieces))))
-            found.append({"node": rank, "text": text, "score": nodes[rank].score, "logprob": nodes[rank].total})
-        return found
-
-    def step(self, look: Look, t: int, name: str | None, head: int, stop: Stop) -> dict[str, Any]:
-        """The arithmetic of step t in full: see `regard.serve.arithmetic`."""
-        translator, model = self.translator, self.translator.model
-        written = [*self._written(look, stop), END]
-        if not 0 <= t < len(written):
-            raise DataError(f"There is no step {t}: this translation has steps 0 to {len(written) - 1}.")
-        source = torch.tensor([[*translator.source_vocabulary.encode(look.text).ids, END]], device=translator.device)
-        lengths = torch.tensor([source.shape[1]], device=translator.device)
-        target = torch.tensor([written], device=translator.device)
-
-        def forward() -> Tensor:
-            logits: Tensor = model(source, lengths, target)  # [1, T, V]
-            return logits
-
-        with change(model, *look.changes):
-            chosen, calls, logits = watch(model, name, forward)
-        told = explain(model.get_submodule(chosen), calls, t, head)  # type: ignore[arg-type]
-        return {
-            "t": t,
-            "name": chosen,
-            "head": head,
-            "changed": bool(look.changes),
-            **told,
-            "output": output(logits[0, t], written[t], self._word),
-        }
-
-    def head_errors(self, stop: Stop) -> dict[str, Any]:
-        """The alignment error rate of every head over sentences whose links are known; found once, and then kept."""
-        if self._errors is None:
-            made = [example for example in self._examples if example.alignment]
-            if not made:
-                raise DataError(f"The model {self.id} learned from a corpus without known links between its words.")
-            gold = [Gold(frozenset(example.alignment), frozenset(example.alignment)) for example in made]
-            with interruptible(self.translator.model, stop):
-                found = report_heads(self.translator, [one.source for one in made], [one.target for one in made], gold)
-            rates = [
-                {"layer": row.layer, "head": row.head, "aer": row.values["aer"]}
-                for row in found.rows
-                if "aer" in row.values
-            ]
-            self._errors = {"sentences": len(made), "heads": rates}
-        return self._errors
-
-    def alternatives(self, text: str, prefix: tuple[str, ...], most: int) -> list[dict[str, Any]]:
-        """What could stand after the pieces of `prefix`, most likely first."""
-        found = self.translator.alternatives(text, self.ids(prefix), most + END + 1)
-        words = [(self._numbers[piece], piece, chance) for piece, chance in found if math.isfinite(chance)]
-        return [
-            {"piece": piece, "text": self.name(index), "probability": chance}
-            for index, piece, chance in words
-            if index > END
-        ][:most]
-
-    # --- pieces
-
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        vocabulary = self.translator.target_vocabulary
-        return {piece: index for index, piece in enumerate(vocabulary.pieces(range(len(vocabulary))))}
-
-    def ids(self, pieces: tuple[str, ...]) -> list[int]:
-        """The numbers of target pieces."""
-        for piece in pieces:
-            if self._numbers.get(piece, END) <= END:
-                raise DataError(f"There is no piece {piece[:40]!r} in the target vocabulary.")
-        return [self._numbers[piece] for piece in pieces]
-
-    def _word(self, index: int) -> dict[str, Any]:
-        piece = self.translator.target_vocabulary.pieces([index])[0]
-        return {"piece": piece, "text": self.name(index), "special": index <= END}
-
-    def name(self, index: int) -> str:
-        """A target piece as a reader sees it."""
-        vocabulary = self.translator.target_vocabulary
-        return vocabulary.decode([index]) or vocabulary.pieces([index])[0]
+def write_answer(tree: dict[str, Any]) -> bytes:
+    """The bytes of an answer that holds arrays, written as a trace is."""
+    return write(tree).encode("utf-8")
 
 
 @contextmanager
 def interruptible(model: nn.Module, stop: Stop) -> Iterator[None]:
-    """Let `stop` end whatever the model does in the block: it is asked before every look, once a step."""
+    """Let `stop` end the block early: it is called before every attention call."""
 
     def check(*_: Any) -> None:
         if stop():
@@ -262,3 +79,306 @@ def interruptible(model: nn.Module, stop: Stop) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+class TranslationModel:
+    """A trained translator and the name that clients use for it."""
+
+    kind = "translate"
+    write = staticmethod(write_answer)
+
+    def __init__(self, translator: Translator, name: str, limits: Limits) -> None:
+        self.id = name
+        self.translator = translator
+        # Looking inside puts hooks on a model. Translations that come in between use a twin with the same parameters.
+        shared: dict[int, Any] = {
+            id(part): part for part in (*translator.model.parameters(), *translator.model.buffers())
+        }
+        self._twin = copy.copy(translator)
+        self._twin.model = copy.deepcopy(translator.model, shared)
+        self.limits = limits
+        self._errors: dict[str, Any] | None = None  # of its heads
+
+    @property
+    def beam(self) -> int:
+        """The beam of requests that name none."""
+        return self.translator.experiment.decode.beam
+
+    def describe(self) -> dict[str, Any]:
+        """The description of the model for clients."""
+        about, name = entry(self.translator.experiment.name), self.translator.experiment.name
+        sides = {"source": self.translator.source_language, "target": self.translator.target_language}
+        codes = {side: languages.canonical(code) for side, code in sides.items()}
+        return {
+            **{side: {"code": code, "name": languages.name(code)} for side, code in codes.items()},
+            "name": name,
+            "paper": about.paper,
+            "idea": about.idea,
+            "expects": expectations(self.translator.experiment.data, self.translator.source_vocabulary),
+            "parameters": sum(part.numel() for part in self.translator.model.parameters()),
+            "examples": [example.source for example in self._examples[:EXAMPLES]] or SENTENCES.get(codes["source"], []),
+            "aligned": any(example.alignment for example in self._examples),
+        }
+
+    @cached_property
+    def _examples(self) -> list[Example]:
+        """New sentences, if the model was trained on a generated corpus."""
+        data = self.translator.experiment.data
+        if not data.corpus:
+            return []
+        longest = max(data.min_words, min(data.max_words, EXAMPLE_WORDS))
+        return find_builtin(data.corpus).generate(ALIGNED, data.seed + 1, data.min_words, longest)
+
+    # --- translating
+
+    def translate(self, texts: list[str], options: Options, stop: Stop) -> list[Written]:
+        """One translation for each text."""
+        found = self._twin.translate(texts, beam=options.beam, nbest=options.nbest, stop=stop)
+        sizes = map(len, self.translator.source_vocabulary.encode_many(texts))
+        return [
+            Written(
+                one.text,
+                tuple(other.text for other in one.nbest),
+                size + 1,
+                one.finished,
+                tuple(one.flags),
+                tuple(one.unknown[:_UNKNOWN_WORDS]),
+            )
+            for one, size in zip(found, sizes, strict=True)
+        ]
+
+    def rehearse(self, stop: Stop) -> str:
+        """The translation of a short text of known words: always the same while the model is well."""
+        vocabulary = self.translator.source_vocabulary
+        last = range(len(vocabulary) - min(3, len(vocabulary) - UNKNOWN - 1), len(vocabulary))
+        return self.translate([vocabulary.decode(last) or "a"], Options(), stop)[0].text
+
+    def fit(self, texts: list[str]) -> list[float]:
+        """How well each text fits the source vocabulary, from 0 to 1: 1 if every word is one piece, 0 if all words are
+        spelled letter by letter or unknown. It compares languages and is no probability."""
+        return [self._fit(text[:_COMPARED]) for text in texts]
+
+    def _fit(self, text: str) -> float:
+        vocabulary = self.translator.source_vocabulary
+        words, letters = len(re.findall(r"\S+", text)), len(re.sub(r"\s+", "", text))
+        if not words:
+            return 0.0
+        pieces = 0
+        for index, piece, (start, end) in zip(*vocabulary.encode(text)[:3], strict=True):
+            if not text[start:end].isspace():
+                strange = index == UNKNOWN or piece.startswith("<0x")
+                pieces += max(1, end - start) + 1 if strange else 1
+        whole = words if vocabulary.kind != "char" and letters > words else 0
+        spelled = letters if whole else 2 * letters
+        best = whole or letters
+        return max(0.0, min(1.0, (spelled - pieces) / (spelled - best)))
+
+    # --- looking inside
+
+    def look(self, look: TraceRequest, stop: Stop) -> dict[str, Any]:
+        """The trace of one sentence as a tree of plain values and arrays; with a search tree, its translations too."""
+        trace = self._trace(look, stop)
+        tree = page_tree(trace)
+        if look.layers is not None or look.heads is not None:
+            tree["part"] = {"layers": look.layers, "heads": look.heads}
+        if trace.beam is not None:
+            tree["translations"] = self._translations(trace)
+        return tree
+
+    def align(self, text: str, target: str, stop: Stop) -> list[dict[str, Any]]:
+        """Which words of a text and its translation belong together."""
+        return strongest(self._trace(TraceRequest(text, target), stop))
+
+    def _trace(self, look: TraceRequest, stop: Stop) -> Trace:
+        """The trace of a sentence: of the given translation, or of the one that the model finds."""
+        changes = parse(look.changes, self.limits.changes)
+        source = self._source(look.text)
+        target: list[int] | None = None
+        forced: list[int] = []
+        if look.tree:
+            cost = len(source) * (look.beam or self.beam)
+            if cost > self.limits.tree:
+                raise RefusedError(
+                    422, f"A search tree of {cost} tokens times beam is too large; at most {self.limits.tree}."
+                )
+            config = self.translator.experiment.decode
+            longest = math.ceil(config.max_ratio * len(source)) + config.max_extra
+        else:
+            target, forced = self._written(look, stop)
+            longest = len(target) + 1
+            self._check_size(self._sizes(look, len(source), longest)[0], self.limits.numbers)
+        self._check_forward(look, len(source), longest)
+        with interruptible(self.translator.model, stop):
+            trace = self.translator.look(look.text, target, changes=changes, tree=look.tree, beam=look.beam)
+        self._check_size(self._sizes(look, len(source), len(trace.target.tokens))[0], self.limits.numbers)
+        marks = (*trace.changes, *describe_forced(self.translator.target_vocabulary, forced))
+        return dataclasses.replace(_part(trace, look), changes=marks)
+
+    def _source(self, text: str) -> list[int]:
+        ids = self.translator.encode(text).ids
+        self._check_tokens(ids, "text")
+        return [*ids, END]
+
+    def _check_tokens(self, ids: list[int], name: str) -> None:
+        if len(ids) > self.limits.tokens:
+            raise RefusedError(
+                422, f"The {name} has {len(ids)} tokens; send a shorter one, of at most {self.limits.tokens}."
+            )
+
+    def _check_size(self, numbers: int, most: int) -> None:
+        if numbers > most:
+            raise RefusedError(
+                422,
+                f"The attention of this trace has {numbers} numbers, more than {most}; choose some layers and heads, "
+                f"or send a shorter text.",
+            )
+
+    def _check_forward(self, look: TraceRequest, source: int, target: int) -> None:
+        """Refuse a forward pass whose attention and logits would take too much memory."""
+        self._check_size(self._sizes(look, source, target)[1], _RECORDED * self.limits.numbers)
+
+    def _sizes(self, look: TraceRequest, source: int, target: int) -> tuple[int, int]:
+        """How many numbers the trace of a sentence pair holds, and how many are computed to choose from."""
+        model = self.translator.model
+        chosen, recorded = 0, target * len(self.translator.target_vocabulary)  # logits
+        cross: tuple[str, ...] = model.looking.cross  # type: ignore[assignment]
+        for name in attentions(model):
+            heads = int(getattr(model.get_submodule(name.rpartition(".")[0]), "heads", 1))
+            rows = source if name.startswith("encoder") else target
+            cells = rows * (source if name in cross else rows)
+            layer = [int(part) for part in name.split(".") if part.isdigit()][:1]
+            recorded += 2 * heads * cells
+            if look.layers is None or not layer or layer[0] in look.layers:
+                chosen += 2 * (heads if look.heads is None else min(heads, len(look.heads))) * cells
+        return chosen, recorded
+
+    def _written(self, look: TraceRequest, stop: Stop) -> tuple[list[int], list[int]]:
+        """The ids of the given translation, or of the one found under the changes; and those that were forced."""
+        prefix: list[int] = []
+        if look.target is not None:
+            written = self._ids(look.target)
+        else:
+            prefix = [] if look.prefix is None else self._ids(look.prefix)
+            self._check_tokens(prefix, "prefix")
+            changes = parse(look.changes, self.limits.changes)
+            with change(self.translator.model, *changes):
+                (found,) = self.translator.translate([look.text], prefix=[prefix], beam=look.beam, stop=stop)
+            written = self._ids(tuple(found.tokens))
+        self._check_tokens(written, "translation")
+        return written, prefix
+
+    def _translations(self, trace: Trace) -> list[dict[str, Any]]:
+        """The finished hypotheses of a search tree as text, the best first."""
+        assert trace.beam is not None
+        nodes = {node.id: node for node in trace.beam.nodes}
+        found = []
+        for rank in trace.beam.ranked:
+            pieces, at = [], nodes[rank].parent
+            while at is not None:
+                pieces.append(nodes[at].token)
+                at = nodes[at].parent
+            text = self.translator.target_vocabulary.decode(self._ids(tuple(reversed(pieces))))
+            found.append({"node": rank, "text": text, "score": nodes[rank].score, "logprob": nodes[rank].total})
+        return found
+
+    def step(self, look: TraceRequest, t: int, name: str | None, head: int, stop: Stop) -> dict[str, Any]:
+        """The arithmetic of step t in full: see `regard.serve.step_details`."""
+        model, device = self.translator.model, self.translator.device
+        source = self._source(look.text)
+        written = [*self._written(look, stop)[0], END]
+        self._check_forward(look, len(source), len(written))
+        if not 0 <= t < len(written):
+            raise DataError(f"There is no step {t}: this translation has steps 0 to {len(written) - 1}.")
+
+        def forward() -> Tensor:
+            lengths = torch.tensor([len(source)], device=device)
+            logits: Tensor = model(
+                torch.tensor([source], device=device), lengths, torch.tensor([written], device=device)
+            )
+            return logits  # [1, T, V]
+
+        with interruptible(model, stop), change(model, *parse(look.changes, self.limits.changes)):
+            chosen, calls, logits = watch(model, name, forward)
+        return {
+            "t": t,
+            "name": chosen,
+            "head": head,
+            "changed": bool(look.changes),
+            **explain(model.get_submodule(chosen), calls, t, head),  # type: ignore[arg-type]
+            "output": output(logits[0, t], written[t], self._word),
+        }
+
+    def head_errors(self, stop: Stop) -> dict[str, Any]:
+        """The alignment error rate of every head over sentences whose links are known; computed once."""
+        if self._errors is None:
+            made = [example for example in self._examples if example.alignment]
+            if not made:
+                raise DataError(f"The model {self.id} was trained on a corpus without known word links.")
+            gold = [Gold(frozenset(example.alignment), frozenset(example.alignment)) for example in made]
+            with interruptible(self.translator.model, stop):
+                found = report_heads(self.translator, [one.source for one in made], [one.target for one in made], gold)
+            rates = [
+                {"layer": row.layer, "head": row.head, "aer": row.values["aer"]}
+                for row in found.rows
+                if "aer" in row.values
+            ]
+            self._errors = {"sentences": len(made), "heads": rates}
+        return self._errors
+
+    def alternatives(self, text: str, prefix: tuple[str, ...], most: int, stop: Stop) -> list[dict[str, Any]]:
+        """The pieces that could follow `prefix`, most likely first."""
+        ids = self._ids(prefix)
+        self._check_tokens(ids, "prefix")
+        self._check_forward(TraceRequest(text), len(self._source(text)), len(ids) + 1)
+        with interruptible(self.translator.model, stop):
+            found = self.translator.alternatives(text, ids, most + END + 1)
+        words = [(self._numbers[piece], piece, chance) for piece, chance in found if math.isfinite(chance)]
+        return [
+            {"piece": piece, "text": self._name(index), "probability": chance}
+            for index, piece, chance in words
+            if index > END
+        ][:most]
+
+    # --- pieces
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        vocabulary = self.translator.target_vocabulary
+        return {piece: index for index, piece in enumerate(vocabulary.pieces(range(len(vocabulary))))}
+
+    def _ids(self, given: str | tuple[str, ...]) -> list[int]:
+        """The ids of a translation or its beginning, given as text or as pieces."""
+        if isinstance(given, str):
+            return self.translator.prefix_ids(given)
+        for piece in given:
+            if self._numbers.get(piece, END) <= END:
+                raise DataError(f"There is no piece {piece[:40]!r} in the target vocabulary.")
+        return [self._numbers[piece] for piece in given]
+
+    def _word(self, index: int) -> dict[str, Any]:
+        piece = self.translator.target_vocabulary.pieces([index])[0]
+        return {"piece": piece, "text": self._name(index), "special": index <= END}
+
+    def _name(self, index: int) -> str:
+        vocabulary = self.translator.target_vocabulary
+        return vocabulary.decode([index]) or vocabulary.pieces([index])[0]
+
+
+def _part(trace: Trace, look: TraceRequest) -> Trace:
+    """The trace with the chosen layers and heads alone."""
+    if look.layers is None and look.heads is None:
+        return trace
+    kept = {}
+    for name, seen in trace.attention.items():
+        if look.layers is not None and seen.layer not in look.layers:
+            continue
+        if look.heads is not None:
+            heads = [head for head in look.heads if head < seen.heads]
+            arrays: dict[str, Any] = {part: getattr(seen, part) for part in ("weights", "scores", "context_norms")}
+            arrays = {part: values[heads] for part, values in arrays.items() if values is not None}
+            seen = dataclasses.replace(seen, **arrays)
+        if seen.heads:
+            kept[name] = seen
+    if not kept:
+        raise DataError("None of the chosen layers and heads exists in this model.")
+    return dataclasses.replace(trace, attention=kept, steps=tuple(step for step in trace.steps if step.name in kept))

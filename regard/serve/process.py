@@ -3,63 +3,71 @@
 import asyncio
 import logging
 import os
+import resource
 import secrets
 import signal
 import socket
+import sys
 import time
+import tomllib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
 import uvicorn
 
 from regard.errors import ConfigError, RunError
+from regard.serve.access import Access, Guard, Protocol, Token, is_loopback
 from regard.serve.app import build
-from regard.serve.door import Door, is_loopback
-from regard.serve.gate import Gate
-from regard.serve.house import House
 from regard.serve.limits import Limits
-from regard.serve.protocol import Protocol
-from regard.serve.runs import load
+from regard.serve.model_process import SWITCH, Once
+from regard.serve.state import State
 
-log = logging.getLogger("regard.serve")
+TOKEN_VARIABLE = "REGARD_TOKEN"
+_SPARE_FILES = 64  # for logs, models and pipes: connections may not take all open files
+_LAST = 0.3  # seconds in which requests on accepted connections still get their 503
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, whose first signal lets it refuse new requests until the accepted ones are answered."""
+    """uvicorn's server; after the first signal it refuses new requests until the accepted ones are answered."""
 
-    def __init__(self, config: uvicorn.Config, gate: Gate, house: House, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, guard: Guard, state: State, ready: Callable[[], None]) -> None:
         super().__init__(config)
-        self.gate = gate
-        self.house = house
-        self.ready = ready
+        self.guard, self.state, self.ready = guard, state, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and say so."""
+        """Listen, and report it."""
         await super().startup(sockets)
         self.ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A signal: begin to stop, or with a second SIGINT stop at once."""
-        if self.gate.stopping and sig == signal.SIGINT:
+        if self.guard.stopping and sig == signal.SIGINT:
             self.should_exit = self.force_exit = True
             return
-        self.gate.stopping = self.house.stopping = True
+        self.guard.stopping = self.state.stopping = True
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: leave once nothing is under way, or the time to finish is over."""
-        if self.gate.stopping and not self.should_exit:
-            await self._drain()
+        if self.guard.stopping and not self.should_exit:
+            last = time.monotonic() + self.state.limits.drain
+            while self.guard.under_way and time.monotonic() < last and not self.force_exit:
+                await asyncio.sleep(0.05)
             self.should_exit = True
         return await super().on_tick(counter)
 
-    async def _drain(self) -> None:
-        # A little longer than needed, so that those who were just connecting hear 503 instead of a reset.
-        last = time.monotonic() + self.house.limits.drain
-        quiet = 0
-        while quiet < 3 and time.monotonic() < last and not self.force_exit:
-            await asyncio.sleep(0.1)
-            quiet = 0 if self.gate.under_way else quiet + 1
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening; connections that are already accepted still get a 503 instead of a reset."""
+        await asyncio.sleep(0)  # accept what is in the backlog
+        for server in self.servers:
+            server.close()
+        for one in sockets or ():
+            one.close()
+        last = time.monotonic() + _LAST
+        while time.monotonic() < last or (self.guard.under_way and time.monotonic() < last + _LAST):
+            await asyncio.sleep(0.02)
+        await super().shutdown(sockets)
 
 
 def serve(
@@ -68,44 +76,78 @@ def serve(
     port: int = 5000,
     token: str | None = None,
     *,
+    tokens: str | Path | None = None,
     limits: Limits | None = None,
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve runs until SIGTERM or SIGINT. `ready` is told the address of the page once the port is open.
+    """Serve runs until SIGTERM or SIGINT. `ready` is called with the address of the page once the port is open.
 
-    Beyond loopback a token is needed to use the API; one is made where none is given, and is part of that address.
-    `hosts` are further names that the server answers to, `origins` pages of other servers that may call it.
+    Beyond loopback a token is needed to use the API: `token`, those of the file `tokens`, that of the environment
+    variable REGARD_TOKEN, or a random one, which is then part of the address. `hosts` are further names that the server
+    answers to, `origins` pages of other servers that may call it.
     """
-    if token is None and not is_loopback(host):
-        token = secrets.token_urlsafe(24)
-    if token is not None and (len(token) < 8 or not token.isascii() or not token.isprintable() or " " in token):
-        raise ConfigError("A token must have at least 8 characters, all of them printable ASCII without spaces.")
+    if not runs:
+        raise RunError("There is nothing to serve; name at least one run folder.")
     limits = limits or Limits()
+    known = read_tokens(token, tokens)
+    shown = token
+    if not known and not is_loopback(host):
+        shown = secrets.token_urlsafe(24)
+        known = (Token("default", shown),)
+    access = Access(host, known, tuple(name.lower() for name in hosts), frozenset(origins))
     listener = _bind(host, port)
-    house = House(load(runs), limits, Door(host, token, tuple(name.lower() for name in hosts), frozenset(origins)))
-    gate = build(house)
-    config = uvicorn.Config(
-        gate,
-        http=type("Patient", (Protocol,), {"sending": limits.sending}),
-        ws="none",
-        loop="asyncio",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        h11_max_incomplete_event_size=limits.header_bytes * 2,
-        timeout_keep_alive=15,
-        timeout_graceful_shutdown=3,
-        lifespan="on",
-    )
-    address = _address(host, listener.getsockname()[1], token)
-    Server(config, gate, house, lambda: ready(address) if ready is not None else None).run(sockets=[listener])
-    if not house.close():
-        # A thread that is stuck in a model cannot be ended, and would keep the process from ending.
-        log.error("A model did not stop; leaving without it")
-        logging.shutdown()
-        os._exit(1)
+    for name in ("asyncio", "uvicorn.error", "regard.serve"):
+        logging.getLogger(name).addFilter(Once())
+    sys.setswitchinterval(SWITCH)
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    bounded = replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
+    state = State([str(run) for run in runs], limits, access)
+    try:
+        guard = build(state)
+        config = uvicorn.Config(
+            guard,
+            http=type("Bounded", (Protocol,), {"limits": bounded, "idle": {}}),
+            ws="none",
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            h11_max_incomplete_event_size=limits.header_bytes * 2,
+            timeout_keep_alive=int(limits.sending) or 1,
+            timeout_graceful_shutdown=3,
+            lifespan="on",
+        )
+        address = _address(host, listener.getsockname()[1], shown)
+        Server(config, guard, state, lambda: ready(address) if ready is not None else None).run(sockets=[listener])
+    finally:
+        state.close()
+
+
+def read_tokens(token: str | None, file: str | Path | None) -> tuple[Token, ...]:
+    """The tokens that clients may send: an option, the environment, and a TOML file with one table for each.
+
+    [tokens.editor]
+    token = "a long secret"
+    rate = 10        # requests a second; optional
+    quota = 1000000  # characters a day; optional
+    """
+    found = [Token("default", one) for one in (token, os.environ.get(TOKEN_VARIABLE)) if one is not None]
+    if file is not None:
+        try:
+            tables = tomllib.loads(Path(file).read_text("utf-8")).get("tokens", {})
+            found += [Token(name, **table) for name, table in tables.items()]
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError(
+                f"The tokens in {file} cannot be read ({error}); each is a table [tokens.NAME] with token, "
+                f"and rate and quota if you want them."
+            ) from None
+        if not tables:
+            raise ConfigError(f"The file {file} holds no tokens; each is a table [tokens.NAME] with token.")
+    return tuple(found)
 
 
 def _bind(host: str, port: int) -> socket.socket:

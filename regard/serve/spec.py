@@ -1,9 +1,10 @@
-"""The API in OpenAPI's words, written by hand and served at /spec. A test sends what it describes."""
+"""The OpenAPI description of the API, written by hand and served at /spec. A test sends what it describes."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from regard.data.images import MOST_PIXELS
 from regard.serve.limits import Limits
+from regard.serve.worker import Worker
 
 Schema = dict[str, Any]
 
@@ -13,23 +14,23 @@ _NUMBER: Schema = {"type": "number"}
 _FLAG: Schema = {"type": "boolean"}
 
 
-def describe(limits: Limits, translators: list[str], captioners: list[str]) -> Schema:
+def describe(limits: Limits, translators: Iterable[str], captioners: Mapping[str, Worker]) -> Schema:
     """The OpenAPI document of a server with these limits and models."""
-    models = _name_of(translators)
+    models = _name_of(list(translators))
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "regard",
             "version": "1",
-            "description": "Translation compatible with LibreTranslate and DeepL v2, captions of pictures, and what "
-            "the model looked at.",
+            "description": "Translation compatible with LibreTranslate and DeepL v2, captions of pictures, and the "
+            "attention of the model.",
         },
         "servers": [{"url": "/"}],
         "paths": {
             **_libre(limits, models),
             **_deepl(limits),
             **_own(limits, models),
-            **_pictures(limits, _name_of(captioners)),
+            **_pictures(limits, captioners),
             **_about(),
         },
         "components": {
@@ -49,7 +50,7 @@ def _libre(limits: Limits, model: Schema) -> Schema:
             "target": {"type": "string", "description": "a code of /languages"},
             "format": {"enum": ["text", "html"], "default": "text"},
             "alternatives": {**_WHOLE, "maximum": limits.alternatives, "default": 0},
-            "alignment": {**_FLAG, "description": "ours: also tell which words belong together"},
+            "alignment": {**_FLAG, "description": "ours: also report which words belong together"},
             "model": {**model, "description": "ours: one of /api/v1/models"},
             "api_key": _TEXT,
         },
@@ -94,11 +95,15 @@ def _own(limits: Limits, model: Schema) -> Schema:
         "text": {"type": "string", "maxLength": limits.characters, "description": "one sentence"},
         "target": {
             "oneOf": [_TEXT, pieces],
-            "description": "the translation to look at, as text or as pieces; the model's own if left out",
+            "description": "the translation to look at, as text or as pieces; by default the one of the model",
         },
-        "prefix": {"oneOf": [_TEXT, pieces], "description": "text or pieces that the translation must begin with"},
+        "prefix": {"oneOf": [_TEXT, pieces], "description": "text or pieces with which the translation must begin"},
         "beam": {**_WHOLE, "maximum": limits.beam},
         "changes": _list(_ref("Change"), limits.changes),
+    }
+    part: Schema = {
+        "layers": {**_list(_WHOLE, least=1), "description": "only the attention of these layers, from 0"},
+        "heads": {**_list(_WHOLE, least=1), "description": "only these heads, from 0"},
     }
     trace = {"type": "object", "description": "a trace, as regard.look.Trace reads and writes it"}
     step = {**look, "t": _WHOLE, "name": {"type": "string", "description": "attention module"}, "head": _WHOLE}
@@ -110,16 +115,16 @@ def _own(limits: Limits, model: Schema) -> Schema:
     choices = _list(_object({"text": _TEXT, "piece": _TEXT, "probability": _NUMBER}, required=["piece", "probability"]))
     head = _object({"layer": _WHOLE, "head": _WHOLE, "aer": {**_NUMBER, "description": "alignment error rate"}})
     rates = _object({"sentences": _WHOLE, "heads": _list(head)}, required=["sentences", "heads"])
-    body = {name: _object(fields, required=["text"]) for name, fields in (("look", look), ("step", step))}
+    body = {name: _object(fields, required=["text"]) for name, fields in (("look", {**look, **part}), ("step", step))}
     return {
         "/api/v1/models": {"get": _get("The loaded models", _object({"models": _list({"type": "object"})}))},
         "/api/v1/heads": {"get": {**_get("How well each head aligns", rates), "parameters": [_query("model", model)]}},
-        "/api/v1/trace": {"post": _post("What a model saw while it wrote", body["look"], trace)},
+        "/api/v1/trace": {"post": _post("The attention of a model while it translated", body["look"], trace)},
         "/api/v1/steps": {"post": _post("The arithmetic of one step", body["step"], {"type": "object"})},
         "/api/v1/beam": {"post": _post("A trace with the search tree", body["look"], trace)},
         "/api/v1/alternatives": {
             "post": _post(
-                "What could stand at a position",
+                "The words that could come at a position",
                 _object(ask, required=["text", "prefix"]),
                 _object({"alternatives": choices}),
             )
@@ -128,19 +133,21 @@ def _own(limits: Limits, model: Schema) -> Schema:
     }
 
 
-def _pictures(limits: Limits, model: Schema) -> Schema:
+def _pictures(limits: Limits, captioners: Mapping[str, Worker]) -> Schema:
+    model = _name_of(list(captioners))
+    pixels = "".join(f" and {worker.about['megapixels']} megapixels" for worker in list(captioners.values())[:1])
     file: Schema = {"type": "string", "format": "binary", "maxLength": limits.picture}
     words = _object(
         {
             "text": _TEXT,
             "logprob": _NUMBER,
-            "gate": {**_NUMBER, "description": "beta, how much of what it saw was let in; for models that have it"},
+            "gate": {**_NUMBER, "description": "beta, the share of the context that is used; for models that have it"},
             "weights": {**_list(_list(_NUMBER)), "description": "over the grid, row by row; they sum to one"},
         },
         required=["text", "logprob", "weights"],
     )
     one = _object({"text": _TEXT, "score": _NUMBER, "logprob": _NUMBER}, required=["text", "score", "logprob"])
-    told = {
+    answer = {
         "caption": _TEXT,
         "finished": {"type": "string", "description": "end, or length where it was cut off"},
         "nbest": {**_list(one), "description": "this one first"},
@@ -149,9 +156,8 @@ def _pictures(limits: Limits, model: Schema) -> Schema:
         "trace": {"type": "object", "description": "all of it, as regard.look.Trace reads it"},
     }
     caption = {
-        "summary": "Describe a picture, and tell where each word looked",
-        "description": f"JPEG, PNG or WebP, told by its bytes; at most {limits.picture >> 20} MiB and "
-        f"{MOST_PIXELS // 1_000_000} megapixels. Options belong in the query.",
+        "summary": "Describe a picture, with the attention of each word",
+        "description": f"JPEG, PNG or WebP; at most {limits.picture >> 20} MiB{pixels}. Options belong in the query.",
         "parameters": [
             _query("model", model),
             _query("nbest", {**_WHOLE, "minimum": 1, "maximum": limits.alternatives + 1, "default": 1}),
@@ -165,7 +171,7 @@ def _pictures(limits: Limits, model: Schema) -> Schema:
             },
         },
         "responses": {
-            "200": {"description": "done", "content": _content(_object(told, required=list(told)))},
+            "200": {"description": "done", "content": _content(_object(answer, required=list(answer)))},
             "default": _error("Error"),
         },
     }
@@ -256,12 +262,21 @@ _SCHEMAS: Schema = {
     ),
     "Language": _object({"code": _TEXT, "name": _TEXT, "targets": _list(_TEXT)}, required=["code", "name", "targets"]),
     "Link": _object({"source": _SPAN, "target": _SPAN, "weight": _NUMBER}, required=["source", "target", "weight"]),
+    "Note": _object(
+        {"source": _SPAN, "flags": _list(_TEXT), "unknown": {**_list(_TEXT), "description": "never seen in training"}},
+        required=["source", "flags", "unknown"],
+    ),
     "Translated": _object(
         {
             "translatedText": _one_or_list(_TEXT),
             "detectedLanguage": _one_or_list(_ref("Detected")),
             "alternatives": {"type": "array", "items": _one_or_list(_TEXT)},
             "alignment": {"type": "array", "items": _one_or_list(_ref("Link"))},
+            "notes": {
+                "type": "array",
+                "items": _one_or_list(_ref("Note")),
+                "description": "ours: sentences with which something is not right; left out where there is none",
+            },
         },
         required=["translatedText"],
     ),

@@ -1,175 +1,374 @@
-"""One thread for each model: it takes what waits in its queue, and shows that it is alive.
+"""The server's side of a model: its queue, its process, and what happens when that process fails.
 
-A long sentence would keep the others waiting. But decoding asks `stop` before every step, and a model keeps nothing
-between steps, so in that moment the worker translates a short batch that waits, and then goes on with the long one.
+A thread for each model takes what waits, hands it to the process and watches it. A process that dies is replaced, and
+what it worked on is tried once more; one that is stuck is ended. A long job does not keep short ones waiting: the
+process translates them between two of its steps.
 """
 
+import itertools
 import logging
+import multiprocessing
 import threading
 import time
-from typing import Any, Generic, Protocol, TypeVar
+from collections import Counter
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
 
-from regard.serve.limits import Limits
+from regard.errors import RegardError
+from regard.serve.limits import Limits, RefusedError, StoppedError
 from regard.serve.metrics import Metrics
-from regard.serve.models import Options, TranslationModel
-from regard.serve.refusal import RefusedError, StoppedError
-from regard.serve.work import Queue, Sentence, Ticket, settle
+from regard.serve.model_process import serve_model
+from regard.serve.queue import Queue, Sentence, Ticket, Work, settle
 
 log = logging.getLogger("regard.serve")
 
 PATIENCE = 0.1  # seconds that a batch runs alone before short ones may come in between
-SHORT_COST = 1024  # tokens times beam of such a short batch
-PROBE = 5.0  # seconds of idleness after which the worker tries itself
+SHORT_COST = 1024  # characters times beam of such a short batch
+PROBE = 5.0  # seconds without work after which the model is tested
+WATCH = 0.02  # seconds between two checks of what a process does
+MOST_PAUSE = 30.0  # seconds between attempts to start a process that fails
+NUMBER_BYTES = 6  # of a number in an answer: four bytes in base64
 
 
-class Model(Protocol):
-    """What a worker and the list of models ask of a model of any kind."""
-
-    kind: str
-    id: str
-
-    def describe(self) -> dict[str, Any]:
-        """What a reader wants to know of the model."""
-
-    def rehearse(self) -> str:
-        """What the model writes of a sample of its own: always the same, where it is well."""
+class DiedError(Exception):
+    """The process of a model ended while it worked on something."""
 
 
-M = TypeVar("M", bound=Model)
+@dataclass(eq=False)
+class Call:
+    """A job in a process: `result` is its result, `free` is done when the process can take the next one."""
+
+    number: int
+    result: "Future[Any]" = field(default_factory=Future)
+    free: "Future[None]" = field(default_factory=Future)
 
 
-class Worker(Generic[M]):
-    """A model, its thread and its queue."""
+class Process:
+    """One process of a model, and the calls that it has not answered."""
 
-    def __init__(self, model: M, limits: Limits, metrics: Metrics) -> None:
-        self.model = model
-        self.limits = limits
-        self.metrics = metrics
+    def __init__(self, run: str, limits: Limits) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self.beat = context.RawValue("d", time.monotonic())
+        self._process = context.Process(target=serve_model, args=(theirs, self.beat, run, limits), daemon=True)
+        self._numbers = itertools.count()
+        self._calls: dict[int, Call] = {}
+        self._lock, self._sending = threading.Lock(), threading.Lock()
+        self.dead = False
+        self.hello = self._open()  # the description of the model
+        self._process.start()
+        theirs.close()
+
+    def listen(self, died: Callable[[], None]) -> None:
+        """Receive results in a new thread; `died` is called when the process has ended."""
+        threading.Thread(target=self._receive, args=(died,), daemon=True).start()
+
+    def call(self, kind: str, *message: Any) -> Call:
+        """Send a job."""
+        call = self._open()
+        self._send(kind, call.number, *message)
+        return call
+
+    def stop(self, call: Call) -> None:
+        """Request that the process abandon a job."""
+        self._send("stop", call.number)
+
+    def end(self, seconds: float) -> None:
+        """Let the process end, by force after some seconds."""
+        self._send("end", 0)
+        self._process.join(seconds)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join(5)
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+
+    def _open(self) -> Call:
+        with self._lock:
+            call = Call(next(self._numbers))
+            if self.dead:
+                call.result.set_exception(DiedError())
+                call.free.set_result(None)
+            else:
+                self._calls[call.number] = call
+        return call
+
+    def _send(self, *message: Any) -> None:
+        with self._sending, suppress(OSError):  # if it has ended, the receiver notices
+            self._connection.send(message)
+
+    def _receive(self, died: Callable[[], None]) -> None:
+        try:
+            while True:
+                number, status, value = self._connection.recv()
+                call = self._calls.get(number)
+                if call is None:  # an error came before
+                    continue
+                if status == "ok":
+                    settle(call.result, value)
+                elif status == "error":
+                    settle(call.result, error=value)
+                if status != "free":
+                    self._calls.pop(number)
+                settle(call.free)
+        except (EOFError, OSError):
+            pass
+        finally:
+            with self._lock:
+                self.dead = True
+                left = list(self._calls.values())
+            for call in left:
+                settle(call.result, error=DiedError())
+                settle(call.free)
+            died()
+
+
+class Worker:
+    """A model as the server sees it: what it is, whether it is well, and a queue of what it has to do."""
+
+    def __init__(self, run: str, limits: Limits, metrics: Metrics) -> None:
+        self.run, self.limits, self.metrics = run, limits, metrics
         self.queue = Queue()
-        self.accepted = 0  # tickets without an answer
-        self._cost = 0  # their tokens times beam
+        self.about: dict[str, Any] = {}  # the description of the model
+        self.accepted: Counter[Hashable] = Counter()  # client -> tickets without an answer
+        self.held: Callable[[], int] = lambda: 0  # bytes of answers that are not sent yet
+        self._cost = 0  # characters times beam of the accepted tickets
         self._trouble = "starting"
-        self._rehearsed: str | None = None  # what the model must always write of its sample
-        self._beat = time.monotonic()
-        self._closed = False
+        self._sample: Any = None  # what the model must always write when it is tested
+        self._process = Process(run, limits)
+        self._began = time.monotonic()
+        self._working = self._stuck = self._closed = False
+        self._failures = 0
+        self._again: list[list[Sentence]] = []  # short batches that a process did not finish
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name=f"model {model.id}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=run, daemon=True)
+
+    def open(self) -> None:
+        """Wait until the model is loaded; raises the error of loading it."""
+        self._process.listen(self.queue.wake)
+        try:
+            self.about = self._process.hello.result.result()
+        except DiedError:
+            raise RuntimeError(f"The process for {self.run} ended while it loaded the model.") from None
 
     def start(self) -> None:
-        """Start the thread; `trouble` becomes empty once the model has written its sample."""
+        """Begin to work; `trouble` becomes empty after the model has translated its sample."""
         self._thread.start()
 
-    def close(self, seconds: float = 2.0) -> bool:
-        """Let the thread end after what it is doing; whether it has ended within these seconds."""
+    def close(self, seconds: float = 2.0) -> None:
+        """End the process."""
         self._closed = True
-        self.queue.close()
-        if self._thread.ident is not None:
-            self._thread.join(seconds)
-        return not self._thread.is_alive()
+        self.queue.wake()
+        self._process.end(seconds)
+
+    @property
+    def name(self) -> str:
+        """The name that clients use."""
+        return str(self.about["id"])
 
     @property
     def trouble(self) -> str:
-        """What keeps this worker from answering, or an empty string."""
-        if self._thread.ident is not None and not self._thread.is_alive():
+        """Why the model does not answer, or an empty string."""
+        if self._process.dead:
             return "dead"
-        if not self._trouble and time.monotonic() - self._beat > self.limits.stuck:
+        if self._silence > self.limits.stuck:
             return "stuck"
         return self._trouble
 
-    # --- from the server's side
+    @property
+    def _silence(self) -> float:
+        """Seconds since the last sign of progress, while the process works on something."""
+        return time.monotonic() - max(self._began, self._process.beat.value) if self._working else 0.0
 
-    def make_room(self, cost: int = 0) -> None:
-        """Refuse with 429 where too much waits already. Called before anything costly is done for a request."""
-        if self.trouble in ("dead", "stuck"):
-            raise RefusedError(503, f"The model {self.model.id} does not answer at the moment.", {"Retry-After": "10"})
-        if self.accepted >= self.limits.queue or (self.accepted and self._cost + cost > self.limits.cost):
-            self.metrics.refuse("queue")
+    # --- from the event loop
+
+    def make_room(self, client: Hashable = None, cost: int = 0) -> None:
+        """Refuse with 429 if too much waits already. Called before anything costly is done for a request.
+
+        A quarter of the room is kept for other clients.
+        """
+        if self._failures > 1 or self.trouble == "stuck":
+            raise RefusedError(503, f"The model {self.name} does not answer at the moment.", {"Retry-After": "10"})
+        if cost > self.limits.cost:
+            raise RefusedError(413, "The texts of this request are too long together; send fewer at once.")
+        total, mine = self.accepted.total(), self.accepted[client]
+        full = total >= self.limits.queue or mine >= self.limits.queue - self.limits.queue // 4
+        if full or (total and self._cost + cost > self.limits.cost):
+            self.metrics.refused.labels("queue").inc()
             raise RefusedError(
                 429, "Slowdown: too many requests are waiting, try again in a second", {"Retry-After": "1"}
             )
 
     def submit(self, ticket: Ticket) -> None:
-        """Accept a ticket; its slot is free again as soon as it has its answer or nobody waits for it."""
-        cost = ticket.cost
+        """Accept a ticket; its place is free again when it has its answer or its client has gone away."""
+        client, cost = ticket.client, ticket.cost
 
         def release(_: Any) -> None:
             with self._lock:
-                self.accepted -= 1
+                self.accepted[client] -= 1
+                self.accepted += Counter()  # without the clients at zero
                 self._cost -= cost
 
         with self._lock:
-            self.accepted += 1
+            self.accepted[client] += 1
             self._cost += cost
         ticket.answer.add_done_callback(release)
         self.queue.put(ticket)
 
+    def aside(self, method: str, *args: Any) -> "Future[Any]":
+        """The result of a method that needs no decoding, in the second thread of the process."""
+        return self._process.call("aside", method, *args).result
+
     # --- the thread
 
     def _run(self) -> None:
-        self._probe()
         while not self._closed:
-            if not self.queue.wait(PROBE):
+            if self._process.dead:
+                self._replace()
+            elif self._sample is None or not (self._again or self.queue.wait(PROBE)):
                 self._probe()
-                continue
-            self._beat = time.monotonic()
-            taken = self.queue.take()
-            if isinstance(taken, Ticket):
-                self._work(taken)
-            elif taken:
-                self._translate(taken, alone=True)
-            self._beat = time.monotonic()
+            elif taken := self._again.pop() if self._again else self.queue.take():
+                self._serve(taken)
+
+    def _replace(self) -> None:
+        """Start another process; after failures in a row, wait longer and longer."""
+        self.metrics.restarts.labels(self.name).inc()
+        self._trouble = "restarting"
+        log.error("The process of the model %s ended; starting another", self.name)
+        self._process.end(0)
+        if self._failures:
+            time.sleep(min(2.0**self._failures, MOST_PAUSE))
+        if not self._closed:
+            self._failures += 1
+            self._process = Process(self.run, self.limits)
+            self._process.listen(self.queue.wake)
+            with suppress(DiedError, RegardError, RuntimeError):
+                self._process.hello.result.result()
+                self._probe()
 
     def _probe(self) -> None:
-        """Rehearse: the worker is well if that works and gives what it gave the first time."""
-        self._beat = time.monotonic()
+        """Let the model translate a sample: it is well if that gives the same as the first time."""
+        call = self._begin("run", Work("rehearse"), time.monotonic() + self.limits.seconds)
+        self._watch(call, lambda: False)
         try:
-            if self._rehearsed is None:
-                self._rehearsed = self.model.rehearse()
-            self._trouble = "" if self.model.rehearse() == self._rehearsed else "the model's answers changed"
+            found = call.result.result()
+            self._sample = found if self._sample is None else self._sample
+            self._trouble = "" if found == self._sample else "the model's answers changed"
+            self._failures = 0
         except Exception:
-            log.exception("The model %s fails at its own sample", self.model.id)
             self._trouble = "the model fails"
-        self._beat = time.monotonic()
+            self._sample = self._sample or ""
+
+    def _begin(self, kind: str, job: Any, deadline: float) -> Call:
+        self._began, self._working, self._stuck = time.monotonic(), True, False
+        return self._process.call(kind, job, deadline)
+
+    def _watch(self, call: Call, over: Callable[[], bool], between: Callable[[], None] = lambda: None) -> None:
+        """Wait until the process is free again; cancel the job when it is `over`, end the process if it is stuck."""
+        stopped = False
+        while not wait([call.free], WATCH).done:
+            between()
+            if not stopped and over():
+                self._process.stop(call)
+                stopped = True
+            if self._silence > 2 * self.limits.stuck:
+                log.error("The model %s is stuck; ending its process", self.name)
+                self._stuck = True
+                self._process.kill()
+                call.free.exception()  # the receiver completes it
+        self._working = False
+
+    def _serve(self, taken: "Ticket | list[Sentence]") -> None:
+        """Work on a ticket or a batch, a second time if the process dies."""
+        for last in (False, True):
+            if self._process.dead and not self._closed:
+                self._replace()
+            while self._again:
+                self._serve(self._again.pop())
+            try:
+                if isinstance(taken, Ticket):
+                    self._work(taken)
+                else:
+                    self._translate(taken)
+                return
+            except DiedError:
+                if last or self._stuck:  # what was stuck would be stuck again
+                    self._fail(taken)
+                    return
+
+    def _fail(self, taken: "Ticket | list[Sentence]") -> None:
+        sentence = f"The process of the model {self.name} ended while it worked on this request."
+        for ticket in [taken] if isinstance(taken, Ticket) else {one.ticket for one in taken}:
+            settle(ticket.answer, error=RefusedError(503, sentence, {"Retry-After": "10"}))
 
     def _work(self, ticket: Ticket) -> None:
-        def stop() -> bool:
-            self._beat = time.monotonic()
-            return ticket.over
-
-        assert ticket.work is not None
+        work = ticket.work
+        assert work is not None
+        if work.answer and self.held() + self.limits.numbers * NUMBER_BYTES > self.limits.held:
+            waiting = RefusedError(503, "Too many answers wait to be read by their clients.", {"Retry-After": "5"})
+            settle(ticket.answer, error=waiting)
+            return
         began = time.monotonic()
-        try:
-            settle(ticket.answer, ticket.work(stop))
-        except Exception as error:
-            settle(ticket.answer, error=error)
-        self.metrics.work(self.model.id, time.monotonic() - began)
+        call = self._begin("run", work, ticket.deadline)
+        self._watch(call, lambda: ticket.over, self._let_pass())
+        if self._process.dead and isinstance(call.result.exception(), DiedError):
+            raise DiedError
 
-    def _translate(self, batch: list[Sentence], alone: bool) -> None:
-        options = batch[0].ticket.options
-        assert isinstance(options, Options)
-        assert isinstance(self.model, TranslationModel)  # nobody else is asked for sentences
-        began, between = time.monotonic(), 0.0
+        def answer(result: "Future[Any]") -> None:
+            error = result.exception()
+            if isinstance(error, DiedError):
+                self._fail(ticket)
+            else:
+                settle(ticket.answer, None if error else result.result(), error)
 
-        def stop() -> bool:
-            nonlocal between
-            self._beat = now = time.monotonic()
-            # Short batches get at most half of the time, so that the long one goes on.
-            if alone and now - began > PATIENCE + 2 * between and len(self.queue):
+        call.result.add_done_callback(answer)
+        self.metrics.busy.labels(self.name).inc(time.monotonic() - began)
+
+    def _let_pass(self) -> Callable[[], None]:
+        """What is done while a long job runs: translate short batches, at most half of the time."""
+        began, shared = time.monotonic(), 0.0
+
+        def between() -> None:
+            nonlocal shared
+            now = time.monotonic()
+            if now - began > PATIENCE + 2 * shared and len(self.queue):
                 short = self.queue.take(SHORT_COST, exclusive=False)
                 if isinstance(short, list):
-                    self._translate(short, alone=False)
-                    between += time.monotonic() - now
-            return all(sentence.ticket.over for sentence in batch)
+                    try:
+                        self._translate(short, alone=False)
+                    except DiedError:
+                        self._again.append(short)
+                    self._working = True
+                    shared += time.monotonic() - now
 
-        try:
-            results = self.model.translate([sentence.text for sentence in batch], options, stop)
-        except Exception as error:
+        return between
+
+    def _translate(self, batch: list[Sentence], alone: bool = True) -> None:
+        options = batch[0].ticket.options
+        deadline = max(sentence.ticket.deadline for sentence in batch)
+        began = time.monotonic()
+        job = ([sentence.text for sentence in batch], options)
+        call = self._begin("run" if alone else "between", job, deadline)
+        between = self._let_pass() if alone else lambda: None
+        self._watch(call, lambda: all(sentence.ticket.over for sentence in batch), between)
+        error = call.result.exception()
+        if isinstance(error, DiedError):
+            raise error
+        if error is not None:
             for sentence in batch:
                 settle(sentence.ticket.answer, error=error)
             return
-        seconds = time.monotonic() - began - between
-        self.metrics.batch(self.model.id, len(batch), sum(sentence.tokens for sentence in batch), seconds)
-        for sentence, result in zip(batch, results, strict=True):
+        found = call.result.result()
+        self.metrics.sentences.labels(self.name).observe(len(batch))
+        self.metrics.tokens.labels(self.name).inc(sum(one.tokens for one in found))
+        if alone:  # else it is part of the time of another job
+            self.metrics.busy.labels(self.name).inc(time.monotonic() - began)
+        for sentence, result in zip(batch, found, strict=True):
             if result.finished == "stopped":
                 settle(sentence.ticket.answer, error=StoppedError())
             else:

@@ -37,7 +37,6 @@ class Verb(NamedTuple):
     objects: tuple[str, ...]
 
 
-PEOPLE = ("person",)
 ALIVE = ("person", "animal")
 THINGS = ("thing", "food")
 SOLID = ("thing", "place")

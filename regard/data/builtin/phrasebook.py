@@ -15,7 +15,7 @@ from regard.errors import DataError
 
 SHORTEST = 3
 _TRIES = 40
-_MISSES = 2_000  # so many known sentences in a row mean that there are hardly any others
+_MISSES = 2_000  # known sentences in a row that mean that there are hardly any others
 _POOL = 500  # clauses of one length kept for later
 
 
@@ -73,7 +73,7 @@ class _Maker:
         return None
 
     def _clause(self, room: int) -> Phrase:
-        """A clause for so many words: one that was kept and fits, or a fresh one."""
+        """A clause of this many words: one that was kept and fits, or a fresh one."""
         if room == 2:
             return shortest(self.draw)
         kept = self.pool.get(room)

@@ -4,10 +4,11 @@
 
 One to three objects are named, each of another colour, in the order of `COLOURS`; the others stand in the row or the
 column of the first. Grey shapes may stand anywhere and are never named. Picture and caption are a pure function of
-seed and number, and the caption one of the picture, so that a caption is right or wrong, and so is a look.
+seed and number, and the caption one of the picture, so that a caption is right or wrong, and so is attention.
 """
 
 import random
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,7 +101,7 @@ def _describe(things: tuple[Thing, ...], grid: int) -> tuple[list[str], list[int
 
 
 def _relation(first: int, other: int, grid: int) -> list[str]:
-    """How the first cell stands to the other."""
+    """The first cell relative to the other."""
     row, column = first // grid - other // grid, first % grid - other % grid
     if row == 0:
         return ["left", "of"] if column < 0 else ["right", "of"]
@@ -108,28 +109,15 @@ def _relation(first: int, other: int, grid: int) -> list[str]:
 
 
 # How far inside a shape a point is, in units of its size, negative outside; points are down and right of its middle.
-def _circle(down: Plane, right: Plane) -> Plane:
-    return 1 - np.hypot(down, right)
-
-
-def _square(down: Plane, right: Plane) -> Plane:
-    return 0.86 - np.maximum(abs(down), abs(right))
-
-
-def _triangle(down: Plane, right: Plane) -> Plane:
-    return np.minimum(0.85 - down, (0.5 * (down + 1) - abs(right)) / 1.12)
-
-
-def _diamond(down: Plane, right: Plane) -> Plane:
-    return (1 - abs(down) - 1.35 * abs(right)) / 1.68
-
-
-def _cross(down: Plane, right: Plane) -> Plane:
-    down, right = abs(down), abs(right)
-    return np.maximum(np.minimum(0.3 - down, 0.95 - right), np.minimum(0.3 - right, 0.95 - down))
-
-
-SHAPES = {"circle": _circle, "square": _square, "triangle": _triangle, "diamond": _diamond, "cross": _cross}
+SHAPES: dict[str, Callable[[Plane, Plane], Plane]] = {
+    "circle": lambda down, right: 1 - np.hypot(down, right),
+    "square": lambda down, right: 0.86 - np.maximum(abs(down), abs(right)),
+    "triangle": lambda down, right: np.minimum(0.85 - down, (0.5 * (down + 1) - abs(right)) / 1.12),
+    "diamond": lambda down, right: (1 - abs(down) - 1.35 * abs(right)) / 1.68,
+    "cross": lambda down, right: np.maximum(
+        np.minimum(0.3 - abs(down), 0.95 - abs(right)), np.minimum(0.3 - abs(right), 0.95 - abs(down))
+    ),
+}
 _POINTS = np.arange(CELL) + 0.5 - CELL / 2  # the pixels of a cell, from its middle
 
 

@@ -1,4 +1,4 @@
-"""`tales`: who has what, and an end that only somebody who remembers can tell.
+"""`tales`: who has what, and an end that can only be known by remembering the beginning.
 
     anna has drums , tom finds kites , so tom uses kites and anna likes drums
 

@@ -1,58 +1,50 @@
 """Pictures of a trace: `draw` chooses by the ending of the file, `page` and `in_terminal` give text."""
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from regard.errors import ConfigError, unknown
-from regard.look.contents import Contents
-from regard.look.draw import captions, html, terminal
-from regard.look.draw.options import check
-from regard.look.store import write_whole
+from regard.look import html
+from regard.look.draw import terminal
+from regard.look.show import CAPTION_VIEWS, PAGE, TERMINAL, VIEWS, Show, chosen
+from regard.look.trace_data import Contents
+from regard.look.trace_file import write_whole
 
-_PAGES: dict[str, Callable[..., str]] = {
-    **{view: partial(html.page, view=view) for view in ("matrix", "ribbons", "heads", "beam", "steps")},
-    "film": captions.film,
-    "picture": captions.one,
-    "region": captions.region,
-}
-VIEWS = tuple(_PAGES)
 STILL = (".png", ".svg", ".pdf")
 
 __all__ = ["STILL", "VIEWS", "draw", "in_terminal", "page"]
 
 
-def draw(trace: Contents, path: str | Path, view: str | None = None, **options: Any) -> Path:
-    """Draw `view` of `trace` into `path`: .png, .svg and .pdf are still pictures, .html is a page to look around in."""
+def draw(trace: Contents, path: str | Path, view: str | None = None, show: Show | None = None, **options: Any) -> Path:
+    """Draw `view` of `trace` into `path`: .png, .svg and .pdf are still pictures, .html is an interactive page."""
     path = Path(path)
     ending = path.suffix.lower()
-    chosen = _view(trace, view)
+    view = _view(trace, view)
     if ending == ".html":
-        return write_whole(page(trace, chosen, **options).encode("utf-8"), path)
+        return write_whole(page(trace, view, show, **options).encode("utf-8"), path)
     if ending not in STILL:
         raise ConfigError(
             f"A picture's name must end in {', '.join(STILL)} or .html; got '{path.name}'. "
             f"Data goes to a .json file with Trace.save."
         )
-    from regard.look.draw import still  # matplotlib comes in only when a still picture is drawn
+    from regard.look.draw import still  # matplotlib is imported only when a still picture is drawn
 
-    return write_whole(still.render(trace, ending, chosen, **options), path)
-
-
-def page(trace: Contents, view: str | None = None, **options: Any) -> str:
-    """One self-contained page of `view`."""
-    chosen = _view(trace, view)
-    make = _PAGES[chosen]
-    check(make, options, f"the {chosen} page")
-    return make(trace, **options)
+    wanted = chosen(show, options, (*VIEWS[view], "dpi"), f"the {view} view")
+    return write_whole(still.render(trace, ending, view, wanted), path)
 
 
-def in_terminal(trace: Contents, **options: Any) -> str:
+def page(trace: Contents, view: str | None = None, show: Show | None = None, **options: Any) -> str:
+    """One self-contained page that opens at `view`."""
+    view = _view(trace, view)
+    known = VIEWS[view] if view in CAPTION_VIEWS else dict.fromkeys((*VIEWS[view], *PAGE))
+    return html.page(trace, view, chosen(show, options, known, f"the {view} page"))
+
+
+def in_terminal(trace: Contents, show: Show | None = None, **options: Any) -> str:
     """The matrix of a sentence or the maps of a caption, for a terminal."""
-    make = terminal.matrix if trace.image is None else terminal.film
-    check(make, options, "a trace in a terminal")
-    return make(trace, **options)
+    view = "matrix" if trace.image is None else "film"
+    wanted = chosen(show, options, TERMINAL[view], "a trace in a terminal")
+    return terminal.matrix(trace, wanted) if trace.image is None else terminal.film(trace, wanted)
 
 
 def _view(trace: Contents, view: str | None) -> str:

@@ -6,24 +6,26 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from regard.errors import ConfigError
-from regard.look.contents import Beam, Contents, Node
 from regard.look.draw import matrix
-from regard.look.draw.palette import FAINT, INK
-from regard.look.text import columns, label
+from regard.look.palette import FAINT, INK
+from regard.look.show import Show
+from regard.look.text import columns, label, plain_piece
+from regard.look.trace_data import Beam, Contents, Node
 
 _BEST, _KEPT, _CUT = "#124983", "#6ba3cf", "#b8bfc8"
 
 
-def figure(trace: Contents, *, pruned: bool = True, title: str | None = None) -> tuple[Figure, str]:
+def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
     """The search tree: a node names its token and the log-probability of its prefix; an edge is as thick as the token
     was probable. The winner is dark, cut candidates are grey and dashed (left out with pruned=False)."""
+    pruned = show.pruned
     if trace.beam is None or not trace.beam.nodes:
         raise ConfigError("This trace holds no search tree; look with beam search to get one.")
     shown = {node.id: node for node in trace.beam.nodes if pruned or not node.pruned}
-    shown = {id: node for id, node in shown.items() if _reaches(node, shown)}
+    shown = {id: node for id, node in shown.items() if node.parent is None or node.parent in shown}
     heights = layout(trace.beam, shown)
     first, last = min(node.step for node in shown.values()), max(node.step for node in shown.values())
-    widest = max(columns(label(node.token, 14)) for node in shown.values())
+    widest = max(columns(label(plain_piece(node.token), 14)) for node in shown.values())
     wide, tall = 0.5 + 0.085 * max(4, widest), 0.36  # inches a step, a line
     size = ((last - first + 1) * wide, (max(heights.values(), default=0) + 1) * tall)
     drawing = Figure(figsize=size)
@@ -34,17 +36,18 @@ def figure(trace: Contents, *, pruned: bool = True, title: str | None = None) ->
     for node in sorted(shown.values(), key=lambda node: (node.id in best, not node.pruned, -node.id)):
         _edge(axes, node, shown, heights, node.id in best)
     for node in shown.values():
-        _name(axes, node, heights[node.id], node.id in best, _rank(trace.beam, node))
+        rank = trace.beam.ranked.index(node.id) + 1 if node.id in trace.beam.ranked else None
+        _name(axes, node, heights[node.id], node.id in best, rank)
     caption = (
         f"beam search, size {trace.beam.size}: {len(shown)} candidates, {len(trace.beam.ranked)} finished; below "
         f"a token the log-probability up to it, beside a rank the score that decides; thickness is probability"
     )
-    matrix.under(axes, caption + ("; dashed: cut" if pruned else ""), title, size)
+    matrix.under(axes, caption + ("; dashed: cut" if pruned else ""), show.title, size)
     return drawing, _summary(trace.beam, shown, best)
 
 
 def layout(beam: Beam, shown: dict[int, Node]) -> dict[int, float]:
-    """A height for every node: a leaf has a line of its own, the better ones first, and a parent stands level with its
+    """A height for every node: each leaf takes one line, the better ones first, and a parent is level with its
     best child, so that the winner runs along the top. Without recursion: beams can be long."""
     children: dict[int | None, list[Node]] = {}
     for node in shown.values():
@@ -69,10 +72,6 @@ def layout(beam: Beam, shown: dict[int, Node]) -> dict[int, float]:
     return heights
 
 
-def _reaches(node: Node, shown: dict[int, Node]) -> bool:
-    return node.parent is None or node.parent in shown
-
-
 def _path(beam: Beam, shown: dict[int, Node]) -> set[int]:
     at = shown.get(beam.ranked[0]) if beam.ranked else None
     found: set[int] = set()
@@ -80,10 +79,6 @@ def _path(beam: Beam, shown: dict[int, Node]) -> set[int]:
         found.add(at.id)
         at = shown.get(at.parent) if at.parent is not None else None
     return found
-
-
-def _rank(beam: Beam, node: Node) -> int | None:
-    return beam.ranked.index(node.id) + 1 if node.id in beam.ranked else None
 
 
 def _edge(axes: Axes, node: Node, shown: dict[int, Node], heights: dict[int, float], best: bool) -> None:
@@ -103,10 +98,10 @@ def _edge(axes: Axes, node: Node, shown: dict[int, Node], heights: dict[int, flo
 
 
 def _name(axes: Axes, node: Node, y: float, best: bool, rank: int | None) -> None:
-    ink = FAINT if node.pruned else INK
+    ink, text = FAINT if node.pruned else INK, label(plain_piece(node.token), 14)
     box = {"boxstyle": "round,pad=0.18", "facecolor": "white", "edgecolor": _BEST if best else _CUT, "linewidth": 0.8}
     axes.text(
-        node.step, y, label(node.token, 14), ha="center", va="center", fontsize=9, color=ink, parse_math=False,
+        node.step, y, text, ha="center", va="center", fontsize=9, color=ink, parse_math=False,
         bbox=box, fontweight="bold" if best else "normal", zorder=4,
     )  # fmt: skip
     axes.annotate(
@@ -115,12 +110,12 @@ def _name(axes: Axes, node: Node, y: float, best: bool, rank: int | None) -> Non
     )  # fmt: skip
     if rank is not None:
         axes.annotate(
-            f"{rank}.  {node.score:.3f}", (node.step, y), xytext=(6 + 3.2 * columns(label(node.token, 14)), 0),
+            f"{rank}.  {node.score:.3f}", (node.step, y), xytext=(6 + 3.2 * columns(text), 0),
             textcoords="offset points", ha="left", va="center", fontsize=8.5, color=_BEST if best else INK,
             fontweight="bold" if best else "normal", annotation_clip=False, zorder=4,
         )  # fmt: skip
 
 
 def _summary(beam: Beam, shown: dict[int, Node], best: set[int]) -> str:
-    words = [label(shown[id].token) for id in sorted(best, key=lambda id: shown[id].step)]
+    words = [label(plain_piece(shown[id].token)) for id in sorted(best, key=lambda id: shown[id].step)]
     return f"Beam search of size {beam.size} with {len(shown)} candidates; the winner is: {' '.join(words)}."

@@ -1,4 +1,4 @@
-"""Curves: gradient norm against distance, with all ways open and with attention held fixed."""
+"""Curves: gradient norm against distance, in all and with attention held fixed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from regard.errors import ConfigError
 from regard.look.draw import matrix, still
-from regard.look.draw.palette import FAINT, HEADS, INK
+from regard.look.palette import FAINT, HEADS, INK
 from regard.look.text import label, visible
 
 _ENDINGS = (".png", ".svg", ".pdf")

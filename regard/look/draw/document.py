@@ -1,4 +1,4 @@
-"""A document as its own text: each sentence with its weight, each word with a shade of its own.
+"""A document as text: each sentence with its weight, each word with a shade.
 
 A word's shade is its weight times the square root of its sentence's weight, so that the important words of unimportant
 sentences stay visible (Yang 2016); the darkest word of the document has the darkest colour. Sentences that matter have
@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from regard.errors import ConfigError
-from regard.look.draw.html import envelope, heading
-from regard.look.draw.palette import ink_on, mix, palette, parse
+from regard.look.html import envelope
+from regard.look.palette import ink_on, mix, palette, parse
+from regard.look.show import Show
 from regard.look.text import columns, label, visible
 
-LEVELS = 16  # shades that are told apart
+LEVELS = 16  # different shades
 _BARS = ("#fffaf5", "#fde0c5", "#f9bc8b", "#f08f4f", "#d9622b", "#a8410f")  # sentence weight: white to burnt orange
 _STYLE = """
 body{margin:2rem auto;max-width:52rem;padding:0 1rem;font:1rem/1.9 system-ui,sans-serif;color:#1b1f24;background:#fff}
@@ -25,7 +26,7 @@ p{font-size:.85rem;color:#5b6470}tr:target,td:focus{outline:2px solid #d55e00}
 """
 
 
-class Sentence(Protocol):
+class Weighted(Protocol):
     """A sentence of a trace: where it is, its weight, and its words as (start, end, weight)."""
 
     start: int
@@ -47,32 +48,25 @@ class Traced(Protocol):
     def probabilities(self) -> Any: ...
 
 
-def page(trace: Traced, *, title: str | None = None, hue: str = "blue") -> str:
+def page(trace: Traced, show: Show) -> str:
     """One self-contained page without scripts; no text can break out of it, and nothing is loaded from anywhere."""
-    style = _STYLE + _classes("w", palette(hue)) + _classes("s", _BARS)
-    name = title or label(trace.text, 60)
+    style = _STYLE + _classes("w", palette(show.palette or "blue")) + _classes("s", _BARS)
+    name = show.title or label(trace.text, 60)
     top = _darkest(trace)
     rows = "\n".join(_row(trace, sentence, top, at) for at, sentence in enumerate(trace.sentences))
     odds = "".join(
         f"<li><b><bdi>{html.escape(visible(key))}</bdi></b> {value:.3f}</li>" for key, value in _ranked(trace)
     )
     body = (
-        f"{heading(name)}\n<ul>{odds}</ul>\n<table>\n{rows}\n</table>\n"
+        f'<h1 dir="auto">{html.escape(visible(name))}</h1>\n<ul>'
+        f"{odds}</ul>\n<table>\n{rows}\n</table>\n"
         "<p>The number beside a sentence is its weight in hundredths; the shade of a word is its weight within the "
         "sentence times the square root of the sentence's weight, the darkest word being the largest.</p>\n"
     )
     return envelope(name, style, body)
 
 
-def frame(trace: Traced, height: int = 480) -> str:
-    """The page for a notebook, alone in a frame."""
-    inner = html.escape(page(trace), quote=True)
-    return (
-        f'<iframe srcdoc="{inner}" sandbox="" title="document" style="width:100%;height:{height}px;border:0"></iframe>'
-    )
-
-
-def _row(trace: Traced, sentence: Sentence, top: float, at: int) -> str:
+def _row(trace: Traced, sentence: Weighted, top: float, at: int) -> str:
     parts = []
     place = sentence.start
     for (start, end, weight), level in zip(sentence.words, _levels(sentence, top), strict=True):
@@ -89,7 +83,7 @@ def _row(trace: Traced, sentence: Sentence, top: float, at: int) -> str:
 
 
 def _between(text: str, start: int, end: int) -> str:
-    """What stands between two words: white space is one space, everything else is made visible."""
+    """The text between two words: white space is one space, everything else is made visible."""
     gap = text[start:end]
     return "" if not gap else " " if gap.isspace() else visible(gap)
 
@@ -98,7 +92,7 @@ def _darkest(trace: Traced) -> float:
     return max((shade for one in trace.sentences for shade in one.shades()), default=0.0)
 
 
-def _levels(sentence: Sentence, top: float) -> list[int]:
+def _levels(sentence: Weighted, top: float) -> list[int]:
     return [_level(shade / top if top else 0.0) for shade in sentence.shades()]
 
 
@@ -119,14 +113,15 @@ def _ranked(trace: Traced) -> list[tuple[str, float]]:
     return sorted(trace.probabilities.items(), key=lambda item: -item[1])
 
 
-def terminal(trace: Traced, *, width: int = 100, colour: bool = True, hue: str = "blue") -> str:
-    """The document as lines of about `width` columns: the sentence's weight in hundredths, then its words.
+def terminal(trace: Traced, show: Show) -> str:
+    """The document as lines of about `show.width` columns: the sentence's weight in hundredths, then its words.
 
-    Without colour a word of at least a quarter of the largest shade is written *so*, from a half **so**.
+    Without colour a word of at least a quarter of the largest shade is written as *word*, from a half as **word**.
     """
+    width, colour = show.width, show.colour
     if width < 40:
         raise ConfigError(f"width must be at least 40 columns; got {width}.")
-    hues, top = palette(hue), _darkest(trace)
+    hues, top = palette(show.palette or "blue"), _darkest(trace)
     lines = ["  ".join(f"{visible(name)} {value:.3f}" for name, value in _ranked(trace)), ""]
     for sentence in trace.sentences:
         number = f"{100 * sentence.weight:3.0f}"
@@ -138,7 +133,7 @@ def terminal(trace: Traced, *, width: int = 100, colour: bool = True, hue: str =
 
 
 def _wrapped(
-    trace: Traced, sentence: Sentence, levels: list[int], width: int, hues: tuple[str, ...] | None
+    trace: Traced, sentence: Weighted, levels: list[int], width: int, hues: tuple[str, ...] | None
 ) -> list[str]:
     lines, used, place = [""], 0, sentence.start
     for (start, end, _), level in zip(sentence.words, levels, strict=True):

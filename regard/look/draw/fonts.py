@@ -8,7 +8,7 @@ from functools import lru_cache
 from matplotlib import font_manager, ft2font
 
 FIRST = "DejaVu Sans"  # comes with matplotlib: Latin, Greek, Cyrillic, Arabic, Hebrew and many signs
-PREFERRED = (  # one hue and weight with the rest of the picture, where installed
+PREFERRED = (  # similar in weight to the rest of the picture, where installed
     "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Source Han Sans SC", "PingFang SC",
     "Hiragino Sans", "Hiragino Sans GB", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic", "Apple SD Gothic Neo",
     "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Droid Sans Fallback", "IPAGothic", "NanumGothic", "SimHei", "SimSun",
@@ -16,7 +16,7 @@ PREFERRED = (  # one hue and weight with the rest of the picture, where installe
     "Noto Emoji", "Noto Sans Symbols", "Noto Sans Symbols 2", "Symbola", "Segoe UI Symbol", "Arial Unicode MS",
 )  # fmt: skip
 _COLOUR = ("Noto Color Emoji", "Apple Color Emoji", "Segoe UI Emoji", "Twemoji Mozilla")  # pictures, not outlines
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 class FontWarning(UserWarning):
@@ -43,9 +43,9 @@ def families(texts: Iterable[str], warn: bool = True) -> list[str]:
             chosen.append(name)
             missing -= found
     if missing and warn:
-        _tell(missing)
+        _warn(missing)
     if warn and not shapes_text() and any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in needed):
-        _tell_unshaped()
+        _warn_unshaped()
     return chosen
 
 
@@ -54,11 +54,11 @@ def shapes_text() -> bool:
     return hasattr(ft2font, "__libraqm_version__")
 
 
-def _tell(missing: set[str]) -> None:
+def _warn(missing: set[str]) -> None:
     scripts = sorted({unicodedata.name(character, "an unnamed letter").split(" ")[0] for character in missing})
-    new = [script for script in scripts if script not in _told]
+    new = [script for script in scripts if script not in _warned]
     if new:
-        _told.update(new)
+        _warned.update(new)
         example = " ".join(sorted(missing)[:6])
         warnings.warn(
             f"No font here holds {len(missing)} of the letters to be drawn ({', '.join(new).lower()}: {example}); "
@@ -68,9 +68,9 @@ def _tell(missing: set[str]) -> None:
         )
 
 
-def _tell_unshaped() -> None:
-    if "shaping" not in _told:
-        _told.add("shaping")
+def _warn_unshaped() -> None:
+    if "shaping" not in _warned:
+        _warned.add("shaping")
         warnings.warn(
             "This matplotlib draws right-to-left text letter by letter from the left; version 3.11 or later does it "
             "right, and so do .svg and .html in any version.",
@@ -84,14 +84,11 @@ def _files() -> dict[str, str]:
     """Family -> the file of its plain face."""
     best: dict[str, tuple[int, str]] = {}
     for entry in font_manager.fontManager.ttflist:
-        plain = (entry.style != "normal") * 1000 + abs(_weight(entry.weight) - 400) + (entry.stretch != "normal") * 500
+        bold = abs(entry.weight - 400) if isinstance(entry.weight, int) else 0
+        plain = (entry.style != "normal") * 1000 + bold + (entry.stretch != "normal") * 500
         if entry.name not in best or (plain, entry.fname) < best[entry.name]:
             best[entry.name] = (plain, entry.fname)
     return {name: file for name, (_, file) in sorted(best.items())}
-
-
-def _weight(weight: object) -> int:
-    return weight if isinstance(weight, int) else 400
 
 
 @lru_cache(maxsize=512)

@@ -1,40 +1,34 @@
-"""All heads at once: a row for each layer, a thumbnail for each head, with the numbers that tell them apart."""
+"""All heads at once: a row for each layer, a thumbnail for each head, with measures of each."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from regard.look.contents import Contents
 from regard.look.draw import matrix
-from regard.look.draw.palette import FAINT, INK
-from regard.look.measure import head as measures
+from regard.look.measure import measure
+from regard.look.palette import FAINT, INK
+from regard.look.show import Show
+from regard.look.table import Table, arrange, leading_modules
 from regard.look.text import columns, label
-from regard.look.words import Table, arrange, leading_modules
+from regard.look.trace_data import Contents
 
 _LONGEST = 16  # letters of a name
 _ROOM = 0.075  # inches that a word's name needs; thumbnails grow for it,
 _WIDEST = 24.0  # until all of a layer's are so wide together
 
 
-def figure(
-    trace: Contents,
-    *,
-    words: bool = True,
-    special: bool = False,
-    renormalise: bool = False,
-    shift: int | None = None,
-    palette: str = "blue",
-    title: str | None = None,
-) -> tuple[Figure, str]:
+def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
     """Thumbnails of every head of the modules that join target and source, on one scale from 0 to 1.
 
-    Words stand at the outside: those of the target left of each layer, those of the source below the last one.
+    Words are on the outside: those of the target left of each layer, those of the source below the last one.
     """
-    modules = leading_modules(trace)
+    modules, palette = leading_modules(trace), show.palette or "blue"
+    measures = {(row.name, row.head): row.values for row in measure(trace)}
     most = max((seen.heads for seen in modules), default=1)
-    first = arrange(trace, modules[0].name if modules else None, 0, words, special, renormalise, shift)
+    first = arrange(trace, replace(show, layer=modules[0].name if modules else None, head=0))
     rows, across = (max(1, size) for size in first.weights.shape)
     wide = max(float(np.clip(9.6 / most, 1.0, 2.2)), min(_ROOM * across, _WIDEST / most))
     tall = float(np.clip(wide * rows / across, wide * 0.5, wide * 1.6))
@@ -50,16 +44,16 @@ def figure(
             0.1 / width, (bottom + tall / 2) / height, f"layer {seen.layer}", rotation=90, va="center", fontsize=9
         )
         for head in range(seen.heads):
-            table = arrange(trace, seen.name, head, words, special, renormalise, shift)
+            table = arrange(trace, replace(show, layer=seen.name, head=head))
             axes = drawing.add_axes(
                 ((left + head * (wide + gap)) / width, bottom / height, wide / width, tall / height)
             )
             matrix.paint(axes, table, palette, max(1, -(-max(table.weights.shape) // 600)))
             if head == 0:
-                names.write_rows(axes, table, matrix.touched(trace)[0])
+                names.write_rows(axes, table, trace.changed()[0])
             if down == len(modules) - 1:
-                names.write_columns(axes, table, matrix.touched(trace)[1])
-            numbers = measures(table.weights)
+                names.write_columns(axes, table, trace.changed()[1])
+            numbers = measures[seen.name, head]
             axes.annotate(
                 f"head {head}", (0, 1), xycoords="axes fraction", xytext=(0, 12), textcoords="offset points",
                 fontsize=8, color=INK, fontweight="bold",
@@ -74,14 +68,14 @@ def figure(
         matrix.under(
             drawing.add_axes((left / width, 0, 1 - left / width, 1), frameon=False, xticks=[], yticks=[]),
             _caption(first.caption, most) + (f", {names.left_out}" if names.left_out else ""),
-            title,
+            show.title,
             (width, height),
         )
     return drawing, f"{sum(seen.heads for seen in modules)} heads of attention. {first.caption}."
 
 
 class _Names:
-    """The words beside the outer thumbnails, and the room they take; where there is none for all, every n-th."""
+    """The words beside the outer thumbnails, and their room; where there is not enough for all, every n-th word."""
 
     def __init__(self, table: Table, wide: float, tall: float) -> None:
         """`wide` and `tall` are the inches of a square."""
@@ -98,7 +92,7 @@ class _Names:
             for n, side in zip(self.every, ("target", "source"), strict=True)
             if n > 1
         ]
-        self.left_out = f"only {' and '.join(shares)} named for want of room" if shares else ""
+        self.left_out = f"only {' and '.join(shares)} named, as there is no room for more" if shares else ""
 
     def write_rows(self, axes: Axes, table: Table, changed: set[int]) -> None:
         """The target words, left of a thumbnail."""
@@ -126,5 +120,5 @@ def _ordinal(number: int) -> str:
 def _caption(caption: str, heads: int) -> str:
     parts = [part for part in caption.split(", ") if not part.startswith(("layer ", "head "))]
     count = "1 head" if heads == 1 else f"{heads} heads"
-    told = f"every head, source across, target down; entropy in nats, mean over rows ({count} a layer)"
-    return ", ".join([told, *parts])
+    text = f"every head, source across, target down; entropy in nats, mean over rows ({count} a layer)"
+    return ", ".join([text, *parts])

@@ -8,32 +8,21 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from regard.look.contents import Contents
-from regard.look.draw.palette import CHANGED, FAINT, INK, ink_on, mix, palette
+from regard.look.palette import CHANGED, FAINT, INK, ink_on, mix
+from regard.look.palette import palette as find_palette
+from regard.look.show import Show
+from regard.look.table import Label, Table, arrange
 from regard.look.text import columns, label, visible, wrap
-from regard.look.words import Head, Label, Layer, Table, arrange
+from regard.look.trace_data import Contents
 
 _TURNED = {"ha": "left", "va": "center_baseline", "rotation_mode": "anchor"}
 _MOST_SQUARES = 60  # beyond, squares become one image: an SVG of a hundred thousand shapes opens nowhere
 _MOST_CELLS = 1200  # beyond, neighbouring cells share a dot
 
 
-def figure(
-    trace: Contents,
-    *,
-    layer: Layer = None,
-    head: Head = None,
-    words: bool = True,
-    special: bool = False,
-    renormalise: bool = False,
-    shift: int | None = None,
-    palette: str = "blue",
-    numbers: bool = True,
-    links: bool = False,
-    title: str | None = None,
-) -> tuple[Figure, str]:
-    """The matrix of one module; `links` outlines the strongest source word of each target word."""
-    table = arrange(trace, layer, head, words, special, renormalise, shift)
+def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
+    """The matrix of one module; `show.links` outlines the strongest source word of each target word."""
+    table, palette = arrange(trace, show), show.palette or "blue"
     count = max(1, *table.weights.shape)
     cell = float(np.clip(16 / count, 0.075, 0.42)) if count <= 400 else 30 / count  # inches
     rows, across = (max(1, size) for size in table.weights.shape)
@@ -45,20 +34,19 @@ def figure(
         caption += f", each dot shows the largest of {step} x {step} weights"
     paint(axes, table, palette, step)
     size = float(np.clip(cell * 72 * 0.8, 2.5, 10.5))
-    changed = touched(trace)
-    name(axes, table, size, cell, changed)
-    if numbers and cell >= 0.27:
+    name(axes, table, size, cell, trace.changed())
+    if show.numbers and cell >= 0.27:
         _write_numbers(axes, table, palette, cell)
-    if links:
+    if show.links:
         _outline(axes, table)
     legend(axes, palette, across * cell, rows * cell)
-    under(axes, caption, title, (across * cell, rows * cell))
-    return drawing, summary(trace, table)
+    under(axes, caption, show.title, (across * cell, rows * cell))
+    return drawing, summary(table)
 
 
 def colours(name: str) -> LinearSegmentedColormap:
     """A palette as matplotlib knows it."""
-    return LinearSegmentedColormap.from_list(name, palette(name), N=512)
+    return LinearSegmentedColormap.from_list(name, find_palette(name), N=512)
 
 
 def paint(axes: Axes, table: Table, name: str, step: int = 1) -> None:
@@ -115,7 +103,7 @@ def style_of(each: Label, changed: set[int]) -> dict[str, Any]:
 
 
 def write(axes: Axes, x: float, y: float, text: str, size: float, offset: tuple[float, float], **style: Any) -> None:
-    """A word at a place of the squares, so many points away from it."""
+    """A word at a place of the squares, `offset` points away from it."""
     left = axes.get_xlim()[0] if x == 0 else x  # rows are named at the left also where columns run right to left
     axes.annotate(
         text, (left, y), xytext=offset, textcoords="offset points", fontsize=size, parse_math=False,
@@ -124,7 +112,7 @@ def write(axes: Axes, x: float, y: float, text: str, size: float, offset: tuple[
 
 
 def _write_numbers(axes: Axes, table: Table, name: str, cell: float) -> None:
-    hues = palette(name)
+    hues = find_palette(name)
     for t, s in np.argwhere(table.weights >= 0.005):
         value = float(table.weights[t, s])
         text = f"{value:.2f}".lstrip("0") if value < 0.995 else "1"
@@ -169,16 +157,8 @@ def under(axes: Axes, caption: str, title: str | None, size: tuple[float, float]
         )  # fmt: skip
 
 
-def touched(trace: Contents) -> tuple[set[int], set[int]]:
-    """Target and source positions that a what-if changed."""
-    rows = {int(change["row"]) for change in trace.changes if isinstance(change.get("row"), int)}
-    for change in trace.changes:  # a forced beginning is several rows
-        rows |= {row for row in change.get("rows", ()) if isinstance(row, int)}
-    return rows, {int(change["column"]) for change in trace.changes if isinstance(change.get("column"), int)}
-
-
-def summary(trace: Contents, table: Table) -> str:
-    """One sentence for those who do not see the picture."""
+def summary(table: Table) -> str:
+    """One sentence for readers who do not see the picture."""
     if not table.weights.size:
         return f"Attention with nothing to show: {table.caption}."
     t, s = (int(at) for at in np.unravel_index(int(table.weights.argmax()), table.weights.shape))

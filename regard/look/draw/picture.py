@@ -1,10 +1,9 @@
-"""A caption's attention on its picture: one word's map, the sum of all words, or which words looked at a region.
+"""A caption's attention on its picture: a film of all words, one word's map, or the words that attend to a region.
 
 The true grid by default; `smooth` blends the cells, and the caption under the drawing says so. What lies behind the
-map is the square that the model saw, read through the gateway of `regard.data.images`.
+map is the square that the model saw, read through `regard.data.images`.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,75 +13,84 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from regard.data.images import Pixels
-from regard.look.contents import Contents
-from regard.look.contents import Picture as Size
 from regard.look.draw import matrix
-from regard.look.draw.cells import Cells, background, describe, map_of, region_of, shares_of, size_of
-from regard.look.draw.palette import CHANGED, FAINT, INK
+from regard.look.maps import Cells, background, describe, map_of, region_of, shares_of, size_of
+from regard.look.palette import CHANGED, FAINT, INK
+from regard.look.show import Show
+from regard.look.table import arrange
 from regard.look.text import label
-from regard.look.words import Head, Layer, arrange
+from regard.look.trace_data import Contents
+from regard.look.trace_data import Picture as Size
 
 _WIDE = 3.2  # inches of a map
+_FRAME = 1.7  # inches of a frame of a film
 
 
-def figure(
-    trace: Contents,
-    *,
-    picture: str | Path | Pixels | None = None,
-    step: int | None = None,
-    layer: Layer = None,
-    head: Head = None,
-    words: bool = True,
-    special: bool = False,
-    smooth: bool = False,
-    palette: str = "viridis",
-    title: str | None = None,
-) -> tuple[Figure, str]:
-    """The picture beside the map of word `step` (from 0), or of all words together: how often each cell was seen."""
-    size = size_of(trace)
-    table = arrange(trace, layer, head, words, special)
-    cells = map_of(table, step, size)
-    behind = background(picture, size)
+def film(trace: Contents, show: Show) -> tuple[Figure, str]:
+    """A film strip: one frame for each word, all on one scale."""
+    image, table = size_of(trace), arrange(trace, show)
+    behind = background(show.picture, image)
+    rows, across = image.grid
+    count = max(1, len(table.rows))
+    per_line = min(count, 6)
+    lines = -(-count // per_line)
+    tall = _FRAME * image.height / max(1, image.width)
+    gap, room = 0.12, 0.3
+    size = (per_line * (_FRAME + gap), lines * (tall + room))
+    drawing = Figure(figsize=size)
+    most = float(table.weights.max(initial=0)) or 1.0
+    first = None
+    for number, each in enumerate(table.rows):
+        line, place = divmod(number, per_line)
+        bottom = size[1] - (line + 1) * (tall + room)
+        corner = (place * (_FRAME + gap) / size[0], bottom / size[1])
+        axes = drawing.add_axes((*corner, _FRAME / size[0], tall / size[1]))
+        first = axes if line == lines - 1 and place == 0 else first
+        cells = map_of(table, number, image)
+        _paint(axes, cells, behind, image, show, most=most)
+        at = np.unravel_index(int(cells.argmax()), cells.shape)
+        axes.set_title(label(each.text, 18), fontsize=10, pad=3, parse_math=False)
+        axes.set_xlabel(f"strongest: row {at[0]}, column {at[1]}, {cells.max():.2f}", fontsize=6.5, labelpad=2)
+    blended = " (smoothed for display)" if show.smooth else ""
+    caption = f"{table.caption}, grid {rows} x {across} (counted from 0){blended}, colours from 0 to {most:.2f}"
+    if first is not None:
+        matrix.under(first, "\n" + caption, show.title, size)
+    return drawing, f"Attention of {count} words over a picture. {caption}."
+
+
+def one(trace: Contents, show: Show) -> tuple[Figure, str]:
+    """The picture beside the map of word `show.step` (from 0), or of all words together: the sum of their weights."""
+    size, table = size_of(trace), arrange(trace, show)
+    cells = map_of(table, show.step, size)
+    behind = background(show.picture, size)
     tall = _WIDE * size.height / max(1, size.width)
     across = 2 if behind is not None else 1
     whole = (across * _WIDE + (across - 1) * 0.15, tall)
     drawing = Figure(figsize=whole)
-    most = 1.0 if step is not None else max(1.0, float(cells.max(initial=0)))
+    most = 1.0 if show.step is not None else max(1.0, float(cells.max(initial=0)))
     first = None
     if behind is not None:
         first = drawing.add_axes((0, 0, _WIDE / whole[0], 1))
-        paint(first, None, behind, size)
+        _paint(first, None, behind, size, show)
     axes = drawing.add_axes((1 - _WIDE / whole[0], 0, _WIDE / whole[0], 1))
-    paint(axes, cells, behind, size, palette=palette, smooth=smooth, most=most, lines=True)
-    blended = ", smoothed for display" if smooth else ""
-    caption = f"{describe(table, step, cells)} {table.caption}, grid {size.grid[0]} x {size.grid[1]}{blended}."
-    matrix.under(first or axes, caption, title, whole)
+    _paint(axes, cells, behind, size, show, most=most, lines=True)
+    blended = ", smoothed for display" if show.smooth else ""
+    caption = f"{describe(table, show.step, cells)} {table.caption}, grid {size.grid[0]} x {size.grid[1]}{blended}."
+    matrix.under(first or axes, caption, show.title, whole)
     return drawing, caption
 
 
-def region(
-    trace: Contents,
-    *,
-    cells: tuple[int, int] | tuple[int, int, int, int] = (0, 0),
-    picture: str | Path | Pixels | None = None,
-    layer: Layer = None,
-    head: Head = None,
-    words: bool = True,
-    special: bool = False,
-    title: str | None = None,
-) -> tuple[Figure, str]:
-    """The reverse: how much each word looked at a region, as bars. `cells` is (row, column), or the corners of a
-    rectangle (top, left, bottom, right), all from 0 and the last ones included."""
-    size = size_of(trace)
-    top, left, bottom, right = region_of(cells, size.grid)
-    table = arrange(trace, layer, head, words, special)
+def region(trace: Contents, show: Show) -> tuple[Figure, str]:
+    """The reverse: how much each word attends to the region `show.cells`, as bars."""
+    size, table = size_of(trace), arrange(trace, show)
+    top, left, bottom, right = region_of(show.cells, size.grid)
     shares, sentence = shares_of(table, (top, left, bottom, right), size)
     tall = _WIDE * size.height / max(1, size.width)
     bars = max(tall, 0.2 * len(shares))
     whole = (2 * _WIDE + 1.3, bars)
     drawing = Figure(figsize=whole)
     axes = drawing.add_axes((0, 1 - tall / bars, _WIDE / whole[0], tall / bars))
-    paint(axes, None, background(picture, size), size, lines=True)
+    _paint(axes, None, background(show.picture, size), size, show, lines=True)
     high, wide = 1 / size.grid[0], 1 / size.grid[1]
     corner = (left * wide, 1 - (bottom + 1) * high)
     box = ((right - left + 1) * wide, (bottom - top + 1) * high)
@@ -90,31 +98,29 @@ def region(
     side = drawing.add_axes(((_WIDE + 1.2) / whole[0], 0, _WIDE / whole[0], 1))
     _bars(side, shares, [label(each.text, 18) for each in table.rows])
     caption = f"{sentence} {table.caption}."
-    matrix.under(axes, caption, title, (_WIDE, tall))
+    matrix.under(axes, caption, show.title, (_WIDE, tall))
     return drawing, caption
 
 
-def paint(
+def _paint(
     axes: Axes,
     cells: Cells | None,
     behind: Pixels | None,
     size: Size,
-    *,
-    palette: str = "viridis",
-    smooth: bool = False,
+    show: Show,
     most: float = 1.0,
     lines: bool = False,
 ) -> None:
-    """The picture, over it the map of `cells`, over that the lines of the grid; each where it is there."""
+    """The picture, over it the map of `cells`, over that the lines of the grid; what is None is left out."""
     frame: dict[str, Any] = {"extent": (0, 1, 0, 1), "aspect": "auto"}
     if behind is not None:
         axes.imshow(behind, interpolation="nearest" if behind.shape[0] < 128 else "antialiased", **frame)
     if cells is not None:
         axes.imshow(
-            cells, cmap=matrix.colours(palette), vmin=0, vmax=most, alpha=0.62 if behind is not None else 1.0,
-            interpolation="bilinear" if smooth else "nearest", **frame,
+            cells, cmap=matrix.colours(show.palette or "viridis"), vmin=0, vmax=most,
+            alpha=0.62 if behind is not None else 1.0, interpolation="bilinear" if show.smooth else "nearest", **frame,
         )  # fmt: skip
-    if lines and not smooth:
+    if lines and not show.smooth:
         for count, draw in ((size.grid[0], axes.axhline), (size.grid[1], axes.axvline)):
             for place in range(1, count):
                 draw(place / count, color="white" if cells is not None else FAINT, linewidth=0.4, alpha=0.7)

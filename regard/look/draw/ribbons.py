@@ -1,5 +1,6 @@
 """Ribbons: source words left, target words right, and bands between them as wide as the weight."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,37 +11,26 @@ from matplotlib.path import Path
 from numpy.typing import NDArray
 
 from regard.errors import ConfigError
-from regard.look.contents import Contents
 from regard.look.draw import matrix
-from regard.look.draw.palette import CHANGED, FAINT, HEADS, INK
+from regard.look.palette import CHANGED, FAINT, HEADS, INK
+from regard.look.show import Head, Layer, Show
+from regard.look.table import Label, Table, arrange, choose
 from regard.look.text import label
-from regard.look.words import Head, Label, Layer, Table, arrange, choose
+from regard.look.trace_data import Contents
 
 Places = tuple[NDArray[np.float64], NDArray[np.float64]]
 _PATTERNS = ("", "///", "...", "\\\\\\", "xxx", "---", "+++", "ooo")  # heads differ by more than their colour
 
 
-def figure(
-    trace: Contents,
-    *,
-    layer: Layer = None,
-    head: Head = None,
-    words: bool = True,
-    special: bool = False,
-    renormalise: bool = False,
-    shift: int | None = None,
-    mass: float = 0.75,
-    each_head: bool = False,
-    title: str | None = None,
-) -> tuple[Figure, str]:
-    """The strongest links that together hold `mass` of each row. `each_head` draws the heads of the layer side by side
-    in their own colours, patterns and numbers (`head` may then list some of them)."""
+def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
+    """The strongest links that together hold `show.mass` of each row. `show.each_head` draws the heads of the layer
+    side by side in their own colours, patterns and numbers (`show.head` may then list some of them)."""
+    mass = show.mass
     if not 0 < mass <= 1:
         raise ConfigError(f"mass must be above 0 and at most 1; got {mass}.")
-    settings = (words, special, renormalise, shift)
-    picked = _heads(trace, layer, head) if each_head else []
-    drawn: list[Head] = [*picked] or [head]
-    tables = [arrange(trace, layer, one, *settings) for one in drawn]
+    picked = _heads(trace, show.layer, show.head) if show.each_head else []
+    drawn: list[Head] = [*picked] or [show.head]
+    tables = [arrange(trace, replace(show, head=one)) for one in drawn]
     table = tables[0]
     rows = max(len(table.rows), len(table.columns), 1)
     line = float(np.clip(40 / rows, 0.08, 0.3))  # inches for a word
@@ -53,18 +43,18 @@ def figure(
     thick = 0.86 / len(tables)
     for number, one in enumerate(tables):
         _bands(axes, one, (down, up), (thick, number, len(tables)), mass)
-    changed = matrix.touched(trace)
+    changed = trace.changed()
     size = float(np.clip(line * 72 * 0.62, 2.5, 11))
     _column(axes, table.columns, up, (0, -6, "right"), (size, changed[1]))
     _column(axes, table.rows, down, (1, 6, "left"), (size, changed[0]))
     caption = table.caption
-    if each_head:
+    if show.each_head:
         caption = caption.replace(
             f"head {picked[0]}", f"heads {', '.join(map(str, picked))} each in its own pattern", 1
         )
         _key(axes, picked)
-    matrix.under(axes, f"{caption}; links that hold {mass:.0%} of each row's mass", title, (wide + 1.5, tall))
-    return drawing, matrix.summary(trace, table)
+    matrix.under(axes, f"{caption}; links that hold {mass:.0%} of each row's mass", show.title, (wide + 1.5, tall))
+    return drawing, matrix.summary(table)
 
 
 def strongest(row: NDArray[np.float32], mass: float) -> list[int]:

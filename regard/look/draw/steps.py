@@ -1,4 +1,4 @@
-"""One step of the writer, in reading order: query, scores, weights, context, distribution, chosen word."""
+"""One decoding step, in reading order: query, scores, weights, context, distribution, chosen word."""
 
 import math
 from typing import Any
@@ -9,23 +9,23 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from regard.errors import ConfigError
-from regard.look.contents import KINDS, Attended, Contents
 from regard.look.draw import matrix
-from regard.look.draw.palette import DIVERGING, FAINT, INK
 from regard.look.measure import reproduce
-from regard.look.pieces import Token
-from regard.look.text import label, visible
-from regard.look.words import Layer, choose, tokens_of
+from regard.look.palette import DIVERGING, FAINT, INK
+from regard.look.show import Show
+from regard.look.table import choose, tokens_of
+from regard.look.text import label, plain_piece, visible
+from regard.look.tokens import Token
+from regard.look.trace_data import KINDS, Attended, Contents
 
 _ROLES = {"query": "#cc79a7", "scores": "#e69f00", "weights": "#0072b2", "context": "#009e73", "output": "#56b4e9"}
 _MOST_BARS = 40
 
 
-def figure(
-    trace: Contents, *, step: int = 0, layer: Layer = None, head: int = 0, title: str | None = None
-) -> tuple[Figure, str]:
-    """Everything that happened when target token `step` was written, one role = one colour."""
-    seen = choose(trace, layer)
+def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
+    """Everything that was computed when target token `show.step` was written, one role = one colour."""
+    seen = choose(trace, show.layer)
+    step, head = show.step or 0, 0 if show.head is None else show.head
     rows = tokens_of(trace, KINDS[seen.kind][0])
     if not 0 <= step < len(rows):
         raise ConfigError(f"There is no step {step}: this trace has steps 0 to {len(rows) - 1}.")
@@ -43,23 +43,23 @@ def figure(
     chosen = rows[step]
     left = drawing.add_axes((0, 0, 1, 1))
     left.axis("off")
-    asks = "s(t-1): has not read the last word" if seen.query == "previous" else "s(t): has read the last word"
+    query = "s(t-1): before the last word is read" if seen.query == "previous" else "s(t): after the last word is read"
     norm = "" if seen.context_norms is None else f", norm {seen.context_norms[head, step]:.2f}"
     high, space = 0.24 / size[1], 1 / size[1]
-    _strip(drawing.add_axes((0, 1 - high, 0.17, high)), found.query if found else (), "query", "1  query", asks)
+    _strip(drawing.add_axes((0, 1 - high, 0.17, high)), found.query if found else (), "query", "1  query", query)
     _scores(drawing.add_axes((0.28, 0, 0.2, 1)), seen, names, keep, head, step)
     _weights(drawing.add_axes((0.52, 0, 0.2, 1)), seen, keep, head, step)
-    note = f"weights times what is looked at{norm}"
+    note = f"weighted sum of the values{norm}"
     _strip(drawing.add_axes((0.76, 1 - high, 0.2, high)), found.context if found else (), "context", "4  context", note)
     shown = min(8, max(1, len(chosen.topk)))
     below = drawing.add_axes((0.76, 1 - high - (0.6 + shown * line) * space, 0.2, shown * line * space))
     _output(below, chosen)
     before = " ".join(label(token.text) for token in rows[max(0, step - 8) : step] if not token.special)
     place = f" of layer {seen.layer}, head {head}" if seen.heads > 1 or len(trace.attention) > 1 else ""
-    caption = f"step {step}{place}: after “{before or '(nothing yet)'}” the writer chose “{label(chosen.text)}”" + (
+    caption = f"step {step}{place}: after “{before or '(nothing yet)'}” the model wrote “{label(chosen.text)}”" + (
         f"; the {len(keep)} strongest of {len(columns)} source positions" if len(keep) < len(columns) else ""
     )
-    matrix.under(left, f"{caption}. {_check(seen)}", title, size)
+    matrix.under(left, f"{caption}. {_check(seen)}", show.title, size)
     return drawing, caption
 
 
@@ -109,7 +109,7 @@ def _scores(axes: Axes, seen: Attended, names: list[str], keep: np.ndarray, head
         room = 0.25 * (high - low or 1)
         axes.set_xlim(low - room * (low < 0), high + room)
         for at, value in enumerate(raw):
-            text = f"{value:.2f}" if np.isfinite(value) else "hidden"
+            text = f"{value:.2f}" if np.isfinite(value) else "masked"
             away = -3 if value < 0 and np.isfinite(value) else 3
             axes.annotate(
                 text, (values[at], at), xytext=(away, 0), textcoords="offset points", fontsize=6.5, color=FAINT,
@@ -148,8 +148,9 @@ def _output(axes: Axes, chosen: Token) -> None:
     for at, (text, _) in enumerate(best):
         bold = "bold" if text in (chosen.text, chosen.piece) else "normal"
         axes.annotate(
-            f"{label(text, 14)}  {values[at]:.2f}", (values[at], at), xytext=(3, 0), textcoords="offset points",
-            fontsize=8, va="center_baseline", parse_math=False, fontweight=bold, annotation_clip=False,
+            f"{label(plain_piece(text), 14)}  {values[at]:.2f}", (values[at], at), xytext=(3, 0),
+            textcoords="offset points", fontsize=8, va="center_baseline", parse_math=False, fontweight=bold,
+            annotation_clip=False,
         )  # fmt: skip
     axes.annotate(
         f"6  writes “{label(chosen.text, 18)}”", (0, 0), xycoords="axes fraction", xytext=(0, -8),
@@ -162,4 +163,4 @@ def _check(seen: Attended) -> str:
     if again is None:
         return ""
     worst = float(np.abs(again - seen.weights).max(initial=0))
-    return f"{visible(seen.normalise)} of the scores gives the weights again: largest difference {worst:.0e}"
+    return f"{visible(seen.normalise)} of the scores reproduces the weights: largest difference {worst:.0e}"

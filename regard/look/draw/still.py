@@ -15,21 +15,20 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from regard.errors import ConfigError
-from regard.look.contents import Contents
-from regard.look.draw import beam, film, fonts, heads, matrix, picture, ribbons, steps
-from regard.look.draw.options import check
-from regard.look.draw.palette import FAINT, INK
+from regard.look.draw import beam, fonts, heads, matrix, picture, ribbons, steps
+from regard.look.palette import FAINT, INK
+from regard.look.show import Show
 from regard.look.text import visible
+from regard.look.trace_data import Contents
 
-View = Callable[..., tuple[Figure, str]]
-_VIEWS: dict[str, View] = {
+_VIEWS: dict[str, Callable[[Contents, Show], tuple[Figure, str]]] = {
     "matrix": matrix.figure,
     "ribbons": ribbons.figure,
     "heads": heads.figure,
     "beam": beam.figure,
     "steps": steps.figure,
-    "film": film.figure,
-    "picture": picture.figure,
+    "film": picture.film,
+    "picture": picture.one,
     "region": picture.region,
 }
 _NO_DATES: dict[str, dict[str, None]] = {
@@ -37,16 +36,16 @@ _NO_DATES: dict[str, dict[str, None]] = {
     ".pdf": dict.fromkeys(("CreationDate", "Creator", "Producer")),
     ".png": {"Software": None},
 }
-_MANY_PIXELS, _MOST_PIXELS = 4_000, 12_000  # along one side of a PNG: by itself, and when dpi is asked for
+_MANY_PIXELS, _MOST_PIXELS = 4_000, 12_000  # along one side of a PNG: by default, and with a dpi
 
 
-def render(trace: Contents, ending: str, view: str = "matrix", dpi: int | None = None, **options: Any) -> bytes:
+def render(trace: Contents, ending: str, view: str = "matrix", show: Show | None = None) -> bytes:
     """The bytes of one view; `ending` is .png, .svg or .pdf."""
+    wanted = show or Show()
+    dpi = wanted.dpi
     if dpi is not None and (not isinstance(dpi, int) or not 10 <= dpi <= 2400):
         raise ConfigError(f"dpi must be a whole number from 10 to 2400; got {dpi}.")
-    make = _VIEWS[view]
-    check(make, options, f"the {view} view", "dpi")
-    return save(lambda: make(trace, **options), _words(trace), ending, dpi)
+    return save(lambda: _VIEWS[view](trace, wanted), _words(trace), ending, dpi)
 
 
 def save(make: Callable[[], tuple[Figure, str]], words: Iterable[str], ending: str, dpi: int | None = None) -> bytes:
@@ -66,7 +65,7 @@ def save(make: Callable[[], tuple[Figure, str]], words: Iterable[str], ending: s
     }
     buffer = io.BytesIO()
     with matplotlib.rc_context(style), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")  # said once, and better, by fonts.families
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")  # fonts.families warns once
         figure, summary = make()
         inches = max(figure.get_size_inches()) + 4
         quick: dict[str, Any] = {"pil_kwargs": {"compress_level": 4}} if ending == ".png" else {}

@@ -5,39 +5,26 @@ from collections.abc import Sequence
 import numpy as np
 
 from regard.errors import ConfigError
-from regard.look.contents import Contents
-from regard.look.draw.cells import map_of, size_of
-from regard.look.draw.palette import ink_on, mix, parse
-from regard.look.draw.palette import palette as find_palette
+from regard.look.maps import map_of, size_of
+from regard.look.palette import ink_on, mix, parse
+from regard.look.palette import palette as find_palette
+from regard.look.show import Show
+from regard.look.table import Label, arrange, right_to_left
 from regard.look.text import clusters, columns, label, wrap
-from regard.look.words import Head, Label, Layer, arrange, right_to_left
+from regard.look.trace_data import Contents
 
 SHADES = " .:-=+*#%@"  # from 0 to 1, for terminals without colour
 _LONGEST = 14
 
 
-def matrix(
-    trace: Contents,
-    *,
-    width: int = 100,
-    colour: bool = True,
-    palette: str = "blue",
-    numbers: bool = True,
-    layer: Layer = None,
-    head: Head = None,
-    words: bool = True,
-    special: bool = False,
-    renormalise: bool = False,
-    shift: int | None = None,
-) -> str:
-    """The matrix as lines of at most `width` columns; a wide matrix is cut into several, one below another.
+def matrix(trace: Contents, show: Show) -> str:
+    """The matrix as lines of at most `show.width` columns; a wide matrix is cut into several, one below another.
 
-    With `colour` each weight is a block of its colour (24-bit), with its number in hundredths; without, a shade from
-    SHADES and the same number.
+    With `show.colour` each weight is a block of its colour (24-bit), with its number in hundredths; without, a shade
+    from SHADES and the same number.
     """
-    _check_width(width)
-    hues = find_palette(palette)
-    table = arrange(trace, layer, head, words, special, renormalise, shift)
+    width, colour, numbers = _checked(show.width), show.colour, show.numbers
+    hues, table = find_palette(show.palette or "blue"), arrange(trace, show)
     names = [label(each.text, _LONGEST) for each in table.rows]
     margin = max((columns(name) for name in names), default=0)
     cell = (3 if colour else 4) if numbers else 2
@@ -62,23 +49,11 @@ def matrix(
     )
 
 
-def film(
-    trace: Contents,
-    *,
-    width: int = 100,
-    colour: bool = True,
-    palette: str = "viridis",
-    layer: Layer = None,
-    head: Head = None,
-    words: bool = True,
-    special: bool = False,
-) -> str:
-    """A caption's words, each over the map of the cells it looked at, as many side by side as fit into `width`."""
-    _check_width(width)
-    size = size_of(trace)
+def film(trace: Contents, show: Show) -> str:
+    """A caption's words, each over the map of its weights, as many side by side as fit into `show.width`."""
+    width, size, table = _checked(show.width), size_of(trace), arrange(trace, show)
     rows, across = size.grid
-    hues = find_palette(palette) if colour else None
-    table = arrange(trace, layer, head, words, special)
+    hues = find_palette(show.palette or "viridis") if show.colour else None
     most = float(table.weights.max(initial=0)) or 1.0
     wide = max(2 * across, _LONGEST)
     beside = max(1, (width + 2) // (wide + 2))
@@ -95,15 +70,16 @@ def film(
     return "\n\n".join(blocks) + "\n" + _legend(hues, f"{most:.2f}") + "\n" + caption + "\n"
 
 
-def _check_width(width: int) -> None:
+def _checked(width: int) -> int:
     if width < 40:
         raise ConfigError(f"width must be at least 40 columns; got {width}.")
+    return width
 
 
 def _row(row: np.ndarray, hues: tuple[str, ...] | None, numbers: bool, cell: int) -> str:
     parts = []
     for weight in row:
-        hundredths = min(99, round(float(weight) * 100))  # 99 stands for 1 too: two places are all there is
+        hundredths = min(99, round(float(weight) * 100))  # 99 also means 1: there are only two places
         text = f"{hundredths:>2} " if numbers and hundredths >= 1 else " " * cell
         if hues is None:
             shade = SHADES[min(len(SHADES) - 1, int(float(weight) * len(SHADES) + 1e-5))]
@@ -116,7 +92,7 @@ def _row(row: np.ndarray, hues: tuple[str, ...] | None, numbers: bool, cell: int
 
 
 def _head(labels: Sequence[Label], start: int, margin: int, cell: int) -> list[str]:
-    """Column names written downwards; numbers and a list where letters cannot stand apart (joined or wide scripts)."""
+    """Column names written downwards; numbers and a list where letters cannot be separated (joined or wide scripts)."""
     names = [clusters(label(each.text, _LONGEST)) for each in labels]
     if right_to_left([each.text for each in labels]) or any(columns(part) != 1 for name in names for part in name):
         numbered = " ".join(f"{start + at}={''.join(name)}" for at, name in enumerate(names))

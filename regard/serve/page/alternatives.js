@@ -1,4 +1,4 @@
-// What else could stand here: a list with probabilities. Choosing one writes the rest anew.
+// Alternatives at a position, with probabilities. Choosing one translates the rest again.
 
 import { announce, h, put, word } from "./dom.js";
 import { percent } from "./maths.js";
@@ -16,10 +16,10 @@ function close(focus = true) {
 }
 
 /**
- * Open the list of what could stand after a beginning.
+ * Open the list of words that could follow a prefix.
  * @param {Element} anchor the list opens below it
  * @param {string[]} prefix the pieces before this place
- * @param {string | null} current the piece that stands there now
+ * @param {string | null} current the piece that is there now
  * @param {() => void} back gives the focus back when the list closes
  */
 export async function openAlternatives(anchor, prefix, current, back) {
@@ -27,7 +27,7 @@ export async function openAlternatives(anchor, prefix, current, back) {
   const list = h(
     "div",
     { class: "popover", role: "dialog", "aria-label": "Alternatives at this position" },
-    h("p", { class: "note" }, "Asking the model\u2026"),
+    h("p", { class: "note" }, "Waiting for the model\u2026"),
   );
   document.body.append(list);
   open = { list, back };
@@ -38,7 +38,7 @@ export async function openAlternatives(anchor, prefix, current, back) {
     if (open?.list !== list) return;
     put(
       list,
-      h("p", { class: "note" }, "What could stand here"),
+      h("p", { class: "note" }, "Alternatives for this word"),
       h(
         "ul",
         {},

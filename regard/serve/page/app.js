@@ -3,12 +3,27 @@
 import "./caption.js";
 import "./translate.js";
 import "./views.js";
+import { openAlternatives } from "./alternatives.js";
 import { keepToken, Refused } from "./api.js";
 import { announce, h, put, renew, segments } from "./dom.js";
+import { host } from "./host.js";
 import { showKeys } from "./keys.js";
 import { describes, open } from "./pictures.js";
-import { begin, choose, model, translate } from "./session.js";
+import { alignmentErrors, begin, choose, elsewhere, goOn, model, step, translate, translators } from "./session.js";
 import { state } from "./state.js";
+
+Object.assign(host, {
+  live: true,
+  model,
+  translators,
+  step,
+  translate,
+  goOn,
+  alternatives: openAlternatives,
+  elsewhere,
+  alignmentErrors,
+  file: async () => (await fetch("/page/file.html")).text(),
+});
 
 const THEMES = { auto: "As the system", light: "Light", dark: "Dark" };
 const VIEWS = ["alignment", "steps", "compare", "beam"];
@@ -31,7 +46,7 @@ function theme() {
 
 const KINDS = { translate: "Translate a sentence", caption: "Describe a picture" };
 
-/** What the chosen model is for: the front door of its kind, and a way to the other where both are loaded. */
+/** The panes of the chosen model's kind, and a switch to the other kind where both are loaded. */
 function kinds() {
   const chosen = describes() ? "caption" : "translate";
   document.querySelector("regard-translate").hidden = chosen !== "translate";
@@ -51,7 +66,7 @@ function kinds() {
 /** Do what the chosen model is for. */
 const work = () => (describes() ? open() : translate());
 
-/** Examples that the model can translate, offered as long as nothing else stands in the box. */
+/** Examples that the model can translate, offered while the box is empty. */
 function examples(place) {
   const known = model()?.examples ?? [],
     text = state.get("text");
@@ -90,7 +105,7 @@ function askForToken(message) {
         location.reload();
       },
     },
-    h("h2", {}, "This server asks for a token"),
+    h("h2", {}, "This server needs a token"),
     h("p", { class: "note" }, message),
     h("div", { class: "row" }, input, h("button", { class: "strong" }, "Open")),
   );

@@ -1,13 +1,13 @@
-// The front door for pictures: drop, choose or paste one, or have one drawn; and what the model writes of it.
+// Captions: drop, choose or paste a picture, or use a drawn one; and the caption that the model writes.
 
 import { announce, h, put, renew, select, visible, word } from "./dom.js";
-import { tell } from "./maps.js";
+import { describeMap } from "./maps.js";
 import { percent } from "./maths.js";
 import { describe, describes, drawExample, open } from "./pictures.js";
 import { requests } from "./requests.js";
 import { choose, model } from "./session.js";
 import { state } from "./state.js";
-import { arrange } from "./trace.js";
+import { tableOf } from "./trace.js";
 
 const KINDS = "image/jpeg,image/png,image/webp";
 
@@ -92,9 +92,9 @@ class CaptionFront extends HTMLElement {
     else if (!trace?.plain.image)
       put(this.output, h("p", { class: "sentence empty" }, busy ? "\u2026" : "The caption appears here."));
     else this.showWords(trace);
-    const told = !error && trace?.plain.image && picture;
-    put(this.note, told && picture.right && this.judge(trace, picture));
-    put(this.best, told && this.others(picture));
+    const known = !error && trace?.plain.image && picture;
+    put(this.note, known && picture.right && this.judge(trace, picture));
+    put(this.best, known && this.others(picture));
   }
 
   showPicture(picture, trace) {
@@ -128,7 +128,7 @@ class CaptionFront extends HTMLElement {
   }
 
   showWords(trace) {
-    const table = arrange(trace);
+    const table = tableOf(trace);
     const words = table.rows.flatMap((_, row) => [this.chip(trace, table, row), " "]);
     const none = "The model wrote nothing.";
     put(this.output, h("p", { class: "sentence words", dir: "auto" }, words.length ? words : none));
@@ -147,7 +147,7 @@ class CaptionFront extends HTMLElement {
         dir: "auto",
         class: `chip${probability < 0.5 ? " unsure" : ""}`,
         "data-t": t,
-        title: `probability ${percent(probability)}: click to see where it looked`,
+        title: `probability ${percent(probability)}: click to see its attention`,
         onpointerenter: look(true),
         onpointerleave: look(false),
         onfocus: look(true),
@@ -155,7 +155,7 @@ class CaptionFront extends HTMLElement {
         onclick: () => {
           const again = state.get("t") === t;
           state.set({ t: again ? null : t });
-          announce(tell(table, again ? -1 : row, trace.plain.image.grid));
+          announce(describeMap(trace.maps["words hidden"], again ? -1 : row));
         },
         onkeydown: (event) => this.key(event),
       },

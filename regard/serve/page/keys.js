@@ -7,7 +7,7 @@ const KEYS = [
     "Anywhere",
     [
       ["?", "this list"],
-      ["Esc", "let go of what is selected"],
+      ["Esc", "clear the selection"],
       ["1 \u2013 4", "choose a view"],
     ],
   ],

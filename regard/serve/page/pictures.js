@@ -1,4 +1,4 @@
-// What happens when a picture comes in: ask the server what it shows, and put the answer into the state.
+// What happens with a new picture: a request for its caption, and the answer in the state.
 
 import { get, post } from "./api.js";
 import { announce } from "./dom.js";
@@ -12,10 +12,10 @@ const MOST = 448; // pixels on a side of what is kept of a picture
 export const describes = () => model()?.kind === "caption";
 
 /**
- * Have a file described. An older request that is still under way is given up.
+ * Have a file described. An older request that is still running is aborted.
  * @param {Blob} file @param {{name?: string, example?: number | null, right?: string}} [about]
  */
-export const describe = (file, about = {}) => attempt(() => ask(file, about));
+export const describe = (file, about = {}) => attempt(() => request(file, about));
 
 /** Draw a picture like those that the model learned from, and have it described. @param {number} number */
 export const drawExample = (number) =>
@@ -23,7 +23,7 @@ export const drawExample = (number) =>
     const query = new URLSearchParams({ model: model().id, number });
     const drawn = await get(`/api/v1/example?${query}`);
     const bytes = Uint8Array.from(atob(drawn.png), (sign) => sign.charCodeAt(0));
-    await ask(new Blob([bytes], { type: "image/png" }), { example: number, right: drawn.caption });
+    await request(new Blob([bytes], { type: "image/png" }), { example: number, right: drawn.caption });
   });
 
 /** Show what the address names: an example, or the first one where there is nothing to see yet. */
@@ -44,7 +44,7 @@ async function attempt(act) {
   }
 }
 
-async function ask(file, { name = "", example = null, right = "" }) {
+async function request(file, { name = "", example = null, right = "" }) {
   const beam = state.get("beam");
   const query = new URLSearchParams({ model: model().id, beam, nbest: beam });
   const answer = await post(`/api/v1/caption?${query}`, file, "trace");
@@ -62,7 +62,7 @@ async function ask(file, { name = "", example = null, right = "" }) {
   announce(`Caption: ${answer.caption}`);
 }
 
-/** The middle square of a picture, which is what a model sees, on white; drawn anew, so without the file's metadata. */
+/** The middle square of a picture, which is what a model sees, on white; drawn again, so without the file's metadata. */
 async function square(file) {
   const bitmap = await createImageBitmap(file).catch(() => null);
   if (!bitmap) return { square: "", side: 0 };

@@ -14,7 +14,7 @@ const WRITE = {
     "  -H 'Content-Type: application/json' \\",
     `  -d ${shell(JSON.stringify(body))}`,
   ],
-  // Text is written alike in JSON and in Python.
+  // Text is written the same in JSON and in Python.
   Python: (url, body) => [
     "import json, urllib.request",
     "",
@@ -60,7 +60,7 @@ function written(chosen) {
   return WRITE[language](`${location.origin}/translate`, body);
 }
 
-/** The box "Show request" for what stands in the panes. */
+/** The box "Show request" for the current contents of the panes. */
 export function requests() {
   const chosen = model();
   if (!chosen) return null;

@@ -1,14 +1,14 @@
-// What happens when the text, the model or a what-if changes: ask the server, and put the answer into the state.
+// What happens when the text, the model or a what-if changes: a request to the server, and its answer in the state.
 
 import { get, post, Refused } from "./api.js";
 import { announce } from "./dom.js";
 import { state } from "./state.js";
 import { Trace } from "./trace.js";
 
-const cache = new Map(); // answers of this visit, by what was asked
+const cache = new Map(); // answers of this visit, by their requests
 const MOST_KEPT = 60;
 
-/** The lines of the text that hold something to translate, and where each stands. */
+/** The lines of the text that hold something to translate, and the position of each. */
 export const lines = () =>
   state
     .get("text")
@@ -22,7 +22,7 @@ export const model = () => state.get("models").find((one) => one.id === state.ge
 /** The models that translate. */
 export const translators = () => state.get("models").filter((one) => one.kind !== "caption");
 
-/** Choose a model; what was selected of another one's words is let go. */
+/** Choose a model; the selection of another one's words is cleared. */
 export const choose = (one) =>
   state.set({
     model: one.id,
@@ -46,7 +46,7 @@ export async function begin() {
   state.set({ models, model: known ? state.get("model") : (models[0]?.id ?? "") });
 }
 
-/** Ask for a trace, or take it from what was asked before. */
+/** Request a trace, or take it from the answers so far. */
 export async function trace(body, path = "/api/v1/trace", lane) {
   const key = path + JSON.stringify(body);
   if (!cache.has(key)) {
@@ -60,32 +60,29 @@ export async function trace(body, path = "/api/v1/trace", lane) {
   return cache.get(key);
 }
 
-let current = null; // what the shown trace was asked with
+let current = null; // the request behind the shown trace
 
-/** What the current selection asks the server: the line, the model, and the beginning or the changes. */
-async function asked() {
+/** The request of the current selection: the line, the model, and the prefix or the changes. */
+async function wanted() {
   const line = lines()[Math.max(0, Math.min(state.get("line"), lines().length - 1))];
   if (!line || !model()) return null;
   const body = { model: model().id, text: line.text.trim(), beam: state.get("beam") };
   const { prefix, changes } = state.values;
   if (!prefix && !changes.length) return { path: "/api/v1/beam", body };
   // A change is first shown on the same words; only going on from a prefix writes others.
-  const same = prefix ? { prefix } : { target: pieces(await trace(body, "/api/v1/beam", "trace")) };
-  return { path: "/api/v1/what-if", body: { ...body, ...same, changes } };
+  const same = prefix ? { prefix } : { target: (await trace(body, "/api/v1/beam", "trace")).pieces() };
+  return { path: "/api/v1/what-if", body: { ...body, ...same, changes: changes.flatMap(single) } };
 }
 
-/** The pieces of a translation, as the server wants them back. */
-export const pieces = (found, until = Infinity) =>
-  found.target.tokens
-    .slice(0, until)
-    .filter((token) => !token.special)
-    .map((token) => token.piece);
+/** A hidden word is a change of every piece of it. */
+const single = ({ positions, ...change }) =>
+  positions ? positions.map((position) => ({ ...change, position })) : [change];
 
-/** Translate what stands in the box. An older request that is still under way is given up. */
+/** Translate the text in the box. An older request that is still running is aborted. */
 export async function translate() {
   state.set({ busy: true, error: "" });
   try {
-    current = await asked();
+    current = await wanted();
     if (!current) {
       state.set({ trace: null, lines: [], busy: false });
       return;
@@ -107,7 +104,7 @@ export async function translate() {
   }
 }
 
-/** The other lines of a longer text, translated without looking inside. */
+/** The other lines of a longer text, translated without a trace. */
 async function others() {
   const all = lines();
   if (all.length < 2) {
@@ -123,24 +120,24 @@ async function others() {
   state.set({ lines: translatedText });
 }
 
-/** What could stand after a beginning of the translation, most likely first. */
+/** The words that could follow a prefix of the translation, most likely first. */
 export async function alternatives(prefix) {
   const { model: id, text } = current.body;
   const found = await trace({ model: id, text, prefix, most: 8 }, "/api/v1/alternatives", "alternatives");
   return found.alternatives;
 }
 
-/** The arithmetic of step t in full. */
-export function arithmetic(t, name, head, lane = "steps") {
+/** The numbers of step t in full. */
+export function step(t, { name }, head, lane = "steps") {
   const { model: id, text, changes } = current.body;
   return trace(
-    { model: id, text, target: pieces(state.get("trace")), changes: changes ?? [], t, name, head },
+    { model: id, text, target: state.get("trace").pieces(), changes: changes ?? [], t, name, head },
     "/api/v1/steps",
     lane,
   );
 }
 
-/** Write the translation anew after a beginning, given as pieces or as text. */
+/** Translate again after a prefix, given as pieces or as text. */
 export function goOn(prefix) {
   state.set({ prefix, node: null, replay: null });
   return translate();

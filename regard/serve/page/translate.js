@@ -1,13 +1,13 @@
-// V1, the front door: two panes, words that are linked, alternatives on a click, and the request behind it all.
+// Translation: two panes, linked words, alternatives on a click, and the request as code.
 
 import { openAlternatives } from "./alternatives.js";
 import { h, put, renew, select, visible, word } from "./dom.js";
 import { icon } from "./icons.js";
 import { percent } from "./maths.js";
 import { requests } from "./requests.js";
-import { choose, lines, model, pieces, translate, translators } from "./session.js";
+import { choose, lines, model, translate, translators } from "./session.js";
 import { state } from "./state.js";
-import { arrange } from "./trace.js";
+import { tableOf } from "./trace.js";
 
 const PAUSE = 400; // milliseconds after the last key
 
@@ -58,7 +58,7 @@ class Translate extends HTMLElement {
     this.timer = setTimeout(translate, PAUSE);
   }
 
-  /** The caret moved: another line may be the one to look into. */
+  /** The caret moved: another line may be the one to inspect. */
   moved() {
     const line = this.lineOf();
     if (line === state.get("line") || lines().length < 2) return;
@@ -160,7 +160,7 @@ class Translate extends HTMLElement {
       put(this.best);
       return;
     }
-    this.table = arrange(trace, { layer: state.get("layer"), head: state.get("head"), shift: state.get("shift") });
+    this.table = tableOf(trace, { layer: state.get("layer"), head: state.get("head"), shift: state.get("shift") });
     this.showWords(trace);
     this.showBest(trace);
     this.mark();
@@ -196,7 +196,7 @@ class Translate extends HTMLElement {
     if (focused) this.output.querySelector(`[data-t="${focused}"]`)?.focus();
   }
 
-  /** Show what is pointed at or pinned; nothing is built anew, so that focus and pointer stay where they are. */
+  /** Show what is pointed at or pinned; nothing is built again, so that focus and pointer stay where they are. */
   mark() {
     const trace = state.get("trace"),
       { table } = this;
@@ -212,7 +212,7 @@ class Translate extends HTMLElement {
     put(this.sure, this.sentence(trace, table, row));
   }
 
-  /** The source words behind the text box, marked by how much they were looked at: the same text in the same place. */
+  /** The source words behind the text box, marked by their attention weight: the same text in the same place. */
   showLinks(trace, table, row) {
     const all = state.get("text").split("\n"),
       at = lines()[state.get("line")]?.at ?? 0;
@@ -254,14 +254,15 @@ class Translate extends HTMLElement {
   button(trace, label) {
     const probability = Math.exp(label.tokens.reduce((sum, t) => sum + (trace.target.tokens[t].logprob ?? 0), 0));
     const t = label.tokens[0];
+    const forced = label.tokens.some((at) => trace.changed.rows.includes(at));
     const unsure = trace.target.tokens[t].logprob !== undefined && probability < 0.5;
     return h(
       "button",
       {
         type: "button",
         dir: "auto",
-        class: `word${unsure ? " unsure" : ""}`,
-        title: `probability ${percent(probability)}: click for alternatives`,
+        class: `word${unsure ? " unsure" : ""}${forced ? " changed" : ""}`,
+        title: `${forced ? "forced, " : ""}probability ${percent(probability)}: click for alternatives`,
         "data-t": t,
         "data-tokens": label.tokens.join(","),
         "aria-haspopup": "dialog",
@@ -280,13 +281,13 @@ class Translate extends HTMLElement {
 
   alternatives(trace, t, button) {
     const back = () => this.output.querySelector(`[data-t="${t}"]`)?.focus();
-    openAlternatives(button, pieces(trace, t), trace.target.tokens[t].piece, back);
+    openAlternatives(button, trace.pieces(t), trace.target.tokens[t].piece, back);
   }
 
   sentence(trace, table, row) {
     if (!trace.looks)
-      return "This model keeps the whole sentence in one fixed vector and cannot look back at its words.";
-    if (row < 0) return "Point at a word of the translation to see where the model looked while it wrote it.";
+      return "This model has no attention: it keeps the whole sentence in one fixed vector.";
+    if (row < 0) return "Point at a word of the translation to see its attention to the source.";
     const best = table.weights[row].indexOf(Math.max(...table.weights[row]));
     if (best < 0) return "";
     return [
@@ -321,32 +322,15 @@ class Translate extends HTMLElement {
   }
 }
 
-/** The target in words, special tokens left away. */
-export function targetWords(trace) {
-  const tokens = trace.target.tokens,
-    points = [...trace.target.text],
-    groups = [];
-  tokens.forEach((token, at) => {
-    if (token.special) return;
-    const last = groups.at(-1)?.tokens.at(-1);
-    const same = last === at - 1 && token.word !== undefined && token.word !== null && tokens[last].word === token.word;
-    if (same) groups.at(-1).tokens.push(at);
-    else groups.push({ tokens: [at] });
-  });
-  for (const group of groups) {
-    const first = tokens[group.tokens[0]],
-      last = tokens[group.tokens.at(-1)];
-    group.start = first.start;
-    group.end = last.end;
-    group.text =
-      first.start < last.end
-        ? points.slice(first.start, last.end).join("")
-        : group.tokens.map((t) => tokens[t].text).join("");
-  }
-  return groups;
+/** The target in words, without special tokens: the rows of a table without shift. */
+function targetWords(trace) {
+  const tokens = trace.target.tokens;
+  const { rows } = tableOf(trace, { shift: 0 });
+  const label = ({ tokens: own }) => ({ start: tokens[own[0]].start, end: tokens[own.at(-1)].end });
+  return rows.map((row) => ({ ...row, ...label(row) }));
 }
 
-/** What stands between two words: a space, or nothing in scripts without spaces. */
+/** The text between two words: a space, or nothing in scripts without spaces. */
 const gap = (trace, words, number) =>
   [...trace.target.text].slice(words[number - 1].end, words[number].start).join("") ? " " : "";
 

@@ -1,0 +1,102 @@
+"""A text of any length into sentences that a model can translate, and their translations into one text again."""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from regard.data.sentences import split_clauses, split_sentences
+from regard.data.vocabulary import Tokenised
+from regard.decode.hypothesis import flags, loops
+
+NOTES = {  # flag -> what it means
+    "unseen": "holds characters or words that were never seen in training",
+    "lower-cased": "was lower-cased: the model was trained on lower-case text",
+    "cut": "has a sentence that is longer than any in training and was cut at clauses",
+    "loop": "the translation repeats itself",
+    "copy": "the translation is the source again",
+    "empty": "the translation is empty",
+    "length": "the translation ran into the length limit",
+}
+_STUTTER = re.compile(r"(\w.{0,7}?)\1{7,}")  # the same few characters eight times
+_WORST = ("not finite", "stopped", "length", "end", "empty")  # how the worst of several sentences ended
+_LINE = re.compile(r"[^\n]+")
+
+
+class Passage(NamedTuple):
+    """A text as sentences to translate, and the text before, between and after them."""
+
+    sentences: list[str]
+    encoded: list[Tokenised]
+    gaps: list[str]  # one more than sentences
+    cut: bool  # whether a long sentence was cut at clauses
+
+
+def take_apart(text: str, encode: Callable[[str], Tokenised], most: int) -> Passage:
+    """The sentences of each line of a text; those of more than `most` tokens are cut at clauses."""
+    spans: list[tuple[int, int]] = []
+    cut = False
+    for line in _LINE.finditer(text):
+        for start, end in split_sentences(line[0]):
+            spans.append((line.start() + start, line.start() + end))
+    if not spans:  # white space, or tags alone
+        return Passage([""], [encode("")], [text if text.strip() else "", ""], False)
+    sentences: list[str] = []
+    encoded: list[Tokenised] = []
+    gaps: list[str] = []
+    reached = 0
+    for start, end in spans:
+        whole = encode(text[start:end])
+        parts = [(start, end)]
+        if len(whole.ids) > most:
+            parts = split_clauses(text, (start, end), [start + begin for begin, _ in whole.spans], most)
+            cut = True
+        for begin, stop in parts:
+            gaps.append(text[reached:begin])
+            sentences.append(text[begin:stop])
+            encoded.append(whole if len(parts) == 1 else encode(text[begin:stop]))
+            reached = stop
+    return Passage(sentences, encoded, [*gaps, text[reached:]], cut)
+
+
+def keep_whole(text: str, encode: Callable[[str], Tokenised]) -> Passage:
+    """The text as one sentence."""
+    return Passage([text], [encode(text)], ["", ""], False)
+
+
+def wrong_with(source: str, translation: str, finished: str, same_language: bool) -> list[str]:
+    """The flags of one sentence, from what was written alone."""
+    found: list[str] = [one for one in flags(source.split(), translation.split()) if one != "copy" or not same_language]
+    stutters = _STUTTER.search(translation[:10_000]) and not _STUTTER.search(source[:10_000])
+    if stutters and "loop" not in found and not loops(source.split()):
+        found.append("loop")
+    return [*found, *(["length"] if finished == "length" else [])]
+
+
+def join_text(passage: Passage, translations: list[str]) -> str:
+    """The translations with the white space and line breaks of the source around them."""
+    pairs = zip(passage.gaps, [*translations, ""], strict=True)
+    return "".join(gap + written for gap, written in pairs)
+
+
+def worst(finished: list[str]) -> str:
+    """How a text of several sentences ended."""
+    return min(finished, key=_WORST.index)
+
+
+def unseen(text: str, encoded: Tokenised, unknown: int) -> list[str]:
+    """The parts of a sentence that are not in the vocabulary, in order, as spelled: unknown words, and characters that
+    are spelled as bytes."""
+    found: list[str] = []
+    last = (-1, -1)
+    for index, piece, span in zip(encoded.ids, encoded.pieces, encoded.spans, strict=True):
+        byte = piece.startswith("<0x") and piece.endswith(">") and len(piece) == 6
+        if (index == unknown or byte) and not (byte and span == last):
+            found.append(text[slice(*span)])
+        last = span
+    return found
+
+
+def merge(values: list[list[str]]) -> list[str]:
+    """Flags of several sentences, each once, in the order of NOTES."""
+    present = {one for some in values for one in some}
+    return [one for one in NOTES if one in present]

@@ -1,0 +1,93 @@
+"""regard corpora"""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.cli.text import check_out, put
+from regard.errors import DataError, unknown
+
+
+def corpora(
+    name: Annotated[str | None, typer.Argument(help="Corpus to write to files.")] = None,
+    out: Annotated[str, typer.Option(help="Prefix of the file names: OUT.source, OUT.target, OUT.gold.")] = "",
+    size: Annotated[int, typer.Option(help="Number of sentence pairs.")] = 500,
+    seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 1,
+    min_words: Annotated[int, typer.Option(help="Fewest source words.")] = 3,
+    max_words: Annotated[int, typer.Option(help="Most source words.")] = 12,
+) -> None:
+    """List the built-in corpora, which are generated on demand; with a name, write one to files: sentence pairs with
+    gold alignments, a text (OUT.txt), labelled documents (OUT.tsv), or pictures with captions (the folder OUT)."""
+    from regard.cli.progress import bar
+    from regard.data.builtin.registry import BUILTIN, find_builtin
+    from regard.data.settings import DataConfig
+
+    if name is None:
+        listed = {known: found.meaning for known, found in BUILTIN.items()}
+        for known, meaning in (listed | {known: meaning for known, (meaning, _) in OTHERS.items()}).items():
+            put(f"{known:<14} {meaning}")
+        put("\nTo train on one: regard train --corpus phrasebook --model bahdanau --preset tiny --out runs/first")
+        return
+    if name not in BUILTIN and name not in OTHERS:
+        raise DataError(unknown("built-in corpus", name, [*BUILTIN, *OTHERS]))
+    prefix = out or name
+    check_out(Path(f"{prefix}.txt" if name in OTHERS else f"{prefix}.source"))
+    if name in OTHERS:
+        DataConfig(size=size)  # refuses an invalid size
+        with bar("generating"):
+            put(f"{size} of {name}: {OTHERS[name][1](prefix, size, seed)}")
+        return
+    DataConfig(corpus=name, size=size, min_words=min_words, max_words=max_words)  # refuses invalid numbers
+    with bar("generating"):
+        examples = find_builtin(name).generate(size, seed, min_words, max_words)
+    gold = (" ".join(f"{i + 1}-{j + 1}" for i, j in sorted(example.alignment)) for example in examples)
+    columns: dict[str, Iterable[str]] = {
+        "source": (example.source for example in examples),
+        "target": (example.target for example in examples),
+        "gold": gold,
+    }
+    for ending, lines in columns.items():
+        put(f"{len(examples)} lines: {_write(f'{prefix}.{ending}', lines)}")
+
+
+def _write_tales(out: str, size: int, seed: int) -> Path:
+    from regard.data.builtin.tales import generate
+
+    return _write(f"{out}.txt", (tale.text for tale in generate(size, seed)))
+
+
+def _write_reviews(out: str, size: int, seed: int) -> Path:
+    from regard.data.builtin.reviews import generate
+
+    return _write(f"{out}.tsv", (f"{review.label}\t{review.text}" for review in generate(size, seed)))
+
+
+def _write_shapes(out: str, size: int, seed: int) -> Path:
+    from regard.data.builtin.shapes import draw_scene, scene
+    from regard.data.files import fill_folder
+    from regard.data.images import encode_png
+
+    if Path(out).exists():
+        raise DataError(f"{out} exists already; pass another --out.")
+    with fill_folder(Path(out)) as folder:
+        for number in range(size):
+            shown = scene(number, seed)
+            (folder / f"{number:06}.png").write_bytes(encode_png(draw_scene(shown)))
+            (folder / f"{number:06}.txt").write_text(shown.caption + "\n", encoding="utf-8")
+    return Path(out)
+
+
+def _write(name: str, lines: Iterable[str]) -> Path:
+    from regard.data.files import write_atomically
+
+    write_atomically(Path(name), "".join(f"{line}\n" for line in lines).encode())
+    return Path(name)
+
+
+OTHERS: dict[str, tuple[str, Callable[[str, int, int], Path]]] = {
+    "shapes": ("drawn pictures of coloured shapes with captions, for `captioner`", _write_shapes),
+    "reviews": ("film reviews in which a few sentences decide the label, for `document`", _write_reviews),
+    "tales": ("short texts whose last word depends on their first words, for language models", _write_tales),
+}

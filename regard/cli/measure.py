@@ -1,0 +1,142 @@
+"""regard heads, flow, reach: attention in numbers"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from regard.cli.options import AsJson, Device, Gold, Run, Source, Target, TextFile, Tmx, Tsv
+from regard.cli.text import check_out, lines_of, pairs_of, put, put_json
+from regard.errors import ConfigError
+
+
+def heads(
+    run: Run,
+    source: Source = None,
+    target: Target = None,
+    tsv: Tsv = None,
+    tmx: Tmx = None,
+    gold: Gold = None,
+    by: Annotated[str | None, typer.Option(help="Sort by this column (default: confidence; aer with --gold).")] = None,
+    silence: Annotated[
+        bool, typer.Option("--silence", help="Remove each head in turn, translate again, and report the loss in BLEU.")
+    ] = False,
+    beam: Annotated[int, typer.Option(help="Beam width for --silence, 1 (greedy, the fastest) to 1000.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Measure every head over a corpus: entropy, confidence, coverage, diagonality, mass on special tokens, AER."""
+    from regard.api import inspecting
+    from regard.api.loading import load_translator
+    from regard.cli.progress import bar
+    from regard.evaluate.alignment import read_gold
+
+    if silence and (gold or by):
+        raise ConfigError("--silence sorts by BLEU; it cannot be combined with --gold or --by.")
+    sources, targets = pairs_of(run, source, target, tsv, tmx)
+    answers = read_gold(gold) if gold else None
+    translator = load_translator(run)
+    if silence:
+        with bar("removing heads") as progress:
+            worth = inspecting.silence_heads(translator, sources, targets, beam, progress)
+        rows: list[dict[str, Any]] = [
+            {"module": one.name, "head": one.head, "bleu": one.score, "drop": one.drop} for one in worth
+        ]
+        if as_json:
+            put_json({"sentences": len(sources), "heads": rows})
+        else:
+            put(_worth(rows))
+        return
+    with bar("measuring") as progress:
+        found = inspecting.report_heads(translator, sources, targets, answers, progress)
+    ranked = by or ("aer" if answers is not None and "aer" in found.measures else "confidence")
+    if as_json:
+        rows = [
+            {"module": row.name, "layer": row.layer, "head": row.head, **row.values} for row in found.ranked(ranked)
+        ]
+        put_json({"sentences": found.sentences, "by": ranked, "heads": rows})
+        return
+    put(found.to_text(ranked))
+    put(f"means over {found.sentences} sentences, sorted by {ranked}; entropy in nats, aer as a fraction")
+
+
+def _worth(rows: list[dict[str, Any]]) -> str:
+    wide = max(len(row["module"]) for row in rows)
+    whole = rows[0]["bleu"] + rows[0]["drop"]
+    lines = [f"{'removed':<{wide}}  head    BLEU    loss", f"{'(none)':<{wide}}     -  {whole:6.2f}       -"]
+    for row in rows:
+        head = "all" if row["head"] is None else row["head"]
+        lines.append(f"{row['module']:<{wide}}  {head:>4}  {row['bleu']:6.2f}  {row['drop']:6.2f}")
+    return "\n".join(lines)
+
+
+def flow(
+    run: Run,
+    text: Annotated[str, typer.Argument(help="Sentence to translate.")],
+    target: Annotated[str | None, typer.Option(help="Force this translation instead of searching for one.")] = None,
+    with_run: Annotated[list[Path] | None, typer.Option("--with", help="Another run to compare; repeatable.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Draw the curves: .svg, .png or .pdf.")] = None,
+) -> None:
+    """Show how far influence reaches: gradient norm by distance, in total and with the attention weights held fixed."""
+    from regard.api.inspecting import flow_of
+    from regard.api.loading import load_translator
+    from regard.cli.progress import bar
+    from regard.look.flow import Flow, draw_flows
+    from regard.look.text import label
+
+    check_out(out)
+    flows: dict[str, Flow] = {}
+    with bar("computing gradients"):
+        for one in [run, *(with_run or [])]:
+            translator = load_translator(one)
+            name = translator.name if translator.name not in flows else str(one)
+            flows[name] = flow_of(translator, text, target)
+    if out is not None:
+        put(f"drawn: {draw_flows(flows, out, label(text, 60))}")
+    for name, found in flows.items():
+        through = float(found.attention.sum() / max(1e-30, found.attention.sum() + found.state.sum()))
+        put(f"{name}: {100 * through:.1f} % of the gradient passes through attention")
+        if out is None:
+            put("distance     total  attention held fixed")
+            for place, total, state in zip(*found.by_distance(), found.by_distance("state")[1], strict=True):
+                put(f"{place:>8}  {total:8.4g}  {state:20.4g}")
+
+
+def reach(
+    run: Run,
+    file: TextFile = None,
+    farthest: Annotated[int, typer.Option(help="Largest distance; all beyond it are counted together.")] = 20,
+    words: Annotated[int, typer.Option(help="Number of words to list, those with the most weight first.")] = 10,
+    least: Annotated[int, typer.Option(help="Ignore words that occur fewer than N times.", metavar="N")] = 20,
+    as_json: AsJson = False,
+    device: Device = "auto",
+) -> None:
+    """Measure how far back a language model attends in a text, and to which words."""
+    from regard.api.loading import load_writer
+    from regard.cli.progress import bar
+
+    if farthest < 1:
+        raise ConfigError(f"--farthest must be at least 1; got {farthest}.")
+    writer = load_writer(run, device)
+    with bar("reading") as progress:
+        found = writer.reach(lines_of(file), farthest, progress)
+    modules = []
+    for one in found:
+        top = one.favourites(least)[: max(0, words)]
+        named = dict(zip(writer.vocabulary.pieces(top), (one.words[word] for word in top), strict=True))
+        modules.append({"module": one.name, "mean": one.mean, "shares": one.shares.tolist(), "words": named})
+    if as_json:
+        put_json({"run": str(run), "farthest": farthest, "modules": modules})
+    else:
+        put("\n\n".join(_reach_table(one) for one in modules))
+
+
+def _reach_table(found: dict[str, Any]) -> str:
+    shares = found["shares"]
+    lines = [f"{found['module']}: mean distance {found['mean']:.2f} words (0 is the last word read)"]
+    for distance, share in enumerate(shares):
+        name = f"{distance}" if distance < len(shares) - 1 else f"{distance}+"
+        lines.append(f"{name:>8}  {share:6.3f}  {'#' * round(50 * share)}".rstrip())
+    if found["words"]:
+        named = ", ".join(f"{word} {times:.2f}" for word, times in found["words"].items())
+        lines.append(f"most attended words, relative to uniform attention: {named}")
+    return "\n".join(lines)

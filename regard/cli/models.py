@@ -1,0 +1,114 @@
+"""regard models"""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.cli.text import put
+from regard.errors import ConfigError, unknown
+
+
+def models(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Model, to list its settings; a trained model or a run folder, for what it expects."),
+    ] = None,
+    preset: Annotated[str, typer.Option(help="Show the values of this preset.")] = "paper",
+    paths: Annotated[bool, typer.Option("--paths", help="Show which code path every part takes, and why.")] = False,
+) -> None:
+    """List the models and the trained ones that ship. With a name: the settings of a model, or what a trained one (or a
+    run folder) expects, how it was made and how good it is."""
+    from regard.config import describe
+    from regard.decode.settings import DecodeConfig
+    from regard.models.registry import MODELS, build, entry
+    from regard.models.registry import preset as find_preset
+    from regard.training.experiment import KINDS
+    from regard.training.known import FOLDERS
+    from regard.training.settings import TrainConfig
+
+    if name is None and paths:
+        raise ConfigError("--paths needs the name of a model or a run folder.")
+    if name is None:
+        for known, found in MODELS.items():
+            put(f"{known:<14} {found.paper:<36} {found.idea}")
+        put("\n`regard models NAME` lists the settings of one.")
+        list_shipped()
+        return
+    trained = Path(name).is_dir() or name in FOLDERS
+    if paths:
+        from regard.api.loading import load
+        from regard.kernels.choose import explain
+
+        put(str(explain(load(name).model if trained else build(name, find_preset(name, preset)))))
+        return
+    if trained:
+        return describe_run(name)
+    if name not in MODELS:
+        raise ConfigError(unknown("model", name, [*MODELS, *FOLDERS]))
+    found, config = entry(name), find_preset(name, preset)
+    put(f"{name}: {found.idea} ({found.paper})\npresets: {', '.join(found.presets)}\n")
+    recipe = dict(found.recipes.get(preset, {}))
+    sections = {
+        f"model (preset {preset})": describe(config),
+        "train": describe(dataclasses.replace(TrainConfig(), **recipe)),
+        "data": describe(KINDS[found.task].data()),
+        "decode": describe(DecodeConfig()),
+    }
+    for title, rows in sections.items():
+        put(f"[{title}]")
+        for key, value, meaning in rows:
+            put(f"  {key + ' = ' + str(value):<34} {meaning}")
+        put("")
+
+
+def list_shipped() -> None:
+    """The trained models of this installation, with what their cards say."""
+    from regard.api.exporting import about_run
+    from regard.training.known import read_card, shipped
+
+    found = shipped()
+    put("\nTrained models, used like run folders:" if found else "\nNo trained models are installed.")
+    for name, folder in found.items():
+        card, expects = read_card(folder), about_run(folder).get("expects", {})
+        size = sum(file.stat().st_size for file in folder.iterdir()) / 2**20
+        sides = f"{expects.get('source_language', '')} to {expects.get('target_language', '')}"
+        scores = ", ".join(f"{one['name']} {one['small']['bleu']:.1f}" for one in card.get("scores", []))
+        put(f"{name:<16} {card.get('paper', ''):<36} {sides}, {size:.1f} MiB" + (f"; BLEU: {scores}" if scores else ""))
+    if found:
+        put("\n`regard models NAME` says what one expects and how it was made.")
+
+
+def describe_run(name: str) -> None:
+    """What a run expects, how it was made, and the scores of its card."""
+    from regard.api.exporting import about_run
+    from regard.api.loading import read_experiment
+    from regard.models.registry import entry
+    from regard.training.known import find_run, read_card
+    from regard.training.runs import find_weights
+
+    folder = find_run(name)
+    experiment, about, card = read_experiment(folder), about_run(folder), read_card(folder)
+    put(f"{name}: {experiment.name} ({entry(experiment.name).paper}), task {experiment.task}")
+    rows = {"folder": folder, "weights": f"{find_weights(folder).stat().st_size / 2**20:.1f} MiB"}
+    expects = about.get("expects")
+    if expects:
+        cases = {"lower": "lower case; input is lower-cased", "any": "capitals and small letters"}
+        rows |= {
+            "languages": f"{expects['source_language'] or '?'} to {expects['target_language'] or '?'}",
+            "case": cases[expects["case"]],
+            "text": {"raw": "raw text", "tokenised": "tokenised: punctuation is separate"}[expects["text"]],
+            "longest": f"{expects['longest']} tokens; a longer sentence is cut at clauses",
+            "corpus": expects["corpus"],
+        }
+    rows |= {"validation": f"{about['best']:.4g} ({experiment.train.best_by})"} if about.get("best") is not None else {}
+    rows |= {"training": f"{about['seconds']:.0f} seconds"} if about.get("seconds") else {}
+    rows |= {key: card[key] for key in ("data", "licence", "command") if key in card}
+    for key, value in rows.items():
+        put(f"  {key:<11} {value}")
+    for one in card.get("scores", []):
+        put(f"  {one['name']:<11} BLEU {one['small']['bleu']:.2f} (float32 {one['float']['bleu']:.2f}), "
+            f"chrF {one['small']['chrf']:.2f} (float32 {one['float']['chrf']:.2f})")  # fmt: skip
+    for line in card.get("bad_at", []):
+        put(f"  bad at      {line}")

@@ -1,0 +1,110 @@
+"""regard caption, classify, generate: the models of the other tasks"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.cli.options import Beam, CaptionView, Cell, Device, JsonLines, Run, Smooth, Word
+from regard.cli.text import batches, check_out, put, put_json, put_note
+from regard.errors import ConfigError
+
+
+def caption(
+    run: Run,
+    images: Annotated[list[Path], typer.Argument(help="Pictures: JPEG, PNG or WebP.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Draw the attention over one picture: .png, .svg, .pdf or .html.")
+    ] = None,
+    view: CaptionView = None,
+    word: Word = None,
+    cell: Cell = None,
+    smooth: Smooth = False,
+    beam: Beam = None,
+    as_json: JsonLines = False,
+    device: Device = "auto",
+) -> None:
+    """Write a caption for each picture, and show which part of it each word attends to."""
+    from regard.api.loading import load_captioner
+    from regard.cli.look import on_picture
+    from regard.cli.progress import bar
+    from regard.cli.translate import details
+
+    if out is not None and len(images) != 1:
+        raise ConfigError(f"--out draws one picture; got {len(images)}.")
+    if out is None and (view is not None or word is not None or cell is not None or smooth):
+        raise ConfigError("--view, --word, --cell and --smooth need --out, as in --out look.html.")
+    options = on_picture(images[0], view, word, cell, smooth)
+    check_out(out)
+    writer = load_captioner(run, device)
+    with bar("captioning") as progress:
+        captions = writer.caption(list(images), beam=beam, progress=progress)
+    for image, found in zip(images, captions, strict=True):
+        if as_json:
+            put_json({"image": str(image), "caption": found.text, **details(found)})
+        else:
+            put(f"{image}\t{found}" if len(images) > 1 else str(found))
+    if out is not None:
+        put_note(f"drawn: {writer.look(images[0], captions[0]).draw(out, **options)}", as_json)
+
+
+def classify(
+    run: Run,
+    file: Annotated[Path | None, typer.Argument(help="Documents, one per line (default: stdin).")] = None,
+    look: Annotated[bool, typer.Option("--look", help="Show the weights of sentences and words.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Draw the first document: .html.")] = None,
+    as_json: JsonLines = False,
+    device: Device = "auto",
+) -> None:
+    """Print the class of each document; with --look, also its text with the weights of sentences and words.
+
+    An empty line has no class and gives an empty line.
+    """
+    from regard.api.loading import load_classifier
+    from regard.cli.progress import bar
+    from regard.data.files import is_blank
+
+    if look and as_json:
+        raise ConfigError(
+            "--look cannot be combined with --json; for the weights as data: regard look --out look.json."
+        )
+    check_out(out)
+    classifier = load_classifier(run, device)
+    done, first = 0, ""
+    with bar("classifying", printing=True) as progress:
+        for texts in batches(file):
+            first = first if done else texts[0]
+            for text in texts:
+                found = {} if is_blank(text) else classifier.classify(text).probabilities
+                best = max(found, key=lambda name: found[name], default="")
+                if as_json:
+                    put_json(found)
+                else:
+                    put(f"{best}\t{found[best]:.3f}" if found else "")
+                if look and found:
+                    put(classifier.look(text).to_terminal(colour=sys.stdout.isatty()))
+                done += 1
+                progress(done, None)
+            sys.stdout.flush()
+    if out is not None:
+        put_note(f"drawn: {classifier.look(first).draw(out)}", as_json)
+
+
+def generate(
+    run: Run,
+    prefix: Annotated[str, typer.Argument(help="Start of the text.")] = "",
+    count: Annotated[int, typer.Option(help="Number of texts.")] = 3,
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature (default: the run's, or 1).")] = None,
+    longest: Annotated[int, typer.Option(help="Most tokens after the prefix.")] = 60,
+    seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 1,
+    device: Device = "auto",
+) -> None:
+    """Sample texts that continue a prefix."""
+    from regard.api.loading import load_writer
+    from regard.cli.progress import bar
+
+    with bar("sampling"):
+        texts = load_writer(run, device).generate(prefix, count, longest, temperature=temperature, seed=seed)
+    for text in texts:
+        put(text)

@@ -1,0 +1,54 @@
+"""What a translator expects of a text: languages, letter case, tokenised or raw, the longest sentence, its corpus."""
+
+from pathlib import PurePath
+from typing import Any
+
+from regard.data.builtin.registry import find_builtin
+from regard.data.settings import DataConfig, as_files
+from regard.data.subwords import SPACE
+from regard.data.vocabulary import Vocabulary
+from regard.symbols import UNKNOWN
+
+_EARLY = 300  # merges: those of a tokenised text begin with " ," and " ."
+
+
+def expectations(data: DataConfig, vocabulary: Vocabulary) -> dict[str, Any]:
+    """What is known from the settings of the corpus and the source vocabulary, as plain values for a manifest."""
+    made = find_builtin(data.corpus) if data.corpus else None
+    files = [name for part in (data.source, data.tsv, data.tmx) for name in as_files(part)]
+    return {
+        "source_language": data.source_language or (made.source_language if made else ""),
+        "target_language": data.target_language or (made.target_language if made else ""),
+        "case": "lower" if knows_no_capitals(vocabulary) else "any",
+        "text": "tokenised" if is_tokenised(vocabulary) else "raw",
+        "longest": data.max_length,
+        "corpus": data.corpus or ", ".join(PurePath(name).name for name in files),
+    }
+
+
+def knows_no_capitals(vocabulary: Vocabulary) -> bool:
+    """Whether the training text was lower case: the vocabulary lower-cases, or has small letters and no capital."""
+    if vocabulary.lowercase:
+        return True
+    small = False
+    for piece in _pieces(vocabulary):
+        if piece.lower() != piece:
+            return False
+        small = small or piece.upper() != piece
+    return small
+
+
+def is_tokenised(vocabulary: Vocabulary) -> bool:
+    """Whether punctuation stood apart from words in the training text."""
+    if vocabulary.kind == "char":
+        return False
+    pieces = _pieces(vocabulary)
+    if vocabulary.kind == "word":
+        return any(mark in pieces for mark in (".", ","))
+    return any(SPACE + mark in pieces[:_EARLY] for mark in (".", ","))
+
+
+def _pieces(vocabulary: Vocabulary) -> list[str]:
+    """The pieces of a text, in the order of the vocabulary: without symbols and bytes."""
+    pieces = vocabulary.pieces(range(UNKNOWN + 1, len(vocabulary)))
+    return [piece for piece in pieces if not piece.startswith("<0x")]

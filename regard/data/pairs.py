@@ -1,0 +1,229 @@
+"""Sentence pairs for translation, from the [data] settings to a tokenised corpus with its vocabularies."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard.data.builtin.example import Example
+from regard.data.builtin.registry import find_builtin
+from regard.data.corpus import Pair, open_corpus, pairs_in_memory
+from regard.data.files import is_blank
+from regard.data.links import LinkReader, Links, same_words
+from regard.data.pharaoh import Link
+from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared, train_vocabulary
+from regard.data.settings import DataConfig, as_files
+from regard.data.store import Array, Column, Kind, id_kind
+from regard.data.vocabulary import Vocabulary
+from regard.errors import ConfigError, DataError
+from regard.symbols import END
+
+SIDES = ("source", "target")
+
+
+def generate(config: DataConfig) -> list[Example]:
+    """The examples of the built-in corpus that the settings name."""
+    return find_builtin(config.corpus).generate(config.size, config.seed, config.min_words, config.max_words)
+
+
+def find_corpus(config: DataConfig) -> Corpus[Pair]:
+    """The training corpus that the settings name."""
+    source, target = as_files(config.source), as_files(config.target)
+    tsv, tmx = as_files(config.tsv), as_files(config.tmx)
+    if config.corpus and (source or target or tsv or tmx):
+        raise ConfigError("Both data.corpus and files are given; give one of the two.")
+    if config.corpus:
+        return pairs_in_memory([(example.source, example.target) for example in generate(config)])
+    if not (source or target or tsv or tmx):
+        raise ConfigError("There is no corpus: give data.source and data.target, data.tsv, data.tmx, or data.corpus.")
+    for kind, others in (("tsv", (*source, *target)), ("tmx", (*source, *target, *tsv))):
+        if any(re.search(rf"\.{kind}(\.(gz|bz2|xz))?$", path, re.IGNORECASE) for path in others):
+            raise ConfigError(f"A {kind.upper()} file holds both sides of a corpus: give it as data.{kind}, alone.")
+    return open_corpus(source, target, tsv, config.invalid, tmx, (config.source_language, config.target_language))
+
+
+def find_dev(config: DataConfig) -> Corpus[Pair] | None:
+    """The validation corpus that the settings name, if there is one."""
+    source, target = as_files(config.dev_source), as_files(config.dev_target)
+    tsv, tmx = as_files(config.dev_tsv), as_files(config.dev_tmx)
+    languages = config.source_language, config.target_language
+    return open_corpus(source, target, tsv, config.invalid, tmx, languages) if source or target or tsv or tmx else None
+
+
+class PairSet:
+    """Pairs of id rows, END included. `lines` are the lines of the corpus that they were, `links` their word links."""
+
+    def __init__(self, source: Column, target: Column, line: Array | None = None, links: Column | None = None) -> None:
+        self.columns = (source, target)
+        self.source_lengths, self.target_lengths = source.lengths, target.lengths  # [N] END counted
+        self.lines = np.arange(1, len(source) + 1) if line is None else line  # [N]
+        self.aligned = links
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[list[int], list[int]]]) -> "PairSet":
+        """A few pairs in memory, given without END."""
+        source, target = (Column.of([[*pair[side], END] for pair in pairs]) for side in (0, 1))
+        return cls(source, target)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def pair(self, index: int, epoch: int = 0) -> tuple[Array, Array]:
+        """Source and target ids of pair `index`, each ending with END; the same in every epoch."""
+        return self.columns[0].row(index), self.columns[1].row(index)
+
+    def links(self, index: int) -> Array:
+        """The links [L, 2] of pair `index`, (source word, target word); none where the corpus is not aligned."""
+        return self.aligned.row(index).reshape(-1, 2) if self.aligned else np.zeros((0, 2), np.uint32)
+
+
+class Resampled:
+    """Pairs whose segmentation changes with every epoch: subword regularisation.
+
+    What pair `index` is in `epoch` is a pure function of the seed. Lengths, by which batches are planned, are those
+    of the best segmentation; a sampled one may be somewhat longer, but never longer than `most`.
+    """
+
+    def __init__(self, pairs: PairSet, vocabularies: Sequence[Vocabulary], amount: float, seed: int, most: int) -> None:
+        self.pairs, self.vocabularies = pairs, vocabularies
+        self.amount, self.seed, self.most = amount, seed, most
+        self.source_lengths, self.target_lengths = pairs.source_lengths, pairs.target_lengths
+        self.lines, self.links = pairs.lines, pairs.links
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def pair(self, index: int, epoch: int = 0) -> tuple[list[int], list[int]]:
+        """Source and target ids of pair `index` as sampled for `epoch`, each ending with END."""
+        rows = []
+        for side, (ids, vocabulary) in enumerate(zip(self.pairs.pair(index), self.vocabularies, strict=True)):
+            best = ids[:-1].tolist()
+            sampled = vocabulary.sample(best, self.amount, f"{self.seed}:{epoch}:{index}:{side}")
+            rows.append([*(sampled if len(sampled) <= self.most else best), END])
+        return rows[0], rows[1]
+
+
+class PairEncoding(Encoding[Pair]):
+    """Pairs into ids with END, and into word links where the corpus is aligned."""
+
+    noun, names = "pairs", SIDES
+
+    def __init__(self, config: DataConfig) -> None:
+        super().__init__(config, find_corpus(config), find_dev(config))
+        files = as_files(config.alignment)
+        gold = [example.alignment for example in generate(config)] if files and config.corpus else []
+        self.reader = LinkReader(files, gold) if files else None
+
+    def texts(self, item: Pair) -> tuple[str, ...]:
+        return item.source, item.target
+
+    def make(self, sample: Sequence[Pair]) -> None:
+        config = self.config
+        if config.vocabulary_from:
+            try:
+                return self.load(Path(config.vocabulary_from))
+            except DataError as error:
+                raise DataError(f"data.vocabulary_from names {config.vocabulary_from}: {error}") from None
+        if config.joint:
+            super().make(sample)
+            self.vocabularies *= 2
+        else:
+            sides = zip(*map(self.texts, sample), strict=True)
+            self.vocabularies = [train_vocabulary(side, config) for side in sides]
+
+    def load(self, folder: Path) -> None:
+        super().load(folder)
+        source, target = self.vocabularies
+        self.vocabularies = [source, source if source.fingerprint == target.fingerprint else target]
+
+    def depends(self) -> list[str]:
+        return self.reader.fingerprint() if self.reader else []
+
+    def kinds(self) -> dict[str, Kind]:
+        kind = id_kind(max(map(len, self.vocabularies)))
+        columns = {"source": kind, "target": kind, "line": Kind("int64", ragged=False)}
+        return {**columns, "links": Kind("uint32")} if self.reader else columns
+
+    def encode(self, items: Sequence[Pair], tally: Tally) -> Iterator[tuple[Pair, tuple[Any, ...]]]:
+        texts = zip(*map(self.texts, items), strict=True)
+        sides = map(Vocabulary.encode_many, self.vocabularies, texts)
+        for pair, *ids in zip(items, *sides, strict=True):
+            reason = _reason(self.config, pair, *map(len, ids))
+            if reason:
+                tally.drop(reason, pair.line)
+                continue
+            row = (*([*row, END] for row in ids), pair.line)
+            yield pair, (*row, [word for link in self._links(pair, ids) for word in link]) if self.reader else row
+
+    def _links(self, pair: Pair, ids: list[list[int]]) -> tuple[Link, ...]:
+        """The links of a pair whose words can be recognised from its pieces."""
+        if self.reader is None:
+            return ()
+        found = self.reader.of(pair.line, pair.source, pair.target)
+        known = all(map(same_words, self.vocabularies, ids, (pair.source, pair.target)))
+        return found if known else ()
+
+    def shown(self, item: Pair) -> Sequence[Any]:
+        return [(item.source, item.target)]
+
+    def finish(self, total: int) -> None:
+        if self.reader:
+            self.reader.finish(total)
+
+
+def _reason(config: DataConfig, pair: Pair, source: int, target: int) -> str:
+    """Why a pair of these token counts is not used; empty if it is."""
+    if pair.unfit:
+        return pair.unfit
+    if is_blank(pair.source) or is_blank(pair.target) or not source or not target:
+        return "empty"
+    if max(source, target) > config.max_length:
+        return "too long"
+    if config.max_ratio and max(source, target) > config.max_ratio * min(source, target):
+        return "ratio"
+    return ""
+
+
+@dataclass(frozen=True)
+class PairData:
+    """Pairs ready for training. `dev_source[i]` and `dev_target[i]` are the text of pair i of `dev`."""
+
+    source_vocabulary: Vocabulary
+    target_vocabulary: Vocabulary
+    train: PairSet | Resampled
+    dev: PairSet
+    dev_source: list[str]
+    dev_target: list[str]
+    tallies: list[Tally]
+    fingerprint: str
+    notes: list[str]  # what a person should know about the data
+    links: Links | None = None  # which pieces of the training pairs belong together, where the corpus is aligned
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The settings of a model that its data decides."""
+        return {"source_vocabulary": len(self.source_vocabulary), "target_vocabulary": len(self.target_vocabulary)}
+
+
+def prepare_pairs(config: DataConfig, folder: Path, how: How = PLAIN) -> PairData:
+    """The pairs that the settings name."""
+    encoding = PairEncoding(config)
+    made = prepared(encoding, folder, how)
+    pairs, vocabularies = PairSet(**made.train), encoding.vocabularies
+    source, target = vocabularies
+    sampling = (config.sampling, config.seed, config.max_length)
+    return PairData(
+        source_vocabulary=source,
+        target_vocabulary=target,
+        train=Resampled(pairs, vocabularies, *sampling) if config.sampling else pairs,
+        dev=PairSet(**made.dev),
+        dev_source=[source for source, _ in made.shown],
+        dev_target=[target for _, target in made.shown],
+        tallies=made.tallies,
+        fingerprint=made.fingerprint,
+        notes=[*made.notes, f"vocabulary: {len(source)} source, {len(target)} target"],
+        links=Links(pairs.links, vocabularies) if encoding.reader else None,
+    )

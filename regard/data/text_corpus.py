@@ -1,0 +1,178 @@
+"""Text for language models: lines into rows of ids, every token of them in some row exactly once.
+
+A row is a line with END behind it, which the model predicts like any word. A line of more than `max_length` tokens is
+read as several rows. With `context` above zero the lines are joined, END between them, and the text is cut into rows of
+that many tokens: a row then begins anywhere, and its lines can look back at each other.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.config import setting
+from regard.data.batching import pad
+from regard.data.builtin import tales
+from regard.data.files import Digests, is_blank, read_lines
+from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared
+from regard.data.settings import as_files, check_least
+from regard.data.store import Array, Column, Kind, id_kind
+from regard.data.vocabulary import Vocabulary
+from regard.errors import ConfigError, DataError, unknown
+from regard.symbols import END
+
+BUILTIN = {"tales": "who has what, and an end that can only be known by remembering the beginning"}
+
+
+@dataclass(frozen=True)
+class TextDataConfig:
+    """Settings of a text. Give `files`, or `corpus`."""
+
+    files: str | tuple[str, ...] = setting("", "file or files of text, a sentence or paragraph a line")
+    dev_files: str | tuple[str, ...] = setting("", "file or files for validation; none: a part is held out")
+    corpus: str = setting("", "name of a built-in text, which is generated: tales")
+    size: int = setting(8_000, "lines generated for a built-in text")
+    seed: int = setting(1, "seed of the generated text and of the held-out split")
+    held_out: int = setting(1_000, "lines held out for validation where no files are given for it, at most a tenth")
+    subwords: str = setting("bpe", "what a token is", choices=("bpe", "unigram", "word", "char"))
+    vocabulary: int = setting(8_000, "most tokens in the vocabulary, the four symbols included")
+    byte_fallback: bool = setting(True, "spell characters outside the vocabulary as bytes, so that none is unknown")
+    form: str = setting("none", "Unicode normal form applied before tokenising", choices=("none", "nfc", "nfkc"))
+    lowercase: bool = setting(False, "lower-case the text before tokenising")
+    max_length: int = setting(256, "most tokens of a row; longer lines are read in several, no token is lost")
+    context: int = setting(0, "join the lines and read rows of this many tokens; 0 = each line by itself")
+    invalid: str = setting("refuse", "what to do with bytes that are not UTF-8", choices=("refuse", "replace"))
+
+    def __post_init__(self) -> None:
+        check_least(self, size=2, held_out=0, vocabulary=5, max_length=1, context=0)
+
+
+class TextBatch(NamedTuple):
+    """Rows of ids, then PAD."""
+
+    target: Tensor  # [B, T]
+    lengths: Tensor  # [B]
+
+
+class TextRows:
+    """Rows of a text, one after the other in one array: row i is ids[starts[i]:starts[i + 1]]."""
+
+    def __init__(self, lines: Column, max_length: int = 256, context: int = 0) -> None:
+        self.ids = lines.values
+        if context:
+            starts = np.append(np.arange(0, len(self.ids), context), len(self.ids))
+        else:
+            rows = -(-lines.lengths // max_length)  # [L] of each line
+            place = np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows)  # [R] of a row in its line
+            starts = np.append(np.repeat(lines.offsets[:-1], rows) + max_length * place, len(self.ids))
+        self.starts: Array = starts  # [R + 1]
+        self.lengths: NDArray[np.int64] = np.diff(starts)  # [R]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def tokens(self) -> int:
+        """Everything that is predicted: words and ends of lines."""
+        return len(self.ids)
+
+    def row(self, number: int) -> list[int]:
+        """The ids of one row."""
+        return self.ids[self.starts[number] : self.starts[number + 1]].tolist()
+
+    def batch(self, numbers: Sequence[int]) -> TextBatch:
+        """The rows of these numbers, padded to one length."""
+        return TextBatch(*pad([self.row(int(number)) for number in numbers]))
+
+
+def make_rows(lines: Iterable[str], vocabulary: Vocabulary, max_length: int = 256, context: int = 0) -> TextRows:
+    """Lines into rows, in memory. Blank lines are left out."""
+    ids = vocabulary.encode_many(line for line in lines if not is_blank(line))
+    return TextRows(Column.of([[*row, END] for row in ids]), max_length, context)
+
+
+class TextLine(NamedTuple):
+    """A line of a text, counted from 1 over all files together."""
+
+    line: int
+    text: str
+
+
+def text_files(files: tuple[str, ...], invalid: str = "refuse") -> Corpus[TextLine]:
+    """The lines of files."""
+
+    def read(digests: Digests) -> Iterator[TextLine]:
+        lines = (line for path in files for line in read_lines(path, invalid, digests))
+        return (TextLine(number, line) for number, line in enumerate(lines, start=1))
+
+    return Corpus(read, files, [invalid])
+
+
+def find_text(config: TextDataConfig) -> Corpus[TextLine]:
+    """The training text that the settings name."""
+    files = as_files(config.files)
+    if config.corpus and files:
+        raise ConfigError("Both data.corpus and data.files are given; give one of the two.")
+    if config.corpus:
+        if config.corpus not in BUILTIN:
+            raise DataError(unknown("built-in text", config.corpus, BUILTIN))
+        made = [tale.text for tale in tales.generate(config.size, config.seed)]
+        return Corpus(lambda digests: map(TextLine, range(1, len(made) + 1), made), (), made)
+    if not files:
+        raise ConfigError("There is no text: give data.files, or data.corpus.")
+    return text_files(files, config.invalid)
+
+
+class TextEncoding(Encoding[TextLine]):
+    """Lines into ids with END; they are cut into rows when the store is opened."""
+
+    noun, names = "lines", ("text",)
+
+    def __init__(self, config: TextDataConfig) -> None:
+        dev = as_files(config.dev_files)
+        super().__init__(config, find_text(config), text_files(dev, config.invalid) if dev else None)
+
+    def kinds(self) -> dict[str, Kind]:
+        return {"ids": id_kind(len(self.vocabularies[0]))}
+
+    def encode(self, items: Sequence[TextLine], tally: Tally) -> Iterator[tuple[TextLine, tuple[Any, ...]]]:
+        for item, ids in zip(items, self.vocabularies[0].encode_many(item.text for item in items), strict=True):
+            if is_blank(item.text):
+                tally.drop("empty", item.line)
+            else:
+                yield item, ([*ids, END],)
+
+
+@dataclass(frozen=True)
+class TextData:
+    """A text ready for training."""
+
+    vocabulary: Vocabulary
+    train: TextRows
+    dev: TextRows
+    fingerprint: str
+    notes: list[str]  # what a person should know about the data
+    recalls: bool = False  # whether the last word of a line follows from those before it, as in tales
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The settings of a model that its data decides."""
+        return {"vocabulary": len(self.vocabulary)}
+
+
+def prepare_text(config: TextDataConfig, folder: Path, how: How = PLAIN) -> TextData:
+    """The text that the settings name."""
+    encoding = TextEncoding(config)
+    made = prepared(encoding, folder, how)
+    rows, held = (TextRows(part["ids"], config.max_length, config.context) for part in (made.train, made.dev))
+    notes = [
+        *made.notes,
+        f"text: {rows.tokens} tokens to train on, {held.tokens} for validation; at most {rows.lengths.max()} in a row",
+        f"vocabulary: {len(encoding.vocabularies[0])}",
+    ]
+    recalls = config.corpus == "tales" and not config.context
+    return TextData(encoding.vocabularies[0], rows, held, made.fingerprint, notes, recalls)

@@ -1,0 +1,228 @@
+"""A decoding step as a CUDA graph: the model, the choice of tokens, the bookkeeping and the reordering in one launch.
+
+A step of a small batch is hundreds of launches that cost more than their arithmetic. Captured once over buffers of a
+fixed size it is replayed for all sentences and steps of that size. Rows, slots of the past and the length of the source
+are rounded up to a few sizes, and the graphs of a model are kept as long as its weights are what they were.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from regard.kernels.past import with_room
+from regard.models.contract import State, take, take_beams
+
+log = logging.getLogger("regard.decode")
+
+EVERY = 4  # steps between two questions whether all sentences are done
+ROOM = 32  # slots of a past in the first graph; the next one has twice as many
+GRAPHS = 8  # kept for each model
+
+_graphs: "WeakKeyDictionary[Any, OrderedDict[Any, Graph]]" = WeakKeyDictionary()
+_refused: "WeakKeyDictionary[Any, str]" = WeakKeyDictionary()
+_pools: dict[
+    torch.device, Any
+] = {}  # all that a graph leaves behind is in its own tensors, so graphs share their memory
+
+
+def refusal(model: Any, observe: object) -> str | None:
+    """Why the steps of a model are not captured; None where they are."""
+    if observe is not None:
+        return "each step is observed"
+    if not isinstance(model, nn.Module):
+        return "the model is not a torch module"
+    if any(part._forward_hooks or part._forward_pre_hooks for part in model.modules()):
+        return "a hook watches the model, and a graph runs no hooks"
+    return _refused.get(model)
+
+
+def captured_steps(
+    model: Any,
+    stepped: Any,
+    step: Callable[[Any, State], tuple[Any, State, Tensor | None]],
+    kind: tuple[Any, ...],
+    search: Any,
+    state: State,
+    steps: int,
+    collect: Callable[[Any], None],
+    stop: Callable[[], bool] | None,
+) -> bool:
+    """`plain_steps` by graphs: True when the search is over, False where the first step could not be captured.
+
+    `stepped` is the model as `step` uses it; `kind` is all that `step` depends on besides the model and the shapes.
+    """
+    number, room = 0, min(ROOM, rounded(steps))
+    search, state = fill(search, state, rounded(len(search.row)))
+    while number < steps:
+        state = with_room(state, room, fixed=True)
+        graphs = _graphs.setdefault(model, OrderedDict())
+        key = kind, signature(search, state), weights_of(model)
+        graph = graphs.pop(key, None)  # so that no other thread replays it meanwhile
+        if graph is None:
+            try:
+                graph = Graph(step, search, state, stepped)
+            except (RuntimeError, TypeError) as error:
+                graphs.clear()
+                if number:
+                    raise
+                first, *_ = str(error).split("\n")
+                reason = f"{type(model).__name__} cannot be captured: {first}"
+                log.warning("Decoding runs without a CUDA graph: %s", reason)
+                if not isinstance(error, torch.OutOfMemoryError):
+                    _refused[model] = reason
+                return False
+        graph.load(search, state)
+        stopped = False
+        while number < min(room, steps):
+            stopped = stop is not None and stop()
+            if stopped:
+                break
+            graph.replay()
+            number += 1
+            if number % EVERY == 0:
+                done = graph.search.done.tolist()
+                if rounded(len(done) - sum(done)) <= len(done) // 2:
+                    break
+        search, done = graph.search, graph.search.done.tolist()
+        over = stopped or all(done) or number >= steps
+        gather(search, search.row >= 0 if over else search.done, collect)
+        if not over:
+            going = [place for place, finished in enumerate(done) if not finished]
+            search, state = fill(*keep(search, graph.state, going), rounded(len(going)))
+            room = room if number < room else min(2 * room, rounded(steps))
+        graphs[key] = graph
+        while len(graphs) > GRAPHS:
+            graphs.popitem(last=False)
+        if over:
+            break
+    return True
+
+
+class Graph:
+    """One step over fixed tensors: `load` fills them, `replay` advances them."""
+
+    def __init__(self, step: Callable[..., Any], search: Any, state: State, stepped: Any) -> None:
+        self.search, self.state = copied(search), copied(state)
+        self.kept = [*stepped.parameters(), *stepped.buffers()]  # what the graph reads must outlive it
+
+        def run(search: Any, state: State) -> None:
+            after, moved, rows = step(search, state)
+            if rows is not None:
+                moved = take_beams(moved, rows)
+            overwrite((search, state), (after, moved))
+
+        spare = copied(search), copied(state)
+        self.replay = capture(lambda: run(*spare), lambda: run(self.search, self.state), search.row.device)
+
+    def load(self, search: Any, state: State) -> None:
+        overwrite((self.search, self.state), (search, state))
+
+
+def capture(warm: Callable[[], None], run: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """`run` as a CUDA graph; `warm` does the same before, with other tensors, for what is set up at first use."""
+    stream, graph = torch.cuda.Stream(device), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream(device))
+    lowered = torch.is_autocast_enabled("cuda")
+    # Autocast frees the weights that it cast when it ends; a graph may not depend on them.
+    with (
+        torch.cuda.stream(stream),
+        torch.autocast("cuda", torch.get_autocast_dtype("cuda"), enabled=lowered, cache_enabled=False),
+    ):
+        warm()
+        stream.synchronize()
+        pool = _pools.setdefault(device, torch.cuda.graph_pool_handle())
+        graph.capture_begin(pool, capture_error_mode="thread_local")  # other threads may use the GPU meanwhile
+        try:
+            run()
+        except BaseException:
+            del _pools[device]
+            with suppress(RuntimeError):
+                graph.capture_end()
+            # A failed capture leaves the generator of random numbers locked.
+            fresh = torch.Generator(device).manual_seed(torch.cuda.initial_seed())
+            torch.cuda.default_generators[stream.device_index].graphsafe_set_state(fresh.graphsafe_get_state())
+            raise
+        graph.capture_end()
+    torch.cuda.current_stream(device).wait_stream(stream)
+    return graph.replay
+
+
+def overwrite(into: Any, out: Any) -> None:
+    """Copy tensors of the same shapes. One that shares its memory with another of `into` is copied twice."""
+    olds, news = list(leaves(into)), list(leaves(out))
+    if [(old.shape, old.dtype) for old in olds] != [(new.shape, new.dtype) for new in news]:
+        raise TypeError("the state changes its shapes or types from step to step.")
+    owned = {old.untyped_storage().data_ptr() for old in olds}
+    copies: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}  # one launch copies many of a kind
+    for old, new in zip(olds, news, strict=True):
+        if new.data_ptr() != old.data_ptr() or new.stride() != old.stride():
+            ours, theirs = copies.setdefault(old.dtype, ([], []))
+            ours.append(old)
+            theirs.append(new.clone() if new.untyped_storage().data_ptr() in owned else new)
+    for ours, theirs in copies.values():
+        torch._foreach_copy_(ours, theirs)
+
+
+def leaves(part: Any) -> Iterator[Tensor]:
+    """The tensors of nested tuples."""
+    if isinstance(part, Tensor):
+        yield part
+    elif isinstance(part, tuple):
+        for inner in part:
+            yield from leaves(inner)
+
+
+def copied(part: Any) -> Any:
+    """Nested tuples with copies of their tensors, none of which shares memory with another."""
+    if isinstance(part, Tensor):
+        return part.clone(memory_format=torch.contiguous_format)
+    if not isinstance(part, tuple):
+        return part
+    parts = [copied(inner) for inner in part]
+    return type(part)(*parts) if hasattr(part, "_fields") else tuple(parts)
+
+
+def signature(search: Any, state: State) -> tuple[Any, ...]:
+    """All that a graph depends on but the numbers."""
+    lowered = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda")
+    return lowered, *((tensor.shape, tensor.dtype, tensor.device) for tensor in leaves((search, state)))
+
+
+def weights_of(model: nn.Module) -> tuple[Any, ...]:
+    """Where the weights are and how often they were changed; a search may have laid out copies of them."""
+    return tuple((weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in model.parameters())
+
+
+def rounded(size: int) -> int:
+    """The next of 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, ...: few sizes, and at most half of one is wasted."""
+    power = 1 << max(0, size - 1).bit_length()
+    return power * 3 // 4 if power >= 16 and size <= power * 3 // 4 else power
+
+
+def fill(search: Any, state: State, size: int) -> tuple[Any, State]:
+    """`size` sentences: those that are there, then copies of the first that are done and belong to no row."""
+    count = len(search.row)
+    if count == size:
+        return search, state
+    search, state = keep(search, state, [*range(count), *[0] * (size - count)])
+    search.row[count:], search.done[count:] = -1, True
+    return search, state
+
+
+def keep(search: Any, state: State, places: list[int]) -> tuple[Any, State]:
+    """The sentences at these places, with all their beams."""
+    beams = search.token.shape[1]
+    chosen = torch.tensor(places, device=search.row.device)
+    rows = (chosen[:, None] * beams + torch.arange(beams, device=chosen.device)).flatten()
+    return take(search, chosen), take(state, rows)
+
+
+def gather(search: Any, which: Tensor, collect: Callable[[Any], None]) -> None:
+    """Collect some sentences, without those that only fill the buffers."""
+    collect(take(search, (which & (search.row >= 0)).nonzero().squeeze(1)))

@@ -1,0 +1,117 @@
+"""One path for each row, with no beams: greedy search and sampling differ only in how a token is chosen."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.decode.hypothesis import Ended, Hypothesis, length_penalty
+from regard.decode.rules import apply_rules, padded
+from regard.decode.settings import DecodeConfig
+from regard.decode.steps import Advanced, room_for, take_steps
+from regard.models.contract import SequenceModel, State
+from regard.symbols import END, PAD, START
+
+# Log-probabilities [A, V], and a number in [0, 1) for each row [A, 1] where tokens are drawn -> tokens [A, 1].
+Choose = Callable[[Tensor, Tensor | None, DecodeConfig], Tensor]
+
+
+class Path(NamedTuple):
+    """What each of A rows wrote."""
+
+    row: Tensor  # [A] of the batch
+    limit: Tensor  # [A] longest length, END counted
+    length: Tensor  # [A] tokens written so far
+    done: Tensor  # [A]
+    broken: Tensor  # [A] done because no token had a probability
+    token: Tensor  # [A, 1] what the next step reads
+    tokens: Tensor  # [A, T + 1]; those at and after `length` mean nothing
+    logprobs: Tensor  # [A, T + 1]
+    prefix: Tensor | None  # [A, P + 1]
+    drawn: Tensor | None  # [A, T + 1] numbers in [0, 1) that choose the samples
+
+
+def likeliest(logprobs: Tensor, drawn: Tensor | None, config: DecodeConfig) -> Tensor:
+    """Greedy: the token of the highest probability, the first of equal ones. [A, V] -> [A, 1]"""
+    return logprobs.max(dim=1, keepdim=True).indices
+
+
+@torch.inference_mode()
+def follow(
+    model: SequenceModel,
+    state: State,
+    limits: Tensor,
+    config: DecodeConfig,
+    choose: Choose = likeliest,
+    drawn: Tensor | None = None,
+    *,
+    prefixes: Sequence[Sequence[int]] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> list[Hypothesis]:
+    """Write one token after another for each row of `state`, until END or the row's longest length `limits` [B]."""
+    found: dict[int, Hypothesis] = {}
+
+    def collect(some: Path) -> None:
+        found.update(zip(some.row.tolist(), hypotheses_of(some, config), strict=True))
+
+    path = begin(limits, prefixes, drawn)
+    take_steps(model, partial(advance, config=config, choose=choose), path, state, collect, prefixes, stop=stop)
+    return [found[row] for row in range(len(limits))]
+
+
+def begin(limits: Tensor, prefixes: Sequence[Sequence[int]] | None, drawn: Tensor | None) -> Path:
+    """Nothing written yet."""
+    A, T = len(limits), room_for(limits)
+    zeros = torch.zeros_like(limits)  # [A]
+    never = zeros.bool()
+    if drawn is not None:
+        drawn = torch.nn.functional.pad(drawn, (0, T + 1 - drawn.shape[1]))
+    return Path(
+        row=torch.arange(A, device=limits.device),
+        limit=limits,
+        length=zeros,
+        done=never,
+        broken=never,
+        token=torch.full_like(limits, START)[:, None],
+        tokens=zeros.new_full((A, T + 1), PAD),
+        logprobs=torch.zeros(A, T + 1, device=limits.device),
+        prefix=None if prefixes is None else padded(prefixes, limits.device),
+        drawn=drawn,
+    )
+
+
+def advance(path: Path, logits: Tensor, config: DecodeConfig, choose: Choose) -> Advanced[Path]:
+    """One token more for every row, given logits [A, V]; all rows stay where they are."""
+    logprobs = logits.float().log_softmax(-1)  # [A, V]; one number that is not finite makes the whole row NaN
+    apply_rules(logprobs, config, path.length, path.tokens, path.prefix)
+    at = path.length[:, None]  # [A, 1]
+    token = choose(logprobs, None if path.drawn is None else path.drawn.gather(1, at), config)  # [A, 1]
+    logprob = logprobs.gather(1, token)  # [A, 1]
+    path.tokens.scatter_(1, at, token)
+    path.logprobs.scatter_(1, at, logprob)
+    finite = logprob.isfinite().squeeze(1)  # [A]
+    length = path.length + (finite & ~path.done)
+    return path._replace(
+        length=length,
+        done=path.done | ~finite | (token == END).squeeze(1) | (length >= path.limit),
+        broken=path.broken | ~(finite | path.done),
+        token=token,
+    ), None
+
+
+def hypotheses_of(path: Path, config: DecodeConfig) -> list[Hypothesis]:
+    """What each row wrote."""
+    found = []
+    tokens, logprobs = path.tokens.cpu().numpy(), path.logprobs.cpu().numpy()
+    for a, (length, done, broken) in enumerate(
+        zip(*(x.tolist() for x in (path.length, path.done, path.broken)), strict=True)
+    ):
+        ids, each = tokens[a, :length].tolist(), logprobs[a, :length].tolist()
+        ended: Ended = "not finite" if broken else "length" if done else "stopped"
+        if ids and ids[-1] == END:
+            ids, ended = ids[:-1], "end"
+        score = sum(each) / length_penalty(length, config.length_penalty)
+        found.append(Hypothesis(ids, sum(each), score, ended, each))
+    return found

@@ -1,0 +1,117 @@
+"""The loop that all searches share: step the model, advance the search, drop the sentences that are done."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from regard.decode.captured import EVERY, captured_steps, refusal
+from regard.decode.rules import check_prefix
+from regard.kernels.choose import for_steps
+from regard.kernels.past import with_room
+from regard.models.contract import SequenceModel, State, take, take_beams
+
+ROOM = 8  # steps that a fresh past has room for
+
+
+class Search(Protocol):
+    """What a search keeps of its A sentences: a NamedTuple of tensors that begin with A."""
+
+    @property
+    def row(self) -> Tensor: ...  # [A] of the batch
+
+    @property
+    def limit(self) -> Tensor: ...  # [A] longest length, END counted
+
+    @property
+    def done(self) -> Tensor: ...  # [A]
+
+    @property
+    def token(self) -> Tensor: ...  # [A, k] what the model reads next
+
+
+AnySearch = TypeVar("AnySearch", bound=Search)
+Advanced = tuple[AnySearch, Tensor | None]  # and the rows of the model that continue [A * K]; None where all do
+
+
+def take_steps(
+    model: SequenceModel,
+    advance: Callable[[AnySearch, Tensor], Advanced[AnySearch]],
+    search: AnySearch,
+    state: State,
+    collect: Callable[[AnySearch], None],
+    prefixes: Sequence[Sequence[int]] | None = None,
+    observe: object = None,
+    stop: Callable[[], bool] | None = None,
+) -> None:
+    """Advance `search` from `state` until every sentence is done; `collect` is given the sentences that are.
+
+    `stop` is called before every step; when it returns True, `collect` is given all that are left, as they are. On a
+    GPU a step is captured as a CUDA graph where the model allows it, unless `observe` sees each of them.
+    """
+    if not len(search.row):
+        return
+    largest = max((token for prefix in prefixes or () for token in prefix), default=-1)
+    stepped: Any = for_steps(model)
+
+    def step(search: AnySearch, state: State) -> tuple[AnySearch, State, Tensor | None]:
+        logits, state = stepped.step(search.token.flatten(), state)
+        check_prefix(largest, logits.shape[1])
+        after, rows = advance(search, logits)
+        return after, state, rows
+
+    steps, beams = int(search.limit.max()), search.token.shape[1]
+    if beams > 1:
+        state = take(state, torch.arange(len(search.row), device=search.row.device).repeat_interleave(beams))
+    kind = largest, getattr(advance, "func", advance), *getattr(advance, "keywords", {}).values()
+    capturable = not is_host(search.done) and refusal(model, observe) is None
+    if capturable and captured_steps(model, stepped, step, kind, search, state, steps, collect, stop):
+        return
+    plain_steps(step, search, with_room(state, ROOM), steps, collect, stop)
+
+
+def plain_steps(
+    step: Callable[[AnySearch, State], tuple[AnySearch, State, Tensor | None]],
+    search: AnySearch,
+    state: State,
+    steps: int,
+    collect: Callable[[AnySearch], None],
+    stop: Callable[[], bool] | None,
+) -> None:
+    """The loop itself. A CPU drops each finished sentence; a GPU is queried rarely and drops half of them at once."""
+    every, share = (1, 1.0) if is_host(search.done) else (EVERY, 0.5)
+    for number in range(1, steps + 1):
+        if stop is not None and stop():
+            break
+        beams = search.token.numel()
+        search, state, rows = step(search, state)
+        if number % every == 0:
+            going = (~search.done).nonzero().squeeze(1)  # [A]
+            if not len(going):
+                break
+            if len(going) < share * len(search.done):
+                collect(take(search, search.done.nonzero().squeeze(1)))
+                search = take(search, going)
+                kept = torch.arange(search.token.shape[1], device=going.device) + going[:, None] * search.token.shape[1]
+                rows = kept.flatten() if rows is None else rows[kept.flatten()]
+                state = take(state, rows)
+                continue
+        if rows is None:
+            continue
+        if len(rows) != beams:
+            state = take(state, rows)  # the first step: K rows of one
+        elif not rows.is_cpu or not torch.equal(rows, torch.arange(len(rows))):
+            state = take_beams(state, rows)
+    collect(search)
+
+
+def room_for(limits: Tensor) -> int:
+    """The steps that a search keeps room for: the longest of `limits`, and on a GPU few sizes for all searches."""
+    steps = int(limits.max()) if len(limits) else 0
+    return steps if is_host(limits) else -(-steps // 64) * 64
+
+
+def is_host(tensor: Tensor) -> bool:
+    """Whether the host knows its numbers without waiting, and a step needs no graph."""
+    return tensor.is_cpu

@@ -1,0 +1,128 @@
+"""The output layer and its loss in one: the logits of a few rows at a time, and never all of them in float32.
+
+The gradient of a sum of cross-entropies does not depend on what follows, except by one factor. So each chunk of logits
+is turned into its gradient in place, and into those of hidden, weight and bias, while it is still at hand; the
+backward pass multiplies them by that factor.
+"""
+
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from regard.kernels.recur import product_dtype
+
+CHUNK = {"cpu": 2**23, "cuda": 2**27}  # logits at a time: 32 MiB in float32, 256 MiB in bfloat16
+
+
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float = 0.0, padding: int = 0
+) -> tuple[Tensor, Tensor]:
+    """The loss to minimise and the plain negative log-likelihood of softmax(hidden W^T + b), summed over real tokens.
+
+    hidden [..., D], weight [V, D], bias [V], target [...] of the same leading dimensions; tokens equal to `padding` do
+    not count. Smoothing takes `smoothing` of the probability and spreads it over all V words, the gold word included.
+    Products are taken in the dtype of autocast, sums in float32 at least. The second result carries no gradient.
+    """
+    rows, gold = hidden.flatten(0, -2), target.flatten()  # [N, D], [N]
+    if rows.device.type == "cpu":  # where a question is free, padding costs nothing
+        real = (gold != padding).nonzero()[:, 0]
+        if len(real) < len(gold):
+            rows, gold = rows[real], gold[real]
+    return _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        rows, weight, bias, gold, smoothing, padding, torch.is_grad_enabled()
+    )
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        gold: Tensor,
+        smoothing: float,
+        padding: int,
+        grad: bool,
+    ) -> tuple[Tensor, Tensor]:
+        dtype = product_dtype(hidden)
+        exact = torch.promote_types(dtype, torch.float32)
+        (N, D), V = hidden.shape, len(weight)
+        low, W = hidden.to(dtype), weight.to(dtype)  # [N, D], [V, D]
+        b = None if bias is None else bias.to(dtype)  # [V]
+        losses = torch.zeros(2, N, dtype=exact, device=hidden.device)  # with smoothing, and without
+        needs = [grad and needed for needed in ctx.needs_input_grad[:3]]
+        d_hidden = torch.empty_like(low) if needs[0] else None  # [N, D]
+        d_weight = torch.zeros(V, D, dtype=exact, device=hidden.device) if needs[1] else None
+        d_bias = torch.zeros(V, dtype=exact, device=hidden.device) if needs[2] else None
+        differentiate = _by_triton if by_triton(low) else _by_torch
+        size = max(1, CHUNK["cuda" if hidden.is_cuda else "cpu"] // V)
+        with torch.autocast(hidden.device.type, enabled=False):
+            for start in range(0, N, size):
+                part = slice(start, start + size)
+                logits = F.linear(low[part], W, b)  # [n, V]
+                d_logits = differentiate(logits, gold[part], losses[:, part], smoothing, padding, any(needs))  # [n, V]
+                if d_hidden is not None:
+                    torch.mm(d_logits, W, out=d_hidden[part])
+                if d_weight is not None:
+                    _add_product(d_weight, d_logits, low[part])
+                if d_bias is not None:
+                    d_bias += d_logits.sum(dim=0, dtype=exact)
+        ctx.save_for_backward(d_hidden, d_weight, d_bias)
+        ctx.dtypes = hidden.dtype, weight.dtype, None if bias is None else bias.dtype
+        loss, plain = losses.sum(dim=1).unbind()
+        ctx.mark_non_differentiable(plain)
+        return loss, plain
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        scaled = [
+            None if whole is None else (whole * grads[0].to(whole.dtype)).to(dtype)
+            for whole, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+        ]
+        return *scaled, None, None, None, None
+
+
+def by_triton(logits: Tensor) -> bool:
+    """Whether one launch turns a chunk of logits into its gradient."""
+    return logits.is_cuda and logits.dtype != torch.float64 and find_spec("triton") is not None
+
+
+def _by_triton(logits: Tensor, gold: Tensor, losses: Tensor, smoothing: float, padding: int, grad: bool) -> Tensor:
+    from regard.kernels.softmax_gradient import differentiate  # triton is there on a GPU only
+
+    return differentiate(logits, gold, losses, smoothing, padding, grad)
+
+
+def _by_torch(logits: Tensor, gold: Tensor, losses: Tensor, smoothing: float, padding: int, grad: bool) -> Tensor:
+    """Write the losses [2, n] of logits [n, V], and return the gradient of their sum, [n, V]."""
+    exact, keep = logits.to(losses.dtype), gold != padding  # [n, V], [n]
+    right = exact.gather(1, gold[:, None])[:, 0]  # [n]
+    top, mean = exact.amax(dim=1), exact.mean(dim=1) if smoothing else right  # [n]
+    p = torch.softmax(exact, dim=1)  # [n, V]
+    whole = top - p.amax(dim=1).log()  # [n], logsumexp: the highest probability is exp(top - logsumexp)
+    losses[1] = (whole - right) * keep
+    losses[0] = (whole - (1 - smoothing) * right - smoothing * mean) * keep
+    if not grad:
+        return p
+    if smoothing:
+        p -= smoothing / p.shape[1]
+    p.scatter_add_(1, gold[:, None], p.new_full((1, 1), smoothing - 1).expand(len(p), 1))
+    if p.is_cuda:  # on a CPU there are no rows of padding
+        p *= keep[:, None]
+    return p.to(logits.dtype)
+
+
+def _add_product(total: Tensor, d_logits: Tensor, hidden: Tensor) -> None:
+    """total [V, D] += d_logits^T [V, n] hidden [n, D], in the precision of total."""
+    if total.dtype == hidden.dtype:
+        total.addmm_(d_logits.T, hidden)
+    elif total.is_cuda:
+        total += torch.mm(d_logits.T, hidden, out_dtype=total.dtype)
+    else:
+        total += torch.mm(d_logits.T, hidden)

@@ -1,0 +1,50 @@
+"""Whole recurrences by the kernels of torch: the numbers of a loop of cells, without its calls."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._VF import lstm as torch_lstm
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+
+def lstm(
+    x: Tensor, hidden: Tensor, cell: Tensor, weights: list[Tensor], lengths: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One layer. x [B, T, m]; hidden, cell [B, n]; weights W, U, b (or none) -> states [B, T, n], last hidden, cell."""
+    start, weights = (hidden[None].contiguous(), cell[None].contiguous()), _two_biases(weights)
+    settings = (len(weights) == 4, 1, 0.0, torch.is_grad_enabled(), False)  # biases, layers, dropout, train, both ways
+    with torch.autocast(x.device.type, enabled=False):  # autocast would choose float16
+        x = x.to(hidden.dtype)
+        if lengths is None:
+            states, hidden, cell = torch_lstm(x, start, weights, *settings, True)
+            return states, hidden[0], cell[0]
+        packed = pack(x, lengths)
+        order, back = packed.sorted_indices, packed.unsorted_indices
+        assert order is not None
+        assert back is not None
+        sorted_start = tuple(part.index_select(1, order) for part in start)
+        states, hidden, cell = torch_lstm(packed.data, packed.batch_sizes, sorted_start, weights, *settings)
+        return unpack(packed, states, x.shape[1]), hidden[0].index_select(0, back), cell[0].index_select(0, back)
+
+
+def _two_biases(weights: list[Tensor]) -> list[Tensor]:
+    """torch's layers add two biases; ours have one."""
+    return [*weights, torch.zeros_like(weights[2])] if len(weights) == 3 else weights
+
+
+def pack(x: Tensor, lengths: Tensor) -> PackedSequence:
+    """Real words only. A row without words reads one word of padding, and its caller masks it."""
+    return pack_padded_sequence(x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+
+
+def unpack(packed: PackedSequence, states: Tensor, size: int) -> Tensor:
+    """states of the packed words -> [B, size, n], zero on padding."""
+    found = PackedSequence(states, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+    return pad_packed_sequence(found, batch_first=True, total_length=size)[0]
+
+
+def by_library(rnn: nn.RNNBase, x: Any) -> Any:
+    """Call a torch RNN in the dtype of its weights; x [B, T, m] or packed. Autocast would choose float16."""
+    with torch.autocast(x.data.device.type, enabled=False):
+        return rnn(x.to(next(rnn.parameters()).dtype))

@@ -1,0 +1,59 @@
+"""Triton: max(0, x W^T + b), bias and ReLU inside the product; backward, both in one launch beside the products."""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from regard.kernels.recur import product_dtype
+
+EACH = 128  # rows of a program of the backward pass: it adds them up for the bias
+
+
+def linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x [..., n], weight [m, n], bias [m] -> [..., m], in the dtype of autocast."""
+    return _LinearReLU.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+
+
+class _LinearReLU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        dtype = product_dtype(x)
+        rows, W = x.to(dtype).flatten(0, -2), weight.to(dtype)  # [N, n], [m, n]
+        y = torch._addmm_activation(bias.to(dtype), rows, W.T)  # [N, m]
+        ctx.save_for_backward(rows, W, y)
+        ctx.dtypes = x.dtype, weight.dtype
+        return y.unflatten(0, x.shape[:-1])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        rows, W, y = ctx.saved_tensors
+        (N, m), grad = y.shape, grad.contiguous()
+        d, partial = torch.empty_like(y), torch.empty(triton.cdiv(N, EACH), m, dtype=torch.float32, device=y.device)
+        columns = min(256, max(16, triton.next_power_of_2(m)))
+        _backward[triton.cdiv(m, columns), len(partial)](grad, y, d, partial, N, m, EACH, 8, columns, num_warps=4)
+        d_x = (d @ W).unflatten(0, grad.shape[:-1]).to(ctx.dtypes[0])
+        exact = y.is_cuda and y.dtype != ctx.dtypes[1]  # a GPU writes the product in float32 without a copy
+        d_weight = torch.mm(d.T, rows, out_dtype=ctx.dtypes[1]) if exact else (d.T @ rows).to(ctx.dtypes[1])
+        return d_x, d_weight, partial.sum(dim=0).to(ctx.dtypes[1])
+
+
+@triton.jit(do_not_specialize=["N"])
+def _backward(
+    grad, y, d, partial, N, M: tl.constexpr, EACH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):  # fmt: skip
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for start in range(0, EACH, ROWS):
+        row = tl.program_id(1) * EACH + start + tl.arange(0, ROWS)
+        inside = (row < N)[:, None] & (column < M)[None, :]
+        place = row.to(tl.int64)[:, None] * M + column[None, :]
+        alive = tl.load(y + place, inside, other=0.0) > 0
+        g = tl.where(alive, tl.load(grad + place, inside, other=0.0).to(tl.float32), 0.0)
+        tl.store(d + place, g.to(d.dtype.element_ty), inside)
+        total += g
+    tl.store(partial + tl.program_id(1) * M + column, tl.sum(total, 0), column < M)

@@ -1,0 +1,81 @@
+"""`layers.past.Past` for a search that owns its state: the same methods, written in place into buffers with room.
+
+A state whose past is one of these is spent once it was stepped: `take` it first to keep a copy.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class RoomyPast(NamedTuple):
+    """Buffers that double when they are full: a step writes its own slot and copies nothing."""
+
+    buffers: tuple[Tensor, ...]  # [B, ..., room, D] each
+    filled: int
+
+    def append(self, *new: Tensor) -> "RoomyPast":
+        end = self.filled + new[0].shape[-2]
+        buffers = tuple(grow(buffer, end) for buffer in self.buffers)
+        for buffer, step in zip(buffers, new, strict=True):
+            buffer.narrow(-2, self.filled, step.shape[-2]).copy_(step)
+        return RoomyPast(buffers, end)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(buffer.narrow(-2, 0, self.filled) for buffer in self.buffers)
+
+    @property
+    def mask(self) -> Tensor | None:
+        return None
+
+
+class FixedPast(NamedTuple):
+    """Buffers of a fixed size and the number of filled slots as a tensor: the same calls at every step.
+
+    That is what a CUDA graph can replay. It takes one step at a time, the same one in every row.
+    """
+
+    tensors: tuple[Tensor, ...]  # [B, ..., room, D] each
+    filled: Tensor  # [B]
+
+    def append(self, *new: Tensor) -> "FixedPast":
+        for buffer, step in zip(self.tensors, new, strict=True):
+            buffer.index_copy_(buffer.dim() - 2, self.filled[:1], step.to(buffer.dtype))
+        return FixedPast(self.tensors, self.filled + 1)
+
+    @property
+    def mask(self) -> Tensor | None:
+        slots = torch.arange(self.tensors[0].shape[-2], device=self.filled.device)  # [room]
+        return slots < self.filled[:1, None]  # [1, room]
+
+
+def with_room(state: Any, steps: int, fixed: bool = False) -> Any:
+    """The same state with room for `steps` steps, counted from the first, in every past that it holds."""
+    if not isinstance(state, tuple):
+        return state
+    if hasattr(state, "append"):
+        tensors: tuple[Tensor, ...] = state.tensors  # type: ignore[attr-defined]
+        filled = getattr(state, "filled", tensors[0].shape[-2])
+        buffers = tuple(_room(tensor, steps) for tensor in tensors)
+        if not fixed:
+            return RoomyPast(buffers, filled)
+        if not isinstance(filled, Tensor):
+            filled = torch.full((len(tensors[0]),), filled, device=tensors[0].device)
+        return FixedPast(buffers, filled)
+    parts = [with_room(part, steps, fixed) for part in state]
+    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+
+
+def grow(buffer: Tensor, needed: int) -> Tensor:
+    """The buffer [..., room, D] with room for `needed` steps: as it is, or copied into one of twice the size."""
+    room = buffer.shape[-2]
+    return buffer if needed <= room else _room(buffer, max(needed, 2 * room))
+
+
+def _room(tensor: Tensor, steps: int) -> Tensor:
+    """tensor [..., t, D] in a new buffer with `steps` slots, zeros in the free ones."""
+    buffer = tensor.new_zeros(*tensor.shape[:-2], max(steps, tensor.shape[-2]), tensor.shape[-1])
+    buffer.narrow(-2, 0, tensor.shape[-2]).copy_(tensor)
+    return buffer

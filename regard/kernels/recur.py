@@ -1,0 +1,223 @@
+"""Run a step over a sequence: the plain loop, with the gradients of its matrices formed once, after the loop.
+
+A recurrence multiplies by the same matrices at every step, y_t = x_t W^T. Autograd forms dW_t = dy_t^T x_t for each
+step, T products of few rows, and adds them up, T passes over all of W. Here the dy_t of all steps are collected and
+dW = sum_t dy_t^T x_t is one product. The same holds for keys and values that every step attends to. The numbers are the
+same up to rounding, and the step is written as if this file did not exist.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.overrides import TorchFunctionMode
+
+State = TypeVar("State")
+Inputs = Tensor | tuple[Tensor, ...]
+Step = Callable[[Any, State], tuple[Any, State]]  # (input of one step, state) -> (output, state)
+
+
+def recur(step: Step[State], inputs: Inputs, state: State) -> tuple[Any, State]:
+    """inputs [B, T, ...], one tensor or several -> outputs [B, T, ...] likewise, and the state after the last step."""
+    if refusal(inputs) is not None:
+        return _loop(step, inputs, state)
+    with Collect(_steps(inputs), state):
+        return _loop(step, inputs, state)
+
+
+def refusal(inputs: Inputs) -> str | None:
+    """Why the gradients are not collected after the loop; None when they are."""
+    if torch.compiler.is_compiling():
+        return "torch.compile and torch.export trace the plain loop"
+    if not torch.is_grad_enabled():
+        return "no gradients are needed"
+    return "one step has nothing to collect" if _steps(inputs) < 2 else None
+
+
+def _steps(inputs: Inputs) -> int:
+    return (inputs if isinstance(inputs, Tensor) else inputs[0]).shape[1]
+
+
+def _loop(step: Step[State], inputs: Inputs, state: State) -> tuple[Any, State]:
+    outputs = []
+    each: Any = inputs.unbind(1) if isinstance(inputs, Tensor) else zip(*(x.unbind(1) for x in inputs), strict=True)
+    for x in each:
+        output, state = step(x, state)
+        outputs.append(output)
+    if isinstance(outputs[0], Tensor):
+        return torch.stack(outputs, dim=1), state
+    return tuple(torch.stack(part, dim=1) for part in zip(*outputs, strict=True)), state
+
+
+class Collect(TorchFunctionMode):
+    """While a loop runs, takes its products with loop-invariant matrices.
+
+    Invariant are the parameters, every tensor of the first state (its memory is passed on unchanged) and views of them.
+    """
+
+    def __init__(self, steps: int, state: Any) -> None:
+        super().__init__()
+        self.steps = steps
+        self.fixed = {id(tensor): tensor for tensor in _tensors(state)}
+        self.views: dict[Any, Tensor] = {}
+        self.kept: dict[Any, Any] = {}
+        self.products: dict[Any, Product] = {}
+        self.lows: dict[Any, tuple[Tensor, Tensor]] = {}
+        self.stacks: dict[int, tuple[Tensor, int, tuple[Tensor, ...]]] = {}
+
+    def __enter__(self) -> "Collect":
+        _loops.append(self)
+        return super().__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *raised: Any) -> None:
+        _loops.pop()
+        for product in self.products.values():
+            product.zeros.clear()  # the graph holds the products; a reference back would keep it alive
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+
+    def keep(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What a kernel makes at the first step and uses at all others."""
+        if key not in self.kept:
+            self.kept[key] = make()
+        return self.kept[key]
+
+    def low(self, x: Tensor, dtype: torch.dtype, low: Tensor | None = None) -> Tensor:
+        """x in another dtype: converted once, whichever products read it, or `low` as the caller computed it."""
+        if x.dtype == dtype or not x.is_contiguous():
+            return x.to(dtype)
+        key = _key(x, dtype)
+        if key not in self.lows:
+            self.lows[key] = x, x.to(dtype) if low is None else low
+        return self.lows[key][1].view(x.shape)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.stack:
+            stack = func(*args, **kwargs or {})
+            self.stacks[id(stack)] = stack, (kwargs or {}).get("dim", *args[1:2] or (0,)), tuple(args[0])
+            return stack
+        if func is Tensor.unbind and id(args[0]) in self.stacks and self.stacks[id(args[0])][1:2] == args[1:]:
+            return self.stacks[id(args[0])][2]  # what was stacked: two launches fewer, and two more backward
+        if not kwargs:
+            if func is F.linear and _pays(args[0], args[1]) and self.invariant(args[1]):
+                return self.product(args[0], args[1], args[2] if len(args) > 2 else None, turned=True)
+            if func in MATMULS and args[0].shape[:-2] == args[1].shape[:-2] and self.invariant(args[1]):
+                return self.product(args[0], args[1], None, turned=False)
+            if func is Tensor.to and self.lows and isinstance(args[1], torch.dtype) and _key(*args[:2]) in self.lows:
+                return self.low(*args[:2])
+            if func in VIEWS and self.invariant(args[0]):
+                return self.view(func, args)
+        return func(*args, **kwargs or {})
+
+    def invariant(self, matrix: Any) -> bool:
+        return (isinstance(matrix, nn.Parameter) or id(matrix) in self.fixed) and matrix.requires_grad
+
+    def view(self, func: Any, args: Any) -> Tensor:
+        """A view of something invariant, made once; it is invariant too."""
+        key = (func, id(args[0]), repr(args[1:]))
+        if key not in self.views:
+            self.views[key] = func(*args)
+            self.fixed[id(self.views[key])] = self.views[key]
+        return self.views[key]
+
+    def product(self, x: Tensor, matrix: Tensor, bias: Tensor | None, turned: bool) -> Tensor:
+        key = (id(matrix), id(bias), x.shape)
+        found = self.products.get(key)
+        if found is None or not found.zeros:  # a matrix that is used twice a step has a second product
+            found = self.products[key] = Product(x, matrix, bias, self.steps, turned)
+        return found(self.low(x, found.dtype))
+
+
+def _key(x: Tensor, dtype: Any) -> Any:
+    """What x in another dtype is known by: a view of all of x is x."""
+    return x.data_ptr(), x.numel(), x.is_contiguous(), x._version, x.requires_grad, dtype
+
+
+_loops: list[Collect] = []
+
+
+def current_loop() -> Collect | None:
+    """The innermost loop that is running with its gradients collected."""
+    return _loops[-1] if _loops else None
+
+
+MATMULS = {torch.matmul, Tensor.matmul, Tensor.__matmul__}
+VIEWS = {Tensor.transpose, Tensor.mT.__get__, Tensor.T.__get__, Tensor.__getitem__, Tensor.unsqueeze}  # type: ignore[attr-defined]
+
+
+def _pays(x: Tensor, matrix: Tensor) -> bool:
+    """Keeping the rows of x and dy of every step must cost less than a gradient of the matrix at every step."""
+    m, n = matrix.shape
+    return x.numel() // n * (m + n) <= 2 * m * n
+
+
+def _tensors(part: Any) -> Iterator[Tensor]:
+    if isinstance(part, Tensor):
+        yield part
+    elif isinstance(part, tuple):
+        for inner in part:
+            yield from _tensors(inner)
+
+
+class Product:
+    """x_t -> x_t M^T + b (`turned`, as F.linear) or x_t M (as matmul), called at most `steps` times in a loop."""
+
+    def __init__(self, x: Tensor, matrix: Tensor, bias: Tensor | None, steps: int, turned: bool) -> None:
+        self.turned, self.seen = turned, list[Tensor]()
+        self.dtype = product_dtype(x)
+        self.matrix, self.bias = matrix.detach().to(self.dtype), None if bias is None else bias.detach().to(self.dtype)
+        right = self.matrix.mT if turned else self.matrix
+        self.right = right.contiguous() if right.is_cpu else right  # a CPU multiplies few rows fastest by this layout
+        # A zero without memory for each step: forward adds nothing, backward brings back the dy of all steps.
+        zeros = _Collected.apply(x, self, steps, matrix, bias)  # type: ignore[no-untyped-call]
+        self.zeros = list(zeros.unbind(0))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self.seen.append(x.detach())
+        return _Product.apply(self.zeros.pop(), x, self)  # type: ignore[no-untyped-call]
+
+
+class _Collected(torch.autograd.Function):
+    """The dy of all steps arrive here together: one product gives the gradient of the matrix."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, product: Product, steps: int, matrix: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.product, ctx.dtype = product, matrix.dtype
+        width = matrix.shape[-2 if product.turned else -1]
+        return torch.zeros((), dtype=product.dtype, device=x.device).expand(steps, *x.shape[:-1], width)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        seen, turned = ctx.product.seen, ctx.product.turned
+        # The zeros were handed out from the last to the first.
+        grad, x = grad[len(grad) - len(seen) :], torch.stack(seen[::-1])  # [T, ..., m], [T, ..., n]
+        if turned:
+            grad, x = grad.flatten(0, -2), x.flatten(0, -2)  # [rows, m], [rows, n]
+            bias = None if ctx.product.bias is None else grad.sum(0).to(ctx.dtype)
+            return None, None, None, (grad.mT @ x).to(ctx.dtype), bias
+        grad, x = (part.movedim(0, -3).flatten(-3, -2) for part in (grad, x))  # [B, T rows, m], [B, T rows, n]
+        return None, None, None, (x.mT @ grad).to(ctx.dtype), None
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, zero: Tensor, x: Tensor, product: Product) -> Tensor:
+        ctx.product = product
+        if product.bias is None:
+            return torch.matmul(x, product.right)
+        return torch.addmm(product.bias, x.flatten(0, -2), product.right).unflatten(0, x.shape[:-1])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        matrix = ctx.product.matrix
+        return grad, grad @ (matrix if ctx.product.turned else matrix.mT), None
+
+
+def product_dtype(x: Tensor) -> torch.dtype:
+    """The dtype in which autocast takes a product of x."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype

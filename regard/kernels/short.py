@@ -1,0 +1,186 @@
+"""Triton: dot-product attention of sequences so short that a whole head is one tile, forward and backward one launch.
+
+Sentences are that short. No softmax in parts is needed then, padding costs nothing but a comparison, and the backward
+pass computes the weights again. Queries, keys and values may be strided views of one projection: so are their
+gradients, and `split_heads` hands them on to the projection as they lie.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from regard.core.attend import Memory
+from regard.kernels.recur import product_dtype
+
+LONGEST, WIDEST = 128, 128  # words, and numbers of a head
+
+
+def refusal(query: Tensor, memory: Memory) -> str:
+    """Why `short_attend` cannot serve; "" where it can."""
+    if query.dim() != 4 or memory.values.shape[-1] != query.shape[-1]:
+        return "queries, keys and values must be [B, H, T, D] of one width"
+    if not 1 < max(query.shape[2], memory.keys.shape[2]) <= LONGEST or query.shape[3] > WIDEST:
+        return f"more than {LONGEST} words, or heads wider than {WIDEST}"
+    if product_dtype(query) not in (torch.bfloat16, torch.float16):
+        return "tensor cores multiply 16-bit floats"
+    mask = memory.mask
+    return "" if mask is None or (mask.dim() == 4 and mask.shape[1:3] == (1, 1)) else "a separate mask for each query"
+
+
+def short_attend(query: Tensor, memory: Memory, scaled: bool, causal: bool) -> Tensor:
+    """`regard.kernels.fused.fused_attend`: query [B, H, T, D] -> context [B, H, T, D]; mask [B or 1, 1, 1, S]."""
+    keys, values, mask, _ = memory
+    dtype, scale = product_dtype(query), query.shape[-1] ** -0.5 if scaled else 1.0
+    mask = None if mask is None else mask[:, 0, 0].expand(len(keys), keys.shape[2])
+    return _Attend.apply(query.to(dtype), keys.to(dtype), values.to(dtype), mask, scale, causal)  # type: ignore[no-untyped-call]
+
+
+def split_heads(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
+    """x [B, T, parts * D] -> a [B, H, T, D/H] for each part. Gradients that lie side by side are not copied."""
+    return _Split.apply(x, parts, heads)  # type: ignore[no-untyped-call]
+
+
+class _Split(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
+        ctx.shape = x.shape
+        return x.unflatten(-1, (parts, heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        first, wide = grads[0], ctx.shape[-1]
+        _, H, T, D = first.shape
+        strides = (T * wide, D, wide, 1)
+        begin, whole = first.storage_offset(), first.untyped_storage().data_ptr()
+        if all(
+            grad.stride() == strides
+            and grad.storage_offset() == begin + k * H * D
+            and grad.untyped_storage().data_ptr() == whole
+            for k, grad in enumerate(grads)
+        ):
+            return first.as_strided(ctx.shape, (T * wide, wide, 1)), None, None
+        return torch.cat([grad.transpose(1, 2).flatten(2) for grad in grads], dim=-1), None, None
+
+
+class _Attend(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float, causal: bool
+    ) -> Tensor:
+        query, keys, values = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, keys, values))
+        B, H, T, D = query.shape
+        context = query.new_empty(B, T, H, D).transpose(1, 2)  # [B, H, T, D]
+        _launch(_forward, (query, keys, values, context), mask, scale, causal)
+        ctx.save_for_backward(query, keys, values, mask)
+        ctx.scale, ctx.causal = scale, causal
+        return context
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        *inputs, mask = ctx.saved_tensors
+        grads = _same_layout(*inputs)
+        grad = grad if grad.stride(-1) == 1 else grad.contiguous()
+        _launch(_backward, (*inputs, grad, *grads), mask, ctx.scale, ctx.causal)
+        return *grads, None, None, None
+
+
+def _same_layout(*tensors: Tensor) -> list[Tensor]:
+    """Memory for the gradients: those of views that make up one tensor are views of one tensor again."""
+    views: dict[int, list[Tensor]] = {}
+    for x in tensors:
+        views.setdefault(x.untyped_storage().data_ptr(), []).append(x)
+    wholes = {
+        place: found[0].new_empty(found[0].untyped_storage().nbytes() // found[0].element_size())
+        for place, found in views.items()
+    }
+    grads = []
+    for x in tensors:
+        place = x.untyped_storage().data_ptr()
+        complete = sum(view.numel() for view in views[place]) == wholes[place].numel()
+        whole = wholes[place] if complete else x.new_empty(x.numel())
+        grads.append(whole.as_strided(x.shape, x.stride(), x.storage_offset()) if complete else whole.view(x.shape))
+    return grads
+
+
+def _launch(kernel: Any, tensors: tuple[Tensor, ...], mask: Tensor | None, scale: float, causal: bool) -> None:
+    """`tensors` are query, keys, values [B, H, T or S, D], and what else the kernel reads and writes."""
+    (B, H, T, D), S = tensors[0].shape, tensors[1].shape[2]
+    tiles = [max(16, triton.next_power_of_2(size)) for size in (T, S, D)]
+    strides = [stride for x in tensors for stride in x.stride()[:3]]
+    mask_strides = (0, 0) if mask is None else mask.stride()
+    warps = 4 if max(tiles[:2]) <= 64 else 8
+    flags = causal, mask is not None
+    kernel[(B * H,)](*tensors, mask, *strides, *mask_strides, T, S, H, D, scale, *flags, *tiles, num_warps=warps)
+
+
+@triton.jit
+def _at(b, h, row, d, b_stride, h_stride, row_stride):
+    return b * b_stride + h * h_stride + row[:, None] * row_stride + d[None, :]
+
+
+@triton.jit
+def _weights(
+    q, k, mask, b, t, s, mask_b, mask_s, T, S, scale, CAUSAL: tl.constexpr, MASKED: tl.constexpr
+):  # fmt: skip
+    """softmax(scale q k^T) [TT, SS] in float32; zeros for a query that is wholly masked."""
+    visible = (s < S)[None, :] & (t < T)[:, None]
+    if CAUSAL:
+        visible = visible & (s[None, :] <= t[:, None] + (S - T))
+    if MASKED:
+        visible = visible & (tl.load(mask + b * mask_b + s * mask_s, s < S, other=0) != 0)[None, :]
+    scores = tl.where(visible, tl.dot(q, tl.trans(k), input_precision="ieee") * scale, -1e30)
+    e = tl.where(visible, tl.exp(scores - tl.max(scores, 1)[:, None]), 0.0)
+    mass = tl.sum(e, 1)
+    return e * tl.where(mass > 0, 1.0 / tl.where(mass > 0, mass, 1.0), 0.0)[:, None]
+
+
+@triton.jit(do_not_specialize=["T", "S"])
+def _forward(
+    query, keys, values, context, mask,
+    query_b, query_h, query_t, keys_b, keys_h, keys_s, values_b, values_h, values_s, context_b, context_h, context_t,
+    mask_b, mask_s, T, S, H: tl.constexpr, D: tl.constexpr, scale,
+    CAUSAL: tl.constexpr, MASKED: tl.constexpr, TT: tl.constexpr, SS: tl.constexpr, DD: tl.constexpr,
+):  # fmt: skip
+    h, b = tl.program_id(0) % H, (tl.program_id(0) // H).to(tl.int64)
+    t, s, d = tl.arange(0, TT), tl.arange(0, SS), tl.arange(0, DD)
+    in_t = (t < T)[:, None] & (d < D)[None, :]
+    in_s = (s < S)[:, None] & (d < D)[None, :]
+    q = tl.load(query + _at(b, h, t, d, query_b, query_h, query_t), in_t, other=0.0)
+    k = tl.load(keys + _at(b, h, s, d, keys_b, keys_h, keys_s), in_s, other=0.0)
+    v = tl.load(values + _at(b, h, s, d, values_b, values_h, values_s), in_s, other=0.0)
+    w = _weights(q, k, mask, b, t, s, mask_b, mask_s, T, S, scale, CAUSAL, MASKED)
+    c = tl.dot(w.to(v.dtype), v, input_precision="ieee")
+    tl.store(context + _at(b, h, t, d, context_b, context_h, context_t), c.to(context.dtype.element_ty), in_t)
+
+
+@triton.jit(do_not_specialize=["T", "S"])
+def _backward(
+    query, keys, values, grad, d_query, d_keys, d_values, mask,
+    query_b, query_h, query_t, keys_b, keys_h, keys_s, values_b, values_h, values_s, grad_b, grad_h, grad_t,
+    d_query_b, d_query_h, d_query_t, d_keys_b, d_keys_h, d_keys_s, d_values_b, d_values_h, d_values_s,
+    mask_b, mask_s, T, S, H: tl.constexpr, D: tl.constexpr, scale,
+    CAUSAL: tl.constexpr, MASKED: tl.constexpr, TT: tl.constexpr, SS: tl.constexpr, DD: tl.constexpr,
+):  # fmt: skip
+    h, b = tl.program_id(0) % H, (tl.program_id(0) // H).to(tl.int64)
+    t, s, d = tl.arange(0, TT), tl.arange(0, SS), tl.arange(0, DD)
+    in_t = (t < T)[:, None] & (d < D)[None, :]
+    in_s = (s < S)[:, None] & (d < D)[None, :]
+    q = tl.load(query + _at(b, h, t, d, query_b, query_h, query_t), in_t, other=0.0)
+    k = tl.load(keys + _at(b, h, s, d, keys_b, keys_h, keys_s), in_s, other=0.0)
+    v = tl.load(values + _at(b, h, s, d, values_b, values_h, values_s), in_s, other=0.0)
+    g = tl.load(grad + _at(b, h, t, d, grad_b, grad_h, grad_t), in_t, other=0.0)
+    w = _weights(q, k, mask, b, t, s, mask_b, mask_s, T, S, scale, CAUSAL, MASKED)
+    d_v = tl.dot(tl.trans(w.to(g.dtype)), g, input_precision="ieee")
+    tl.store(d_values + _at(b, h, s, d, d_values_b, d_values_h, d_values_s), d_v.to(v.dtype), in_s)
+    d_w = tl.dot(g, tl.trans(v), input_precision="ieee")
+    d_scores = (scale * w * (d_w - tl.sum(w * d_w, 1)[:, None])).to(q.dtype)
+    d_q = tl.dot(d_scores, k, input_precision="ieee")
+    tl.store(d_query + _at(b, h, t, d, d_query_b, d_query_h, d_query_t), d_q.to(q.dtype), in_t)
+    d_k = tl.dot(tl.trans(d_scores), q, input_precision="ieee")
+    tl.store(d_keys + _at(b, h, s, d, d_keys_b, d_keys_h, d_keys_s), d_k.to(k.dtype), in_s)

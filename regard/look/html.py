@@ -1,0 +1,194 @@
+"""Self-contained HTML: it opens from disk without a network, and no token can break out of it.
+
+The view modules in `page/`, which the server uses too, become one script; it and the style are allowed by their hashes
+and nothing else is (a strict Content-Security-Policy). The trace lies in a JSON block in which `<`, `>` and `&` are
+escapes; the script puts every word into a text node.
+"""
+
+import base64
+import hashlib
+import html
+import re
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from regard.data.images import encode_png
+from regard.errors import ConfigError
+from regard.look.maps import background, map_of, region_of, shares_of, size_of
+from regard.look.palette import palette
+from regard.look.show import CAPTION_VIEWS, Show
+from regard.look.table import arrange, choose, tokens_of
+from regard.look.text import label, visible
+from regard.look.tokens import is_whole
+from regard.look.trace_data import KINDS, Contents
+from regard.look.trace_file import write
+from regard.look.views import PRECISE, page_tree
+
+_OPENS = {"heads": "compare", "beam": "beam", "steps": "steps"}
+_STYLES = ("theme", "controls", "translate", "pictures", "steps", "search", "captions")
+_HELD = '<script type="application/json" id="held">{}</script>'
+_IMPORT = re.compile(r'^import (?:(\* as \w+|\{[^}]*\}) from )?"\./(\w+)\.js";\n', re.M)
+_EXPORT = re.compile(r"^export (?:async )?(?:const|function|class) (\w+)", re.M)
+
+
+def page(trace: Contents, view: str, show: Show) -> str:
+    """The page of a trace, opened at `view`; the options of `show` are where it opens."""
+    count = sum(seen.weights.size for seen in trace.attention.values())
+    title = show.title or _title(trace)
+    held = {
+        "trace": page_tree(trace if count <= PRECISE else trace.slim(), show),
+        "titled": show.title is not None,
+        "selection": _picture_selection(trace, view, show) if view in CAPTION_VIEWS else _selection(trace, view, show),
+        "picture": _picture(trace, show),
+    }
+    said = arrange(trace, show).caption
+    return file(title, said).replace(_HELD.format(""), _HELD.format(_script_safe(write(held))))
+
+
+def file(title: str = "regard: what the model saw", said: str = "") -> str:
+    """The page with nothing in its block of data, which `page` fills, and the server's page in a browser."""
+    style, script = _style(), bundle("exported")
+    body = (
+        f'<main><h1 dir="auto">{html.escape(visible(title))}</h1><noscript>{html.escape(said)}</noscript></main>\n'
+        f'<div id="announcements" class="hidden" role="status" aria-live="polite"></div>\n{_HELD.format("")}\n'
+        f'<script type="module">{script}</script>\n'
+    )
+    return envelope(title, style, body, f"script-src '{digest(script)}'; img-src data: blob:")
+
+
+def _selection(trace: Contents, view: str, show: Show) -> dict[str, Any]:
+    """Where the page opens, in the page's own words; refuses what cannot be shown."""
+    if view == "beam" and trace.beam is None:
+        raise ConfigError("This trace holds no search tree; look with beam search to get one.")
+    seen = choose(trace, show.layer)
+    steps = len(tokens_of(trace, KINDS[seen.kind][0]))
+    if show.step is not None and not (is_whole(show.step) and 0 <= show.step < steps):
+        raise ConfigError(f"There is no step {show.step}: this trace has steps 0 to {steps - 1}.")
+    palette(show.palette or "blue")
+    several = not isinstance(show.head, int | str | None)
+    return {
+        "view": _OPENS.get(view, "alignment"),
+        "form": "ribbons" if view == "ribbons" else "matrix",
+        "layer": show.layer,
+        "head": ",".join(map(str, show.head)) if several else show.head,  # type: ignore[arg-type]
+        "words": show.words,
+        "special": show.special,
+        "renormalise": show.renormalise,
+        "shift": show.shift,
+        "mass": show.mass,
+        "numbers": show.numbers,
+        "pruned": show.pruned,
+        "palette": show.palette or "blue",
+        "t": show.step,
+    }
+
+
+def _picture_selection(trace: Contents, view: str, show: Show) -> dict[str, Any]:
+    size = size_of(trace)
+    table = arrange(trace, show)
+    palette(show.palette or "viridis")
+    opened: dict[str, Any] = {
+        "view": "picture",
+        "words": show.words,
+        "special": show.special,
+        "smooth": show.smooth,
+        "tint": show.palette or "viridis",
+    }
+    if view == "picture" and show.step is not None:
+        map_of(table, show.step, size)  # refuses a word that is not there
+        opened["t"] = table.rows[show.step].tokens[0]
+    if view == "region":
+        region = region_of(show.cells, size.grid)
+        shares, sentence = shares_of(table, region, size)
+        opened["region"] = {"corners": region, "shares": shares.astype(float).round(6).tolist(), "sentence": sentence}
+    return opened
+
+
+def _picture(trace: Contents, show: Show) -> dict[str, Any] | None:
+    if trace.image is None:
+        return None
+    behind = background(show.picture, trace.image)
+    if behind is None:
+        return {"square": "", "side": 0}
+    data = base64.b64encode(encode_png(behind)).decode("ascii")
+    return {"square": f"data:image/png;base64,{data}", "side": behind.shape[0]}
+
+
+# --- files of the page
+
+
+def _own(name: str) -> str:
+    return resources.files("regard.look").joinpath("page", name).read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=1)
+def _style() -> str:
+    return "\n".join(_own(f"{name}.css") for name in _STYLES)
+
+
+@lru_cache(maxsize=4)
+def bundle(entry: str) -> str:
+    """The module `entry` and all that it imports as one script: every module becomes a function that runs once."""
+    done: list[str] = []
+    parts: list[str] = []
+
+    def add(name: str) -> None:
+        source = _own(f"{name}.js")
+        for found in _IMPORT.finditer(source):
+            if found[2] not in done:
+                done.append(found[2])
+                add(found[2])
+        names = ", ".join(_EXPORT.findall(source))
+        body = re.sub(r"^export ", "", _IMPORT.sub(_as_constant, source), flags=re.M)
+        parts.append(f"const ${name} = (() => {{\n{body}return {{ {names} }};\n}})();\n")
+
+    add(entry)
+    return "".join(parts)
+
+
+def _as_constant(found: re.Match[str]) -> str:
+    """An import as a constant: `import { a as b } from "./c.js"` is `const { a: b } = $c`."""
+    if found[1] is None:
+        return ""
+    names = found[1].removeprefix("* as ").replace(" as ", ": ")
+    return f"const {names} = ${found[2]};\n"
+
+
+# --- any page
+
+
+def envelope(title: str, style: str, body: str, allowed: str = "") -> str:
+    """A page that loads nothing and runs only what its policy names: its style, and what is `allowed`."""
+    rules = ["default-src 'none'", allowed, f"style-src '{digest(style)}'", "base-uri 'none'", "form-action 'none'"]
+    return (
+        '<!doctype html>\n<html lang="und">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{"; ".join(rule for rule in rules if rule)}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{html.escape(visible(title))}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        f"{body}</body>\n</html>\n"
+    )
+
+
+def notebook(page: str, height: int = 720, script: bool = True) -> str:
+    """A page for a notebook, alone in a frame: its style and script touch nothing outside."""
+    return (
+        f'<iframe srcdoc="{html.escape(page, quote=True)}" sandbox="{"allow-scripts" if script else ""}" '
+        f'title="attention" style="width:100%;height:{height}px;border:0"></iframe>'
+    )
+
+
+def digest(text: str) -> str:
+    """What a Content-Security-Policy calls this text."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+
+
+def _script_safe(text: str) -> str:
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _title(trace: Contents) -> str:
+    target = label(trace.target.text, 60)
+    return target if trace.image is not None else f"{label(trace.source.text, 60)} → {target}"

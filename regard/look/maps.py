@@ -1,0 +1,90 @@
+"""Maps of a caption's attention over the cells of its picture: the numbers and the sentences of every drawing."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.images import Pixels, read_picture
+from regard.errors import ConfigError, DataError
+from regard.look.table import Label, Table
+from regard.look.text import label
+from regard.look.tokens import is_whole
+from regard.look.trace_data import Contents
+from regard.look.trace_data import Picture as Size
+
+Cells = NDArray[np.float32]  # [rows, columns]
+Region = tuple[int, int, int, int]  # top, left, bottom, right; the last ones included
+_TOP = 5  # cells that the sentence under a map sums up
+
+
+def size_of(trace: Contents) -> Size:
+    """The picture's size and grid."""
+    if trace.image is None:
+        raise ConfigError("This trace has no picture; these views are for captions. Use view='matrix' for text.")
+    return trace.image
+
+
+def background(picture: str | Path | Pixels | None, size: Size) -> Pixels | None:
+    """The square that the model saw, at least 224 pixels wide: read from a file, or pixels as they are."""
+    if picture is None:
+        return None
+    if isinstance(picture, np.ndarray):
+        if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
+            raise DataError(f"Pixels must be uint8 [H, W, 3]; got {picture.dtype} {list(picture.shape)}.")
+        return picture
+    return read_picture(picture, max(224, size.width))
+
+
+def map_of(table: Table, step: int | None, size: Size) -> Cells:
+    """The weights of word `step` (from 0), or of all words together."""
+    if step is None:
+        return np.asarray(table.weights.sum(axis=0).reshape(size.grid), dtype=np.float32)
+    if not is_whole(step) or not 0 <= step < len(table.rows):
+        raise ConfigError(f"step must be a word from 0 to {len(table.rows) - 1}; got {step!r}.")
+    return np.asarray(table.weights[step].reshape(size.grid), dtype=np.float32)
+
+
+def describe(table: Table, step: int | None, cells: Cells) -> str:
+    """One sentence about the map of a word, or of all words, for readers who do not see it."""
+    if not cells.size or not table.rows:
+        return "Nothing was written."
+    row, column = (int(at) for at in np.unravel_index(int(cells.argmax()), cells.shape))
+    where = f"strongest at row {row}, column {column} (from 0), {cells[row, column]:.2f}"
+    if step is None:
+        unseen = int((cells < 0.05).sum())
+        return f"All {len(table.rows)} words together: {where}; {unseen} of {cells.size} cells get less than 0.05."
+    few = min(_TOP, cells.size)
+    share = float(np.sort(cells, axis=None)[-few:].sum())
+    return f"{quoted(table.rows[step])}: {where}; the top {few} cells hold {share:.2f}."
+
+
+def quoted(row: Label) -> str:
+    """A word inside a sentence, isolated so that it keeps its own direction."""
+    return f"\u2018\u2068{label(row.text)}\u2069\u2019"
+
+
+def region_of(cells: tuple[int, ...], grid: tuple[int, int]) -> Region:
+    """(row, column), or the corners (top, left, bottom, right), as a region inside the grid."""
+    listed = tuple(cells) if isinstance(cells, Sequence) else ()
+    corners = (*listed, *listed) if len(listed) == 2 else listed
+    whole = len(corners) == 4 and all(map(is_whole, corners))
+    if not whole or not (0 <= corners[0] <= corners[2] < grid[0] and 0 <= corners[1] <= corners[3] < grid[1]):
+        raise ConfigError(
+            f"cells is (row, column) or (top, left, bottom, right) inside the grid of {grid[0]} x {grid[1]}, from 0; "
+            f"got {cells!r}."
+        )
+    return corners[0], corners[1], corners[2], corners[3]
+
+
+def shares_of(table: Table, region: Region, size: Size) -> tuple[NDArray[np.float32], str]:
+    """How much of each word's weight lies in a region, [T], and a sentence about the words with most."""
+    top, left, bottom, right = region
+    maps = table.weights.reshape(-1, *size.grid)  # [T, rows, columns]
+    shares = maps[:, top : bottom + 1, left : right + 1].sum(axis=(1, 2))  # [T]
+    one = (top, left) == (bottom, right)
+    where = f"Row {top}, column {left}" if one else f"Rows {top}-{bottom}, columns {left}-{right}"
+    order = np.argsort(-shares, kind="stable")[:2].tolist()
+    most = ", then ".join(f"{quoted(table.rows[row])} {shares[row]:.2f}" for row in order) or "no word"
+    return shares, f"{where} (from 0): most attention from {most}."

@@ -1,0 +1,186 @@
+// Attention as ribbons, as a matrix or as a table, and exactly what is drawn.
+
+import { h, put, renew, segments, select, toggle } from "./dom.js";
+import { exporter } from "./export.js";
+import { drawMatrix } from "./matrix.js";
+import { drawRibbons } from "./ribbons.js";
+import { state } from "./state.js";
+import { table as asTable } from "./tables.js";
+import { palettes } from "./palette.js";
+import { summary, tableOf } from "./trace.js";
+
+const NAMES = [
+  "form",
+  "layer",
+  "head",
+  "words",
+  "special",
+  "renormalise",
+  "shift",
+  "rowScale",
+  "numbers",
+  "mass",
+  "palette",
+];
+
+const LEADS = {
+  ribbons:
+    "For each word that it writes (below), the model weighs the words of the source (above). The wider the band, the " +
+    "larger the weight: that is attention.",
+  matrix:
+    "Each row is a word being written; the stronger the colour of a cell, the larger the weight of the source" +
+    " word above it. A row’s weights sum to one.",
+  table:
+    "Each row is a word being written, each number the weight of a source word. A row’s weights " +
+    "sum to one.",
+};
+
+const FIXED =
+  "This model has no attention: it reads the whole sentence into one vector, and writes from that. " +
+  "Compare it with a model that has attention.";
+
+/** The selected table. */
+export const chosenTable = (trace) =>
+  tableOf(trace, {
+    layer: state.get("layer"),
+    head: state.get("head"),
+    words: state.get("words"),
+    special: state.get("special"),
+    renormalise: state.get("renormalise"),
+    shift: state.get("shift"),
+  });
+
+class Alignment extends HTMLElement {
+  connectedCallback() {
+    this.lead = h("div", { class: "headline" });
+    this.controls = h("div", { class: "controls" });
+    this.picture = h("div", { class: "picture" });
+    this.caption = h("p", { class: "caption" });
+    this.summary = h("p", { class: "note" });
+    put(this, this.lead, this.controls, this.picture, this.caption, this.summary);
+    this.ends = [
+      state.on(["trace", "models", "theme", ...NAMES], () => this.show()),
+      state.on(["t", "s", "preview"], () => this.mark?.()),
+    ];
+    this.show();
+  }
+
+  disconnectedCallback() {
+    for (const end of this.ends) end();
+  }
+
+  show() {
+    const trace = state.get("trace");
+    if (!trace) {
+      put(this.lead);
+      put(this.controls);
+      put(this.picture, h("p", { class: "empty" }, "Translate a sentence to see its attention."));
+      put(this.caption);
+      put(this.summary);
+      return;
+    }
+    const shown = chosenTable(trace);
+    const form = state.get("form");
+    const draw = { matrix: drawMatrix, ribbons: drawRibbons, table: asTable }[form] ?? drawRibbons;
+    const { element, mark } = draw(shown, trace);
+    this.mark = mark;
+    renew(this.picture, element);
+    put(
+      this.lead,
+      h("p", { class: "lead" }, trace.looks ? (LEADS[form] ?? LEADS.ribbons) : FIXED),
+      exporter(
+        "alignment",
+        () => this.picture.querySelector("svg") ?? drawMatrix(shown, trace).element.firstChild,
+        () => ({ shown, trace }),
+      ),
+    );
+    renew(this.controls, this.buttons(trace, shown));
+    const detail =
+      form === "ribbons"
+        ? `; links that hold ${Math.round(100 * state.get("mass"))} % of each row`
+        : state.get("rowScale") && form === "matrix"
+          ? "; each row scaled to its largest"
+          : "";
+    put(this.caption, shown.caption + detail);
+    put(this.summary, summary(shown));
+    mark?.();
+  }
+
+  buttons(trace, shown) {
+    const set = (name) => (value) => state.set({ [name]: value });
+    const heads = shown.seen.weights.shape[0];
+    const form = state.get("form");
+    const on = (name, text) => toggle(text, state.get(name), set(name));
+    return [
+      segments(
+        "Form",
+        [
+          { value: "ribbons", text: "Ribbons" },
+          { value: "matrix", text: "Matrix" },
+          { value: "table", text: "Table" },
+        ],
+        form,
+        set("form"),
+      ),
+      trace.modules.length > 1 &&
+        select(
+          "Layer",
+          trace.modules.map((seen) => ({
+            value: seen.leading ? String(seen.layer) : seen.name,
+            text: seen.leading ? String(seen.layer) : `${seen.layer}, ${seen.text}`,
+          })),
+          shown.seen.leading ? String(shown.seen.layer) : shown.seen.name,
+          set("layer"),
+        ),
+      heads > 1 &&
+        select(
+          "Head",
+          [
+            { value: "mean", text: "mean" },
+            { value: "max", text: "largest" },
+            ...Array.from({ length: heads }, (_, head) => ({ value: String(head), text: String(head) })),
+            ...(String(state.get("head")).includes(",") ? [{ value: state.get("head"), text: state.get("head") }] : []),
+          ],
+          String(state.get("head") ?? "mean"),
+          (head) => state.set({ head }),
+        ),
+      on("words", "Whole words"),
+      on("special", "Special tokens"),
+      on("renormalise", "Renormalise"),
+      shown.seen.pieces.length > 1 &&
+        toggle("Shift by one", Boolean(shown.shift), (value) => state.set({ shift: value ? 1 : 0 }), {
+          title: "Show the attention just after a word was read",
+        }),
+      form === "matrix" && on("rowScale", "Scale each row"),
+      form === "matrix" && on("numbers", "Numbers"),
+      form === "matrix" &&
+        select(
+          "Colours",
+          palettes().map((name) => ({ value: name, text: name })),
+          state.get("palette"),
+          set("palette"),
+        ),
+      form === "ribbons" && this.slider(),
+    ];
+  }
+
+  slider() {
+    const input = h("input", {
+      type: "range",
+      min: 10,
+      max: 100,
+      step: 5,
+      value: Math.round(100 * state.get("mass")),
+      onchange: () => state.set({ mass: Number(input.value) / 100 }),
+    });
+    return h(
+      "label",
+      { class: "field" },
+      h("span", {}, "Mass shown"),
+      input,
+      h("output", {}, `${Math.round(100 * state.get("mass"))} %`),
+    );
+  }
+}
+
+customElements.define("regard-alignment", Alignment);

@@ -1,0 +1,89 @@
+// The formulas of the models as MathML, and a sentence about the query.
+
+import { math } from "./dom.js";
+
+const i = (name) => math("mi", {}, name);
+const o = (sign) => math("mo", {}, sign);
+const n = (number) => math("mn", {}, number);
+const row = (...parts) => math("mrow", {}, ...parts);
+const sub = (base, ...index) => math("msub", {}, typeof base === "string" ? i(base) : base, row(...index.map(letter)));
+const letter = (part) =>
+  typeof part === "string" ? (/^[a-z~]+$/i.test(part) ? i(part) : /^[0-9]+$/.test(part) ? n(part) : o(part)) : part;
+const sup = (base, top) => math("msup", {}, i(base), i(top));
+const call = (name, ...inside) => row(i(name), o("("), ...inside, o(")"));
+const formula = (...parts) => math("math", {}, row(...parts));
+
+const before = () => sub("s", "t", "\u2212", "1");
+const after = () => sub("h", "t");
+const word = () => sub("h", "j");
+const e = () => sub("e", "t", "j");
+const alpha = () => sub("\u03b1", "t", "j");
+const context = () => sub("c", "t");
+
+const SCORES = {
+  additive: () => formula(e(), o("="), sup("v", "\u22a4"), call("tanh", i("W"), before(), o("+"), i("U"), word())),
+  dot: () => formula(e(), o("="), after(), o("\u00b7"), word()),
+  general: () => formula(e(), o("="), sub("h", "t"), o("\u00b7"), i("W"), word()),
+  concat: () => formula(e(), o("="), sup("v", "\u22a4"), call("tanh", i("W"), o("["), after(), o(";"), word(), o("]"))),
+  "concat as released": () => formula(e(), o("="), sup("v", "\u22a4"), call("tanh", i("W"), after(), o("+"), word())),
+  location: () => formula(e(), o("="), sub(row(o("("), i("W"), after(), o(")")), "j")),
+  "scaled dot": () =>
+    formula(e(), o("="), math("mfrac", {}, row(sub("q", "t"), o("\u00b7"), sub("k", "j")), math("msqrt", {}, i("d")))),
+  cosine: () => formula(e(), o("="), i("\u03b2"), call("cos", sub("q", "t"), o(","), sub("k", "j"))),
+};
+
+/** The formula of a score, or null. */
+export const scoreFormula = (name) => SCORES[name]?.() ?? null;
+
+/** Weights from scores. */
+export function weightFormula(name) {
+  if (name === "Gaussian window")
+    return formula(
+      alpha(),
+      o("="),
+      sub("softmax", "j"),
+      o("("),
+      e(),
+      o(")"),
+      o("\u00b7"),
+      call("gauss", i("j"), o("\u2212"), sub("p", "t")),
+    );
+  if (name === "sparsemax" || name === "entmax15")
+    return formula(sub("\u03b1", "t"), o("="), call(name, sub("e", "t")));
+  return formula(
+    alpha(),
+    o("="),
+    math("mfrac", {}, call("exp", e()), row(math("munder", {}, o("\u2211"), i("k")), call("exp", sub("e", "t", "k")))),
+  );
+}
+
+/** The context from the weights. */
+export const contextFormula = () =>
+  formula(context(), o("="), math("munder", {}, o("\u2211"), i("j")), alpha(), word());
+
+const probability = (...inside) => formula(call("p", sub("y", "t")), o("="), call("softmax", ...inside));
+const feed = () => sub(math("mover", {}, i("h"), o("~")), "t");
+const last = () => sub("y", "t", "\u2212", "1");
+
+const OUTPUTS = {
+  bahdanau: () => [
+    formula(sub("s", "t"), o("="), call("GRU", before(), o(","), last(), o(","), context())),
+    probability(i("W"), call("maxout", sub("s", "t"), o(","), last(), o(","), context())),
+  ],
+  luong: () => [
+    formula(feed(), o("="), call("tanh", i("W"), o("["), context(), o(";"), after(), o("]"))),
+    probability(i("W\u2032"), feed()),
+  ],
+};
+OUTPUTS.rnnencdec = OUTPUTS.bahdanau;
+
+/** The output from the context, in one or two lines. */
+export const outputFormula = (kind) => OUTPUTS[kind]?.() ?? [probability(sub("z", "t"))];
+
+/** What the query is. */
+export function queryWords(kind, query) {
+  if (kind === "transformer") return "The word just read, projected to a query by this head of this layer.";
+  if (query === "previous")
+    return "s\u209c\u208b\u2081, the decoder state before it reads its last word: attention first, then the step.";
+  return "h\u209c, the decoder state after it has read its last word: the step first, then attention.";
+}

@@ -1,0 +1,155 @@
+// The heads of a model: measured, sorted, as thumbnails or as a table.
+
+import { h, svg } from "./dom.js";
+import { show } from "./maths.js";
+import { weightColour } from "./palette.js";
+import { state } from "./state.js";
+import { plainTable } from "./tables.js";
+import { tableOf } from "./trace.js";
+
+/** The orders in which heads can be shown. */
+export const ORDERS = [
+  { value: "layer", text: "layer and head" },
+  { value: "entropy", text: "sharpest first" },
+  { value: "diagonality", text: "most diagonal first" },
+  { value: "special", text: "most on special tokens" },
+];
+export const BY_ERROR = { value: "aer", text: "least alignment error" };
+
+/**
+ * Every head of the leading modules with its measures, in the chosen order.
+ * @param {{layer: number, head: number, aer: number}[]} errors of heads, where they are known
+ */
+export function measuredHeads(trace, order, errors = []) {
+  const heads = trace.leading.flatMap((seen) =>
+    Array.from({ length: seen.weights.shape[0] }, (_, head) => ({
+      ...measured(trace, seen, head),
+      aer: errors.find((one) => one.layer === seen.layer && one.head === head)?.aer ?? null,
+    })),
+  );
+  if (order === "entropy") heads.sort((a, b) => a.entropy - b.entropy);
+  else if (order === "aer") heads.sort((a, b) => (a.aer ?? Infinity) - (b.aer ?? Infinity));
+  else if (order !== "layer") heads.sort((a, b) => b[order] - a[order]);
+  return heads;
+}
+
+const known = (heads) => heads.some((one) => one.aer !== null);
+
+/** A head as a table and with the measures that Python computed. */
+function measured(trace, seen, head) {
+  const { words, special, renormalise } = state.values;
+  const table = tableOf(trace, { layer: seen.layer, head: String(head), words, special, renormalise });
+  return { layer: seen.layer, head, table, ...seen.measures[head] };
+}
+
+/** The measures as a table. */
+export const headTable = (heads) =>
+  plainTable(
+    "Heads",
+    ["layer", "head", "entropy", "diagonality", "on special tokens", ...(known(heads) ? ["alignment error"] : [])],
+    heads.map((one) => [
+      one.layer,
+      one.head,
+      ...[one.entropy, one.diagonality, one.special, ...(known(heads) ? [one.aer ?? NaN] : [])].map((value) =>
+        show(value),
+      ),
+    ]),
+  );
+
+/** The measures for a spreadsheet. */
+export function headLines(heads) {
+  const lines = heads.map((one) =>
+    [
+      one.layer,
+      one.head,
+      ...[one.entropy, one.diagonality, one.special, one.aer].map((value) => value?.toFixed(4) ?? ""),
+    ].join(","),
+  );
+  return ["layer,head,entropy,diagonality,special,aer", ...lines].join("\r\n");
+}
+
+/** All heads as pictures that can be chosen. */
+export function thumbnails(heads) {
+  const picked = String(state.get("head") ?? "").split(",");
+  return h(
+    "div",
+    { class: "thumbnails" },
+    heads.map((one) => thumbnail(one, picked)),
+  );
+}
+
+/** A head as a button: a click shows it alone, with Shift it joins the other chosen ones of its layer. */
+function thumbnail(one, picked) {
+  const on = String(one.layer) === String(state.get("layer") ?? one.layer) && picked.includes(String(one.head));
+  const act = (event) => {
+    const several =
+      event.shiftKey &&
+      String(state.get("layer")) === String(one.layer) &&
+      picked[0] !== "" &&
+      !["mean", "max"].includes(picked[0]);
+    const heads = several
+      ? on
+        ? picked.filter((head) => head !== String(one.head))
+        : [...picked, String(one.head)]
+      : [String(one.head)];
+    state.set({
+      layer: String(one.layer),
+      head: heads.sort((a, b) => a - b).join(",") || null,
+      ...(several ? {} : { view: "alignment" }),
+    });
+  };
+  const name = `layer ${one.layer}, head ${one.head}`;
+  return h(
+    "button",
+    {
+      type: "button",
+      class: "thumbnail",
+      "aria-pressed": String(on),
+      "aria-label": `${name}: entropy ${show(one.entropy)}, diagonality ${show(one.diagonality)}`,
+      onclick: act,
+    },
+    tiny(one.table),
+    h("span", {}, name),
+    h("span", { class: "small" }, `entropy ${show(one.entropy)} \u00b7 diagonal ${show(one.diagonality)}`),
+    one.aer !== null && h("span", { class: "small" }, `alignment error ${show(one.aer)}`),
+  );
+}
+
+const tiny = ({ weights: rows, rightToLeft }, size = 96) =>
+  svg(
+    "svg",
+    {
+      class: "tiny",
+      width: size,
+      height: size,
+      viewBox: `0 0 ${rows[0]?.length ?? 1} ${rows.length}`,
+      preserveAspectRatio: "none",
+      "aria-hidden": "true",
+    },
+    rows.flatMap((row, t) =>
+      row.map((weight, s) => svg("rect", { x: rightToLeft ? row.length - 1 - s : s, y: t, width: 1.03, height: 1.03, fill: weightColour(weight) })),
+    ),
+  );
+
+/** All heads on one sheet, for export. */
+export function sheet(heads) {
+  const across = Math.ceil(Math.sqrt(heads.length)),
+    size = 112;
+  return svg(
+    "svg",
+    { width: across * size, height: Math.ceil(heads.length / across) * (size + 14) },
+    heads.map((one, at) => {
+      const picture = tiny(one.table);
+      picture.setAttribute("x", (at % across) * size + 8);
+      picture.setAttribute("y", Math.floor(at / across) * (size + 14) + 8);
+      return [
+        picture,
+        svg(
+          "text",
+          { x: (at % across) * size + 8, y: Math.floor(at / across) * (size + 14) + 118, "font-size": 11 },
+          `layer ${one.layer}, head ${one.head}`,
+        ),
+      ];
+    }),
+  );
+}

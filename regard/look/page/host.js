@@ -1,0 +1,23 @@
+// What surrounds the views. The server's page fills in what only a server can answer; a file has the steps alone, and
+// the views then leave out what needs a server.
+
+export const host = {
+  /** Whether a server answers. */
+  live: false,
+  /** The description of the chosen model, and the models that translate. */
+  model: () => null,
+  translators: () => [],
+  /** The numbers of step t of a module and head. @returns {Promise<object>} */
+  step: async (t, seen, head) => null,
+  /** Translate the text again, or from a prefix. */
+  translate: () => {},
+  goOn: (prefix) => {},
+  /** Open the list of alternatives after a prefix. */
+  alternatives: (anchor, prefix, current, back) => {},
+  /** Another model's trace of the same sentence. */
+  elsewhere: async (id) => null,
+  /** The alignment error of every head, or null. */
+  alignmentErrors: async () => null,
+  /** The page of an exported file, without data. @returns {Promise<string>} */
+  file: async () => "",
+};

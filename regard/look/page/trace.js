@@ -1,0 +1,234 @@
+// A trace as regard/look/views.py sends it: arrays unpacked, and tables chosen among those that Python computed.
+
+import { setColours } from "./palette.js";
+
+/** Numbers of one shape. */
+export class Numbers {
+  /** @param {number[]} shape @param {Float32Array | Float64Array} data */
+  constructor(shape, data) {
+    this.shape = shape;
+    this.data = data;
+  }
+
+  /** Row `at` of the first dimension, flat. */
+  row(at) {
+    const size = this.data.length / this.shape[0];
+    return this.data.subarray(at * size, (at + 1) * size);
+  }
+
+  /** The part `at` of the first dimension. */
+  part(at) {
+    return new Numbers(this.shape.slice(1), this.row(at));
+  }
+
+  /** A matrix as nested lists. @returns {number[][]} */
+  rows() {
+    return Array.from({ length: this.shape[0] }, (_, t) => Array.from(this.row(t)));
+  }
+}
+
+/** Unpack an array of a trace: base64 of float32 or float16, or nested lists in which null is -Infinity. */
+export function unpack(stored) {
+  if (stored === null || stored === undefined) return null;
+  if (Array.isArray(stored)) {
+    const shape = [];
+    for (let part = stored; Array.isArray(part); part = part[0]) shape.push(part.length);
+    const values = stored.flat(Infinity);
+    return new Numbers(shape, Float32Array.from(values, (value) => value ?? -Infinity));
+  }
+  const bytes = Uint8Array.from(atob(stored.base64), (sign) => sign.charCodeAt(0));
+  if (stored.dtype === "float32") return new Numbers(stored.shape, new Float32Array(bytes.buffer));
+  return new Numbers(stored.shape, Float32Array.from(new Uint16Array(bytes.buffer), half));
+}
+
+function half(bits) {
+  const sign = bits & 0x8000 ? -1 : 1,
+    exponent = (bits >> 10) & 31,
+    fraction = bits & 1023;
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
+}
+
+/** A trace ready to use. */
+export class Trace {
+  constructor(tree) {
+    const { views, ...plain } = tree;
+    this.tree = tree;
+    this.plain = plain;
+    this.model = plain.model ?? {};
+    this.source = plain.source;
+    this.target = plain.target;
+    this.beam = plain.beam ?? null;
+    this.translations = plain.translations ?? [];
+    this.changes = plain.changes ?? [];
+    /** How long the server took, in milliseconds. */
+    this.waited = undefined;
+    this.modules = views.modules.map((one) => {
+      const seen = plain.attention[one.name];
+      const arrays = Object.fromEntries(["weights", "scores", "centre"].map((name) => [name, unpack(seen[name])]));
+      const words = one.words?.map((table) => ({ ...table, weights: unpack(table.weights) })) ?? null;
+      return { ...seen, ...one, ...arrays, combined: unpack(one.combined), words };
+    });
+    /** The modules that connect target and source, by layer. */
+    this.leading = this.modules.filter((seen) => seen.leading);
+    this.kind = this.leading[0]?.kind ?? "none";
+    this.changed = views.changed;
+    this.rightToLeft = views.right_to_left;
+    this.maps = views.maps;
+    this.default = views.default;
+    setColours(views.colours);
+  }
+
+  /** Whether the model attends to the words of the source. */
+  get looks() {
+    return this.kind === "cross";
+  }
+
+  /** The module of a layer among the leading ones, or of a name; else the default. */
+  module(layer) {
+    const named = (name) => this.modules.find((seen) => seen.name === name);
+    const numbered = this.leading.find((seen) => String(seen.layer) === String(layer));
+    return (layer === null ? null : (numbered ?? named(layer))) ?? named(this.default) ?? null;
+  }
+
+  /** The pieces of the translation up to step t, as the server takes them back. */
+  pieces(until = Infinity) {
+    const tokens = this.target.tokens.slice(0, until);
+    return tokens.filter((token) => !token.special).map((token) => token.piece);
+  }
+
+  /** The cells of the picture, where there is one. */
+  get cells() {
+    return this.plain.image ? this.leading[0].pieces[0].columns : [];
+  }
+
+  /** The tokens of a module's rows, with their probabilities. */
+  written(seen) {
+    return (seen.kind === "encoder" ? this.source : this.target).tokens;
+  }
+
+  /** What a trace holds of step t: less than the server knows, so that some panels stay short. */
+  step(t, seen, head) {
+    const found = this.plain.steps?.find((one) => one.t === t && one.name === seen.name);
+    const vector = (values) => (values?.length ? new Numbers([values.length], Float64Array.from(values)) : null);
+    const row = (stack) => new Numbers([seen.weights.shape[2]], stack.part(head).row(t));
+    const token = this.written(seen)[t] ?? { text: "", piece: "" };
+    const top = token.topk ?? [];
+    const best = top.some((one) => one.text === token.piece || one.text === token.text) || token.logprob === undefined;
+    const words = [...top, ...(best ? [] : [{ text: token.text, logprob: token.logprob }])];
+    return {
+      t,
+      name: seen.name,
+      head,
+      query: vector(found?.query),
+      scores: seen.scores ? row(seen.scores) : null,
+      weights: row(seen.weights),
+      values: null,
+      context: vector(found?.context),
+      centre: seen.centre?.data[t] ?? null,
+      half_width: seen.half_width,
+      changed: this.changes.length > 0,
+      formula: { kind: seen.kind === "fixed" ? "fixed" : "", left: null, right: null, v: null },
+      output: {
+        words: words.map((one) => ({
+          ...one,
+          text: one.text.replaceAll("\u2581", " ").trim() || one.text,
+          chosen: one.text === token.piece || one.text === token.text,
+        })),
+        vocabulary: null,
+      },
+    };
+  }
+}
+
+/** What is drawn when nothing else was chosen. */
+export const DRAWN = { layer: null, head: null, words: true, special: false, renormalise: false, shift: null };
+
+/**
+ * One module and head as a table: rows are target words, columns source words. Nothing is merged here: special tokens
+ * are left out, a row is divided by its sum where that is wanted, and several chosen heads are averaged.
+ * @param {Trace} trace @param {Partial<typeof DRAWN>} options
+ */
+export function tableOf(trace, options = {}) {
+  const chosen = { ...DRAWN, ...options };
+  const seen = trace.module(chosen.layer);
+  if (!seen) return null;
+  const tables = chosen.words && seen.words ? seen.words : seen.pieces;
+  const wanted = chosen.shift === null ? (seen.shift ?? 0) : Number(chosen.shift);
+  const shift = tables[wanted] ? wanted : 0,
+    whole = tables[shift];
+  const heads = headsOf(seen, chosen.head);
+  const stack = (head) => {
+    if (whole.weights) return whole.weights.part(head).rows();
+    const count = seen.weights.shape[0];
+    return (head < count ? seen.weights.part(head) : seen.combined.part(head - count)).rows().slice(shift);
+  };
+  const all = mean(heads.map(stack));
+  const kept = (labels) => [...labels.keys()].filter((at) => chosen.special || !labels[at].special);
+  const rows = kept(whole.rows),
+    columns = kept(whole.columns);
+  const weights = rows.map((row) => columns.map((column) => all[row][column]));
+  const lost = heads.reduce((sum, head) => sum + whole.hidden[head], 0) / heads.length;
+  const caption = whole.captions[chosen.special ? "shown" : chosen.renormalise ? "renormalised" : "hidden"];
+  const name = heads.length > 1 ? `mean of heads ${heads.join(", ")}` : seen.heads[heads[0]];
+  return {
+    seen,
+    rows: rows.map((at) => whole.rows[at]),
+    columns: columns.map((at) => whole.columns[at]),
+    weights: chosen.renormalise ? weights.map(shares) : weights,
+    shift,
+    rightToLeft: whole.right_to_left,
+    changed: trace.changed,
+    caption: caption.replace("{head}", name).replace("{lost}", lost.toFixed(2)),
+  };
+}
+
+/** The places of the chosen heads among the heads, their mean and the largest of them. */
+function headsOf(seen, head) {
+  const count = seen.weights.shape[0];
+  if (count === 1) return [0];
+  if (head === null || head === undefined || head === "mean") return [count];
+  if (head === "max") return [count + 1];
+  const some = String(head)
+    .split(",")
+    .map(Number)
+    .filter((one) => one >= 0 && one < count);
+  return some.length ? some : [0];
+}
+
+const mean = (tables) =>
+  tables.length === 1
+    ? tables[0]
+    : tables[0].map((row, t) => row.map((_, s) => tables.reduce((sum, one) => sum + one[t][s], 0) / tables.length));
+
+const shares = (row) => {
+  const all = row.reduce((sum, weight) => sum + weight, 0);
+  return row.map((weight) => (all > 0 ? weight / all : 0));
+};
+
+/** The fewest positions, strongest first, that hold a share of the row's mass; as regard.look.draw.ribbons. */
+export function strongest(row, share) {
+  const order = [...row.keys()].sort((a, b) => row[b] - row[a] || a - b);
+  const all = row.reduce((sum, weight) => sum + weight, 0);
+  const kept = [];
+  for (let held = 0, at = 0; at < order.length && row[order[at]] > 0 && held < share * all * (1 - 1e-6); at++) {
+    kept.push(order[at]);
+    held += row[order[at]];
+  }
+  return kept;
+}
+
+/** One sentence about a table. */
+export function summary(table) {
+  if (!table || !table.rows.length || !table.columns.length) return "There is nothing to show.";
+  if (table.seen.kind === "fixed")
+    return `All ${table.rows.length} words were written from one fixed vector of the whole sentence.`;
+  const links = table.weights.map((row, t) => ({ t, s: row.indexOf(Math.max(...row)), w: Math.max(...row) }));
+  const best = links.reduce((a, b) => (b.w > a.w ? b : a));
+  const sure = links.filter((link) => link.w >= 0.5).length;
+  const quoted = (label) => `\u201c\u2068${label.text}\u2069\u201d`;
+  return (
+    `${sure} of ${table.rows.length} rows give at least half of their weight to one of ${table.columns.length} columns. ` +
+    `The largest weight, ${best.w.toFixed(2)}, is from ${quoted(table.rows[best.t])} to ${quoted(table.columns[best.s])}.`
+  );
+}

@@ -1,0 +1,245 @@
+"""What exactly is drawn: one module and head of a trace as a table of words, with a sentence that says so.
+
+Every picture takes its numbers and its words from here: the stills, the terminal, and through `regard.look.views` the
+page. Pieces merge to words: weights are summed over the pieces of a source word and averaged over the pieces of a
+target word, so a row keeps its sum. Special tokens are hidden by default, and the caption says how much they took.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import ConfigError, unknown
+from regard.look.show import Head, Layer, Show
+from regard.look.text import label, visible
+from regard.look.tokens import Token, share_cell
+from regard.look.trace_data import KINDS, Attended, Contents
+from regard.symbols import START, SYMBOLS
+
+Array = NDArray[np.float32]
+
+_KIND_WORDS = {
+    "cross": "cross-attention",
+    "encoder": "encoder self-attention",
+    "decoder": "decoder self-attention",
+    "image": "attention over the picture",
+    "fixed": "no attention: one fixed vector",
+    "pool": "pooling attention",
+}
+_PAPERS = {"bahdanau": "Bahdanau's attention", "luong": "Luong's attention"}
+
+
+@dataclass(frozen=True)
+class Label:
+    """One row or column: its text and the positions of its tokens."""
+
+    text: str
+    tokens: tuple[int, ...]
+    special: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows (target, down), columns (source, across) and the weights between them."""
+
+    rows: tuple[Label, ...]
+    columns: tuple[Label, ...]
+    weights: Array  # [T, S]
+    caption: str
+    name: str
+    hidden: float = 0.0  # mean mass of a shown row on hidden columns
+    shift: int = 0
+    right_to_left: bool = False  # the columns' language runs from right to left
+
+
+def arrange(trace: Contents, show: Show | None = None, **options: Any) -> Table:
+    """The table of one module, as `show` says; `options` are those of `Show` by name."""
+    wanted = Show(**options) if show is None else show
+    seen = choose(trace, wanted.layer)
+    weights, head = _one_head(seen, wanted.head)  # [T, S]
+    shift = seen.shift if wanted.shift is None else wanted.shift
+    rows, columns = frame(trace, seen, wanted, shift)
+    whole = merge(weights[shift:], rows, columns)  # [rows, columns]
+    lost = hidden_mass(whole, rows, columns) if not wanted.special else np.zeros(())
+    down, across = (
+        [at for at, one in enumerate(side) if wanted.special or not one.special] for side in (rows, columns)
+    )
+    shown = whole[np.ix_(down, across)]
+    if wanted.renormalise:
+        total = shown.sum(-1, keepdims=True)
+        shown = np.divide(shown, total, out=np.zeros_like(shown), where=total > 0)
+    kept = tuple(rows[at] for at in down), tuple(columns[at] for at in across)
+    text = caption(trace, seen, wanted, (rows, columns), head=head, lost=f"{float(lost):.2f}", shift=shift)
+    return Table(*kept, shown, text, seen.name, float(lost), shift, right_to_left([one.text for one in kept[1]]))
+
+
+def choose(trace: Contents, layer: Layer = None) -> Attended:
+    """The module that `layer` names: a dotted name, a number among the leading kind, or None."""
+    if not trace.attention:
+        raise ConfigError("This trace holds no attention, so there is nothing to draw.")
+    if isinstance(layer, str):
+        if layer not in trace.attention:
+            raise ConfigError(unknown("attention module", layer, trace.attention))
+        return trace.attention[layer]
+    leading = leading_modules(trace)
+    if layer is None:
+        return leading[-2] if len(leading) > 1 else leading[0]
+    for seen in leading:
+        if seen.layer == layer:
+            return seen
+    have = ", ".join(str(seen.layer) for seen in leading)
+    raise ConfigError(f"There is no layer {layer} of {_KIND_WORDS[leading[0].kind]}; this trace has {have} (from 0).")
+
+
+def leading_modules(trace: Contents) -> list[Attended]:
+    """The modules that connect target and source, or what comes nearest, by layer."""
+    for kind in ("cross", "image", "fixed", "decoder", "encoder", "pool"):
+        found = [seen for seen in trace.attention.values() if seen.kind == kind]
+        if found:
+            return sorted(found, key=lambda seen: seen.layer)
+    return []
+
+
+def _one_head(seen: Attended, head: Head) -> tuple[Array, str]:
+    """Weights [T, S] and the words for what they are."""
+    if seen.heads == 1 and head in (None, "mean", "max", 0):
+        return seen.weights[0], ""
+    if head is None or head == "mean":
+        return seen.weights.mean(0), head_words(seen)[-2]
+    if head == "max":
+        return seen.weights.max(0), head_words(seen)[-1]
+    if isinstance(head, str):
+        raise ConfigError(f"head must be a number, several numbers, 'mean' or 'max'; got '{head}'.")
+    picked = [head] if isinstance(head, int | np.integer) else list(head)
+    for each in picked:
+        if not 0 <= each < seen.heads:
+            raise ConfigError(f"There is no head {each}: '{seen.name}' has heads 0 to {seen.heads - 1}.")
+    if not picked:
+        raise ConfigError("head must name at least one head; got an empty list.")
+    text = f"head {picked[0]}" if len(picked) == 1 else f"mean of heads {', '.join(map(str, picked))}"
+    return seen.weights[picked].mean(0), text
+
+
+def head_words(seen: Attended) -> list[str]:
+    """The words for every head, for their mean and for the largest of them; a single head needs none."""
+    if seen.heads == 1:
+        return [""]
+    return [
+        *(f"head {at}" for at in range(seen.heads)),
+        f"mean of {seen.heads} heads",
+        f"largest of {seen.heads} heads",
+    ]
+
+
+def tokens_of(trace: Contents, side: str) -> tuple[Token, ...]:
+    """The tokens along one side of a module: see `regard.look.trace_data.KINDS`."""
+    if side == "source":
+        return trace.source.tokens
+    if side == "target":
+        return trace.target.tokens
+    if side == "read":  # what the decoder has read before it writes each token
+        return (Token(SYMBOLS[START], SYMBOLS[START], special=True), *trace.target.tokens[:-1])[
+            : len(trace.target.tokens)
+        ]
+    if side == "cells" and trace.image is not None:
+        across = trace.image.grid[1]
+        return tuple(Token(f"{at // across},{at % across}", "") for at in range(trace.size("cells")))
+    return (Token("(the whole sentence)", ""),)
+
+
+def frame(trace: Contents, seen: Attended, show: Show, shift: int) -> tuple[tuple[Label, ...], tuple[Label, ...]]:
+    """All rows and columns of a module, special tokens included; with `shift`, row t is the word before."""
+    if shift not in (0, 1):
+        raise ConfigError(f"shift must be 0 or 1; got {shift}.")
+    down, across = KINDS[seen.kind]
+    texts = {"source": trace.source.text, "target": trace.target.text, "read": trace.target.text}
+    rows = tokens_of(trace, down)
+    return (
+        labels(texts.get(down, ""), rows[: len(rows) - shift], show),
+        labels(texts.get(across, ""), tokens_of(trace, across), show),
+    )
+
+
+def labels(text: str, tokens: Sequence[Token], show: Show) -> tuple[Label, ...]:
+    """The cells of a text: a label for each word and punctuation mark, or for each token, as `show` says."""
+    groups: list[list[int]] = []
+    for at, token in enumerate(tokens):
+        if show.words and groups and share_cell(text, tokens[at - 1], token, show.punctuation):
+            groups[-1].append(at)
+        else:
+            groups.append([at])
+    return tuple(Label(_text(tokens, group, text), tuple(group), tokens[group[0]].special) for group in groups)
+
+
+def _text(tokens: Sequence[Token], group: list[int], text: str) -> str:
+    first, last = tokens[group[0]], tokens[group[-1]]
+    if len(group) == 1:
+        return first.text
+    if first.start < last.end:  # the text itself: pieces of bytes become characters again
+        return text[first.start : last.end].strip(" ")
+    return "".join(tokens[at].text for at in group)
+
+
+def merge(weights: Array, rows: Sequence[Label], columns: Sequence[Label]) -> Array:
+    """Sum over the pieces of each column, then mean over those of each row: [..., T, S] -> [..., rows, columns]."""
+    if not rows or not columns:
+        return np.zeros((*weights.shape[:-2], len(rows), len(columns)), dtype=np.float32)
+    summed = np.add.reduceat(weights, [one.tokens[0] for one in columns], axis=-1)  # [..., T, columns]
+    counts = np.array([len(one.tokens) for one in rows], dtype=np.float32)
+    joined = np.add.reduceat(summed, [one.tokens[0] for one in rows], axis=-2) / counts[:, None]
+    return np.asarray(joined, dtype=np.float32)
+
+
+def hidden_mass(whole: Array, rows: Sequence[Label], columns: Sequence[Label]) -> Array:
+    """What the shown target tokens give to special columns, on average: [..., rows, columns] -> [...]"""
+    counts = np.array([0 if one.special else len(one.tokens) for one in rows], dtype=np.float64)
+    special = np.array([one.special for one in columns], dtype=bool)
+    given = whole[..., special].sum(-1) if len(columns) else np.zeros(whole.shape[:-1])  # [..., rows]
+    return np.asarray((given * counts).sum(-1) / max(1.0, counts.sum()), dtype=np.float32)
+
+
+def right_to_left(texts: Sequence[str]) -> bool:
+    """Whether most letters of these texts belong to scripts that run from right to left."""
+    kinds = [unicodedata.bidirectional(letter) for text in texts for letter in text[:40]]
+    return sum(kind in ("R", "AL") for kind in kinds) > sum(kind == "L" for kind in kinds)
+
+
+def module_words(trace: Contents, seen: Attended) -> str:
+    """The kind of a module, by its paper where that has a name."""
+    own = _PAPERS.get(str(trace.model.get("name", ""))) if seen.kind == "cross" else None
+    score = f" ({visible(seen.score)})" if seen.score and seen.kind != "fixed" else ""
+    return (own or _KIND_WORDS[seen.kind]) + score
+
+
+def caption(
+    trace: Contents,
+    seen: Attended,
+    show: Show,
+    sides: tuple[Sequence[Label], Sequence[Label]],
+    *,
+    head: str,
+    lost: str,
+    shift: int,
+) -> str:
+    """One sentence that says what is drawn; `head` are the words for the head, `lost` the hidden mass."""
+    parts = [f"layer {seen.layer}"] if sum(each.kind == seen.kind for each in trace.attention.values()) > 1 else []
+    parts += [head] if head else []
+    parts.append(module_words(trace, seen))
+    if KINDS[seen.kind][0] == "target" and seen.query == "previous" and seen.kind != "fixed":
+        parts.append("computed from the state before each word")
+    merged = show.words and any(len(one.tokens) > 1 for side in sides for one in side)
+    parts.append("words (source pieces summed, target pieces averaged)" if merged else "tokens")
+    names = sorted({one.text for one in sides[1] if one.special and not show.special})
+    if names:
+        listed = ", ".join(label(name) for name in names[:3])
+        parts.append(f"{listed} hidden ({lost} of the mass{', the rest renormalised' if show.renormalise else ''})")
+    if shift:
+        parts.append("shift 1: each row is the attention just after its word was read")
+    parts += [f"changed: {visible(str(change['text']))}" for change in trace.changes]
+    if right_to_left([one.text for one in sides[1]]):
+        parts.append("source runs right to left")
+    return ", ".join(parts)

@@ -1,0 +1,240 @@
+"""What a trace holds: tokens, attention, steps, search tree, picture. Plain data, checked when it is made.
+
+Layers, heads and positions count from 0, as in the dotted names of modules.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import ConfigError, DataError, ShapeError, unknown
+from regard.look.tokens import Sentence, is_number, is_whole
+
+Array = NDArray[np.float32]
+
+KINDS: dict[str, tuple[str, str]] = {  # kind -> what its rows are, what its columns are
+    "cross": ("target", "source"),
+    "encoder": ("source", "source"),
+    "decoder": ("target", "read"),  # columns are START, y_1, ... y_{T-1}
+    "image": ("target", "cells"),  # columns are the cells of the picture, row by row
+    "fixed": ("target", "summary"),  # no attention: one column, the vector of the whole sentence
+    "pool": ("summary", "source"),  # one row: a learned query reads the sentence
+}
+HIDING = ("causal softmax", "window", "Gaussian window")  # normalisers that hide slots by themselves
+
+
+@dataclass(frozen=True, eq=False)
+class Attended:
+    """The weights and scores of one attention module for one sentence.
+
+    `query` is the decoder state that row t was computed from: "previous" (s_{t-1}, before y_{t-1} was read) or
+    "current" (after y_{t-1} was read). `shift` is 1 where row t aligns the word just read, y_{t-1}, instead of the
+    next word, y_t (Luong 2015, footnote 14, for content-based scores); drawings and alignments move the rows by it.
+    """
+
+    name: str
+    weights: Array  # [H, T, S]
+    kind: str = "cross"
+    layer: int = 0
+    scores: Array | None = None  # [H, T, S]; -inf where masked
+    context_norms: Array | None = None  # [H, T]
+    query: str = "current"
+    shift: int = 0
+    score: str = ""  # the model's own formula: additive, dot, general, scaled dot, ...
+    normalise: str = "softmax"
+    centre: Array | None = None  # [T], the centre of local attention
+    half_width: int = 0  # of the window of local attention
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", _heads(self.weights, f"The weights of '{self.name}'"))
+        if self.kind not in KINDS:
+            raise ConfigError(unknown("kind of attention", self.kind, KINDS))
+        for text in (self.name, self.score, self.normalise):
+            if not isinstance(text, str):
+                raise DataError(f"An attention's name, score and normaliser are texts; got {text!r}.")
+        if not is_whole(self.layer) or not is_whole(self.half_width):
+            raise DataError(f"An attention's layer and half width are whole numbers; got {self.layer!r}.")
+        if self.query not in ("previous", "current"):
+            raise ConfigError(f"query must be 'previous' or 'current'; got '{self.query}' for '{self.name}'.")
+        if not is_whole(self.shift) or self.shift not in (0, 1):
+            raise ConfigError(f"shift must be 0 or 1; got {self.shift} for '{self.name}'.")
+        _check_weights(self.weights, self.name)
+        H, T, S = self.weights.shape
+        for what, shape in (("scores", (H, T, S)), ("context_norms", (H, T)), ("centre", (T,))):
+            values = getattr(self, what)
+            if values is not None:
+                object.__setattr__(self, what, _numbers(values, shape, f"The {what} of '{self.name}'"))
+
+    @property
+    def heads(self) -> int:
+        """How many heads the module has."""
+        return int(self.weights.shape[0])
+
+
+@dataclass(frozen=True)
+class StepVectors:
+    """Vectors of one decoding step, each averaged into at most 32 bins, for teaching pictures."""
+
+    t: int
+    name: str
+    query: tuple[float, ...] = ()
+    context: tuple[float, ...] = ()
+    norms: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One candidate of a beam search: `token` after its parent's prefix."""
+
+    id: int
+    parent: int | None
+    step: int
+    token: str
+    logprob: float
+    total: float
+    score: float
+    finished: bool = False
+    pruned: bool = False
+
+    def __post_init__(self) -> None:
+        numbers = all(map(is_number, (self.logprob, self.total, self.score)))
+        if not (isinstance(self.token, str) and is_whole(self.id) and is_whole(self.step) and numbers):
+            raise DataError(f"A beam node needs a text, a whole id and step and finite numbers; got {self!r}.")
+
+
+@dataclass(frozen=True)
+class Beam:
+    """A search tree: every candidate, and the finished ones by rank, the best first."""
+
+    size: int
+    nodes: tuple[Node, ...]
+    ranked: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        known = {node.id for node in self.nodes}
+        if len(known) != len(self.nodes):
+            raise DataError("The nodes of a beam must have different ids; some id occurs twice.")
+        for node in self.nodes:
+            if node.parent is not None and (node.parent not in known or node.parent == node.id):
+                raise DataError(f"Beam node {node.id} names the parent {node.parent}, which is not another node.")
+        lost = [rank for rank in self.ranked if rank not in known]
+        if lost:
+            raise DataError(f"The ranking of a beam names node {lost[0]}, which is not in the tree.")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The picture that a caption was written for: its size in pixels and its grid of cells."""
+
+    width: int
+    height: int
+    grid: tuple[int, int]  # rows, columns
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """The data of a `regard.look.Trace`: what a model computed while it wrote one sentence."""
+
+    source: Sentence
+    target: Sentence
+    attention: Mapping[str, Attended]
+    model: Mapping[str, Any] = field(default_factory=dict)
+    steps: tuple[StepVectors, ...] = ()
+    beam: Beam | None = None
+    changes: tuple[Mapping[str, Any], ...] = ()  # what-if: each has at least "kind" and "text"
+    image: Picture | None = None
+
+    def __post_init__(self) -> None:
+        for name, seen in self.attention.items():
+            if name != seen.name:
+                raise DataError(f"The attention under '{name}' has the name '{seen.name}'; the two must be equal.")
+            rows, columns = (self.size(side) for side in KINDS[seen.kind])
+            if seen.weights.shape[1:] != (rows, columns):
+                raise ShapeError(
+                    f"'{name}' ({seen.kind}) has weights {list(seen.weights.shape)}, but this trace has {rows} rows "
+                    f"({KINDS[seen.kind][0]}) and {columns} columns ({KINDS[seen.kind][1]}): expected [H, {rows}, "
+                    f"{columns}]. Check that special tokens such as </s> are in the token lists or in neither."
+                )
+
+    def changed(self) -> tuple[set[int], set[int]]:
+        """The target and source positions that a what-if changed."""
+        rows = {int(one["row"]) for one in self.changes if isinstance(one.get("row"), int)}
+        for one in self.changes:  # a forced beginning is several rows
+            rows |= {row for row in one.get("rows", ()) if isinstance(row, int)}
+        return rows, {int(one["column"]) for one in self.changes if isinstance(one.get("column"), int)}
+
+    def slim(self, scores: bool = False) -> Self:
+        """A smaller trace for long sentences: weights rounded to half precision, scores only with `scores`."""
+        return replace(
+            self,
+            attention={
+                name: replace(
+                    seen,
+                    weights=half(seen.weights),
+                    scores=half(seen.scores) if scores and seen.scores is not None else None,
+                )
+                for name, seen in self.attention.items()
+            },
+        )
+
+    def size(self, side: str) -> int:
+        """How many tokens `side` has: source, target, read, cells or summary."""
+        if side == "cells":
+            if self.image is None:
+                raise DataError(
+                    "Attention over a picture needs the picture's grid: pass image=Picture(width, height, grid)."
+                )
+            return self.image.grid[0] * self.image.grid[1]
+        if side == "summary":
+            return 1
+        return len(self.source.tokens if side == "source" else self.target.tokens)
+
+
+def half(values: Array) -> Array:
+    """The values rounded to half precision."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float16).astype(np.float32)
+
+
+def _array(values: Any) -> NDArray[Any]:
+    """Numbers of numpy, torch or lists as an array, without importing torch."""
+    return np.asarray(values.detach().cpu().float() if hasattr(values, "detach") else values)
+
+
+def _heads(values: Any, what: str) -> Array:
+    array = _array(values)
+    if array.dtype.kind not in "fiub":
+        raise ShapeError(f"{what} must be numbers; got {array.dtype}.")
+    if array.ndim == 2:
+        array = array[None]
+    if array.ndim != 3:
+        raise ShapeError(f"{what} must be [T, S] or [H, T, S]; got {list(array.shape)}.")
+    return np.ascontiguousarray(array, dtype=np.float32)  # [H, T, S]
+
+
+def _numbers(values: Any, shape: tuple[int, ...], what: str) -> Array:
+    array = np.ascontiguousarray(_array(values), dtype=np.float32)
+    if array.ndim == 2 and len(shape) == 3:
+        array = array[None]
+    if array.shape != shape:
+        raise ShapeError(f"{what} must be {list(shape)} like its weights; got {list(array.shape)}.")
+    if np.isnan(array).any():
+        raise DataError(f"{what} must be numbers; some are NaN.")
+    return array
+
+
+def _check_weights(weights: Array, name: str) -> None:
+    if not np.isfinite(weights).all():
+        h, t, s = (int(i) for i in np.argwhere(~np.isfinite(weights))[0])
+        raise DataError(
+            f"The weights of '{name}' must be finite; head {h}, row {t}, column {s} is {weights[h, t, s]}. "
+            f"A row without any visible position should hold zeros."
+        )
+    if weights.size and (weights.min() < 0 or weights.max() > 1.001):
+        raise DataError(
+            f"The weights of '{name}' must lie between 0 and 1; they range from {weights.min():.4g} to "
+            f"{weights.max():.4g}. Were scores passed instead of weights?"
+        )

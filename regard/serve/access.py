@@ -1,0 +1,346 @@
+"""Who may use the server: its names, the pages that may call it, tokens, and the wire protocol with its timers.
+
+A browser lets every page that it shows send requests to loopback. So each request, whatever its method, must be
+addressed to a name of this server (a page that rebinds its own name to 127.0.0.1 is not), and one that a page sends
+must come from this server's page or from an origin that was allowed by name.
+"""
+
+import asyncio
+import hmac
+import ipaddress
+import json
+import logging
+import re
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import h11
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from regard.errors import ConfigError
+from regard.serve.limits import FAULT, Limits, RefusedError
+from regard.serve.metrics import Metrics
+
+log = logging.getLogger("regard.serve")
+
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
+_OPEN = ("/", "/health")  # need no token: they reveal nothing, and the page must load before a token can be entered
+_OPEN_FOLDER = "/page/"
+_DAY = 86400.0
+LINGER = 1.0  # seconds in which a refused client may keep sending before the connection is closed
+SAFE = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+def answer(path: str, refusal: RefusedError) -> JSONResponse:
+    """{"error": sentence}, or {"message": sentence} for the paths of DeepL's API."""
+    key = "message" if path.startswith("/v2/") else "error"
+    return JSONResponse({key: refusal.sentence}, refusal.status, refusal.headers)
+
+
+class Token:
+    """A secret that clients send, with its rate (requests a second) and quota (characters a day) if it has them."""
+
+    def __init__(self, name: str, token: str, rate: float | None = None, quota: int | None = None) -> None:
+        if len(token) < 8 or not token.isascii() or not token.isprintable() or " " in token:
+            raise ConfigError(
+                f"The token {name} must have at least 8 characters, all of them printable ASCII without spaces."
+            )
+        if (rate is not None and rate <= 0) or (quota is not None and quota <= 0):
+            raise ConfigError(f"The rate and the quota of the token {name} must be positive numbers.")
+        self.name, self.secret, self.rate, self.quota = name, token.encode(), rate, quota
+        self._left = self._burst = max(1.0, rate or 1.0)  # requests that may come at once
+        self._seen = time.monotonic()
+        self._used, self._day = 0, 0.0
+
+    def count_request(self, now: float) -> None:
+        """Refuse with 429 above the rate."""
+        if self.rate is None:
+            return
+        self._left = min(self._burst, self._left + (now - self._seen) * self.rate)
+        self._seen = now
+        if self._left < 1:
+            wait = str(max(1, round((1 - self._left) / self.rate)))
+            raise RefusedError(429, f"Slowdown: at most {self.rate:g} requests a second", {"Retry-After": wait})
+        self._left -= 1
+
+    def count_characters(self, characters: int, now: float, path: str) -> None:
+        """Refuse above the quota: with 456 for DeepL's clients, with 403 for others, as their APIs do."""
+        if now - self._day >= _DAY:
+            self._used, self._day = 0, now
+        if self.quota is not None and self._used + characters > self.quota:
+            raise RefusedError(456 if path.startswith("/v2/") else 403, "The quota of this API key is used up.")
+        self._used += characters
+
+
+@dataclass(frozen=True)
+class Access:
+    """`host` is the address that the server binds to; `hosts` and `origins` are allowed besides its own."""
+
+    host: str = "127.0.0.1"
+    tokens: tuple[Token, ...] = ()
+    hosts: tuple[str, ...] = ()
+    origins: frozenset[str] = field(default_factory=frozenset)
+
+    def check(self, method: str, path: str, headers: Headers) -> None:
+        """Refuse with 403 everything but our page, allowed origins, and clients that are not browsers."""
+        self._check_host(_single(headers, "host"))
+        origin = _single(headers, "origin")
+        if origin is not None:
+            host = headers["host"].lower()
+            if origin.lower() not in (f"http://{host}", f"https://{host}") and origin not in self.origins:
+                raise RefusedError(403, "This origin may not use this server.")
+            return
+        # Some requests of a page carry no Origin; every current browser states the kind of site instead.
+        site = headers.get("sec-fetch-site", "none")
+        opening = method in ("GET", "HEAD") and path == "/" and headers.get("sec-fetch-mode") == "navigate"
+        if site not in ("none", "same-origin") and not opening:
+            raise RefusedError(403, "Another website may not use this server.")
+
+    def admit(self, path: str, headers: Headers, key: object) -> Token | None:
+        """The token of a request, from the field api_key or an Authorization header; None if none is needed."""
+        if not self.tokens or path in _OPEN or path.startswith(_OPEN_FOLDER):
+            return None
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() not in ("bearer", "deepl-auth-key") or not given:
+            given = key if isinstance(key, str) else ""
+        if not given and not path.startswith("/v2/"):
+            raise RefusedError(400, "Please contact the server operator to get an API key")
+        found = [token for token in self.tokens if hmac.compare_digest(given.encode(), token.secret)]
+        if not found:
+            raise RefusedError(403, "Invalid API key")
+        found[0].count_request(time.monotonic())
+        return found[0]
+
+    def _check_host(self, host: str | None) -> None:
+        found = _HOST.fullmatch(host or "")
+        if found is None:
+            raise RefusedError(403, "The Host of the request is missing or malformed.")
+        name = found[1].strip("[]").lower()
+        if name in _LOCAL or name in self.hosts or name == self.host.lower():
+            return
+        # A rebinding page needs a name; a bare address is what the user typed.
+        if not is_loopback(self.host) and _is_address(name):
+            return
+        raise RefusedError(403, "This server does not answer to that Host; see the option --allow-host.")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine only.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, True, False)
+    """
+    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _single(headers: Headers, name: str) -> str | None:
+    values = headers.getlist(name)
+    if len(values) > 1:
+        raise RefusedError(403, f"The request has more than one {name.title()}.")
+    return values[0] if values else None
+
+
+class Guard:
+    """The outermost layer: checks each request, gives it its deadline, adds the headers of every answer, counts."""
+
+    def __init__(self, app: ASGIApp, access: Access, limits: Limits, metrics: Metrics, paths: frozenset[str]) -> None:
+        self.app = CORSMiddleware(
+            app,
+            allow_origins=tuple(access.origins),
+            allow_methods=("GET", "POST"),
+            allow_headers=("Authorization", "Content-Type"),
+            expose_headers=("Authorization",),
+            max_age=1728000,
+        )
+        self.access, self.limits, self.metrics = access, limits, metrics
+        self.paths = paths  # the names that metrics may show; all others are "other"
+        self.under_way = 0
+        self.stopping = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status, started, path = time.monotonic(), 500, False, scope["path"]
+        scope["regard.deadline"] = began + self.limits.seconds
+        name = "/page/" if path.startswith(_OPEN_FOLDER) else path if path in self.paths else "other"
+
+        async def leave(message: Message) -> None:
+            nonlocal status, started
+            if message["type"] == "http.response.start":
+                status, started = message["status"], True
+                self._add_headers(MutableHeaders(raw=message["headers"]), path)
+            await send(message)
+
+        self.under_way += 1
+        try:
+            self._check(scope)
+            await self.app(scope, receive, leave)
+        except RefusedError as refusal:
+            await answer(path, refusal)(scope, receive, leave)
+        except Exception:
+            log.exception("A request to %s failed", name)
+            if not started:
+                await answer(path, FAULT)(scope, receive, leave)
+        finally:
+            self.under_way -= 1
+            self.metrics.requests.labels(name, status).inc()
+            self.metrics.seconds.labels(name).observe(time.monotonic() - began)
+
+    def _check(self, scope: Scope) -> None:
+        raw: list[tuple[bytes, bytes]] = scope["headers"]
+        size = sum(len(name) + len(value) + 4 for name, value in raw) + len(scope["raw_path"] + scope["query_string"])
+        if len(raw) > self.limits.headers or size > self.limits.header_bytes:
+            self.metrics.refused.labels("headers").inc()
+            raise RefusedError(
+                431, f"More than {self.limits.headers} headers or {self.limits.header_bytes} bytes of them."
+            )
+        try:
+            self.access.check(scope["method"], scope["path"], Headers(raw=raw))
+        except RefusedError:
+            self.metrics.refused.labels("access").inc()
+            raise
+        if self.stopping and scope["path"] != "/health":
+            raise RefusedError(503, "The server is shutting down.", {"Retry-After": "5", "Connection": "close"})
+
+    def _add_headers(self, headers: MutableHeaders, path: str) -> None:
+        for name, value in SAFE.items():
+            headers.setdefault(name, value)
+        headers.setdefault("Cache-Control", "no-cache" if path == "/" or path.startswith("/page/") else "no-store")
+        if "access-control-allow-origin" in headers:
+            headers["Cross-Origin-Resource-Policy"] = "cross-origin"
+        if self.stopping:
+            headers["Connection"] = "close"
+
+
+class Protocol(H11Protocol):
+    """uvicorn's HTTP protocol with timers for every request and answer, a bound on connections, and JSON errors.
+
+    A connection is idle until a request has arrived completely. At the bound the connection that has been idle longest
+    gives way to a new one; if none is idle, the new one is refused.
+    """
+
+    limits = Limits()
+    idle: dict["Protocol", None]  # of one server, the longest idle first
+    refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        if len(self.connections) > self.limits.connections:
+            if not self.idle:
+                self._refuse(503, "The server has too many connections.", linger=0.0)
+                return
+            next(iter(self.idle)).drop()
+        self.idle[self] = None
+        self._start("receive", self.limits.sending)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.idle.pop(self, None)
+        for name in list(self._timers):
+            self._end(name)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.refused:
+            return
+        if self in self.idle and "receive" not in self._timers:  # the first bytes of the next request
+            self._start("receive", self.limits.sending)
+        super().data_received(data)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            self._end("receive")  # reading the body has its own time limit
+            if not cycle.more_body:
+                self.idle.pop(self, None)
+            self._start("send", self.limits.reading_all + self.limits.seconds)
+
+    def on_response_complete(self) -> None:
+        self._end("send")
+        self._start("flush", self.limits.reading)
+        self.idle[self] = None
+        super().on_response_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection on which no further request came, also if the last answer was not read."""
+        self.drop()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._start("read", self.limits.reading)
+
+    def resume_writing(self) -> None:
+        self._end("read")
+        super().resume_writing()
+
+    def drop(self) -> None:
+        """Close the connection at once; what was not sent is lost."""
+        self.idle.pop(self, None)
+        self.transport.abort()
+
+    def _start(self, name: str, seconds: float) -> None:
+        if name not in self._timers:
+            self._timers[name] = self.loop.call_later(seconds, self._flushed if name == "flush" else self.drop)
+
+    def _flushed(self) -> None:
+        self._end("flush")
+        if self.transport.get_write_buffer_size():
+            self.drop()
+
+    def _end(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a request that is not HTTP: 431 if its head is too long, 400 otherwise."""
+        error = sys.exc_info()[1]
+        status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
+        if status == 431:
+            self._refuse(431, "The head of the request is too long.")
+        else:
+            self._refuse(400, "This is not an HTTP request.")
+
+    def _refuse(self, status: int, sentence: str, linger: float = LINGER) -> None:
+        body = json.dumps({"error": sentence}).encode()
+        headers: Mapping[str, str] = {
+            "content-type": "application/json", "content-length": str(len(body)), "connection": "close",
+        }  # fmt: skip
+        events: list[Any] = [
+            h11.Response(status_code=status, headers=list(headers.items())), h11.Data(data=body), h11.EndOfMessage(),
+        ]  # fmt: skip
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            for event in events:
+                self.transport.write(self.conn.send(event) or b"")
+        # Closed at once, with bytes of the client unread, the connection would be reset before the answer is read.
+        self.refused = True
+        self.loop.call_later(linger, self.transport.close)

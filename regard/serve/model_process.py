@@ -1,0 +1,190 @@
+"""The process of one model: it loads the run, works on one job at a time, and ends when the server does.
+
+A job comes as a message and its result goes back as one. Jobs call `stop` before every decoding step or attention call;
+in that moment the process notices that a job was cancelled, and translates a short batch that the server sent. What
+needs no model (decoding pictures, comparing vocabularies, writing and compressing answers) runs in a second thread.
+"""
+
+import logging
+import os
+import queue
+import re
+import signal
+import sys
+import threading
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from typing import Any
+
+from regard.errors import RegardError, RunError
+from regard.serve.limits import FAULT, Limits, RefusedError, StoppedError
+from regard.serve.queue import Options, Work
+
+log = logging.getLogger("regard.serve")
+SWITCH = 0.001  # seconds after which a busy thread lets another one run
+_AGAIN = 60.0  # seconds in which the log says a thing once
+_UNWRITTEN = 2  # results that may wait to be written
+
+
+def serve_model(connection: Connection, beat: Any, run: str, limits: Limits) -> None:
+    """The main function of the process. The first message describes the model, or is the error of loading it."""
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, signal.SIG_IGN)  # the server decides when its models end
+    logging.basicConfig(level=logging.WARNING)
+    log.addFilter(Once())
+    sys.setswitchinterval(SWITCH)
+    try:
+        model = load_model(run, limits)
+    except Exception as error:
+        connection.send((0, "error", error if isinstance(error, RegardError) else RuntimeError(f"{run}: {error}")))
+        return
+    connection.send((0, "ok", {"id": model.id, "kind": model.kind, "beam": model.beam, **model.describe()}))
+    ModelProcess(connection, model, beat).run()
+
+
+def load_model(run: str, limits: Limits) -> Any:
+    """Load a run: a translator or a captioner."""
+    # Imported in this process alone: the server itself does without torch, starts quickly and stays small.
+    import regard
+    from regard.api.captioner import CaptionWriter
+    from regard.api.translator import Translator
+    from regard.serve.captions import CaptionModel
+    from regard.serve.models import TranslationModel
+
+    loaded = regard.load(run)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", loaded.name) or "model"
+    if isinstance(loaded, Translator):
+        return TranslationModel(loaded, name, limits)
+    if isinstance(loaded, CaptionWriter):
+        return CaptionModel(loaded, name)
+    raise RunError(
+        f"{run} is a run for the task {loaded.experiment.task!r}; only translators and captioners can be served."
+    )
+
+
+class Once(logging.Filter):
+    """Lets a message through once a minute, with the number of times that it was left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to log the record."""
+        said, left = self._said.get(record.msg, (-_AGAIN, 0))
+        if record.created - said < _AGAIN:
+            self._said[record.msg] = said, left + 1
+            return False
+        if len(self._said) > 1000:
+            self._said.clear()
+        self._said[record.msg] = record.created, 0
+        if left:
+            record.msg = f"{record.msg} (and {left} more times)"
+        return True
+
+
+class ModelProcess:
+    """A loaded model and its connection to the server."""
+
+    def __init__(self, connection: Connection, model: Any, beat: Any) -> None:
+        self.connection, self.model, self.beat = connection, model, beat
+        self._jobs: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
+        self._between: deque[tuple[Any, ...]] = deque()
+        self._stopped: set[int] = set()
+        self._sending = threading.Lock()
+        self._aside = ThreadPoolExecutor(1, "aside")
+        self._unwritten = threading.Semaphore(_UNWRITTEN)
+
+    def run(self) -> None:
+        """Work until the server closes the connection."""
+        threading.Thread(target=self._receive, daemon=True).start()
+        while True:
+            job = self._jobs.get()
+            if job is not None:
+                self._do(*job)
+            while self._between:
+                self._do(*self._between.popleft())
+
+    def _receive(self) -> None:
+        while True:
+            try:
+                kind, number, *rest = self.connection.recv()
+            except (EOFError, OSError):  # the server is gone
+                kind, number, rest = "end", 0, []
+            if kind == "end":
+                os._exit(0)
+            if kind == "stop":
+                self._stopped.add(number)
+            elif kind == "aside":
+                self._aside.submit(self._answer, number, *rest)
+            elif kind == "between":
+                self._between.append((number, *rest))
+                self._jobs.put(None)
+            else:
+                self._jobs.put((number, *rest))
+
+    def _send(self, number: int, status: str, value: Any) -> None:
+        with self._sending:
+            self.connection.send((number, status, value))
+
+    def _do(self, number: int, job: "Work | tuple[list[str], Options]", deadline: float) -> None:
+        def stop() -> bool:
+            self.beat.value = now = time.monotonic()
+            if self._between:
+                self._do(*self._between.popleft())
+            return number in self._stopped or now > deadline
+
+        self.beat.value = time.monotonic()
+        if not isinstance(job, Work):
+            self._answer(number, "translate", *job, stop)
+        elif not job.answer:
+            self._answer(number, job.method, *job.args, stop)
+        else:
+            self._unwritten.acquire()
+            tree = self._try(number, job.method, *job.args, stop)
+            self._send(number, "free", None)
+            self._aside.submit(self._write, number, tree, job.compressed)
+        self._stopped.discard(number)
+        self.beat.value = time.monotonic()
+
+    def _answer(self, number: int, method: str, *args: Any) -> None:
+        found = self._try(number, method, *args)
+        if found is not None:
+            self._send(number, "ok", found)
+
+    def _write(self, number: int, tree: Any, compressed: bool) -> None:
+        try:
+            if tree is not None:
+                text = self._attempt(number, lambda: self.model.write(tree))
+                if text is not None:
+                    self._send(number, "ok", compress(text) if compressed else text)
+        finally:
+            self._unwritten.release()
+
+    def _try(self, number: int, method: str, *args: Any) -> Any:
+        return self._attempt(number, lambda: getattr(self.model, method)(*args))
+
+    def _attempt(self, number: int, work: Callable[[], Any]) -> Any:
+        """The result of `work`, or None after its error was sent."""
+        try:
+            return work()
+        except (RefusedError, StoppedError) as error:
+            self._send(number, "error", error)
+        except MemoryError:
+            self._send(number, "error", RefusedError(503, "There is not enough memory for this request."))
+        except RegardError as error:
+            self._send(number, "error", RefusedError(422, str(error)))
+        except Exception:
+            log.exception("The model %s failed", self.model.id)
+            self._send(number, "error", FAULT)
+        return None
+
+
+def compress(data: bytes) -> bytes:
+    """The bytes as gzip. zlib lets other threads run meanwhile."""
+    packer = zlib.compressobj(1, wbits=31)
+    return packer.compress(data) + packer.flush()

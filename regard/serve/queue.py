@@ -1,0 +1,213 @@
+"""What waits for a model: tickets, one for each accepted request, and the queue that makes batches of them.
+
+A ticket is a list of sentences to translate, which may share a batch with those of other tickets of equal options, or
+one piece of exclusive work (a trace, a beam tree). The queue is fair: each sweep takes one sentence of every client and
+within a client of every ticket, so that a giant request waits for itself and small ones pass.
+
+Costs are characters times beam: they are known without tokenising.
+"""
+
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Hashable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+MOST_ROWS = 32  # sentences of a batch
+MOST_COST = 32768  # characters times beam of a batch, padding counted
+
+
+class Options(NamedTuple):
+    """How sentences are translated."""
+
+    beam: int | None = None
+    nbest: int = 1
+
+
+class TraceRequest(NamedTuple):
+    """What to inspect: a sentence, its translation (or the beginning of one) as text or pieces, and what to change."""
+
+    text: str
+    target: str | tuple[str, ...] | None = None
+    prefix: str | tuple[str, ...] | None = None
+    beam: int | None = None
+    changes: Any = None  # as the client wrote them
+    tree: bool = False
+    layers: tuple[int, ...] | None = None  # the part of the attention that is wanted; None is all
+    heads: tuple[int, ...] | None = None
+
+
+class Work(NamedTuple):
+    """A method of the model and its arguments. With `answer` the result becomes the bytes of an answer."""
+
+    method: str
+    args: tuple[Any, ...] = ()
+    answer: bool = False
+    compressed: bool = False
+
+
+class Written(NamedTuple):
+    """The translation of one sentence: its best texts, this one first."""
+
+    text: str
+    others: tuple[str, ...] = ()
+    tokens: int = 0  # of the source
+    finished: str = "end"
+    flags: tuple[str, ...] = ()  # what is not right with it
+    unknown: tuple[str, ...] = ()  # words or characters of the source that were never seen in training
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One text of a ticket."""
+
+    ticket: "Ticket"
+    place: int
+    text: str
+
+
+@dataclass(eq=False)
+class Ticket:
+    """An accepted request. `answer` gets the list of translations, or the result of `work`."""
+
+    deadline: float
+    client: Hashable = None
+    beam: int = 1
+    options: Options | None = None
+    work: Work | None = None
+    waiting: deque[Sentence] = field(default_factory=deque)
+    results: list[Any] = field(default_factory=list)
+    missing: int = 0
+    answer: "Future[Any]" = field(default_factory=Future)
+    gone: bool = False  # its client no longer waits
+
+    def add(self, texts: list[str]) -> None:
+        """Set the texts to translate."""
+        self.results = [None] * len(texts)
+        self.missing = len(texts)
+        self.waiting.extend(Sentence(self, place, text) for place, text in enumerate(texts))
+
+    @property
+    def cost(self) -> int:
+        """Characters times beam of what waits."""
+        return self.beam * sum(len(sentence.text) for sentence in self.waiting)
+
+    @property
+    def over(self) -> bool:
+        """Whether its result is of no use: its client has gone away, its time is up, or it has an answer."""
+        return self.gone or self.answer.done() or time.monotonic() > self.deadline
+
+    def give(self, place: int, result: Any) -> None:
+        """Set one result; the last one completes the answer."""
+        self.results[place] = result
+        self.missing -= 1
+        if not self.missing:
+            settle(self.answer, self.results)
+
+
+def settle(answer: "Future[Any]", result: Any = None, error: BaseException | None = None) -> None:
+    """Complete a future, unless it is complete or cancelled."""
+    with suppress(InvalidStateError):
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)
+
+
+class Queue:
+    """Tickets by client. Can be used from several threads."""
+
+    def __init__(self) -> None:
+        self._clients: OrderedDict[Hashable, deque[Ticket]] = OrderedDict()  # the next to be served first
+        self._changed = threading.Condition()
+        self._awake = False
+
+    def __len__(self) -> int:
+        return sum(map(len, self._clients.values()))
+
+    def put(self, ticket: Ticket) -> None:
+        """Add a ticket."""
+        with self._changed:
+            self._clients.setdefault(ticket.client, deque()).append(ticket)
+            self._changed.notify()
+
+    def wake(self) -> None:
+        """End the current or the next `wait`."""
+        with self._changed:
+            self._awake = True
+            self._changed.notify()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a ticket; whether there is one."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._clients or self._awake, seconds)
+            self._awake = False
+            return bool(self._clients)
+
+    def take(self, most_cost: int = MOST_COST, exclusive: bool = True) -> "Ticket | list[Sentence] | None":
+        """The next exclusive ticket, or the next batch of sentences, or None if nothing waits.
+
+        Without `exclusive`, and with a smaller cost than usual, only sentences that fit are taken.
+        """
+        with self._changed:
+            self._clients = OrderedDict(
+                (client, kept)
+                for client, tickets in self._clients.items()
+                if (kept := deque(ticket for ticket in tickets if not ticket.over))
+            )
+            for client, tickets in self._clients.items():
+                for first in tickets:
+                    if first.work is None:
+                        batch = self._gather(first, most_cost)
+                        if batch:
+                            return batch
+                    elif exclusive:
+                        tickets.remove(first)
+                        self._served(client)
+                        return first
+            return None
+
+    def _gather(self, first: Ticket, most_cost: int) -> list[Sentence]:
+        """A batch of sentences like the first one's: the same options, a similar length, no more than the cost."""
+        head = len(first.waiting[0].text)
+        # A single sentence may exceed the usual cost, since it cannot be cut, but not a smaller one.
+        if most_cost < MOST_COST and head * first.beam > most_cost:
+            return []
+        batch: list[Sentence] = []
+        longest, took = 0, True
+        while took and len(batch) < MOST_ROWS:
+            took = False
+            for client in list(self._clients):
+                for ticket in self._clients.get(client, ()):
+                    if ticket.work is not None or ticket.options != first.options or len(batch) == MOST_ROWS:
+                        continue
+                    size = len(ticket.waiting[0].text)
+                    cost = max(longest, size) * (len(batch) + 1) * first.beam
+                    fits = cost <= most_cost and _alike(size, head)
+                    if not (fits if batch else ticket is first):
+                        continue
+                    batch.append(ticket.waiting.popleft())
+                    longest, took = max(longest, size), True
+                    self._served(client, ticket)
+                    break
+        return batch
+
+    def _served(self, client: Hashable, ticket: Ticket | None = None) -> None:
+        """The next turn belongs to another client, and within this client to another ticket."""
+        tickets = self._clients[client]
+        if ticket is not None:
+            tickets.remove(ticket)
+            if ticket.waiting:
+                tickets.append(ticket)
+        if tickets:
+            self._clients.move_to_end(client)
+        else:
+            del self._clients[client]
+
+
+def _alike(size: int, other: int) -> bool:
+    """Whether two lengths may share a batch: the short one would wait for the long one to end."""
+    return min(size, other) * 2 + 64 >= max(size, other)

@@ -1,0 +1,277 @@
+"""The running server as its endpoints see it: the models, the limits, and how work is handed to a model."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from regard.serve import languages
+from regard.serve.access import Access
+from regard.serve.fields import SMALL, Fields, aside
+from regard.serve.limits import Limits, RefusedError, StoppedError
+from regard.serve.metrics import Metrics
+from regard.serve.model_process import compress
+from regard.serve.queue import Options, Ticket, Work, Written
+from regard.serve.worker import DiedError, Worker
+
+_SLICE = 1 << 16  # bytes of an answer that are sent at once
+
+
+class State:
+    """The models side by side, and what every endpoint needs."""
+
+    def __init__(self, runs: Sequence[str], limits: Limits, access: Access) -> None:
+        self.limits = limits
+        self.access = access
+        self.metrics = Metrics()
+        self.held = 0  # bytes of answers that clients have not read yet
+        self.stopping = False
+        self._receiving = 0  # pictures
+        self.workers: dict[str, Worker] = {}  # in the order given
+        opened = [Worker(run, limits, self.metrics) for run in runs]  # the processes start side by side
+        try:
+            for worker in opened:
+                worker.open()
+                worker.held = lambda: self.held
+                worker.about["id"] = self._unused(worker.name)
+                self.workers[worker.name] = worker
+        except BaseException:
+            for worker in opened:
+                worker.close(0)
+            raise
+        self.metrics.read(
+            lambda: {
+                "regard_waiting_requests": {name: worker.accepted.total() for name, worker in self.workers.items()},
+                "regard_model_up": {name: float(not worker.trouble) for name, worker in self.workers.items()},
+                "regard_held_bytes": {"": float(self.held)},
+            }
+        )
+
+    def _unused(self, name: str) -> str:
+        number, found = 1, name
+        while found in self.workers:
+            number, found = number + 1, f"{name}-{number + 1}"
+        return found
+
+    def start(self) -> None:
+        """Start every model."""
+        for worker in self.workers.values():
+            worker.start()
+
+    def close(self) -> None:
+        """End the processes of all models."""
+        for worker in self.workers.values():
+            worker.close()
+
+    @property
+    def trouble(self) -> str:
+        """Why the server is not ready, or an empty string."""
+        if self.stopping:
+            return "stopping"
+        return next((f"{name}: {worker.trouble}" for name, worker in self.workers.items() if worker.trouble), "")
+
+    # --- choosing a model
+
+    def of_kind(self, kind: str) -> dict[str, Worker]:
+        """The models that translate ("translate") or describe pictures ("caption")."""
+        return {name: worker for name, worker in self.workers.items() if worker.about["kind"] == kind}
+
+    @property
+    def pairs(self) -> dict[str, list[str]]:
+        """Source code -> target codes."""
+        pairs: dict[str, list[str]] = {}
+        for worker in self.of_kind("translate").values():
+            targets = pairs.setdefault(worker.about["source"]["code"], [])
+            if worker.about["target"]["code"] not in targets:
+                targets.append(worker.about["target"]["code"])
+        return pairs
+
+    def translator(self, fields: Fields) -> Worker:
+        """The translator that the field `model` names; the first one without it."""
+        return self._named(fields.text("model", "") or None, self.of_kind("translate"), "translates")
+
+    def captioner(self, fields: Fields) -> Worker:
+        """The captioner that the field `model` names; the first one without it."""
+        return self._named(fields.text("model", "") or None, self.of_kind("caption"), "describes pictures")
+
+    def _named(self, name: str | None, among: Mapping[str, Worker], does: str) -> Worker:
+        if name is not None and name not in self.workers:
+            raise RefusedError(404, f"There is no model {name[:80]!r} here; GET /api/v1/models lists them.")
+        if name is not None and name not in among:
+            raise RefusedError(422, f"The model {name} is not one that {does}; GET /api/v1/models lists the kinds.")
+        if not among:
+            raise RefusedError(404, f"No model here {does}; GET /api/v1/models lists the models and their kinds.")
+        return among[name] if name is not None else next(iter(among.values()))
+
+    def between(self, source: str, target: str) -> Worker | None:
+        """The first translator from one code into the other."""
+        for worker in self.of_kind("translate").values():
+            if (worker.about["source"]["code"], worker.about["target"]["code"]) == (source, target):
+                return worker
+        return None
+
+    async def detect(self, request: Request, texts: list[str]) -> list[list[tuple[str, float]]]:
+        """For each text the loaded source languages with their fit in per cent, the best first."""
+        fits: list[dict[str, float]] = [{} for _ in texts]
+        for worker in self.of_kind("translate").values():
+            code = worker.about["source"]["code"]
+            for each, fit in zip(fits, await self.aside(request, worker, "fit", texts), strict=True):
+                each[code] = max(each.get(code, 0.0), round(100 * fit, 1))
+        return [sorted(each.items(), key=lambda pair: -pair[1]) for each in fits]
+
+    def language(self, code: str, known: list[str]) -> str:
+        """The known code that a client means, or a refusal."""
+        found = languages.among(code, known)
+        if found is None:
+            raise RefusedError(400, f"{code[:40]} is not supported")
+        return found
+
+    # --- work
+
+    async def translate(self, request: Request, worker: Worker, texts: list[str], options: Options) -> list[Written]:
+        """The translation of each text, or a refusal; nothing is done any more once the client has gone away."""
+        if not texts:
+            return []
+        ticket = Ticket(deadline(request), client(request), options.beam or worker.about["beam"], options)
+        ticket.add(texts)
+        worker.make_room(ticket.client, ticket.cost)
+        characters = sum(map(len, texts))
+        token = request.scope.get("regard.token")
+        if token is not None:
+            token.count_characters(characters, time.monotonic(), request.url.path)
+        self.metrics.characters += characters
+        return list(await self._wait(request, worker, ticket))
+
+    async def work(self, request: Request, worker: Worker, method: str, *args: Any, admitted: bool = False) -> Any:
+        """The result of exclusive work: a method of the model. `admitted` is the second part of an accepted request."""
+        return await self._exclusive(request, worker, Work(method, args), admitted)
+
+    async def answer(self, request: Request, worker: Worker, method: str, *args: Any) -> Response:
+        """An answer that the process of the model writes and compresses, for results that may be large."""
+        packed = accepts_gzip(request)
+        body = await self._exclusive(request, worker, Work(method, args, True, packed))
+        return Answer(self, body, packed)
+
+    async def _exclusive(self, request: Request, worker: Worker, work: Work, admitted: bool = False) -> Any:
+        if not admitted:
+            worker.make_room(client(request))
+        return await self._wait(request, worker, Ticket(deadline(request), client(request), work=work))
+
+    async def aside(self, request: Request, worker: Worker, method: str, *args: Any) -> Any:
+        """The result of a method that needs no decoding; tried once more if the process dies."""
+        worker.make_room()
+        try:
+            async with asyncio.timeout(deadline(request) - time.monotonic()):
+                for _ in range(2):
+                    while worker.trouble in ("dead", "restarting"):
+                        await asyncio.sleep(0.1)
+                    with suppress(DiedError):
+                        return await asyncio.wrap_future(await asyncio.to_thread(worker.aside, method, *args))
+        except TimeoutError:
+            raise self._late() from None
+        raise RefusedError(503, f"The model {worker.name} does not answer at the moment.", {"Retry-After": "10"})
+
+    @contextmanager
+    def receiving(self, worker: Worker, request: Request) -> Iterator[None]:
+        """While a picture is received and decoded: refused if too many are, or if too much waits already."""
+        worker.make_room(client(request))
+        if self._receiving >= self.limits.pictures:
+            self.metrics.refused.labels("queue").inc()
+            raise RefusedError(
+                429, "Slowdown: too many pictures are arriving, try again in a second", {"Retry-After": "1"}
+            )
+        self._receiving += 1
+        try:
+            yield
+        finally:
+            self._receiving -= 1
+
+    def check_size(self, texts: Sequence[str]) -> None:
+        """Refuse texts that are too long."""
+        longest = max(map(len, texts), default=0)
+        if longest > self.limits.characters:
+            raise RefusedError(
+                422, f"Invalid request: request ({longest}) exceeds text limit ({self.limits.characters})"
+            )
+
+    async def respond(self, request: Request, size: int, build: Callable[[], Any]) -> Response:
+        """A JSON answer of what `build` makes; one of many characters is made, written and compressed in a thread."""
+        packed = size > SMALL and accepts_gzip(request)
+        return Answer(self, await aside(size, lambda: _write(build(), packed)), packed)
+
+    async def _wait(self, request: Request, worker: Worker, ticket: Ticket) -> Any:
+        worker.submit(ticket)
+        answer = asyncio.wrap_future(ticket.answer)
+        leaving = asyncio.create_task(_until_gone(request))
+        try:
+            left = ticket.deadline - time.monotonic()
+            await asyncio.wait({answer, leaving}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
+            if leaving.done():
+                raise RefusedError(400, "The client closed the connection.")
+            raise self._late()
+        except StoppedError:
+            raise self._late() from None
+        finally:
+            ticket.gone = True
+            ticket.answer.cancel()
+            leaving.cancel()
+
+    def _late(self) -> RefusedError:
+        return RefusedError(503, f"This took longer than {self.limits.seconds:g} seconds.", {"Retry-After": "10"})
+
+
+class Answer(Response):
+    """An answer that is sent in slices, so that the connection never buffers more than one; counted while held."""
+
+    media_type = "application/json"
+
+    def __init__(self, state: State, body: bytes, compressed: bool) -> None:
+        super().__init__(body, headers={"Vary": "Accept-Encoding"})
+        if compressed:
+            self.headers["Content-Encoding"] = "gzip"
+        self.state = state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        size = len(self.body)
+        self.state.held += size
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            for at in range(0, max(1, size), _SLICE):
+                part = bytes(self.body[at : at + _SLICE])
+                await send({"type": "http.response.body", "body": part, "more_body": at + _SLICE < size})
+        finally:
+            self.state.held -= size
+
+
+def _write(tree: Any, packed: bool) -> bytes:
+    data = json.dumps(tree, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+    return compress(data) if packed else data
+
+
+def accepts_gzip(request: Request) -> bool:
+    """Whether the client reads gzip."""
+    return "gzip" in request.headers.get("accept-encoding", "")
+
+
+def deadline(request: Request) -> float:
+    """When the answer must be complete: one deadline for everything that is done for a request."""
+    return float(request.scope["regard.deadline"])
+
+
+def client(request: Request) -> Hashable:
+    """Whose request it is: the name of the token, or the address."""
+    token = request.scope.get("regard.token")
+    return token.name if token is not None else request.client.host if request.client else None
+
+
+async def _until_gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

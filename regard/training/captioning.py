@@ -1,0 +1,227 @@
+"""Captioning as a task: pictures in, words out; the objective of soft or of hard attention; held-out captions.
+
+On the built-in corpus `shapes` the place of every named object is known, so that validation also says how much of the
+weight lay there.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from regard.data.batching import Plan, make_even, pad, plan_epoch
+from regard.data.files import Progress
+from regard.decode.search import decode
+from regard.decode.settings import DecodeConfig
+from regard.errors import ConfigError
+from regard.evaluate.captions import score_captions
+from regard.evaluate.scores import perplexity
+from regard.layers.image import load_pretrained
+from regard.symbols import PAD
+from regard.training.albums import Album, CaptionData, Source
+from regard.training.objectives import likelihood
+from regard.training.reinforce import (
+    doubly_stochastic,
+    draw_places,
+    keep_looks,
+    move_baseline,
+    reinforce,
+    words_logprob,
+)
+from regard.training.settings import TrainConfig
+from regard.training.task import Loss, Validation
+
+SHOWN = 3  # held-out pictures whose captions are shown in each validation
+_DECODED = 64  # pictures captioned at once
+
+
+class CaptionBatch(NamedTuple):
+    """Pictures, or their features, beside captions that end with END and then PAD."""
+
+    source: Tensor  # [B, 3, H, W] or [B, S, D]
+    lengths: Tensor  # [B], cells
+    target: Tensor  # [B, T]
+    target_lengths: Tensor  # [B]
+
+
+class Captioning:
+    """What the loop needs to train a captioner. `baseline` is REINFORCE's; every rank has the same one."""
+
+    sums = 2  # of an update: its rewards, and its captions
+
+    def __init__(self, data: CaptionData, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
+        self.data, self.config, self.run, self.fingerprint = data, config, run, data.fingerprint
+        plain = {"nbest": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "coverage_penalty": 0.0}
+        self.decode = dataclasses.replace(decode, beam=config.validate_beam, **plain)  # type: ignore[arg-type]
+        self.baseline = torch.tensor(math.nan, dtype=torch.float64)  # not known yet
+
+    def ready(self, model: nn.Module) -> None:
+        """Give a fresh model the ImageNet weights of its frozen encoder."""
+        encoder = getattr(model, "image", None)
+        if encoder is not None:
+            load_pretrained(encoder)
+
+    def plan(self, epoch: int, even: bool = False) -> Plan:
+        """Batches of captions of like length, of at most `batch_tokens` words."""
+        return _plan(self.data.train, self.config, epoch, even)
+
+    def load(self, numbers: Sequence[int], epoch: int) -> CaptionBatch:
+        """The captions of these numbers beside their pictures."""
+        return _load(self.data.train, numbers, self.data.cells)
+
+    def count(self, batch: CaptionBatch) -> tuple[int, int]:
+        """Words and captions."""
+        return int(batch.target_lengths.sum()), len(batch.target)
+
+    def even(self, batch: CaptionBatch, world: int) -> CaptionBatch:
+        """The batch padded to one of few shapes."""
+        padded = make_even(batch, self.config.batch_tokens, world)
+        return padded._replace(lengths=torch.full_like(padded.lengths, self.data.cells))
+
+    def loss(self, model: nn.Module, batch: CaptionBatch) -> Loss:
+        """Soft: cross-entropy and the doubly stochastic penalty. Hard: the paper's learning rule."""
+        objective = self._soft if model.config.look == "soft" else self._hard  # type: ignore[union-attr]
+        return objective(model, batch)
+
+    def _soft(self, model: nn.Module, batch: CaptionBatch) -> Loss:
+        """-log p(y|a) + lambda sum_i (1 - sum_t alpha_ti)^2."""
+        config: Any = model.config
+        inputs = batch.source, batch.lengths, batch.target
+        with keep_looks(model.attention) as looks:  # type: ignore[arg-type]
+            total, _ = likelihood(model, *inputs, smoothing=self.config.label_smoothing)
+        if config.look_once:
+            weights = torch.cat([look.weights for look in looks if look.weights is not None], dim=1)  # [B, T, S]
+            total = total + config.look_once * doubly_stochastic(weights, batch.target)
+        return Loss(total, total.new_zeros(self.sums))
+
+    def _hard(self, model: nn.Module, batch: CaptionBatch) -> Loss:
+        """Draw places, or take the expectation in `expectation` of the batches.
+
+        The reward is the released code's, log p(y|s) per word: long captions then weigh no more than short ones. Before
+        there is a baseline no reward is above or below it, so that the first update teaches the words alone.
+        """
+        config: Any = model.config
+        if self.config.label_smoothing:
+            raise ConfigError("Hard attention is rewarded with the likelihood itself; set train.label_smoothing = 0.")
+        self.baseline = self.baseline.to(batch.target.device)
+        expected = torch.rand((), device=batch.target.device) < config.expectation
+        with draw_places(model.attention, expected.expand(len(batch.target))) as drawn:  # type: ignore[arg-type]
+            logits = model(batch.source, batch.lengths, batch.target)  # [B, T, V]
+        words = words_logprob(logits, batch.target)  # [B, T]
+        real = batch.target != PAD
+        places = torch.cat([each.logprob for each in drawn], dim=1) * real  # [B, T]
+        spread = torch.cat([each.entropy for each in drawn], dim=1) * real  # [B, T]
+        reward = words.detach().sum(1) / batch.target_lengths  # [B]
+        baseline = torch.where(self.baseline.isnan(), reward, self.baseline)  # [B]
+        total = reinforce(words.sum(1), places.sum(1), reward, baseline, config.reinforce)
+        return Loss(total - config.entropy * spread.sum(), torch.stack([reward.sum(), real.any(dim=1).sum()]))
+
+    def carry(self, sums: Tensor, sound: Tensor) -> None:
+        """Move the baseline by the rewards of an update."""
+        self.baseline = self.baseline.to(sums.device)
+        self.baseline.copy_(torch.where(sound, move_baseline(self.baseline, *sums), self.baseline))
+
+    def validate(self, model: nn.Module, tell: Progress | None = None) -> Validation:
+        """Loss a word over all held-out captions; BLEU and exact captions of `validate_sentences` pictures."""
+        device = next(model.parameters()).device
+        album = self.data.dev
+        if not len(album.targets):
+            return Validation({}, [])
+        nll, shuffled, tokens, weights = 0.0, 0.0, 0, _Weights(album)
+        plan = _plan(album, self.config, epoch=0)
+        for position in range(len(plan)):
+            numbers = plan[position].tolist()
+            batch = CaptionBatch(*(part.to(device) for part in _load(album, numbers, self.data.cells)))
+            with keep_looks(model.attention) as looks:  # type: ignore[arg-type]
+                nll += float(likelihood(model, batch.source, batch.lengths, batch.target)[1])
+            shuffled += float(likelihood(model, batch.source.roll(1, 0), batch.lengths, batch.target)[1])
+            tokens += int(batch.target_lengths.sum())
+            weights.add(numbers, torch.cat([look.weights for look in looks if look.weights is not None], dim=1))
+        metrics = {"loss": nll / tokens, "perplexity": perplexity(nll, tokens), **weights.measured()}
+        if len(album.targets) > 1:
+            metrics["shuffled_loss"] = shuffled / tokens
+        pictures = np.unique(album.pictures)[: self.config.validate_sentences].tolist()
+        if not pictures:
+            return Validation(metrics, [])
+        written = caption_all(model, album.source, pictures, self.data, self.decode, device, tell)
+        references = [album.entries[number].captions for number in pictures]
+        metrics["bleu"] = score_captions(written, references).bleu[3]
+        right = sum(text in some for text, some in zip(written, references, strict=True))
+        metrics["accuracy"] = right / len(written)
+        shown = zip(pictures[:SHOWN], written, strict=False)
+        return Validation(metrics, [f"{album.entries[number].image} → {text}" for number, text in shown])
+
+    def files(self) -> list[Path]:
+        """The vocabulary."""
+        return sorted(self.run.glob("target.*"))
+
+    def state(self) -> dict[str, float]:
+        """What a checkpoint must hold besides the weights, so that a resumed run is the same run."""
+        return {} if self.baseline.isnan() else {"baseline": float(self.baseline)}
+
+    def restore(self, state: dict[str, float]) -> None:
+        """Continue with the state of a checkpoint."""
+        self.baseline = torch.full_like(self.baseline, state.get("baseline", math.nan))
+
+
+def caption_all(
+    model: nn.Module,
+    source: Source,
+    pictures: list[int],
+    data: CaptionData,
+    config: DecodeConfig,
+    device: torch.device,
+    tell: Progress | None = None,
+) -> list[str]:
+    """The best caption of each of these pictures, in their order."""
+    written: list[str] = []
+    for first in range(0, len(pictures), _DECODED):
+        some = source(pictures[first : first + _DECODED]).to(device)
+        lengths = torch.full((len(some),), data.cells, device=device)
+        found = decode(model, some, lengths, config)  # type: ignore[arg-type]
+        written += [data.vocabulary.decode(hypotheses[0].ids) for hypotheses in found]
+        if tell:
+            tell(len(written), len(pictures))
+    return written
+
+
+class _Weights:
+    """How much of the weight lay on the cell of the object that a word names, where the cells are known."""
+
+    def __init__(self, album: Album) -> None:
+        self.album = album
+        self.share = self.best = 0.0
+        self.words = 0
+
+    def add(self, numbers: list[int], weights: Tensor) -> None:
+        """Count the words of examples `numbers` with their weights [B, T, S]."""
+        if self.album.cells is None:
+            return
+        for row, number in zip(weights.float().cpu(), numbers, strict=True):
+            for step, cell in enumerate(self.album.cells[self.album.pictures[number]]):
+                if cell is not None:
+                    self.share += float(row[step, cell])
+                    self.best += float(int(row[step].argmax()) == cell)
+                    self.words += 1
+
+    def measured(self) -> dict[str, float]:
+        """`on_object`: mean weight on the named object's cell; `best_on_object`: how often that cell has the most."""
+        if not self.words:
+            return {}
+        return {"on_object": self.share / self.words, "best_on_object": self.best / self.words}
+
+
+def _plan(album: Album, config: TrainConfig, epoch: int, even: bool = False) -> Plan:
+    lengths = album.targets.lengths
+    return plan_epoch(lengths, lengths, config.batch_tokens, config.seed, epoch, even)
+
+
+def _load(album: Album, numbers: Sequence[int], cells: int) -> CaptionBatch:
+    source = album.source([int(album.pictures[number]) for number in numbers])
+    target, target_lengths = pad([album.targets.row(number) for number in numbers])  # [B, T], [B]
+    return CaptionBatch(source, torch.full((len(source),), cells), target, target_lengths)

@@ -1,0 +1,132 @@
+"""What happened, and when: events for an observer, and metrics.jsonl (TensorBoard too, where it is installed)."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.data.files import write_atomically
+from regard.errors import RunError
+
+
+class DataReady(NamedTuple):
+    """The data is ready and the model built."""
+
+    examples: int
+    weights: int
+    device: str
+    notes: list[str]
+
+
+class Resumed(NamedTuple):
+    """Training resumes from a checkpoint; newer ones of the steps `damaged` could not be used."""
+
+    step: int
+    damaged: list[str]
+
+
+class Stepped(NamedTuple):
+    """An update was made."""
+
+    step: int
+    total: int
+    epoch: int
+    loss: float  # per token
+    rate: float
+    tokens_per_second: float  # real target tokens by the wall clock, the wait for data included
+    seconds_left: float
+
+
+class Skipped(NamedTuple):
+    """An update was left out, since its loss or gradient was not finite or it did not fit into memory."""
+
+    step: int
+    reason: str
+    examples: list[int]
+    lines: list[int]  # of the corpus, where the examples are lines of one
+
+
+class Noticed(NamedTuple):
+    """Something that a person should know, in a sentence."""
+
+    step: int
+    text: str
+
+
+class Validated(NamedTuple):
+    """The model was measured on held-out examples."""
+
+    step: int
+    metrics: dict[str, float]
+    samples: list[str]
+    best: bool
+
+
+class Saved(NamedTuple):
+    """A checkpoint was committed."""
+
+    step: int
+    path: Path
+
+
+class Finished(NamedTuple):
+    """Training ended; `reason` is "done", "patience", "time" or "asked"."""
+
+    step: int
+    reason: str
+    seconds: float
+
+
+Event = DataReady | Resumed | Stepped | Skipped | Noticed | Validated | Saved | Finished
+Observe = Callable[[Event], None]
+
+
+class Journal:
+    """Writes metrics.jsonl. On resuming, lines after the step gone back to are dropped: they will be written again.
+
+    So is the validation of that step where it is still `due`. A number that is not finite is written as null.
+    """
+
+    def __init__(self, run: Path, resumed_at: int, due: bool = False) -> None:
+        self.path = run / "metrics.jsonl"
+        self.board = _tensorboard(run, resumed_at)
+        kept = []
+        if self.path.exists():
+            for line in self.path.read_text(encoding="utf-8", errors="replace").split("\n"):
+                try:
+                    step, again = json.loads(line)["step"], due and '"dev_' in line
+                    if step < resumed_at or (step == resumed_at and not again):
+                        kept.append(line + "\n")
+                except (ValueError, KeyError, TypeError):
+                    continue  # the empty line at the end, or one cut off by a crash
+        write_atomically(self.path, "".join(kept).encode())
+
+    def write(self, step: int, **numbers: Any) -> None:
+        """Append one line."""
+        odd = {name for name, number in numbers.items() if isinstance(number, float) and not math.isfinite(number)}
+        finite = {**numbers, **dict.fromkeys(odd)}
+        try:
+            with open(self.path, "a", encoding="utf-8") as stream:
+                stream.write(json.dumps({"step": step, **finite}) + "\n")
+        except OSError as error:
+            raise RunError(
+                f"{self.path} could not be written: {error.strerror or error}; the last checkpoint is sound."
+            ) from error
+        if self.board is not None:
+            for name, number in numbers.items():
+                if isinstance(number, int | float):
+                    self.board.add_scalar(name, number, step)
+
+    def close(self) -> None:
+        """Finish what is being written."""
+        if self.board is not None:
+            self.board.close()
+
+
+def _tensorboard(run: Path, resumed_at: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(run / "tensorboard"), purge_step=resumed_at + 1)

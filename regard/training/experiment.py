@@ -1,0 +1,112 @@
+"""All settings of a run: read from TOML tables, completed by the preset and recipe of the model, written back whole."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.config import read, to_toml
+from regard.data.captions import CaptionConfig
+from regard.data.documents import DocumentDataConfig, prepare_documents
+from regard.data.pairs import prepare_pairs
+from regard.data.prepare import How
+from regard.data.settings import DataConfig
+from regard.data.text_corpus import TextDataConfig, prepare_text
+from regard.decode.settings import DecodeConfig
+from regard.errors import ConfigError, unknown
+from regard.models.registry import MODELS, check_sizes, entry, preset
+from regard.training.albums import prepare_captions
+from regard.training.captioning import Captioning
+from regard.training.documents import Documents
+from regard.training.language import Language
+from regard.training.settings import TrainConfig
+from regard.training.task import Task
+from regard.training.translation import Translation
+
+SECTIONS = ("data", "model", "train", "decode")
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """Everything that makes a run what it is."""
+
+    task: str
+    name: str  # of the model, as in the registry
+    preset: str
+    model: Any  # the model's own settings
+    data: Any
+    train: TrainConfig
+    decode: DecodeConfig
+
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """Plain tables, every setting spelled out."""
+        model = {"name": self.name, "preset": self.preset, **dataclasses.asdict(self.model)}
+        parts = {"data": self.data, "train": self.train, "decode": self.decode}
+        return {"model": model, **{name: dataclasses.asdict(part) for name, part in parts.items()}}
+
+    def toml(self) -> str:
+        """The text of config.toml."""
+        return f'task = "{self.task}"\n\n' + to_toml(self.tables())
+
+
+class Kind(NamedTuple):
+    """A kind of task: its [data] settings, how its data is prepared, and the task itself."""
+
+    data: type[Any]
+    prepare: Callable[[Experiment, Path, How], Any]
+    task: Callable[[Any, TrainConfig, DecodeConfig, Path], Task]
+
+
+KINDS: dict[str, Kind] = {
+    "translate": Kind(DataConfig, lambda one, run, how: prepare_pairs(one.data, run, how), Translation),
+    "caption": Kind(CaptionConfig, lambda one, run, how: prepare_captions(one.data, one.model, run, how), Captioning),
+    "classify": Kind(DocumentDataConfig, lambda one, run, how: prepare_documents(one.data, run, how), Documents),
+    "language": Kind(TextDataConfig, lambda one, run, how: prepare_text(one.data, run, how), Language),
+}
+
+
+def check_tables(tables: Mapping[str, Any]) -> None:
+    """Refuse a section that does not exist, and one that is not a table."""
+    for name, table in tables.items():
+        if name not in (*SECTIONS, "task"):
+            raise ConfigError(unknown("section of settings", name, [*SECTIONS, "task"]))
+        if name in SECTIONS and not isinstance(table, Mapping):
+            raise ConfigError(f"[{name}] must be a table of settings; got {name} = {table!r}.")
+
+
+def resolve(tables: Mapping[str, Any]) -> Experiment:
+    """Settings from tables: the defaults, then the model's preset and recipe, then what the tables say."""
+    check_tables(tables)
+    model = dict(tables.get("model", {}))
+    if "name" not in model:
+        raise ConfigError(f"Which model? Set model.name (or --model) to one of: {', '.join(MODELS)}.")
+    name, size = str(model.pop("name")), str(model.pop("preset", "small"))
+    found = entry(name)
+    task = tables.get("task", found.task)
+    if task != found.task:
+        raise ConfigError(f"The model {name} is for the task {found.task!r}; got task = {task!r}. Leave it out.")
+    recipe = {**found.recipes.get(size, {}), **tables.get("train", {})}
+    data, train = read(KINDS[task].data, tables.get("data", {}), "data"), read(TrainConfig, recipe, "train")
+    if train.guided and not getattr(data, "alignment", ""):
+        raise ConfigError(
+            "train.guided needs word links to guide attention by: set data.alignment to a file of links i-j, or to "
+            "gold for a built-in corpus of translations; or set train.guided=0."
+        )
+    chosen = read(found.config, model, "model", over=preset(name, size))
+    check_sizes(chosen)  # now, and not when a large corpus has been read
+    if task == "translate" and getattr(chosen, "tied", "") == "all":
+        if tables.get("data", {}).get("joint") is False:
+            raise ConfigError(
+                "model.tied = 'all' makes one matrix of both languages, which needs one vocabulary: leave data.joint "
+                "out or set it to true, or set model.tied to 'target'."
+            )
+        data = dataclasses.replace(data, joint=True)
+    return Experiment(
+        task=task,
+        name=name,
+        preset=size,
+        model=chosen,
+        data=data,
+        train=train,
+        decode=read(DecodeConfig, tables.get("decode", {}), "decode"),
+    )

@@ -1,0 +1,74 @@
+"""The translators that ship with regard, and their names, which work wherever a run folder does.
+
+In a source tree they are in the folder `models` beside the package, in an installed package in `regard/shipped`.
+"""
+
+import difflib
+import json
+from pathlib import Path
+from typing import Any
+
+from regard.errors import RunError
+from regard.training.runs import FINISHED, read_manifest
+
+FOLDERS = {  # name -> folder
+    "en-fr": "en-fr-transformer",
+    "en-fr/transformer": "en-fr-transformer",
+    "en-fr/bahdanau": "en-fr-bahdanau",
+    "en-fr/cho": "en-fr-cho",
+    "fr-en": "fr-en",
+}
+PACKAGE = Path(__file__).resolve().parent.parent
+HOMES = (PACKAGE / "shipped", PACKAGE.parent / "models")
+
+
+def find_run(run: str | Path) -> Path:
+    """The folder of a run: the folder of this name where there is one, else the model that ships under this name."""
+    path, name = Path(run), Path(run).as_posix()
+    if path.exists():
+        return path
+    if name in FOLDERS:
+        folder = shipped_folder(name)
+        if folder is None:
+            raise RunError(
+                f"The model {name} is not part of this installation; reinstall regard, or name a run folder."
+            )
+        return folder
+    close = difflib.get_close_matches(name, FOLDERS, n=1, cutoff=0.75)
+    if close:
+        raise RunError(
+            f"There is no run folder {name} and no model of that name. Did you mean '{close[0]}'? "
+            f"Known: {', '.join(FOLDERS)}."
+        )
+    return path
+
+
+def shipped_folder(name: str) -> Path | None:
+    """The folder of a model that ships, if it is installed."""
+    places = (home / FOLDERS[name] for home in HOMES)
+    return next((place for place in places if (place / "manifest.json").is_file()), None)
+
+
+def shipped() -> dict[str, Path]:
+    """The models that are installed, each once under its shortest name."""
+    found: dict[Path, str] = {}
+    for name in FOLDERS:
+        folder = shipped_folder(name)
+        if folder is not None:
+            found.setdefault(folder, name)
+    return {name: folder for folder, name in found.items()}
+
+
+def read_card(folder: Path) -> dict[str, Any]:
+    """The card of a model, or nothing where it has none; a card that belongs to other weights is refused."""
+    path = folder / "card.json"
+    if not path.exists():
+        return {}
+    try:
+        card = json.loads(path.read_text(encoding="utf-8"))
+        weights = str(card["weights"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RunError(f"{path} is damaged ({type(error).__name__}); restore it from a copy.") from None
+    if weights != read_manifest(folder, FINISHED)["files"]["weights.safetensors"]["sha256"]:
+        raise RunError(f"{path} does not belong to the weights beside it; restore both from one copy.")
+    return card

@@ -1,0 +1,53 @@
+"""What is minimised, as sums over a batch; the loop divides by tokens or sentences, since the papers differ in that."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.kernels.cross_entropy import linear_cross_entropy
+from regard.symbols import PAD
+
+# Added to a weight before its logarithm, which is finite then also for the exact zeros of sparse normalisers. A weight
+# however small keeps its gradient, 1 / weight, which a floor would cut off just where the model gives no weight to the
+# gold most surely; and 1 / LEAST still fits into float32 with room for factors on top.
+LEAST = 1e-30
+
+
+def likelihood(model: nn.Module, *inputs: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    """`cross_entropy` of what a model is given to write: the last of its inputs, target [B, T].
+
+    Where the logits are a linear layer of `model.hidden(...)`, they are never all in memory at once.
+    """
+    target = inputs[-1]
+    if not isinstance(getattr(model, "output", None), nn.Linear):
+        return cross_entropy(model(*inputs), target, smoothing)
+    hidden, output = model.hidden(*inputs), model.output  # type: ignore[operator]  # [B, T, D]
+    return linear_cross_entropy(hidden, output.weight, output.bias, target, smoothing, PAD)  # type: ignore[arg-type, union-attr]
+
+
+def cross_entropy(logits: Tensor, target: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    """The loss to minimise and the plain negative log-likelihood, summed over all real tokens.
+
+    logits [B, T, V], target [B, T]. Smoothing takes `smoothing` of the probability and spreads it over all V words
+    (torch's convention: the gold word gets its share of it too). With uniform logits the loss is log V a token.
+    """
+    flat, gold = logits.flatten(0, 1), target.flatten()  # [B T, V], [B T]
+    if not smoothing:
+        plain = F.cross_entropy(flat, gold, ignore_index=PAD, reduction="sum")
+        return plain, plain.detach()
+    logprob = flat.to(torch.promote_types(flat.dtype, torch.float32)).log_softmax(dim=-1)  # [B T, V], once for both
+    plain = F.nll_loss(logprob, gold, ignore_index=PAD, reduction="sum")
+    spread = -(logprob.mean(dim=-1) * (gold != PAD)).sum()
+    return (1 - smoothing) * plain + smoothing * spread, plain.detach()
+
+
+def guided_alignment(weights: Tensor, links: Tensor) -> Tensor:
+    """- sum_ij A_ij log alpha_ij with A the links of each target word, its row summing to one (Chen 2016).
+
+    weights [B, T, S], links [B, T, S] of zeros and ones. Target words without a link are left out. The sum is over all
+    target words, so that divided by the tokens of the batch it is what Garg 2019 add to the likelihood.
+    """
+    rows = links.sum(dim=-1, keepdim=True)
+    gold = links / rows.clamp(min=1)  # [B, T, S]
+    exact = weights.to(torch.promote_types(weights.dtype, torch.float32))  # bfloat16 would lose the logarithm
+    return -(gold * (exact + LEAST).log()).sum()

@@ -1,0 +1,83 @@
+"""The update rules, by name, with the constants that the papers give."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn, optim
+
+Build = Callable[..., optim.Optimizer]
+
+OPTIMISERS: dict[str, Build] = {
+    # eps 1e-9 is the Transformer's; with beta2 = 0.98 it is the paper's Adam.
+    "adam": lambda weights, config, **more: optim.Adam(
+        weights, **_rate(config, more), betas=(0.9, config.beta2), eps=1e-9
+    ),
+    "adamw": lambda weights, config, **more: optim.AdamW(
+        weights, **_rate(config, more), betas=(0.9, config.beta2), eps=1e-9, weight_decay=config.weight_decay
+    ),
+    # rho 0.95 and eps 1e-6: Cho 2014, Bahdanau 2015. Adadelta finds its own scale: its rate is usually 1.
+    "adadelta": lambda weights, config, **more: optim.Adadelta(weights, **_rate(config, more), rho=0.95, eps=1e-6),
+    "sgd": lambda weights, config, **more: optim.SGD(weights, **_rate(config, more), momentum=config.momentum),
+    # Graves' form, as Xu 2015 trained on Flickr8k: the mean of the gradients is taken off their square.
+    "rmsprop": lambda weights, config, **more: optim.RMSprop(
+        weights, **_rate(config, more), alpha=0.95, eps=1e-4, momentum=config.momentum, centered=True
+    ),
+}
+ON_GPU: dict[str, dict[str, bool]] = {  # what keeps a step on the device, so that it can be recorded
+    "adam": {"fused": True, "capturable": True},
+    "adamw": {"fused": True, "capturable": True},
+    "adadelta": {"capturable": True},
+    "sgd": {"fused": True},
+    "rmsprop": {"capturable": True},
+}
+
+
+def make_optimiser(weights: Sequence[nn.Parameter], config: Any) -> optim.Optimizer:
+    """The optimiser of the settings; on a GPU its learning rate is a tensor there."""
+    device = weights[0].device if weights else torch.device("cpu")
+    if device.type == "cpu":
+        return OPTIMISERS[config.optimiser](weights, config)
+    rate = torch.tensor(config.rate, dtype=torch.float32, device=device)
+    optimiser = OPTIMISERS[config.optimiser](weights, config, lr=rate, **ON_GPU[config.optimiser])
+    optimiser._warned_capturable_if_run_uncaptured = True  # a step may also run plainly
+    return optimiser
+
+
+def set_rate(optimiser: optim.Optimizer, rate: float) -> None:
+    """The learning rate of the next step."""
+    for part in optimiser.param_groups:
+        if isinstance(part["lr"], Tensor):
+            part["lr"].fill_(rate)
+        else:
+            part["lr"] = rate
+
+
+def step_if(sound: Tensor, optimiser: optim.Optimizer, divisor: Tensor) -> None:
+    """Divide the gradients and make a step, all on the device; where `sound` is False nothing changes.
+
+    The fused Adam does both by itself. Around any other rule the weights and its memory are put back.
+    """
+    if isinstance(optimiser, optim.Adam):  # AdamW is one
+        optimiser.grad_scale, optimiser.found_inf = divisor.float(), (~sound).float()  # type: ignore[attr-defined]
+        optimiser.step()
+        return
+    weights = [weight for part in optimiser.param_groups for weight in part["params"] if weight.grad is not None]
+    for weight in weights:
+        weight.grad.copy_(torch.where(sound, weight.grad / divisor, 0.0))
+    memory = [value for slots in optimiser.state.values() for value in slots.values() if isinstance(value, Tensor)]
+    kept = [*(weight.detach() for weight in weights), *memory]
+    before = [tensor.clone() for tensor in kept]
+    optimiser.step()
+    for tensor, old in zip(kept, before, strict=True):
+        tensor.copy_(torch.where(sound, tensor, old))
+
+
+def clip(gradients: list[Tensor], norm: float, longest: float) -> None:
+    """g <- g * longest / |g| where the norm |g| of all gradients together is above `longest`; 0 is no limit."""
+    if longest and norm > longest:
+        torch._foreach_mul_(gradients, longest / norm)
+
+
+def _rate(config: Any, more: dict[str, Any]) -> dict[str, Any]:
+    return {"lr": config.rate, **more}

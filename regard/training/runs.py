@@ -1,0 +1,389 @@
+"""A run on disk: one folder that holds everything, written so that no crash can lose or damage what was saved.
+
+    RUN/config.toml                     all settings, sealed by a comment in the last line
+    RUN/source.* target.*               vocabularies (translation)
+    RUN/metrics.jsonl                   one line for each report of the loop
+    RUN/checkpoints/000500/             weights.safetensors, state.safetensors, state.json, manifest.json
+    RUN/weights.safetensors             the finished weights: the best checkpoint, or the average of several
+    RUN/manifest.json                   SHA-256 and size of every file above that the finished model needs
+
+A checkpoint is written under a temporary name, synced, and committed by one rename; its manifest is its last file.
+It also names the vocabularies that it belongs to. Resuming takes the newest checkpoint that is whole. The finished
+model is valid only while manifest.json exists, which is removed before anything it names is replaced; without it the
+run is in progress, and its best checkpoint is used. Nothing is ever unpickled.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from regard.config import load_toml
+from regard.data.files import digest, seal, sync_folder, unseal, write_atomically
+from regard.errors import DataError, RunError
+from regard.version import __version__
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+VERSION = 1  # of the layout of a run; a folder of another version is refused
+SPARE = 2  # free space that a save needs, as a multiple of its size
+SEAL = b"# sha256 of the lines above: "
+LEFT = ".*.[0-9]*.tmp"  # what a killed process may leave in a run folder
+CHECKPOINT = ("weights.safetensors", "state.safetensors", "state.json")
+FINISHED = ("weights.safetensors", "config.toml")
+
+
+def entry(content: bytes) -> dict[str, Any]:
+    """What a manifest says of a file with this content."""
+    return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+
+
+def make_manifest(files: Mapping[str, dict[str, Any]], about: dict[str, Any]) -> bytes:
+    """The manifest of these files, with the versions that wrote them."""
+    versions = {"regard": __version__, "torch": torch.__version__, "python": platform.python_version()}
+    return seal({"run": VERSION, "files": dict(sorted(files.items())), "versions": versions, **about})
+
+
+def read_manifest(folder: Path, needed: Iterable[str], check: Iterable[str] | None = None) -> dict[str, Any]:
+    """The manifest of a folder, which must name `needed`; the files that it names, or `check`, are checked with it."""
+    path = folder / "manifest.json"
+    try:
+        content = path.read_bytes()
+        found = json.loads(content)
+        version, checked = found["run"], {str(name): dict(entry) for name, entry in found["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise RunError(f"{path} is missing or damaged ({type(error).__name__}); use another checkpoint.") from None
+    if version != VERSION:
+        raise RunError(f"{folder} was written in layout {version}, this regard reads layout {VERSION}; train it again.")
+    try:
+        manifest = unseal(content)
+    except ValueError:
+        manifest = {}
+    if not manifest or not set(needed) <= checked.keys():
+        raise RunError(f"{path} is damaged: it is not what was written; restore it from a copy.")
+    for name in checked if check is None else check:
+        file = folder / name
+        if os.sep in name or not file.is_file():
+            raise RunError(f"{file} is named in the manifest but is not there; restore it from a copy.")
+        if file.stat().st_size != checked[name]["bytes"] or digest(file) != checked[name]["sha256"]:
+            raise RunError(f"{file} is damaged: its SHA-256 is not the one in {path}; restore it from a copy.")
+    return manifest
+
+
+def write_config(run: Path, text: str) -> None:
+    """Keep the settings of a run. A finished model with other settings no longer counts as finished."""
+    path, content = run / "config.toml", text.encode()
+    sealed = content + SEAL + hashlib.sha256(content).hexdigest().encode() + b"\n"
+    if not path.exists() or path.read_bytes() != sealed:
+        withdraw(run)
+        write_atomically(path, sealed)
+
+
+def read_config(run: Path) -> dict[str, Any]:
+    """The settings of a run, as tables. Those of a run in progress must be sealed; a manifest seals a finished one."""
+    path = run / "config.toml"
+    content = path.read_bytes() if path.is_file() else b""
+    text, mark, sha256 = content.rpartition(SEAL)
+    sealed = sha256 == hashlib.sha256(text).hexdigest().encode() + b"\n"
+    if content and not sealed and (mark or (checkpoints(run) and not (run / "manifest.json").exists())):
+        raise RunError(f"{path} is damaged: it is not what was written; restore it from a copy.")
+    return load_toml(path)
+
+
+def save_checkpoint(
+    run: Path,
+    step: int,
+    weights: dict[str, Tensor],
+    state: dict[str, Tensor],
+    about: dict[str, Any],
+    belongs: Mapping[str, str] | None = None,
+) -> Path:
+    """Commit a checkpoint as RUN/checkpoints/<step> by renaming a complete, synced folder, and read it back.
+
+    `belongs` is the SHA-256 of files of the run that these weights mean nothing without: the vocabularies.
+    """
+    parent = run / "checkpoints"
+    folder, temporary = parent / f"{step:06d}", parent / f".{step:06d}.tmp"
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        check_space(parent, [*weights.values(), *state.values()])
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        written = {}
+        for name, content in (
+            ("weights.safetensors", pack(weights)),
+            ("state.safetensors", pack(state)),
+            ("state.json", json.dumps(about, indent=1).encode()),
+        ):
+            write_atomically(temporary / name, content)
+            written[name] = entry(content)
+        manifest = make_manifest(written, {"step": step, "belongs": dict(belongs or {})})
+        write_atomically(temporary / "manifest.json", manifest)
+        discard(folder)  # one of the same step that was damaged, so that training went on from an older one
+        os.rename(temporary, folder)
+        sync_folder(parent)
+    except (OSError, DataError, RunError) as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        if not isinstance(cause, OSError):
+            raise
+        raise RunError(
+            f"The checkpoint of step {step} could not be saved in {parent}: {cause.strerror or cause}. "
+            f"Earlier checkpoints are untouched; make room and start again with the same command."
+        ) from error
+    read_manifest(folder, CHECKPOINT)
+    return folder
+
+
+def pack(tensors: dict[str, Tensor]) -> bytes:
+    """Tensors as the bytes of a safetensors file."""
+    return safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read safetensors; a file that is none is refused."""
+    try:
+        return safetensors.torch.load_file(path)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise RunError(f"{path} cannot be read as safetensors: {error}.") from None
+
+
+def check_space(folder: Path, tensors: Iterable[Tensor]) -> None:
+    """Refuse to begin a save that the disk has no room for."""
+    needed = SPARE * sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise RunError(
+            f"No space left for a checkpoint in {folder}: {needed / 2**20:.1f} MiB are needed and {free / 2**20:.1f} "
+            f"free. Nothing was overwritten; make room and start again with the same command."
+        )
+
+
+def set_aside(run: Path) -> None:
+    """Empty a run folder that is held: what is in it is moved aside, the settings last, and then deleted."""
+    aside = run / f".old.{os.getpid()}.tmp"
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        aside.mkdir()
+        for path in sorted(run.iterdir(), key=lambda path: path.name == "config.toml"):
+            if path.name not in (".lock", aside.name):
+                os.rename(path, aside / path.name)
+    except OSError as error:
+        raise RunError(f"{run} could not be cleared: {error.strerror or error}; choose another --out.") from error
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def discard(folder: Path) -> None:
+    """Remove a checkpoint. It loses its name first, so that a crash never leaves half of one under it."""
+    if folder.exists():
+        aside = folder.with_name(f".{folder.name}.old.tmp")
+        shutil.rmtree(aside, ignore_errors=True)
+        os.rename(folder, aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """The committed checkpoints of a run, oldest first. Unfinished ones have other names."""
+    folder = run / "checkpoints"
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted((path for path in found if path.name.isdecimal()), key=lambda path: int(path.name))
+
+
+def newest_checkpoint(run: Path, check: Iterable[str] | None = None) -> Path | None:
+    """The newest checkpoint that is whole. A damaged one is an error only where no whole one is left.
+
+    `check` limits this to some of its files, which is quicker where its weights are not needed.
+    """
+    failure: RunError | None = None
+    for folder in reversed(checkpoints(run)):
+        try:
+            read_manifest(folder, CHECKPOINT, check)
+            return folder
+        except RunError as error:
+            failure = failure or error
+    if failure:
+        raise failure
+    return None
+
+
+def belongings(weights: Path) -> dict[str, str]:
+    """The files of a run that these weights mean nothing without, by their SHA-256: the vocabularies."""
+    manifest = json.loads((weights.parent / "manifest.json").read_bytes())
+    if "belongs" in manifest:  # of a checkpoint
+        return manifest["belongs"]
+    return {name: entry["sha256"] for name, entry in manifest["files"].items() if name not in FINISHED}
+
+
+def check_belongs(run: Path, checkpoint: Path, complete: bool = True) -> None:
+    """Refuse a run whose vocabulary is not the one that this checkpoint was trained with.
+
+    A file that is missing is refused only where the run must be `complete`: it can be made again.
+    """
+    for name, sha256 in belongings(checkpoint / "weights.safetensors").items():
+        if (complete or (run / name).exists()) and (not (run / name).is_file() or digest(run / name) != sha256):
+            raise RunError(
+                f"{run / name} does not belong to {checkpoint}: its SHA-256 is not that of the file which was trained "
+                f"with; restore it from a copy."
+            )
+
+
+def read_about(checkpoint: Path) -> dict[str, Any]:
+    """The plain part of a checkpoint's state."""
+    return json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+
+
+def prune(run: Path, keep: Iterable[int]) -> None:
+    """Delete the checkpoints of all other steps than `keep`, and what killed processes left; call it after a save.
+
+    What cannot be deleted stays until the next time: it is no reason to stop training.
+    """
+    kept = set(keep)
+    with suppress(OSError):
+        for folder in checkpoints(run):
+            if int(folder.name) not in kept:
+                discard(folder)
+        for left in (*run.glob(LEFT), *(run / "checkpoints").glob(".*.tmp")):
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+def tidy(run: Path) -> None:
+    """Delete what a killed process left: temporary files, and checkpoints that its last save had made superfluous."""
+    keep = {int(folder.name) for folder in checkpoints(run)}
+    newest = newest_checkpoint(run, check=("state.json",))
+    if newest:
+        state = read_about(newest)
+        surplus = {step for step in keep if step < state["step"]} - {state["best_step"], *state["kept"]}
+        keep -= surplus if surplus and newest == newest_checkpoint(run) else set()
+    prune(run, keep)
+
+
+def publish(run: Path, weights: dict[str, Tensor], files: Iterable[str], about: dict[str, Any]) -> None:
+    """Make `weights` the finished model of the run."""
+    withdraw(run)
+    content = pack(weights)
+    write_atomically(run / "weights.safetensors", content)
+    written = {name: entry((run / name).read_bytes()) for name in {"config.toml", *files}}
+    write_atomically(run / "manifest.json", make_manifest({**written, "weights.safetensors": entry(content)}, about))
+
+
+def withdraw(run: Path) -> None:
+    """The run has no finished model (any more); its checkpoints stay."""
+    try:
+        if (run / "manifest.json").exists():
+            (run / "manifest.json").unlink()
+            sync_folder(run)
+    except OSError as error:
+        raise RunError(f"{run} could not be changed: {error.strerror or error}; nothing was lost.") from error
+
+
+def is_finished(run: Path) -> bool:
+    """Whether the run has a finished model, every bit of it."""
+    try:
+        return bool(read_manifest(run, FINISHED))
+    except RunError:
+        return False
+
+
+def average_weights(folders: Iterable[Path]) -> dict[str, Tensor]:
+    """The mean of the weights of several checkpoints, summed in float64 so that the order does not matter."""
+    total: dict[str, Tensor] = {}
+    kinds: dict[str, torch.dtype] = {}
+    count = 0
+    for folder in folders:
+        read_manifest(folder, CHECKPOINT)
+        count += 1
+        for name, tensor in read_tensors(folder / "weights.safetensors").items():
+            kinds[name] = tensor.dtype
+            total[name] = total[name] + tensor.double() if name in total else tensor.double()
+    return {name: (tensor / count).to(kinds[name]) for name, tensor in total.items()}
+
+
+def find_weights(run: Path) -> Path:
+    """The weights to use: the finished ones, or those of the best, else the newest, checkpoint of a run in progress."""
+    if not run.is_dir():
+        raise RunError(f"There is no run folder {run}; train one with `regard train ... --out {run}`.")
+    if (run / "manifest.json").exists():
+        read_manifest(run, FINISHED)
+        return run / "weights.safetensors"
+    newest = newest_checkpoint(run)
+    if newest is None:
+        raise RunError(f"{run} holds no finished model and no checkpoint; train it with `regard train`.")
+    best = read_about(newest).get("best_step")
+    folder = run / "checkpoints" / f"{best:06d}" if best is not None else newest
+    if folder != newest and not folder.is_dir():
+        folder = newest
+    read_manifest(folder, CHECKPOINT)
+    check_belongs(run, folder)
+    return folder / "weights.safetensors"
+
+
+@contextmanager
+def held(run: Path) -> Iterator[None]:
+    """Hold a run folder, which is made if need be, for the block: another process is refused before it touches it.
+
+    The system releases it when the process ends, however it ends. A folder that was made here and is still empty at
+    the end is removed again.
+    """
+    made = not run.exists()
+    if not made and not run.is_dir():
+        raise RunError(f"{run} is a file; --out needs the name of a folder for the run.")
+    if not made and not (run / "config.toml").exists() and not all(map(is_scratch, run.iterdir())):
+        raise RunError(f"{run} exists and is not a run of regard; nothing was touched. Choose another --out.")
+    with _locked(run):
+        try:
+            yield
+        finally:
+            if made and all(map(is_scratch, run.iterdir())):
+                with suppress(OSError):  # another process may have come since
+                    (run / ".lock").unlink()
+                    run.rmdir()
+
+
+def is_scratch(path: Path) -> bool:
+    """Whether a file of a run folder is the lock, or what a killed process left."""
+    return path.name == ".lock" or path.match(LEFT)
+
+
+@contextmanager
+def _locked(run: Path) -> Iterator[None]:
+    path = run / ".lock"
+    while True:
+        try:
+            run.mkdir(parents=True, exist_ok=True)
+            stream = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed below
+        except OSError as error:
+            raise RunError(f"{run} cannot be made or written to: {error.strerror or error}.") from None
+        with stream:
+            if not _lock(stream.fileno()):
+                raise RunError(f"Another process is training in {run}; wait for it, or choose another --out.")
+            if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):  # not just removed
+                yield
+                return
+
+
+def _lock(handle: int) -> bool:
+    """Lock an open file; False where another process has. A file system without locks counts as free."""
+    try:
+        if sys.platform == "win32":
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError:
+        pass
+    return True

@@ -1,0 +1,74 @@
+"""Learning-rate schedules: pure functions of the progress of training, so that resuming needs no extra state."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Progress(NamedTuple):
+    """The progress of training when an update is made."""
+
+    step: int  # from 1: the update that is being made
+    total: int  # updates in all
+    epoch: float  # epochs gone through, with the fraction of the current one
+    stalls: int  # validations so far that brought no new best
+    width: int  # the model's width, for Noam
+    share: float = 0.0  # of the time that training may take, where it ends by the clock
+
+
+Schedule = Callable[[Progress, Any], float]
+
+
+def constant(at: Progress, config: Any) -> float:
+    """rate, after a linear rise over `warmup` updates."""
+    return config.rate * _rise(at, config)
+
+
+def noam(at: Progress, config: Any) -> float:
+    """rate * width^-0.5 * min(step^-0.5, step * warmup^-1.5) (Vaswani 2017, eq. 3); its warm-up is 4000."""
+    warmup = max(1, config.warmup)
+    return config.rate * at.width**-0.5 * min(at.step**-0.5, at.step * warmup**-1.5)
+
+
+def inverse_sqrt(at: Progress, config: Any) -> float:
+    """Noam's shape with its top at `rate`."""
+    warmup = max(1, config.warmup)
+    return config.rate * min(at.step / warmup, (warmup / at.step) ** 0.5)
+
+
+def cosine(at: Progress, config: Any) -> float:
+    """From `rate` down to zero along half a cosine, after the rise: by updates or by time, whichever ends first."""
+    done = max((at.step - config.warmup) / max(1, at.total - config.warmup), at.share)
+    return config.rate * _rise(at, config) * 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, done))))
+
+
+def halving(at: Progress, config: Any) -> float:
+    """rate, halved at `halve_after` epochs and every `halve_every` epochs from there (Sutskever: 5 and 0.5)."""
+    if at.epoch < config.halve_after:
+        return config.rate
+    return config.rate * 0.5 ** (1 + math.floor((at.epoch - config.halve_after) / config.halve_every))
+
+
+def decay(at: Progress, config: Any) -> float:
+    """rate * decay^k after k epochs (Cheng 2016: 0.85)."""
+    return config.rate * _rise(at, config) * config.decay ** math.floor(at.epoch)
+
+
+def plateau(at: Progress, config: Any) -> float:
+    """rate, halved for every validation that brought no new best."""
+    return config.rate * _rise(at, config) * 0.5**at.stalls
+
+
+def _rise(at: Progress, config: Any) -> float:
+    return min(1.0, at.step / config.warmup) if config.warmup else 1.0
+
+
+SCHEDULES: dict[str, Schedule] = {
+    "constant": constant,
+    "noam": noam,
+    "inverse-sqrt": inverse_sqrt,
+    "cosine": cosine,
+    "halving": halving,
+    "decay": decay,
+    "plateau": plateau,
+}

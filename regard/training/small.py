@@ -1,0 +1,106 @@
+"""A run that is small enough to send: int8 weights with one scale for each row, and nothing that only training needs.
+
+    DIR/config.toml             all settings, file names without their folders
+    DIR/weights.safetensors     matrices as int8 NAME and float32 NAME:scale, everything else as float16
+    DIR/source.* target.*       vocabularies
+    DIR/manifest.json           SHA-256 and size of every file above, and what the model expects
+
+Such a folder is loaded and checked like any other run; its weights become float32 again.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.config import load_toml
+from regard.data.files import fill_folder, write_atomically
+from regard.errors import RunError
+from regard.training.experiment import Experiment, resolve
+from regard.training.runs import belongings, entry, find_weights, make_manifest, pack, read_tensors
+
+SCALE = ":scale"  # ends the name of the scales of a matrix
+LEVELS = 127  # int8 without -128, so that a weight and its negative are equally exact
+PATHS = (
+    "source", "target", "tsv", "tmx", "alignment", "dev_source", "dev_target", "dev_tsv", "dev_tmx", "images",
+    "captions", "dev_images", "dev_captions", "files", "dev_files",
+)  # fmt: skip
+
+
+def shrink(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights in a quarter of their bytes: matrices as int8 with a scale for each row, the rest as float16."""
+    small: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        if not weight.is_floating_point():
+            small[name] = weight
+        elif weight.dim() < 2:
+            small[name] = weight.half() if bool(weight.half().isfinite().all()) else weight
+        else:
+            scale = weight.float().flatten(1).abs().amax(1) / LEVELS  # [rows]
+            steps = weight.float() / scale.clamp_min(torch.finfo(torch.float32).tiny).view(
+                -1, *[1] * (weight.dim() - 1)
+            )
+            small[name], small[name + SCALE] = steps.round().clamp(-LEVELS, LEVELS).to(torch.int8), scale
+    return small
+
+
+def expand(tensors: dict[str, Tensor], where: str) -> dict[str, Tensor]:
+    """The weights as float32, whether they were shrunk or not."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if name.endswith(SCALE):
+            if name.removesuffix(SCALE) not in tensors:
+                raise RunError(f"The weights in {where} are damaged: {name!r} scales a matrix that is not there.")
+        elif tensor.dtype == torch.int8 and tensor.dim() > 1:
+            scale = tensors.get(name + SCALE)
+            if scale is None or scale.shape != tensor.shape[:1]:
+                raise RunError(f"The weights in {where} are damaged: {name!r} needs one scale for each of its rows.")
+            found[name] = tensor.float() * scale.float().view(-1, *[1] * (tensor.dim() - 1))
+        else:
+            found[name] = tensor.float() if tensor.dtype == torch.float16 else tensor
+    return found
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The weights of a run, small or not."""
+    return expand(read_tensors(path), str(path))
+
+
+def export_small(run: Path, out: Path, about: dict[str, Any]) -> int:
+    """Write `run` into the new folder `out`, ready to send; returns its size in bytes.
+
+    The corpus, the checkpoints and the optimiser stay behind. `about` is added to the manifest.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RunError(f"{out} exists and is not an empty folder; nothing was touched. Choose another --out.")
+    weights = find_weights(run)
+    experiment = without_folders(resolve(load_toml(run / "config.toml")))
+    contents = {name: (run / name).read_bytes() for name in belongings(weights)}
+    contents |= {"config.toml": experiment.toml().encode(), "weights.safetensors": pack(shrink(read_weights(weights)))}
+    contents["manifest.json"] = make_manifest({name: entry(content) for name, content in contents.items()}, about)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with fill_folder(out) as folder:
+            for name, content in contents.items():
+                write_atomically(folder / name, content)
+            chosen = run / "alignment.json"  # which head aligns; not in the manifest, since `regard align` changes it
+            if chosen.exists():
+                write_atomically(folder / chosen.name, chosen.read_bytes())
+    except OSError as error:
+        raise RunError(f"{out} could not be written: {error.strerror or error}.") from error
+    return sum(map(len, contents.values()))
+
+
+def without_folders(experiment: Experiment) -> Experiment:
+    """The settings with the names of files alone: the names of folders are private."""
+
+    def last(value: Any) -> Any:
+        return tuple(map(last, value)) if isinstance(value, tuple) else Path(value).name
+
+    fields = {field.name for field in dataclasses.fields(experiment.data)}
+    data = {name: last(getattr(experiment.data, name)) for name in PATHS if name in fields}
+    data |= {name: "" for name in ("vocabulary_from", "cache") if name in fields}  # what they name stays behind
+    train = dataclasses.replace(experiment.train, start_from=last(experiment.train.start_from))
+    return dataclasses.replace(experiment, data=dataclasses.replace(experiment.data, **data), train=train)

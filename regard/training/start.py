@@ -1,0 +1,188 @@
+"""From settings to a trained run: the folder, the data, the model, the loop. The same settings resume it."""
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.data.expects import expectations
+from regard.data.prepare import PLAIN, How, Stages
+from regard.errors import ConfigError, RegardError, RunError
+from regard.models.registry import build
+from regard.training.distributed import Ranks
+from regard.training.events import DataReady, Observe
+from regard.training.experiment import KINDS, Experiment, resolve
+from regard.training.loop import FEW, Loop, seed_everything
+from regard.training.runs import (
+    check_belongs,
+    checkpoints,
+    held,
+    is_scratch,
+    newest_checkpoint,
+    read_about,
+    read_config,
+    set_aside,
+    tidy,
+    write_config,
+)
+from regard.training.warm_start import take_over
+
+# Settings of [train] that a resumed run may change: they say when to stop and where to run, not what is learned.
+MAY_CHANGE = {"steps", "epochs", "minutes", "patience", "device", "save_every", "keep"}
+# What a run may hold before its first checkpoint. Only where there is nothing else may it be started again.
+BEGUN = re.compile(
+    r"config\.toml|metrics\.jsonl|checkpoints|tensorboard|corpus|features-\w+"
+    r"|(source|target|words|text|classes|documents)\.(json|model|safetensors)"
+)
+
+
+def train(
+    experiment: Experiment,
+    run: Path,
+    observe: Observe | None = None,
+    stages: Stages | None = None,
+    since: float | None = None,
+) -> str:
+    """Train `experiment` into the folder `run`, or resume there; returns why it ended ("done", "asked", ...).
+
+    `train.minutes` count from here, or from `since` on the clock of `time.monotonic`.
+    """
+    ranks = Ranks(choose_device(experiment.train.device))
+    try:
+        with held(run) if ranks.first else nullcontext():
+            fresh = claim(experiment, run) if ranks.first else False
+            try:
+                loop = prepare(experiment, run, ranks, observe, stages)
+            except RegardError:
+                if fresh:
+                    set_aside(run)  # a refused run leaves nothing behind
+                raise
+            loop.since = since
+            return loop.run()
+    finally:
+        ranks.close()
+
+
+def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | None, stages: Stages | None) -> Loop:
+    """The data, read by rank 0 first, the model with its first weights, and the loop around them."""
+    origin = None
+    if ranks.first:
+        if experiment.train.start_from and not checkpoints(run):
+            origin = take_over(experiment, run)
+        data = open_data(experiment, run, stages)  # makes the vocabularies and the store, once
+        write_config(run, experiment.toml())  # some settings may change when a run is resumed
+    ranks.wait()
+    if not ranks.first:
+        data = open_data(experiment, run, None)
+    seed_everything(experiment.train.seed, 0, 0)
+    model = build(experiment.name, dataclasses.replace(experiment.model, **data.sizes))
+    task = KINDS[experiment.task].task(data, experiment.train, experiment.decode, run)
+    task.ready(model)
+    loop = Loop(task, model, experiment.train, run, ranks, observe)
+    expects = expectations(experiment.data, data.source_vocabulary) if experiment.task == "translate" else None
+    loop.about = {**({"expects": expects} if expects else {}), "device": describe_device(ranks.device)}
+    if observe and ranks.first:
+        weights = sum(weight.numel() for weight in model.parameters())
+        notes = [*data.notes, *([f"begins with the weights of {origin.name}"] if origin else few(loop))]
+        observe(DataReady(loop.batches_an_epoch, weights, str(ranks.device), notes))
+    if origin:
+        loop.start_from(origin)
+    ranks.wait()
+    return loop
+
+
+def open_data(experiment: Experiment, run: Path, stages: Stages | None) -> Any:
+    """The data of a task. What was trained with so far, corpus and vocabularies, must be the same."""
+    newest = newest_checkpoint(run, check=("state.json",))
+    if newest:
+        check_belongs(run, newest, complete=False)
+    keep = bool(experiment.train.start_from or newest)
+    how = How(stages or PLAIN.progress, keep, read_about(newest)["data"] if newest else "")
+    return KINDS[experiment.task].prepare(experiment, run, how)
+
+
+def few(loop: Loop) -> list[str]:
+    """A note where training ends before anything can have been learned, as with a small corpus and few epochs."""
+    if loop.total >= FEW or loop.config.steps:
+        return []
+    epochs = math.ceil(FEW * loop.config.accumulate / loop.batches_an_epoch)
+    return [
+        f"only {loop.total} updates in all, which teach little: a small corpus needs smaller batches "
+        f"(train.batch_tokens={max(1, loop.config.batch_tokens // 8)}), more epochs (train.epochs={epochs}) and a "
+        f"small model (--preset tiny)"
+    ]
+
+
+def claim(experiment: Experiment, run: Path) -> bool:
+    """Write the settings into a new run folder, or check that a run there has the same; returns whether it is new.
+
+    Nothing that is there is touched, except what a killed process left, and what a start with other settings left
+    before its first checkpoint.
+    """
+    inside = sorted(path.name for path in run.iterdir() if not is_scratch(path))
+    if "config.toml" in inside:
+        if check_same(experiment, run, inside):
+            tidy(run)
+            return False
+        set_aside(run)  # started but never trained: a vocabulary of other settings must not stay
+    tidy(run)
+    write_config(run, experiment.toml())
+    return True
+
+
+def check_same(experiment: Experiment, run: Path, inside: list[str]) -> bool:
+    """Whether the run there can be resumed; False where it was started with other settings and never trained."""
+    config = run / "config.toml"
+    old = resolve(read_config(run))
+    other = differences(old, experiment)
+    trained = bool(checkpoints(run))
+    if not trained and "weights.safetensors" in inside:
+        raise RunError(f"{run} holds a finished model and no checkpoint to resume from; choose another --out.")
+    if other and trained:
+        raise RunError(
+            f"{run} holds a run with other settings ({'; '.join(other[:3])}). "
+            f"Use the same settings to resume it, or another --out."
+        )
+    if not trained and not config.read_text(encoding="utf-8").startswith(old.toml()):
+        raise RunError(f"{config} was not written by a run; choose another --out, so that nothing of yours is changed.")
+    strange = [name for name in inside if not BEGUN.fullmatch(name)]
+    if other and strange:
+        raise RunError(
+            f"{run} was started with other settings and holds {strange[0]}, which no run writes; choose another --out."
+        )
+    return not other
+
+
+def differences(old: Experiment, new: Experiment) -> list[str]:
+    """What differs between two experiments, apart from what a resumed run may change."""
+    found = []
+    before: Mapping[str, dict[str, Any]] = old.tables()
+    for section, table in new.tables().items():
+        for name, value in table.items():
+            was = before.get(section, {}).get(name)
+            if was != value and not (section == "train" and name in MAY_CHANGE) and section != "decode":
+                found.append(f"{section}.{name} was {was!r}, now {value!r}")
+    return found
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of a setting: "auto" takes the GPU of this rank where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"The device must be auto, cpu or cuda; got {name!r}.") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("The device cuda needs a GPU that torch can see; use cpu or auto.")
+    return device
+
+
+def describe_device(device: torch.device) -> str:
+    """The kind of device, for a manifest."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

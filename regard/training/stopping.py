@@ -1,0 +1,56 @@
+"""SIGTERM and Ctrl-C: training finishes the current update, saves, and exits."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+TWICE = 1.0  # seconds: torchrun passes on the Ctrl-C that the terminal has sent us already
+
+
+class BrokenOff(BaseException):
+    """Raised out of work that need not be finished; only the loop may catch it."""
+
+
+class Stop:
+    """Whether a stop was requested. A second Ctrl-C exits at once, without saving."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._when = 0.0
+        self._may_break = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take SIGTERM and Ctrl-C as a request in this block; only the main thread can."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._ask) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def breakable(self) -> Iterator[None]:
+        """Work in this block is broken off by a request at once, with `BrokenOff`."""
+        self._may_break = True
+        try:
+            if self.asked:
+                raise BrokenOff
+            yield
+        finally:
+            self._may_break = False
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.asked and number == signal.SIGINT and time.monotonic() - self._when > TWICE:
+            raise KeyboardInterrupt
+        if not self.asked:
+            self.asked, self._when = True, time.monotonic()
+        if self._may_break:
+            self._may_break = False
+            raise BrokenOff

@@ -1,0 +1,147 @@
+"""Translation as a task: pairs of sentences in, cross-entropy as the objective, BLEU on held-out text.
+
+Where the corpus is aligned, the attention can be guided: one head is pulled towards the word links (Chen 2016, Garg
+2019).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from regard.data.batching import Batch, Plan, make_batch, make_even, plan_epoch
+from regard.data.files import Progress
+from regard.data.links import LinkedBatch
+from regard.data.pairs import PairData, PairSet, Resampled
+from regard.decode.batches import decode_many
+from regard.decode.settings import DecodeConfig
+from regard.errors import ConfigError
+from regard.evaluate.scores import perplexity, score
+from regard.look.record import record
+from regard.symbols import END, UNKNOWN
+from regard.training.objectives import guided_alignment, likelihood
+from regard.training.settings import TrainConfig
+from regard.training.task import Loss, Validation
+
+SHOWN = 3  # held-out sentences shown in each validation
+
+
+class Translation:
+    """What the loop needs to train a translator."""
+
+    def __init__(self, data: PairData, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
+        self.data, self.config, self.run, self.fingerprint = data, config, run, data.fingerprint
+        plain = {"nbest": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "coverage_penalty": 0.0}
+        self.decode = dataclasses.replace(decode, beam=config.validate_beam, **plain)  # type: ignore[arg-type]
+
+    def plan(self, epoch: int, even: bool = False) -> Plan:
+        """Batches of like length, of at most `batch_tokens`."""
+        return self._plan(self.data.train, epoch, even)
+
+    def load(self, numbers: Sequence[int], epoch: int) -> Batch | LinkedBatch:
+        """The pairs of these numbers, with their links where attention is guided."""
+        batch = make_batch(self.data.train, numbers, epoch)
+        if not self.config.guided or self.data.links is None:
+            return batch
+        return LinkedBatch(*batch, links=self.data.links.of(batch))
+
+    def ready(self, model: nn.Module) -> None:
+        """Refuse, before anything is trained, a model whose attention cannot be guided as the settings require."""
+        if not self.config.guided:
+            return
+        name = guided_module(model, self.config.guided_layer)
+        source, target = torch.tensor([[UNKNOWN, UNKNOWN, END]]), torch.tensor([[UNKNOWN, END]])
+        with torch.no_grad(), record(model.eval(), [name]) as seen:
+            model(source, torch.tensor([3]), target)
+        weights = seen[name].weights  # [1, (H), 2, 3] where words are attended to
+        if weights.shape[-2:] != (2, 3):
+            raise ConfigError(
+                f"train.guided needs attention over the source words; {type(model).__name__} sees the source as one "
+                f"vector, so choose a model that attends, or set train.guided=0."
+            )
+        heads = weights.shape[1] if weights.dim() == 4 else 1
+        if self.config.guided_head >= heads:
+            have = f"heads 0 to {heads - 1}" if heads > 1 else "one head, 0"
+            raise ConfigError(f"train.guided_head is {self.config.guided_head}, but '{name}' has {have}.")
+
+    def count(self, batch: Batch | LinkedBatch) -> tuple[int, int]:
+        """Target tokens and sentences."""
+        return int(batch.target_lengths.sum()), len(batch.target)
+
+    def even(self, batch: Batch | LinkedBatch, world: int) -> Batch | LinkedBatch:
+        """The batch padded to one of few shapes."""
+        return make_even(batch, self.config.batch_tokens, world)
+
+    def loss(self, model: nn.Module, batch: Batch | LinkedBatch) -> Loss:
+        """Cross-entropy of the target, smoothed if set so; with links, plus `guided` times the alignment loss."""
+        inputs, smoothing = (batch.source, batch.source_lengths, batch.target), self.config.label_smoothing
+        if not isinstance(batch, LinkedBatch):
+            return Loss(likelihood(model, *inputs, smoothing=smoothing)[0])
+        name = guided_module(model, self.config.guided_layer)
+        with record(model, [name], detach=False) as seen:
+            total, _ = likelihood(model, *inputs, smoothing=smoothing)
+        guide = guided_alignment(guided_head(seen[name].weights, self.config.guided_head), batch.links)
+        return Loss(total + self.config.guided * guide)
+
+    def validate(self, model: nn.Module, tell: Progress | None = None) -> Validation:
+        """Loss and perplexity per token over all held-out pairs; BLEU of the first `validate_sentences`.
+
+        `shuffled_loss` is the loss with each target beside the source of another sentence: a model that uses its
+        source does much worse there.
+        """
+        device = next(model.parameters()).device
+        if not len(self.data.dev):
+            return Validation({}, [])
+        nll, shuffled, tokens = 0.0, 0.0, 0
+        plan = self._plan(self.data.dev, epoch=0)
+        for position in range(len(plan)):
+            batch = make_batch(self.data.dev, plan[position].tolist())
+            source, lengths, target = (part.to(device) for part in (batch.source, batch.source_lengths, batch.target))
+            nll += float(likelihood(model, source, lengths, target)[1])
+            shuffled += float(likelihood(model, source.roll(1, 0), lengths.roll(1, 0), target)[1])
+            tokens += int(batch.target_lengths.sum())
+        metrics = {"loss": nll / max(1, tokens), "perplexity": perplexity(nll, max(1, tokens))}
+        if len(self.data.dev) > 1:
+            metrics["shuffled_loss"] = shuffled / max(1, tokens)
+        count = min(self.config.validate_sentences, len(self.data.dev_source))
+        if not count:
+            return Validation(metrics, [])
+        rows = [self.data.dev.pair(index)[0][:-1].tolist() for index in range(count)]
+        found = decode_many(model, rows, self.decode, device, tell=tell)  # type: ignore[arg-type]
+        written = [self.data.target_vocabulary.decode(hypotheses[0].ids) for hypotheses in found]
+        metrics["bleu"] = score(written, self.data.dev_target[:count], metrics=["bleu"])["bleu"]
+        return Validation(metrics, [self._sample(index, written[index]) for index in range(min(SHOWN, count))])
+
+    def lines(self, numbers: Sequence[int]) -> list[int]:
+        """The lines of the corpus that these pairs were."""
+        return [int(self.data.train.lines[number]) for number in numbers]
+
+    def files(self) -> list[Path]:
+        """The vocabularies."""
+        return sorted(path for side in ("source", "target") for path in self.run.glob(f"{side}.*"))
+
+    def _plan(self, pairs: PairSet | Resampled, epoch: int, even: bool = False) -> Plan:
+        lengths = pairs.source_lengths, pairs.target_lengths
+        return plan_epoch(*lengths, self.config.batch_tokens, self.config.seed, epoch, even)
+
+    def _sample(self, index: int, written: str) -> str:
+        return f"{self.data.dev_source[index]} → {written}"
+
+
+def guided_module(model: nn.Module, layer: int) -> str:
+    """The name of the attention over the source that is guided; -2, the default, is the only one where there is one."""
+    cross: tuple[str, ...] = model.looking.cross  # type: ignore[assignment]
+    place = -1 if layer == -2 and len(cross) == 1 else layer
+    if not -len(cross) <= place < len(cross):
+        layers = f"layers 0 to {len(cross) - 1}" if cross else "none"
+        raise ConfigError(f"train.guided_layer is {layer}, but of attention over the source this model has {layers}.")
+    return cross[place]
+
+
+def guided_head(weights: Tensor, head: int) -> Tensor:
+    """Weights [B, (H), T, S] of the head that is guided (-1: the mean of all) -> [B, T, S]."""
+    if weights.dim() == 3:
+        return weights
+    return weights.mean(1) if head < 0 else weights[:, head]

@@ -1,0 +1,217 @@
+"""One update: the gradients of a group of batches, summed over all ranks, clipped, and given to the optimiser.
+
+On a GPU nothing here waits for the device. Whether an update is sound is decided there: one that is not leaves
+the weights and the optimiser's memory as they are. Its numbers are read a few updates later (`Late`). The whole update
+is recorded as a CUDA graph for each shape of batch and replayed; see `regard.kernels.graphs`.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from regard.decode.search import out_of_memory
+from regard.kernels.graphs import Captured
+from regard.training.distributed import Ranks, Reducer
+from regard.training.optimisers import clip, make_optimiser, set_rate, step_if
+from regard.training.settings import TrainConfig
+from regard.training.task import Carries, Task
+
+LATE = 4  # updates between one on a GPU and the reading of its numbers
+
+Item = TypeVar("Item")
+Work = Callable[..., Tensor]
+
+
+class Part(NamedTuple):
+    """One batch of an update."""
+
+    numbers: Sequence[int]  # the examples of all ranks
+    batch: Any  # this rank's tensors, or None where it has no rows
+    tokens: int  # of this rank
+    sentences: int
+
+
+class Numbers(NamedTuple):
+    """What became of an update, over all ranks."""
+
+    loss: float  # a sum
+    tokens: float
+    sentences: float
+    lost: float  # ranks that ran out of memory
+    asked: float  # ranks that received a request to stop
+    time_is_up: float
+    norm: float  # of the gradient
+
+    @property
+    def problem(self) -> str:
+        """Why the update was left out, or nothing."""
+        if self.lost:
+            return "out of memory"
+        return "" if math.isfinite(self.loss) and math.isfinite(self.norm) else "loss or gradient not finite"
+
+
+class Update:
+    """Makes updates of `model`; with `capture`, as CUDA graphs."""
+
+    def __init__(self, model: nn.Module, config: TrainConfig, ranks: Ranks, capture: bool = False) -> None:
+        self.model, self.config, self.ranks = model, config, ranks
+        self.weights = [weight for weight in model.parameters() if weight.requires_grad]
+        self.optimiser = make_optimiser(self.weights, config)
+        self.reducer = Reducer(self.weights) if ranks.world > 1 else None
+        self.whole = config.accumulate == 1 and ranks.world == 1  # an update is one batch, and one graph
+        self.work: Work = self.update_from if self.whole else self.gradient
+        self.graphs = Captured(self.work, ranks.device) if capture else None
+        self.task: Task
+        self.kind: Callable[..., Any] = tuple  # of the batch
+
+    @property
+    def refusal(self) -> str:
+        """Why updates run without a graph, or nothing."""
+        return self.graphs.refusal if self.graphs else ""
+
+    def __call__(self, task: Task, group: list[Part], rate: float, flags: Callable[[], tuple[bool, bool]]) -> Tensor:
+        """Make one update; returns its `Numbers` as a tensor [7]. `flags` are `asked` and `time_is_up` of this rank."""
+        self.task = task
+        self.model.train()
+        set_rate(self.optimiser, rate)
+        mine = [part for part in group if part.batch is not None]
+        sums = sum(part.tokens for part in mine), sum(part.sentences for part in mine)
+        try:
+            if self.whole:
+                return self.run(mine[0].batch, self.own(*sums, 0, *flags()))
+            found, lost = self.gradients_of(mine), 0
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            self.optimiser.zero_grad(set_to_none=True)
+            found, lost, sums = self.nothing(), 1, (0, 0)
+        return self.finish(self.own(*sums, lost, *flags()), found)
+
+    def run(self, batch: Any, *numbers: Tensor) -> Tensor:
+        """Do the work with a batch: by its graph, or plainly."""
+        self.kind = type(batch)
+        inputs = (*numbers, *batch)
+        if self.graphs:
+            return self.graphs(*inputs)
+        return self.work(*(part.to(self.ranks.device, non_blocking=True) for part in inputs))
+
+    def update_from(self, own: Tensor, *batch: Tensor) -> Tensor:
+        """A whole update from one batch."""
+        return self.finish(own, self.gradient(*batch))
+
+    def gradients_of(self, parts: list[Part]) -> Tensor:
+        """Add up the gradients of several batches; returns the sums of their losses."""
+        if self.graphs:
+            self.clear()
+        found = self.nothing()
+        for place, part in enumerate(parts, 1):
+            if self.reducer and not self.graphs and place == len(parts):
+                self.reducer.begin()
+            found = found + self.run(part.batch)
+        return found
+
+    def gradient(self, *parts: Tensor) -> Tensor:
+        """Add the gradients of one batch; returns its loss, and what the task sums, [1 + n]."""
+        precise = self.config.precision != "bf16"
+        with torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=not precise):
+            loss = self.task.loss(self.model, self.kind(*parts))
+        loss.total.backward()
+        total = loss.total.detach().double().reshape(1)
+        return total if loss.sums is None else torch.cat([total, loss.sums.detach().double()])
+
+    def finish(self, own: Tensor, found: Tensor) -> Tensor:
+        """From the gradients of this rank to the optimiser's step.
+
+        `own` [5] are the numbers of this rank that the host knows, `found` [1 + n] the loss and what the task sums.
+        """
+        if self.reducer:
+            self.reducer.finish()
+        own = own.to(found.device, non_blocking=True)
+        found = self.ranks.add_tensor(torch.cat([found[:1], own, found[1:]]))
+        totals, sums = found[:6], found[6:]
+        count = totals[1 if self.config.normalise == "tokens" else 2].clamp(min=1.0)
+        step = self.step_here if totals.device.type == "cpu" else self.step_there
+        norm, sound = step(totals, count)
+        if isinstance(self.task, Carries):
+            self.task.carry(sums, sound)
+        if self.whole or not self.graphs:
+            self.optimiser.zero_grad(set_to_none=True)
+        return torch.cat([totals, norm.double().reshape(1)])
+
+    def step_here(self, totals: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        """On a CPU, where a question is free; returns the norm of the gradient and whether the update is sound."""
+        gradients = [weight.grad for weight in self.weights if weight.grad is not None]
+        if not gradients:  # memory ran out
+            return count.new_zeros(()), torch.tensor(False)
+        torch._foreach_div_(gradients, float(count))
+        norm = nn.utils.get_total_norm(gradients)
+        sound = totals[0].isfinite() & norm.isfinite() & (totals[3] == 0)
+        if sound:
+            clip(gradients, float(norm), self.config.clip)
+            self.optimiser.step()
+        return norm, sound
+
+    def step_there(self, totals: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        """The same on a GPU, without a question."""
+        gradients = [weight.grad for weight in self.weights if weight.grad is not None]
+        if not gradients:
+            return count.new_zeros(()), count < 0
+        norm = nn.utils.get_total_norm(gradients).double() / count
+        sound = totals[0].isfinite() & norm.isfinite() & (totals[3] == 0)
+        longest = self.config.clip
+        step_if(sound, self.optimiser, count * (norm / longest).clamp(min=1.0) if longest else count)
+        return norm, sound
+
+    def clear(self) -> None:
+        """Gradients of zero, in the memory that the graphs add to."""
+        for weight in self.weights:
+            if weight.grad is None:
+                weight.grad = torch.zeros_like(weight)
+        torch._foreach_zero_([weight.grad for weight in self.weights if weight.grad is not None])
+
+    def nothing(self) -> Tensor:
+        """The sums of no batch."""
+        sums = self.task.sums if isinstance(self.task, Carries) else 0
+        return torch.zeros(1 + sums, dtype=torch.float64, device=self.ranks.device)
+
+    def own(self, *numbers: float) -> Tensor:
+        """Numbers of the host, ready for the device."""
+        here = torch.tensor(numbers, dtype=torch.float64)
+        return here.pin_memory() if self.ranks.device.type == "cuda" else here
+
+
+class Late(Generic[Item]):
+    """Numbers of the device that are read a few updates after they were computed, so that the host never waits.
+
+    On a CPU they are there at once.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.waiting: deque[tuple[Item, Tensor, torch.cuda.Event]] = deque()
+        self.late = LATE if device.type == "cuda" else 0
+        self.buffers = [torch.empty(7, dtype=torch.float64, pin_memory=True) for _ in range(LATE + 1) if self.late]
+        self.count = 0
+
+    def __call__(self, item: Item, numbers: Tensor) -> Iterator[tuple[Item, Numbers]]:
+        """Keep the numbers of this update, and yield those that are due."""
+        if not self.late:
+            yield item, Numbers(*numbers.tolist())
+            return
+        buffer = self.buffers[self.count % len(self.buffers)]
+        self.count += 1
+        buffer.copy_(numbers, non_blocking=True)
+        event = torch.cuda.Event()
+        event.record()
+        self.waiting.append((item, buffer, event))
+        yield from self.read(self.late)
+
+    def read(self, leave: int = 0) -> Iterator[tuple[Item, Numbers]]:
+        """Yield all that wait but the last `leave`."""
+        while len(self.waiting) > leave:
+            item, buffer, event = self.waiting.popleft()
+            event.synchronize()
+            yield item, Numbers(*buffer.tolist())

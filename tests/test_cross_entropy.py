@@ -1,0 +1,62 @@
+"""The output layer with its loss in chunks: the same numbers and gradients as the two apart."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.kernels.cross_entropy import linear_cross_entropy
+from regard.training.objectives import cross_entropy
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(shape, dtype=dtype, requires_grad=True)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_output_layer_with_its_loss_is_the_two_apart(
+    smoothing: float, bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regard.kernels.cross_entropy.CHUNK", {"cpu": 22})  # two rows at a time
+    torch.manual_seed(5)
+    hidden, weight = random(2, 5, 7, dtype=torch.float64), random(11, 7, dtype=torch.float64)
+    b = random(11, dtype=torch.float64) if bias else None
+    target = torch.tensor([[3, 10, 1, 0, 0], [4, 4, 9, 2, 1]])
+    inputs = [hidden, weight, b] if b is not None else [hidden, weight]
+    loss, plain = linear_cross_entropy(hidden, weight, b, target, smoothing, 0)
+    right, right_plain = cross_entropy(torch.nn.functional.linear(hidden, weight, b), target, smoothing)
+    torch.testing.assert_close(loss, right)
+    torch.testing.assert_close(plain, right_plain)
+    assert not plain.requires_grad
+    for ours, theirs in zip(torch.autograd.grad(loss / 3, inputs), torch.autograd.grad(right / 3, inputs), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    with torch.no_grad():
+        torch.testing.assert_close(linear_cross_entropy(hidden, weight, b, target, smoothing, 0), (loss, plain))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_under_autocast_is_as_exact_as_the_plain_form(smoothing: float) -> None:
+    torch.manual_seed(6)
+    inputs = [random(6, 33), random(50, 33), random(50)]
+    target = torch.randint(50, (6,))
+
+    def plain(*x: Tensor) -> Tensor:
+        return cross_entropy(torch.nn.functional.linear(*x)[None], target[None], smoothing)[0]
+
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    right = torch.autograd.grad(plain(*exact), exact)
+    with torch.autocast("cpu", torch.bfloat16):
+        theirs, ours = plain(*inputs), linear_cross_entropy(*inputs, target, smoothing, 0)[0]
+    apart, together = (torch.autograd.grad(loss, inputs) for loss in (theirs, ours))
+    for wanted, plainly, got in zip(right, apart, together, strict=True):
+        assert got.dtype == torch.float32
+        assert (got - wanted).norm() <= 2 * (plainly - wanted).norm()
+
+
+def test_a_batch_of_padding_has_no_loss_and_no_gradient() -> None:
+    hidden, weight = random(2, 3, 7), random(11, 7)
+    loss, plain = linear_cross_entropy(hidden, weight, None, torch.zeros(2, 3, dtype=torch.long), 0.1, 0)
+    assert loss == 0
+    assert plain == 0
+    for grad in torch.autograd.grad(loss, [hidden, weight]):
+        assert (grad == 0).all()

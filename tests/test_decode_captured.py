@@ -1,0 +1,207 @@
+"""A captured step is the plain one: the logic with a stand-in for the CUDA graph here, the graph itself on a GPU."""
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from decode_models import Endless, Tiny, batch, sentences
+from test_decode_models import TRANSLATORS, VOCABULARY, texts, translator
+from torch import Tensor
+
+from regard.decode import DecodeConfig, Hypothesis, beam, captured, decode, search, steps
+from regard.models.contract import take
+from regard.models.registry import MODELS, build
+
+METHODS = [
+    DecodeConfig(beam=1, max_extra=40),
+    DecodeConfig(beam=4, nbest=3, max_extra=40),
+    DecodeConfig(beam=3, no_repeat_ngram=2, min_length=2, max_extra=40),
+    DecodeConfig(temperature=1.0, nbest=2, top_p=0.9, max_extra=40),
+]
+methods = pytest.mark.parametrize("config", METHODS, ids=["greedy", "beam", "rules", "sample"])
+
+
+class Captures:
+    """Stands in for CUDA graphs on a CPU, and counts: steps run as they are, over the buffers of the graph."""
+
+    def __init__(self) -> None:
+        self.made = self.replayed = 0
+
+    def capture(self, warm: Callable[[], None], run: Callable[[], None], device: Any) -> Callable[[], None]:
+        warm()
+        self.made += 1
+
+        def replay() -> None:
+            self.replayed += 1
+            run()
+
+        return replay
+
+
+@pytest.fixture
+def captures(monkeypatch: pytest.MonkeyPatch) -> Captures:
+    """Searches on the CPU go the way of those on a GPU."""
+    found = Captures()
+    monkeypatch.setattr(captured, "capture", found.capture)
+    monkeypatch.setattr(captured, "ROOM", 8)
+    on_host(monkeypatch, False)
+    return found
+
+
+def on_host(monkeypatch: pytest.MonkeyPatch, answer: bool) -> None:
+    for module in (steps, beam):
+        monkeypatch.setattr(module, "is_host", lambda tensor: answer)
+
+
+def plain(*arguments: Any, **named: Any) -> list[list[Hypothesis]]:
+    """`decode` as it runs on a CPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        on_host(patch, True)
+        return decode(*arguments, **named)
+
+
+def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    for group, others in zip(found, expected, strict=True):
+        assert [(one.ids, one.ended) for one in group] == [(one.ids, one.ended) for one in others]
+        assert [one.score for one in group] == pytest.approx([one.score for one in others], abs=1e-4)
+        for one, other in zip(group, others, strict=True):
+            assert one.token_logprobs == pytest.approx(other.token_logprobs, abs=1e-3)
+
+
+@methods
+@pytest.mark.parametrize("kind", [Tiny, Endless])
+def test_a_captured_search_is_the_plain_one(
+    captures: Captures, config: DecodeConfig, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sentences end at different times, so that the batch shrinks and the past grows from graph to graph."""
+    model, source = kind(seed=3, end=1.0), batch(sentences(13))
+    prefixes = [[5, 6]] * 4 + [[]] * 9
+    found = decode(model, *source, config, prefixes=prefixes)
+    assert captures.made > 1
+    expected = plain(model, *source, config, prefixes=prefixes)
+    assert_same(found, expected)
+    monkeypatch.setattr(steps, "refusal", lambda model, observe: "for the test")
+    assert_same(decode(model, *source, config, prefixes=prefixes), expected)  # a GPU's loop without a graph
+
+
+@methods
+@pytest.mark.parametrize("name", ["transformer", "bahdanau", "luong", "cho", "sutskever"])
+def test_captured_models(captures: Captures, name: str, config: DecodeConfig) -> None:
+    model, source = translator(name), batch(texts(11))
+    found = decode(model, *source, config)
+    assert captures.replayed > 10
+    assert_same(found, plain(model, *source, config))
+
+
+def test_a_graph_serves_the_next_search_until_the_weights_change(captures: Captures) -> None:
+    model, config = translator("transformer"), DecodeConfig(beam=2, max_ratio=0, max_extra=6)
+    first = decode(model, *batch([[4, 5, 6]]), config)
+    made = captures.made
+    other = decode(model, *batch([[7, 8, 9]]), config)
+    assert captures.made == made
+    assert_same(decode(model, *batch([[4, 5, 6]]), config), first)
+    assert other[0][0].ids != first[0][0].ids
+    with torch.no_grad():
+        model.output.weight.mul_(-1)
+    assert decode(model, *batch([[4, 5, 6]]), config)[0][0].ids != first[0][0].ids
+    assert captures.made == made + 1
+
+
+def test_what_cannot_be_captured_runs_plainly_and_says_why(
+    captures: Captures, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Growing(Tiny):
+        """Its state is wider after each step."""
+
+        def step(self, token: Tensor, state: Any) -> Any:
+            logits, after = super().step(token, state._replace(hidden=state.hidden[:, :7]))
+            return logits, after._replace(hidden=torch.cat([after.hidden, state.hidden], 1))
+
+    model, source = Growing(seed=3), batch(sentences(3))
+    with caplog.at_level(logging.WARNING, "regard.decode"):
+        found = decode(model, *source, METHODS[1])
+        decode(model, *source, METHODS[1])
+    assert [record.message for record in caplog.records] == [
+        "Decoding runs without a CUDA graph: Growing cannot be captured: "
+        "the state changes its shapes or types from step to step."
+    ]
+    assert captures.replayed == 0
+    assert_same(found, plain(Tiny(seed=3), *source, METHODS[1]))
+
+
+def test_a_watched_model_is_not_captured(captures: Captures) -> None:
+    model, calls = translator("transformer"), []
+    model.decoder[0].register_forward_hook(lambda *call: calls.append(call))
+    decode(model, *batch([[4, 5]]), DecodeConfig(beam=1, max_ratio=0, max_extra=5, min_length=5))
+    assert (len(calls), captures.made) == (5, 0)
+
+
+def test_stopping_gives_what_there_is(captures: Captures) -> None:
+    left = iter([False] * 6)
+    found = decode(Endless(), *batch(sentences(3)), METHODS[1], stop=lambda: next(left, True))
+    assert {(one.ended, len(one.ids)) for group in found for one in group} == {("stopped", 6)}
+
+
+def test_few_sizes_serve_all() -> None:
+    sizes = [captured.rounded(size) for size in range(1, 300)]
+    assert all(size <= found < 2 * size + 1 for size, found in enumerate(sizes, start=1))
+    assert sorted(set(sizes)) == [1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384]
+
+
+# --- on a GPU --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@methods
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_captured_is_plain_on_a_gpu(name: str, config: DecodeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, source = translator(name).cuda(), [part.cuda() for part in batch(texts(11))]
+    made = spy(monkeypatch)
+    found = decode(model, *source, config)
+    assert made, f"{name} was not captured: {captured.refusal(model, None)}"
+    monkeypatch.setattr(steps, "refusal", lambda model, observe: "for the test")
+    assert_same(found, decode(model, *source, config))
+
+
+LANGUAGE_MODELS = [name for name, entry in MODELS.items() if entry.task == "language"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@methods
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+def test_captured_language_models_are_plain_on_a_gpu(
+    name: str, config: DecodeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model = build(name, dataclasses.replace(MODELS[name].presets["tiny"], vocabulary=VOCABULARY)).eval().cuda()
+    limits, made = torch.tensor([40, 9, 20], device="cuda"), spy(monkeypatch)
+    found = search.search(model, model.start(3), limits, config)
+    assert made, f"{name} was not captured: {captured.refusal(model, None)}"
+    monkeypatch.setattr(steps, "refusal", lambda model, observe: "for the test")
+    assert_same(found, search.search(model, model.start(3), limits, config))
+
+
+def spy(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry for each graph that is captured."""
+    made: list[int] = []
+    real = captured.capture
+
+    def capture(warm: Callable[[], None], run: Callable[[], None], device: Any) -> Callable[[], None]:
+        made.append(1)
+        return real(warm, run, device)
+
+    monkeypatch.setattr(captured, "capture", capture)
+    return made
+
+
+def test_a_copy_of_a_state_shares_nothing() -> None:
+    model = translator("transformer")
+    state = model.start(model.encode(*batch(texts(2))))
+    tensors = list(captured.leaves(captured.copied(take(state, torch.tensor([0, 1])))))
+    stored = {tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.numel()}
+    assert len(stored) == len([tensor for tensor in tensors if tensor.numel()])

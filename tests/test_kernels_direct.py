@@ -1,0 +1,22 @@
+"""Copies of modules that are called directly."""
+
+import torch
+from torch import nn
+
+from regard.kernels.direct import direct
+
+
+def test_a_direct_copy_computes_the_same_and_runs_hooks():
+    inner = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Sequential(), nn.Linear(4, 3))
+    model = nn.ModuleDict({"one": inner, "same": inner, "norm": nn.LayerNorm(3)}).eval()
+    copy, seen = direct(model), []
+    x = torch.randn(2, 3)
+    assert torch.equal(copy["one"](x), inner(x))
+    assert copy["one"] is copy["same"] is not inner
+    assert isinstance(copy["one"][0], nn.Linear)
+    assert copy["one"][0].weight is inner[0].weight
+    inner[0].register_forward_hook(lambda *call: seen.append(call))
+    direct(model)["one"](x)
+    assert len(seen) == 1
+    swapped = direct(model, lambda part: nn.Identity() if isinstance(part, nn.LayerNorm) else part)
+    assert torch.equal(swapped["norm"](x), x)

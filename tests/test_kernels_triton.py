@@ -1,0 +1,384 @@
+"""The Triton kernels against the plain equations, on a GPU and by Triton's interpreter, which needs none.
+
+The interpreter must be chosen before Triton is imported; so this file runs itself in a subprocess.
+"""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.core.normalise import softmax
+from regard.errors import ShapeError
+from regard.training.objectives import cross_entropy
+
+pytest.importorskip(
+    "triton", reason="Triton is not installed; `pip install --no-deps triton==3.9.0` tests its kernels without a GPU."
+)
+INSIDE = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cpu" if INSIDE else "cuda"
+inside = pytest.mark.skipif(
+    not INSIDE and not torch.cuda.is_available(),
+    reason="runs on a GPU, and in the process of test_all_in_the_interpreter",
+)
+LOW = (torch.float32, torch.bfloat16)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(INSIDE, reason="this is that process")
+def test_all_in_the_interpreter() -> None:
+    command = [sys.executable, "-m", "pytest", __file__, "-q", "-n0", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(shape, device=DEVICE).to(dtype).requires_grad_()
+
+
+def results(form, inputs: list[Tensor], probes: list[Tensor]) -> list[Tensor]:
+    """The outputs of a form and the gradients of a random function of them."""
+    outputs = form(*inputs)
+    total = sum((out * probe.to(out.dtype)).sum() for out, probe in zip(outputs, probes, strict=True))
+    return [*outputs, *torch.autograd.grad(total, inputs)]
+
+
+def agree(kernel, plain, inputs: list[Tensor], *shapes: tuple[int, ...]) -> None:
+    """The kernel's error is at most twice that of the plain form in the same precision, against float64."""
+    probes = [torch.randn(shape, device=DEVICE) for shape in shapes]
+    exact = results(plain, [x.detach().double().requires_grad_() for x in inputs], probes)
+    for ours, theirs, right in zip(results(kernel, inputs, probes), results(plain, inputs, probes), exact, strict=True):
+        error, allowed = (ours - right).norm(), 2 * (theirs - right).norm()
+        grain = 2**-8 if ours.dtype == torch.bfloat16 else 4e-6
+        assert error <= allowed + grain * right.norm()
+
+
+def plain_attend(query: Tensor, keys: Tensor, v: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    weights = softmax(torch.tanh(query[:, :, None] + keys[:, None]) @ v, mask)
+    return weights @ values, weights
+
+
+@inside
+@pytest.mark.parametrize("dtype", LOW)
+@pytest.mark.parametrize(("B", "T", "S", "D", "Dv"), [(2, 3, 5, 7, 11), (1, 2, 1, 1, 1), (1, 17, 66, 6, 3)])
+def test_additive_attention_is_the_plain_one(B: int, T: int, S: int, D: int, Dv: int, dtype: torch.dtype) -> None:
+    from regard.kernels.additive import additive_attend
+
+    torch.manual_seed(1)
+    inputs = [random(*shape, dtype=dtype) for shape in ((B, T, D), (B, S, D), (D,), (B, S, Dv))]
+    mask = torch.rand(B, T, S, device=DEVICE) > 0.3
+    mask[0, 0] = False
+    for may in (mask, None):
+        agree(
+            lambda *x, may=may: additive_attend(*x, may, need_weights=True),
+            lambda *x, may=may: plain_attend(*x, may),
+            inputs,
+            (B, T, Dv),
+            (B, T, S),
+        )
+    context, _ = additive_attend(*inputs, mask)
+    assert (context[0, 0] == 0).all()
+
+
+@inside
+@pytest.mark.parametrize("dtype", LOW)
+@pytest.mark.parametrize(("B", "T", "S", "D", "Dv"), [(2, 3, 5, 7, 11), (1, 2, 1, 130, 129), (2, 2, 17, 2, 1)])
+def test_a_loop_of_attention_is_the_plain_one(B: int, T: int, S: int, D: int, Dv: int, dtype: torch.dtype) -> None:
+    from regard.kernels.additive import AttentionLoop
+
+    torch.manual_seed(2)
+    inputs = [random(*shape, dtype=dtype) for shape in ((B, T, D), (B, S, D), (D,), (B, S, Dv))]
+    mask = torch.rand(B, 1, S, device=DEVICE) > 0.3
+    mask[0] = False
+
+    def loop(query: Tensor, keys: Tensor, v: Tensor | None, values: Tensor) -> tuple[Tensor, Tensor]:
+        attend = AttentionLoop(keys, v, values, mask)
+        contexts, weights = zip(*(attend(q) for q in query.unbind(1)), strict=True)
+        return torch.stack(contexts, dim=1), torch.stack(weights, dim=1)
+
+    def dot(query: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        weights = softmax(query @ keys.mT, mask)
+        return weights @ values, weights
+
+    agree(loop, lambda *x: plain_attend(*x, mask), inputs, (B, T, Dv), (B, T, S))
+    query, keys, _, values = inputs
+    agree(lambda q, k, x: loop(q, k, None, x), dot, [query, keys, values], (B, T, Dv), (B, T, S))
+
+
+@inside
+def test_a_step_of_the_loop_without_a_gradient_adds_nothing() -> None:
+    from regard.kernels.additive import AttentionLoop
+
+    keys, v, values = random(2, 5, 7), random(7), random(2, 5, 3)
+    used, unused = random(2, 7), random(2, 7)
+
+    def gradients(queries: list[Tensor]) -> list[Tensor]:
+        attend = AttentionLoop(keys, v, values)
+        contexts = [attend(q)[0] for q in queries]
+        return list(torch.autograd.grad(contexts[0].sum(), [keys, v, values]))
+
+    for alone, beside in zip(gradients([used]), gradients([used, unused]), strict=True):
+        assert torch.equal(alone, beside)
+
+
+@inside
+def test_widths_that_do_not_match_are_refused() -> None:
+    from regard.kernels.additive import AttentionLoop, additive_scores
+    from regard.kernels.cells import lstm_cell
+
+    with pytest.raises(ShapeError, match="Project query and keys to the width of v"):
+        additive_scores(random(2, 3, 7), random(2, 5, 7), random(6))
+    with pytest.raises(ShapeError, match="Project query and keys to the width of v"):
+        AttentionLoop(random(2, 5, 7), random(7), random(2, 5, 3))(random(2, 6))
+    with pytest.raises(RuntimeError, match="expand"):
+        AttentionLoop(random(2, 6, 7), random(7), random(2, 6, 3), torch.ones(1, 3, dtype=torch.bool, device=DEVICE))
+    with pytest.raises(ShapeError, match="float64"):
+        additive_scores(*(random(*shape, dtype=torch.float64) for shape in ((2, 3, 7), (2, 5, 7), (7,))))
+    with pytest.raises(ShapeError, match=r"inputs \[2, 12\]"):
+        lstm_cell(random(2, 12), random(2, 9), random(2, 3))
+
+
+def plain_lstm(drive: Tensor, pushed: Tensor, cell: Tensor) -> tuple[Tensor, ...]:
+    i, f, g, o = (drive + pushed).chunk(4, dim=-1)
+    after = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+    hidden = o.sigmoid() * after.tanh()
+    return hidden, after, hidden.to(pushed.dtype)
+
+
+def fused_lstm(*inputs: Tensor) -> tuple[Tensor, ...]:
+    from regard.kernels.cells import lstm_cell
+
+    hidden, after, low = lstm_cell(*inputs)
+    assert hidden.dtype == after.dtype == torch.float32
+    assert (low is None) == (inputs[1].dtype == torch.float32)
+    return hidden, after, hidden if low is None else low
+
+
+def blended(update: Tensor, old: Tensor, new: Tensor, keep: bool) -> Tensor:
+    return update * old + (1 - update) * new if keep else update * new + (1 - update) * old
+
+
+def plain_gru(drive: Tensor, state: Tensor, U_gates: Tensor, U: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+    n = state.shape[-1]
+    reset, update = (drive[..., : 2 * n] + state.to(U.dtype) @ U_gates.mT).sigmoid().chunk(2, dim=-1)
+    after = blended(update, state, (drive[..., 2 * n :] + (reset * state).to(U.dtype) @ U.mT).tanh(), keep)
+    return after, after.to(U.dtype)
+
+
+def fused_gru(drive: Tensor, state: Tensor, U_gates: Tensor, U: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+    from regard.kernels.cells import gru
+
+    after, low = gru(drive, state, lambda x: x.to(U.dtype) @ U_gates.mT, lambda x: x @ U.mT, keep)
+    return after, after if low is None else low
+
+
+def reset_after(driven: Tensor, pushed: Tensor, state: Tensor, keep: bool) -> tuple[Tensor]:
+    n = state.shape[-1]
+    reset, update = (driven + pushed)[..., : 2 * n].sigmoid().chunk(2, dim=-1)
+    return (blended(update, state, (driven[..., 2 * n :] + reset * pushed[..., 2 * n :]).tanh(), keep),)
+
+
+@inside
+@pytest.mark.parametrize("dtype", LOW)
+@pytest.mark.parametrize("shape", [(2, 7), (2, 3, 5), (1, 1030)])
+def test_cells_are_the_plain_equations(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    from regard.kernels.cells import gru_cell
+
+    torch.manual_seed(3)
+    *rows, n = shape
+    state = random(*shape)  # float32 beside whatever the products are in
+    pushed = {parts: random(*rows, parts * n, dtype=dtype) for parts in (3, 4)}
+    drive = {parts: random(*rows, 3, parts * n, dtype=dtype)[..., 1, :] for parts in (3, 4)}  # one step of many
+    agree(fused_lstm, plain_lstm, [drive[4], pushed[4], state], shape, shape, shape)
+    matrices = [(random(m, n).detach() / n**0.5).to(dtype).requires_grad_() for m in (2 * n, n)]
+    for keep in (True, False):
+        forms = (partial(form, keep=keep) for form in (fused_gru, plain_gru))
+        agree(*forms, [drive[3], state, *matrices], shape, shape)
+        agree(
+            lambda *x, keep=keep: (gru_cell(*x, keep),),
+            partial(reset_after, keep=keep),
+            [drive[3], pushed[3], state],
+            shape,
+        )
+
+
+@inside
+def test_a_state_that_only_products_read_has_its_gradient() -> None:
+    inputs = [random(2, wide, dtype=torch.bfloat16) for wide in (12, 12)] + [random(2, 3)]
+    for place in range(3):
+        got = torch.autograd.grad(fused_lstm(*inputs)[place].float().sum(), inputs)
+        wanted = torch.autograd.grad(plain_lstm(*(x.float() for x in inputs))[place].sum(), inputs)
+        torch.testing.assert_close(got, wanted, rtol=0.02, atol=0.01)
+
+
+@inside
+def test_a_shut_update_gate_leaves_the_state_exactly_as_it_is() -> None:
+    state, U_gates, U = random(2, 5), random(10, 5), random(5, 5)
+    for shut, keep in ((torch.inf, True), (-torch.inf, False)):
+        parts = [random(2, 5).detach(), torch.full((2, 5), shut, device=DEVICE), random(2, 5).detach()]
+        drive = torch.cat(parts, dim=-1).requires_grad_()
+        after, _ = fused_gru(drive, state, U_gates, U, keep)
+        assert torch.equal(after, state)
+        (grad,) = torch.autograd.grad(after.sum(), drive)
+        assert (grad == 0).all()
+
+
+@inside
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("dtype", LOW)
+def test_logits_become_their_gradient_in_place(dtype: torch.dtype, smoothing: float) -> None:
+    from regard.kernels.softmax_gradient import differentiate
+
+    torch.manual_seed(4)
+    for n, V in ((3, 7), (2, 4099), (1, 1)):
+        logits, gold = (3 * torch.randn(n, V, device=DEVICE)).to(dtype), torch.randint(V, (n,), device=DEVICE)
+        gold[0] = 0  # padding
+        exact = logits.double()[None].requires_grad_()
+        loss, plain = cross_entropy(exact, gold[None], smoothing)
+        (right,) = torch.autograd.grad(loss, exact)
+        losses = torch.empty(2, n, device=DEVICE)
+        got = differentiate(logits, gold, losses, smoothing, 0, True)
+        assert got.data_ptr() == logits.data_ptr()
+        torch.testing.assert_close(losses.double().sum(1), torch.stack([loss.detach(), plain]), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(got.double(), right[0], rtol=2**-7 if dtype == torch.bfloat16 else 1e-5, atol=1e-6)
+        assert (got[0] == 0).all()
+
+
+@inside
+@pytest.mark.parametrize("dtype", LOW)
+@pytest.mark.parametrize(("N", "D"), [(1, 1), (5, 7), (37, 130)])
+def test_the_norm_of_a_sum_is_the_plain_one(N: int, D: int, dtype: torch.dtype) -> None:
+    from regard.kernels.norm import add_norm
+
+    torch.manual_seed(1)
+    x, added = random(N, D, dtype=dtype), random(N, D, dtype=dtype)
+    gamma, beta = random(D), random(D)
+
+    def plain(x: Tensor, *more: Tensor) -> tuple[Tensor]:
+        *added, gamma, beta = more
+        exact = torch.promote_types(x.dtype, torch.float32)
+        total = x.to(exact) + added[0].to(exact) if added else x.to(exact)
+        return (torch.nn.functional.layer_norm(total, (D,), gamma, beta, 0.1).to(x.dtype),)
+
+    agree(lambda *x: (add_norm(*x, 0.1),), plain, [x, added, gamma, beta], (N, D))
+    agree(lambda x, *more: (add_norm(x, None, *more, 0.1),), plain, [x, gamma, beta], (N, D))
+
+
+@inside
+def test_dropout_in_the_norm_follows_the_seed_and_its_gradient_the_elements_kept() -> None:
+    from regard.kernels.norm import add_norm
+
+    gamma, beta = torch.ones(64, device=DEVICE), torch.zeros(64, device=DEVICE)
+    x, added = random(50, 64), random(50, 64)
+
+    def run() -> tuple[Tensor, Tensor]:
+        y = add_norm(x, added, gamma, beta, 0.1, 0.25)
+        return y, torch.autograd.grad((y * y.detach().sin()).sum(), [x, added])
+
+    torch.manual_seed(3)
+    y, (d_x, d_added) = run()
+    share = d_added / d_x  # 0 where an element is dropped, 4/3 elsewhere
+    kept = share > 0.5
+    assert kept.float().mean().item() == pytest.approx(0.75, abs=0.03)
+    torch.testing.assert_close(share, kept * (4 / 3), rtol=1e-4, atol=1e-5)
+    total = x + added * kept * (4 / 3)
+    torch.testing.assert_close(y, torch.nn.functional.layer_norm(total, (64,), eps=0.1))
+    assert not torch.equal(y, run()[0])
+    torch.manual_seed(3)
+    assert torch.equal(y, run()[0])
+
+
+@inside
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])  # the interpreter has no products of bfloat16
+@pytest.mark.parametrize(("B", "H", "T", "S", "D"), [(2, 3, 5, 5, 4), (2, 1, 1, 17, 8), (1, 2, 18, 20, 16)])
+def test_short_attention_is_the_plain_one(B: int, H: int, T: int, S: int, D: int, dtype: torch.dtype) -> None:
+    from regard.core.attend import Memory, attend
+    from regard.core.normalise import causal_softmax
+    from regard.core.scores import scaled_dot
+    from regard.kernels.short import short_attend
+
+    torch.manual_seed(1)
+    inputs = [random(B, H, size, D, dtype=dtype) for size in (T, S, S)]
+    mask = torch.rand(B, 1, 1, S, device=DEVICE) > 0.3
+    mask[0] = False
+    for may, normalise in ((mask, softmax), (None, causal_softmax), (mask[1:2] if B > 1 else None, causal_softmax)):
+        memory = lambda keys, values, may=may: Memory(keys, values, may)  # noqa: E731
+        agree(
+            lambda q, *kv: (short_attend(q, memory(*kv), True, normalise is causal_softmax),),  # noqa: B023
+            lambda q, *kv: (attend(q, memory(*kv), scaled_dot, normalise).context,),  # noqa: B023
+            inputs,
+            (B, H, T, D),
+        )
+
+
+@inside
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_gradients_of_heads_reach_the_projection_without_a_copy(parts: int) -> None:
+    from regard.core.attend import Memory
+    from regard.kernels.short import short_attend, split_heads
+
+    torch.manual_seed(1)
+    B, T, H, D = 2, 5, 3, 4
+    projected, other = random(B, T, parts * H * D), random(B, T, 2 * H * D)
+
+    def loss(split) -> Tensor:
+        mine = split(projected, parts, H)
+        query, keys, values = (*mine, *split(other, 2, H)[: 3 - parts])
+        return short_attend(query, Memory(keys, values), True, False).square().sum()
+
+    def plain_split(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
+        return x.unflatten(-1, (parts, heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+
+    wanted = torch.autograd.grad(loss(plain_split), projected)[0]
+    torch.testing.assert_close(torch.autograd.grad(loss(split_heads), projected)[0], wanted)
+    stacked = torch.autograd.grad(sum(x.sin().sum() for x in split_heads(projected, parts, H)), projected)[0]
+    torch.testing.assert_close(stacked, projected.detach().cos())
+
+
+@inside
+@pytest.mark.parametrize("dtype", LOW)
+@pytest.mark.parametrize(("N", "n", "m"), [(1, 3, 5), (150, 8, 24)])
+def test_a_linear_layer_with_relu_is_the_plain_one(N: int, n: int, m: int, dtype: torch.dtype) -> None:
+    from regard.kernels.linear_relu import linear_relu
+
+    torch.manual_seed(1)
+    inputs = [random(*shape, dtype=dtype) for shape in ((2, N, n), (m, n), (m,))]
+    plain = torch.nn.functional.linear
+    agree(lambda *x: (linear_relu(*x),), lambda *x: (plain(*x).relu(),), inputs, (2, N, m))
+
+
+@inside
+@pytest.mark.parametrize("name", ["transformer", "bahdanau", "luong"])
+def test_models_by_the_kernels_are_the_plain_ones(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from regard.kernels import choose
+    from regard.models.registry import MODELS, build
+    from regard.training.objectives import likelihood
+
+    sizes = {"source_vocabulary": 13, "target_vocabulary": 13, "width": 16, "dropout": 0.0}
+    sizes |= {"inner": 24, "layers": 1} if name == "transformer" else {"layers": 2} if name == "luong" else {}
+    torch.manual_seed(3)
+    model = build(name, replace(MODELS[name].presets["tiny"], **sizes)).to(DEVICE)
+    for weights in model.parameters():
+        torch.nn.init.normal_(weights, std=0.2)
+    source = torch.tensor([[5, 6, 7, 8, 2], [4, 9, 2, 0, 0]], device=DEVICE)
+    target = torch.tensor([[4, 5, 6, 2], [9, 2, 0, 0]], device=DEVICE)
+    inputs = source, torch.tensor([5, 3], device=DEVICE), target
+
+    def gradients() -> list[Tensor]:
+        loss, _ = likelihood(model, *inputs)
+        return [loss, *torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(choose, "TRITON", False)
+        exact = gradients()
+    monkeypatch.setattr(choose, "_no_triton", lambda *_: "")
+    monkeypatch.setattr(choose, "cell_path", lambda *_: choose.Path("Triton"))
+    torch.testing.assert_close(gradients(), exact, rtol=1e-3, atol=1e-4)
+    with torch.autocast(DEVICE, torch.float16):  # the interpreter has no products of bfloat16
+        for found, wanted in zip(gradients(), exact, strict=True):
+            assert found is wanted or (found - wanted).norm() <= 0.02 * wanted.norm() + 0.01

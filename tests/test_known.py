@@ -1,0 +1,185 @@
+"""The models that ship: their names work wherever a run folder does, and cards tell the truth."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import trained
+from commands import regard as command
+
+import regard
+import regard.serve
+from regard.api.exporting import export
+from regard.cli.demo import show_shipped
+from regard.cli.serve import serve
+from regard.errors import RunError
+from regard.training import known
+
+ROOT = Path(__file__).parent.parent
+
+
+class WithModels:
+    """Plant: the models that ship are those of this folder."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def __call__(self) -> None:
+        known.HOMES = (self.home,)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    export(trained.run("heads"), folder / "en-fr-transformer")
+    export(trained.run("bahdanau"), folder / "en-fr-bahdanau")
+    return folder
+
+
+@pytest.fixture
+def installed(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setattr(known, "HOMES", (home,))
+    monkeypatch.chdir(tmp_path)
+    return home
+
+
+def test_a_name_is_as_good_as_a_folder(installed: Path):
+    for name, model in (("en-fr", "transformer"), ("en-fr/transformer", "transformer"), ("en-fr/bahdanau", "bahdanau")):
+        assert regard.load(name).experiment.name == model
+    assert regard.load("en-fr").name == "en-fr-transformer"
+    assert known.shipped() == {
+        "en-fr": installed / "en-fr-transformer",
+        "en-fr/bahdanau": installed / "en-fr-bahdanau",
+    }
+
+
+def test_a_real_folder_of_that_name_wins(installed: Path, tmp_path: Path):
+    export(trained.run("copy"), tmp_path / "en-fr")
+    assert regard.load("en-fr").experiment.name == "luong"
+
+
+def test_a_name_that_is_no_model_is_one_sentence(installed: Path):
+    with pytest.raises(RunError, match=r"There is no run folder en-fx.*Did you mean 'en-fr'"):
+        regard.load("en-fx")
+    with pytest.raises(RunError, match="Did you mean 'en-fr/bahdanau'"):
+        regard.load("en-fr/bahdanaw")
+    with pytest.raises(RunError, match="The model fr-en is not part of this installation"):
+        regard.load("fr-en")
+    with pytest.raises(RunError, match="There is no run folder runs/mine"):
+        regard.load("runs/mine")
+
+
+def test_a_model_that_ships_can_be_trained_on(installed: Path, tmp_path: Path):
+    settings = ["train.start_from=en-fr/bahdanau", "train.steps=1", "data.size=60", "data.max_words=6"]
+    assert regard.train(corpus="phrasebook", out=tmp_path / "tuned", settings=settings).experiment.name == "bahdanau"
+
+
+def test_commands_know_the_names(home: Path, tmp_path: Path):
+    def run(*arguments: object, code: int = 0):
+        found = command(*arguments, folder=tmp_path / "log", plant=WithModels(home))
+        assert found.code == code, found.err
+        return found
+
+    assert run("translate", "en-fr", "the cat sees the dog .").out.count("\n") == 1
+    assert "no file" in run("translate", "en-fr", "misspelt.txt", code=2).err
+    assert "Did you mean 'en-fr'" in run("translate", "en_fr", "a b", code=2).err
+    listed = run("models").out
+    assert "en-fr/bahdanau" in listed
+    assert "en to fr" in listed
+    assert "phrasebook" in run("models", "en-fr").out
+    assert "Did you mean 'transformer'" in run("models", "transfomer", code=2).err
+    assert "weights" in run("look", "the cat sees the dog .").out
+    assert "look needs a text as well" in run("look", "en-fr", code=2).err
+    assert "Put the text in quotes" in run("look", "en-fr", "the", "cat", code=2).err
+    for side, text in (("en", "the cat sees the dog .\n"), ("fr", "le chat voit le chien .\n")):
+        (tmp_path / f"a.{side}").write_text(text)
+    files = ("--source", tmp_path / "a.en", "--target", tmp_path / "a.fr")
+    assert "BLEU" in run("score", "en-fr", *files).out
+    (tmp_path / "a.tsv").write_text("the cat sees the dog .\tle chat voit le chien .\n")
+    sides = "".join(
+        f'<tuv xml:lang="{side}"><seg>{(tmp_path / f"a.{side}").read_text().strip()}</seg></tuv>'
+        for side in ("en", "fr")
+    )
+    (tmp_path / "a.tmx").write_text(f'<tmx version="1.4"><header/><body><tu>{sides}</tu></body></tmx>')
+    for name in ("score", "align", "heads"):
+        both = run(name, "en-fr/bahdanau", *files).out
+        assert run(name, "en-fr/bahdanau", "--tsv", tmp_path / "a.tsv").out == both
+        assert run(name, "en-fr/bahdanau", "--tmx", tmp_path / "a.tmx").out == both
+    assert "--tsv" in run("align", "en-fr", code=2).err
+    assert "give one of the two" in run("heads", "en-fr", *files, "--tsv", tmp_path / "a.tsv", code=2).err
+    assert "against" in run("compare", "en-fr", "en-fr/bahdanau", *files).out
+    assert "-" in run("align", "en-fr/bahdanau", *files).out
+
+
+def test_serve_without_a_run_serves_the_models_that_ship(installed: Path, monkeypatch: pytest.MonkeyPatch):
+    served = []
+    monkeypatch.setattr(regard.serve, "run", lambda runs, **options: served.append(runs))
+    serve()
+    serve(["en-fr/bahdanau"])
+    assert served == [[str(path) for path in known.shipped().values()], [str(installed / "en-fr-bahdanau")]]
+
+
+def test_a_damaged_card_or_one_of_other_weights_is_refused(installed: Path, tmp_path: Path):
+    export(trained.run("heads"), tmp_path / "here")
+    assert known.read_card(tmp_path / "here") == {}
+    for content, message in (("{", "is damaged"), ("[]", "is damaged"), ('{"weights": "x"}', "does not belong to")):
+        (tmp_path / "here" / "card.json").write_text(content)
+        with pytest.raises(RunError, match=message):
+            known.read_card(tmp_path / "here")
+
+
+def test_the_demo_shows_them_or_says_that_they_are_missing(installed: Path, tmp_path: Path, capfdbinary, monkeypatch):
+    show_shipped(tmp_path / "demo")
+    told = capfdbinary.readouterr().out.decode()
+    assert "Where is the station?" in told
+    assert (tmp_path / "demo" / "economic-area.png").stat().st_size > 1000
+    monkeypatch.setattr(known, "HOMES", (tmp_path / "nowhere",))
+    show_shipped(tmp_path / "demo")
+    assert "not part of this copy" in capfdbinary.readouterr().out.decode()
+
+
+def test_a_card_is_made_by_a_script(tmp_path: Path):
+    for side, text in (("en", "the cat sees the dog .\nI see a house .\n"), ("fr", "le chat voit le chien .\nnon\n")):
+        (tmp_path / f"a.{side}").write_text(text)
+    pair = f"{tmp_path / 'a.en'},{tmp_path / 'a.fr'}"
+    arguments = [
+        trained.run("heads"),
+        "en-fr",
+        "--set",
+        f"one={pair}",
+        "--set",
+        f"two={pair}",
+        "--known",
+        "two=3.1,20.5",
+    ]
+    arguments += ["--models", tmp_path / "models", "--command", "regard train x", "--seconds", "60", "--device", "cpu"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, ROOT / "benchmarks" / "ship.py", *arguments], check=True, env=environment)
+    folder = tmp_path / "models" / "en-fr-transformer"
+    card = known.read_card(folder)
+    assert [one["name"] for one in card["scores"]] == ["one", "two"]
+    assert card["scores"][1]["float"] == {"bleu": 3.1, "chrf": 20.5}
+    assert "version:" in card["scores"][0]["signatures"][0]
+    assert len(card["sentences"]) == 20
+    page = (folder / "CARD.md").read_text()
+    assert "CC BY 2.0 FR" in page
+    assert "`regard train x`, 60 seconds" in page
+    assert regard.load(folder)
+
+
+@pytest.mark.slow
+def test_a_wheel_holds_the_models(home: Path, tmp_path: Path):
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "MANIFEST.in", "regard"):
+        os.symlink(ROOT / name, tree / name)
+    os.symlink(home, tree / "models")
+    subprocess.run([sys.executable, "setup.py", "-q", "bdist_wheel", "-d", tmp_path / "dist"], cwd=tree, check=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "regard/shipped/en-fr-transformer/weights.safetensors" in names
+    assert json.loads(zipfile.ZipFile(wheel).read("regard/shipped/en-fr-transformer/manifest.json"))["expects"]

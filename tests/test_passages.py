@@ -1,0 +1,142 @@
+"""Any text is safe: split, translated and put together again, with flags where something is not right."""
+
+import dataclasses
+import json
+import random
+
+import pytest
+import trained
+from commands import regard as command
+
+from regard.api.passages import NOTES, join_text, keep_whole, take_apart, wrong_with
+from regard.data.expects import expectations, is_tokenised, knows_no_capitals
+from regard.data.settings import DataConfig
+from regard.data.vocabulary import Vocabulary
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return trained.translator("bahdanau")
+
+
+def test_what_is_taken_apart_is_put_together_again(translator):
+    draw = random.Random(2)
+    pieces = ["Ba da", ". ", "! ", "? ", " ", "\n", "\n\n", "Mr. ", "5 ", "。", "» ", '"', "a, ", "I", "\u00a0", "<br>"]
+    for _ in range(500):
+        text = "".join(draw.choices(pieces, k=draw.randint(0, 20)))
+        passage = take_apart(text, translator.encode, 3)
+        assert join_text(passage, passage.sentences) == (text if text.strip() else "")
+        assert all("\n" not in one for one in passage.sentences)
+
+
+def test_sentences_of_a_text_are_translated_alone(translator):
+    one, two = "the cat sees the dog .", "I see a house ."
+    alone = [translator.translate(text).text for text in (one, two)]
+    assert translator.translate(f"  {one} {two}\n\n{two}\n").text == f"  {alone[0]} {alone[1]}\n\n{alone[1]}\n"
+    together = translator.translate([f"{one}  {two}", one, "", two], nbest=2, beam=2)
+    assert together[0].nbest[1].text == "  ".join(
+        translator.translate(t, nbest=2, beam=2).nbest[1].text for t in (one, two)
+    )
+    assert [each.text for each in together[1:]] == [alone[0], "", alone[1]] or together[1].text
+    assert together[0].logprob == pytest.approx(together[1].logprob + together[3].logprob, abs=1e-4)
+
+
+def test_a_prefix_or_split_false_keeps_a_text_whole(translator):
+    text = "the cat sees the dog . I see a house ."
+    assert translator.translate(text, split=False).text == translator.translate(text, prefix="").text
+    assert len(keep_whole(text, translator.encode).sentences) == 1
+
+
+def test_a_long_sentence_is_cut_at_clauses_with_a_note(translator):
+    short = dataclasses.replace(translator.experiment.data, max_length=6)
+    other = trained.translator("bahdanau")
+    cut = type(other)(
+        other.model,
+        other.source_vocabulary,
+        other.target_vocabulary,
+        dataclasses.replace(other.experiment, data=short),
+        "cut",
+    )
+    found = cut.translate("the cat sees the dog , the dog sees the cat and the house")
+    assert "cut" in found.flags
+    assert NOTES["cut"] in found.notes
+    assert "cut" not in cut.translate("the cat sees the dog .").flags
+
+
+def test_words_never_seen_are_marked(translator):
+    found = translator.translate("the zebra sees the dog .")
+    assert "unseen" in found.flags
+    assert found.unknown == ["zebra"]
+    assert "unseen" not in translator.translate("the cat sees the dog .").flags
+
+
+@pytest.mark.parametrize(
+    ("source", "written", "finished", "expected"),
+    [
+        ("the cat sleeps here now", "le chat dort ici maintenant", "end", []),
+        ("the cat sleeps", "le le le le le chat", "end", ["loop"]),
+        ("the cat sleeps", "eeeeeeeeeeeeeeee", "end", ["loop"]),
+        ("1000000000000", "1000000000000", "end", []),
+        ("no no no no no no", "non non non non non", "end", []),
+        ("the cat sleeps", "le chat", "length", ["length"]),
+        ("the cat sleeps in the house", "the cat sleeps in the house", "end", ["copy"]),
+        ("the cat", "", "end", ["empty"]),
+        ("", "", "empty", []),
+    ],
+)
+def test_output_that_is_no_translation_is_flagged(source: str, written: str, finished: str, expected: list[str]):
+    assert wrong_with(source, written, finished, same_language=False) == expected
+
+
+def test_a_copy_within_one_language_is_no_fault():
+    text = "the cat sleeps in the house"
+    assert wrong_with(text, text, "end", same_language=True) == []
+
+
+def test_a_model_of_lower_case_text_lower_cases_and_says_so():
+    translator = trained.translator("copy")
+    word = translator.source_vocabulary.pieces([7])[0]
+    assert translator.lowercases
+    found = translator.translate(word.upper())
+    assert found.text == translator.translate(word).text
+    assert found.flags[:1] == ["lower-cased"]
+    assert found.unknown == []
+    assert "lower-cased" not in translator.translate(word).flags
+    assert not trained.translator("bahdanau").lowercases  # "I"
+
+
+def test_what_a_run_expects_is_read_from_its_vocabulary():
+    raw = Vocabulary.train(["Where are you, Tom? I am here.", "He said: no, never."] * 20, "bpe", 330)
+    apart = Vocabulary.train(["where are you , tom ? i am here .", "he said , no ."] * 20, "bpe", 330)
+    assert [knows_no_capitals(one) for one in (raw, apart)] == [False, True]
+    assert [is_tokenised(one) for one in (raw, apart)] == [False, True]
+    assert not knows_no_capitals(Vocabulary.train(["1 2 3", "3 4"], "word", 50))
+    assert is_tokenised(Vocabulary.train(["a b ."], "word", 50))
+    found = expectations(DataConfig(source=("x/a.en", "b.en"), target="c.fr", target_language="fr"), raw)
+    assert found == {
+        "source_language": "", "target_language": "fr", "case": "any", "text": "raw", "longest": 256,
+        "corpus": "a.en, b.en",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["", " ", "漢字 😀", "x" * 5000, "où est-ce ?" * 400, "\ud800", "a\x00b", ". . . ."])
+def test_any_string_gives_a_translation_or_an_honest_mark(translator, text: str):
+    found = translator.translate(text, beam=1)
+    found.text.encode("utf-8")
+    assert found.finished in ("end", "length", "empty")
+    if text.strip() and not found.text.strip():
+        assert found.flags
+
+
+def test_the_command_prints_notes_and_keeps_its_lines(tmp_path):
+    run = trained.run("copy")
+    word = trained.translator("copy").source_vocabulary.pieces([7])[0]
+    stdin = f"{word}\n{word.upper()}\n\n{word} zebra\n".encode()
+    found = command("translate", run, "--beam", 1, folder=tmp_path, stdin=stdin)
+    assert found.out.count("\n") == 4
+    assert "the input was lower-cased: the model was trained on lower-case text" in found.err
+    rows = [
+        json.loads(line) for line in command("translate", run, "--json", folder=tmp_path, stdin=stdin).out.splitlines()
+    ]
+    assert ["lower-cased" in row["flags"] for row in rows] == [False, True, False, False]
+    assert ["unseen" in row["flags"] for row in rows] == [False, False, False, True]

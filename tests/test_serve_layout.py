@@ -1,0 +1,75 @@
+"""Texts into sentences and back: nothing is lost, tags stay as they are, and time grows with the text and no faster."""
+
+import html
+import random
+
+import pytest
+
+from regard.serve.layout import Layout, marked, plain
+
+PIECES = [
+    "<p>", "</P>", "<Term id='a>b'>", "</term>", "<br/>", "<!-- <b> -->", "<![CDATA[ x < y ]]>", "<script>a<b</script>",
+    "<STYLE>p {}</STYLE>", "<?xml v?>", "<!DOCTYPE html>", "ba da", " lu\n", "\u00a0", "3 < 4", "it's", '"', "'", "=",
+    ">", "&lt;", "&amp;", "<![%x;", "<a b=", "</", "<", "<1", "\u3000fo. Me ko! ", "。", "x='",
+]  # fmt: skip
+
+
+def again(layout: Layout) -> str:
+    return layout.join(layout.sentences)
+
+
+def test_what_is_taken_apart_is_put_together_again() -> None:
+    draw = random.Random(1)
+    for _ in range(2000):
+        text = "".join(draw.choices(PIECES, k=draw.randint(0, 12)))
+        assert again(plain(text, 7)) == text
+        assert html.unescape(again(marked(text, 7))) == html.unescape(text)
+        for layout in (plain(text, 7), marked(text, 7)):
+            assert all(0 < len(one) <= 7 and one == one.strip(" ") for one in layout.sentences)
+
+
+def test_tags_keep_their_case_and_their_attributes() -> None:
+    text = "<Term Id='A > B'>ba</Term> <br/><SCRIPT>ba</SCRIPT><i>da</I> <![CDATA[fo]]><!-- lu -->&lt;me"
+    layout = marked(text)
+    assert layout.sentences == ["ba", "da", "<me"]
+    assert layout.join(["BA", "DA", "<ME"]) == text.replace(">ba</T", ">BA</T").replace("da", "DA").replace("me", "ME")
+
+
+@pytest.mark.parametrize("text", ["<![%x;", "<![", "<!", "<?", "<!--", "<script>x", "<a b='x", "&#" + "9" * 5000 + ";"])
+def test_what_is_never_closed_is_kept(text: str) -> None:
+    assert html.escape(again(marked(text)), quote=False).replace("&amp;", "&") == html.escape(text, quote=False)
+
+
+def test_starts_and_places_are_code_points() -> None:
+    text = " ba da\nfo. " + "lu me. " * 5
+    layout = plain(text, 20)
+    assert [text[start:].startswith(one) for start, one in zip(layout.starts, layout.sentences, strict=True)] == [
+        True
+    ] * len(layout.sentences)
+    longer = [f"{one}!" for one in layout.sentences]
+    joined = layout.join(longer)
+    assert all(joined[at:].startswith(one) for at, one in zip(layout.places(longer), longer, strict=True))
+
+
+def test_a_long_line_is_cut_after_sentences_else_between_words_else_anywhere() -> None:
+    assert plain("ba da. fo lu me", 12).sentences == ["ba da.", "fo lu me"]
+    assert plain("ba da fo lu me", 12).sentences == ["ba da fo lu", "me"]
+    assert plain("badafolume", 4).sentences == ["bada", "folu", "me"]
+    assert plain("你好。我们走吧。", 5).sentences == ["你好。", "我们走吧。"]
+
+
+SIZE = 1 << 18
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["<!--", "<a", "<a b=", "<a b='", "</", "<![", "<![CDATA[", "<?", "<!", "<script>", "&", "&#", " x='", "<a x='>",
+     "<b>", " ", "a ", "a\n", ". ", "\u00a0", "=\"'>", "<a x=\">\"'"],
+)  # fmt: skip
+def test_time_grows_with_the_text_and_no_faster(piece: str) -> None:
+    """It takes a second or so; if the time grew with the square it would take many minutes."""
+    text = "a" + piece * (SIZE // len(piece)) + "a"
+    assert again(plain(text)) == text
+    marked(text)
+    marked("<script>" + text)
+    marked("<b x='" + text + ">")

@@ -1,0 +1,283 @@
+"""The queue and the worker: turns, batches, short work between the steps of long work, and processes that fail."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serve_parts import backwards, trained
+
+from regard.errors import RunError
+from regard.serve.limits import Limits, RefusedError, StoppedError
+from regard.serve.metrics import Metrics
+from regard.serve.queue import MOST_COST, MOST_ROWS, Options, Queue, Sentence, Ticket, Work
+from regard.serve.worker import Worker
+
+
+def ticket(*lengths: int, beam: int = 1, options: Any = "same", seconds: float = 60, client: str = "one") -> Ticket:
+    made = Ticket(time.monotonic() + seconds, client, beam, options)
+    made.add(["x" * length for length in lengths])
+    return made
+
+
+def sizes(batch: object) -> list[int]:
+    assert isinstance(batch, list)
+    return [len(sentence.text) for sentence in batch]
+
+
+def test_a_long_request_and_a_short_one_share_the_next_batch() -> None:
+    queue, long, short = Queue(), ticket(*[5] * 128), ticket(6)
+    queue.put(long)
+    assert len(sizes(queue.take())) == MOST_ROWS
+    queue.put(short)
+    assert 6 in sizes(queue.take())
+    rest = [len(sizes(queue.take())) for _ in range(3)]
+    assert sum(rest) + 2 * MOST_ROWS == 129
+    assert queue.take() is None
+
+
+def test_clients_take_turns_however_many_requests_they_send() -> None:
+    queue = Queue()
+    for _ in range(40):
+        queue.put(ticket(5, 5, 5, client="giant"))
+    queue.put(ticket(*[6] * 20, client="small"))
+    assert sizes(queue.take()).count(6) == MOST_ROWS // 2, "half of the batch for each of the two"
+    queue = Queue()
+    for client in ("giant", "giant", "giant", "small"):
+        queue.put(Ticket(time.monotonic() + 60, client, work=Work("look")))
+    order = [queue.take() for _ in range(4)]
+    assert [one.client for one in order if isinstance(one, Ticket)] == ["giant", "small", "giant", "giant"]
+
+
+def test_a_batch_holds_like_options_and_like_lengths_and_keeps_its_cost() -> None:
+    queue = Queue()
+    for one in (ticket(40), ticket(1200), ticket(48), ticket(44, options="other"), ticket(56)):
+        queue.put(one)
+    assert [sorted(sizes(queue.take())) for _ in range(3)] == [[40, 48, 56], [1200], [44]]
+    for _ in range(20):
+        queue.put(ticket(1600, beam=5))
+    batch = queue.take()
+    assert sum(sizes(batch)) * 5 <= MOST_COST
+    queue = Queue()
+    queue.put(ticket(16000, beam=5))
+    assert sizes(queue.take()) == [16000], "what cannot be cut is a batch alone"
+
+
+def test_tickets_that_nobody_waits_for_are_skipped() -> None:
+    queue, gone, late, kept = Queue(), ticket(5), ticket(5, seconds=-1), ticket(7)
+    for one in (gone, late, kept):
+        queue.put(one)
+    gone.gone = True
+    assert sizes(queue.take()) == [7]
+    assert queue.take() is None
+
+
+def test_only_short_sentences_are_taken_in_between() -> None:
+    queue = Queue()
+    for one in (ticket(1000, 1000), ticket(5), ticket(900, client="two"), ticket(6, client="two")):
+        queue.put(one)
+    assert sizes(queue.take(100, exclusive=False)) == [5, 6]
+    assert queue.take(100, exclusive=False) is None
+    assert sorted(sizes(queue.take())) == [900, 1000, 1000]
+
+
+def test_exclusive_work_waits_its_turn() -> None:
+    queue, work = Queue(), Ticket(time.monotonic() + 60, work=Work("look"))
+    queue.put(work)
+    queue.put(ticket(5))
+    assert sizes(queue.take(100, exclusive=False)) == [5], "in between, only sentences are taken"
+    assert queue.take() is work
+
+
+def test_a_sentence_knows_its_place() -> None:
+    made = ticket(1, 2, 3)
+    assert [each.place for each in made.waiting] == [0, 1, 2]
+    made.give(2, "c")
+    made.give(0, "a")
+    assert not made.answer.done()
+    made.give(1, "b")
+    assert made.answer.result(0) == ["a", "b", "c"]
+    assert isinstance(made.waiting[0], Sentence)
+
+
+# --- with a process
+
+LONG = " ".join(["ba"] * 600)
+
+
+@pytest.fixture(scope="module")
+def shared_worker() -> Any:
+    worker = begin()
+    yield worker
+    worker.close()
+
+
+def begin(**limits: Any) -> Worker:
+    worker = Worker(str(trained()), Limits(**limits), Metrics())
+    worker.open()
+    worker.start()
+    until(lambda: not worker.trouble)
+    return worker
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for something that must become true, however slow the machine is."""
+    for _ in range(6000):
+        if true():
+            return
+        threading.Event().wait(0.02)
+    raise AssertionError("this never became true")
+
+
+def ask(worker: Worker, *texts: str, seconds: float = 250, client: str = "one", beam: int | None = None) -> Ticket:
+    made = Ticket(time.monotonic() + seconds, client, beam or worker.about["beam"], Options(beam))
+    made.add(list(texts))
+    worker.submit(made)
+    return made
+
+
+def texts(found: Ticket) -> list[str]:
+    return [each.text for each in found.answer.result(250)]
+
+
+def leave(found: Ticket) -> None:
+    """What the server does when a client has gone away."""
+    found.gone = True
+    found.answer.cancel()
+
+
+def test_answers_do_not_depend_on_the_batch(shared_worker: Worker) -> None:
+    each = ["ba da", "lu me ko", "zo ti ke ma", "fo", "ba", "ga ne vi so"]
+    alone = [texts(ask(shared_worker, text))[0] for text in each]
+    together = [ask(shared_worker, text) for text in each]
+    assert alone == [texts(one)[0] for one in together] == texts(ask(shared_worker, *each))
+
+
+def test_short_requests_pass_a_long_one(shared_worker: Worker) -> None:
+    long = ask(shared_worker, *[LONG] * 200)
+    until(lambda: len(long.waiting) < 200)
+    assert texts(ask(shared_worker, "ba da")) == ["da ba"]
+    assert not long.answer.done(), "the long one is still under way"
+    leave(long)
+    assert shared_worker.accepted.total() == 0
+
+
+def test_a_client_that_leaves_frees_its_place_and_the_model(shared_worker: Worker) -> None:
+    long = ask(shared_worker, *[LONG] * 1000)
+    until(lambda: len(long.waiting) < 1000)
+    assert shared_worker.accepted["one"] == 1
+    leave(long)
+    assert shared_worker.accepted.total() == 0
+    work = Ticket(time.monotonic() + 100, work=Work("rehearse"))
+    shared_worker.submit(work)
+    assert isinstance(work.answer.result(100), str), "exclusive work never comes in between: the batch was given up"
+
+
+def test_a_deadline_stops_the_work(shared_worker: Worker) -> None:
+    with pytest.raises(StoppedError):
+        ask(shared_worker, *[LONG] * 32, seconds=0.05).answer.result(100)
+
+
+def test_an_error_reaches_its_own_request_only(shared_worker: Worker) -> None:
+    with pytest.raises(RefusedError) as refused:
+        ask(shared_worker, "ba da", beam=-1).answer.result(100)
+    assert refused.value.status == 422
+    assert texts(ask(shared_worker, "ba da")) == [backwards("ba da")]
+    assert shared_worker.trouble == ""
+
+
+def unstarted(**limits: Any) -> Worker:
+    """A worker whose process is never used."""
+    worker = Worker(str(trained()), Limits(**limits), Metrics())
+    worker.about = {"id": "none", "beam": 1}
+    worker.close(0)
+    return worker
+
+
+def status(worker: Worker, client: str = "one", cost: int = 0) -> int:
+    try:
+        worker.make_room(client, cost)
+    except RefusedError as refused:
+        return refused.status
+    return 200
+
+
+def test_beyond_the_queue_requests_are_refused_and_a_quarter_is_kept_for_others() -> None:
+    worker = unstarted(queue=8)
+    waiting = [ask(worker, "ba") for _ in range(6)]
+    assert [status(worker), status(worker, "two")] == [429, 200]
+    waiting += [ask(worker, "ba", client="two") for _ in range(2)]
+    assert [status(worker), status(worker, "two"), status(worker, "three")] == [429] * 3
+    for one in waiting:
+        leave(one)
+    assert [status(worker), status(worker, "two")] == [200, 200]
+    assert not worker.accepted
+
+
+def test_admission_counts_what_will_be_decoded() -> None:
+    worker = unstarted(cost=5000)
+    assert [status(worker, cost=5000), status(worker, cost=5001)] == [200, 413]
+    waiting = ask(worker, "x" * 2000, beam=2)
+    assert [status(worker, cost=1000), status(worker, cost=1001)] == [200, 429]
+    leave(waiting)
+    assert status(worker, cost=1001) == 200
+
+
+# --- processes that fail
+
+
+def test_a_process_that_dies_is_replaced_and_its_requests_are_answered() -> None:
+    worker = begin()
+    requests = [ask(worker, *[LONG[:300]] * 4, seconds=300), ask(worker, "ba da", seconds=300, client="two")]
+    aside = worker.aside("fit", ["ba da"])
+    assert aside.result(100) == [1.0]
+    until(lambda: worker._working)
+    worker._process.kill()
+    assert texts(requests[1]) == ["da ba"]
+    assert len(texts(requests[0])) == 4
+    until(lambda: not worker.trouble)
+    assert worker.metrics.registry.get_sample_value("regard_model_restarts_total", {"model": worker.name}) == 1
+    worker.close()
+    assert not worker._process._process.is_alive()
+
+
+def test_a_process_that_is_stuck_is_ended_and_the_request_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = begin(stuck=0.5)
+    stuck = Ticket(time.monotonic() + 100, work=Work("head_errors"))
+    frozen = threading.Event()
+    monkeypatch.setattr(worker, "_work", lambda taken: (freeze(worker), frozen.set(), Worker._work(worker, taken)))
+    worker.submit(stuck)
+    frozen.wait(100)
+    until(lambda: worker.trouble in ("stuck", "dead"))
+    with pytest.raises(RefusedError) as refused:
+        stuck.answer.result(100)
+    assert refused.value.status == 503
+    monkeypatch.undo()
+    until(lambda: not worker.trouble)
+    assert texts(ask(worker, "ba da")) == ["da ba"]
+    worker.close()
+
+
+def freeze(worker: Worker) -> None:
+    pid = worker._process._process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+
+
+def test_a_run_that_cannot_be_loaded_is_refused_at_the_start(tmp_path: Path) -> None:
+    worker = Worker(str(tmp_path / "none"), Limits(), Metrics())
+    with pytest.raises(RunError):
+        worker.open()
+    worker.close()
+
+
+def test_a_model_whose_answers_change_is_not_well() -> None:
+    worker = begin()
+    worker._sample = "something else"
+    worker._probe()
+    assert worker.trouble == "the model's answers changed"
+    worker.close()

@@ -1,0 +1,41 @@
+"""The models that ship, as they are in the repository: small, whole, and able to translate."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import regard
+from regard.look.table import arrange
+from regard.training.known import find_run
+
+NAMES = {"en-fr": "transformer", "en-fr/bahdanau": "bahdanau", "en-fr/cho": "cho", "fr-en": "transformer"}
+AREA = "The agreement on the European Economic Area was signed in August 1992."
+
+
+def test_all_models_are_there_and_small():
+    sizes = [sum(part.stat().st_size for part in Path(find_run(name)).iterdir()) for name in NAMES]
+    assert all(size <= 16 * 2**20 for size in sizes)
+    assert sum(sizes) <= 56 * 2**20
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_card_describes_its_model(name: str):
+    card = json.loads((Path(find_run(name)) / "card.json").read_text(encoding="utf-8"))
+    model = regard.load(name, device="cpu")
+    assert model.experiment.name == card["model"] == NAMES[name]
+    assert sum(part.numel() for part in model.model.parameters()) == card["parameters"]
+    assert "Tatoeba" in card["licence"]
+    source, expected, _ = next(
+        row for row in card["sentences"] if row[0] in ("Where is the station?", "Où est la gare ?")
+    )
+    assert model.translate(source, beam=4).text == expected
+
+
+def test_european_economic_area_crosses():
+    """The figure on the front page."""
+    table = arrange(regard.load("en-fr/bahdanau", device="cpu").look(AREA))
+    columns, rows = ([label.text for label in side] for side in (table.columns, table.rows))
+    seen = {row: columns[int(np.argmax(weights))] for row, weights in zip(rows, table.weights, strict=True)}
+    assert [seen[word] for word in ("Espace", "économique", "européen")] == ["Area", "Economic", "European"]

@@ -1,0 +1,115 @@
+"""Training by the clock: settings that fit, a schedule that follows the time, and a warning where little fits."""
+
+from pathlib import Path
+
+import pytest
+import small
+import torch
+
+import regard
+from regard.api import timed
+from regard.errors import ConfigError, DataError
+from regard.training.events import Noticed, Stepped
+from regard.training.experiment import resolve
+from regard.training.loop import FEW
+from regard.training.schedules import Progress, cosine
+from regard.training.settings import TrainConfig
+
+DATA = {"corpus": "reverse", "size": 400, "max_words": 6}
+
+
+def speeds(fast: float):
+    """A device that trains a model of N weights at fast / N pieces a second."""
+
+    def measure(layers, width, vocabulary, length, tokens, device):
+        weights = 12 * layers * width * width
+        return fast / weights, weights
+
+    return measure
+
+
+def test_a_faster_device_or_more_time_gets_a_larger_model(monkeypatch: pytest.MonkeyPatch):
+    def width(fast: float, minutes: float, size: int = 20_000) -> int:
+        monkeypatch.setattr(timed, "measure", speeds(fast))
+        monkeypatch.setattr(timed, "count", lambda config: timed.Corpus(size, 11.0))
+        return timed.choose(DATA, minutes, "cpu").tables["model"]["width"]
+
+    assert width(1e9, 5) < width(1e10, 5) < width(1e12, 5)
+    assert width(1e9, 1) <= width(1e9, 5) <= width(1e9, 60)
+    assert width(1.0, 5) == timed.SIZES[0][1]  # the smallest, however slow
+
+
+def test_what_is_chosen_is_a_complete_experiment_with_reasons(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(timed, "measure", speeds(1e10))
+    chosen, reasons = timed.choose(DATA, 5, "cpu")
+    experiment = resolve({**chosen, "data": {**chosen["data"], **DATA}})
+    assert experiment.train.minutes == 5
+    assert experiment.train.schedule == "cosine"
+    assert experiment.train.precision == "float32"
+    assert "400 pairs" in reasons[0]
+    assert f"width {experiment.model.width}" in reasons[1]
+
+
+def test_a_larger_corpus_gets_a_larger_vocabulary():
+    sizes = [next(most for pairs, most in timed.VOCABULARIES if count < pairs) for count in (100, 5_000, 30_000, 10**6)]
+    assert sizes == sorted(set(sizes))
+
+
+def test_a_measurement_is_a_speed_and_the_weights():
+    speed, weights = timed.measure(1, 32, 50, 4, 16, torch.device("cpu"))
+    assert speed > 0
+    assert weights > 0
+
+
+@pytest.mark.parametrize("minutes", [0, -1, float("inf"), float("nan")])
+def test_minutes_that_are_no_time_are_refused(minutes: float):
+    with pytest.raises(ConfigError, match="--minutes is the time"):
+        timed.choose(DATA, minutes)
+
+
+def test_an_empty_corpus_is_refused(tmp_path: Path):
+    for side in ("en", "fr"):
+        (tmp_path / f"a.{side}").write_text("")
+    with pytest.raises(DataError, match="nothing to train on"):
+        timed.choose({"source": str(tmp_path / "a.en"), "target": str(tmp_path / "a.fr")}, 1)
+
+
+def test_a_cosine_ends_with_the_updates_or_with_the_time():
+    config = TrainConfig(rate=1.0, schedule="cosine")
+    at = lambda step, share: cosine(Progress(step, 1000, 0.0, 0, 8, share), config)  # noqa: E731
+    assert at(1, 0.0) == pytest.approx(1.0, abs=1e-5)
+    assert at(1, 0.5) == pytest.approx(0.5, abs=1e-5)
+    assert at(500, 0.1) == pytest.approx(0.5, abs=1e-5)
+    assert at(10, 1.0) == at(1000, 0.2) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_the_clock_ends_a_training_whose_rate_has_fallen_and_which_stays_finished(tmp_path: Path):
+    events: list[object] = []
+    settings = ("train.minutes=0.03", "train.epochs=0", "train.schedule=cosine", "train.validate_every=20")
+    assert small.train("luong", tmp_path / "run", *settings, observe=events.append) == "time"
+    rates = [event.rate for event in events if isinstance(event, Stepped)]
+    assert rates[-1] < 0.5 * rates[0]
+    assert regard.load(tmp_path / "run")
+    again: list[object] = []
+    small.train("luong", tmp_path / "run", *settings, observe=again.append)
+    assert not [event for event in again if isinstance(event, Stepped)]
+
+
+def test_few_updates_in_the_time_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    events: list[object] = []
+    monkeypatch.setattr("regard.training.loop.FEW", 10**9)
+    small.train("luong", tmp_path / "run", "train.minutes=0.1", "train.epochs=0", observe=events.append)
+    told = [event.text for event in events if isinstance(event, Noticed)]
+    assert sum("updates fit into 0.1 minutes at this pace" in one for one in told) == 1
+    assert FEW == 300
+
+
+def test_minutes_alone_train_a_translator_and_the_same_call_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(timed, "measure", speeds(1.0))
+    found = regard.train(corpus="reverse", minutes=0.05, settings=["data.size=200"], out=tmp_path / "run")
+    assert found.experiment.name == "transformer"
+    assert found.experiment.model.width == timed.SIZES[0][1]
+    assert found.experiment.data.size == 200
+    monkeypatch.setattr(timed, "measure", speeds(1e12))  # a run that was begun keeps its settings
+    again = regard.train(corpus="reverse", minutes=0.05, settings=["data.size=200"], out=tmp_path / "run")
+    assert again.experiment.model.width == timed.SIZES[0][1]
