@@ -1,6 +1,18 @@
-"""Property tests look for wrong answers, not for slow machines: no example has a deadline."""
+"""Property tests look for wrong answers, not slow machines: no example has a deadline. One browser serves all tests."""
 
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from browser_parts import browser
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A running Chromium."""
+    with browser() as running:
+        yield running

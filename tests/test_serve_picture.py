@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from browser_parts import browser, opened, picture, until
+from browser_parts import opened, picture, until
 from npm_parts import packages
 from PIL import Image
 from serve_parts import Server, captioner, serving, trained
@@ -309,12 +309,6 @@ DROP = """([name, type, base64]) => {
   document.body.dispatchEvent(name.startsWith("pasted") ? paste : drop);
 }"""
 HOSTILE_NAME = "<img src=x onerror=alert(1)>\u202egnp.png"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser() as running:
-        yield running
 
 
 @pytest.fixture

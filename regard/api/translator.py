@@ -111,8 +111,8 @@ class Translator:
         sentence that is longer than any in training is cut at clauses. `flags` of the result say what is not right.
         Options are the [decode] settings (beam, nbest, temperature, length_penalty, ...), `prefix` (a text, or one for
         each text, that the translation must start with), `split=False` (take each text as one sentence, as with a
-        prefix), `progress(done, total)`, and `stop() -> bool`, called before every step. An empty line gives an empty
-        translation.
+        prefix), `progress(done, total)`, `observe(step)`, shown every step of a beam search, and `stop() -> bool`,
+        called before every step. An empty line gives an empty translation.
         """
         if isinstance(text, bytes) or not isinstance(text, Iterable):
             raise DataError(f"A sentence is text; got {type(text).__name__}.")
@@ -120,7 +120,7 @@ class Translator:
         for one in texts:
             clean(one)  # refuses what is no text
         prefix = options.pop("prefix", None)
-        progress, stop = options.pop("progress", None), options.pop("stop", None)
+        progress, observe, stop = (options.pop(name, None) for name in ("progress", "observe", "stop"))
         split = options.pop("split", True) and prefix is None
         config = self.settings(**options)
         most = self.experiment.data.max_length
@@ -141,6 +141,7 @@ class Translator:
                 batch_tokens=BATCH_TOKENS[self.device.type == "cuda"],
                 prefixes=prefixes,
                 weigher=self._weigher,
+                observe=observe,
                 tell=progress,
                 stop=stop,
             )

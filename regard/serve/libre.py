@@ -11,6 +11,7 @@ from regard.serve.layout import Layout, marked, plain
 from regard.serve.limits import RefusedError
 from regard.serve.queue import Options, Written
 from regard.serve.state import State
+from regard.serve.streaming import stream
 from regard.serve.worker import Worker
 
 
@@ -25,6 +26,10 @@ async def translate(state: State, request: Request, fields: Fields) -> Response:
     nbest = fields.number("alternatives", 0, 0, state.limits.alternatives) + 1
     choices = await choose(state, request, fields, texts, source, target)
     layouts = await lay_out(state, texts, tags=form == "html")
+    if fields.flag("stream"):
+        if isinstance(q, list) or form == "html" or nbest > 1:
+            raise RefusedError(400, "Invalid request: stream needs one text, without HTML and alternatives")
+        return await stream(state, request, choices[0][0], layouts[0])
     workers = [worker for worker, _ in choices]
     found = await translate_all(state, request, workers, layouts, nbest)
     aligned = []

@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from regard.errors import RegardError, RunError
+from regard.serve.cards import read_card
 from regard.serve.limits import FAULT, Limits, RefusedError, StoppedError
 from regard.serve.queue import Options, Work
 
@@ -42,7 +43,8 @@ def serve_model(connection: Connection, beat: Any, run: str, limits: Limits) -> 
     except Exception as error:
         connection.send((0, "error", error if isinstance(error, RegardError) else RuntimeError(f"{run}: {error}")))
         return
-    connection.send((0, "ok", {"id": model.id, "kind": model.kind, "beam": model.beam, **model.describe()}))
+    about = {"id": model.id, "kind": model.kind, "beam": model.beam, **model.describe(), "card": read_card(run)}
+    connection.send((0, "ok", about))
     ModelProcess(connection, model, beat).run()
 
 
@@ -142,7 +144,8 @@ class ModelProcess:
         if not isinstance(job, Work):
             self._answer(number, "translate", *job, stop)
         elif not job.answer:
-            self._answer(number, job.method, *job.args, stop)
+            send = [lambda part: self._send(number, "part", part)] if job.parts else []
+            self._answer(number, job.method, *job.args, *send, stop)
         else:
             self._unwritten.acquire()
             tree = self._try(number, job.method, *job.args, stop)

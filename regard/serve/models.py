@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from regard.api.inspecting import report_heads
 from regard.api.tracing import describe_forced
-from regard.api.translator import Translator
+from regard.api.translator import Translation, Translator
+from regard.core.scores import uniform
 from regard.data.builtin.example import Example
 from regard.data.builtin.registry import find_builtin
 from regard.data.expects import expectations
@@ -30,6 +31,7 @@ from regard.serve import languages
 from regard.serve.alignment import strongest
 from regard.serve.changes import parse
 from regard.serve.limits import Limits, RefusedError, StoppedError
+from regard.serve.live import follow
 from regard.serve.queue import Options, TraceRequest, Written
 from regard.serve.step_details import explain, output, watch
 from regard.symbols import END, UNKNOWN
@@ -48,6 +50,16 @@ SENTENCES = {
         "Elle n'a pas signé l'accord sur l'Espace économique européen.",
         "Où est la gare ?",
         "Le chat noir n'aime pas le chien blanc.",
+    ],
+}
+# Sentences that grow from 10 words to 40, to compare models with and without attention.
+LENGTHS = {
+    "en": [
+        "The committee could not agree on the amount of money.",
+        "The members of the committee who were present could not agree on the amount of money for the regions.",
+        "After several hours the members of the committee who were present could not agree on the amount of money that "
+        "should be given to the regions which had suffered.",
+        SENTENCES["en"][-1],
     ],
 }
 EXAMPLE_WORDS = 8
@@ -117,8 +129,17 @@ class TranslationModel:
             "expects": expectations(self.translator.experiment.data, self.translator.source_vocabulary),
             "parameters": sum(part.numel() for part in self.translator.model.parameters()),
             "examples": [example.source for example in self._examples[:EXAMPLES]] or SENTENCES.get(codes["source"], []),
+            "lengths": None if self._examples else LENGTHS.get(codes["source"]),
             "aligned": any(example.alignment for example in self._examples),
+            "fixed": self._fixed,
         }
+
+    @property
+    def _fixed(self) -> bool:
+        """Whether it has no attention: one vector of the source serves every step."""
+        modules = attentions(self.translator.model)
+        cross: tuple[str, ...] = self.translator.model.looking.cross  # type: ignore[assignment]
+        return all(modules[name].score is uniform for name in cross)
 
     @cached_property
     def _examples(self) -> list[Example]:
@@ -135,17 +156,19 @@ class TranslationModel:
         """One translation for each text."""
         found = self._twin.translate(texts, beam=options.beam, nbest=options.nbest, stop=stop)
         sizes = map(len, self.translator.source_vocabulary.encode_many(texts))
-        return [
-            Written(
-                one.text,
-                tuple(other.text for other in one.nbest),
-                size + 1,
-                one.finished,
-                tuple(one.flags),
-                tuple(one.unknown[:_UNKNOWN_WORDS]),
-            )
-            for one, size in zip(found, sizes, strict=True)
-        ]
+        return [_written(one, size + 1) for one, size in zip(found, sizes, strict=True)]
+
+    def stream(self, texts: list[str], emit: Callable[[tuple[int, str | Written]], None], stop: Stop) -> int:
+        """Translate one text after the other; `emit` gets its number and its beginning as it grows, then all of it.
+
+        The result is how many were translated.
+        """
+        for place, text in enumerate(texts):
+            found = follow(self._twin, text, lambda part, place=place: emit((place, part)), stop)  # type: ignore[misc]
+            if stop():
+                raise StoppedError
+            emit((place, _written(found, 0)))
+        return len(texts)
 
     def rehearse(self, stop: Stop) -> str:
         """The translation of a short text of known words: always the same while the model is well."""
@@ -362,6 +385,11 @@ class TranslationModel:
     def _name(self, index: int) -> str:
         vocabulary = self.translator.target_vocabulary
         return vocabulary.decode([index]) or vocabulary.pieces([index])[0]
+
+
+def _written(one: Translation, tokens: int) -> Written:
+    others = tuple(other.text for other in one.nbest)
+    return Written(one.text, others, tokens, one.finished, tuple(one.flags), tuple(one.unknown[:_UNKNOWN_WORDS]))
 
 
 def _part(trace: Trace, look: TraceRequest) -> Trace:

@@ -10,7 +10,7 @@ Costs are characters times beam: they are known without tokenising.
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -41,12 +41,16 @@ class TraceRequest(NamedTuple):
 
 
 class Work(NamedTuple):
-    """A method of the model and its arguments. With `answer` the result becomes the bytes of an answer."""
+    """A method of the model and its arguments.
+
+    With `answer` the result becomes the bytes of an answer; with `parts` the method gets a function for parts of it.
+    """
 
     method: str
     args: tuple[Any, ...] = ()
     answer: bool = False
     compressed: bool = False
+    parts: bool = False
 
 
 class Written(NamedTuple):
@@ -83,6 +87,7 @@ class Ticket:
     missing: int = 0
     answer: "Future[Any]" = field(default_factory=Future)
     gone: bool = False  # its client no longer waits
+    part: Callable[[Any], None] = field(default=lambda part: None)  # receives parts of the result, in another thread
 
     def add(self, texts: list[str]) -> None:
         """Set the texts to translate."""

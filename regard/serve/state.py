@@ -141,12 +141,16 @@ class State:
         ticket = Ticket(deadline(request), client(request), options.beam or worker.about["beam"], options)
         ticket.add(texts)
         worker.make_room(ticket.client, ticket.cost)
+        self.count(request, texts)
+        return list(await self._wait(request, worker, ticket))
+
+    def count(self, request: Request, texts: Sequence[str]) -> None:
+        """Count the characters of an accepted request, and refuse it above the quota of its token."""
         characters = sum(map(len, texts))
         token = request.scope.get("regard.token")
         if token is not None:
             token.count_characters(characters, time.monotonic(), request.url.path)
         self.metrics.characters += characters
-        return list(await self._wait(request, worker, ticket))
 
     async def work(self, request: Request, worker: Worker, method: str, *args: Any, admitted: bool = False) -> Any:
         """The result of exclusive work: a method of the model. `admitted` is the second part of an accepted request."""

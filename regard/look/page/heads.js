@@ -17,14 +17,14 @@ export const ORDERS = [
 export const BY_ERROR = { value: "aer", text: "least alignment error" };
 
 /**
- * Every head of the leading modules with its measures, in the chosen order.
+ * Every head of some modules with its measures, in the chosen order.
  * @param {{layer: number, head: number, aer: number}[]} errors of heads, where they are known
  */
-export function measuredHeads(trace, order, errors = []) {
-  const heads = trace.leading.flatMap((seen) =>
+export function measuredHeads(trace, modules, order, errors = []) {
+  const heads = modules.flatMap((seen) =>
     Array.from({ length: seen.weights.shape[0] }, (_, head) => ({
       ...measured(trace, seen, head),
-      aer: errors.find((one) => one.layer === seen.layer && one.head === head)?.aer ?? null,
+      aer: (seen.leading ? errors : []).find((one) => one.layer === seen.layer && one.head === head)?.aer ?? null,
     })),
   );
   if (order === "entropy") heads.sort((a, b) => a.entropy - b.entropy);
@@ -38,8 +38,8 @@ const known = (heads) => heads.some((one) => one.aer !== null);
 /** A head as a table and with the measures that Python computed. */
 function measured(trace, seen, head) {
   const { words, special, renormalise } = state.values;
-  const table = tableOf(trace, { layer: seen.layer, head: String(head), words, special, renormalise });
-  return { layer: seen.layer, head, table, ...seen.measures[head] };
+  const table = tableOf(trace, { layer: seen.name, head: String(head), words, special, renormalise });
+  return { layer: seen.layer, key: seen.leading ? String(seen.layer) : seen.name, head, table, ...seen.measures[head] };
 }
 
 /** The measures as a table. */
@@ -80,11 +80,11 @@ export function thumbnails(heads) {
 
 /** A head as a button: a click shows it alone, with Shift it joins the other chosen ones of its layer. */
 function thumbnail(one, picked) {
-  const on = String(one.layer) === String(state.get("layer") ?? one.layer) && picked.includes(String(one.head));
+  const on = one.key === String(state.get("layer") ?? one.key) && picked.includes(String(one.head));
   const act = (event) => {
     const several =
       event.shiftKey &&
-      String(state.get("layer")) === String(one.layer) &&
+      String(state.get("layer")) === one.key &&
       picked[0] !== "" &&
       !["mean", "max"].includes(picked[0]);
     const heads = several
@@ -93,7 +93,7 @@ function thumbnail(one, picked) {
         : [...picked, String(one.head)]
       : [String(one.head)];
     state.set({
-      layer: String(one.layer),
+      layer: one.key,
       head: heads.sort((a, b) => a - b).join(",") || null,
       ...(several ? {} : { view: "alignment" }),
     });
@@ -127,7 +127,15 @@ const tiny = ({ weights: rows, rightToLeft }, size = 96) =>
       "aria-hidden": "true",
     },
     rows.flatMap((row, t) =>
-      row.map((weight, s) => svg("rect", { x: rightToLeft ? row.length - 1 - s : s, y: t, width: 1.03, height: 1.03, fill: weightColour(weight) })),
+      row.map((weight, s) =>
+        svg("rect", {
+          x: rightToLeft ? row.length - 1 - s : s,
+          y: t,
+          width: 1.03,
+          height: 1.03,
+          fill: weightColour(weight),
+        }),
+      ),
     ),
   );
 

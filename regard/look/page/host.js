@@ -9,6 +9,8 @@ export const host = {
   translators: () => [],
   /** The numbers of step t of a module and head. @returns {Promise<object>} */
   step: async (t, seen, head) => null,
+  /** The same without what-ifs. */
+  before: async (t, seen, head) => null,
   /** Translate the text again, or from a prefix. */
   translate: () => {},
   goOn: (prefix) => {},
