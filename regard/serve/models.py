@@ -30,6 +30,7 @@ from regard.models.registry import entry
 from regard.serve import languages
 from regard.serve.alignment import strongest
 from regard.serve.changes import parse
+from regard.serve.inside import follow_path, weigh_heads
 from regard.serve.limits import Limits, RefusedError, StoppedError
 from regard.serve.live import follow
 from regard.serve.queue import Options, TraceRequest, Written
@@ -306,6 +307,35 @@ class TranslationModel:
 
     def step(self, look: TraceRequest, t: int, name: str | None, head: int, stop: Stop) -> dict[str, Any]:
         """The arithmetic of step t in full: see `regard.serve.step_details`."""
+        model = self.translator.model
+        written, forward = self._forced(look, t, stop)
+        with interruptible(model, stop), change(model, *parse(look.changes, self.limits.changes)):
+            chosen, calls, logits = watch(model, name, forward)
+        return {
+            "t": t,
+            "name": chosen,
+            "head": head,
+            "changed": bool(look.changes),
+            **explain(model.get_submodule(chosen), calls, t, head),  # type: ignore[arg-type]
+            "output": output(logits[0, t], written[t], self._word),
+        }
+
+    def path(self, look: TraceRequest, t: int, stop: Stop) -> dict[str, Any]:
+        """The path of step t through the layers of a Transformer: see `regard.serve.inside`."""
+        model = self.translator.model
+        _, forward = self._forced(look, t, stop)
+        with interruptible(model, stop), change(model, *parse(look.changes, self.limits.changes)):
+            return {"t": t, "layers": follow_path(model, forward, t, self._word)}
+
+    def worth(self, look: TraceRequest, stop: Stop) -> list[dict[str, Any]]:
+        """What each head is worth to a translation."""
+        model = self.translator.model
+        written, forward = self._forced(look, 0, stop)
+        with interruptible(model, stop):
+            return weigh_heads(model, forward, written)
+
+    def _forced(self, look: TraceRequest, t: int, stop: Stop) -> tuple[list[int], Callable[[], Tensor]]:
+        """The ids of a translation, END included, and the forward pass that gives its logits [1, T, V]."""
         model, device = self.translator.model, self.translator.device
         source = self._source(look.text)
         written = [*self._written(look, stop)[0], END]
@@ -318,18 +348,9 @@ class TranslationModel:
             logits: Tensor = model(
                 torch.tensor([source], device=device), lengths, torch.tensor([written], device=device)
             )
-            return logits  # [1, T, V]
+            return logits
 
-        with interruptible(model, stop), change(model, *parse(look.changes, self.limits.changes)):
-            chosen, calls, logits = watch(model, name, forward)
-        return {
-            "t": t,
-            "name": chosen,
-            "head": head,
-            "changed": bool(look.changes),
-            **explain(model.get_submodule(chosen), calls, t, head),  # type: ignore[arg-type]
-            "output": output(logits[0, t], written[t], self._word),
-        }
+        return written, forward
 
     def head_errors(self, stop: Stop) -> dict[str, Any]:
         """The alignment error rate of every head over sentences whose links are known; computed once."""

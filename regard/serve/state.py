@@ -33,18 +33,9 @@ class State:
         self.held = 0  # bytes of answers that clients have not read yet
         self.stopping = False
         self._receiving = 0  # pictures
-        self.workers: dict[str, Worker] = {}  # in the order given
-        opened = [Worker(run, limits, self.metrics) for run in runs]  # the processes start side by side
-        try:
-            for worker in opened:
-                worker.open()
-                worker.held = lambda: self.held
-                worker.about["id"] = self._unused(worker.name)
-                self.workers[worker.name] = worker
-        except BaseException:
-            for worker in opened:
-                worker.close(0)
-            raise
+        self.workers: dict[str, Worker] = {}  # in the order given; empty while they are loaded
+        self.loading = True
+        self._opened = [Worker(run, limits, self.metrics) for run in runs]  # the processes start side by side
         self.metrics.read(
             lambda: {
                 "regard_waiting_requests": {name: worker.accepted.total() for name, worker in self.workers.items()},
@@ -53,27 +44,31 @@ class State:
             }
         )
 
-    def _unused(self, name: str) -> str:
-        number, found = 1, name
-        while found in self.workers:
-            number, found = number + 1, f"{name}-{number + 1}"
-        return found
-
-    def start(self) -> None:
-        """Start every model."""
-        for worker in self.workers.values():
+    def open(self) -> None:
+        """Wait until every model is loaded, and start them; raises the error of loading one."""
+        loaded: dict[str, Worker] = {}
+        for worker in self._opened:
+            worker.open()
+            worker.held = lambda: self.held
+            worker.about["id"] = _unused(worker.name, loaded)
+            loaded[worker.name] = worker
+        self.workers = loaded
+        for worker in loaded.values():
             worker.start()
+        self.loading = False
 
     def close(self) -> None:
-        """End the processes of all models."""
-        for worker in self.workers.values():
-            worker.close()
+        """End the processes of all models; at once if they were still being loaded."""
+        for worker in self._opened:
+            worker.close(*([0.0] if self.loading else []))
 
     @property
     def trouble(self) -> str:
         """Why the server is not ready, or an empty string."""
         if self.stopping:
             return "stopping"
+        if self.loading:
+            return "the models are being loaded"
         return next((f"{name}: {worker.trouble}" for name, worker in self.workers.items() if worker.trouble), "")
 
     # --- choosing a model
@@ -263,6 +258,13 @@ def _write(tree: Any, packed: bool) -> bytes:
 def accepts_gzip(request: Request) -> bool:
     """Whether the client reads gzip."""
     return "gzip" in request.headers.get("accept-encoding", "")
+
+
+def _unused(name: str, among: Mapping[str, Worker]) -> str:
+    number, found = 1, name
+    while found in among:
+        number, found = number + 1, f"{name}-{number + 1}"
+    return found
 
 
 def deadline(request: Request) -> float:

@@ -3,7 +3,17 @@
 import { chosenTable } from "./alignment.js";
 import { h, put, renew, segments, select, toggle, word } from "./dom.js";
 import { exporter } from "./export.js";
-import { BY_ERROR, headLines, headTable, measuredHeads, ORDERS, sheet, thumbnails } from "./heads.js";
+import {
+  BY_ERROR,
+  BY_WORTH,
+  headLines,
+  headTable,
+  measuredHeads,
+  ORDERS,
+  sheet,
+  thumbnails,
+  worthMap,
+} from "./heads.js";
 import { host } from "./host.js";
 import { beside, difference, differenceMap, differing, sideTable } from "./sides.js";
 import { state } from "./state.js";
@@ -22,6 +32,9 @@ const HINT =
   "Click a head to show it alone; with Shift, to take the mean of several of one layer. Entropy: 0 is one place, " +
   "larger is more spread.";
 
+const WORTH =
+  "What each head is worth here: how much the log-probability of this translation falls when the head is silenced. " +
+  "`regard heads` measures the same over many sentences.";
 const ERROR =
   "Alignment error: how far the strongest links of a head, over {} generated sentences whose right links are known, are from " +
   "those; 0 is all right.";
@@ -108,20 +121,26 @@ class Compare extends HTMLElement {
 
   /** The heads, at first without what the server must still find out. */
   async heads(trace) {
-    this.showHeads(trace, null);
-    const errors = await host.alignmentErrors().catch(() => null);
-    const still = trace === state.get("trace") && this.isConnected && this.controls.querySelector(".order");
-    if (errors?.heads.length && still) this.showHeads(trace, errors);
+    this.showHeads(trace);
+    const still = () => trace === state.get("trace") && this.isConnected && this.controls.querySelector(".order");
+    const [errors, worth] = await Promise.all(
+      [host.alignmentErrors(), host.worth()].map((one) => one.catch(() => null)),
+    );
+    if ((errors || worth) && still()) this.showHeads(trace, errors ?? undefined, worth ?? undefined);
   }
 
-  showHeads(trace, errors) {
+  showHeads(trace, errors, worth) {
     const order = state.get("sort"),
       seen = trace.module(state.get("layer")),
       kinds = Object.keys(SIDES).filter((kind) => trace.modules.some((one) => one.kind === kind));
     const kind = kinds.includes(this.kind) ? this.kind : (seen?.kind ?? "cross");
     const modules = trace.modules.filter((one) => one.kind === kind);
-    const heads = measuredHeads(trace, modules, order, errors?.heads);
-    const orders = errors || order === BY_ERROR.value ? [...ORDERS, BY_ERROR] : ORDERS;
+    const heads = measuredHeads(trace, modules, order, errors?.heads, worth);
+    const orders = [
+      ...ORDERS,
+      ...(worth || order === BY_WORTH.value ? [BY_WORTH] : []),
+      ...(errors || order === BY_ERROR.value ? [BY_ERROR] : []),
+    ];
     this.buttons(
       "heads",
       kinds.length > 1 &&
@@ -146,6 +165,9 @@ class Compare extends HTMLElement {
     renew(
       this.place,
       heads.length < 2 && h("p", { class: "note" }, one),
+      worth &&
+        heads.length > 1 &&
+        h("div", { class: "row" }, worthMap(heads), h("p", { class: "note worth-note" }, WORTH)),
       asTable ? headTable(heads) : thumbnails(heads),
       h("p", { class: "caption" }, HINT, errors && ` ${ERROR.replace("{}", errors.sentences)}`),
     );

@@ -14,22 +14,25 @@ export const ORDERS = [
   { value: "diagonality", text: "most diagonal first" },
   { value: "special", text: "most on special tokens" },
 ];
+export const BY_WORTH = { value: "worth", text: "most important first" };
 export const BY_ERROR = { value: "aer", text: "least alignment error" };
 
 /**
  * Every head of some modules with its measures, in the chosen order.
  * @param {{layer: number, head: number, aer: number}[]} errors of heads, where they are known
+ * @param {{name: string, head: number, drop: number}[]} worth of heads, where it is known
  */
-export function measuredHeads(trace, modules, order, errors = []) {
+export function measuredHeads(trace, modules, order, errors = [], worth = []) {
   const heads = modules.flatMap((seen) =>
     Array.from({ length: seen.weights.shape[0] }, (_, head) => ({
       ...measured(trace, seen, head),
       aer: (seen.leading ? errors : []).find((one) => one.layer === seen.layer && one.head === head)?.aer ?? null,
+      worth: worth.find((one) => one.name === seen.name && one.head === head)?.drop ?? null,
     })),
   );
   if (order === "entropy") heads.sort((a, b) => a.entropy - b.entropy);
   else if (order === "aer") heads.sort((a, b) => (a.aer ?? Infinity) - (b.aer ?? Infinity));
-  else if (order !== "layer") heads.sort((a, b) => b[order] - a[order]);
+  else if (order !== "layer") heads.sort((a, b) => (b[order] ?? 0) - (a[order] ?? 0));
   return heads;
 }
 
@@ -112,6 +115,7 @@ function thumbnail(one, picked) {
     h("span", {}, name),
     h("span", { class: "small" }, `entropy ${show(one.entropy)} \u00b7 diagonal ${show(one.diagonality)}`),
     one.aer !== null && h("span", { class: "small" }, `alignment error ${show(one.aer)}`),
+    one.worth !== null && h("span", { class: "small" }, `worth ${show(one.worth)}`),
   );
 }
 
@@ -138,6 +142,42 @@ const tiny = ({ weights: rows, rightToLeft }, size = 96) =>
       ),
     ),
   );
+
+/** A small map of what each head is worth: layers down, heads across. */
+export function worthMap(heads) {
+  const most = Math.max(1e-9, ...heads.map((one) => one.worth)),
+    cell = 26,
+    [left, top] = [64, 18];
+  const layers = [...new Set(heads.map((one) => one.layer))].sort((a, b) => a - b),
+    across = Math.max(...heads.map((one) => one.head)) + 1;
+  const text = (x, y, what, anchor) => svg("text", { x, y, "font-size": 11, "text-anchor": anchor }, what);
+  return svg(
+    "svg",
+    {
+      class: "worth",
+      width: left + across * cell + 4,
+      height: top + layers.length * cell + 4,
+      role: "img",
+      "aria-label": heads.map((one) => `layer ${one.layer}, head ${one.head}: ${show(one.worth)}`).join("; "),
+    },
+    Array.from({ length: across }, (_, head) => text(left + (head + 0.5) * cell, 12, head, "middle")),
+    layers.map((layer, row) => text(left - 8, top + (row + 0.6) * cell, `layer ${layer}`, "end")),
+    heads.map((one) =>
+      svg(
+        "rect",
+        {
+          x: left + one.head * cell + 1,
+          y: top + layers.indexOf(one.layer) * cell + 1,
+          width: cell - 2,
+          height: cell - 2,
+          rx: 4,
+          fill: weightColour(Math.max(0, one.worth) / most),
+        },
+        svg("title", {}, `layer ${one.layer}, head ${one.head}: ${show(one.worth)}`),
+      ),
+    ),
+  );
+}
 
 /** All heads on one sheet, for export. */
 export function sheet(heads) {

@@ -8,6 +8,7 @@ import { host } from "./host.js";
 import { difference, norm, normalise, percent, score, show, weigh } from "./maths.js";
 import { appear, become, pour } from "./motion.js";
 import { state } from "./state.js";
+import { lens, pathOf } from "./layers.js";
 import { largest, strip } from "./strips.js";
 import { canSwap, hide, isHidden, lookOnly, setTemperature, sourceWord, swap, temperature, UNIFORM } from "./whatif.js";
 
@@ -128,7 +129,6 @@ export class Stage {
             h("p", { class: "small" }, `${query.data.length} numbers, length ${show(norm(query.data))}`),
           ]
         : h("p", { class: "small" }, "not recorded"),
-      about.path,
     );
   }
 
@@ -407,7 +407,7 @@ export class Stage {
         host.live && "Click one to write it instead.",
       ),
       far === null || !step.output.log_total ? null : check("softmax of the logits", far),
-      about.lens,
+      about.layers && lens(about.layers),
     );
   }
 
@@ -456,11 +456,14 @@ export class Stage {
             arithmetic(this.step, this.about, chosen, this.sub),
             host.live && this.sub >= 2 && this.changesOf(chosen),
           ]
-        : h(
-            "p",
-            { class: "small" },
-            "Click a source word, or press ↓ in the list, to open its arithmetic and to change it.",
-          ),
+        : [
+            h(
+              "p",
+              { class: "small" },
+              "Click a source word, or press ↓ in the list, to open its arithmetic and to change it.",
+            ),
+            this.about.layers && pathOf(this.about.layers[this.about.seen.layer], this.step.head),
+          ],
     );
   }
 

@@ -87,20 +87,21 @@ class Steps extends HTMLElement {
     this.showControls(trace);
     try {
       const changed = state.get("changes").length > 0;
-      const [step, before, previous] = await Promise.all([
+      const [step, before, previous, path] = await Promise.all([
         host.step(t, seen, head),
         changed ? host.before(t, seen, head) : null,
         t ? host.step(t - 1, seen, head, null) : null,
+        host.path(t),
       ]);
       if (trace !== state.get("trace") || !this.isConnected || t !== this.t || head !== this.head) return;
       this.step = unpackStep(step);
-      this.show(trace, unpackStep(before), unpackStep(previous)?.query ?? null);
+      this.show(trace, unpackStep(before), unpackStep(previous)?.query ?? null, path?.layers ?? null);
     } catch (error) {
       if (error.name !== "AbortError") put(this.place, h("p", { class: "error", role: "alert" }, error.message));
     }
   }
 
-  show(trace, before, previous) {
+  show(trace, before, previous, layers) {
     const { rows, columns: tokens } = this.seen.pieces[0];
     this.about = {
       kind: trace.model.name ?? trace.model.kind,
@@ -108,6 +109,7 @@ class Steps extends HTMLElement {
       tokens,
       token: trace.written(this.seen)[this.t] ?? rows[this.t],
       previous,
+      layers,
     };
     const focused = this.place.contains(document.activeElement) && document.activeElement.dataset.s;
     this.stage = new Stage(this.step, before, this.about);

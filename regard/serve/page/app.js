@@ -20,9 +20,11 @@ import {
   halt,
   model,
   NOTHING,
+  path,
   step,
   translate,
   translators,
+  worth,
 } from "./session.js";
 import { state } from "./state.js";
 
@@ -32,6 +34,8 @@ Object.assign(host, {
   translators,
   step,
   before,
+  path,
+  worth,
   translate,
   goOn,
   alternatives: openAlternatives,
@@ -145,7 +149,8 @@ async function start() {
   state.on(["models", "model"], kinds);
   state.read();
   try {
-    await begin();
+    await begin((error) => state.set({ error }));
+    state.set({ error: "" });
   } catch (error) {
     if (error instanceof Refused && (error.status === 400 || error.status === 403)) askForToken(error.message);
     else put(document.querySelector("main"), h("p", { class: "error card", role: "alert" }, error.message));

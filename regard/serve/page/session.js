@@ -24,9 +24,17 @@ export const choose = (one) =>
 /** What this server offers: the limit of a text, and whether it takes files. */
 export let settings = { charLimit: 5000, filesTranslation: false, supportedFilesFormat: [] };
 
-/** Load the list of models. */
-export async function begin() {
-  const [{ models }, offered] = await Promise.all([get("/api/v1/models"), get("/frontend/settings")]);
+/** Load the list of models; while the server is still loading them, `waiting` is called and it is tried again. */
+export async function begin(waiting) {
+  let found = null;
+  while (!found)
+    found = await Promise.all([get("/api/v1/models"), get("/frontend/settings")]).catch(async (error) => {
+      if (error.status !== 503) throw error;
+      waiting(error.message);
+      await new Promise((done) => setTimeout(done, 500));
+      return null;
+    });
+  const [{ models }, offered] = found;
   settings = offered;
   const known = models.some((one) => one.id === state.get("model"));
   state.set({ models, model: known ? state.get("model") : (models[0]?.id ?? "") });
@@ -58,6 +66,7 @@ export async function translate() {
   const text = state.get("text"),
     chosen = model();
   if (!NEVER.test(text) || !chosen) {
+    stop("trace");
     streamed = "";
     state.set({ trace: null, sentences: [], busy: false, error: "" });
     return;
@@ -157,6 +166,18 @@ export const step = (t, seen, head, lane = "steps") => stepOf(t, seen, head, cur
 
 /** The same step on the same words, without the what-ifs. */
 export const before = (t, seen, head) => stepOf(t, seen, head, [], "before");
+
+const written = () => {
+  const { model: id, text, changes } = current.body;
+  return { model: id, text, target: state.get("trace").pieces(), changes: changes ?? [] };
+};
+
+/** The way of step t through the layers of a Transformer. */
+export const path = async (t) =>
+  model().name === "transformer" ? trace({ ...written(), t }, "/api/v1/path", "path") : null;
+
+/** How much less likely the translation is without each head. */
+export const worth = async () => (await trace(written(), "/api/v1/worth", "worth")).heads;
 
 /** Translate again after a prefix, given as pieces or as text. */
 export function goOn(prefix) {
