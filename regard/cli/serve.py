@@ -29,6 +29,10 @@ def serve(
         list[str] | None,
         typer.Option(help="Origin whose pages may use the server, as https://editor.example; repeatable."),
     ] = None,
+    suggestions: Annotated[
+        Path | None,
+        typer.Option(help="File to which better translations that people suggest are added, as JSON lines."),
+    ] = None,
     limit: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Change a limit of docs/serving.md, as seconds=30; repeatable."),
@@ -48,5 +52,6 @@ def serve(
         limits=Limits().changed(limit or []),
         hosts=allow_host or [],
         origins=allow_origin or [],
+        suggestions=suggestions,
         ready=lambda address: typer.echo(f"Open {address}"),
     )

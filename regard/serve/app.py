@@ -27,6 +27,7 @@ Reader = Callable[[Request, Limits], Awaitable[Fields]]
 ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
     "/translate": (("POST",), libre.translate),
     "/detect": (("POST",), libre.detect),
+    "/suggest": (("POST",), libre.suggest),
     "/languages": (("GET",), libre.list_languages),
     "/frontend/settings": (("GET",), libre.settings),
     "/health": (("GET",), libre.health),

@@ -1,5 +1,6 @@
 """LibreTranslate's endpoints: the contract of many editors, content systems and client libraries."""
 
+import json
 from typing import Any
 
 from starlette.requests import Request
@@ -196,10 +197,22 @@ async def settings(state: State, request: Request, fields: Fields) -> Response:
             "frontendTimeout": 500,
             "keyRequired": bool(state.access.tokens),
             "language": {side: first.about[side] for side in ("source", "target")} if first else {},
-            "suggestions": False,
+            "suggestions": state.suggestions is not None,
             "supportedFilesFormat": [],
         }
     )
+
+
+async def suggest(state: State, request: Request, fields: Fields) -> Response:
+    """POST /suggest: a better translation `s` of `q`, kept in the file that the operator named, if there is one."""
+    if state.suggestions is None:
+        raise RefusedError(403, "Suggestions are disabled on this server.")
+    kept = {name: fields.text(name) for name in ("q", "s", "source", "target")}
+    state.check_size([kept["q"], kept["s"]])
+    line = json.dumps(kept, ensure_ascii=False)
+    with state.suggestions.open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+    return JSONResponse({"success": True})
 
 
 async def health(state: State, request: Request, fields: Fields) -> Response:

@@ -18,10 +18,10 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from regard.errors import RegardError, RunError
-from regard.serve.cards import read_card
 from regard.serve.limits import FAULT, Limits, RefusedError, StoppedError
 from regard.serve.queue import Options, Work
 
@@ -43,8 +43,7 @@ def serve_model(connection: Connection, beat: Any, run: str, limits: Limits) -> 
     except Exception as error:
         connection.send((0, "error", error if isinstance(error, RegardError) else RuntimeError(f"{run}: {error}")))
         return
-    about = {"id": model.id, "kind": model.kind, "beam": model.beam, **model.describe(), "card": read_card(run)}
-    connection.send((0, "ok", about))
+    connection.send((0, "ok", {"id": model.id, "kind": model.kind, "beam": model.beam, **model.describe()}))
     ModelProcess(connection, model, beat).run()
 
 
@@ -56,11 +55,12 @@ def load_model(run: str, limits: Limits) -> Any:
     from regard.api.translator import Translator
     from regard.serve.captions import CaptionModel
     from regard.serve.models import TranslationModel
+    from regard.training.known import read_card
 
     loaded = regard.load(run)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", loaded.name) or "model"
     if isinstance(loaded, Translator):
-        return TranslationModel(loaded, name, limits)
+        return TranslationModel(loaded, name, limits, read_card(Path(run)))
     if isinstance(loaded, CaptionWriter):
         return CaptionModel(loaded, name)
     raise RunError(

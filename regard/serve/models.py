@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -100,8 +100,11 @@ class TranslationModel:
     kind = "translate"
     write = staticmethod(write_answer)
 
-    def __init__(self, translator: Translator, name: str, limits: Limits) -> None:
+    def __init__(
+        self, translator: Translator, name: str, limits: Limits, card: Mapping[str, Any] | None = None
+    ) -> None:
         self.id = name
+        self.card = card or {}  # of a model that ships
         self.translator = translator
         # Looking inside puts hooks on a model. Translations that come in between use a twin with the same parameters.
         shared: dict[int, Any] = {
@@ -128,6 +131,8 @@ class TranslationModel:
             "paper": about.paper,
             "idea": about.idea,
             "expects": expectations(self.translator.experiment.data, self.translator.source_vocabulary),
+            "bytes": self.card.get("bytes"),
+            "score": _score(self.card),
             "parameters": sum(part.numel() for part in self.translator.model.parameters()),
             "examples": [example.source for example in self._examples[:EXAMPLES]] or SENTENCES.get(codes["source"], []),
             "lengths": None if self._examples else LENGTHS.get(codes["source"]),
@@ -177,16 +182,20 @@ class TranslationModel:
         last = range(len(vocabulary) - min(3, len(vocabulary) - UNKNOWN - 1), len(vocabulary))
         return self.translate([vocabulary.decode(last) or "a"], Options(), stop)[0].text
 
-    def fit(self, texts: list[str]) -> list[float]:
-        """How well each text fits the source vocabulary, from 0 to 1: 1 if every word is one piece, 0 if all words are
-        spelled letter by letter or unknown. It compares languages and is no probability."""
+    def fit(self, texts: list[str]) -> list[tuple[float, float]]:
+        """How well each text fits the source vocabulary, and how long it is there.
+
+        The fit is from 0 to 1: 1 if every word is one piece, 0 if all words are spelled letter by letter or unknown.
+        The length is that of a code in which all pieces are equally likely, in nats: the language in which a text is
+        shorter is the likelier one.
+        """
         return [self._fit(text[:_COMPARED]) for text in texts]
 
-    def _fit(self, text: str) -> float:
+    def _fit(self, text: str) -> tuple[float, float]:
         vocabulary = self.translator.source_vocabulary
         words, letters = len(re.findall(r"\S+", text)), len(re.sub(r"\s+", "", text))
         if not words:
-            return 0.0
+            return 0.0, 0.0
         pieces = 0
         for index, piece, (start, end) in zip(*vocabulary.encode(text)[:3], strict=True):
             if not text[start:end].isspace():
@@ -195,7 +204,7 @@ class TranslationModel:
         whole = words if vocabulary.kind != "char" and letters > words else 0
         spelled = letters if whole else 2 * letters
         best = whole or letters
-        return max(0.0, min(1.0, (spelled - pieces) / (spelled - best)))
+        return max(0.0, min(1.0, (spelled - pieces) / (spelled - best))), pieces * math.log(len(vocabulary))
 
     # --- looking inside
 
@@ -406,6 +415,11 @@ class TranslationModel:
     def _name(self, index: int) -> str:
         vocabulary = self.translator.target_vocabulary
         return vocabulary.decode([index]) or vocabulary.pieces([index])[0]
+
+
+def _score(card: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The first score on a card, of the weights that ship."""
+    return next(({"name": one["name"], "bleu": one["small"]["bleu"]} for one in card.get("scores", [])), None)
 
 
 def _written(one: Translation, tokens: int) -> Written:

@@ -54,7 +54,7 @@ def _libre(limits: Limits, model: Schema) -> Schema:
             "stream": {
                 **_FLAG,
                 "description": "ours: answer with server-sent events while one text is written, each a JSON object "
-                "with sentence, source (its place in q), translatedText so far and, once it is done, flags and unknown; "
+                "with sentence, source (its place in q), translatedText so far and, when done, flags and unknown; "
                 "the last event holds the whole translatedText",
             },
             "model": {**model, "description": "ours: one of /api/v1/models"},
@@ -62,12 +62,14 @@ def _libre(limits: Limits, model: Schema) -> Schema:
         },
         required=["q", "source", "target"],
     )
+    suggest = _object(dict.fromkeys(("q", "s", "source", "target"), text), required=["q", "s", "source", "target"])
     detect = _object({"q": text, "api_key": _TEXT}, required=["q"])
     post = _post("Translate", translate, _ref("Translated"), forms=True)
     post["responses"]["200"]["content"]["text/event-stream"] = {"schema": _TEXT}
     return {
         "/translate": {"post": post},
         "/detect": {"post": _post("Which loaded language fits a text", detect, _list(_ref("Detected")), forms=True)},
+        "/suggest": {"post": _post("Suggest a better translation", suggest, _object({"success": _FLAG}), forms=True)},
         "/languages": {"get": _get("The languages of the loaded models", _list(_ref("Language")))},
         "/frontend/settings": {"get": _get("What a form for this server needs to know", {"type": "object"})},
     }

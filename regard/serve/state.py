@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
@@ -32,6 +34,7 @@ class State:
         self.metrics = Metrics()
         self.held = 0  # bytes of answers that clients have not read yet
         self.stopping = False
+        self.suggestions: Path | None = None  # the file that keeps them
         self._receiving = 0  # pictures
         self.workers: dict[str, Worker] = {}  # in the order given; empty while they are loaded
         self.loading = True
@@ -112,13 +115,17 @@ class State:
         return None
 
     async def detect(self, request: Request, texts: list[str]) -> list[list[tuple[str, float]]]:
-        """For each text the loaded source languages with their fit in per cent, the best first."""
-        fits: list[dict[str, float]] = [{} for _ in texts]
+        """For each text the loaded source languages with a confidence in per cent, the best first.
+
+        It is how well the text fits the vocabulary times how much likelier the language is than the other loaded ones:
+        low for a text of none of them, and for a text that could be of two.
+        """
+        fits: list[dict[str, tuple[float, float]]] = [{} for _ in texts]
         for worker in self.of_kind("translate").values():
             code = worker.about["source"]["code"]
-            for each, fit in zip(fits, await self.aside(request, worker, "fit", texts), strict=True):
-                each[code] = max(each.get(code, 0.0), round(100 * fit, 1))
-        return [sorted(each.items(), key=lambda pair: -pair[1]) for each in fits]
+            for each, found in zip(fits, await self.aside(request, worker, "fit", texts), strict=True):
+                each[code] = max(each.get(code, found), found)
+        return [_confidences(each) for each in fits]
 
     def language(self, code: str, known: list[str]) -> str:
         """The known code that a client means, or a refusal."""
@@ -258,6 +265,15 @@ def _write(tree: Any, packed: bool) -> bytes:
 def accepts_gzip(request: Request) -> bool:
     """Whether the client reads gzip."""
     return "gzip" in request.headers.get("accept-encoding", "")
+
+
+def _confidences(fits: Mapping[str, tuple[float, float]]) -> list[tuple[str, float]]:
+    """Languages with (fit, length of the code in nats) -> languages with their confidence in per cent."""
+    shortest = min((length for _, length in fits.values()), default=0.0)
+    likely = {code: math.exp(shortest - length) for code, (_, length) in fits.items()}
+    total = sum(likely.values())
+    found = [(code, round(100 * fit * likely[code] / total, 1)) for code, (fit, _) in fits.items()]
+    return sorted(found, key=lambda pair: -pair[1])
 
 
 def _unused(name: str, among: Mapping[str, Worker]) -> str:

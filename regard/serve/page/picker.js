@@ -14,8 +14,8 @@ const titled = (one) => {
 const facts = (one) =>
   [
     one.parameters && `${millions(one.parameters)} parameters`,
-    one.card?.bytes && `${Math.round(one.card.bytes / 1e6)} MB`,
-    one.card?.score && `BLEU ${one.card.score.bleu.toFixed(1)} on ${one.card.score.name}`,
+    one.bytes && `${Math.round(one.bytes / 1e6)} MB`,
+    one.score && `BLEU ${one.score.bleu.toFixed(1)} on ${one.score.name}`,
     one.id,
   ].filter(Boolean);
 
