@@ -343,7 +343,7 @@ def held(run: Path) -> Iterator[None]:
         raise RunError(f"{run} is a file; --out needs the name of a folder for the run.")
     if not made and not (run / "config.toml").exists() and not all(map(is_scratch, run.iterdir())):
         raise RunError(f"{run} exists and is not a run of regard; nothing was touched. Choose another --out.")
-    with _locked(run):
+    with locked(run, "is training"):
         try:
             yield
         finally:
@@ -359,17 +359,18 @@ def is_scratch(path: Path) -> bool:
 
 
 @contextmanager
-def _locked(run: Path) -> Iterator[None]:
-    path = run / ".lock"
+def locked(folder: Path, doing: str) -> Iterator[None]:
+    """Hold a folder, which is made if need be, for the block; `doing` is what another process in it is said to do."""
+    path = folder / ".lock"
     while True:
         try:
-            run.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             stream = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed below
         except OSError as error:
-            raise RunError(f"{run} cannot be made or written to: {error.strerror or error}.") from None
+            raise RunError(f"{folder} cannot be made or written to: {error.strerror or error}.") from None
         with stream:
             if not _lock(stream.fileno()):
-                raise RunError(f"Another process is training in {run}; wait for it, or choose another --out.")
+                raise RunError(f"Another process {doing} in {folder}; wait for it, or choose another --out.")
             if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):  # not just removed
                 yield
                 return
