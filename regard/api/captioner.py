@@ -169,7 +169,7 @@ class CaptionWriter:
     def score(self, images: str, captions: str = "", **options: Any) -> CaptionScore:
         """Caption every picture of a tar file or folder and score against its captions: BLEU-1 to BLEU-4."""
         data = self.experiment.data
-        files, entries = open_captions(images, captions, data.invalid)
+        files, entries = open_captions(images, captions, data)
         progress = options.pop("progress", None)
         written: list[str] = []
         for first in range(0, len(entries), _AT_ONCE):

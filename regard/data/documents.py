@@ -20,7 +20,7 @@ from regard.data.builtin import reviews
 from regard.data.files import Digests, is_blank, read_lines, write_atomically
 from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared, survey, train_vocabulary
 from regard.data.sentences import Span, split_sentences, split_words
-from regard.data.settings import as_files, check_least
+from regard.data.settings import Reading, as_files, check_least
 from regard.data.store import Array, Column, Kind, id_kind
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError, unknown
@@ -30,7 +30,7 @@ SHOWN_CHARACTERS = 80  # of a validation document that are kept to be shown
 
 
 @dataclass(frozen=True)
-class DocumentDataConfig:
+class DocumentDataConfig(Reading):
     """Settings of labelled documents. Give `files`, or `corpus`."""
 
     files: str | tuple[str, ...] = setting(
@@ -51,9 +51,9 @@ class DocumentDataConfig:
     min_count: int = setting(1, "times that a word must occur to be in the vocabulary (6 in the paper)")
     lowercase: bool = setting(True, "lower-case the text before words are looked up")
     max_sentence: int = setting(100, "words after which a sentence is read as two; no word is lost")
-    invalid: str = setting("refuse", "what to do with bytes that are not UTF-8", choices=("refuse", "replace"))
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_least(self, size=2, held_out=0, vocabulary=5, min_count=1, max_sentence=1)
 
 
@@ -81,7 +81,7 @@ def document_files(config: DocumentDataConfig, files: tuple[str, ...]) -> Corpus
             kind = Path(name).suffix
             if kind not in (".jsonl", ".tsv"):
                 raise DataError(f"{path} must be JSON lines (.jsonl) or label-tab-text (.tsv), packed or not.")
-            for number, line in enumerate(read_lines(path, config.invalid, digests), start=1):
+            for number, line in enumerate(read_lines(path, config, digests), start=1):
                 total += 1
                 where = f"{path}, line {number}"
                 text, label = _from_json(line, config, where) if kind == ".jsonl" else _from_tsv(line, where)

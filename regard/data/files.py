@@ -2,7 +2,8 @@ r"""The one gateway of text: bytes -> strict UTF-8 -> lines split on "\n" and no
 
 Line n of a file is line n of the corpus, as `wc -l` counts. A carriage return just before "\n" belongs to the line
 ending and goes with it (CRLF files); every other character stays in its line: a lone CR, NUL, U+0085, U+2028 and the
-rest at which `str.splitlines` would break. A byte order mark at the start of a file is not text and is removed.
+rest at which `str.splitlines` would break. A byte order mark at the start of a file is not text and is removed. A line
+longer than `Reading.max_line` is refused before it fills the memory, and so is a packed file that unpacks to too much.
 """
 
 import bz2
@@ -19,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from regard.data.settings import READING, Reading
 from regard.errors import DataError
 
 Progress = Callable[[int, int | None], None]  # (done, total); total is None where it is not known
@@ -26,30 +28,36 @@ Digests = dict[str, str]  # path -> SHA-256 of a file, in hexadecimal, as it was
 
 UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what reading a damaged or packed file raises
 BOM = b"\xef\xbb\xbf"
-_OPENERS: tuple[tuple[bytes, Callable[[BinaryIO], object]], ...] = (
+_BLOCK = 1 << 16  # bytes read at once
+_OPENERS: tuple[tuple[bytes, Callable[[BinaryIO], Any]], ...] = (
     (b"\x1f\x8b", lambda raw: gzip.GzipFile(fileobj=raw)),
     (b"BZh", bz2.BZ2File),
     (b"\xfd7zXZ\x00", lzma.LZMAFile),
 )
 
 
-def open_bytes(path: str | Path, digests: Digests | None = None) -> BinaryIO:
+def check_file(path: str | Path) -> None:
+    """Refuse a folder, and a file that is not there."""
+    if os.path.isdir(path):  # unlike Path.is_dir and Path.exists, these never raise
+        raise DataError(f"{path} is a folder; give a text file, or a list of files.")
+    if not os.path.exists(path):
+        raise DataError(f"There is no file {path}; check the path.")
+
+
+def open_bytes(path: str | Path, reading: Reading = READING, digests: Digests | None = None) -> BinaryIO:
     """The bytes of a file, unpacked if it is gzip, bzip2 or xz: its first bytes decide, not its name.
 
     Once all of it has been read, `digests` holds the SHA-256 of the file as it is on the disk.
     """
-    if Path(path).is_dir():
-        raise DataError(f"{path} is a folder; give a text file, or a list of files.")
+    check_file(path)
     try:
         raw = io.BufferedReader(_Watched(str(path), {} if digests is None else digests))  # the caller closes it
-    except FileNotFoundError:
-        raise DataError(f"There is no file {path}; check the path.") from None
     except (OSError, ValueError) as error:
         raise DataError(f"The file {path} cannot be opened: {error}.") from None
     head = raw.peek(6)[:6]
     for magic, opener in _OPENERS:
         if head.startswith(magic):
-            return cast(BinaryIO, io.BufferedReader(_Closing(opener(raw), raw), 1 << 16))
+            return cast(BinaryIO, io.BufferedReader(_Unpacked(opener(raw), raw, reading.max_unpacked), _BLOCK))
     return raw
 
 
@@ -68,19 +76,25 @@ class _Watched(io.FileIO):
         return count
 
 
-class _Closing(io.RawIOBase):
-    """An unpacking stream that closes the packed file together with itself."""
+class _Unpacked(io.RawIOBase):
+    """An unpacking stream of at most `most` bytes, which closes the packed file together with itself."""
 
-    def __init__(self, unpacked: object, packed: BinaryIO) -> None:
-        self.unpacked = cast(BinaryIO, unpacked)
-        self.packed = packed
+    def __init__(self, unpacked: Any, packed: BinaryIO, most: int) -> None:
+        self.unpacked, self.packed, self.most = unpacked, packed, most
+        self.count = 0
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: object) -> int:
-        block = self.unpacked.read(len(cast(memoryview, buffer)))
-        cast(memoryview, buffer)[: len(block)] = block
+    def readinto(self, buffer: Any) -> int:
+        block = self.unpacked.read(len(buffer))
+        self.count += len(block)
+        if self.count > self.most:
+            raise DataError(
+                f"{self.packed.name} unpacks to more than {self.most} bytes; unpack it first, or set "
+                "data.max_unpacked higher."
+            )
+        buffer[: len(block)] = block
         return len(block)
 
     def close(self) -> None:
@@ -90,38 +104,70 @@ class _Closing(io.RawIOBase):
         super().close()
 
 
-def read_lines(path: str | Path, invalid: str = "refuse", digests: Digests | None = None) -> Iterator[str]:
+def read_whole(path: str | Path, most: int) -> bytes:
+    """All bytes of a plain or packed file, which may be at most `most`."""
+    with open_bytes(path) as stream:
+        try:
+            content = stream.read(most + 1)
+        except UNREADABLE as error:
+            raise DataError(f"{path} cannot be read: {error}.") from None
+    if len(content) > most:
+        raise DataError(f"{path} holds more than {most >> 20} MiB; a file of its kind may not be larger.")
+    return content
+
+
+def read_lines(path: str | Path, reading: Reading = READING, digests: Digests | None = None) -> Iterator[str]:
     r"""The lines of a file without their "\n", one at a time; `digests` as in `open_bytes`.
 
     Bytes that are not UTF-8 are refused with file and line number, or with `invalid="replace"` become U+FFFD.
     """
-    with open_bytes(path, digests) as stream:
-        lines = iter(stream)
-        number = 0
-        while True:
-            number += 1
-            try:
-                line = next(lines)
-            except StopIteration:
-                return
-            except UNREADABLE as error:
-                raise DataError(f"{path} cannot be read beyond line {number - 1}: {error}.") from None
-            if number == 1 and line.startswith(BOM):
-                line = line[len(BOM) :]
-                if not line:
-                    return  # the file holds the mark and no line
-            yield decode_line(line, path, number, invalid)
+    number = 0
+    with open_bytes(path, reading, digests) as stream:
+        read = cast(io.BufferedReader, stream).read1
+        for block in split_lines(read, path, reading.max_line):
+            for line in block:
+                number += 1
+                yield decode_line(line, path, number, reading.invalid)
 
 
-def decode_line(line: bytes, path: str | Path, number: int, invalid: str) -> str:
-    r"""One raw line as text, without its ending; `path` and `number` are for the error sentence."""
-    if line.endswith(b"\n"):
-        line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
+def split_lines(read: Callable[[], bytes], name: str | Path, most: int) -> Iterator[list[bytes]]:
+    r"""Lines without their ending, as many as each `read` completes; a line may have at most `most` bytes.
+
+    `read` returns no bytes at the end; `name` is for the error sentence.
+    """
+    number = size = 0  # whole lines so far, and bytes of the line that has not ended
+    parts: list[bytes] = []  # joined once, when the line ends: a long line costs linear time
+    while True:
+        try:
+            block = read()
+        except UNREADABLE as error:
+            raise DataError(f"{name} cannot be read beyond line {number}: {error}.") from None
+        parts.append(block)
+        size += len(block)
+        if block and b"\n" not in block and size <= most:
+            continue
+        content = b"".join(parts)
+        *lines, rest = (content if number else content.removeprefix(BOM)).split(b"\n")
+        for place, line in enumerate((*lines, rest), number + 1):
+            if len(line) > most:
+                raise DataError(
+                    f"{name}, line {place} has more than {most} bytes; break it into shorter lines, or set "
+                    "data.max_line higher."
+                )
+        yield [line.removesuffix(b"\r") for line in lines] + ([rest] if rest and not block else [])
+        if not block:
+            return
+        number += len(lines)
+        parts, size = [rest], len(rest)
+
+
+def decode_line(line: bytes, name: str | Path, number: int, invalid: str) -> str:
+    """One line as text; `name` and `number` are for the error sentence."""
     try:
         return line.decode("utf-8", errors="strict" if invalid == "refuse" else "replace")
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path}, line {number}: byte {error.start + 1} (0x{line[error.start]:02X}) is not UTF-8; "
+            f"{name}, line {number}: byte {error.start + 1} (0x{line[error.start]:02X}) is not UTF-8; "
             "convert the file (training can also take it as it is, with data.invalid=replace)."
         ) from None
 
@@ -133,13 +179,10 @@ def is_blank(text: str) -> bool:
 
 def digest(path: str | Path) -> str:
     """SHA-256 of a file as it lies on the disk, in hexadecimal."""
-    if Path(path).is_dir():
-        raise DataError(f"{path} is a folder; give a text file, or a list of files.")
+    check_file(path)
     try:
         with open(path, "rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
-    except FileNotFoundError:
-        raise DataError(f"There is no file {path}; check the path.") from None
     except (OSError, ValueError) as error:
         raise DataError(f"The file {path} cannot be read: {error}.") from None
 

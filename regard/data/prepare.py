@@ -29,7 +29,7 @@ FIRST_LINES = 5  # line numbers that a tally keeps for each reason
 _BLOCK = 2_000  # examples tokenised at once
 _REPORTED = 10_000  # examples between two reports of progress
 # Settings that do not change what is in a store, or do so only through the files and vocabularies themselves.
-_ELSEWHERE = {"cache", "sampling", "vocabulary_from"}
+_ELSEWHERE = {"cache", "sampling", "vocabulary_from", "max_line", "max_unpacked"}
 
 
 class Item(Protocol):
