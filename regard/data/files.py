@@ -51,7 +51,7 @@ def open_bytes(path: str | Path, reading: Reading = READING, digests: Digests | 
     """
     check_file(path)
     try:
-        raw = io.BufferedReader(_Watched(str(path), {} if digests is None else digests))  # the caller closes it
+        raw = io.BufferedReader(_Watched(str(path), {} if digests is None else digests), _BLOCK)  # the caller closes it
     except (OSError, ValueError) as error:
         raise DataError(f"The file {path} cannot be opened: {error}.") from None
     head = raw.peek(6)[:6]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.data.builtin.example import Example
+from regard.data.builtin import Example
 from regard.data.builtin.registry import find_builtin
 from regard.data.corpus import Pair, open_corpus, pairs_in_memory
 from regard.data.files import is_blank

@@ -3,35 +3,12 @@
 import datetime
 import random
 
-from regard.data.builtin.example import Example
+from regard.data.builtin import WORDS, Example
 from regard.errors import DataError
 
 _FIRST = datetime.date(1900, 1, 1)
 _DAYS = (datetime.date(2100, 1, 1) - _FIRST).days
-_MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October"]
-_MONTHS += ["November", "December"]
-_WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
-
-# Numbers alone stand in one order only (day.month.year, month/day/year, year/month/day), so that each can be read.
-_FORMATS = (
-    "{day} {month} {year}",
-    "{ordinal} {month} {year}",
-    "{month} {day}, {year}",
-    "{month} {ordinal}, {year}",
-    "{day} {short} {year}",
-    "{short} {day}, {year}",
-    "{weekday}, {day} {month} {year}",
-    "{weekday}, {month} {day}, {year}",
-    "{weekday} the {ordinal} of {month} {year}",
-    "the {ordinal} of {month}, {year}",
-    "the {ordinal} of {month} in the year {year}",
-    "{year} {month} {day}",
-    "{year}, {month} {ordinal}",
-    "{day}.{number}.{year}",
-    "{day:02}.{number:02}.{year}",
-    "{number}/{day}/{year}",
-    "{year}/{number}/{day}",
-)
+_MONTHS, _WEEKDAYS, _FORMATS = (WORDS["dates"][name] for name in ("months", "weekdays", "formats"))
 
 
 def generate(size: int, seed: int, min_words: int, max_words: int) -> list[Example]:

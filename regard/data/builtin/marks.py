@@ -7,7 +7,7 @@ French word is first a `Mark` with both its forms, and `spell` settles all of th
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from regard.data.builtin.example import Example
+from regard.data.builtin import Example
 from regard.data.builtin.lexicon import begins_with_vowel
 
 

@@ -4,28 +4,14 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from regard.data.builtin import WORDS
 from regard.data.builtin.lexicon import FITTING, NOUNS, Adjective, Noun, plural
 from regard.data.builtin.marks import Mark, Phrase, Word, de, mark
 
 JE, TU, IL, NOUS, ILS = range(5)
 
-_POSSESSIVES = {
-    "my": ("mon", "ma", "mes"),
-    "your": ("ton", "ta", "tes"),
-    "his": ("son", "sa", "ses"),
-    "her": ("son", "sa", "ses"),
-    "our": ("notre", "notre", "nos"),
-    "their": ("leur", "leur", "leurs"),
-}
-_NUMBERS = {
-    "two": "deux",
-    "three": "trois",
-    "four": "quatre",
-    "five": "cinq",
-    "six": "six",
-    "eight": "huit",
-    "ten": "dix",
-}
+_POSSESSIVES = WORDS["phrasebook"]["determiners"]["possessives"]
+_NUMBERS = WORDS["phrasebook"]["determiners"]["numbers"]
 _SINGULAR = ("the", "the", "the", "a", "a", "this", "every", *_POSSESSIVES)
 _PLURAL = ("the", "the", "the", "some", "some", "these", "many", *_POSSESSIVES, *_NUMBERS)
 _MASS = ("the", "the", "some", "some", "this", *_POSSESSIVES)
@@ -178,7 +164,7 @@ def _determiner(name: str, word: Word, noun: Noun, many: bool, negated: bool, be
     if name == "many":
         return [*mark("beaucoup", linked), de(linked, role="")]
     if name in _POSSESSIVES:
-        masculine, feminine, several = _POSSESSIVES[name]
+        masculine, feminine, several = _POSSESSIVES[name].split(" ")
         if many:
             return mark(several, linked)
         return [Mark(feminine if noun.feminine else masculine, linked, masculine)]

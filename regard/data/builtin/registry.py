@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from regard.data.builtin import dates, phrasebook, sequences
-from regard.data.builtin.example import Example
+from regard.data.builtin import Example, dates, phrasebook, sequences
 from regard.errors import DataError, unknown
 
 

@@ -3,7 +3,7 @@
 import random
 from itertools import product
 
-from regard.data.builtin.example import Example
+from regard.data.builtin import Example
 from regard.errors import DataError
 
 _SYLLABLES = ["".join(pair) for pair in product("bdfgklmnprstvz", "aeiou")]  # 70 tokens
