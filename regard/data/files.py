@@ -15,14 +15,18 @@ import lzma
 import os
 import shutil
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar
 
 from regard.data.settings import READING, Reading
 from regard.errors import DataError
 
+T = TypeVar("T")
 Progress = Callable[[int, int | None], None]  # (done, total); total is None where it is not known
 Digests = dict[str, str]  # path -> SHA-256 of a file, in hexadecimal, as it was when it was last read to its end
 
@@ -44,21 +48,33 @@ def check_file(path: str | Path) -> None:
         raise DataError(f"There is no file {path}; check the path.")
 
 
-def open_bytes(path: str | Path, reading: Reading = READING, digests: Digests | None = None) -> BinaryIO:
-    """The bytes of a file, unpacked if it is gzip, bzip2 or xz: its first bytes decide, not its name.
+def read_blocks(path: str | Path, reading: Reading = READING, digests: Digests | None = None) -> Iterator[bytes]:
+    """The bytes of a file in blocks, unpacked if it is gzip, bzip2 or xz: its first bytes decide, not its name.
 
-    Once all of it has been read, `digests` holds the SHA-256 of the file as it is on the disk.
+    A packed file is unpacked in a thread, a few blocks ahead. Once all of it has been read, `digests` holds the SHA-256
+    of the file as it is on the disk.
     """
     check_file(path)
     try:
-        raw = io.BufferedReader(_Watched(str(path), {} if digests is None else digests), _BLOCK)  # the caller closes it
+        watched = _Watched(str(path), {} if digests is None else digests)
     except (OSError, ValueError) as error:
         raise DataError(f"The file {path} cannot be opened: {error}.") from None
-    head = raw.peek(6)[:6]
-    for magic, opener in _OPENERS:
-        if head.startswith(magic):
-            return cast(BinaryIO, io.BufferedReader(_Unpacked(opener(raw), raw, reading.max_unpacked), _BLOCK))
-    return raw
+    with io.BufferedReader(watched, _BLOCK) as raw:
+        head = raw.peek(6)[:6]
+        opener = next((opener for magic, opener in _OPENERS if head.startswith(magic)), None)
+        if opener is None:
+            yield from iter(raw.read1, b"")
+            return
+        size = 0
+        with opener(raw) as unpacked, prefetch(iter(partial(unpacked.read, _BLOCK), b"")) as blocks:
+            for block in blocks:
+                size += len(block)
+                if size > reading.max_unpacked:
+                    raise DataError(
+                        f"{path} unpacks to more than {reading.max_unpacked} bytes; unpack it first, or set "
+                        "data.max_unpacked higher."
+                    )
+                yield block
 
 
 class _Watched(io.FileIO):
@@ -76,58 +92,30 @@ class _Watched(io.FileIO):
         return count
 
 
-class _Unpacked(io.RawIOBase):
-    """An unpacking stream of at most `most` bytes, which closes the packed file together with itself."""
-
-    def __init__(self, unpacked: Any, packed: BinaryIO, most: int) -> None:
-        self.unpacked, self.packed, self.most = unpacked, packed, most
-        self.count = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        block = self.unpacked.read(len(buffer))
-        self.count += len(block)
-        if self.count > self.most:
-            raise DataError(
-                f"{self.packed.name} unpacks to more than {self.most} bytes; unpack it first, or set "
-                "data.max_unpacked higher."
-            )
-        buffer[: len(block)] = block
-        return len(block)
-
-    def close(self) -> None:
-        if not self.closed:
-            self.unpacked.close()
-            self.packed.close()
-        super().close()
-
-
 def read_whole(path: str | Path, most: int) -> bytes:
     """All bytes of a plain or packed file, which may be at most `most`."""
-    with open_bytes(path) as stream:
-        try:
-            content = stream.read(most + 1)
-        except UNREADABLE as error:
-            raise DataError(f"{path} cannot be read: {error}.") from None
-    if len(content) > most:
-        raise DataError(f"{path} holds more than {most >> 20} MiB; a file of its kind may not be larger.")
-    return content
+    content = bytearray()
+    try:
+        for block in read_blocks(path):
+            content += block
+            if len(content) > most:
+                raise DataError(f"{path} holds more than {most >> 20} MiB; a file of its kind may not be larger.")
+    except UNREADABLE as error:
+        raise DataError(f"{path} cannot be read: {error}.") from None
+    return bytes(content)
 
 
 def read_lines(path: str | Path, reading: Reading = READING, digests: Digests | None = None) -> Iterator[str]:
-    r"""The lines of a file without their "\n", one at a time; `digests` as in `open_bytes`.
+    r"""The lines of a file without their "\n", one at a time; `digests` as in `read_blocks`.
 
     Bytes that are not UTF-8 are refused with file and line number, or with `invalid="replace"` become U+FFFD.
     """
     number = 0
-    with open_bytes(path, reading, digests) as stream:
-        read = cast(io.BufferedReader, stream).read1
-        for block in split_lines(read, path, reading.max_line):
-            for line in block:
-                number += 1
-                yield decode_line(line, path, number, reading.invalid)
+    blocks = read_blocks(path, reading, digests)
+    for lines in split_lines(lambda: next(blocks, b""), path, reading.max_line):
+        for line in lines:
+            number += 1
+            yield decode_line(line, path, number, reading.invalid)
 
 
 def split_lines(read: Callable[[], bytes], name: str | Path, most: int) -> Iterator[list[bytes]]:
@@ -201,6 +189,27 @@ def write_atomically(path: Path, content: bytes) -> None:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise DataError(f"{path} could not be written: {error.strerror or error}; nothing was lost.") from error
+
+
+@contextmanager
+def prefetch(items: Iterator[T], depth: int = 4) -> Iterator[Iterator[T]]:
+    """Run an iterator in a background thread, at most `depth` items ahead; leaving the block ends the thread.
+
+    An error in the iterator is raised where its item would have come.
+    """
+    end = object()
+    with ThreadPoolExecutor(1, "regard-prefetch") as pool:
+        ahead = deque(pool.submit(next, items, end) for _ in range(depth))
+
+        def taken() -> Iterator[T]:
+            while (item := ahead.popleft().result()) is not end:
+                ahead.append(pool.submit(next, items, end))
+                yield item  # type: ignore[misc]
+
+        try:
+            yield taken()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 from xml.parsers import expat
 
-from regard.data.files import UNREADABLE, Digests, open_bytes
+from regard.data.files import UNREADABLE, Digests, read_blocks
 from regard.data.settings import READING, Reading
 from regard.errors import DataError
 
@@ -19,7 +19,6 @@ DEEPEST = 100  # elements inside one another; TMX itself needs about ten
 KINDS = 10_000  # names of elements and attributes, of which TMX has about fifty
 FIRST_UNITS = 50_000  # of a file, in which all its languages are expected to occur
 _PRICE = 100  # characters that a text counts for, even where it is empty
-_BLOCK = 1 << 16  # bytes given to expat at once
 _CODES = frozenset(("bpt", "ept", "it", "ph", "ut", "sub"))  # mark-up of the original document, not its words
 _BREAKS = re.compile(r"[\t\r\n]+")
 
@@ -34,30 +33,29 @@ class Unit(NamedTuple):
 def read_units(path: str, reading: Reading = READING, digests: Digests | None = None) -> Iterator[Unit]:
     """The units of a TMX file, plain or packed, in UTF-8, UTF-16 or one byte a character. Tags are like en-gb.
 
-    `digests` as in `open_bytes`.
+    `digests` as in `read_blocks`.
     """
     found = _Found(path, reading.max_line)
-    with open_bytes(path, reading, digests) as stream:
-        block = b"-"
-        while block:
-            try:
-                block = stream.read(_BLOCK)
-                found.unanswered += len(block)
-                found.parser.Parse(block, not block)
-            except UNREADABLE as error:
-                raise DataError(f"{path} cannot be read beyond unit {found.count}: {error}.") from None
-            except expat.ExpatError as error:
-                raise found.broken(f"{expat.ErrorString(error.code)} in line {error.lineno}") from None
-            except DataError:
-                raise
-            except (LookupError, ValueError) as error:  # of an encoding that expat leaves to Python
-                raise found.broken(str(error)) from None
-            if found.unanswered > found.most:
-                raise found.refusal(f"a tag or comment of more than {found.most} bytes")
-            if len(found.parser.intern) > KINDS:
-                raise found.refusal(f"more than {KINDS} names of elements and attributes")
-            yield from found.units
-            found.units.clear()
+    blocks, block = read_blocks(path, reading, digests), b"-"
+    while block:
+        try:
+            block = next(blocks, b"")
+            found.unanswered += len(block)
+            found.parser.Parse(block, not block)
+        except UNREADABLE as error:
+            raise DataError(f"{path} cannot be read beyond unit {found.count}: {error}.") from None
+        except expat.ExpatError as error:
+            raise found.broken(f"{expat.ErrorString(error.code)} in line {error.lineno}") from None
+        except DataError:
+            raise
+        except (LookupError, ValueError) as error:  # of an encoding that expat leaves to Python
+            raise found.broken(str(error)) from None
+        if found.unanswered > found.most:
+            raise found.refusal(f"a tag or comment of more than {found.most} bytes")
+        if len(found.parser.intern) > KINDS:
+            raise found.refusal(f"more than {KINDS} names of elements and attributes")
+        yield from found.units
+        found.units.clear()
 
 
 class _Found:
