@@ -329,7 +329,7 @@ def training_documents(config: DocumentDataConfig) -> Iterator[Labelled]:
     """The documents that a run with these settings is trained on, without those held out."""
     encoding = DocumentEncoding(config)
     found = survey(encoding)
-    return (one for one in encoding.corpus if not is_blank(one.text) and not found.holds_out(encoding, one))
+    return (one for one in encoding.corpus if not is_blank(one.text) and not found.holds_out(one))
 
 
 def number_documents(

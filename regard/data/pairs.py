@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,8 +124,9 @@ class PairEncoding(Encoding[Pair]):
             super().make(sample)
             self.vocabularies *= 2
         else:
-            sides = zip(*map(self.texts, sample), strict=True)
-            self.vocabularies = [train_vocabulary(side, config) for side in sides]
+            with ThreadPoolExecutor(2) as pool:  # SentencePiece lets other threads run
+                sides = pool.map(train_vocabulary, zip(*map(self.texts, sample), strict=True), (config, config))
+                self.vocabularies = list(sides)
 
     def load(self, folder: Path) -> None:
         super().load(folder)
