@@ -11,13 +11,11 @@ from regard.data.builtin import Example
 from regard.data.builtin.lexicon import begins_with_vowel
 
 
+@dataclass(eq=False)
 class Word:
     """An English word; two words of the same spelling are two words."""
 
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
+    text: str
 
 
 @dataclass

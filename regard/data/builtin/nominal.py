@@ -12,6 +12,14 @@ JE, TU, IL, NOUS, ILS = range(5)
 
 _POSSESSIVES = WORDS["phrasebook"]["determiners"]["possessives"]
 _NUMBERS = WORDS["phrasebook"]["determiners"]["numbers"]
+_PRONOUNS = tuple(
+    zip(
+        ("I", "you", "he", "she", "we", "they"),
+        ("je", "tu", "il", "elle", "nous", "ils"),
+        (JE, TU, IL, IL, NOUS, ILS),
+        strict=True,
+    )
+)
 _SINGULAR = ("the", "the", "the", "a", "a", "this", "every", *_POSSESSIVES)
 _PLURAL = ("the", "the", "the", "some", "some", "these", "many", *_POSSESSIVES, *_NUMBERS)
 _MASS = ("the", "the", "some", "some", "this", *_POSSESSIVES)
@@ -44,16 +52,7 @@ def participle(form: str, nominal: Nominal | None) -> str:
 
 def pronoun(draw: random.Random) -> Nominal:
     """A subject pronoun. English does not tell the gender of I, you, we, they: all are masculine, you is tu."""
-    english, french, person = draw.choice(
-        [
-            ("I", "je", JE),
-            ("you", "tu", TU),
-            ("he", "il", IL),
-            ("she", "elle", IL),
-            ("we", "nous", NOUS),
-            ("they", "ils", ILS),
-        ]
-    )
+    english, french, person = draw.choice(_PRONOUNS)
     word = Word(english)
     entry = Mark(french, (word,), "j'" if french == "je" else "")
     return Nominal(Phrase([word], [entry]), person, french == "elle", "person")
