@@ -17,7 +17,7 @@ from regard.data.vocabulary import Vocabulary
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig, change_settings
 from regard.errors import DataError, RunError
-from regard.evaluate.captions import CaptionScore, score_captions
+from regard.evaluate.scores import CaptionScore, score_captions
 from regard.look.assemble import add_probabilities, assemble
 from regard.look.change import Change, change
 from regard.look.record import record

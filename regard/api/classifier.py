@@ -21,8 +21,7 @@ from regard.data.documents import (
 from regard.data.files import Progress, is_blank
 from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError
-from regard.evaluate.bag_of_words import BagOfWords
-from regard.evaluate.classes import ClassScore, score_classes
+from regard.evaluate.classification import BagOfWords, ClassScore, score_classes
 from regard.look.documents import DocumentTrace, look_at
 from regard.models.document import Document
 from regard.training.experiment import Experiment

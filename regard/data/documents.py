@@ -218,7 +218,8 @@ class DocumentSet:
         """The documents of these numbers, in that order; no numbers give an empty batch."""
         chosen = [int(number) for number in numbers]
         words, lengths = ([column.row(k) for k in chosen] for column in (self._words, self._lengths))
-        parts = (_joined(words), _joined(lengths), self.counts[chosen], self.labels[chosen])
+        joined = [np.concatenate([np.zeros(0, np.int64), *rows]) for rows in (words, lengths)]  # also of no documents
+        parts = (*joined, self.counts[chosen], self.labels[chosen])
         return DocumentBatch(*(torch.from_numpy(part.astype(np.int64)) for part in parts))
 
 
@@ -228,10 +229,6 @@ def make_set(documents: Sequence[list[list[int]]], labels: Sequence[int]) -> Doc
     return DocumentSet(
         words, Column.of([list(map(len, document)) for document in documents]), np.array(labels, "int32")
     )
-
-
-def _joined(parts: list[Array]) -> Array:
-    return np.concatenate(parts) if parts else np.zeros(0, np.int32)
 
 
 class DocumentEncoding(Encoding[Labelled]):
@@ -336,8 +333,6 @@ def number_documents(
     documents: Iterable[Labelled], vocabulary: Vocabulary, classes: Sequence[str], config: DocumentDataConfig
 ) -> DocumentSet:
     """Documents as numbers, in memory; a label that is no class is refused."""
-    groups, rows, labels = group_labels(config), [], []
-    for document in documents:
-        rows.append(number_document(document.text, vocabulary, config.max_sentence))
-        labels.append(class_of(document.label, classes, groups))
-    return make_set(rows, labels)
+    found, groups = list(documents), group_labels(config)
+    rows = [number_document(one.text, vocabulary, config.max_sentence) for one in found]
+    return make_set(rows, [class_of(one.label, classes, groups) for one in found])
