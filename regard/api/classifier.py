@@ -59,8 +59,8 @@ class Classifier:
     def look(self, text: str) -> DocumentTrace:
         """The attention weights over the sentences of a document and their words."""
         spans, batch = self._read(text)
-        seen = look_at(self.model, *batch)
-        return DocumentTrace.of(text, spans, seen.weights[0], self._chances(seen.logits[0]))
+        logits, weights = look_at(self.model, *batch)
+        return DocumentTrace.of(text, spans, weights[0], self._chances(logits[0]))
 
     def score(self, *files: str | Path, progress: Progress | None = None) -> ClassScore:
         """Classify every document of labelled files: accuracy and confusion matrix."""

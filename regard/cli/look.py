@@ -69,7 +69,7 @@ def look(
     describes, the text it reads, or the document it classifies."""
     from regard.api.loading import load, read_experiment
     from regard.cli.progress import bar
-    from regard.look.draw import VIEWS
+    from regard.look.show import VIEWS
 
     given: dict[str, Any] = {
         "target": target, "view": view, "step": step, "layer": layer, "head": head, "pieces": pieces,

@@ -199,13 +199,13 @@ def half(values: Array) -> Array:
         return values.astype(np.float16).astype(np.float32)
 
 
-def _array(values: Any) -> NDArray[Any]:
+def as_array(values: Any) -> NDArray[Any]:
     """Numbers of numpy, torch or lists as an array, without importing torch."""
     return np.asarray(values.detach().cpu().float() if hasattr(values, "detach") else values)
 
 
 def _heads(values: Any, what: str) -> Array:
-    array = _array(values)
+    array = as_array(values)
     if array.dtype.kind not in "fiub":
         raise ShapeError(f"{what} must be numbers; got {array.dtype}.")
     if array.ndim == 2:
@@ -216,7 +216,7 @@ def _heads(values: Any, what: str) -> Array:
 
 
 def _numbers(values: Any, shape: tuple[int, ...], what: str) -> Array:
-    array = np.ascontiguousarray(_array(values), dtype=np.float32)
+    array = np.ascontiguousarray(as_array(values), dtype=np.float32)
     if array.ndim == 2 and len(shape) == 3:
         array = array[None]
     if array.shape != shape:
