@@ -9,7 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from regard.api.passages import NOTES, Passage, join_text, keep_whole, merge, take_apart, unseen, worst, wrong_with
-from regard.api.tracing import check_length, describe_forced, read_together, trace_pairs, trace_sentence
+from regard.api.tracing import (
+    Trained,
+    beam_of,
+    check_length,
+    describe_forced,
+    read_together,
+    spelled,
+    tokens_of,
+    trace_forward,
+    trace_pairs,
+)
 from regard.data.builtin.registry import find_builtin
 from regard.data.expects import knows_no_capitals
 from regard.data.files import Progress
@@ -19,7 +29,7 @@ from regard.decode.batches import decode_many
 from regard.decode.beam import Step
 from regard.decode.ensemble import Ensemble
 from regard.decode.hypothesis import Hypothesis, Weigh
-from regard.decode.settings import DecodeConfig, change_settings
+from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
 from regard.look.change import Change, Changed, Force, change
@@ -57,8 +67,10 @@ class Translation:
         return self.text
 
 
-class Translator:
+class Translator(Trained):
     """A model with its vocabularies; `regard.load` makes one from a run folder."""
+
+    model: nn.Module
 
     def __init__(
         self,
@@ -68,9 +80,8 @@ class Translator:
         experiment: Experiment,
         name: str,
     ) -> None:
-        self.model = model.eval()
+        super().__init__(model, experiment, name)
         self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
-        self.experiment, self.name = experiment, name
         self.lowercases = knows_no_capitals(source_vocabulary)  # trained on lower-case text, so it reads no other
         of = source_vocabulary
         self._reader = Vocabulary(of.tokens, of.kind, of.form, lowercase=True) if self.lowercases else of
@@ -88,15 +99,6 @@ class Translator:
             "source_language": self.source_language,
             "target_language": self.target_language,
         }
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the model's weights."""
-        return next(self.model.parameters()).device
-
-    def settings(self, **changes: Any) -> DecodeConfig:
-        """The run's [decode] settings with `changes` applied; None keeps the run's value."""
-        return change_settings(self.experiment.decode, changes)
 
     @overload
     def translate(self, text: str, **options: Any) -> Translation: ...
@@ -190,7 +192,14 @@ class Translator:
                 written = [*self.prefix_ids(target), END]
                 check_length(written[:-1])
             said = (*changed.describe(), *forced_words)
-            return trace_sentence(self.model, self.target_vocabulary, self.about, encoded, written, topk, said, steps)
+            batch = torch.tensor([[*encoded.ids, END]], device=self.device)  # [1, S]
+            inputs = batch, torch.tensor([batch.shape[1]], device=self.device)
+            sides = tokens_of(encoded, ended=True), spelled(self.target_vocabulary, written)
+            tree_of = beam_of(steps, self.target_vocabulary) if steps else None
+            return trace_forward(
+                self.model, inputs, written, sides, self.target_vocabulary, topk, changes=said, beam=tree_of,
+                about=self.about,
+            )  # fmt: skip
 
     def trace_pairs(self, sources: Sequence[str], targets: Sequence[str], names: Sequence[str]) -> list[Trace]:
         """The traces of given translations, in order, with the weights of the modules `names` only."""

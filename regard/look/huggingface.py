@@ -15,9 +15,11 @@ def cross_attentions(outputs: Any, row: int = 0) -> NDArray[np.float32]:
     Takes the outputs of a forward pass (a tuple over layers of [B, H, T, S]) or of `generate` (a tuple over steps of
     tuples over layers of [B * beams, H, 1, S]; with beams, the rows are followed back through `beam_indices`).
     """
-    get = outputs.get if isinstance(outputs, dict) else lambda name: getattr(outputs, name, None)
-    found, indices = get("cross_attentions"), get("beam_indices")
-    stepwise = bool(found) and isinstance(found[0], list | tuple)
+    found, indices = (
+        outputs.get(name) if isinstance(outputs, dict) else getattr(outputs, name, None)
+        for name in ("cross_attentions", "beam_indices")
+    )
+    stepwise = bool(found) and isinstance(found[0], list | tuple)  # type: ignore[index]
     if not found or any(part is None for step in found for part in (step if stepwise else [step])):
         raise DataError(
             "These outputs hold no cross-attention weights: fused kernels do not keep them. Load the model with "

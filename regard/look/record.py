@@ -121,8 +121,9 @@ def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = 
                     f"'{name}' gave no weights while it was recorded; under a hook it must run its plain form."
                 )
             scores = look.scores if memory.mask is None else look.scores.masked_fill(~memory.mask, float("-inf"))
-            kept = (look.context, look.weights, scores, query, centre)
-            recorded.keep(name, Seen(*(part.detach() if detach and part is not None else part for part in kept)))
+            seen = Seen(look.context, look.weights, scores, query, centre)
+            free = {key: part.detach() for key, part in seen._asdict().items() if part is not None}
+            recorded.keep(name, Seen(**free) if detach else seen)
 
         return hook
 

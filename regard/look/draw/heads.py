@@ -94,10 +94,11 @@ class _Names:
         """The words of one side: left of a thumbnail, or upright below its row `bottom`."""
         side = 0 if bottom is None else 1
         for at in range(0, len(labels), self.every[side]):
-            place, offset = ((0, at + 0.5), (-3, 0)) if bottom is None else ((at + 0.5, bottom), (0, -3))
+            x, y = (0, at + 0.5) if bottom is None else (at + 0.5, bottom)
+            offset = (-3, 0) if bottom is None else (0, -3)
             turned = {"ha": "right", "va": "center_baseline"} if bottom is None else {"va": "top", "rotation": 90}
             style: dict[str, Any] = {"ha": "center", **turned, **matrix.style_of(labels[at], changed)}
-            matrix.write(axes, *place, label(labels[at].text, _LONGEST), self.sizes[side], offset, **style)
+            matrix.write(axes, x, y, label(labels[at].text, _LONGEST), self.sizes[side], offset, **style)
 
 
 def _ordinal(number: int) -> str:

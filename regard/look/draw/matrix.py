@@ -112,7 +112,7 @@ def note(
     axes: Axes, text: str, place: tuple[float, float], offset: tuple[float, float], size: float, **style: Any
 ) -> None:
     """A text `offset` points away from a place; `xycoords="axes fraction"` counts the place in parts of the axes."""
-    still = {"textcoords": "offset points", "parse_math": False, "annotation_clip": False}
+    still: dict[str, Any] = {"textcoords": "offset points", "parse_math": False, "annotation_clip": False}
     axes.annotate(text, place, xytext=offset, fontsize=size, **still, **style)
 
 
