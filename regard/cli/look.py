@@ -104,6 +104,9 @@ def look(
         options |= {"step": step} if step is not None else {}
         options |= on_picture(text, view, word, cell, smooth) if task == "caption" else {}
         put(f"drawn: {trace.draw(out, **options)}")
+    for note in getattr(trace, "notes", ()):
+        words = f": {', '.join(note['words'][:5])}" if "words" in note else ""
+        typer.echo(f"note: {note['text']}{words}", err=True)
     if unchanged is not None:
         put(f"unchanged: {unchanged}\nchanged:   {trace.target.text}")
     elif task in ("translate", "caption"):

@@ -68,7 +68,7 @@ def translate(
                 if one.finished not in ("end", "empty"):
                     typer.echo(f"line {number}: the translation did not end by itself ({one.finished})", err=True)
                 for flag in one.flags:
-                    if flag in ("cut", "loop", "copy", "empty"):
+                    if flag in ("language", "cut", "loop", "copy", "empty"):
                         typer.echo(f"line {number}: {NOTES[flag]}", err=True)
                 unknown.add(number, one.unknown)
                 lowered = lowered or "lower-cased" in one.flags

@@ -146,6 +146,7 @@ class Contents:
     beam: Beam | None = None
     changes: tuple[Mapping[str, Any], ...] = ()  # what-if: each has at least "kind" and "text"
     image: Picture | None = None
+    notes: tuple[Mapping[str, Any], ...] = ()  # what is not right with it: each has at least "flag" and "text"
 
     def __post_init__(self) -> None:
         for name, seen in self.attention.items():
