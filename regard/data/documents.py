@@ -21,7 +21,7 @@ from regard.data.files import Digests, is_blank, read_lines, write_atomically
 from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared, survey, train_vocabulary
 from regard.data.sentences import Span, split_sentences, split_words
 from regard.data.settings import Reading, as_files, check_least
-from regard.data.store import Array, Column, Kind, id_kind
+from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError, unknown
 
@@ -265,9 +265,9 @@ class DocumentEncoding(Encoding[Labelled]):
     def depends(self) -> list[str]:
         return self.classes
 
-    def kinds(self) -> dict[str, Kind]:
-        words = id_kind(len(self.vocabularies[0]))
-        return {"words": words, "lengths": Kind("int32"), "label": Kind("int32", ragged=False)}
+    def column_types(self) -> dict[str, ColumnType]:
+        words = id_type(len(self.vocabularies[0]))
+        return {"words": words, "lengths": ColumnType("int32"), "label": ColumnType("int32", ragged=False)}
 
     def encode(self, items: Sequence[Labelled], tally: Tally) -> Iterator[tuple[Labelled, tuple[Any, ...]]]:
         for item in items:

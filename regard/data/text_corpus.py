@@ -20,7 +20,7 @@ from regard.data.builtin import tales
 from regard.data.files import Digests, is_blank, read_lines
 from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared
 from regard.data.settings import Reading, as_files, check_least
-from regard.data.store import Array, Column, Kind, id_kind
+from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError, unknown
 from regard.symbols import END
@@ -136,8 +136,8 @@ class TextEncoding(Encoding[TextLine]):
         dev = as_files(config.dev_files)
         super().__init__(config, find_text(config), text_files(dev, config) if dev else None)
 
-    def kinds(self) -> dict[str, Kind]:
-        return {"ids": id_kind(len(self.vocabularies[0]))}
+    def column_types(self) -> dict[str, ColumnType]:
+        return {"ids": id_type(len(self.vocabularies[0]))}
 
     def encode(self, items: Sequence[TextLine], tally: Tally) -> Iterator[tuple[TextLine, tuple[Any, ...]]]:
         for item, ids in zip(items, self.vocabularies[0].encode_many(item.text for item in items), strict=True):
