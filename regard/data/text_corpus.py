@@ -19,13 +19,10 @@ from regard.data.batching import pad
 from regard.data.builtin import tales
 from regard.data.files import Digests, is_blank, read_lines
 from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared
-from regard.data.settings import Reading, as_files, check_least
+from regard.data.settings import Reading, as_files, check_least, named_files
 from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.vocabulary import Vocabulary
-from regard.errors import ConfigError, DataError, unknown
 from regard.symbols import END
-
-BUILTIN = {"tales": "who has what, and an end that can only be known by remembering the beginning"}
 
 
 @dataclass(frozen=True)
@@ -114,17 +111,11 @@ def text_files(files: tuple[str, ...], reading: Reading) -> Corpus[TextLine]:
 
 def find_text(config: TextDataConfig) -> Corpus[TextLine]:
     """The training text that the settings name."""
-    files = as_files(config.files)
-    if config.corpus and files:
-        raise ConfigError("Both data.corpus and data.files are given; give one of the two.")
-    if config.corpus:
-        if config.corpus not in BUILTIN:
-            raise DataError(unknown("built-in text", config.corpus, BUILTIN))
-        made = [tale.text for tale in tales.generate(config.size, config.seed)]
-        return Corpus(lambda digests: map(TextLine, range(1, len(made) + 1), made), (), made)
-    if not files:
-        raise ConfigError("There is no text: give data.files, or data.corpus.")
-    return text_files(files, config)
+    files = named_files(config, "tales", "is no text")
+    if files:
+        return text_files(files, config)
+    made = [tale.text for tale in tales.generate(config.size, config.seed)]
+    return Corpus(lambda digests: map(TextLine, range(1, len(made) + 1), made), (), made)
 
 
 class TextEncoding(Encoding[TextLine]):
