@@ -192,14 +192,14 @@ def test_tsv_keeps_quotes_and_refuses_a_line_without_tab(tmp_path):
     assert [pair.line for pair in pairs] == list(range(1, 201))
     with pytest.raises(DataError, match="line 2: a line needs source, tab and target"):
         list(tab_separated((write(tmp_path / "bad", ["a\tb", "no tab"]),)))
-    big = '"' * 1_000_000
+    big = '"' * 100_000
     assert [(pair.source, pair.target) for pair in tab_separated((write(tmp_path / "big", [f"{big}\t{big}"]),))] == [
         (big, big)
     ]
 
 
 @pytest.mark.slow
-def test_a_million_strange_pairs_stay_side_by_side(tmp_path):
+def test_a_hundred_thousand_strange_pairs_stay_side_by_side(tmp_path):
     draw = random.Random(8)
 
     def side(name, number):
@@ -210,7 +210,7 @@ def test_a_million_strange_pairs_stay_side_by_side(tmp_path):
         open(tmp_path / "b", "w", encoding="utf-8", newline="") as second,
         open(tmp_path / "ab", "w", encoding="utf-8", newline="") as table,
     ):
-        for number in range(1_000_000):
+        for number in range(100_000):
             left, right = side("a", number), side("b", number)
             first.write(left + ("\r\n" if number % 3 else "\n"))
             second.write(right + "\n")
@@ -222,7 +222,7 @@ def test_a_million_strange_pairs_stay_side_by_side(tmp_path):
             assert pair.source.startswith(f"a{number} ")
             assert pair.target.startswith(f"b{number} ")
             count += 1
-        assert count == 1_000_000
+        assert count == 100_000
 
 
 def test_one_side_only_or_two_kinds_are_refused(tmp_path):

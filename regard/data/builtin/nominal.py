@@ -51,7 +51,7 @@ def participle(form: str, nominal: Nominal | None) -> str:
 
 
 def pronoun(draw: random.Random) -> Nominal:
-    """A subject pronoun. English does not tell the gender of I, you, we, they: all are masculine, you is tu."""
+    """A subject pronoun. English does not show the gender of I, you, we, they: all are masculine, you is tu."""
     english, french, person = draw.choice(_PRONOUNS)
     word = Word(english)
     entry = Mark(french, (word,), "j'" if french == "je" else "")
