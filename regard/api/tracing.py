@@ -34,8 +34,8 @@ class Trained:
         self.experiment, self.name = experiment, name
 
     def __repr__(self) -> str:
-        weights = sum(part.numel() for part in self.model.parameters()) / 1e6
-        return f"{type(self).__name__}({self.name}: {self.experiment.name}, {weights:.1f} M weights on {self.device})"
+        weights = sum(part.numel() for part in self.model.parameters())
+        return f"{type(self).__name__}({self.name}: {self.experiment.name}, {weights:,} weights on {self.device})"
 
     @property
     def device(self) -> torch.device:
