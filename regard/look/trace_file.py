@@ -130,8 +130,9 @@ def plain(trace: Contents) -> dict[str, Any]:
         tree["steps"] = [{**vars(step), "norms": dict(step.norms)} for step in trace.steps]
     if trace.beam is not None:
         tree["beam"] = {**vars(trace.beam), "nodes": [vars(node) for node in trace.beam.nodes]}
-    if trace.changes:
-        tree["changes"] = [dict(change) for change in trace.changes]
+    for name, listed in (("changes", trace.changes), ("notes", trace.notes)):
+        if listed:
+            tree[name] = [dict(one) for one in listed]
     if trace.image is not None:
         tree["image"] = vars(trace.image)
     return tree
@@ -159,7 +160,7 @@ def fields(tree: dict[str, Any]) -> dict[str, Any]:
             "model": dict(tree.get("model", {})),
             "steps": tuple(_build_step({"name": [*attention, ""][0], **step}) for step in tree.get("steps", ())),
             "beam": _build_beam(tree.get("beam")),
-            "changes": tuple({**change, "text": change["text"]} for change in tree.get("changes", ())),
+            **{key: tuple({**one, "text": one["text"]} for one in tree.get(key, ())) for key in ("changes", "notes")},
             "image": _build_picture(tree.get("image")),
         }
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
