@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from regard.data.images import Pixels, read_picture
 from regard.errors import ConfigError, DataError
-from regard.look.table import Label, Table
-from regard.look.text import label
+from regard.look.table import Table, quoted
 from regard.look.tokens import is_whole
 from regard.look.trace_data import Contents
 from regard.look.trace_data import Picture as Size
@@ -58,11 +57,6 @@ def describe(table: Table, step: int | None, cells: Cells) -> str:
     few = min(_TOP, cells.size)
     share = float(np.sort(cells, axis=None)[-few:].sum())
     return f"{quoted(table.rows[step])}: {where}; the top {few} cells hold {share:.2f}."
-
-
-def quoted(row: Label) -> str:
-    """A word inside a sentence, isolated so that it keeps its own direction."""
-    return f"\u2018\u2068{label(row.text)}\u2069\u2019"
 
 
 def region_of(cells: tuple[int, ...], grid: tuple[int, int]) -> Region:

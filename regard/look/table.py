@@ -30,6 +30,12 @@ _KIND_WORDS = {
     "fixed": "no attention: one fixed vector",
     "pool": "pooling attention",
 }
+SUMMARIES = {  # sentences about a table for readers who do not see it; the page fills them with its own choice
+    "nothing": "There is nothing to show.",
+    "fixed": "All {rows} words were written from one fixed vector of the whole sentence.",
+    "links": "{sure} of {rows} rows give at least half of their weight to one of {columns} columns. "
+    "The largest weight, {weight}, is from {row} to {column}.",
+}
 _PAPERS = {"bahdanau": "Bahdanau's attention", "luong": "Luong's attention"}
 
 
@@ -54,6 +60,7 @@ class Table:
     hidden: float = 0.0  # mean mass of a shown row on hidden columns
     shift: int = 0
     right_to_left: bool = False  # the columns' language runs from right to left
+    kind: str = "cross"
 
 
 def arrange(trace: Contents, show: Show | None = None, **options: Any) -> Table:
@@ -74,7 +81,28 @@ def arrange(trace: Contents, show: Show | None = None, **options: Any) -> Table:
         shown = np.divide(shown, total, out=np.zeros_like(shown), where=total > 0)
     kept = tuple(rows[at] for at in down), tuple(columns[at] for at in across)
     text = caption(trace, seen, wanted, (rows, columns), head=head, lost=f"{float(lost):.2f}", shift=shift)
-    return Table(*kept, shown, text, seen.name, float(lost), shift, right_to_left([one.text for one in kept[1]]))
+    turned = right_to_left([one.text for one in kept[1]])
+    return Table(*kept, shown, text, seen.name, float(lost), shift, turned, seen.kind)
+
+
+def summary(table: Table) -> str:
+    """One sentence about a table, for readers who do not see the picture."""
+    if not table.weights.size:
+        return SUMMARIES["nothing"]
+    t, s = (int(at) for at in np.unravel_index(int(table.weights.argmax()), table.weights.shape))
+    return SUMMARIES["fixed" if table.kind == "fixed" else "links"].format(
+        sure=int((table.weights.max(-1) >= 0.5).sum()),
+        rows=len(table.rows),
+        columns=len(table.columns),
+        weight=f"{table.weights[t, s]:.2f}",
+        row=quoted(table.rows[t]),
+        column=quoted(table.columns[s]),
+    )
+
+
+def quoted(one: Label) -> str:
+    """A word inside a sentence, isolated so that it keeps its own direction."""
+    return f"\u2018\u2068{label(one.text)}\u2069\u2019"
 
 
 def choose(trace: Contents, layer: Layer = None) -> Attended:

@@ -13,7 +13,7 @@ from regard.errors import ConfigError
 from regard.look.draw import matrix
 from regard.look.palette import HEADS, INK
 from regard.look.show import Head, Layer, Show
-from regard.look.table import Label, Table, arrange, choose
+from regard.look.table import Label, Table, arrange, choose, summary
 from regard.look.text import label
 from regard.look.trace_data import Contents
 
@@ -53,7 +53,7 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
         )
         _key(axes, picked)
     matrix.under(axes, f"{caption}; links that hold {mass:.0%} of each row's mass", show.title, (wide + 1.5, tall))
-    return drawing, matrix.summary(table)
+    return drawing, f"{summary(table)} {table.caption}."
 
 
 def strongest(row: NDArray[np.float32], mass: float) -> list[int]:
