@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ConfigError, unknown
-from regard.look.show import Head, Layer, Show
+from regard.look.show import HeadChoice, LayerChoice, Show
 from regard.look.text import label, visible
 from regard.look.tokens import Token, share_cell
 from regard.look.trace_data import KINDS, Attended, Contents
@@ -81,8 +81,8 @@ def arrange(trace: Contents, show: Show | None = None, **options: Any) -> Table:
         shown = np.divide(shown, total, out=np.zeros_like(shown), where=total > 0)
     kept = tuple(rows[at] for at in down), tuple(columns[at] for at in across)
     text = caption(trace, seen, wanted, (rows, columns), head=head, lost=f"{float(lost):.2f}", shift=shift)
-    turned = right_to_left([one.text for one in kept[1]])
-    return Table(*kept, shown, text, seen.name, float(lost), shift, turned, seen.kind)
+    backwards = right_to_left([one.text for one in kept[1]])
+    return Table(*kept, shown, text, seen.name, float(lost), shift, backwards, seen.kind)
 
 
 def summary(table: Table) -> str:
@@ -105,7 +105,7 @@ def quoted(one: Label) -> str:
     return f"\u2018\u2068{label(one.text)}\u2069\u2019"
 
 
-def choose(trace: Contents, layer: Layer = None) -> Attended:
+def choose(trace: Contents, layer: LayerChoice = None) -> Attended:
     """The module that `layer` names: a dotted name, a number among the leading kind, or None."""
     if not trace.attention:
         raise ConfigError("This trace holds no attention, so there is nothing to draw.")
@@ -132,7 +132,7 @@ def leading_modules(trace: Contents) -> list[Attended]:
     return []
 
 
-def _one_head(seen: Attended, head: Head) -> tuple[Array, str]:
+def _one_head(seen: Attended, head: HeadChoice) -> tuple[Array, str]:
     """Weights [T, S] and the words for what they are."""
     if seen.heads == 1 and head in (None, "mean", "max", 0):
         return seen.weights[0], ""

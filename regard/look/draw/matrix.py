@@ -15,7 +15,7 @@ from regard.look.table import Label, Table, arrange, summary
 from regard.look.text import columns, label, visible, wrap
 from regard.look.trace_data import Contents
 
-_TURNED = {"ha": "left", "va": "center_baseline", "rotation_mode": "anchor"}
+_SLANTED = {"ha": "left", "va": "center_baseline", "rotation_mode": "anchor"}
 _MOST_SQUARES = 60  # beyond, squares become one image: an SVG of a hundred thousand shapes opens nowhere
 _MOST_CELLS = 1200  # beyond, neighbouring cells share a dot
 
@@ -88,8 +88,8 @@ def name(axes: Axes, table: Table, size: float, cell: float, changed: tuple[set[
     for at in range(0, len(table.columns), every):
         text = label(table.columns[at].text, longest)
         style = style_of(table.columns[at], changed[1])
-        turn = {"ha": "center", "va": "bottom"} if flat else {"rotation": slant, **_TURNED}
-        write(axes, at + 0.5, 0, text, size, (0, 4), **turn, **style)
+        place = {"ha": "center", "va": "bottom"} if flat else {"rotation": slant, **_SLANTED}
+        write(axes, at + 0.5, 0, text, size, (0, 4), **place, **style)
     for at in range(0, len(table.rows), every):
         style = style_of(table.rows[at], changed[0])
         write(axes, 0, at + 0.5, label(table.rows[at].text, longest), size, (-4, 0), ha="right", va="center", **style)
