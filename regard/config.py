@@ -14,7 +14,6 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from regard.errors import ConfigError, unknown
 
 Section = TypeVar("Section")
-Table = dict[str, Any]
 
 
 def setting(default: Any, meaning: str, choices: tuple[str, ...] = ()) -> Any:
@@ -71,7 +70,7 @@ def _describe(kind: Any) -> str:
     return names.get(kind, str(kind))
 
 
-def load_toml(path: Path) -> Table:
+def load_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file into plain tables; a file that is missing or not TOML is refused with its line."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -83,7 +82,7 @@ def load_toml(path: Path) -> Table:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from None
 
 
-def override(tables: Table, assignment: str) -> Table:
+def override(tables: dict[str, Any], assignment: str) -> dict[str, Any]:
     """`tables` with one `section.key=value` applied. The value is read as TOML, and as plain text where it is none."""
     path, equals, text = assignment.partition("=")
     section, dot, key = path.strip().partition(".")

@@ -26,7 +26,6 @@ from regard.look.tokens import Sentence
 from regard.look.trace import Trace
 from regard.training.translation import guided_module
 
-Matrix = NDArray[np.float32]
 Links = Callable[[Any], Alignment]
 
 METHODS: dict[str, Callable[[float], Links]] = {
@@ -59,7 +58,7 @@ class Heads:
         return weights + ("" if self.shift is None else f", shift {self.shift}")
 
 
-def word_weights(trace: Trace, heads: Heads) -> Matrix:
+def word_weights(trace: Trace, heads: Heads) -> NDArray[np.float32]:
     """[target words, source words]: pieces merged, special tokens left out, words split at white space."""
     table = arrange(trace, layer=heads.layer, head=heads.head, shift=heads.shift, punctuation=False)
     sizes = len(trace.target.text.split()), len(trace.source.text.split())

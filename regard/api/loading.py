@@ -23,10 +23,8 @@ from regard.training.small import read_weights
 from regard.training.start import choose_device
 from regard.training.weights import set_weights
 
-Run = str | Path
 
-
-def load(run: Run | Sequence[Run], device: str = "auto", task: str | None = None) -> Any:
+def load(run: str | Path | Sequence[str | Path], device: str = "auto", task: str | None = None) -> Any:
     """The trained model of a run folder: a Translator, CaptionWriter, Classifier or Writer, depending on its task.
 
     The name of a model that ships, such as "en-fr", works like a folder (see `regard models`). Several folders of
@@ -70,7 +68,7 @@ _LOADERS: dict[str, Callable[[Path, Experiment, str], Any]] = {
 }
 
 
-def read_experiment(run: Run, task: str | None = None) -> Experiment:
+def read_experiment(run: str | Path, task: str | None = None) -> Experiment:
     """The settings of a run; a run of another task than `task` is refused."""
     run = find_run(run)
     find_weights(run)  # first: its errors distinguish a missing run from a damaged one

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from regard.api.languages import other_language
 from regard.api.passages import NOTES, Passage, join_text, keep_whole, merge, take_apart, unseen, worst, wrong_with
 from regard.api.tracing import (
+    Output,
     Trained,
     beam_of,
     check_length,
@@ -44,17 +45,9 @@ BATCH_TOKENS = (4096, 65536)  # source tokens in a batch over all beams, on a CP
 
 
 @dataclasses.dataclass(frozen=True)
-class Translation:
+class Translation(Output):
     """A translation with its log-probabilities."""
 
-    text: str
-    score: float  # what the search ranks by: log-probability with the length penalty
-    logprob: float
-    tokens: list[str]
-    token_logprobs: list[float]
-    finished: str  # how it ended: "end", "length" (cut off), "not finite", "stopped" or "empty"
-    # The requested candidates, this one first; excluded from ==, which would recurse.
-    nbest: "list[Translation]" = dataclasses.field(compare=False, repr=False)
     # Words (for subwords: characters) of the source that were never seen in training.
     unknown: list[str] = dataclasses.field(default_factory=list, compare=False)
     flags: list[str] = dataclasses.field(default_factory=list, compare=False)  # what to know about it: see `notes`
@@ -63,9 +56,6 @@ class Translation:
     def notes(self) -> list[str]:
         """What a reader should know, in words: "the translation repeats itself", for example. Mostly nothing."""
         return [NOTES[flag] for flag in self.flags]
-
-    def __str__(self) -> str:
-        return self.text
 
 
 class Translator(Trained):
