@@ -1,4 +1,4 @@
-"""regard export"""
+"""regard export and regard import"""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,3 +20,20 @@ def export(
     with bar("exporting"):
         size = write(run, out, to)
     typer.echo(f"{out}: {size / 2**20:.1f} MiB. Use it like any run: regard models {out}", err=True)
+
+
+def import_model(
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of a MarianMT model of transformers, or of Marian or Bergamot.")
+    ],
+    out: Annotated[Path, typer.Option(help="New run folder to write.")],
+    source_language: Annotated[str, typer.Option(help="Code of the source language, as en.")] = "",
+    target_language: Annotated[str, typer.Option(help="Code of the target language, as pt.")] = "",
+) -> None:
+    """Make a run of a translator that was trained elsewhere: OPUS-MT, Marian, or one of Firefox."""
+    from regard.api.importing import import_model as read
+    from regard.cli.progress import bar
+
+    with bar("importing"):
+        size = read(folder, out, source_language, target_language)
+    typer.echo(f"{out}: {size / 2**20:.1f} MiB. Use it like any run: regard translate {out}", err=True)

@@ -129,7 +129,7 @@ def begin(limits: Tensor, config: DecodeConfig, prefixes: Sequence[Sequence[int]
     return Beam(
         row=torch.arange(A, device=limits.device),
         limit=limits,
-        bound=((5 + limits.double()) / 6) ** config.length_penalty,
+        bound=length_penalty(limits.double(), config.length_penalty, config.length_offset),
         length=full(0),
         done=full(0, dtype=torch.bool),
         broken=full(0, dtype=torch.bool),
@@ -199,7 +199,7 @@ def finish(beam: Beam, candidates: Candidates, config: DecodeConfig) -> Finished
     total, parent, token, logprob = (part[:, :K] for part in candidates)
     ended = (token == END) & (total > NEVER) & ~beam.done[:, None]  # [A, K]
     length = beam.length + 1  # [A]
-    score = total / (((5 + length.double()) / 6) ** config.length_penalty)[:, None]  # [A, K]
+    score = total / length_penalty(length.double(), config.length_penalty, config.length_offset)[:, None]  # [A, K]
     new = Finished(torch.where(ended, score, NEVER), total, length[:, None].expand_as(parent), parent, logprob)
     both = Finished(*(torch.cat(pair, 1) for pair in zip(beam.finished, new, strict=True)))  # [A, 2K]
     order = both.score.sort(dim=1, descending=True, stable=True).indices[
@@ -253,7 +253,7 @@ def hypotheses_of(beam: Beam, config: DecodeConfig) -> list[list[Hypothesis]]:
                 nodes.append((token[slot], logprob[slot]))
                 slot = parent[slot]
             ids, logprobs = [token for token, _ in reversed(nodes)], [logprob for _, logprob in reversed(nodes)]
-            score = total / length_penalty(length + len(last), config.length_penalty)
+            score = total / length_penalty(length + len(last), config.length_penalty, config.length_offset)
             return Hypothesis(ids, total, score, ended, [*logprobs, *last])
 
         group = [
@@ -279,5 +279,5 @@ def describe(beam: Beam, candidates: Candidates, config: DecodeConfig) -> Step:
     slot = going.cumsum(1) - 1  # [A, C]; the best K of those that do not end, in order
     slot = np.where(going & (slot < config.beam), slot, -1)
     ended = (token == END) & (total > NEVER) & (np.arange(token.shape[1]) < config.beam)
-    score = total / length_penalty(number, config.length_penalty)
+    score = total / length_penalty(number, config.length_penalty, config.length_offset)
     return Step(number, beam.row.cpu().numpy(), parent, token, logprob.astype(np.float64), total, score, slot, ended)
