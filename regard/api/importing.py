@@ -8,7 +8,7 @@ from regard.interop.huggingface import read_huggingface
 from regard.interop.imported import write_run
 from regard.interop.marian import read_marian
 
-_PAIR = re.compile(r"(?:^|[._/-])([a-z]{2,3})-([a-z]{2,3})(?:[._/-]|$)")  # opus-mt-en-de
+_PAIR = re.compile(r".*(?:^|[._/-])([a-z]{2,3})-([a-z]{2,3})(?:[._/-]|$)")  # the last in opus-mt-en-de
 _FIREFOX = re.compile(r"(?:^|/)model\.([a-z]{2})([a-z]{2})\.")  # model.ende.intgemm.alphas.bin
 
 

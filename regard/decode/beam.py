@@ -6,8 +6,9 @@ The rules, which a plain search of one sentence at a time would give as well:
 * `expand`: each step ranks all continuations of a sentence by log-probability.
 * `finish`: those of the K best that end with END are finished and leave the beam.
 * `prune`: the K best unfinished ones continue. Finished hypotheses are never expanded.
-* A sentence is done when K hypotheses have finished, when nothing alive could still beat the `nbest` best finished
-  (a log-probability only falls, so alive / lp(longest) bounds every score to come), or at its longest length.
+* A sentence is done when K hypotheses have finished (and, if `patient`, none alive scores better than the worst of
+  them), when nothing alive could still beat the `nbest` best finished (a log-probability only falls, so alive /
+  lp(longest) bounds every score to come), or at its longest length.
 * Sentences do not affect each other. A sentence that is done stays as it is until it is dropped from the batch.
 
 Everything is a tensor of a fixed size on the model's device, so that a step can be captured.
@@ -225,6 +226,9 @@ def prune(beam: Beam, candidates: Candidates, config: DecodeConfig) -> Advanced[
     frozen = beam.done | stuck  # [A]
     length = beam.length + ~frozen
     enough = finished.score[:, K - 1] > NEVER  # [A]
+    if config.patient:
+        best_now = total[:, 0] / length_penalty(length.double(), config.length_penalty, config.length_offset)  # [A]
+        enough &= best_now <= finished.score[:, K - 1]
     hopeless = total[:, 0] / beam.bound <= finished.score[:, config.nbest - 1]  # [A]; also where nothing is alive
     after = beam._replace(
         length=length,

@@ -2,9 +2,9 @@
 
     post-norm, biases everywhere, swish; input sqrt(D) E[token] + [sines; cosines];  the first word read is <pad>
 
-The pieces of both languages share one table, whose order is that of vocab.json and not of the SentencePiece models. Here
-both vocabularies list the whole table; what belongs to the other language alone is never made from text. A piece that
-is missing in the table reads as <unk>, and is never written.
+The pieces of both languages share one table in the order of vocab.json, not of the SentencePiece models. Here both
+vocabularies list the whole table; what belongs to the other language alone is never made from text. A piece that is
+missing in the table reads as <unk>, and is never written.
 """
 
 import json
@@ -198,6 +198,7 @@ def _search(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
         "beam": beams if type(beams) is int and 1 <= beams <= MOST_BEAMS else 1,
         "length_penalty": max(0.0, float(penalty)) if isinstance(penalty, int | float) else 1.0,
         "length_offset": 0.0,
+        "patient": said.get("early_stopping") is not True,
         "max_extra": 50,
     }
 

@@ -180,8 +180,9 @@ def _tables(
 
     def table(rows: Tensor, order: list[int], fill: float = 0.0) -> Tensor:
         if len(rows) != len(order) - 2:
+            size = len(order) - 2
             raise DataError(
-                f"{path} has a table of {len(rows)} words, but its vocabulary {len(order) - 2}; do they belong together?"
+                f"{path} has a table of {len(rows)} words for a vocabulary of {size}; do they fit together?"
             )
         return reorder(rows, order, fill)
 
@@ -284,7 +285,7 @@ def read_npz(path: Path) -> Arrays:
 
 
 def read_bin(path: Path) -> Arrays:
-    """The tensors of a Bergamot .bin as float32, in the layout of the npz; int8 ones are divided by their multiplier."""
+    """The tensors of a Bergamot .bin as float32 in the layout of the npz; int8 is divided by its multiplier."""
     content = path.read_bytes()
     found: Arrays = {}
     try:
