@@ -27,7 +27,8 @@ class DecodeConfig:
     )
     length_offset: float = setting(5.0, "GNMT's 5 above, as k in ((k + length) / (k + 1)); 0 as in Marian")
     patient: bool = setting(
-        False, "search on after `beam` hypotheses have ended, while one that goes on scores better than the worst of them"
+        False,
+        "search on after `beam` hypotheses have ended, while one that goes on scores better than the worst of them",
     )
     coverage_penalty: float = setting(
         0.0, "GNMT's beta: lowers translations that leave source words without attention; 0 is off"
