@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from regard.api.captioner import CaptionWriter
@@ -14,7 +15,8 @@ from regard.api.translator import Translator
 from regard.data.documents import load_words
 from regard.data.vocabulary import Vocabulary
 from regard.decode.ensemble import Ensemble
-from regard.errors import RunError
+from regard.errors import ConfigError, RunError, unknown
+from regard.interop.ctranslate2 import open_engine
 from regard.models.registry import build
 from regard.training.experiment import Experiment, resolve
 from regard.training.known import find_run
@@ -24,29 +26,38 @@ from regard.training.start import choose_device
 from regard.training.weights import set_weights
 
 Run = str | Path
+ENGINES = ("regard", "ctranslate2")
 
 
-def load(run: Run | Sequence[Run], device: str = "auto") -> Any:
+def load(run: Run | Sequence[Run], device: str = "auto", engine: str = "regard") -> Any:
     """The trained model of a run folder: a Translator, CaptionWriter, Classifier or Writer, depending on its task.
 
     The name of a model that ships, such as "en-fr", works like a folder (see `regard models`). Several folders of
-    translators that share a vocabulary become one ensemble.
+    translators that share a vocabulary become one ensemble. `engine` is "regard", or "ctranslate2", which translates
+    with a Transformer in int8 on the CPU; everything else stays with regard.
     """
     if not isinstance(run, str | Path):
-        return load_translator(run, device)
+        return load_translator(run, device, engine)
     run = find_run(run)
-    return LOADERS[read_experiment(run).task](run, device)
+    task = read_experiment(run).task
+    return load_translator(run, device, engine) if task == "translate" else LOADERS[task](run, device)
 
 
-def load_translator(run: Run | Sequence[Run], device: str = "auto") -> Translator:
+def load_translator(run: Run | Sequence[Run], device: str = "auto", engine: str = "regard") -> Translator:
     """The translator of a run folder; several folders that share a vocabulary become one ensemble."""
+    if engine not in ENGINES:
+        raise ConfigError(unknown("engine", engine, ENGINES))
     if not isinstance(run, str | Path):
-        return _ensemble([load_translator(one, device) for one in run])
+        members = [load_translator(one, device) for one in run]
+        if engine != "regard" and len(members) > 1:
+            raise ConfigError(f"An ensemble is searched by regard itself; the engine {engine} runs one model.")
+        return _ensemble(members)
     run = find_run(run)
     experiment = read_experiment(run, "translate")
     source, target = (Vocabulary.load(Path(run), side) for side in ("source", "target"))
     model = _open(run, experiment, device, source_vocabulary=len(source), target_vocabulary=len(target))
-    return Translator(model, source, target, experiment, _name(run))
+    fast = open_engine(model, source, target, torch.get_num_threads()) if engine == "ctranslate2" else None
+    return Translator(model, source, target, experiment, _name(run), fast)
 
 
 def load_captioner(run: Run, device: str = "auto") -> CaptionWriter:

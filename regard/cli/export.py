@@ -11,15 +11,20 @@ from regard.cli.options import Run
 def export(
     run: Run,
     out: Annotated[Path, typer.Option(help="New folder to write into.")],
-    to: Annotated[str, typer.Option(help="small: int8 weights, without corpus and checkpoints.")] = "small",
+    to: Annotated[
+        str, typer.Option(help="small (int8 weights, no corpus and checkpoints), ctranslate2 or onnx.")
+    ] = "small",
+    numbers: Annotated[str, typer.Option(help="ctranslate2: int8 or float32.")] = "int8",
 ) -> None:
-    """Write a run in another form: `--to small` makes a folder of a few MiB that any regard command can use."""
+    """Write a run in another form: `--to small` makes a folder of a few MiB that any regard command can use, the others
+    serve other engines."""
     from regard.api.exporting import export as write
     from regard.cli.progress import bar
 
     with bar("exporting"):
-        size = write(run, out, to)
-    typer.echo(f"{out}: {size / 2**20:.1f} MiB. Use it like any run: regard models {out}", err=True)
+        size = write(run, out, to, numbers)
+    use = f"Use it like any run: regard models {out}" if to == "small" else "docs/interop.md shows how to use it"
+    typer.echo(f"{out}: {size / 2**20:.1f} MiB. {use}", err=True)
 
 
 def import_model(

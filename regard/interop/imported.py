@@ -16,6 +16,7 @@ from regard.errors import DataError, RegardError, RunError
 from regard.models.registry import build
 from regard.training.experiment import resolve
 from regard.training.runs import entry, make_manifest, pack
+from regard.training.small import check_new
 from regard.training.weights import set_weights, weights_of
 
 NEVER = -10_000.0  # bias of a token that the original does not have: its probability is 0 exactly
@@ -93,8 +94,7 @@ def sines_then_cosines(positions: int, width: int, last: float) -> Tensor:
 
 def write_run(imported: Imported, out: Path) -> int:
     """Write the run folder `out`, which must be new or empty; returns its size in bytes. Nothing stays if it fails."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise RunError(f"{out} exists and is not an empty folder; nothing was touched. Choose another --out.")
+    check_new(out)
     vocabularies = {
         side: Vocabulary(Subwords(content), imported.kind)
         for side, content in (("source", imported.source), ("target", imported.target))

@@ -7,6 +7,7 @@ same up to rounding, and the step is written as if this file did not exist.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -41,7 +42,23 @@ def _steps(inputs: Inputs) -> int:
     return (inputs if isinstance(inputs, Tensor) else inputs[0]).shape[1]
 
 
+_scans = False
+
+
+@contextmanager
+def by_scan() -> Iterator[None]:
+    """Inside, a loop is one operator with a step in it, so that a model can be exported for any length."""
+    global _scans
+    before, _scans = _scans, True
+    try:
+        yield
+    finally:
+        _scans = before
+
+
 def _loop(step: Step[State], inputs: Inputs, state: State) -> tuple[Any, State]:
+    if _scans:
+        return _scan(step, inputs, state)
     outputs = []
     each: Any = inputs.unbind(1) if isinstance(inputs, Tensor) else zip(*(x.unbind(1) for x in inputs), strict=True)
     for x in each:
@@ -50,6 +67,18 @@ def _loop(step: Step[State], inputs: Inputs, state: State) -> tuple[Any, State]:
     if isinstance(outputs[0], Tensor):
         return torch.stack(outputs, dim=1), state
     return tuple(torch.stack(part, dim=1) for part in zip(*outputs, strict=True)), state
+
+
+def _scan(step: Step[State], inputs: Inputs, state: State) -> tuple[Any, State]:
+    from torch._higher_order_ops.scan import scan
+
+    def turned(state: State, x: Any) -> tuple[State, Any]:
+        output, state = step(x, state)
+        return state, output
+
+    after, outputs = scan(turned, state, inputs, dim=1)
+    swap = lambda part: part.transpose(0, 1)  # the operator puts its steps first
+    return (swap(outputs) if isinstance(outputs, Tensor) else tuple(map(swap, outputs))), after
 
 
 class Collect(TorchFunctionMode):
