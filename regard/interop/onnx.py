@@ -83,13 +83,14 @@ def export_onnx(model: nn.Module, out: Path, files: dict[str, bytes], attention:
         names = [part.name for part in parts]
         out.parent.mkdir(parents=True, exist_ok=True)
         with fill_folder(out) as folder:
-            _write(
-                Encoder(model),
-                (source, lengths),
-                ({0: "batch", 1: "source"}, {0: "batch"}),
-                (["source", "lengths"], names),
-                folder / "encoder.onnx",
-            )
+            with by_scan():  # a source has any length; a step is one
+                _write(
+                    Encoder(model),
+                    (source, lengths),
+                    ({0: "batch", 1: "source"}, {0: "batch"}),
+                    (["source", "lengths"], names),
+                    folder / "encoder.onnx",
+                )
             _write(
                 Step(model, state, attention),
                 (token, tuple(tensor.contiguous() for _, tensor in parts_of(state))),
@@ -170,18 +171,17 @@ def _example(rows: int, words: int) -> tuple[Tensor, Tensor]:
 def _write(
     module: nn.Module, inputs: tuple[Any, ...], shapes: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path
 ) -> None:
-    with by_scan():
-        torch.onnx.export(
-            module.eval(),
-            inputs,
-            str(path),
-            input_names=names[0],
-            output_names=names[1],
-            dynamic_shapes=shapes,
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-        )
+    torch.onnx.export(
+        module.eval(),
+        inputs,
+        str(path),
+        input_names=names[0],
+        output_names=names[1],
+        dynamic_shapes=shapes,
+        dynamo=True,
+        external_data=False,
+        verbose=False,
+    )
 
 
 @contextmanager

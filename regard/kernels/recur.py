@@ -71,14 +71,14 @@ def _loop(step: Step[State], inputs: Inputs, state: State) -> tuple[Any, State]:
 
 def _scan(step: Step[State], inputs: Inputs, state: State) -> tuple[Any, State]:
     from torch._higher_order_ops.scan import scan
+    from torch.utils._pytree import tree_map
 
     def turned(state: State, x: Any) -> tuple[State, Any]:
         output, state = step(x, state)
-        return state, output
+        return state, tree_map(torch.clone, output)  # the operator allows no tensor twice
 
     after, outputs = scan(turned, state, inputs, dim=1)
-    swap = lambda part: part.transpose(0, 1)  # the operator puts its steps first
-    return (swap(outputs) if isinstance(outputs, Tensor) else tuple(map(swap, outputs))), after
+    return outputs, after
 
 
 class Collect(TorchFunctionMode):
