@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from regard.decode.batches import decode_many
+import regard
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError
 from regard.interop.ctranslate2 import export_ctranslate2, open_engine
@@ -63,22 +63,37 @@ def test_the_log_probabilities_are_the_same(kind, tmp_path):
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())  # nothing in place
 
 
-@pytest.mark.parametrize("beam", [1, 3])
-def test_the_engine_finds_what_the_search_finds(beam):
-    model = model_of("marian")
-    model.output.bias.data[:3] = torch.tensor([-30.0, -30.0, 4.0])  # as trained: no PAD, no START, and sentences end
-    engine = open_engine(model, Words(), Words(), threads=1, kind="float32")
-    config = DecodeConfig(beam=beam, nbest=beam, max_ratio=0.0, max_extra=12)
-    prefixes = [[5], [], [6, 7], []]
-    with torch.inference_mode():
-        for forced in (None, prefixes):
-            own = decode_many(model, ROWS, config, torch.device("cpu"), prefixes=forced)
-            found = engine.search(ROWS, config, prefixes=forced)
-            for mine, theirs in zip(own, found, strict=True):
-                assert theirs[0].ids == mine[0].ids
-                assert theirs[0].logprob == pytest.approx(mine[0].logprob, abs=1e-3)
-                assert theirs[0].score == pytest.approx(mine[0].score, abs=1e-3)
-                assert theirs[0].ended == mine[0].ended
+@pytest.fixture(scope="module")
+def shipped():
+    """The Transformer that ships, beside the same with the engine in float32."""
+    own, fast = regard.load("en-fr", "cpu"), regard.load("en-fr", "cpu")
+    fast.engine = open_engine(fast.model, fast.source_vocabulary, fast.target_vocabulary, 1, "float32")
+    return own, fast
+
+
+TEXTS = ["Where is the station?", "I do not know who wrote this letter.", "The red house is old. We like it.", ""]
+
+
+@pytest.mark.parametrize("options", [{"beam": 1}, {"beam": 4, "nbest": 3}, {"beam": 1, "prefix": "Nous"}], ids=str)
+def test_the_engine_finds_what_the_search_finds(shipped, options):
+    own, fast = (translator.translate(TEXTS, **options) for translator in shipped)
+    for mine, theirs in zip(own, fast, strict=True):
+        assert (theirs.text, theirs.finished) == (mine.text, mine.finished)
+        assert theirs.logprob == pytest.approx(mine.logprob, abs=1e-3)
+        assert theirs.score == pytest.approx(mine.score, abs=1e-3)
+        assert len(theirs.nbest) == len(mine.nbest)
+
+
+def test_int8_is_what_a_run_is_loaded_with():
+    fast = regard.load("en-fr", "cpu", engine="ctranslate2")
+    assert fast.translate("Where is the station?").text == "Où est la gare ?"
+    assert len(fast.look("Where is the station?").attention) > 3  # looking stays with regard
+    with pytest.raises(ConfigError, match="Did you mean 'ctranslate2'"):
+        regard.load("en-fr", engine="ctranslate")
+    with pytest.raises(ConfigError, match="ensemble"):
+        regard.load(["en-fr", "en-fr"], engine="ctranslate2")
+    with pytest.raises(ConfigError, match="runs Transformers"):
+        regard.load("en-fr/bahdanau", engine="ctranslate2")
 
 
 @pytest.mark.parametrize(("layer", "head"), [(0, 2), (1, 0), (-1, 3)])

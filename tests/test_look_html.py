@@ -117,6 +117,11 @@ def test_the_page_holds_no_address_and_allows_only_itself():
 
 def test_a_notebook_shows_it_alone_in_a_frame():
     shown = a_trace()._repr_html_()
+    page = a_trace().draw()  # without a path
+    assert page == a_trace().to_html()
+    assert page._repr_html_() == shown
+    assert len(repr(page)) < 100
+    assert a_trace().draw(view="heads") == a_trace().to_html("heads")
     assert shown.startswith('<iframe srcdoc="&lt;!doctype html&gt;')
     assert 'sandbox="allow-scripts"' in shown
     assert shown.count("<") == 2

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.api.aligning import find_choice
-from regard.api.loading import load_translator, read_experiment
+from regard.api.loading import load, read_experiment
 from regard.data.expects import expectations
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, unknown
@@ -20,7 +20,7 @@ FORMATS = {
     "ctranslate2": "a folder for CTranslate2, int8 unless `numbers` is float32; Transformers only",
     "onnx": "an encoder and a step for any ONNX runtime, with the vocabularies; translators only",
 }
-_KEPT = ("steps", "best", "start_from", "seconds", "device", "expects")  # of the run's own manifest
+_KEPT = ("steps", "best", "start_from", "seconds", "device", "expects", "imported")  # of the run's own manifest
 
 
 def export(run: str | Path, out: str | Path, to: str = "small", numbers: str = "int8") -> int:
@@ -34,7 +34,7 @@ def export(run: str | Path, out: str | Path, to: str = "small", numbers: str = "
     if to == "small":
         return export_small(run, out, about_run(run))
     check_new(out)
-    translator = load_translator(run, "cpu")
+    translator = load(run, "cpu", "translate")
     heads = find_choice(run, translator)
     names: tuple[str, ...] = translator.model.looking.cross  # type: ignore[assignment]
     layer = max(0, len(names) - 2) if heads.layer is None else heads.layer

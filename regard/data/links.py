@@ -18,7 +18,7 @@ from regard.data.store import Array
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError
 
-GOLD = "gold"  # the links that a built-in corpus brings
+GOLD = "gold"  # the links that come with a built-in corpus
 
 
 class LinkReader:

@@ -19,7 +19,7 @@ from regard.data.vocabulary import Vocabulary
 from regard.decode.hypothesis import Hypothesis, length_penalty, rank
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, RunError
-from regard.layers.transformer import SSRU, Layer
+from regard.layers.transformer import SSRU, TransformerLayer
 from regard.models.transformer import Transformer
 from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
 
@@ -237,7 +237,7 @@ def _table(model: Transformer) -> NDArray[np.float32]:
         return _array(model.place(zeros, place)[0][0])
 
 
-def _layer(spec: Any, layer: Layer) -> None:
+def _layer(spec: Any, layer: TransformerLayer) -> None:
     attention = layer.self_attention
     _linear(spec.self_attention.linear[0], attention.project)
     _linear(spec.self_attention.linear[1], attention.output)
