@@ -34,6 +34,7 @@ from regard.decode.hypothesis import Hypothesis, Weigh
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
+from regard.interop.ctranslate2 import Engine
 from regard.look.change import Change, Changed, Force, change
 from regard.look.record import record
 from regard.look.trace import Trace
@@ -73,6 +74,7 @@ class Translator(Trained):
     ) -> None:
         super().__init__(model, experiment, name)
         self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
+        self.engine: Engine | None = None  # what translates instead of regard's own search
         self.lowercases = knows_no_capitals(source_vocabulary)  # trained on lower-case text, so it reads no other
         of = source_vocabulary
         self._reader = Vocabulary(of.tokens, of.kind, of.form, lowercase=True) if self.lowercases else of
@@ -125,18 +127,8 @@ class Translator(Trained):
             if len(wanted) != len(texts):
                 raise DataError(f"Expected one prefix for each of the {len(texts)} sentences; got {len(wanted)}.")
             prefixes = [self.prefix_ids(one) for one in wanted]
-        with torch.inference_mode():
-            found = decode_many(
-                self.model,  # type: ignore[arg-type]
-                rows,
-                config,
-                self.device,
-                batch_tokens=BATCH_TOKENS[self.device.type == "cuda"],
-                prefixes=prefixes,
-                weigher=self._weigher,
-                tell=progress,
-                stop=stop,
-            )
+        search = self._search_many if self.engine is None else self.engine.search
+        found = search(rows, config, prefixes=prefixes, tell=progress, stop=stop)
         each = iter(found)
         translations = [self._join(passage, [next(each) for _ in passage.encoded]) for passage in passages]
         return translations[0] if isinstance(text, str) else translations
@@ -255,6 +247,13 @@ class Translator(Trained):
     def encode(self, text: str) -> Tokenised:
         """The pieces of a source sentence, without END."""
         return self._reader.encode(clean(text))
+
+    @torch.inference_mode()
+    def _search_many(
+        self, rows: Sequence[Sequence[int]], config: DecodeConfig, **options: Any
+    ) -> list[list[Hypothesis]]:
+        tokens = BATCH_TOKENS[self.device.type == "cuda"]
+        return decode_many(self.model, rows, config, self.device, batch_tokens=tokens, weigher=self._weigher, **options)  # type: ignore[arg-type]
 
     def _search(
         self, ids: list[int], config: DecodeConfig, steps: list[Step] | None, forced: list[int] | None

@@ -27,6 +27,9 @@ With = Annotated[list[Path] | None, typer.Option("--with", help="Another run for
 Beam = Annotated[int | None, typer.Option(help="Beam width, 1 (greedy) to 1000.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: unrounded numbers, with signatures.")]
 JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per line, with all probabilities.")]
+Engine = Annotated[
+    str, typer.Option(help="What translates: regard, or ctranslate2 (int8; Transformers; needs regard[fast]).")
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 CaptionView = Annotated[
     str | None, typer.Option(help="film (every word), picture (--word, or all) or region (--cell).")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 import regard
-from regard.cli.options import Beam, Device, With
+from regard.cli.options import Beam, Device, Engine, With
 from regard.cli.progress import bar
 from regard.cli.text import batches, is_setting, put, put_json
 from regard.data.settings import Reading
@@ -34,6 +34,7 @@ def translate(
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest line to translate, in tokens.")] = 4096,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, with scores and tokens.")] = False,
     device: Device = "auto",
+    engine: Engine = "regard",
 ) -> None:
     """Translate a file, a sentence, or standard input: line n of the output is line n of the input.
 
@@ -56,7 +57,7 @@ def translate(
     text = names[1] if len(names) == 2 else None
     reading = read(Reading, tables.get("data", {}), "data")
     sentence = text is not None and " " in text and not Path(text).exists()
-    translator = regard.load([names[0], *(with_run or [])], device)
+    translator = regard.load([names[0], *(with_run or [])], device, engine=engine)
     options: dict[str, Any] = {"beam": beam, "nbest": nbest, "temperature": temperature, **tables.get("decode", {})}
     translator.settings(**options)  # refuses invalid settings before anything is read
     unknown, done, too_long, lowered = Unknown(translator.source_vocabulary.kind), 0, 0, False
