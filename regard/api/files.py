@@ -7,7 +7,16 @@ from typing import Any, NamedTuple
 from regard.api.links import link_words
 from regard.api.translator import Translation, Translator
 from regard.data.files import Progress, open_bytes, write_atomically
-from regard.data.formats import Aligned, Segment, Sentence, join_sentences, place_tags, read_document, take_sentences
+from regard.data.formats import (
+    Aligned,
+    Segment,
+    Sentence,
+    join_sentences,
+    place_tags,
+    read_document,
+    spell,
+    take_sentences,
+)
 from regard.data.formats.document import LARGEST, find_format
 from regard.data.formats.memory import write as write_memory
 from regard.errors import DataError
@@ -70,7 +79,7 @@ def translate_file(
     segments = document.segments
     found = translate_segments(translator, segments, counted.append, progress=progress, **options)
     if memory:
-        pairs = ((one.text, aligned.text) for one, aligned in zip(segments, found, strict=True))
+        pairs = ((spell(one), spell(one, aligned)) for one, aligned in zip(segments, found, strict=True))
         data = write_memory(pairs, translator.source_language, translator.target_language)
     else:
         data = document.write([place_tags(*pair) for pair in zip(segments, found, strict=True)])
@@ -79,4 +88,5 @@ def translate_file(
     for one in counted:
         for flag in one.flags:
             flags[flag] = flags.get(flag, 0) + 1
-    return Report(len(segments), len(counted), flags, [])
+    unplaced = list(dict.fromkeys(term for one in counted for term in one.unplaced))
+    return Report(len(segments), len(counted), flags, unplaced)

@@ -133,7 +133,7 @@ class TranslationModel:
 
     def translate(self, texts: list[str], options: Options, stop: Stop) -> list[Written]:
         """One translation for each text."""
-        found = self._twin.translate(texts, beam=options.beam, nbest=options.nbest, stop=stop)
+        found = self._twin.translate(texts, beam=options.beam, nbest=options.nbest, terms=options.terms, stop=stop)
         sizes = map(len, self.translator.source_vocabulary.encode_many(texts))
         links: list[Any] = [()] * len(texts)
         if options.links and not stop():

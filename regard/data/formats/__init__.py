@@ -5,7 +5,7 @@ parts of a document with what each segment `held` are the document.
 """
 
 from regard.data.formats.document import FORMATS, Document, find_format, is_bilingual, read_document
-from regard.data.formats.place import place_tags
+from regard.data.formats.place import place_tags, spell
 from regard.data.formats.segment import Aligned, Segment, Sentence, Tag, join_sentences, take_sentences
 
 __all__ = [
@@ -20,5 +20,6 @@ __all__ = [
     "join_sentences",
     "place_tags",
     "read_document",
+    "spell",
     "take_sentences",
 ]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from regard.data.formats.segment import Aligned, Segment, Span, Tag, has_words
+from regard.data.formats.segment import Aligned, Segment, Span, Tag, as_it_is, has_words
 from regard.data.sentences import split_words
 
 Range = tuple[int, int]  # of target words [first, last)
@@ -43,10 +43,27 @@ def place_tags(segment: Segment, found: Aligned) -> str:
     """
     if found.text == segment.text:
         return segment.inner
+    return put_tags(segment, found)
+
+
+def put_tags(segment: Segment, found: Aligned) -> str:
+    """The same, also for a translation that equals its source."""
     if not segment.tags:
         return segment.escape(found.text)
     pieces = Placer(segment, found).place()
     return _write(_deal(pieces, segment.tags), segment.escape)
+
+
+def spell(segment: Segment, found: Aligned | None = None) -> str:
+    """The words of a segment (or of its translation) with its placeholders, without markup and escapes."""
+    kept = segment._replace(
+        tags=tuple(tag for tag in segment.tags if tag.kind in ("word", "argument")), escape=as_it_is
+    )
+    if found is None:
+        words = split_words(segment.text, (0, len(segment.text)))
+        whole = (0, len(segment.text))
+        found = Aligned(segment.text, [(whole, whole)], [(word, word) for word in words])
+    return put_tags(kept, found)
 
 
 class Placer:
