@@ -65,7 +65,7 @@ def test_a_long_line_is_cut_after_sentences_else_between_words_else_anywhere() -
     assert plain("你好。我们走吧。", 5).sentences == ["你好。", "我们走吧。"]
 
 
-SIZE = 1 << 18
+SIZE = 1 << 15
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """LibreTranslate's contract, over a real server: body styles, field names, status codes and error shape."""
 
 import re
+
 import pytest
 from serve_parts import Server, shared
 

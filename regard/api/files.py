@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from regard.api.links import link_words
 from regard.api.translator import Translation, Translator
-from regard.data.files import Progress, open_bytes, write_atomically
+from regard.data.files import Progress, read_whole, write_atomically
 from regard.data.formats import (
     Aligned,
     Segment,
@@ -73,8 +73,7 @@ def translate_file(
             f"{file.name} is {find_format(file.name).name}, and so must the output be; got {out.name}. "
             "Give it the same ending, or .tmx for a translation memory."
         )
-    with open_bytes(file) as stream:
-        document = read_document(stream.read(LARGEST + 1), file.name)
+    document = read_document(read_whole(file, LARGEST), file.name)
     counted: list[Translation] = []
     segments = document.segments
     found = translate_segments(translator, segments, counted.append, progress=progress, **options)

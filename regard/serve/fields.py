@@ -136,10 +136,8 @@ async def read_form(request: Request, limits: Limits) -> Fields:
         raise RefusedError(400, "Invalid multipart form; send one file as the field file.") from None
     pairs: list[tuple[str, Any]] = []
     for name, value in form.multi_items():
-        plain = isinstance(value, str)
-        pairs.append(
-            (_clean(name), _clean(value) if plain else Upload(_clean(value.filename or ""), await value.read()))
-        )
+        given = value if isinstance(value, str) else Upload(_clean(value.filename or ""), await value.read())
+        pairs.append((_clean(name), _clean(given)))
     return Fields([*_each(fields), *pairs])
 
 

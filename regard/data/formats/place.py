@@ -144,7 +144,7 @@ class Placer:
 
     def _belonging(self, source: Span) -> list[int]:
         """The target words that are linked with words of a span, and all those of the sentences within it."""
-        found = set()
+        found: set[int] = set()
         for place in range(bisect_left(self.sentences, (source[0], 0)), len(self.sentences)):
             if self.sentences[place][1] > source[1]:
                 break
