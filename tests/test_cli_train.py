@@ -16,6 +16,7 @@ import pytest
 import small
 from commands import PATIENCE, SignalIn, metrics, regard, sha256
 from rich.console import Console
+from rich.progress import Progress
 
 import regard as library
 from regard.cli import progress
@@ -314,10 +315,10 @@ def test_a_live_bar_in_a_terminal(tmp_path):
 @pytest.mark.parametrize("shown", [False, True])
 def test_long_work_shows_a_bar_even_without_progress(shown, monkeypatch):
     said, drawn = io.StringIO(), threading.Event()
-    monkeypatch.setattr(progress, "console", Console(file=said, force_terminal=True, width=80))
+    monkeypatch.setattr(progress, "console", lambda: Console(file=said, force_terminal=True, width=80))
     monkeypatch.setattr(progress, "QUIET", 0.0 if shown else 3600.0)
-    start = progress.Progress.start
-    monkeypatch.setattr(progress.Progress, "start", lambda bar: (start(bar), drawn.set()))
+    start = Progress.start
+    monkeypatch.setattr(Progress, "start", lambda bar: (start(bar), drawn.set()))
     with progress.bar("thinking"):
         assert not shown or drawn.wait(PATIENCE)
     assert ("thinking" in said.getvalue()) == shown
@@ -329,7 +330,7 @@ def test_a_bar_stays_away_from_files_and_from_results_in_the_same_terminal(monke
     threads = threading.active_count()
     for terminal, printing in ((False, False), (True, True)):
         said = io.StringIO()
-        monkeypatch.setattr(progress, "console", Console(file=said, force_terminal=terminal))
+        monkeypatch.setattr(progress, "console", lambda: Console(file=said, force_terminal=terminal))  # noqa: B023
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
         with progress.bar("thinking", printing=printing) as tell:
             tell(1, 2)

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+import regard.data.prepare as prepare_module
 from regard.config import read, to_toml
 from regard.data.documents import DocumentDataConfig, prepare_documents
 from regard.data.pairs import PairSet, Resampled, prepare_pairs
@@ -307,17 +308,25 @@ sys.addaudithook(lambda event, args: OPENED.append(str(args[0])) if event == "op
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_corpus_is_read_twice_and_once_when_nothing_has_changed(tmp_path, task):
+def test_a_corpus_is_read_once_or_twice_where_it_does_not_fit_into_memory(tmp_path, monkeypatch, task):
     path, prepare = write_task(tmp_path, task)
     OPENED.clear()
     prepare(tmp_path / "run")
-    assert OPENED.count(str(path)) == 2
+    assert OPENED.count(str(path)) == 1
     OPENED.clear()
     prepare(tmp_path / "run")
-    assert OPENED.count(str(path)) == 1
+    assert OPENED.count(str(path)) == 1, "for its digest"
+    OPENED.clear()
+    monkeypatch.setattr(prepare_module, "MEMORY", 3_000)
+    prepare(tmp_path / "other")
+    assert OPENED.count(str(path)) == 2
+    for name in ("train", "dev"):
+        for file in (tmp_path / "run" / "corpus").glob(f"{name}.*"):
+            size = len((tmp_path / "other" / "corpus" / file.name).read_bytes())
+            assert size == len(file.read_bytes()), "the same examples, in ids of another vocabulary"
 
 
-def test_a_translation_memory_and_packed_files_are_read_twice(tmp_path):
+def test_a_translation_memory_and_packed_files_are_read_once(tmp_path):
     units = "".join(
         f'<tu><tuv xml:lang="en"><seg>cat {n}</seg></tuv><tuv xml:lang="fr"><seg>chat {n}</seg></tuv></tu>'
         for n in range(20)
@@ -329,7 +338,7 @@ def test_a_translation_memory_and_packed_files_are_read_twice(tmp_path):
         config = DataConfig(**given, source_language="en", target_language="fr", subwords="word")
         OPENED.clear()
         prepare_pairs(config, tmp_path / f"run of {path.name}")
-        assert OPENED.count(str(path)) == 2
+        assert OPENED.count(str(path)) == 1
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -361,7 +370,8 @@ def test_another_corpus_than_the_one_trained_on_is_refused_before_anything_chang
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_files_that_change_while_they_are_read_are_refused(tmp_path, task):
+def test_files_that_change_while_they_are_read_are_refused(tmp_path, monkeypatch, task):
+    monkeypatch.setattr(prepare_module, "MEMORY", 1_000)
     path, prepare = write_task(tmp_path, task)
 
     def change_it(stage, done, total):
@@ -375,12 +385,12 @@ def test_files_that_change_while_they_are_read_are_refused(tmp_path, task):
     assert b"mole" in next((tmp_path / "run").glob("[stw]*.json")).read_bytes(), "and made from the new ones next time"
 
 
-@pytest.mark.parametrize("limit", ["SAMPLE", "SAMPLE_CHARACTERS"])
+@pytest.mark.parametrize("limit", ["SAMPLE", "MEMORY"])
 def test_a_vocabulary_is_made_from_an_even_sample_of_a_large_corpus(tmp_path, monkeypatch, limit):
-    monkeypatch.setattr(sys.modules["regard.data.prepare"], limit, 10 if limit == "SAMPLE" else 10 * 3)
+    monkeypatch.setattr(prepare_module, limit, 10 if limit == "SAMPLE" else 10 * sys.getsizeof("w00"))
     path = tmp_path / "corpus.txt"
     path.write_text("".join(f"w{line:02}\n" for line in range(1, 65)), encoding="utf-8")
     encoding = TextEncoding(TextDataConfig(files=str(path), subwords="word", held_out=0))
     found = survey(encoding)
-    assert [item.line for item in found.sample] == list(range(1, 65, 8))
+    assert [item.line for item in found.sample()] == list(range(1, 65, 8))
     assert found.total == 64

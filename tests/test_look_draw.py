@@ -15,9 +15,10 @@ from matplotlib.image import imread
 
 from regard.errors import ConfigError
 from regard.look import Beam, Node, Picture, Sentence, Show, Trace
-from regard.look.draw import VIEWS, beam, fonts, still, terminal
+from regard.look.draw import beam, fonts, still, terminal
 from regard.look.draw.ribbons import strongest
 from regard.look.palette import PALETTES, ink_on, luminance, mix, parse
+from regard.look.show import VIEWS
 from regard.look.text import clusters, columns, label, visible
 from regard.look.tokens import Token
 

@@ -159,7 +159,7 @@ def test_a_run_of_another_task_is_refused(tales, reviews):
     assert code == 2
     assert "'language'" in told
     assert "'classify'" in told
-    from regard.api.loading import load_captioner
+    from regard.api.loading import load
 
     with pytest.raises(RunError, match="task 'classify'; this needs one for 'caption'"):
-        load_captioner(reviews[0])
+        load(reviews[0], task="caption")

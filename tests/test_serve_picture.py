@@ -21,7 +21,7 @@ from npm_parts import packages
 from PIL import Image
 from serve_parts import Server, captioner, serving, trained
 
-from regard.api.loading import load_captioner
+from regard.api.loading import load
 from regard.data.builtin import shapes
 from regard.data.images import encode_png
 from regard.errors import RunError
@@ -80,7 +80,7 @@ def busy(server: Server) -> float:
 
 
 def test_a_caption_tells_where_each_word_looked(server: Server) -> None:
-    writer = load_captioner(captioner(), device="cpu")
+    writer = load(captioner(), device="cpu")
     answer = send(server, SCENE, nbest=3).json()
     expected = writer.caption(SCENE, nbest=3)
     assert answer["caption"] == expected.text
@@ -171,7 +171,7 @@ def test_a_run_of_another_task_cannot_be_served(tmp_path: Path) -> None:
 def test_an_example_is_drawn_with_its_right_caption(server: Server) -> None:
     first, again, other = (server.client.get("/api/v1/example", params={"number": n}).json() for n in (5, 5, 6))
     assert first == again != other
-    size = load_captioner(captioner(), device="cpu").experiment.data.size
+    size = load(captioner(), device="cpu").experiment.data.size
     assert first["caption"] == shapes.scene(size + 5).caption
     assert base64.b64decode(first["png"]) == encode_png(shapes.draw_scene(shapes.scene(size + 5)))
     assert server.client.get("/api/v1/example", params={"number": -1}).status_code == 400

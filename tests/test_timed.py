@@ -31,8 +31,8 @@ def speeds(fast: float):
 def test_a_faster_device_or_more_time_gets_a_larger_model(monkeypatch: pytest.MonkeyPatch):
     def width(fast: float, minutes: float, size: int = 20_000) -> int:
         monkeypatch.setattr(timed, "measure", speeds(fast))
-        monkeypatch.setattr(timed, "count", lambda config: timed.Corpus(size, 11.0))
-        return timed.choose(DATA, minutes, "cpu").tables["model"]["width"]
+        monkeypatch.setattr(timed, "count", lambda config: timed.CorpusSize(size, 11.0))
+        return timed.choose(DATA, minutes, "cpu")[0]["model"]["width"]
 
     assert width(1e9, 5) < width(1e10, 5) < width(1e12, 5)
     assert width(1e9, 1) <= width(1e9, 5) <= width(1e9, 60)
@@ -113,3 +113,10 @@ def test_minutes_alone_train_a_translator_and_the_same_call_resumes(tmp_path: Pa
     monkeypatch.setattr(timed, "measure", speeds(1e12))  # a run that was begun keeps its settings
     again = regard.train(corpus="reverse", minutes=0.05, settings=["data.size=200"], out=tmp_path / "run")
     assert again.experiment.model.width == timed.SIZES[0][1]
+
+
+def test_minutes_without_a_corpus_ask_for_one(tmp_path: Path):
+    for settings in ([], ["data.held_out=5"]):
+        with pytest.raises(ConfigError, match="nothing to train on; pass --source"):
+            regard.train(minutes=1, settings=settings, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.api.translator import Translator
-from regard.data.files import read_small, write_atomically
+from regard.data.files import Progress, read_small, write_atomically
 from regard.data.pharaoh import Alignment, Gold
 from regard.errors import DataError, RunError, unknown
 from regard.evaluate.alignment import (
@@ -28,7 +28,6 @@ from regard.training.translation import guided_module
 
 Matrix = NDArray[np.float32]
 Links = Callable[[Any], Alignment]
-Progress = Callable[[int, int | None], None]  # (done, total or None)
 
 METHODS: dict[str, Callable[[float], Links]] = {
     "argmax": lambda least: argmax_links,

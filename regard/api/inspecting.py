@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import torch
 
-from regard.api.aligning import Heads, Progress, align, check_gold, traces
+from regard.api.aligning import Heads, align, check_gold, traces
 from regard.api.tracing import tokens_of
 from regard.api.translator import Translator, clean
+from regard.data.files import Progress
 from regard.data.pharaoh import Alignment, Gold
 from regard.errors import ConfigError, DataError
 from regard.evaluate.alignment import score_alignments

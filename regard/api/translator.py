@@ -8,8 +8,19 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
+from regard.api.languages import other_language
 from regard.api.passages import NOTES, Passage, join_text, keep_whole, merge, take_apart, unseen, worst, wrong_with
-from regard.api.tracing import check_length, describe_forced, read_together, trace_pairs, trace_sentence
+from regard.api.tracing import (
+    Trained,
+    beam_of,
+    check_length,
+    describe_forced,
+    read_together,
+    spelled,
+    tokens_of,
+    trace_forward,
+    trace_pairs,
+)
 from regard.data.builtin.registry import find_builtin
 from regard.data.expects import knows_no_capitals
 from regard.data.files import Progress
@@ -19,7 +30,7 @@ from regard.decode.batches import decode_many
 from regard.decode.beam import Step
 from regard.decode.ensemble import Ensemble
 from regard.decode.hypothesis import Hypothesis, Weigh
-from regard.decode.settings import DecodeConfig, change_settings
+from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
 from regard.look.change import Change, Changed, Force, change
@@ -57,8 +68,10 @@ class Translation:
         return self.text
 
 
-class Translator:
+class Translator(Trained):
     """A model with its vocabularies; `regard.load` makes one from a run folder."""
+
+    model: nn.Module
 
     def __init__(
         self,
@@ -68,9 +81,8 @@ class Translator:
         experiment: Experiment,
         name: str,
     ) -> None:
-        self.model = model.eval()
+        super().__init__(model, experiment, name)
         self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
-        self.experiment, self.name = experiment, name
         self.lowercases = knows_no_capitals(source_vocabulary)  # trained on lower-case text, so it reads no other
         of = source_vocabulary
         self._reader = Vocabulary(of.tokens, of.kind, of.form, lowercase=True) if self.lowercases else of
@@ -88,15 +100,6 @@ class Translator:
             "source_language": self.source_language,
             "target_language": self.target_language,
         }
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the model's weights."""
-        return next(self.model.parameters()).device
-
-    def settings(self, **changes: Any) -> DecodeConfig:
-        """The run's [decode] settings with `changes` applied; None keeps the run's value."""
-        return change_settings(self.experiment.decode, changes)
 
     @overload
     def translate(self, text: str, **options: Any) -> Translation: ...
@@ -177,6 +180,7 @@ class Translator:
         begins = None if prefix is None else self.prefix_ids(prefix)
         forced_words = describe_forced(self.target_vocabulary, begins)
         steps: list[Step] = []
+        unknown, flags = self._wrong_with_source(source, encoded)
         with torch.inference_mode(), change(self.model, *(one for one in changes if one not in forces)) as changed:
             if target is None:
                 config = self.settings(**options)
@@ -186,11 +190,20 @@ class Translator:
                 changed.restart()
                 hypothesis = self._search(encoded.ids, config, steps if tree else None, begins)[0]
                 written = hypothesis.ids if hypothesis.ids and not hypothesis.finished else [*hypothesis.ids, END]
+                said = self.target_vocabulary.decode(hypothesis.ids)
+                flags += wrong_with(source, said, hypothesis.ended, self.source_language == self.target_language)
             else:
                 written = [*self.prefix_ids(target), END]
                 check_length(written[:-1])
-            said = (*changed.describe(), *forced_words)
-            return trace_sentence(self.model, self.target_vocabulary, self.about, encoded, written, topk, said, steps)
+            made = (*changed.describe(), *forced_words)
+            seen = {"unseen": {"words": unknown}}  # what a note holds besides its flag and sentence
+            notes = [{"flag": flag, "text": NOTES[flag], **seen.get(flag, {})} for flag in flags]
+            batch = torch.tensor([[*encoded.ids, END]], device=self.device)  # [1, S]
+            inputs = batch, torch.tensor([batch.shape[1]], device=self.device)
+            sides = tokens_of(encoded, ended=True), spelled(self.target_vocabulary, written)
+            beam = beam_of(steps, self.target_vocabulary) if steps else None
+            parts = {"changes": made, "notes": notes, "beam": beam, "about": self.about}
+            return trace_forward(self.model, inputs, written, sides, self.target_vocabulary, topk, **parts)
 
     def trace_pairs(self, sources: Sequence[str], targets: Sequence[str], names: Sequence[str]) -> list[Trace]:
         """The traces of given translations, in order, with the weights of the modules `names` only."""
@@ -315,18 +328,25 @@ class Translator:
             )
         return group[0]
 
+    def _wrong_with_source(self, text: str, encoded: Tokenised) -> tuple[list[str], list[str]]:
+        """The parts of a sentence that were never seen in training, and its flags."""
+        unknown = find_unknown(text, encoded)
+        wrong = {
+            "unseen": bool(unknown),
+            "language": bool(other_language(text, self.source_language)),
+            "lower-cased": self.lowercases and text.lower() != text,
+        }
+        return unknown, [flag for flag, holds in wrong.items() if holds]
+
     def _translations(self, text: str, encoded: Tokenised, hypotheses: list[Hypothesis]) -> list[Translation]:
         """The translations of one sentence, the best first."""
         group: list[Translation] = []
-        unknown = find_unknown(text, encoded)
-        same = self.source_language == self.target_language
-        lowered = self.lowercases and text.lower() != text
-        before = [*(["unseen"] if unknown else []), *(["lower-cased"] if lowered else [])]
+        unknown, before = self._wrong_with_source(text, encoded)
         for one in hypotheses:
             written = self.target_vocabulary.decode(one.ids)
             pieces = self.target_vocabulary.pieces(one.ids)
             ended = one.ended if encoded.ids else "empty"
-            flags = [*before, *wrong_with(text, written, ended, same)]
+            flags = [*before, *wrong_with(text, written, ended, self.source_language == self.target_language)]
             group.append(
                 Translation(written, one.score, one.logprob, pieces, one.token_logprobs, ended, group, unknown, flags)
             )

@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
+import regard
 from regard.cli.options import Gold, Run, Tmx, Tsv, run_folder
+from regard.cli.progress import bar
 from regard.cli.text import check_out, pairs_of, put
 from regard.errors import ConfigError
 
@@ -36,8 +38,6 @@ def align(
 ) -> None:
     """Extract word alignments from attention as Pharaoh lines (i-j, from 0); with --gold, report AER."""
     from regard.api import aligning
-    from regard.api.loading import load_translator
-    from regard.cli.progress import bar
     from regard.data.pharaoh import format_pharaoh
     from regard.evaluate.alignment import read_gold, score_alignments, symmetrise, write_pharaoh
     from regard.look.trace import Trace
@@ -50,7 +50,7 @@ def align(
         aligning.check_gold(answers, sources, targets)
     if choose and answers is None and back is None:
         raise ConfigError("--choose needs --gold, or --back to compare with.")
-    ahead, behind = load_translator(run), load_translator(back) if back else None
+    ahead, behind = regard.load(run, task="translate"), regard.load(back, task="translate") if back else None
     heads = aligning.find_choice(run, ahead)
     if (layer, head, shift) != (None, None, None):
         heads = aligning.Heads(layer, head, shift)

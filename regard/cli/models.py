@@ -1,4 +1,4 @@
-"""regard models"""
+"""regard models, export"""
 
 import dataclasses
 from pathlib import Path
@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.options import Run
+from regard.cli.progress import bar
 from regard.cli.text import put
 from regard.errors import ConfigError, unknown
 
@@ -112,3 +114,16 @@ def describe_run(name: str) -> None:
             f"chrF {one['small']['chrf']:.2f} (float32 {one['float']['chrf']:.2f})")  # fmt: skip
     for line in card.get("bad_at", []):
         put(f"  bad at      {line}")
+
+
+def export(
+    run: Run,
+    out: Annotated[Path, typer.Option(help="New folder to write into.")],
+    to: Annotated[str, typer.Option(help="small: int8 weights, without corpus and checkpoints.")] = "small",
+) -> None:
+    """Write a run in another form: `--to small` makes a folder of a few MiB that any regard command can use."""
+    from regard.api.exporting import export as write
+
+    with bar("exporting"):
+        size = write(run, out, to)
+    typer.echo(f"{out}: {size / 2**20:.1f} MiB. Use it like any run: regard models {out}", err=True)

@@ -23,6 +23,7 @@ Target = Annotated[Path | None, typer.Option(help="Reference translations, line 
 Tsv = Annotated[Path | None, typer.Option(help="Instead of both: source, tab, target on each line.")]
 Tmx = Annotated[Path | None, typer.Option(help="Instead of both: a translation memory with the languages of the run.")]
 Gold = Annotated[Path | None, typer.Option(help="Gold links (from 1; i-j sure, ipj possible): report AER.")]
+With = Annotated[list[Path] | None, typer.Option("--with", help="Another run for an ensemble; repeatable.")]
 Beam = Annotated[int | None, typer.Option(help="Beam width, 1 (greedy) to 1000.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: unrounded numbers, with signatures.")]
 JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per line, with all probabilities.")]

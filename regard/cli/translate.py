@@ -7,8 +7,10 @@ from typing import Annotated, Any
 import typer
 
 import regard
-from regard.cli.options import Beam, Device
+from regard.cli.options import Beam, Device, With
+from regard.cli.progress import bar
 from regard.cli.text import batches, is_setting, put, put_json
+from regard.data.settings import Reading
 from regard.errors import ConfigError, DataError
 
 CHARACTERS = 16  # a line of more than --max-tokens times this is not even tokenised
@@ -19,7 +21,8 @@ def translate(
         list[str],
         typer.Argument(
             metavar="RUN [FILE | SENTENCE] [decode.key=value ...]",
-            help="Run folder, file or sentence to translate (default: stdin), and decoding settings.",
+            help="Run folder, file or sentence to translate (default: stdin), settings of decoding, and data.max_line "
+            "or data.max_unpacked (bytes).",
         ),
     ],
     beam: Beam = None,
@@ -27,9 +30,7 @@ def translate(
         int, typer.Option(help="Candidates per line, tab-separated with their scores; at most --beam.")
     ] = 1,
     temperature: Annotated[float | None, typer.Option(help="Above 0: sample instead of searching.")] = None,
-    with_run: Annotated[
-        list[Path] | None, typer.Option("--with", help="Another run for an ensemble; repeatable.")
-    ] = None,
+    with_run: With = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest line to translate, in tokens.")] = 4096,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, with scores and tokens.")] = False,
     device: Device = "auto",
@@ -40,27 +41,26 @@ def translate(
     sentence; what is not right with a translation is a note on standard error. A line longer than --max-tokens gives an
     empty line, and exit code 2 at the end.
     """
-    from regard.api.loading import load_translator
     from regard.api.passages import NOTES
-    from regard.cli.progress import bar
-    from regard.config import override
+    from regard.config import override, read
 
     tables: dict[str, Any] = {}
     for setting in filter(is_setting, arguments):
         tables = override(tables, setting)
     names = [one for one in arguments if not is_setting(one)]
-    if not 1 <= len(names) <= 2 or tables.keys() - {"decode"}:
+    if not 1 <= len(names) <= 2 or tables.keys() - {"decode", "data"}:
         raise ConfigError(
             f"translate takes a run, at most one file or sentence, and settings decode.key=value; got "
             f"{' '.join(arguments)!r}. For an ensemble use --with."
         )
     text = names[1] if len(names) == 2 else None
+    reading = read(Reading, tables.get("data", {}), "data")
     sentence = text is not None and " " in text and not Path(text).exists()
-    translator = load_translator([names[0], *with_run] if with_run else names[0], device=device)
+    translator = regard.load([names[0], *(with_run or [])], device)
     options: dict[str, Any] = {"beam": beam, "nbest": nbest, "temperature": temperature, **tables.get("decode", {})}
     translator.settings(**options)  # refuses invalid settings before anything is read
     unknown, done, too_long, lowered = Unknown(translator.source_vocabulary.kind), 0, 0, False
-    lines = [[text or ""]] if sentence else batches(Path(text) if text else None)
+    lines = [[text or ""]] if sentence else batches(Path(text) if text else None, reading)
     with bar("translating", printing=True) as progress:
         for some in lines:
             short = [fits(translator, number, line, max_tokens) for number, line in enumerate(some, done + 1)]
@@ -71,7 +71,7 @@ def translate(
                 if one.finished not in ("end", "empty"):
                     typer.echo(f"line {number}: the translation did not end by itself ({one.finished})", err=True)
                 for flag in one.flags:
-                    if flag in ("cut", "loop", "copy", "empty"):
+                    if flag in ("language", "cut", "loop", "copy", "empty"):
                         typer.echo(f"line {number}: {NOTES[flag]}", err=True)
                 unknown.add(number, one.unknown)
                 lowered = lowered or "lower-cased" in one.flags

@@ -24,14 +24,14 @@ def sinusoid(positions: Tensor, width: int) -> Tensor:
 
 
 def rotate(x: Tensor, positions: Tensor) -> Tensor:
-    """Rotary positions (Su 2021): turn the pair (x_2i, x_2i+1) by pos * 10000^(-2i/D).
+    """Rotary positions (Su 2021): rotate the pair (x_2i, x_2i+1) by pos * 10000^(-2i/D).
 
-    x [..., T, D], positions [..., T]. Turned queries and keys meet in a dot product that knows only their distance.
+    x [..., T, D], positions [..., T]. Rotated queries and keys meet in a dot product that knows only their distance.
     """
-    return turn(x, sinusoid(positions, x.shape[-1]).to(x.dtype))  # an angle in bfloat16 would be off by radians
+    return rotate_by(x, sinusoid(positions, x.shape[-1]).to(x.dtype))  # an angle in bfloat16 would be off by radians
 
 
-def turn(x: Tensor, waves: Tensor) -> Tensor:
+def rotate_by(x: Tensor, waves: Tensor) -> Tensor:
     """`rotate` by sines and cosines that are already there: waves [..., T, D] from `sinusoid`."""
     sin, cos = waves[..., 0::2], waves[..., 1::2]  # [..., T, D / 2]
     even, odd = x[..., 0::2], x[..., 1::2]  # [..., T, D / 2]
@@ -61,7 +61,7 @@ class LearnedPositions(nn.Module):
 @torch.inference_mode(False)  # a table made while decoding must serve in training too
 @torch.no_grad()
 def _waves(width: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """How fast each column turns and where it begins: [width] each."""
+    """How fast each column rotates and where it begins: [width] each."""
     columns = torch.arange(width, device=device)
     frequency = 10000.0 ** (-(columns - columns % 2).double() / width)
     return frequency, (columns % 2).double() * (math.pi / 2)

@@ -19,7 +19,7 @@ from regard.data.batching import pad
 from regard.data.builtin import tales
 from regard.data.files import Digests, is_blank, read_lines
 from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared
-from regard.data.settings import as_files, check_least
+from regard.data.settings import Reading, as_files, check_least
 from regard.data.store import Array, Column, Kind, id_kind
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError, unknown
@@ -29,7 +29,7 @@ BUILTIN = {"tales": "who has what, and an end that can only be known by remember
 
 
 @dataclass(frozen=True)
-class TextDataConfig:
+class TextDataConfig(Reading):
     """Settings of a text. Give `files`, or `corpus`."""
 
     files: str | tuple[str, ...] = setting("", "file or files of text, a sentence or paragraph a line")
@@ -45,9 +45,9 @@ class TextDataConfig:
     lowercase: bool = setting(False, "lower-case the text before tokenising")
     max_length: int = setting(256, "most tokens of a row; longer lines are read in several, no token is lost")
     context: int = setting(0, "join the lines and read rows of this many tokens; 0 = each line by itself")
-    invalid: str = setting("refuse", "what to do with bytes that are not UTF-8", choices=("refuse", "replace"))
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_least(self, size=2, held_out=0, vocabulary=5, max_length=1, context=0)
 
 
@@ -102,14 +102,14 @@ class TextLine(NamedTuple):
     text: str
 
 
-def text_files(files: tuple[str, ...], invalid: str = "refuse") -> Corpus[TextLine]:
+def text_files(files: tuple[str, ...], reading: Reading) -> Corpus[TextLine]:
     """The lines of files."""
 
     def read(digests: Digests) -> Iterator[TextLine]:
-        lines = (line for path in files for line in read_lines(path, invalid, digests))
+        lines = (line for path in files for line in read_lines(path, reading, digests))
         return (TextLine(number, line) for number, line in enumerate(lines, start=1))
 
-    return Corpus(read, files, [invalid])
+    return Corpus(read, files, [reading.invalid])
 
 
 def find_text(config: TextDataConfig) -> Corpus[TextLine]:
@@ -124,7 +124,7 @@ def find_text(config: TextDataConfig) -> Corpus[TextLine]:
         return Corpus(lambda digests: map(TextLine, range(1, len(made) + 1), made), (), made)
     if not files:
         raise ConfigError("There is no text: give data.files, or data.corpus.")
-    return text_files(files, config.invalid)
+    return text_files(files, config)
 
 
 class TextEncoding(Encoding[TextLine]):
@@ -134,7 +134,7 @@ class TextEncoding(Encoding[TextLine]):
 
     def __init__(self, config: TextDataConfig) -> None:
         dev = as_files(config.dev_files)
-        super().__init__(config, find_text(config), text_files(dev, config.invalid) if dev else None)
+        super().__init__(config, find_text(config), text_files(dev, config) if dev else None)
 
     def kinds(self) -> dict[str, Kind]:
         return {"ids": id_kind(len(self.vocabularies[0]))}

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from regard.data.files import read_small, write_atomically
 from regard.data.normalise_text import rewrite
+from regard.data.sentences import Span
 from regard.data.subwords import Subwords, train_subwords
 from regard.data.word_vocabulary import Plain, count_plain
 from regard.errors import DataError, brief
@@ -19,7 +20,6 @@ from regard.symbols import UNKNOWN
 
 _FORMAT = 1
 _WORD = re.compile(r"\S+")
-Span = tuple[int, int]
 
 
 class Tokenised(NamedTuple):

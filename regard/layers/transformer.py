@@ -4,23 +4,44 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.core.attend import Memory
 from regard.core.normalise import softmax
 from regard.core.scores import scaled_dot
 from regard.errors import ConfigError
-from regard.kernels.choose import add_norm, layer_norm, linear_relu, split_heads
+from regard.kernels.choose import dropout, or_triton
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.past import NOTHING, Past
 
-Turn = Callable[[Tensor], Tensor]  # queries or keys [B, H, T, D/H] -> the same shape, turned by their positions
+Rotation = Callable[[Tensor], Tensor]  # queries or keys [B, H, T, D/H] -> the same shape, rotated by their positions
 
 
-def unturned(x: Tensor) -> Tensor:
+def no_rotation(x: Tensor) -> Tensor:
     """Queries and keys as they are: the positions are in the embeddings."""
     return x
+
+
+@or_triton("short")
+def split_heads(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
+    """x [B, T, parts * D] -> a [B, H, T, D/H] for each part."""
+    return x.unflatten(-1, (parts, heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+
+
+@or_triton("norm")
+def add_norm(x: Tensor, added: Tensor | None, gamma: Tensor, beta: Tensor, eps: float, p: float) -> Tensor:
+    """LN(x + dropout(added)) over the last dimension, or LN(x) if nothing is added; x and added [..., D]."""
+    if added is not None:
+        x = x + (dropout(added, p) if p else added)
+    return F.layer_norm(x, gamma.shape, gamma, beta, eps)
+
+
+@or_triton("linear_relu")
+def linear_relu(x: Tensor, linear: nn.Linear) -> Tensor:
+    """max(0, x W^T + b)."""
+    return torch.relu(linear(x))
 
 
 class MultiHead(nn.Module):
@@ -50,13 +71,15 @@ class SelfAttention(MultiHead):
         super().__init__(width, heads, normalise, gain)
         self.project = xavier(nn.Linear(width, 3 * width, bias=False), 1.0, 1.0, gain)
 
-    def forward(self, x: Tensor, past: Past, mask: Tensor | None = None, turn: Turn = unturned) -> tuple[Tensor, Past]:
+    def forward(
+        self, x: Tensor, past: Past, mask: Tensor | None = None, rotation: Rotation = no_rotation
+    ) -> tuple[Tensor, Past]:
         """x [B, T, D] behind the steps in `past`, mask [B, 1, 1, S] -> [B, T, D], and the past with x in it."""
         query, keys, values = split_heads(self.project(x), 3, self.heads)  # [B, H, T, D/H] each
-        past = past.append(turn(keys), values)
+        past = past.append(rotation(keys), values)
         keys, values = past.tensors
         memory = Memory(keys, values, past.mask if mask is None else mask)
-        return self.look(turn(query), memory), past
+        return self.look(rotation(query), memory), past
 
 
 class CrossAttention(MultiHead):
@@ -104,14 +127,18 @@ class PostNorm(nn.Module):
 
     def leave(self, x: Tensor, added: Tensor) -> Tensor:
         """The stream behind the sub-layer."""
-        return add_norm(x, added, self.norm, self.dropout)
+        return self.add_norm(x, added)
+
+    def add_norm(self, x: Tensor, added: Tensor | None) -> Tensor:
+        norm = self.norm
+        return add_norm(x, added, norm.weight, norm.bias, norm.eps, self.dropout.p if self.training else 0.0)
 
 
 class PreNorm(PostNorm):
     """x + drop(f(LN(x)))."""
 
     def enter(self, x: Tensor) -> Tensor:
-        return layer_norm(x, self.norm)
+        return self.add_norm(x, None)
 
     def leave(self, x: Tensor, added: Tensor) -> Tensor:
         return x + self.dropout(added)
@@ -125,7 +152,7 @@ def last_norm(norm: str, width: int) -> nn.Module:
     return nn.LayerNorm(width) if norm == "pre" else nn.Identity()
 
 
-class Layer(nn.Module):
+class TransformerLayer(nn.Module):
     """Self-attention, attention to another sequence where `cross`, then a feed-forward net at each position.
 
     It is a layer of the encoder (`softmax`), of the decoder (`causal_softmax`, `cross`) and of a language model
@@ -155,10 +182,10 @@ class Layer(nn.Module):
         *,
         mask: Tensor | None = None,
         source: Memory | None = None,
-        turn: Turn = unturned,
+        rotation: Rotation = no_rotation,
     ) -> tuple[Tensor, Past]:
         """x [B, T, D] -> [B, T, D], and the past with the keys and values of x in it."""
-        attended, past = self.self_attention(self.join_self.enter(x), past, mask, turn)
+        attended, past = self.self_attention(self.join_self.enter(x), past, mask, rotation)
         x = self.join_self.leave(x, attended)
         if self.cross_attention is not None and self.join_cross is not None:
             x = self.join_cross.leave(x, self.cross_attention(self.join_cross.enter(x), source))

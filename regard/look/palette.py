@@ -53,3 +53,9 @@ def luminance(colour: Colour) -> float:
 def ink_on(colour: Colour) -> str:
     """Black or white, whichever reads better on `colour`; at least 4.5:1 for one of them always holds."""
     return "#000000" if luminance(colour) > 0.179 else "#ffffff"
+
+
+def paint(text: str, colours: tuple[str, ...], value: float) -> str:
+    """`text` for a terminal of 24-bit colour, on the colour of `value`."""
+    back = mix(colours, value)
+    return "\x1b[48;2;{};{};{};38;2;{};{};{}m".format(*back, *parse(ink_on(back))) + text + "\x1b[0m"

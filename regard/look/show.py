@@ -60,6 +60,7 @@ VIEWS: Mapping[str, tuple[str, ...]] = {  # view -> the options that it takes
     "picture": (*_MAP, "smooth", "palette", "step"),
     "region": (*_MAP, "cells"),
 }
+STILL = (".png", ".svg", ".pdf")  # endings of still pictures
 CAPTION_VIEWS = ("film", "picture", "region")
 PAGE = (*_WEIGHTS, "palette", "title", "step", "mass", "numbers", "pruned")  # where the page of a text may open
 TERMINAL = {

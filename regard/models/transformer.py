@@ -25,12 +25,12 @@ from regard.config import setting
 from regard.core.attend import Memory, Normalise
 from regard.core.masks import padding_mask
 from regard.core.normalise import causal_softmax, softmax
-from regard.core.positions import LearnedPositions, sinusoid, turn
+from regard.core.positions import LearnedPositions, rotate_by, sinusoid
 from regard.errors import ConfigError
 from regard.kernels.choose import known_full
 from regard.layers.dropout import Dropout
 from regard.layers.past import Past
-from regard.layers.transformer import JOINS, Layer, Turn, last_norm, unturned
+from regard.layers.transformer import JOINS, Rotation, TransformerLayer, last_norm, no_rotation
 from regard.models.contract import Looking, check_batch, check_target, shift_right
 
 
@@ -95,10 +95,10 @@ class Transformer(nn.Module):
         if config.tied != "none":
             self.output.weight = self.embed_target.weight
 
-    def _layer(self, normalise: Normalise, cross: bool = False) -> Layer:
+    def _layer(self, normalise: Normalise, cross: bool = False) -> TransformerLayer:
         config = self.config
         join = partial(JOINS[config.norm], config.width, config.dropout)
-        return Layer(config.width, config.heads, config.inner, join, normalise, cross, config.gain)
+        return TransformerLayer(config.width, config.heads, config.inner, join, normalise, cross, config.gain)
 
     @property
     def longest(self) -> int | None:
@@ -109,9 +109,9 @@ class Transformer(nn.Module):
         """Read source [B, S]: a state [B, S, D] for each word."""
         check_batch(source, lengths)
         mask = None if known_full(lengths, source.shape[1]) else padding_mask(lengths, source.shape[1])  # [B, 1, S]
-        x, turn = self.receive(self.embed, source, torch.arange(source.shape[1], device=source.device))  # [B, S, D]
+        x, rotation = self.receive(self.embed, source, torch.arange(source.shape[1], device=source.device))  # [B, S, D]
         for layer in self.encoder:
-            x, _ = layer(x, mask=heads_mask(mask), turn=turn)
+            x, _ = layer(x, mask=heads_mask(mask), rotation=rotation)
         x = self.encoder_norm(x)
         return Memory(x, x, mask)
 
@@ -123,10 +123,10 @@ class Transformer(nn.Module):
 
     def step(self, token: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """token [B] -> logits [B, V]."""
-        x, turn = self.receive(self.embed_target, token[:, None], state.position[:1])  # [B, 1, D]
+        x, rotation = self.receive(self.embed_target, token[:, None], state.position[:1])  # [B, 1, D]
         pasts = []
         for layer, seen, past in zip(self.decoder, state.memory, state.past, strict=True):
-            x, past = layer(x, past, source=seen, turn=turn)
+            x, past = layer(x, past, source=seen, rotation=rotation)
             pasts.append(past)
         logits = self.output(self.decoder_norm(x[:, 0]))
         return logits, TransformerState(state.memory, tuple(pasts), state.position + 1)
@@ -136,19 +136,19 @@ class Transformer(nn.Module):
         check_target(target, source)
         memory = self.encode(source, lengths)
         positions = torch.arange(target.shape[1], device=target.device)
-        x, turn = self.receive(self.embed_target, shift_right(target), positions)  # [B, T, D]
+        x, rotation = self.receive(self.embed_target, shift_right(target), positions)  # [B, T, D]
         for layer in self.decoder:
-            x, _ = layer(x, source=self.remember(layer, memory), turn=turn)
+            x, _ = layer(x, source=self.remember(layer, memory), rotation=rotation)
         return self.decoder_norm(x)
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Logits [B, T, V] of target [B, T]."""
         return self.output(self.hidden(source, lengths, target))
 
-    def receive(self, embed: nn.Module, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Turn]:
-        """dropout(sqrt(D) E[token] + PE): tokens [B, T] at positions [T] -> [B, T, D], and the turn of rotary ones."""
-        x, turn = self.place(embed(tokens) * math.sqrt(self.config.width), positions)
-        return self.dropout(x), turn
+    def receive(self, embed: nn.Module, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Rotation]:
+        """dropout(sqrt(D) E[token] + PE): tokens [B, T] at positions [T] -> [B, T, D], and the rotation."""
+        x, rotation = self.place(embed(tokens) * math.sqrt(self.config.width), positions)
+        return self.dropout(x), rotation
 
     def remember(self, layer: nn.Module, memory: Memory) -> Memory:
         """What a decoder layer attends to in the source."""
@@ -163,8 +163,8 @@ def heads_mask(mask: Tensor | None) -> Tensor | None:
 class Sinusoid(nn.Module):
     """Adds the paper's sinusoid."""
 
-    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Turn]:
-        return x + sinusoid(positions, x.shape[-1]).to(x.dtype), unturned
+    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Rotation]:
+        return x + sinusoid(positions, x.shape[-1]).to(x.dtype), no_rotation
 
 
 class Learned(nn.Module):
@@ -175,8 +175,8 @@ class Learned(nn.Module):
         self.embed = LearnedPositions(longest, width)
         nn.init.normal_(self.embed.table.weight, std=width**-0.5)
 
-    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Turn]:
-        return x + self.embed(positions), unturned
+    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Rotation]:
+        return x + self.embed(positions), no_rotation
 
 
 class Rotary(nn.Module):
@@ -186,8 +186,8 @@ class Rotary(nn.Module):
         super().__init__()
         self.head_width = head_width
 
-    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Turn]:
-        return x, partial(turn, waves=sinusoid(positions, self.head_width).to(x.dtype))
+    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Rotation]:
+        return x, partial(rotate_by, waves=sinusoid(positions, self.head_width).to(x.dtype))
 
 
 PLACES: dict[str, Callable[[TransformerConfig], nn.Module]] = {

@@ -20,7 +20,7 @@ from regard.core.normalise import causal_softmax
 from regard.core.positions import sinusoid
 from regard.layers.dropout import Dropout
 from regard.layers.past import Past
-from regard.layers.transformer import JOINS, Layer, last_norm
+from regard.layers.transformer import JOINS, TransformerLayer, last_norm
 from regard.models.contract import Looking, check_target, shift_right
 
 
@@ -56,7 +56,8 @@ class TransformerLanguageModel(nn.Module):
         join = partial(JOINS[config.norm], config.width, config.dropout)
         self.embed = nn.Embedding(config.vocabulary, config.width)
         self.layers = nn.ModuleList(
-            Layer(config.width, config.heads, config.inner, join, causal_softmax) for _ in range(config.layers)
+            TransformerLayer(config.width, config.heads, config.inner, join, causal_softmax)
+            for _ in range(config.layers)
         )
         self.norm = last_norm(config.norm, config.width)
         self.output = nn.Linear(config.width, config.vocabulary, bias=False)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.api.inspecting import report_heads
 from regard.api.tracing import describe_forced
 from regard.api.translator import Translator
-from regard.data.builtin.example import Example
+from regard.data.builtin import Example
 from regard.data.builtin.registry import find_builtin
 from regard.data.expects import expectations
 from regard.data.pharaoh import Gold

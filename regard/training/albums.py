@@ -91,7 +91,7 @@ def find_pictures(config: CaptionConfig, model: Any, tell: Stages) -> list[Pictu
     found = []
     for images, captions in ((config.images, config.captions), (config.dev_images, config.dev_captions)):
         if images:
-            files, entries = open_captions(images, captions, config.invalid)
+            files, entries = open_captions(images, captions, config)
             entries = [entry._replace(captions=[clean(text) for text in entry.captions]) for entry in entries]
             found.append(Pictures(entries, files, (), files.fingerprint([entry.image for entry in entries])))
     return found

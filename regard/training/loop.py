@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from regard.data.batching import prefetch
-from regard.data.files import digest
+from regard.data.files import digest, prefetch
 from regard.errors import ConfigError, DataError, RunError, TrainingError
 from regard.training.distributed import Ranks
 from regard.training.events import Finished, Journal, Noticed, Observe, Resumed, Saved, Skipped, Stepped, Validated

@@ -4,28 +4,22 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from regard.data.builtin import WORDS
 from regard.data.builtin.lexicon import FITTING, NOUNS, Adjective, Noun, plural
 from regard.data.builtin.marks import Mark, Phrase, Word, de, mark
 
 JE, TU, IL, NOUS, ILS = range(5)
 
-_POSSESSIVES = {
-    "my": ("mon", "ma", "mes"),
-    "your": ("ton", "ta", "tes"),
-    "his": ("son", "sa", "ses"),
-    "her": ("son", "sa", "ses"),
-    "our": ("notre", "notre", "nos"),
-    "their": ("leur", "leur", "leurs"),
-}
-_NUMBERS = {
-    "two": "deux",
-    "three": "trois",
-    "four": "quatre",
-    "five": "cinq",
-    "six": "six",
-    "eight": "huit",
-    "ten": "dix",
-}
+_POSSESSIVES = WORDS["phrasebook"]["determiners"]["possessives"]
+_NUMBERS = WORDS["phrasebook"]["determiners"]["numbers"]
+_PRONOUNS = tuple(
+    zip(
+        ("I", "you", "he", "she", "we", "they"),
+        ("je", "tu", "il", "elle", "nous", "ils"),
+        (JE, TU, IL, IL, NOUS, ILS),
+        strict=True,
+    )
+)
 _SINGULAR = ("the", "the", "the", "a", "a", "this", "every", *_POSSESSIVES)
 _PLURAL = ("the", "the", "the", "some", "some", "these", "many", *_POSSESSIVES, *_NUMBERS)
 _MASS = ("the", "the", "some", "some", "this", *_POSSESSIVES)
@@ -58,16 +52,7 @@ def participle(form: str, nominal: Nominal | None) -> str:
 
 def pronoun(draw: random.Random) -> Nominal:
     """A subject pronoun. English does not tell the gender of I, you, we, they: all are masculine, you is tu."""
-    english, french, person = draw.choice(
-        [
-            ("I", "je", JE),
-            ("you", "tu", TU),
-            ("he", "il", IL),
-            ("she", "elle", IL),
-            ("we", "nous", NOUS),
-            ("they", "ils", ILS),
-        ]
-    )
+    english, french, person = draw.choice(_PRONOUNS)
     word = Word(english)
     entry = Mark(french, (word,), "j'" if french == "je" else "")
     return Nominal(Phrase([word], [entry]), person, french == "elle", "person")
@@ -178,7 +163,7 @@ def _determiner(name: str, word: Word, noun: Noun, many: bool, negated: bool, be
     if name == "many":
         return [*mark("beaucoup", linked), de(linked, role="")]
     if name in _POSSESSIVES:
-        masculine, feminine, several = _POSSESSIVES[name]
+        masculine, feminine, several = _POSSESSIVES[name].split(" ")
         if many:
             return mark(several, linked)
         return [Mark(feminine if noun.feminine else masculine, linked, masculine)]

@@ -105,10 +105,15 @@ def style_of(each: Label, changed: set[int]) -> dict[str, Any]:
 def write(axes: Axes, x: float, y: float, text: str, size: float, offset: tuple[float, float], **style: Any) -> None:
     """A word at a place of the squares, `offset` points away from it."""
     left = axes.get_xlim()[0] if x == 0 else x  # rows are named at the left also where columns run right to left
-    axes.annotate(
-        text, (left, y), xytext=offset, textcoords="offset points", fontsize=size, parse_math=False,
-        annotation_clip=False, **style,
-    )  # fmt: skip
+    note(axes, text, (left, y), offset, size, **style)
+
+
+def note(
+    axes: Axes, text: str, place: tuple[float, float], offset: tuple[float, float], size: float, **style: Any
+) -> None:
+    """A text `offset` points away from a place; `xycoords="axes fraction"` counts the place in parts of the axes."""
+    still: dict[str, Any] = {"textcoords": "offset points", "parse_math": False, "annotation_clip": False}
+    axes.annotate(text, place, xytext=offset, fontsize=size, **still, **style)
 
 
 def _write_numbers(axes: Axes, table: Table, name: str, cell: float) -> None:
@@ -150,10 +155,9 @@ def under(axes: Axes, caption: str, title: str | None, size: tuple[float, float]
     for number, text in enumerate(lines):
         strong = bool(title) and number == 0
         down = -8 - (lines[0].count("\n") + 1) * 14 * number
-        axes.annotate(
-            text, (0, 0), xycoords="axes fraction", xytext=(0, down), textcoords="offset points", ha="left", va="top",
-            fontsize=10 if strong else 8, color=INK if strong else FAINT, parse_math=False, annotation_clip=False,
-            fontweight="bold" if strong else "normal", linespacing=1.4,
+        note(
+            axes, text, (0, 0), (0, down), 10 if strong else 8, xycoords="axes fraction", ha="left", va="top",
+            color=INK if strong else FAINT, fontweight="bold" if strong else "normal", linespacing=1.4,
         )  # fmt: skip
 
 
