@@ -13,7 +13,6 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainT
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from regard.look import html
 from regard.serve import api_v1, deepl, documents, glossaries, libre
 from regard.serve.access import Guard, answer
 from regard.serve.fields import Fields, read_fields, read_form, read_query
