@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from regard.api.loading import load_translator
+from regard.api.loading import load
 from regard.cluster.local import run_local
 from regard.cluster.ray import run_ray
 from regard.cluster.shards import FORMATS, Tell, Work, finished, join, make_plan, missing
@@ -44,7 +44,7 @@ class Translating:
 
     def __call__(self) -> Work:
         torch.set_num_threads(self.threads)
-        translator = load_translator(self.run, device=self.device)
+        translator = load(self.run, self.device, "translate")
 
         def fits(line: str) -> bool:
             if len(line.encode("utf-8", "replace")) <= self.max_tokens:
