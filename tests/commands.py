@@ -18,13 +18,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import patience
+import unsynced  # noqa: F401 - in the processes too, which import this file
 from patience import PATIENCE
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the server and its children inherit it; tiny models gain nothing by two
 PRELOAD = [  # whatever commands import, so that none of them has to
     "regard.__main__", "regard.cli.progress", "regard.api.aligning", "regard.api.inspecting", "regard.api.training",
     "regard.look.draw.still", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "pydantic.main",
-    "pydantic.networks", "sacrebleu", "torch._dynamo", "unsynced",
+    "pydantic.networks", "sacrebleu", "torch._dynamo",
 ]  # fmt: skip
 
 context = multiprocessing.get_context("forkserver")

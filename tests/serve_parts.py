@@ -31,6 +31,10 @@ TIMES = ("seconds", "sending", "sending_picture", "reading", "reading_all", "dra
 
 _START = """
 import json, logging, sys
+from regard.look import trace_file
+def refuse(tree):
+    raise AssertionError("a trace is written in the process of the event loop")
+trace_file.write = refuse  # before anything has imported it by name; the processes of the models start afresh
 from regard.serve.limits import Limits
 from regard.serve.process import serve
 given = json.loads(sys.argv[1])

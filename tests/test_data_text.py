@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import lzma
 import os
 import random
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.cli.text import batches
 from regard.data.corpus import open_corpus, pairs_in_memory, parallel_files, tab_separated
 from regard.data.documents import DocumentDataConfig, document_files
 from regard.data.files import digest, is_blank, read_lines, read_whole, write_atomically
@@ -146,6 +148,15 @@ def test_a_monstrous_line_is_refused_before_it_fills_the_memory(tmp_path):
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert most < 8 * READING.max_line
+
+
+def test_standard_input_has_the_same_limit(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfok\r\n" + b"a" * 21)))
+    arriving = batches(None, Reading(max_line=20))
+    with pytest.raises(DataError, match="standard input, line 2 has more than 20 bytes"):
+        list(arriving)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfok\r\n" + b"a" * 20 + b"\r")))
+    assert list(batches(None, Reading(max_line=21))) == [["ok"], ["a" * 20 + "\r"]]
 
 
 def test_missing_file_and_folder(tmp_path):

@@ -60,6 +60,14 @@ def test_a_trace_is_one_that_regard_reads(server: Server) -> None:
     assert [token.text for token in trace.source.tokens] == ["ba", "da", "fo", "</s>"]
 
 
+def test_traces_are_written_in_the_process_of_the_model(server: Server) -> None:
+    """The process of the event loop cannot write any: `serve_parts` has taken that from it."""
+    for path in ("trace", "steps"):
+        answer = server.post(f"/api/v1/{path}", text="ba da fo")
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["content-encoding"] == "gzip"
+
+
 def test_a_model_without_attention_shows_its_one_vector(server: Server) -> None:
     trace = read(ask(server, "trace", model="rnnencdec-reverse"))
     (seen,) = trace.attention.values()

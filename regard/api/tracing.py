@@ -2,7 +2,8 @@
 every attention call recorded."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -24,6 +25,23 @@ from regard.training.experiment import Experiment
 Pair = tuple[list[int], list[int]]  # source and target ids, END last in both
 LONGEST_LOOK = 1_000  # tokens of a sentence that can be traced: every head keeps T x S numbers
 _READ_TOKENS = 4096  # of one side read together, padding counted
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a model wrote, with its log-probabilities."""
+
+    text: str
+    score: float  # what the search ranks by: log-probability with the length penalty
+    logprob: float
+    tokens: list[str]
+    token_logprobs: list[float]
+    finished: str  # how it ended: "end", "length" (cut off), "not finite", "stopped" or "empty"
+    # The requested candidates, this one first; excluded from ==, which would recurse.
+    nbest: list[Self] = field(compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class Trained:

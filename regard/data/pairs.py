@@ -108,7 +108,7 @@ class PairEncoding(Encoding[Pair]):
         super().__init__(config, find_corpus(config), open_corpus(config, "dev_"))
         files = as_files(config.alignment)
         gold = [example.alignment for example in generate(config)] if files and config.corpus else []
-        self.reader = LinkReader(files, gold) if files else None
+        self.reader = LinkReader(files, gold, config) if files else None
 
     def texts(self, item: Pair) -> tuple[str, ...]:
         return item.source, item.target
