@@ -23,7 +23,6 @@ from regard.look.table import Label, arrange, leading_modules
 from regard.look.tokens import Sentence
 from regard.look.trace import Trace
 
-Matrix = NDArray[np.float32]
 Links = Callable[[Any], Alignment]
 
 METHODS: dict[str, Callable[[float], Links]] = {
@@ -34,7 +33,7 @@ METHODS: dict[str, Callable[[float], Links]] = {
 _AT_ONCE = 64  # pairs whose traces are held together
 
 
-def word_weights(trace: Trace, heads: Heads) -> Matrix:
+def word_weights(trace: Trace, heads: Heads) -> NDArray[np.float32]:
     """[target words, source words]: pieces merged, special tokens left out, words split at white space."""
     table = arrange(trace, layer=heads.layer, head=heads.head, shift=heads.shift, punctuation=False)
     sizes = len(trace.target.text.split()), len(trace.source.text.split())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import nn
 
-from regard.data.files import write_atomically
+from regard.data.files import read_small, write_atomically
 from regard.errors import RunError
 from regard.training.settings import TrainConfig
 from regard.training.translation import guided_module
@@ -46,8 +46,8 @@ def find_choice(run: Path, model: nn.Module, train: TrainConfig) -> Heads:
     if not path.exists():
         return guided_heads(model, train)
     try:
-        return Heads(**json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError):
+        return Heads(**json.loads(read_small(path)))
+    except (OSError, ValueError, TypeError, RecursionError):
         raise RunError(f"{path} is damaged; delete it, or choose again with `regard align --gold`.") from None
 
 

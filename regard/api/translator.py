@@ -15,6 +15,7 @@ from regard.api.languages import other_language
 from regard.api.passages import NOTES, Passage, join_text, keep_whole, merge, take_apart, unseen, worst, wrong_with
 from regard.api.terms import Termbase, copy_unknown, place_terms
 from regard.api.tracing import (
+    Output,
     Trained,
     beam_of,
     check_length,
@@ -37,6 +38,7 @@ from regard.decode.hypothesis import Hypothesis, Weigh
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
+from regard.interop.ctranslate2 import Engine
 from regard.look.change import Change, Changed, Force, change
 from regard.look.record import record
 from regard.look.trace import Trace
@@ -50,17 +52,9 @@ BATCH_TOKENS = (4096, 65536)  # source tokens in a batch over all beams, on a CP
 
 
 @dataclasses.dataclass(frozen=True)
-class Translation:
+class Translation(Output):
     """A translation with its log-probabilities."""
 
-    text: str
-    score: float  # what the search ranks by: log-probability with the length penalty
-    logprob: float
-    tokens: list[str]
-    token_logprobs: list[float]
-    finished: str  # how it ended: "end", "length" (cut off), "not finite", "stopped" or "empty"
-    # The requested candidates, this one first; excluded from ==, which would recurse.
-    nbest: "list[Translation]" = dataclasses.field(compare=False, repr=False)
     # Words (for subwords: characters) of the source that were never seen in training.
     unknown: list[str] = dataclasses.field(default_factory=list, compare=False)
     flags: list[str] = dataclasses.field(default_factory=list, compare=False)  # what to know about it: see `notes`
@@ -70,9 +64,6 @@ class Translation:
     def notes(self) -> list[str]:
         """What a reader should know, in words: "the translation repeats itself", for example. Mostly nothing."""
         return [NOTES[flag] for flag in self.flags]
-
-    def __str__(self) -> str:
-        return self.text
 
 
 class Translator(Trained):
@@ -92,6 +83,7 @@ class Translator(Trained):
         super().__init__(model, experiment, name)
         self.heads = heads or Heads()  # whose weights say which words belong together
         self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
+        self.engine: Engine | None = None  # what translates instead of regard's own search
         self.lowercases = knows_no_capitals(source_vocabulary)  # trained on lower-case text, so it reads no other
         of = source_vocabulary
         self._reader = Vocabulary(of.tokens, of.kind, of.form, lowercase=True) if self.lowercases else of
@@ -151,24 +143,8 @@ class Translator(Trained):
             if len(wanted) != len(texts):
                 raise DataError(f"Expected one prefix for each of the {len(texts)} sentences; got {len(wanted)}.")
             prefixes = [self.prefix_ids(one) for one in wanted]
-
-        def search(
-            rows: list[list[int]], prefixes: list[list[int]] | None, config: DecodeConfig = config, tell: Any = None
-        ) -> list[list[Hypothesis]]:
-            with torch.inference_mode():
-                return decode_many(
-                    self.model,  # type: ignore[arg-type]
-                    rows,
-                    config,
-                    self.device,
-                    batch_tokens=BATCH_TOKENS[self.device.type == "cuda"],
-                    prefixes=prefixes,
-                    weigher=self._weigher,
-                    tell=tell,
-                    stop=stop,
-                )
-
-        found = search(rows, prefixes, tell=progress)
+        search = self._search_many if self.engine is None else self.engine.search
+        found = search(rows, config, prefixes=prefixes, tell=progress, stop=stop)
         sentences = [sentence for passage in passages for sentence in passage.sentences]
         encoded = [one for passage in passages for one in passage.encoded]
         unplaced: list[list[str]] = [[] for _ in sentences]
@@ -182,7 +158,7 @@ class Translator(Trained):
                 encoded,
                 found,
                 self.target_vocabulary,
-                lambda rows, prefixes: search(rows, prefixes, wide),
+                lambda rows, prefixes: search(rows, wide, prefixes=prefixes, stop=stop),
                 self._weigh,
             )
             found = [some[: config.nbest] for some in found]
@@ -305,6 +281,13 @@ class Translator(Trained):
     def encode(self, text: str) -> Tokenised:
         """The pieces of a source sentence, without END."""
         return self._reader.encode(clean(text))
+
+    @torch.inference_mode()
+    def _search_many(
+        self, rows: Sequence[Sequence[int]], config: DecodeConfig, **options: Any
+    ) -> list[list[Hypothesis]]:
+        tokens = BATCH_TOKENS[self.device.type == "cuda"]
+        return decode_many(self.model, rows, config, self.device, batch_tokens=tokens, weigher=self._weigher, **options)  # type: ignore[arg-type]
 
     def _search(
         self, ids: list[int], config: DecodeConfig, steps: list[Step] | None, forced: list[int] | None

@@ -57,15 +57,15 @@ def align(
         heads = Heads(layer, head, shift)
     other = behind.heads if behind else heads
     seen: list[Trace] = []
-    turned: list[Trace] = []  # of both directions, kept so that --choose reads nothing twice
+    back_traces: list[Trace] = []  # of both directions, kept so that --choose reads nothing twice
     if choose:
         with bar("choosing") as progress:
             seen = list(aligning.traces(ahead, sources, targets, progress))
             if answers is not None:
                 heads, _ = aligning.choose_by_gold(seen, answers)
             elif behind:
-                turned = list(aligning.traces(behind, targets, sources, progress))
-                heads, other = aligning.choose_by_agreement(seen, turned)
+                back_traces = list(aligning.traces(behind, targets, sources, progress))
+                heads, other = aligning.choose_by_agreement(seen, back_traces)
         if back and answers is None:
             keep_choice(back, other)
             typer.echo(f"saved in {back}: {other.describe((behind or ahead).model)}", err=True)
@@ -75,7 +75,7 @@ def align(
         links = aligning.align(seen or aligning.traces(ahead, sources, targets, progress), heads, method, threshold)
     if behind is not None:
         with bar("aligning the opposite direction") as progress:
-            back_seen = turned or aligning.traces(behind, targets, sources, progress)
+            back_seen = back_traces or aligning.traces(behind, targets, sources, progress)
             links = aligning.join(links, aligning.align(back_seen, other, method, threshold), join)
     if out is not None:
         write_pharaoh(links, out)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 import regard
-from regard.cli.options import Beam, Device, With
+from regard.cli.options import Beam, Device, Engine, With
 from regard.cli.progress import bar
 from regard.cli.text import batches, is_setting, put, put_json
 from regard.data.settings import Reading
@@ -49,6 +49,7 @@ def translate(
         str, typer.Option(help="Unknown words of the translation: copy from the source, or keep.")
     ] = "copy",
     device: Device = "auto",
+    engine: Engine = "regard",
 ) -> None:
     """Translate a file, a sentence, or standard input: line n of the output is line n of the input.
 
@@ -75,7 +76,7 @@ def translate(
     text = names[1] if len(names) == 2 else None
     reading = read(Reading, tables.get("data", {}), "data")
     sentence = text is not None and " " in text and not Path(text).exists()
-    translator = regard.load([names[0], *(with_run or [])], device)
+    translator = regard.load([names[0], *(with_run or [])], device, engine=engine)
     options: dict[str, Any] = {"beam": beam, "nbest": nbest, "temperature": temperature, **tables.get("decode", {})}
     translator.settings(**options)  # refuses invalid settings before anything is read
     options["unknown"] = unknown

@@ -13,7 +13,6 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainT
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from regard.look import html
 from regard.serve import api_v1, deepl, documents, glossaries, libre
 from regard.serve.access import Guard, answer
 from regard.serve.fields import Fields, read_fields, read_form, read_query
@@ -69,9 +68,9 @@ async def page(request: Request) -> Response:
     return FileResponse(PAGE / "index.html", media_type="text/html")
 
 
-async def file_page(request: Request) -> Response:
+async def exported(state: State, request: Request, fields: Fields) -> Response:
     """GET /page/file.html: the page of an exported file, without data."""
-    return HTMLResponse(html.file())
+    return HTMLResponse(await state.aside(request, next(iter(state.workers.values())), "exported"))
 
 
 def build(state: State) -> Guard:
@@ -92,6 +91,7 @@ def build(state: State) -> Guard:
         yield
 
     endpoints = {**ENDPOINTS, "/spec": (("GET",), spec), "/metrics": (("GET",), metrics)}
+    endpoints["/page/file.html"] = (("GET",), exported)
     mimetypes.add_type("text/javascript", ".js")  # some systems have an older type, which browsers refuse for modules
     views = StaticFiles(directory=PAGE, packages=[("regard.look", "page")])  # the shell, and the views it shows
     app = Starlette(
@@ -101,7 +101,6 @@ def build(state: State) -> Guard:
                 for path, (methods, endpoint) in endpoints.items()
             ),
             Route("/", page),
-            Route("/page/file.html", file_page),
             Mount("/page", GZipMiddleware(views, minimum_size=2000, compresslevel=5)),
         ],
         exception_handlers={HTTPException: _framework_error, RefusedError: _refused, Exception: _fault},

@@ -21,6 +21,7 @@ from regard.data.builtin.registry import find_builtin
 from regard.data.expects import expectations
 from regard.data.pharaoh import Gold
 from regard.errors import DataError
+from regard.look import html
 from regard.look.change import change
 from regard.look.record import attentions
 from regard.look.trace import Trace
@@ -86,6 +87,7 @@ class TranslationModel:
 
     kind = "translate"
     write = staticmethod(write_answer)
+    exported = staticmethod(html.file)  # the page of an exported file
 
     def __init__(self, translator: Translator, name: str, limits: Limits) -> None:
         self.id = name

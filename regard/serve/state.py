@@ -27,7 +27,7 @@ _SLICE = 1 << 16  # bytes of an answer that are sent at once
 class State:
     """The models side by side, and what every endpoint needs."""
 
-    def __init__(self, runs: Sequence[str], limits: Limits, access: Access) -> None:
+    def __init__(self, runs: Sequence[str], limits: Limits, access: Access, engine: str = "regard") -> None:
         self.limits = limits
         self.access = access
         self.metrics = Metrics()
@@ -36,7 +36,7 @@ class State:
         self.stopping = False
         self._receiving = 0  # pictures
         self.workers: dict[str, Worker] = {}  # in the order given
-        opened = [Worker(run, limits, self.metrics) for run in runs]  # the processes start side by side
+        opened = [Worker(run, limits, self.metrics, engine) for run in runs]  # the processes start side by side
         try:
             for worker in opened:
                 worker.open()
