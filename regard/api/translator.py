@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.api.heads import Heads
 from regard.api.languages import other_language
 from regard.api.passages import NOTES, Passage, join_text, keep_whole, merge, take_apart, unseen, worst, wrong_with
 from regard.api.terms import Termbase, copy_unknown, place_terms
@@ -77,8 +78,10 @@ class Translator(Trained):
         target_vocabulary: Vocabulary,
         experiment: Experiment,
         name: str,
+        heads: Heads | None = None,
     ) -> None:
         super().__init__(model, experiment, name)
+        self.heads = heads or Heads()  # whose weights say which words belong together
         self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
         self.engine: Engine | None = None  # what translates instead of regard's own search
         self.lowercases = knows_no_capitals(source_vocabulary)  # trained on lower-case text, so it reads no other
@@ -325,12 +328,12 @@ class Translator(Trained):
             raise RunError(f"An ensemble has no single attention; load one of its runs to {what}.")
 
     def _weigh(self, sources: list[list[int]], targets: list[list[int]]) -> list[NDArray[np.float32]]:
-        """The weights [T, S] with which each word of a translation attended to its source: of the head that was guided
-        in training, where one was, else the mean of the heads of the last layer but one."""
-        model, train = self.model, self.experiment.train
+        """The weights [T, S] with which each word of a translation attended to its source, by `heads`."""
+        model, heads = self.model, self.heads
         looking: Looking = model.looking  # type: ignore[assignment]
-        name = guided_module(model, train.guided_layer if train.guided else -2)
-        head, shift = (train.guided_head, 0) if train.guided else (-1, looking.shift)
+        name = guided_module(model, -2 if heads.layer is None else heads.layer)
+        shift = looking.shift if heads.shift is None else heads.shift
+        head = -1 if heads.head is None else heads.head
         found: dict[int, NDArray[np.float32]] = {}
         pairs = [([*source, END], [*target, END]) for source, target in zip(sources, targets, strict=True)]
         for places, read, lengths, written in read_together(pairs, self.device):
@@ -350,7 +353,7 @@ class Translator(Trained):
         lexicon: Mapping[str, str],
     ) -> dict[int, str]:
         """The texts of the hypotheses that hold an unknown word, by their identity."""
-        if isinstance(self.model, Ensemble) or not self.model.looking.cross:
+        if isinstance(self.model, Ensemble) or not self.model.looking.cross:  # type: ignore[union-attr]
             return {}
         rows = [(number, one) for number, some in enumerate(found) for one in some if UNKNOWN in one.ids]
         weights = self._weigh([encoded[number].ids for number, _ in rows], [one.ids for _, one in rows])
