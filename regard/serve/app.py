@@ -14,7 +14,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from regard.serve import api_v1, deepl, documents, glossaries, libre
-from regard.serve.access import Guard, answer
+from regard.serve.access import Guard, refusal_response
 from regard.serve.fields import Fields, read_fields, read_form, read_query
 from regard.serve.limits import FAULT, Limits, RefusedError
 from regard.serve.spec import describe
@@ -114,14 +114,14 @@ async def _framework_error(request: Request, error: Exception) -> Response:
     """Errors of the framework, such as 404 and 405, as JSON."""
     assert isinstance(error, HTTPException)
     sentence = {404: "There is nothing here."}.get(error.status_code, error.detail)
-    return answer(request.url.path, RefusedError(error.status_code, sentence, error.headers))
+    return refusal_response(request.url.path, RefusedError(error.status_code, sentence, error.headers))
 
 
 async def _fault(request: Request, error: Exception) -> Response:
     """An error of ours: the guard logs it, and the client learns nothing about our code."""
-    return answer(request.url.path, FAULT)
+    return refusal_response(request.url.path, FAULT)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, RefusedError)
-    return answer(request.url.path, error)
+    return refusal_response(request.url.path, error)

@@ -22,7 +22,7 @@ from typing import Any
 
 from regard.errors import RegardError, RunError
 from regard.serve.limits import FAULT, Limits, RefusedError, StoppedError
-from regard.serve.queue import Options, Work
+from regard.serve.queue import MethodCall, Options
 
 log = logging.getLogger("regard.serve")
 SWITCH = 0.001  # seconds after which a busy thread lets another one run
@@ -131,7 +131,7 @@ class ModelProcess:
         with self._sending:
             self.connection.send((number, status, value))
 
-    def _do(self, number: int, job: "Work | tuple[list[str], Options]", deadline: float) -> None:
+    def _do(self, number: int, job: "MethodCall | tuple[list[str], Options]", deadline: float) -> None:
         def stop() -> bool:
             self.beat.value = now = time.monotonic()
             if self._between:
@@ -139,9 +139,9 @@ class ModelProcess:
             return number in self._stopped or now > deadline
 
         self.beat.value = time.monotonic()
-        if not isinstance(job, Work):
+        if not isinstance(job, MethodCall):
             self._answer(number, "translate", *job, stop)
-        elif not job.answer:
+        elif not job.written:
             self._answer(number, job.method, *job.args, stop)
         else:
             self._unwritten.acquire()

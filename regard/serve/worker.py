@@ -21,7 +21,7 @@ from regard.errors import RegardError
 from regard.serve.limits import Limits, RefusedError, StoppedError
 from regard.serve.metrics import Metrics
 from regard.serve.model_process import serve_model
-from regard.serve.queue import Queue, Sentence, Ticket, Work, settle
+from regard.serve.queue import MethodCall, Queue, Row, Ticket, settle
 
 log = logging.getLogger("regard.serve")
 
@@ -144,7 +144,7 @@ class Worker:
         self._began = time.monotonic()
         self._working = self._stuck = self._closed = False
         self._failures = 0
-        self._again: list[list[Sentence]] = []  # short batches that a process did not finish
+        self._again: list[list[Row]] = []  # short batches that a process did not finish
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=run, daemon=True)
 
@@ -253,7 +253,7 @@ class Worker:
 
     def _probe(self) -> None:
         """Let the model translate a sample: it is well if that gives the same as the first time."""
-        call = self._begin("run", Work("rehearse"), time.monotonic() + self.limits.seconds)
+        call = self._begin("run", MethodCall("rehearse"), time.monotonic() + self.limits.seconds)
         self._watch(call, lambda: False)
         try:
             found = call.result.result()
@@ -283,7 +283,7 @@ class Worker:
                 call.free.exception()  # the receiver completes it
         self._working = False
 
-    def _serve(self, taken: "Ticket | list[Sentence]") -> None:
+    def _serve(self, taken: "Ticket | list[Row]") -> None:
         """Work on a ticket or a batch, a second time if the process dies."""
         for last in (False, True):
             if self._process.dead and not self._closed:
@@ -301,7 +301,7 @@ class Worker:
                     self._fail(taken)
                     return
 
-    def _fail(self, taken: "Ticket | list[Sentence]") -> None:
+    def _fail(self, taken: "Ticket | list[Row]") -> None:
         sentence = f"The process of the model {self.name} ended while it worked on this request."
         for ticket in [taken] if isinstance(taken, Ticket) else {one.ticket for one in taken}:
             settle(ticket.answer, error=RefusedError(503, sentence, {"Retry-After": "10"}))
@@ -309,7 +309,7 @@ class Worker:
     def _work(self, ticket: Ticket) -> None:
         work = ticket.work
         assert work is not None
-        if work.answer and self.held() + self.limits.numbers * NUMBER_BYTES > self.limits.held:
+        if work.written and self.held() + self.limits.numbers * NUMBER_BYTES > self.limits.held:
             waiting = RefusedError(503, "Too many answers wait to be read by their clients.", {"Retry-After": "5"})
             settle(ticket.answer, error=waiting)
             return
@@ -348,7 +348,7 @@ class Worker:
 
         return between
 
-    def _translate(self, batch: list[Sentence], alone: bool = True) -> None:
+    def _translate(self, batch: list[Row], alone: bool = True) -> None:
         options = batch[0].ticket.options
         deadline = max(sentence.ticket.deadline for sentence in batch)
         began = time.monotonic()
