@@ -23,7 +23,7 @@ from regard.evaluate.captions import score_captions
 from regard.evaluate.scores import perplexity
 from regard.layers.image import load_pretrained
 from regard.symbols import PAD
-from regard.training.albums import Album, CaptionData, Source
+from regard.training.albums import Album, CaptionData, ReadPictures
 from regard.training.objectives import likelihood
 from regard.training.reinforce import (
     doubly_stochastic,
@@ -171,7 +171,7 @@ class Captioning:
 
 def caption_all(
     model: nn.Module,
-    source: Source,
+    source: ReadPictures,
     pictures: list[int],
     data: CaptionData,
     config: DecodeConfig,
