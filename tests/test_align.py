@@ -14,7 +14,7 @@ import regard
 from regard.api import aligning
 from regard.api.training import gather
 from regard.data.builtin.phrasebook import generate
-from regard.data.builtin.sequences import generate_copy
+from regard.data.builtin.registry import generate_copy
 from regard.data.pharaoh import Gold
 from regard.errors import DataError, RunError
 from regard.evaluate.alignment import score_alignments

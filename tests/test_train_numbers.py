@@ -17,7 +17,7 @@ from regard.training.events import DataReady, Finished, Journal, Noticed, Saved,
 from regard.training.loop import PATIENCE_WITH_NAN, grouped
 from regard.training.optimisers import OPTIMISERS, clip, make_optimiser, step_if
 from regard.training.precision import arithmetic
-from regard.training.runs import average_weights, checkpoints, newest_checkpoint, read_about, read_tensors, withdraw
+from regard.training.runs import average_weights, checkpoints, newest_checkpoint, read_cursor, read_tensors, withdraw
 from regard.training.schedules import SCHEDULES, Moment
 from regard.training.settings import TrainConfig
 from regard.training.start import prepare
@@ -107,7 +107,7 @@ def test_it_gives_up_after_a_while_and_saves_nothing_bad(tmp_path):
     for folder in checkpoints(run):
         assert all(tensor.isfinite().all() for tensor in read_tensors(folder / "weights.safetensors").values())
         assert all(tensor.isfinite().all() for tensor in read_tensors(folder / "state.safetensors").values())
-    assert read_about(newest_checkpoint(run))["skipped"] == 8  # of step 12: counted on after a resume
+    assert read_cursor(newest_checkpoint(run)).skipped == 8  # of step 12: counted on after a resume
     again = make_loop(run, "train.steps=100", "train.save_every=3", steps=range(1, 99))
     with pytest.raises(TrainingError, match=f"at step {last}"):
         again.run()
@@ -160,7 +160,7 @@ def test_what_a_task_carries_goes_back_when_its_update_is_left_out(tmp_path):
     loop.task = Carrying(loop.task.task, (2,), "nan")
     loop.run()
     assert loop.task.carried == 3
-    assert read_about(newest_checkpoint(tmp_path / "run"))["carried"] == {"carried": 3}
+    assert read_cursor(newest_checkpoint(tmp_path / "run")).carried == {"carried": 3}
 
 
 def test_t1_6_clipping_keeps_the_direction_and_gives_the_norm():
@@ -321,7 +321,7 @@ def test_without_held_out_sentences_the_last_weights_are_published(tmp_path):
     last = read_tensors(checkpoints(run)[-1] / "weights.safetensors")
     assert all(torch.equal(published[name], tensor) for name, tensor in last.items())
     assert not any("dev_loss" in line for line in metrics(run))
-    assert read_about(checkpoints(run)[-1])["step"] == 12
+    assert read_cursor(checkpoints(run)[-1])["step"] == 12
 
 
 def test_the_average_is_the_mean_of_the_newest(tmp_path):

@@ -73,24 +73,18 @@ def join(calls: list[Seen], name: str = "attention") -> Seen:
             f"record one forward pass of the finished sentences, or read them one by one with calls('{name}')."
         )
     size = max(call.weights.shape[-1] for call in calls)
+
+    def widened(rows: Tensor, fill: float) -> Tensor:
+        return nn.functional.pad(rows, (0, size - rows.shape[-1]), value=fill)
+
+    centres = [call.centre for call in calls if call.centre is not None]
     return Seen(
         context=torch.cat([call.context for call in calls], dim=-2),
-        weights=torch.cat([_widen(call.weights, size, 0.0) for call in calls], dim=-2),
-        scores=torch.cat([_widen(call.scores, size, float("-inf")) for call in calls], dim=-2),
+        weights=torch.cat([widened(call.weights, 0.0) for call in calls], dim=-2),
+        scores=torch.cat([widened(call.scores, float("-inf")) for call in calls], dim=-2),
         query=torch.cat([call.query for call in calls], dim=-2),
-        centre=None
-        if calls[0].centre is None
-        else torch.cat([call.centre for call in calls if call.centre is not None], 1),
+        centre=torch.cat(centres, dim=1) if centres else None,
     )
-
-
-def _widen(rows: Tensor, size: int, fill: float) -> Tensor:
-    return nn.functional.pad(rows, (0, size - rows.shape[-1]), value=fill)
-
-
-def _detached(seen: Seen) -> Seen:
-    context, weights, scores, query = (part.detach() for part in seen[:4])
-    return Seen(context, weights, scores, query, None if seen.centre is None else seen.centre.detach())
 
 
 def attentions(model: nn.Module) -> dict[str, Attention]:
@@ -128,7 +122,8 @@ def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = 
                 )
             scores = look.scores if memory.mask is None else look.scores.masked_fill(~memory.mask, float("-inf"))
             seen = Seen(look.context, look.weights, scores, query, centre)
-            recorded.keep(name, _detached(seen) if detach else seen)
+            free = {key: part.detach() for key, part in seen._asdict().items() if part is not None}
+            recorded.keep(name, Seen(**free) if detach else seen)
 
         return hook
 

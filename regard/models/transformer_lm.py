@@ -20,7 +20,7 @@ from regard.core.normalise import causal_softmax
 from regard.core.positions import sinusoid
 from regard.layers.dropout import Dropout
 from regard.layers.past import Past
-from regard.layers.transformer import JOINS, TransformerLayer, last_norm
+from regard.layers.transformer import JOINS, FeedForward, SelfAttention, TransformerLayer, last_norm
 from regard.models import transformer
 from regard.models.contract import Looking, check_target, shift_right
 
@@ -57,7 +57,12 @@ class TransformerLanguageModel(nn.Module):
         join = partial(JOINS[config.norm], config.width, config.dropout)
         self.embed = nn.Embedding(config.vocabulary, config.width)
         self.layers = nn.ModuleList(
-            TransformerLayer(config.width, config.heads, config.inner, join, causal_softmax)
+            TransformerLayer(
+                SelfAttention(config.width, config.heads, causal_softmax),
+                None,
+                FeedForward(config.width, config.inner),
+                join,
+            )
             for _ in range(config.layers)
         )
         self.norm = last_norm(config.norm, config.width)

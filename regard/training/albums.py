@@ -18,7 +18,7 @@ from regard.data.builtin import shapes
 from regard.data.captions import CaptionConfig, Captioned, PictureFiles, open_captions, without_punctuation
 from regard.data.images import Pixels, as_tensor, read_picture
 from regard.data.prepare import PLAIN, Corpus, Encoding, How, Stages, Tally, fingerprint_of, prepared, train_vocabulary
-from regard.data.store import Array, Block, Column, Kind, find_store, id_kind, write_store
+from regard.data.store import Array, Block, Column, ColumnType, find_store, id_type, write_store
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError
 from regard.layers.image import image_encoder, load_pretrained
@@ -91,7 +91,7 @@ def find_pictures(config: CaptionConfig, model: Any, tell: Stages) -> list[Pictu
     found = []
     for images, captions in ((config.images, config.captions), (config.dev_images, config.dev_captions)):
         if images:
-            files, entries = open_captions(images, captions, config.invalid)
+            files, entries = open_captions(images, captions, config)
             entries = [entry._replace(captions=[clean(text) for text in entry.captions]) for entry in entries]
             found.append(Pictures(entries, files, (), files.fingerprint([entry.image for entry in entries])))
     return found
@@ -110,8 +110,8 @@ class CaptionEncoding(Encoding[Captioned]):
         lines = drawn or (text for item in sample for text in item.captions)
         self.vocabularies = [train_vocabulary(lines, self.config)]
 
-    def kinds(self) -> dict[str, Kind]:
-        return {"targets": id_kind(len(self.vocabularies[0])), "pictures": Kind("int64", ragged=False)}
+    def column_types(self) -> dict[str, ColumnType]:
+        return {"targets": id_type(len(self.vocabularies[0])), "pictures": ColumnType("int64", ragged=False)}
 
     def encode(self, items: Sequence[Captioned], tally: Tally) -> Iterator[tuple[Captioned, tuple[Any, ...]]]:
         for item in items:
@@ -169,8 +169,8 @@ def _source(
     found, damage = find_store(place, fingerprint)
     notes += damage
     if found is None:
-        kinds = {"cells": Kind("float16", ragged=False)}
-        found = write_store(place, fingerprint, kinds, _encode(encoder, picture, len(names), tell), parts=("all",))
+        types = {"cells": ColumnType("float16", ragged=False)}
+        found = write_store(place, fingerprint, types, _encode(encoder, picture, len(names), tell), parts=("all",))
     cells = found.parts["all"]["cells"]  # [N, S, D]
     return lambda numbers: torch.from_numpy(cells[np.asarray(numbers, np.int64)].astype(np.float32))
 

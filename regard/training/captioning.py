@@ -19,8 +19,7 @@ from regard.data.files import Progress
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError
-from regard.evaluate.captions import score_captions
-from regard.evaluate.scores import perplexity
+from regard.evaluate.scores import perplexity, score_captions
 from regard.layers.image import load_pretrained
 from regard.symbols import PAD
 from regard.training.albums import Album, CaptionData, ReadPictures

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from regard.data.batching import prefetch
-from regard.data.files import digest
+from regard.data.files import digest, prefetch
 from regard.errors import ConfigError, DataError, RunError, TrainingError
 from regard.training.clock import FEW, PACE, Clock
 from regard.training.cursor import BLIND, Cursor
@@ -29,7 +28,7 @@ from regard.training.runs import (
     newest_checkpoint,
     prune,
     publish,
-    read_about,
+    read_cursor,
     read_tensors,
     save_checkpoint,
     withdraw,
@@ -125,7 +124,7 @@ class Loop:
         if folder is None:
             return
         check_belongs(self.run_folder, folder)
-        cursor, data = Cursor(**read_about(folder)), self.cursor.data
+        cursor, data = read_cursor(folder), self.cursor.data
         if cursor.data != data and cursor.data and data:
             raise RunError(f"The corpus is not the one that {self.run_folder} was begun with; use another --out.")
         self.cursor, self.cursor.data = cursor, data
