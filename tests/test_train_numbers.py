@@ -13,10 +13,18 @@ from test_train_resume import state_of
 from regard.errors import ConfigError, DataError, TrainingError
 from regard.training.distributed import Ranks
 from regard.training.events import DataReady, Finished, Journal, Noticed, Saved, Skipped, Stepped, Validated
-from regard.training.loop import BLIND, PATIENCE_WITH_NAN, Cursor, grouped
+from regard.training.loop import BLIND, PATIENCE_WITH_NAN, grouped
 from regard.training.optimisers import OPTIMISERS, clip, make_optimiser, step_if
 from regard.training.precision import arithmetic
-from regard.training.runs import average_weights, checkpoints, newest_checkpoint, read_about, read_tensors, withdraw
+from regard.training.runs import (
+    Cursor,
+    average_weights,
+    checkpoints,
+    newest_checkpoint,
+    read_cursor,
+    read_tensors,
+    withdraw,
+)
 from regard.training.schedules import SCHEDULES, Progress
 from regard.training.settings import TrainConfig
 from regard.training.start import prepare
@@ -106,7 +114,7 @@ def test_it_gives_up_after_a_while_and_saves_nothing_bad(tmp_path):
     for folder in checkpoints(run):
         assert all(tensor.isfinite().all() for tensor in read_tensors(folder / "weights.safetensors").values())
         assert all(tensor.isfinite().all() for tensor in read_tensors(folder / "state.safetensors").values())
-    assert read_about(newest_checkpoint(run))["skipped"] == 8  # of step 12: counted on after a resume
+    assert read_cursor(newest_checkpoint(run)).skipped == 8  # of step 12: counted on after a resume
     again = make_loop(run, "train.steps=100", "train.save_every=3", steps=range(1, 99))
     with pytest.raises(TrainingError, match=f"at step {last}"):
         again.run()
@@ -159,7 +167,7 @@ def test_what_a_task_carries_goes_back_when_its_update_is_left_out(tmp_path):
     loop.task = Carrying(loop.task.task, (2,), "nan")
     loop.run()
     assert loop.task.carried == 3
-    assert read_about(newest_checkpoint(tmp_path / "run"))["carried"] == {"carried": 3}
+    assert read_cursor(newest_checkpoint(tmp_path / "run")).carried == {"carried": 3}
 
 
 def test_t1_6_clipping_keeps_the_direction_and_gives_the_norm():
@@ -320,7 +328,7 @@ def test_without_held_out_sentences_the_last_weights_are_published(tmp_path):
     last = read_tensors(checkpoints(run)[-1] / "weights.safetensors")
     assert all(torch.equal(published[name], tensor) for name, tensor in last.items())
     assert not any("dev_loss" in line for line in metrics(run))
-    assert read_about(checkpoints(run)[-1])["step"] == 12
+    assert read_cursor(checkpoints(run)[-1])["step"] == 12
 
 
 def test_the_average_is_the_mean_of_the_newest(tmp_path):

@@ -10,7 +10,7 @@ import small
 from commands import KillAfter, SignalLater, metrics, regard, sha256, steps_made
 
 from regard.training.events import Resumed, Stepped
-from regard.training.runs import checkpoints, newest_checkpoint, read_about, read_tensors
+from regard.training.runs import checkpoints, newest_checkpoint, read_cursor, read_tensors
 
 CASES = {
     "bahdanau": ("model.dropout=0.3", "train.epochs=3"),
@@ -32,7 +32,7 @@ HISTORY = (
 def state_of(run: Path) -> dict:
     """All that must be equal: the published weights, the last checkpoint with the optimiser, the log."""
     last = checkpoints(run)[-1]
-    about = {name: value for name, value in read_about(last).items() if name != "seconds"}
+    about = {name: value for name, value in vars(read_cursor(last)).items() if name != "seconds"}
     log = [{name: value for name, value in line.items() if name != "tokens_per_second"} for line in metrics(run)]
     files = [run / "weights.safetensors", last / "weights.safetensors", last / "state.safetensors"]
     return {"files": [sha256(file) for file in files], "cursor": about, "log": log, "last": last.name}

@@ -15,7 +15,7 @@ from test_train_resume import HISTORY, state_of
 
 from regard.errors import ConfigError, RunError
 from regard.training.events import Stepped
-from regard.training.runs import checkpoints, held, newest_checkpoint, read_about, read_config
+from regard.training.runs import checkpoints, held, newest_checkpoint, read_config, read_cursor
 from regard.training.start import claim
 
 SETTINGS = ("train.epochs=3", "model.dropout=0.2", *HISTORY)
@@ -75,7 +75,7 @@ def test_a_signal_in_a_validation_breaks_it_off_and_it_is_made_up_for(number, ex
     plant = SignalIn("regard.decode.search:search", range(1, 100), number)
     for step in (3, 3):  # stopped again in the validation that it owes
         stopped(run, regard(*command, folder=tmp_path / "log", plant=plant), at=step)
-        assert read_about(newest_checkpoint(run))["due"]
+        assert read_cursor(newest_checkpoint(run)).due
         assert not [line for line in metrics(run) if "dev_loss" in line]
     killed = regard(*command, folder=tmp_path / "log", plant=KillAfter(4))  # owed, made, and lost with the kill
     assert killed.code == -signal.SIGKILL

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.api.translator import Translator
-from regard.data.files import Progress, write_atomically
+from regard.data.files import Progress, read_small, write_atomically
 from regard.data.pharaoh import Alignment, Gold
 from regard.errors import DataError, RunError, unknown
 from regard.evaluate.alignment import (
@@ -173,14 +173,14 @@ def find_choice(run: Path, translator: Translator) -> Heads:
     """The choice stored in a run, the head that was guided in training, or the default."""
     path = run / FILE
     if not path.exists():
-        return _guided(translator)
+        return guided_heads(translator)
     try:
-        return Heads(**json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError):
+        return Heads(**json.loads(read_small(path)))
+    except (OSError, ValueError, TypeError, RecursionError):
         raise RunError(f"{path} is damaged; delete it, or choose again with `regard align --gold`.") from None
 
 
-def _guided(translator: Translator) -> Heads:
+def guided_heads(translator: Translator) -> Heads:
     """What was guided in training: its rows align the words that they write, so there is no shift."""
     model, train = translator.model, translator.experiment.train
     if not train.guided:

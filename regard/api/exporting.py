@@ -7,12 +7,13 @@ from typing import Any
 from regard.api.aligning import find_choice
 from regard.api.loading import load, read_experiment
 from regard.data.expects import expectations
+from regard.data.files import read_small
 from regard.data.vocabulary import Vocabulary
-from regard.errors import ConfigError, unknown
+from regard.errors import ConfigError, RunError, unknown
 from regard.interop.ctranslate2 import export_ctranslate2
 from regard.interop.onnx import export_onnx
 from regard.training.known import find_run
-from regard.training.runs import belongings, checkpoints, find_weights, read_about
+from regard.training.runs import FINISHED, belongings, checkpoints, find_weights, read_cursor, read_manifest
 from regard.training.small import check_new, export_small
 
 FORMATS = {
@@ -45,14 +46,29 @@ def export(run: str | Path, out: str | Path, to: str = "small", numbers: str = "
     return export_onnx(translator.model, out, files, names[layer])
 
 
+def read_card(folder: Path) -> dict[str, Any]:
+    """The card of a model, or nothing where it has none; a card that belongs to other weights is refused."""
+    path = folder / "card.json"
+    if not path.exists():
+        return {}
+    try:
+        card = json.loads(read_small(path))
+        weights = str(card["weights"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RunError(f"{path} is damaged ({type(error).__name__}); restore it from a copy.") from None
+    if weights != read_manifest(folder, FINISHED)["files"]["weights.safetensors"]["sha256"]:
+        raise RunError(f"{path} does not belong to the weights beside it; restore both from one copy.")
+    return card
+
+
 def about_run(run: str | Path) -> dict[str, Any]:
     """What is known of a run besides its settings: what it expects, its best validation, the seconds of training."""
     folder = find_run(run)
     experiment, weights = read_experiment(folder), find_weights(folder)
-    manifest = json.loads((weights.parent / "manifest.json").read_bytes())
+    manifest = read_manifest(weights.parent, (), check=())
     about = {name: manifest[name] for name in _KEPT if name in manifest}
     if experiment.task == "translate":
         about["expects"] = expectations(experiment.data, Vocabulary.load(folder, "source"))
     if "seconds" not in about and checkpoints(folder):
-        about["seconds"] = round(read_about(checkpoints(folder)[-1])["seconds"], 1)
+        about["seconds"] = round(read_cursor(checkpoints(folder)[-1]).seconds, 1)
     return about

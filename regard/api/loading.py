@@ -21,9 +21,9 @@ from regard.models.registry import build
 from regard.training.experiment import Experiment, resolve
 from regard.training.known import find_run
 from regard.training.runs import find_weights, read_config
-from regard.training.small import read_weights
+from regard.training.small import read_full_shapes, read_weights
 from regard.training.start import choose_device
-from regard.training.weights import set_weights
+from regard.training.weights import check_shapes, set_weights, weightless
 
 Run = str | Path
 ENGINES = ("regard", "ctranslate2")
@@ -93,9 +93,15 @@ def read_experiment(run: str | Path, task: str | None = None) -> Experiment:
 
 
 def _open(run: Path, experiment: Experiment, device: str, **sizes: int) -> nn.Module:
-    """The model in eval mode. `sizes` are the settings that follow from the run's vocabularies."""
-    model = build(experiment.name, dataclasses.replace(experiment.model, **sizes))
-    weights = find_weights(run)
+    """The model in eval mode. `sizes` are the settings that follow from the run's vocabularies.
+
+    Whether the settings belong to the weights is checked before anything of their size is allocated.
+    """
+    config, weights = dataclasses.replace(experiment.model, **sizes), find_weights(run)
+    shapes = read_full_shapes(weights)
+    with weightless(shapes, str(weights)):
+        check_shapes(build(experiment.name, config), shapes, str(weights))
+    model = build(experiment.name, config)
     set_weights(model, read_weights(weights), str(weights))
     return model.to(choose_device(device)).eval()
 

@@ -67,8 +67,8 @@ def models(
 
 def list_shipped() -> None:
     """The trained models of this installation, with what their cards say."""
-    from regard.api.exporting import about_run
-    from regard.training.known import read_card, shipped
+    from regard.api.exporting import about_run, read_card
+    from regard.training.known import shipped
 
     found = shipped()
     put("\nTrained models, used like run folders:" if found else "\nNo trained models are installed.")
@@ -84,10 +84,10 @@ def list_shipped() -> None:
 
 def describe_run(name: str) -> None:
     """What a run expects, how it was made, and the scores of its card."""
-    from regard.api.exporting import about_run
+    from regard.api.exporting import about_run, read_card
     from regard.api.loading import read_experiment
     from regard.models.registry import entry
-    from regard.training.known import find_run, read_card
+    from regard.training.known import find_run
     from regard.training.runs import find_weights
 
     folder = find_run(name)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.config import setting
 from regard.data.builtin import reviews
-from regard.data.files import Digests, is_blank, read_lines, write_atomically
+from regard.data.files import Digests, is_blank, read_lines, read_small, write_atomically
 from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared, survey, train_vocabulary
 from regard.data.sentences import Span, split_sentences, split_words
 from regard.data.settings import Reading, as_files, check_least, named_files
@@ -170,7 +170,7 @@ def load_words(folder: Path) -> tuple[Vocabulary, list[str]]:
     """The vocabulary and the classes of a run."""
     path = folder / "classes.json"
     try:
-        classes = json.loads(path.read_bytes())
+        classes = json.loads(read_small(path))
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} is missing or damaged ({error}); the run folder is not complete.") from None
     if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):

@@ -9,7 +9,7 @@ from typing import Any
 
 import sentencepiece
 
-from regard.errors import DataError
+from regard.errors import DataError, brief
 from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
 
 SPACE = "▁"  # how a piece shows a space
@@ -31,7 +31,7 @@ class Subwords:
             self.processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
             symbols = tuple(self.processor.id_to_piece(index) for index in range(len(SYMBOLS)))
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
-            raise DataError(f"The vocabulary is not a SentencePiece model, or is damaged: {error}.") from None
+            raise DataError(f"The vocabulary is not a SentencePiece model, or is damaged: {brief(error)}.") from None
         if symbols != SYMBOLS:
             raise DataError(f"The SentencePiece model must begin with {SYMBOLS}; it begins with {symbols}.")
         self.scores: dict[str, tuple[float, int]] = {}  # piece -> (score, id); filled at the first sample

@@ -13,10 +13,9 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainT
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from regard.look import html
-from regard.serve import api_v1, deepl, libre
+from regard.serve import api_v1, deepl, documents, glossaries, libre
 from regard.serve.access import Guard, answer
-from regard.serve.fields import Fields, read_fields, read_query
+from regard.serve.fields import Fields, read_fields, read_form, read_query
 from regard.serve.limits import FAULT, Limits, RefusedError
 from regard.serve.spec import describe
 from regard.serve.state import State
@@ -28,11 +27,17 @@ Reader = Callable[[Request, Limits], Awaitable[Fields]]
 ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
     "/translate": (("POST",), libre.translate),
     "/detect": (("POST",), libre.detect),
+    "/translate_file": (("POST",), documents.translate_file),
+    "/download_file/{name}": (("GET",), documents.download_file),
     "/languages": (("GET",), libre.list_languages),
     "/frontend/settings": (("GET",), libre.settings),
     "/health": (("GET",), libre.health),
     "/v2/translate": (("POST",), deepl.translate),
     "/v2/languages": (("GET", "POST"), deepl.list_languages),
+    "/v2/glossaries": (("GET", "POST"), glossaries.every),
+    "/v2/glossaries/{id}": (("GET", "DELETE"), glossaries.one),
+    "/v2/glossaries/{id}/entries": (("GET",), glossaries.entries),
+    "/v2/glossary-language-pairs": (("GET",), glossaries.language_pairs),
     "/v2/usage": (("GET", "POST"), deepl.usage),
     "/api/v1/models": (("GET",), api_v1.models),
     "/api/v1/heads": (("GET",), api_v1.heads),
@@ -45,7 +50,7 @@ ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
     "/api/v1/example": (("GET",), api_v1.example),
 }
 # A picture is received only after its sender was admitted and there is room for it.
-READERS: dict[str, Reader] = {"/api/v1/caption": read_query}
+READERS: dict[str, Reader] = {"/api/v1/caption": read_query, "/translate_file": read_form}
 
 
 async def spec(state: State, request: Request, fields: Fields) -> Response:
@@ -63,9 +68,9 @@ async def page(request: Request) -> Response:
     return FileResponse(PAGE / "index.html", media_type="text/html")
 
 
-async def file_page(request: Request) -> Response:
+async def exported(state: State, request: Request, fields: Fields) -> Response:
     """GET /page/file.html: the page of an exported file, without data."""
-    return HTMLResponse(html.file())
+    return HTMLResponse(await state.aside(request, next(iter(state.workers.values())), "exported"))
 
 
 def build(state: State) -> Guard:
@@ -86,6 +91,7 @@ def build(state: State) -> Guard:
         yield
 
     endpoints = {**ENDPOINTS, "/spec": (("GET",), spec), "/metrics": (("GET",), metrics)}
+    endpoints["/page/file.html"] = (("GET",), exported)
     mimetypes.add_type("text/javascript", ".js")  # some systems have an older type, which browsers refuse for modules
     views = StaticFiles(directory=PAGE, packages=[("regard.look", "page")])  # the shell, and the views it shows
     app = Starlette(
@@ -95,7 +101,6 @@ def build(state: State) -> Guard:
                 for path, (methods, endpoint) in endpoints.items()
             ),
             Route("/", page),
-            Route("/page/file.html", file_page),
             Mount("/page", GZipMiddleware(views, minimum_size=2000, compresslevel=5)),
         ],
         exception_handlers={HTTPException: _framework_error, RefusedError: _refused, Exception: _fault},

@@ -26,6 +26,7 @@ from regard.serve.state import State
 
 TOKEN_VARIABLE = "REGARD_TOKEN"
 _SPARE_FILES = 64  # for logs, models and pipes: connections may not take all open files
+_ACCEPTING = 0.05  # seconds in which connections that the system holds are accepted, at the end
 _LAST = 0.3  # seconds in which requests on accepted connections still get their 503
 
 
@@ -59,7 +60,9 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening; connections that are already accepted still get a 503 instead of a reset."""
-        await asyncio.sleep(0)  # accept what is in the backlog
+        for one in sockets or ():
+            one.listen(0)  # the system holds later connections back, which are then refused and not reset,
+        await asyncio.sleep(_ACCEPTING)  # while the earlier ones are accepted
         for server in self.servers:
             server.close()
         for one in sockets or ():

@@ -18,6 +18,7 @@ from regard.serve.limits import Limits, RefusedError, StoppedError
 from regard.serve.metrics import Metrics
 from regard.serve.model_process import compress
 from regard.serve.queue import Options, Ticket, Work, Written
+from regard.serve.stored import Glossaries, Shelf
 from regard.serve.worker import DiedError, Worker
 
 _SLICE = 1 << 16  # bytes of an answer that are sent at once
@@ -30,6 +31,7 @@ class State:
         self.limits = limits
         self.access = access
         self.metrics = Metrics()
+        self.shelf, self.glossaries = Shelf(), Glossaries()
         self.held = 0  # bytes of answers that clients have not read yet
         self.stopping = False
         self._receiving = 0  # pictures

@@ -7,7 +7,7 @@ needs no generator state, and a run that was killed anywhere ends with the same 
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from regard.training.distributed import Ranks
 from regard.training.events import Finished, Journal, Noticed, Observe, Resumed, Saved, Skipped, Stepped, Validated
 from regard.training.precision import arithmetic
 from regard.training.runs import (
+    Cursor,
     average_weights,
     check_belongs,
     checkpoints,
@@ -27,7 +28,7 @@ from regard.training.runs import (
     newest_checkpoint,
     prune,
     publish,
-    read_about,
+    read_cursor,
     read_tensors,
     save_checkpoint,
     withdraw,
@@ -56,29 +57,6 @@ class Made(NamedTuple):
     epoch: int
     rate: float
     group: list[Part]
-
-
-@dataclass
-class Cursor:
-    """The progress of training. A checkpoint holds these numbers, the weights and the optimiser's state."""
-
-    step: int = 0  # updates made
-    epoch: int = 0
-    position: int = 0  # batches of this epoch that are done
-    even: bool = False  # whether this epoch's batches are those of few shapes
-    due: bool = False  # this step is to be validated, and has not been: training was stopped first
-    best: float | None = None
-    best_loss: float | None = None  # decides where the measure is as good as the best, as BLEU is at 0
-    best_step: int | None = None
-    waiting: int = 0  # validations since the best
-    stalls: int = 0  # validations in all that brought no new best
-    skipped: int = 0  # updates left out in a row
-    seconds: float = 0.0  # spent in training so far
-    kept: list[int] = field(default_factory=list)  # steps of the newest checkpoints, those of a stop not among them
-    blind: int = 0  # validations in a row in which the model ignored its source
-    data: str = ""  # fingerprint of the corpus
-    carried: dict[str, float] = field(default_factory=dict)  # what the task carries from update to update
-    origin: dict[str, str] = field(default_factory=dict)  # the run whose weights came first, and their SHA-256
 
 
 class Loop:
@@ -155,7 +133,7 @@ class Loop:
         if folder is None:
             return
         check_belongs(self.run_folder, folder)
-        cursor, data = Cursor(**read_about(folder)), self.cursor.data
+        cursor, data = read_cursor(folder), self.cursor.data
         if cursor.data != data and cursor.data and data:
             raise RunError(f"The corpus is not the one that {self.run_folder} was begun with; use another --out.")
         self.cursor, self.cursor.data = cursor, data

@@ -24,8 +24,8 @@ from regard.training.runs import (
     held,
     is_scratch,
     newest_checkpoint,
-    read_about,
     read_config,
+    read_cursor,
     set_aside,
     tidy,
     write_config,
@@ -102,7 +102,7 @@ def open_data(experiment: Experiment, run: Path, stages: Stages | None) -> Any:
     if newest:
         check_belongs(run, newest, complete=False)
     keep = bool(experiment.train.start_from or newest)
-    how = How(stages or PLAIN.progress, keep, read_about(newest)["data"] if newest else "")
+    how = How(stages or PLAIN.progress, keep, read_cursor(newest).data if newest else "")
     return KINDS[experiment.task].prepare(experiment, run, how)
 
 
