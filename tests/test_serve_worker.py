@@ -231,7 +231,7 @@ def test_a_process_that_dies_is_replaced_and_its_requests_are_answered(monkeypat
     assert worker.aside("fit", ["ba da"]).result(PATIENCE) == [1.0]
     translated = []
 
-    def translate_and_die(batch: list[Sentence], alone: bool = True) -> None:
+    def translate_and_die(batch: list[Row], alone: bool = True) -> None:
         if not translated:
             os.kill(frozen(worker), signal.SIGKILL)  # while the batch is in the process, which cannot answer any more
         translated.append(len(batch))
