@@ -353,7 +353,7 @@ class Translator(Trained):
         lexicon: Mapping[str, str],
     ) -> dict[int, str]:
         """The texts of the hypotheses that hold an unknown word, by their identity."""
-        if isinstance(self.model, Ensemble) or not self.model.looking.cross:  # type: ignore[union-attr]
+        if isinstance(self.model, Ensemble) or not self.model.looking.cross:
             return {}
         rows = [(number, one) for number, some in enumerate(found) for one in some if UNKNOWN in one.ids]
         weights = self._weigh([encoded[number].ids for number, _ in rows], [one.ids for _, one in rows])

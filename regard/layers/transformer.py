@@ -150,7 +150,7 @@ class FeedForward(nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""
         inner, activate, outer = self
-        return outer(linear_relu(x, inner) if isinstance(activate, nn.ReLU) else activate(inner(x)))  # type: ignore[arg-type]
+        return outer(linear_relu(x, inner) if isinstance(activate, nn.ReLU) else activate(inner(x)))
 
 
 class PostNorm(nn.Module):
