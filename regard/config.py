@@ -14,7 +14,6 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from regard.errors import ConfigError, brief, unknown
 
 Section = TypeVar("Section")
-Table = dict[str, Any]
 _LARGEST = 2**63  # numbers are smaller than this, so that they fit into a tensor
 
 
@@ -84,7 +83,7 @@ def _describe(kind: Any) -> str:
     return names.get(kind, str(kind))
 
 
-def load_toml(path: Path) -> Table:
+def load_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file into plain tables; a file that is missing or not TOML is refused with its line."""
     try:
         return parse_toml(path.read_bytes(), path)
@@ -94,7 +93,7 @@ def load_toml(path: Path) -> Table:
         raise ConfigError(f"The settings file {path} could not be read: {error}.") from None
 
 
-def parse_toml(content: bytes, path: Path) -> Table:
+def parse_toml(content: bytes, path: Path) -> dict[str, Any]:
     """The tables of a TOML file with this content; `path` is for the error sentence."""
     try:
         return tomllib.loads(content.decode("utf-8"))
@@ -104,7 +103,7 @@ def parse_toml(content: bytes, path: Path) -> Table:
         raise ConfigError(f"{path} is not valid TOML: {brief(error)}.") from None
 
 
-def override(tables: Table, assignment: str) -> Table:
+def override(tables: dict[str, Any], assignment: str) -> dict[str, Any]:
     """`tables` with one `section.key=value` applied. The value is read as TOML, and as plain text where it is none."""
     path, equals, text = assignment.partition("=")
     section, dot, key = path.strip().partition(".")

@@ -1,5 +1,6 @@
-"""Property tests look for wrong answers, not for slow machines: no example has a deadline."""
+"""Tests look for wrong answers, not for slow machines: no example has a deadline, and no file waits for the disk."""
 
+import unsynced  # noqa: F401
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -286,7 +286,7 @@ def test_a_plain_log_says_what_a_person_wants_to_know(files, tmp_path):
 
 def test_a_live_bar_in_a_terminal(tmp_path):
     """In a pseudo-terminal, with a bar for reading before the one of training: no crash, and a cursor at the end."""
-    arguments = small.arguments("bahdanau", tmp_path / "run", "train.steps=30", "train.validate_every=10")
+    arguments = small.arguments("bahdanau", tmp_path / "run", "train.steps=8", "train.validate_every=4")
     pid, terminal = pty.fork()
     if pid == 0:  # pragma: no cover - another process
         os.environ.update({"OMP_NUM_THREADS": "1", "TERM": "xterm-256color", "COLUMNS": "120"})
@@ -307,7 +307,7 @@ def test_a_live_bar_in_a_terminal(tmp_path):
     text = said.decode("utf-8", "replace")
     assert os.waitstatus_to_exitcode(status) == 0, text
     assert "Traceback" not in text
-    assert "30/30" in text
+    assert "8/8" in text
     assert "validation: loss" in text
     assert text.count("\x1b[?25h") >= text.count("\x1b[?25l")  # the cursor is shown again
 

@@ -14,7 +14,7 @@ from regard.data.documents import DocumentDataConfig, prepare_documents
 from regard.data.pairs import PairSet, Resampled, prepare_pairs
 from regard.data.prepare import How, survey
 from regard.data.settings import DataConfig
-from regard.data.store import Kind, id_kind, open_store, write_store
+from regard.data.store import ColumnType, id_type, open_store, write_store
 from regard.data.text_corpus import TextDataConfig, TextEncoding, prepare_text
 from regard.errors import ConfigError, DataError, RunError
 from regard.symbols import END, UNKNOWN
@@ -169,14 +169,14 @@ def flip(content: bytes, place: int) -> bytes:
 
 
 def test_large_vocabularies_take_four_bytes_and_empty_stores_open(tmp_path):
-    kinds = {"ids": id_kind(80_000), "line": Kind("int64", ragged=False)}
-    assert (kinds["ids"], id_kind(1 << 16)) == (Kind("uint32"), Kind("uint16"))
+    types = {"ids": id_type(80_000), "line": ColumnType("int64", ragged=False)}
+    assert (types["ids"], id_type(1 << 16)) == (ColumnType("uint32"), ColumnType("uint16"))
     blocks = [
         ("train", {"ids": [[70_000, 5], []], "line": [1, 4]}),
         ("train", {"ids": [[6]], "line": [9]}),
         ("dev", {}),
     ]
-    for store in (write_store(tmp_path / "wide", "f", kinds, blocks), open_store(tmp_path / "wide", "f")):
+    for store in (write_store(tmp_path / "wide", "f", types, blocks), open_store(tmp_path / "wide", "f")):
         train = store.parts["train"]
         assert [train["ids"].row(index).tolist() for index in range(3)] == [[70_000, 5], [], [6]]
         assert train["line"].tolist() == [1, 4, 9]
@@ -387,7 +387,9 @@ def test_files_that_change_while_they_are_read_are_refused(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("limit", ["SAMPLE", "MEMORY"])
 def test_a_vocabulary_is_made_from_an_even_sample_of_a_large_corpus(tmp_path, monkeypatch, limit):
-    monkeypatch.setattr(prepare_module, limit, 10 if limit == "SAMPLE" else 10 * sys.getsizeof("w00"))
+    monkeypatch.setattr(
+        prepare_module, limit, 10 if limit == "SAMPLE" else 10 * (sys.getsizeof("w00") + sys.getsizeof((1, "w00")))
+    )
     path = tmp_path / "corpus.txt"
     path.write_text("".join(f"w{line:02}\n" for line in range(1, 65)), encoding="utf-8")
     encoding = TextEncoding(TextDataConfig(files=str(path), subwords="word", held_out=0))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from browser_parts import browser, opened, picture, until
 from npm_parts import packages
-from serve_parts import Server, serving, trained
+from serve_parts import Server, one_vector, serving, trained
 
 from regard.look import Trace
 from regard.look.trace_file import write
@@ -29,7 +29,7 @@ SHOW = """async (text) => {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    runs = trained(), trained("rnnencdec", "model.readout=24"), trained("transformer", "data.joint=true", steps=60)
+    runs = trained(), one_vector(), trained("transformer", "data.joint=true", steps=60)
     with serving(*runs) as server:
         yield server
 
@@ -344,7 +344,8 @@ def test_everything_is_reached_with_the_tab_key(page: Any) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(server: Server, chromium: Any, scheme: str) -> None:
     script = (packages() / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
-    with opened(chromium, f"{server.address}#text=ba+da+fo", color_scheme=scheme, bypass_csp=True) as page:
+    options = {"color_scheme": scheme, "bypass_csp": True, "reduced_motion": "reduce"}  # colours do not fade in
+    with opened(chromium, f"{server.address}#text=ba+da+fo", **options) as page:
         page.locator(".translation .word").first.wait_for()
         page.evaluate(script)
         for name in ("Where it looked", "Step by step", "Compare", "Search"):
@@ -352,7 +353,6 @@ def test_axe_finds_nothing_serious(server: Server, chromium: Any, scheme: str) -
             page.locator(".panel.output, .band, .matrix, .tree").first.wait_for()
             if name == "Where it looked":
                 page.get_by_role("button", name="Matrix").click()
-            page.wait_for_timeout(400)
             found = [
                 one for one in page.evaluate("axe.run()")["violations"] if one["impact"] in ("serious", "critical")
             ]

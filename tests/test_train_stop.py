@@ -95,7 +95,9 @@ def test_a_signal_while_saving_or_finishing_waits_for_it(expected, tmp_path):
 
 
 def test_at_any_moment_it_ends_within_one_update(expected, tmp_path):
-    run, note, rng = tmp_path / "run", tmp_path / "note", random.Random(time.time_ns())
+    run, note, seed = tmp_path / "run", tmp_path / "note", time.time_ns()
+    print(f"seed {seed}")
+    rng = random.Random(seed)
     for _ in range(4):
         number = rng.choice([signal.SIGTERM, signal.SIGINT])
         plant = SignalLater(steps_made(run) + 1 + rng.randrange(4), rng.random() / 30, number, note)

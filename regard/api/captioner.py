@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.api.tracing import Trained, check_length, spelled, trace_forward
+from regard.api.tracing import Output, Trained, check_length, spelled, trace_forward
 from regard.data.captions import open_captions, without_punctuation
 from regard.data.images import Pixels, as_tensor, read_picture
 from regard.data.vocabulary import Vocabulary
@@ -31,20 +31,8 @@ _HYPOTHESES = 320  # most hypotheses in a batch
 
 
 @dataclasses.dataclass(frozen=True)
-class Caption:
+class Caption(Output):
     """A caption with its log-probabilities."""
-
-    text: str
-    score: float
-    logprob: float
-    tokens: list[str]
-    token_logprobs: list[float]
-    finished: str  # how it ended: "end", "length" (cut off), "not finite" or "stopped"
-    # The requested candidates, this one first; excluded from ==, which would recurse.
-    nbest: "list[Caption]" = dataclasses.field(compare=False, repr=False)
-
-    def __str__(self) -> str:
-        return self.text
 
 
 class CaptionWriter(Trained):

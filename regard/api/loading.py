@@ -5,16 +5,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from regard.api.captioner import CaptionWriter
 from regard.api.classifier import Classifier
+from regard.api.heads import find_choice
 from regard.api.language_model import Writer
 from regard.api.translator import Translator
 from regard.data.documents import load_words
 from regard.data.vocabulary import Vocabulary
 from regard.decode.ensemble import Ensemble
-from regard.errors import RunError
+from regard.errors import ConfigError, RunError, unknown
+from regard.interop.ctranslate2 import open_engine
 from regard.models.registry import build
 from regard.training.experiment import Experiment, resolve
 from regard.training.known import find_run
@@ -24,25 +27,36 @@ from regard.training.start import choose_device
 from regard.training.weights import check_shapes, set_weights, weightless
 
 Run = str | Path
+ENGINES = ("regard", "ctranslate2")
 
 
-def load(run: Run | Sequence[Run], device: str = "auto", task: str | None = None) -> Any:
+def load(run: Run | Sequence[Run], device: str = "auto", task: str | None = None, engine: str = "regard") -> Any:
     """The trained model of a run folder: a Translator, CaptionWriter, Classifier or Writer, depending on its task.
 
     The name of a model that ships, such as "en-fr", works like a folder (see `regard models`). Several folders of
-    translators that share a vocabulary become one ensemble. A run of another task than `task` is refused.
+    translators that share a vocabulary become one ensemble. A run of another task than `task` is refused. `engine` is
+    "regard", or "ctranslate2", which translates by a Transformer in int8 on the CPU; all else stays with regard.
     """
+    if engine not in ENGINES:
+        raise ConfigError(unknown("engine", engine, ENGINES))
     if not isinstance(run, str | Path):
-        return _ensemble([load(one, device, "translate") for one in run])
+        if engine != "regard" and len(run) > 1:
+            raise ConfigError(f"An ensemble is searched by regard itself; the engine {engine} runs one model.")
+        return _ensemble([load(one, device, "translate", engine) for one in run])
     folder = find_run(run)
     experiment = read_experiment(folder, task)
-    return _LOADERS[experiment.task](folder, experiment, device)
+    loaded = _LOADERS[experiment.task](folder, experiment, device)
+    if engine == "ctranslate2" and isinstance(loaded, Translator):
+        vocabularies = loaded.source_vocabulary, loaded.target_vocabulary
+        loaded.engine = open_engine(loaded.model, *vocabularies, torch.get_num_threads())
+    return loaded
 
 
 def _translator(run: Path, experiment: Experiment, device: str) -> Translator:
     source, target = (Vocabulary.load(run, side) for side in ("source", "target"))
     model = _open(run, experiment, device, source_vocabulary=len(source), target_vocabulary=len(target))
-    return Translator(model, source, target, experiment, _name(run))
+    heads = find_choice(run, model, experiment.train)
+    return Translator(model, source, target, experiment, _name(run), heads)
 
 
 def _captioner(run: Path, experiment: Experiment, device: str) -> CaptionWriter:
@@ -70,7 +84,7 @@ _LOADERS: dict[str, Callable[[Path, Experiment, str], Any]] = {
 }
 
 
-def read_experiment(run: Run, task: str | None = None) -> Experiment:
+def read_experiment(run: str | Path, task: str | None = None) -> Experiment:
     """The settings of a run; a run of another task than `task` is refused."""
     run = find_run(run)
     find_weights(run)  # first: its errors distinguish a missing run from a damaged one

@@ -2,7 +2,8 @@
 every attention call recorded."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -26,6 +27,23 @@ LONGEST_LOOK = 1_000  # tokens of a sentence that can be traced: every head keep
 _READ_TOKENS = 4096  # of one side read together, padding counted
 
 
+@dataclass(frozen=True)
+class Output:
+    """What a model wrote, with its log-probabilities."""
+
+    text: str
+    score: float  # what the search ranks by: log-probability with the length penalty
+    logprob: float
+    tokens: list[str]
+    token_logprobs: list[float]
+    finished: str  # how it ended: "end", "length" (cut off), "not finite", "stopped" or "empty"
+    # The requested candidates, this one first; excluded from ==, which would recurse.
+    nbest: list[Self] = field(compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+
 class Trained:
     """A model with the settings and the name of its run: what every class that `regard.load` returns has."""
 
@@ -34,8 +52,8 @@ class Trained:
         self.experiment, self.name = experiment, name
 
     def __repr__(self) -> str:
-        weights = sum(part.numel() for part in self.model.parameters()) / 1e6
-        return f"{type(self).__name__}({self.name}: {self.experiment.name}, {weights:.1f} M weights on {self.device})"
+        weights = sum(part.numel() for part in self.model.parameters())
+        return f"{type(self).__name__}({self.name}: {self.experiment.name}, {weights:,} weights on {self.device})"
 
     @property
     def device(self) -> torch.device:

@@ -21,6 +21,7 @@ COMMANDS = (
 )  # fmt: skip
 for command in COMMANDS:
     app.command(cls=train.WithSettings if command is train.train else None)(command)
+app.command("import")(models.import_model)
 
 
 def _version(wanted: bool) -> None:

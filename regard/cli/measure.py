@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 import regard
-from regard.cli.options import AsJson, Device, Gold, Run, Source, Target, TextFile, Tmx, Tsv
+from regard.cli.options import AsJson, Device, Gold, Run, SourceFile, TargetFile, TextFile, Tmx, Tsv
 from regard.cli.progress import bar
 from regard.cli.text import check_out, lines_of, pairs_of, put, put_json
 from regard.errors import ConfigError
@@ -14,8 +14,8 @@ from regard.errors import ConfigError
 
 def heads(
     run: Run,
-    source: Source = None,
-    target: Target = None,
+    source: SourceFile = None,
+    target: TargetFile = None,
     tsv: Tsv = None,
     tmx: Tmx = None,
     gold: Gold = None,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import regard
-from regard.cli.options import AsJson, Beam, Device, Run, Source, Target, TextFile, Tmx, Tsv, With, run_folder
+from regard.cli.options import AsJson, Beam, Device, Run, SourceFile, TargetFile, TextFile, Tmx, Tsv, With, run_folder
 from regard.cli.progress import bar
 from regard.cli.text import check_out, lines_of, pairs_of, put, put_json, put_note
 from regard.errors import ConfigError
@@ -20,8 +20,8 @@ Plot = Annotated[Path | None, typer.Option(help="Plot the score by source length
 
 def score(
     run: Run,
-    source: Source = None,
-    target: Target = None,
+    source: SourceFile = None,
+    target: TargetFile = None,
     tsv: Tsv = None,
     tmx: Tmx = None,
     with_run: With = None,
@@ -80,8 +80,8 @@ def compare(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", parser=run_folder, help="Two or more run folders or models.")
     ],
-    source: Source = None,
-    target: Target = None,
+    source: SourceFile = None,
+    target: TargetFile = None,
     tsv: Tsv = None,
     tmx: Tmx = None,
     plot: Plot = None,

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.options import Engine
+
 
 def serve(
     runs: Annotated[
@@ -33,6 +35,7 @@ def serve(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Change a limit of docs/serving.md, as seconds=30; repeatable."),
     ] = None,
+    engine: Engine = "regard",
 ) -> None:
     """Serve a page for people and the REST API of LibreTranslate and DeepL for programs."""
     from regard.serve import run
@@ -48,5 +51,6 @@ def serve(
         limits=Limits().changed(limit or []),
         hosts=allow_host or [],
         origins=allow_origin or [],
+        engine=engine,
         ready=lambda address: typer.echo(f"Open {address}"),
     )

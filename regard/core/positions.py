@@ -18,8 +18,7 @@ def sinusoid(positions: Tensor, width: int) -> Tensor:
     if width % 2:
         raise ShapeError(f"Positions come in pairs of sine and cosine, so the width must be even; got {width}.")
     # A table made while tracing would be a fake one.
-    waves = _waves.__wrapped__ if torch.compiler.is_compiling() else _waves
-    frequency, phase = waves(width, positions.device)
+    frequency, phase = (_waves if torch.compiler.is_compiling() else _kept_waves)(width, positions.device)
     return torch.addcmul(phase, positions[..., None].to(frequency.dtype), frequency).sin_()  # cos x = sin(x + pi / 2)
 
 
@@ -57,11 +56,15 @@ class LearnedPositions(nn.Module):
             ) from error
 
 
-@lru_cache(maxsize=32)
-@torch.inference_mode(False)  # a table made while decoding must serve in training too
-@torch.no_grad()
 def _waves(width: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """How fast each column rotates and where it begins: [width] each."""
     columns = torch.arange(width, device=device)
     frequency = 10000.0 ** (-(columns - columns % 2).double() / width)
     return frequency, (columns % 2).double() * (math.pi / 2)
+
+
+@lru_cache(maxsize=32)
+@torch.inference_mode(False)  # a table made while decoding must serve in training too
+@torch.no_grad()
+def _kept_waves(width: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    return _waves(width, device)

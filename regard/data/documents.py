@@ -20,12 +20,11 @@ from regard.data.builtin import reviews
 from regard.data.files import Digests, is_blank, read_lines, read_small, write_atomically
 from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared, survey, train_vocabulary
 from regard.data.sentences import Span, split_sentences, split_words
-from regard.data.settings import Reading, as_files, check_least
-from regard.data.store import Array, Column, Kind, id_kind
+from regard.data.settings import Reading, as_files, check_least, named_files
+from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError, unknown
 
-BUILTIN = {"reviews": "film reviews by a small grammar, with the sentences that decide known"}
 SHOWN_CHARACTERS = 80  # of a validation document that are kept to be shown
 
 
@@ -115,18 +114,12 @@ def _from_tsv(line: str, where: str) -> tuple[str, str]:
 
 def find_documents(config: DocumentDataConfig) -> Corpus[Labelled]:
     """The training documents that the settings name."""
-    files = as_files(config.files)
-    if config.corpus and files:
-        raise ConfigError("Both data.corpus and data.files are given; give one of the two.")
-    if config.corpus:
-        if config.corpus not in BUILTIN:
-            raise DataError(unknown("built-in corpus of documents", config.corpus, BUILTIN))
-        made = enumerate(reviews.generate(config.size, config.seed), start=1)
-        documents = [Labelled(line, review.text, review.label, review.deciding) for line, review in made]
-        return Corpus(lambda digests: documents, (), [f"{one.label}\t{one.text}" for one in documents])
-    if not files:
-        raise ConfigError("There are no documents: give data.files (.jsonl or .tsv), or data.corpus.")
-    return document_files(config, files)
+    files = named_files(config, "reviews", "are no documents")
+    if files:
+        return document_files(config, files)
+    made = enumerate(reviews.generate(config.size, config.seed), start=1)
+    documents = [Labelled(line, review.text, review.label, review.deciding) for line, review in made]
+    return Corpus(lambda digests: documents, (), [f"{one.label}\t{one.text}" for one in documents])
 
 
 # --- labels and words
@@ -265,9 +258,9 @@ class DocumentEncoding(Encoding[Labelled]):
     def depends(self) -> list[str]:
         return self.classes
 
-    def kinds(self) -> dict[str, Kind]:
-        words = id_kind(len(self.vocabularies[0]))
-        return {"words": words, "lengths": Kind("int32"), "label": Kind("int32", ragged=False)}
+    def column_types(self) -> dict[str, ColumnType]:
+        words = id_type(len(self.vocabularies[0]))
+        return {"words": words, "lengths": ColumnType("int32"), "label": ColumnType("int32", ragged=False)}
 
     def encode(self, items: Sequence[Labelled], tally: Tally) -> Iterator[tuple[Labelled, tuple[Any, ...]]]:
         for item in items:

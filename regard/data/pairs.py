@@ -17,7 +17,7 @@ from regard.data.links import LinkReader, Links, same_words
 from regard.data.pharaoh import Link
 from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared, train_vocabulary
 from regard.data.settings import DataConfig, as_files
-from regard.data.store import Array, Column, Kind, id_kind
+from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError
 from regard.symbols import END
@@ -108,7 +108,7 @@ class PairEncoding(Encoding[Pair]):
         super().__init__(config, find_corpus(config), open_corpus(config, "dev_"))
         files = as_files(config.alignment)
         gold = [example.alignment for example in generate(config)] if files and config.corpus else []
-        self.reader = LinkReader(files, gold) if files else None
+        self.reader = LinkReader(files, gold, config) if files else None
 
     def texts(self, item: Pair) -> tuple[str, ...]:
         return item.source, item.target
@@ -136,10 +136,10 @@ class PairEncoding(Encoding[Pair]):
     def depends(self) -> list[str]:
         return self.reader.fingerprint() if self.reader else []
 
-    def kinds(self) -> dict[str, Kind]:
-        kind = id_kind(max(map(len, self.vocabularies)))
-        columns = {"source": kind, "target": kind, "line": Kind("int64", ragged=False)}
-        return {**columns, "links": Kind("uint32")} if self.reader else columns
+    def column_types(self) -> dict[str, ColumnType]:
+        kind = id_type(max(map(len, self.vocabularies)))
+        columns = {"source": kind, "target": kind, "line": ColumnType("int64", ragged=False)}
+        return {**columns, "links": ColumnType("uint32")} if self.reader else columns
 
     def encode(self, items: Sequence[Pair], tally: Tally) -> Iterator[tuple[Pair, tuple[Any, ...]]]:
         texts = zip(*map(self.texts, items), strict=True)

@@ -8,10 +8,12 @@ the vocabularies and the settings, so that a second call finds both instead of m
 """
 
 import dataclasses
+import gc
 import hashlib
 import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from sys import getsizeof
@@ -20,7 +22,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from regard.data.files import Digests, digest, is_blank, prefetch
-from regard.data.store import STORE_FORMAT, Block, Kind, Store, find_store, write_store
+from regard.data.store import STORE_FORMAT, Block, ColumnType, Store, find_store, write_store
 from regard.data.vocabulary import Vocabulary, made_from
 from regard.errors import DataError, RunError
 
@@ -140,7 +142,7 @@ class Encoding(Generic[T]):
         """What the ids depend on besides the corpus, the settings and the vocabularies."""
         return []
 
-    def kinds(self) -> dict[str, Kind]:
+    def column_types(self) -> dict[str, ColumnType]:
         """The columns of the store."""
         raise NotImplementedError
 
@@ -213,24 +215,24 @@ class Survey(NamedTuple):
         return [item for item in chosen if not _is_empty(self.encoding.texts(item)) and not self.holds_out(item)]
 
 
-def survey(encoding: Encoding[Any], tell: Stages = PLAIN.progress) -> Survey:
+def survey(encoding: Encoding[Any], report: Stages = PLAIN.progress) -> Survey:
     """The first pass: count, choose what is held out, keep every 2^n-th example."""
     keys, kept, stride, size, total = array("Q"), [], 1, 0, 0
     for item in encoding.corpus:
         total = item.line
         if total % _REPORTED == 0:
-            tell("reading", total, None)
+            report("reading", total, None)
         texts = encoding.texts(item)
         if not _is_empty(texts):
             encoding.see(item)
             keys.append(sentence_key(texts[0], encoding.config.seed))
         if (total - 1) % stride == 0:
             kept.append(item)
-            size += sum(map(getsizeof, texts))
+            size += getsizeof(item) + sum(map(getsizeof, texts))
             while size > MEMORY and len(kept) > 1:
                 stride *= 2
                 kept = [one for one in kept if (one.line - 1) % stride == 0]
-                size = sum(getsizeof(text) for one in kept for text in encoding.texts(one))
+                size = sum(getsizeof(each) for one in kept for each in (one, *encoding.texts(one)))
     if not keys:
         blank = f"each of its {total} {encoding.noun} is blank or has an empty side"
         raise DataError(f"The corpus is empty: {blank if total else f'it has no {encoding.corpus.place}'}.")
@@ -242,21 +244,34 @@ def _is_empty(texts: Iterable[str]) -> bool:
     return any(map(is_blank, texts))
 
 
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """No search for cyclic garbage meanwhile: among millions of small objects, none in a cycle, it takes most time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_without_collector()
 def prepared(encoding: Encoding[Any], folder: Path, how: How) -> Prepared:
     """Make or find the vocabularies and the tokenised corpus of the run `folder`.
 
     With several processes, call it in one of them first.
     """
-    tell, config, cache = how.progress, encoding.config, getattr(encoding.config, "cache", "")
+    report, config, cache = how.progress, encoding.config, getattr(encoding.config, "cache", "")
     there = all((folder / f"{name}.json").exists() for name in encoding.names)
     # the first pass takes the digests of the files as it goes; a run that has begun needs the digests alone
-    found = None if there and (cache or (folder / "corpus").is_dir()) else survey(encoding, tell)
+    found = None if there and (cache or (folder / "corpus").is_dir()) else survey(encoding, report)
     source = _content(encoding)
     same = not getattr(config, "vocabulary_from", "") and all(made_from(folder, n) == source for n in encoding.names)
     made = not there or not (how.keep or same)
     if made:
-        found = found or survey(encoding, tell)
-        tell("vocabulary", 0, None)
+        found = found or survey(encoding, report)
+        report("vocabulary", 0, None)
         encoding.make(found.sample())
     else:
         encoding.load(folder)
@@ -276,7 +291,7 @@ def prepared(encoding: Encoding[Any], folder: Path, how: How) -> Prepared:
     place = Path(cache) / fingerprint[:16] if cache else folder / "corpus"
     store, notes = find_store(place, fingerprint)
     if store is None:
-        store = _tokenise(found or survey(encoding, tell), place, (fingerprint, source), tell)
+        store = _tokenise(found or survey(encoding, report), place, (fingerprint, source), report)
     tallies = [Tally(**known) for known in store.about["tallies"]]
     if not tallies[0].kept:
         raise DataError(f"Nothing is left to train on: {tallies[0]}.")
@@ -288,7 +303,7 @@ def _content(encoding: Encoding[Any]) -> str:
     return fingerprint_of([encoding.corpus.fingerprint(), encoding.dev.fingerprint() if encoding.dev else ""])
 
 
-def _tokenise(found: Survey, place: Path, made_of: tuple[str, str], tell: Stages) -> Store:
+def _tokenise(found: Survey, place: Path, made_of: tuple[str, str], report: Stages) -> Store:
     """The second pass; `made_of` are the fingerprints of the store and of the corpus as the first pass read it."""
     encoding = found.encoding
     if found.stride > 1:
@@ -302,7 +317,7 @@ def _tokenise(found: Survey, place: Path, made_of: tuple[str, str], tell: Stages
             rest = iter(found.kept if corpus is encoding.corpus and found.kept else corpus)
             while items := list(islice(rest, _BLOCK)):
                 if corpus is encoding.corpus:
-                    tell("tokenising", items[-1].line, found.total)
+                    report("tokenising", items[-1].line, found.total)
                 yield from sides(items, tally, corpus is encoding.dev)
             if corpus is encoding.corpus:
                 encoding.finish(found.total)
@@ -318,7 +333,7 @@ def _tokenise(found: Survey, place: Path, made_of: tuple[str, str], tell: Stages
                 shown.extend(encoding.shown(item))
             last = item
         for part, some in rows.items():
-            yield part, dict(zip(encoding.kinds(), zip(*some, strict=True), strict=True)) if some else {}
+            yield part, dict(zip(encoding.column_types(), zip(*some, strict=True), strict=True)) if some else {}
 
     def about() -> dict[str, Any]:
         if _content(encoding) != made_of[1]:
@@ -326,7 +341,7 @@ def _tokenise(found: Survey, place: Path, made_of: tuple[str, str], tell: Stages
         return {"tallies": [dataclasses.asdict(tally) for tally in tallies], "shown": shown}
 
     with prefetch(blocks()) as ahead:  # subwords are found on all cores, and written meanwhile
-        return write_store(place, made_of[0], encoding.kinds(), ahead, about)
+        return write_store(place, made_of[0], encoding.column_types(), ahead, about)
 
 
 def fingerprint_of(parts: Sequence[Any]) -> str:

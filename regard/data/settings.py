@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.config import setting
-from regard.errors import ConfigError
+from regard.errors import ConfigError, DataError, unknown
 
 
 def check_least(config: Any, **least: int) -> None:
@@ -98,3 +98,18 @@ def as_files(files: str | tuple[str, ...]) -> tuple[str, ...]:
     if isinstance(files, str):
         return (files,) if files else ()
     return tuple(files)
+
+
+def named_files(config: Any, builtin: str, missing: str) -> tuple[str, ...]:
+    """The files of a [data] section with `files` and `corpus`; none where it names the built-in corpus `builtin`.
+
+    `missing` says in the error sentence what there is none of.
+    """
+    files = as_files(config.files)
+    if config.corpus and files:
+        raise ConfigError("Both data.corpus and data.files are given; give one of the two.")
+    if config.corpus not in ("", builtin):
+        raise DataError(unknown("built-in corpus", config.corpus, [builtin]))
+    if not config.corpus and not files:
+        raise ConfigError(f"There {missing}: give data.files, or data.corpus.")
+    return files

@@ -19,13 +19,10 @@ from regard.data.batching import pad
 from regard.data.builtin import tales
 from regard.data.files import Digests, is_blank, read_lines
 from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared
-from regard.data.settings import Reading, as_files, check_least
-from regard.data.store import Array, Column, Kind, id_kind
+from regard.data.settings import Reading, as_files, check_least, named_files
+from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.vocabulary import Vocabulary
-from regard.errors import ConfigError, DataError, unknown
 from regard.symbols import END
-
-BUILTIN = {"tales": "who has what, and an end that can only be known by remembering the beginning"}
 
 
 @dataclass(frozen=True)
@@ -114,17 +111,11 @@ def text_files(files: tuple[str, ...], reading: Reading) -> Corpus[TextLine]:
 
 def find_text(config: TextDataConfig) -> Corpus[TextLine]:
     """The training text that the settings name."""
-    files = as_files(config.files)
-    if config.corpus and files:
-        raise ConfigError("Both data.corpus and data.files are given; give one of the two.")
-    if config.corpus:
-        if config.corpus not in BUILTIN:
-            raise DataError(unknown("built-in text", config.corpus, BUILTIN))
-        made = [tale.text for tale in tales.generate(config.size, config.seed)]
-        return Corpus(lambda digests: map(TextLine, range(1, len(made) + 1), made), (), made)
-    if not files:
-        raise ConfigError("There is no text: give data.files, or data.corpus.")
-    return text_files(files, config)
+    files = named_files(config, "tales", "is no text")
+    if files:
+        return text_files(files, config)
+    made = [tale.text for tale in tales.generate(config.size, config.seed)]
+    return Corpus(lambda digests: map(TextLine, range(1, len(made) + 1), made), (), made)
 
 
 class TextEncoding(Encoding[TextLine]):
@@ -136,8 +127,8 @@ class TextEncoding(Encoding[TextLine]):
         dev = as_files(config.dev_files)
         super().__init__(config, find_text(config), text_files(dev, config) if dev else None)
 
-    def kinds(self) -> dict[str, Kind]:
-        return {"ids": id_kind(len(self.vocabularies[0]))}
+    def column_types(self) -> dict[str, ColumnType]:
+        return {"ids": id_type(len(self.vocabularies[0]))}
 
     def encode(self, items: Sequence[TextLine], tally: Tally) -> Iterator[tuple[TextLine, tuple[Any, ...]]]:
         for item, ids in zip(items, self.vocabularies[0].encode_many(item.text for item in items), strict=True):

@@ -7,7 +7,7 @@ same up to rounding, and the step is written as if this file did not exist.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -41,7 +41,23 @@ def refusal(steps: int = 2) -> str:
     return "one step has nothing to collect" if steps < 2 else ""
 
 
+_scans = False
+
+
+@contextmanager
+def by_scan() -> Iterator[None]:
+    """Inside, a loop is one operator with a step in it, so that a model can be exported for any length."""
+    global _scans
+    before, _scans = _scans, True
+    try:
+        yield
+    finally:
+        _scans = before
+
+
 def _loop(step: Callable[[Any, State], tuple[Any, State]], inputs: Inputs, state: State) -> tuple[Any, State]:
+    if _scans:
+        return _scan(step, inputs, state)
     outputs = []
     each: Any = inputs.unbind(1) if isinstance(inputs, Tensor) else zip(*(x.unbind(1) for x in inputs), strict=True)
     for x in each:
@@ -50,6 +66,18 @@ def _loop(step: Callable[[Any, State], tuple[Any, State]], inputs: Inputs, state
     if isinstance(outputs[0], Tensor):
         return torch.stack(outputs, dim=1), state
     return tuple(torch.stack(part, dim=1) for part in zip(*outputs, strict=True)), state
+
+
+def _scan(step: Callable[[Any, State], tuple[Any, State]], inputs: Inputs, state: State) -> tuple[Any, State]:
+    from torch._higher_order_ops.scan import scan
+    from torch.utils._pytree import tree_map
+
+    def turned(state: State, x: Any) -> tuple[State, Any]:
+        output, state = step(x, state)
+        return state, tree_map(torch.clone, output)  # the operator allows no tensor twice
+
+    after, outputs = scan(turned, state, inputs, dim=1)
+    return outputs, after
 
 
 class Collect(TorchFunctionMode):
@@ -86,7 +114,9 @@ class Collect(TorchFunctionMode):
 
     def low(self, x: Tensor, dtype: torch.dtype, low: Tensor | None = None) -> Tensor:
         """x in another dtype: converted once, whichever products read it, or `low` as the caller computed it."""
-        if x.dtype == dtype or not x.is_contiguous():
+        if x.dtype == dtype:
+            return x
+        if not x.is_contiguous():
             return x.to(dtype)
         key = _key(x, dtype)
         if key not in self.lows:
@@ -138,7 +168,9 @@ class Collect(TorchFunctionMode):
         return self.views[key]
 
     def known(self, tensor: Any) -> bool:
-        return isinstance(tensor, nn.Parameter) or id(tensor) in self.fixed
+        if id(tensor) not in self.fixed and isinstance(tensor, nn.Parameter):
+            self.fixed[id(tensor)] = tensor
+        return id(tensor) in self.fixed
 
     def invariant(self, matrix: Any) -> bool:
         return self.known(matrix) and matrix.requires_grad

@@ -8,8 +8,8 @@ from typing import Any
 from regard.data.images import Pixels
 from regard.errors import ConfigError, unknown
 
-Head = int | str | Sequence[int] | None
-Layer = int | str | None
+HeadChoice = int | str | Sequence[int] | None
+LayerChoice = int | str | None
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Show:
     </s>. `renormalise` divides each row by its sum. `shift` overrides the trace's own (see `Attended`).
     """
 
-    layer: Layer = None
-    head: Head = None
+    layer: LayerChoice = None
+    head: HeadChoice = None
     words: bool = True
     punctuation: bool = True
     special: bool = False

@@ -9,7 +9,8 @@ positions of a sentence are computed together and any two words are one step apa
     input:   sqrt(D) E[token] + PE(position);  output: softmax(x E^T) with the same E                 (section 3.4)
 
 The default is the published post-norm model. The released code of later years is another model (pre-norm, other
-positions, other warm-up); `norm`, `positions` and `tied` name such differences.
+positions, other warm-up); `norm`, `positions` and `tied` name such differences. `bias`, `activation` and `decoder` are
+Marian's, whose models can be imported.
 """
 
 import math
@@ -29,8 +30,19 @@ from regard.core.positions import LearnedPositions, rotate_by, sinusoid
 from regard.errors import ConfigError
 from regard.kernels.choose import known_full
 from regard.layers.dropout import Dropout
-from regard.layers.past import Past
-from regard.layers.transformer import JOINS, Rotation, TransformerLayer, last_norm, no_rotation
+from regard.layers.past import Carry, Past
+from regard.layers.transformer import (
+    ACTIVATIONS,
+    JOINS,
+    SSRU,
+    CrossAttention,
+    FeedForward,
+    Rotation,
+    SelfAttention,
+    TransformerLayer,
+    last_norm,
+    no_rotation,
+)
 from regard.models.contract import Looking, check_batch, check_target, shift_right
 
 
@@ -58,13 +70,20 @@ class TransformerConfig:
         "which matrices are one: source, target and output; target and output; or none",
         ("all", "target", "none"),
     )
+    decoder: str = setting(
+        "attention",
+        "how a decoder layer reads the words so far: self-attention, or an SSRU, a recurrence of one state",
+        ("attention", "ssru"),
+    )
+    activation: str = setting("relu", "activation of the feed-forward nets", tuple(ACTIVATIONS))
+    bias: bool = setting(False, "biases in attention and in the output layer")
 
 
 class TransformerState(NamedTuple):
     """What a step carries to the next."""
 
     memory: tuple[Memory, ...]  # of each decoder layer: keys and values of the source, [B, H, S, D/H]
-    past: tuple[Past, ...]  # of each decoder layer: keys and values of the words so far, [B, H, t, D/H]
+    past: tuple[Past | Carry, ...]  # of each decoder layer: keys and values of the words so far, [B, H, t, D/H]
     position: Tensor  # [B], words so far; the same for every row
 
 
@@ -87,7 +106,7 @@ class Transformer(nn.Module):
         self.encoder = nn.ModuleList(self._layer(softmax) for _ in range(config.layers))
         self.decoder = nn.ModuleList(self._layer(causal_softmax, cross=True) for _ in range(depth))
         self.encoder_norm, self.decoder_norm = (last_norm(config.norm, config.width) for _ in range(2))
-        self.output = nn.Linear(config.width, config.target_vocabulary, bias=False)
+        self.output = nn.Linear(config.width, config.target_vocabulary, config.bias)
         self.dropout = Dropout(config.dropout)
         # As in the released code, N(0, 1/D): sqrt(D) E has unit variance.
         for vectors in (self.embed, self.embed_target, self.output):
@@ -98,7 +117,14 @@ class Transformer(nn.Module):
     def _layer(self, normalise: Normalise, cross: bool = False) -> TransformerLayer:
         config = self.config
         join = partial(JOINS[config.norm], config.width, config.dropout)
-        return TransformerLayer(config.width, config.heads, config.inner, join, normalise, cross, config.gain)
+        size = config.width, config.heads
+        ssru = cross and config.decoder == "ssru"
+        return TransformerLayer(
+            SSRU(config.width) if ssru else SelfAttention(*size, normalise, config.gain, config.bias),
+            CrossAttention(*size, softmax, config.gain, config.bias) if cross else None,
+            FeedForward(config.width, config.inner, config.gain, config.activation),
+            join,
+        )
 
     @property
     def longest(self) -> int | None:
@@ -118,7 +144,7 @@ class Transformer(nn.Module):
     def start(self, memory: Memory) -> TransformerState:
         """Nothing written yet. The keys and values of the source are computed once."""
         seen = tuple(self.remember(layer, memory) for layer in self.decoder)
-        past = tuple(Past((keys[:, :, :0], values[:, :, :0])) for keys, values, *_ in seen)
+        past = tuple(layer.self_attention.start(one) for layer, one in zip(self.decoder, seen, strict=True))  # type: ignore[operator, union-attr]
         return TransformerState(seen, past, torch.zeros(len(memory.keys), dtype=torch.long, device=memory.keys.device))
 
     def step(self, token: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
@@ -212,6 +238,8 @@ VARIANTS = {
     "tied-target": replace(PRESETS["tiny"], tied="target"),
     "untied": replace(PRESETS["tiny"], tied="none"),
     "shallow-decoder": replace(PRESETS["tiny"], decoder_layers=1),
+    "ssru": replace(PRESETS["tiny"], decoder="ssru"),
+    "marian": replace(PRESETS["tiny"], activation="swish", bias=True),
 }
 
 # Adam with beta2 = 0.98 and 4000 updates of warm-up is the paper's.

@@ -13,9 +13,9 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainT
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from regard.serve import api_v1, deepl, libre
+from regard.serve import api_v1, deepl, documents, glossaries, libre
 from regard.serve.access import Guard, refusal_response
-from regard.serve.fields import Fields, read_fields, read_query
+from regard.serve.fields import Fields, read_fields, read_form, read_query
 from regard.serve.limits import FAULT, Limits, RefusedError
 from regard.serve.spec import describe
 from regard.serve.state import State
@@ -27,11 +27,17 @@ Reader = Callable[[Request, Limits], Awaitable[Fields]]
 ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
     "/translate": (("POST",), libre.translate),
     "/detect": (("POST",), libre.detect),
+    "/translate_file": (("POST",), documents.translate_file),
+    "/download_file/{name}": (("GET",), documents.download_file),
     "/languages": (("GET",), libre.list_languages),
     "/frontend/settings": (("GET",), libre.settings),
     "/health": (("GET",), libre.health),
     "/v2/translate": (("POST",), deepl.translate),
     "/v2/languages": (("GET", "POST"), deepl.list_languages),
+    "/v2/glossaries": (("GET", "POST"), glossaries.every),
+    "/v2/glossaries/{id}": (("GET", "DELETE"), glossaries.one),
+    "/v2/glossaries/{id}/entries": (("GET",), glossaries.entries),
+    "/v2/glossary-language-pairs": (("GET",), glossaries.language_pairs),
     "/v2/usage": (("GET", "POST"), deepl.usage),
     "/api/v1/models": (("GET",), api_v1.models),
     "/api/v1/heads": (("GET",), api_v1.heads),
@@ -44,7 +50,7 @@ ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
     "/api/v1/example": (("GET",), api_v1.example),
 }
 # A picture is received only after its sender was admitted and there is room for it.
-READERS: dict[str, Reader] = {"/api/v1/caption": read_query}
+READERS: dict[str, Reader] = {"/api/v1/caption": read_query, "/translate_file": read_form}
 
 
 async def spec(state: State, request: Request, fields: Fields) -> Response:

@@ -30,7 +30,7 @@ _AGAIN = 60.0  # seconds in which the log says a thing once
 _UNWRITTEN = 2  # results that may wait to be written
 
 
-def serve_model(connection: Connection, beat: Any, run: str, limits: Limits) -> None:
+def serve_model(connection: Connection, beat: Any, run: str, limits: Limits, engine: str = "regard") -> None:
     """The main function of the process. The first message describes the model, or is the error of loading it."""
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, signal.SIG_IGN)  # the server decides when its models end
@@ -38,7 +38,7 @@ def serve_model(connection: Connection, beat: Any, run: str, limits: Limits) -> 
     log.addFilter(Once())
     sys.setswitchinterval(SWITCH)
     try:
-        model = load_model(run, limits)
+        model = load_model(run, limits, engine)
     except Exception as error:
         connection.send((0, "error", error if isinstance(error, RegardError) else RuntimeError(f"{run}: {error}")))
         return
@@ -46,7 +46,7 @@ def serve_model(connection: Connection, beat: Any, run: str, limits: Limits) -> 
     ModelProcess(connection, model, beat).run()
 
 
-def load_model(run: str, limits: Limits) -> Any:
+def load_model(run: str, limits: Limits, engine: str = "regard") -> Any:
     """Load a run: a translator or a captioner."""
     # Imported in this process alone: the server itself does without torch, starts quickly and stays small.
     import regard
@@ -55,7 +55,7 @@ def load_model(run: str, limits: Limits) -> Any:
     from regard.serve.captions import CaptionModel
     from regard.serve.models import TranslationModel
 
-    loaded = regard.load(run)
+    loaded = regard.load(run, engine=engine)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", loaded.name) or "model"
     if isinstance(loaded, Translator):
         return TranslationModel(loaded, name, limits)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.api.inspecting import report_heads
+from regard.api.links import describe, link_words, strongest
 from regard.api.tracing import describe_forced
 from regard.api.translator import Translator
 from regard.data.builtin import Example
@@ -28,7 +29,6 @@ from regard.look.trace_file import write
 from regard.look.views import page_tree
 from regard.models.registry import entry
 from regard.serve import languages
-from regard.serve.alignment import strongest
 from regard.serve.changes import parse
 from regard.serve.limits import Limits, RefusedError, StoppedError
 from regard.serve.queue import Options, TraceRequest, Written
@@ -135,8 +135,11 @@ class TranslationModel:
 
     def translate(self, texts: list[str], options: Options, stop: Stop) -> list[Written]:
         """One translation for each text."""
-        found = self._twin.translate(texts, beam=options.beam, nbest=options.nbest, stop=stop)
+        found = self._twin.translate(texts, beam=options.beam, nbest=options.nbest, terms=options.terms, stop=stop)
         sizes = map(len, self.translator.source_vocabulary.encode_many(texts))
+        links: list[Any] = [()] * len(texts)
+        if options.links and not stop():
+            links = [one.links for one in link_words(self._twin, texts, [one.text for one in found])]
         return [
             Written(
                 one.text,
@@ -145,8 +148,9 @@ class TranslationModel:
                 one.finished,
                 tuple(one.flags),
                 tuple(one.unknown[:_UNKNOWN_WORDS]),
+                linked,
             )
-            for one, size in zip(found, sizes, strict=True)
+            for one, size, linked in zip(found, sizes, links, strict=True)
         ]
 
     def rehearse(self, stop: Stop) -> str:
@@ -189,7 +193,7 @@ class TranslationModel:
 
     def align(self, text: str, target: str, stop: Stop) -> list[dict[str, Any]]:
         """Which words of a text and its translation belong together."""
-        return strongest(self._trace(TraceRequest(text, target), stop))
+        return describe(strongest(self._trace(TraceRequest(text, target), stop)))
 
     def _trace(self, look: TraceRequest, stop: Stop) -> Trace:
         """The trace of a sentence: of the given translation, or of the one that the model finds."""

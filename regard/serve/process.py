@@ -83,13 +83,14 @@ def serve(
     limits: Limits | None = None,
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
+    engine: str = "regard",
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve runs until SIGTERM or SIGINT. `ready` is called with the address of the page once the port is open.
 
     Beyond loopback a token is needed to use the API: `token`, those of the file `tokens`, that of the environment
     variable REGARD_TOKEN, or a random one, which is then part of the address. `hosts` are further names that the server
-    answers to, `origins` pages of other servers that may call it.
+    answers to, `origins` pages of other servers that may call it. `engine` is what translates, as in `regard.load`.
     """
     if not runs:
         raise RunError("There is nothing to serve; name at least one run folder.")
@@ -106,7 +107,7 @@ def serve(
     sys.setswitchinterval(SWITCH)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     bounded = replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
-    state = State([str(run) for run in runs], limits, access)
+    state = State([str(run) for run in runs], limits, access, engine)
     try:
         guard = build(state)
         config = uvicorn.Config(

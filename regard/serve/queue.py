@@ -25,6 +25,8 @@ class Options(NamedTuple):
 
     beam: int | None = None
     nbest: int = 1
+    links: bool = False  # whether to report which words belong together
+    terms: tuple[tuple[str, str], ...] = ()  # (source, target): words that must become these words
 
 
 class TraceRequest(NamedTuple):
@@ -58,6 +60,7 @@ class Written(NamedTuple):
     finished: str = "end"
     flags: tuple[str, ...] = ()  # what is not right with it
     unknown: tuple[str, ...] = ()  # words or characters of the source that were never seen in training
+    links: tuple[tuple[tuple[int, int], tuple[int, int]], ...] = ()  # spans of source and translation
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from regard.serve.limits import Limits, RefusedError, StoppedError
 from regard.serve.metrics import Metrics
 from regard.serve.model_process import compress
 from regard.serve.queue import MethodCall, Options, Ticket, Written
+from regard.serve.stored import Glossaries, Shelf
 from regard.serve.worker import DiedError, Worker
 
 _SLICE = 1 << 16  # bytes of an answer that are sent at once
@@ -26,15 +27,16 @@ _SLICE = 1 << 16  # bytes of an answer that are sent at once
 class State:
     """The models side by side, and what every endpoint needs."""
 
-    def __init__(self, runs: Sequence[str], limits: Limits, access: Access) -> None:
+    def __init__(self, runs: Sequence[str], limits: Limits, access: Access, engine: str = "regard") -> None:
         self.limits = limits
         self.access = access
         self.metrics = Metrics()
+        self.shelf, self.glossaries = Shelf(), Glossaries()
         self.held = 0  # bytes of answers that clients have not read yet
         self.stopping = False
         self._receiving = 0  # pictures
         self.workers: dict[str, Worker] = {}  # in the order given
-        opened = [Worker(run, limits, self.metrics) for run in runs]  # the processes start side by side
+        opened = [Worker(run, limits, self.metrics, engine) for run in runs]  # the processes start side by side
         try:
             for worker in opened:
                 worker.open()

@@ -49,11 +49,11 @@ class Call:
 class Process:
     """One process of a model, and the calls that it has not answered."""
 
-    def __init__(self, run: str, limits: Limits) -> None:
+    def __init__(self, run: str, limits: Limits, engine: str) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self.beat = context.RawValue("d", time.monotonic())
-        self._process = context.Process(target=serve_model, args=(theirs, self.beat, run, limits), daemon=True)
+        self._process = context.Process(target=serve_model, args=(theirs, self.beat, run, limits, engine), daemon=True)
         self._numbers = itertools.count()
         self._calls: dict[int, Call] = {}
         self._lock, self._sending = threading.Lock(), threading.Lock()
@@ -131,8 +131,8 @@ class Process:
 class Worker:
     """A model as the server sees it: what it is, whether it is well, and a queue of what it has to do."""
 
-    def __init__(self, run: str, limits: Limits, metrics: Metrics) -> None:
-        self.run, self.limits, self.metrics = run, limits, metrics
+    def __init__(self, run: str, limits: Limits, metrics: Metrics, engine: str = "regard") -> None:
+        self.run, self.limits, self.metrics, self.engine = run, limits, metrics, engine
         self.queue = Queue()
         self.about: dict[str, Any] = {}  # the description of the model
         self.accepted: Counter[Hashable] = Counter()  # client -> tickets without an answer
@@ -140,7 +140,7 @@ class Worker:
         self._cost = 0  # characters times beam of the accepted tickets
         self._trouble = "starting"
         self._sample: Any = None  # what the model must always write when it is tested
-        self._process = Process(run, limits)
+        self._process = Process(run, limits, engine)
         self._began = time.monotonic()
         self._working = self._stuck = self._closed = False
         self._failures = 0
@@ -245,7 +245,7 @@ class Worker:
             time.sleep(min(2.0**self._failures, MOST_PAUSE))
         if not self._closed:
             self._failures += 1
-            self._process = Process(self.run, self.limits)
+            self._process = Process(self.run, self.limits, self.engine)
             self._process.listen(self.queue.wake)
             with suppress(DiedError, RegardError, RuntimeError):
                 self._process.hello.result.result()

@@ -86,8 +86,7 @@ def export_small(run: Path, out: Path, about: dict[str, Any]) -> int:
 
     The corpus, the checkpoints and the optimiser stay behind. `about` is added to the manifest.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise RunError(f"{out} exists and is not an empty folder; nothing was touched. Choose another --out.")
+    check_new(out)
     weights = find_weights(run)
     experiment = without_folders(resolve(read_config(run)))
     contents = {name: (run / name).read_bytes() for name in belongings(weights)}
@@ -104,6 +103,12 @@ def export_small(run: Path, out: Path, about: dict[str, Any]) -> int:
     except OSError as error:
         raise RunError(f"{out} could not be written: {error.strerror or error}.") from error
     return sum(map(len, contents.values()))
+
+
+def check_new(out: Path) -> None:
+    """Refuse to write into a folder that holds something."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RunError(f"{out} exists and is not an empty folder; nothing was touched. Choose another --out.")
 
 
 def without_folders(experiment: Experiment) -> Experiment:

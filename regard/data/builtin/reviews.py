@@ -1,10 +1,10 @@
-"""`reviews`: film reviews by a small grammar, in which a few sentences decide and the others only tell.
+"""`reviews`: film reviews by a small grammar, in which a few sentences decide and the others only narrate.
 
     The story begins in a small town. The hero is not a good man. The music was never dull. ...
 
 A review is positive or negative. One to three of its sentences judge the film (its acting, its music ...), all to the
-same end; the rest tell the plot or the evening. The same words of praise and blame, and the same negations, occur in
-both kinds: a deciding sentence is known by what it speaks of, and its verdict by adjective and negation together. So
+same end; the rest narrate the plot or the evening. The same words of praise and blame, and the same negations, occur in
+both kinds: a deciding sentence is known by its subject, and its verdict by adjective and negation together. So
 no word decides alone, and it is known which sentences must be looked at.
 """
 

@@ -4,23 +4,15 @@ import random
 from dataclasses import replace
 from typing import NamedTuple
 
+from regard.data.builtin import WORDS
 from regard.data.builtin.lexicon import CONJUGATIONS, Verb
 from regard.data.builtin.marks import Mark, Phrase, Word, mark
-from regard.data.builtin.nominal import IL, ILS, JE, NOUS, TU, Nominal, participle
+from regard.data.builtin.nominal import IL, JE, NOUS, TU, Nominal, participle
 
 NEGATIVES = {"not": "pas", "never": "jamais", "no longer": "plus"}
 ADVERBS = {"always": "toujours", "often": "souvent", "already": "déjà"}
 _MODALS = {"can": "pouvoir", "must": "devoir", "want to": "vouloir", "going to": "aller"}
 
-# object pronouns: person, feminine, English, direct French, French after à
-_OBJECTS = (
-    (JE, False, "me", "me", "me"),
-    (TU, False, "you", "te", "te"),
-    (IL, False, "him", "le", "lui"),
-    (IL, True, "her", "la", "lui"),
-    (NOUS, False, "us", "nous", "nous"),
-    (ILS, False, "them", "les", "leur"),
-)
 _ELIDED = {"me": "m'", "te": "t'", "le": "l'", "la": "l'"}
 
 
@@ -58,7 +50,9 @@ def choose_manner(draw: random.Random, modal: bool = True) -> Manner:
 def choose_clitic(draw: random.Random, subject: Nominal, indirect: bool) -> Clitic:
     """An object pronoun of another person than the subject."""
     close = {JE: (JE, NOUS), NOUS: (JE, NOUS), TU: (TU,)}.get(subject.person, ())
-    person, feminine, english, direct, after_a = draw.choice([entry for entry in _OBJECTS if entry[0] not in close])
+    person, feminine, english, direct, after_a = draw.choice(
+        [entry for entry in WORDS["phrasebook"]["pronouns"]["objects"] if entry[0] not in close]
+    )
     word = Word(english)
     french = after_a if indirect else direct
     nominal = None if indirect else Nominal(Phrase([word], []), person, feminine, "person")

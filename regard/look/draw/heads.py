@@ -96,8 +96,8 @@ class _Names:
         for at in range(0, len(labels), self.every[side]):
             x, y = (0, at + 0.5) if bottom is None else (at + 0.5, bottom)
             offset = (-3, 0) if bottom is None else (0, -3)
-            turned = {"ha": "right", "va": "center_baseline"} if bottom is None else {"va": "top", "rotation": 90}
-            style: dict[str, Any] = {"ha": "center", **turned, **matrix.style_of(labels[at], changed)}
+            place = {"ha": "right", "va": "center_baseline"} if bottom is None else {"va": "top", "rotation": 90}
+            style: dict[str, Any] = {"ha": "center", **place, **matrix.style_of(labels[at], changed)}
             matrix.write(axes, x, y, label(labels[at].text, _LONGEST), self.sizes[side], offset, **style)
 
 

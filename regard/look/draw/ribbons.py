@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from regard.errors import ConfigError
 from regard.look.draw import matrix
 from regard.look.palette import HEADS, INK
-from regard.look.show import Head, Layer, Show
-from regard.look.table import Label, Table, arrange, choose
+from regard.look.show import HeadChoice, LayerChoice, Show
+from regard.look.table import Label, Table, arrange, choose, summary
 from regard.look.text import label
 from regard.look.trace_data import Contents
 
@@ -28,7 +28,7 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
     if not 0 < mass <= 1:
         raise ConfigError(f"mass must be above 0 and at most 1; got {mass}.")
     picked = _heads(trace, show.layer, show.head) if show.each_head else []
-    drawn: list[Head] = [*picked] or [show.head]
+    drawn: list[HeadChoice] = [*picked] or [show.head]
     tables = [arrange(trace, replace(show, head=one)) for one in drawn]
     table = tables[0]
     rows = max(len(table.rows), len(table.columns), 1)
@@ -53,7 +53,7 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
         )
         _key(axes, picked)
     matrix.under(axes, f"{caption}; links that hold {mass:.0%} of each row's mass", show.title, (wide + 1.5, tall))
-    return drawing, matrix.summary(table)
+    return drawing, f"{summary(table)} {table.caption}."
 
 
 def strongest(row: NDArray[np.float32], mass: float) -> list[int]:
@@ -66,7 +66,7 @@ def strongest(row: NDArray[np.float32], mass: float) -> list[int]:
     return [int(at) for at in order[:enough] if row[at] > 0]
 
 
-def _heads(trace: Contents, layer: Layer, head: Head) -> list[int]:
+def _heads(trace: Contents, layer: LayerChoice, head: HeadChoice) -> list[int]:
     seen = choose(trace, layer)
     if head is None:
         return list(range(min(seen.heads, len(HEADS))))
