@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TASK ?= translate
 
-.PHONY: demo lint test slow quick check browser format clean help
+.PHONY: demo lint test slow attack quick check browser format clean help
 
 help:
 	@echo "make demo    train a translator in about a minute and show its attention"
@@ -13,6 +13,7 @@ help:
 	@echo "make test    all tests but the slow ones"
 	@echo "make check   lint and test, as CI does"
 	@echo "make slow    the tests that take minutes: long training, load, every fault"
+	@echo "make attack  every promise of docs/reliability.md, tried TIMES as often as in its table (default 1)"
 	@echo "make quick   the tests without the slow ones and the browser"
 
 $(STAMP): pyproject.toml constraints.txt
@@ -39,6 +40,10 @@ test: $(STAMP) browser
 
 slow: $(STAMP) browser
 	$(PYTEST) -m slow
+
+TIMES ?= 1
+attack: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/attack --times $(TIMES)
 
 quick: $(STAMP)
 	$(PYTEST) -m "not slow and not browser"

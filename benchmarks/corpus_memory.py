@@ -47,7 +47,8 @@ def measure(folder: Path) -> None:
     """Prepare the corpus of `folder` and read it through; print the memory that each step has reached."""
     import torch  # noqa: F401 - its own memory is not ours
 
-    from regard.data.batching import make_batch, plan_epoch, prefetch
+    from regard.data.batching import make_batch, plan_epoch
+    from regard.data.files import prefetch
     from regard.data.pairs import prepare_pairs
     from regard.data.prepare import How
     from regard.data.settings import DataConfig

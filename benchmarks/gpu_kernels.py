@@ -27,7 +27,7 @@ from regard.kernels.additive import AttentionLoop, additive_attend
 from regard.kernels.cells import gru, gru_cell, lstm_cell
 from regard.kernels.cross_entropy import linear_cross_entropy
 from regard.kernels.fused import fused_attend
-from regard.kernels.linear_relu import linear_relu
+from regard.kernels.linear_relu import LinearReLU
 from regard.kernels.norm import add_norm
 from regard.kernels.short import short_attend, split_heads
 
@@ -207,7 +207,7 @@ def checks(limit: float) -> None:
             ]
             outcomes.append(check(f"norm {str(dtype)[6:]} {N}x{D}", fused_norm, plain_norm, inputs))
             inputs = [random(*shape, dtype=dtype) for shape in ((N, D), (64, D), (64,))]
-            forms = single(linear_relu), lambda *x: (F.linear(*x).relu(),)
+            forms = single(LinearReLU.apply), lambda *x: (F.linear(*x).relu(),)
             outcomes.append(check(f"linear relu {str(dtype)[6:]} {N}x{D}", *forms, inputs))
         for B, T, D in [(3, 2, 64), (5, 32, 512), (2, 33, 512), (2, 128, 512), (2, 100, 1024)]:
             if dtype == torch.bfloat16:
@@ -322,7 +322,7 @@ def times(limit: float) -> None:
     for kind, form in (("kernel", fused_norm), ("eager", plain_norm)):
         measure(f"norm 16384x512, graph, {kind}", both_ways(form, inputs), capture=True)
     inputs = [random(16384, 512), random(2048, 512), random(2048)]
-    for kind, form in (("kernel", linear_relu), ("eager", lambda *x: F.linear(*x).relu())):
+    for kind, form in (("kernel", LinearReLU.apply), ("eager", lambda *x: F.linear(*x).relu())):
         measure(f"linear relu 16384x512x2048, graph, {kind}", both_ways(single(form), inputs), capture=True)
     for B, T in [(512, 32), (128, 128)]:
         mask = torch.ones(B, 1, 1, T, dtype=torch.bool, device="cuda")

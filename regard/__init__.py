@@ -9,18 +9,22 @@ from typing import TYPE_CHECKING, Any
 from regard.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from regard.api.loading import load
-    from regard.api.training import train
-    from regard.api.translator import Translation, Translator
-    from regard.core.attend import Look, Memory, attend
-    from regard.errors import RegardError
-    from regard.kernels.choose import explain
-    from regard.look.change import change
-    from regard.look.record import record
-    from regard.look.trace import Trace
+    from regard.api.loading import load as load
+    from regard.api.training import train as train
+    from regard.api.translator import Translation as Translation
+    from regard.api.translator import Translator as Translator
+    from regard.core.attend import Look as Look
+    from regard.core.attend import Memory as Memory
+    from regard.core.attend import attend as attend
+    from regard.errors import RegardError as RegardError
+    from regard.kernels.choose import explain as explain
+    from regard.look.change import change as change
+    from regard.look.record import record as record
+    from regard.look.trace import Trace as Trace
 
 _HOMES = {
     "load": "regard.api.loading",
+    "translate_corpus": "regard.api.corpus",
     "train": "regard.api.training",
     "Translator": "regard.api.translator",
     "Translation": "regard.api.translator",
@@ -33,20 +37,7 @@ _HOMES = {
     "RegardError": "regard.errors",
     "explain": "regard.kernels.choose",
 }
-__all__ = [
-    "Look",
-    "Memory",
-    "RegardError",
-    "Trace",
-    "Translation",
-    "Translator",
-    "attend",
-    "change",
-    "explain",
-    "load",
-    "record",
-    "train",
-]
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from regard.errors import ConfigError, unknown
+from regard.errors import ConfigError, brief, unknown
 
 Section = TypeVar("Section")
-Table = dict[str, Any]
+_LARGEST = 2**63  # numbers are smaller than this, so that they fit into a tensor
 
 
 def setting(default: Any, meaning: str, choices: tuple[str, ...] = ()) -> Any:
@@ -39,8 +39,10 @@ def read(section: type[Section], values: Mapping[str, Any], where: str, over: Se
 
 def _fit(value: Any, kind: Any, name: str, choices: tuple[str, ...]) -> Any:
     """`value` as `kind`: whole numbers serve as floats and lists as tuples; anything else must fit as it is."""
+    if isinstance(value, int | float) and not -_LARGEST < value < _LARGEST:  # also for inf and nan
+        raise ConfigError(f"{name} must be a number between -2^63 and 2^63; got {_shown(value)}.")
     if choices and value not in choices:
-        raise ConfigError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
+        raise ConfigError(f"{name} must be one of {', '.join(choices)}; got {_shown(value)}.")
     if get_origin(kind) in (Union, types.UnionType):
         for option in get_args(kind):
             if _fits(value, option):
@@ -49,14 +51,24 @@ def _fit(value: Any, kind: Any, name: str, choices: tuple[str, ...]) -> Any:
         if kind is float:
             return float(value)
         return tuple(value) if get_origin(kind) is tuple else value
-    raise ConfigError(f"{name} must be {_describe(kind)}; got {value!r}.")
+    raise ConfigError(f"{name} must be {_describe(kind)}; got {_shown(value)}.")
+
+
+def _shown(value: Any) -> str:
+    """A value as it is quoted in an error."""
+    try:
+        return brief(repr(value))
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        return "a number of thousands of digits"
 
 
 def _fits(value: Any, kind: Any) -> bool:
     if kind is None or kind is type(None):
         return value is None
-    if get_origin(kind) is tuple:
+    if get_origin(kind) in (tuple, list):
         return isinstance(value, list | tuple) and all(_fits(item, get_args(kind)[0]) for item in value)
+    if get_origin(kind) is dict:
+        return isinstance(value, dict) and all(_fits(item, get_args(kind)[1]) for item in value.values())
     if isinstance(value, bool) or kind is bool:
         return isinstance(value, bool) and kind is bool
     return isinstance(value, (int, float) if kind is float else kind)
@@ -71,19 +83,27 @@ def _describe(kind: Any) -> str:
     return names.get(kind, str(kind))
 
 
-def load_toml(path: Path) -> Table:
+def load_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file into plain tables; a file that is missing or not TOML is refused with its line."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_bytes(), path)
     except FileNotFoundError:
         raise ConfigError(f"There is no settings file {path}; give the path of a TOML file.") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"The settings file {path} could not be read: {error}.") from None
+
+
+def parse_toml(content: bytes, path: Path) -> dict[str, Any]:
+    """The tables of a TOML file with this content; `path` is for the error sentence."""
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except UnicodeDecodeError as error:
         raise ConfigError(f"The settings file {path} could not be read as UTF-8 text: {error}.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}.") from None
+    except (ValueError, RecursionError) as error:  # also a number of too many digits
+        raise ConfigError(f"{path} is not valid TOML: {brief(error)}.") from None
 
 
-def override(tables: Table, assignment: str) -> Table:
+def override(tables: dict[str, Any], assignment: str) -> dict[str, Any]:
     """`tables` with one `section.key=value` applied. The value is read as TOML, and as plain text where it is none."""
     path, equals, text = assignment.partition("=")
     section, dot, key = path.strip().partition(".")

@@ -32,6 +32,17 @@ class TrainingError(RegardError):
     """Training that cannot continue: numbers that are not finite, no space left."""
 
 
+def brief(told: object) -> str:
+    """Someone else's words for the middle of a sentence: one line without control characters, not long.
+
+    >>> brief("bad\\x1b[2J\\nfile.")
+    'bad [2J file'
+    """
+    text = "".join(character if character.isprintable() else " " for character in str(told)[:400])
+    text = " ".join(text.split()).rstrip(".")
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """The sentence for a name that does not exist, with a did-you-mean where one is close.
 
@@ -41,4 +52,4 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean '{close[0]}'?" if close else ""
-    return f"There is no {kind} '{name}'.{hint} Known: {', '.join(names)}."
+    return f"There is no {kind} '{brief(name)}'.{hint} Known: {', '.join(names)}."

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import patience
 import pytest
 
 PICTURES = Path(os.environ.get("REGARD_TEST_PICTURES", Path(__file__).parent.parent / "build" / "screenshots"))
@@ -68,7 +69,7 @@ def opened(running: Any, address: str, **options: Any) -> Iterator[Any]:
     """A page of its own at an address; it must do nothing that it should not."""
     options = {"viewport": {"width": 1200, "height": 900}, "accept_downloads": True, **options}
     context = running.new_context(**options)
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(1000 * patience.PATIENCE)
     page, watch = context.new_page(), Watch()
     watch.on(page)
     try:
@@ -81,11 +82,9 @@ def opened(running: Any, address: str, **options: Any) -> Iterator[Any]:
 
 def until(page: Any, true: str, argument: Any = None) -> None:
     """Wait for an expression to become true; the page's own policy forbids Playwright's way of doing so."""
-    for _ in range(300):
-        if page.evaluate(true if argument is not None else f"() => {true}", argument):
-            return
-        page.wait_for_timeout(50)
-    raise AssertionError(f"This never became true: {true}")
+    question = true if argument is not None else f"() => {true}"
+    # Playwright's own wait as the pause, since it answers the requests of the page meanwhile.
+    patience.until(lambda: page.evaluate(question, argument) or page.wait_for_timeout(50), 0, lambda: question)
 
 
 def picture(page: Any, name: str) -> None:

@@ -17,9 +17,16 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import patience
+import unsynced  # noqa: F401 - in the processes too, which import this file
+from patience import PATIENCE
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the server and its children inherit it; tiny models gain nothing by two
-PRELOAD = ["regard.__main__", "regard.cli.progress", "regard.api.training", "sacrebleu", "torch._dynamo"]
-PATIENCE = 600.0  # seconds until a process counts as hanging; a loaded machine is slow
+PRELOAD = [  # whatever commands import, so that none of them has to
+    "regard.__main__", "regard.cli.progress", "regard.api.aligning", "regard.api.inspecting", "regard.api.training",
+    "regard.look.draw.still", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "pydantic.main",
+    "pydantic.networks", "sacrebleu", "torch._dynamo",
+]  # fmt: skip
 
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(PRELOAD)
@@ -63,10 +70,7 @@ class Command:
 
     def until(self, reached: Callable[[], bool]) -> None:
         """Wait until something is so, or the process has ended."""
-        end = time.monotonic() + PATIENCE
-        while not reached() and self.process.is_alive():
-            assert time.monotonic() < end, self.err
-            time.sleep(0.005)
+        patience.until(lambda: reached() or not self.process.is_alive(), 0.005, lambda: self.err)
 
 
 def _main(arguments: list[str], files: dict[str, str], plant: Callable[[], None] | None) -> None:

@@ -1,9 +1,11 @@
-"""Property tests look for wrong answers, not slow machines: no example has a deadline. One browser serves all tests."""
+"""Tests look for wrong answers, not for slow machines: no example has a deadline, no file waits for the disk, and one
+browser serves all tests."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import unsynced  # noqa: F401
 from browser_parts import browser
 from hypothesis import HealthCheck, settings
 

@@ -9,6 +9,7 @@ import small
 import torch
 
 import regard
+from regard.api.progress import NotebookLine, in_notebook
 from regard.api.training import gather
 from regard.api.translator import find_unknown
 from regard.data.pairs import find_corpus
@@ -16,6 +17,7 @@ from regard.data.settings import DataConfig
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError, RunError
 from regard.symbols import END, START
+from regard.training.events import DataReady, Stepped, Validated
 
 LONG = ("train.rate=0.02", "train.batch_tokens=300", "data.size=120", "data.max_words=5")
 STRANGE = [
@@ -344,3 +346,38 @@ def test_characters_never_seen_in_training_are_told_whether_they_are_spelled_as_
 def test_a_trace_says_what_it_is_in_a_line():
     trace = regard.Trace.from_arrays(["a", "b"], ["c"], [[0.25, 0.75]])
     assert repr(trace) == "Trace('a b' -> 'c'; weights of attention [1, 1, 2])"
+
+
+def test_what_is_loaded_says_what_it_is_in_a_line(translator):
+    weights = sum(part.numel() for part in translator.model.parameters())
+    kind = translator.experiment.name
+    assert repr(translator) == f"Translator({translator.name}: {kind}, {weights:,} weights on cpu)"
+
+
+class Screen:
+    """What a notebook shows in one place, as `IPython.display.display` with a display_id does."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def __call__(self, data: dict, raw: bool, display_id: bool) -> "Screen":
+        assert raw
+        assert display_id
+        self.update(data, raw)
+        return self
+
+    def update(self, data: dict, raw: bool) -> None:
+        self.texts.append(data["text/plain"])
+
+
+def test_a_notebook_shows_a_line_of_training():
+    screen = Screen()
+    line = NotebookLine(screen)
+    line(DataReady(3, 2_000_000, "cpu", ["a note"]))
+    line(Stepped(1, 9, 0, 5.5, 0.001, 1234.0, 61.0))
+    line(Validated(9, {"bleu": 12.3}, ["a → b"], True))
+    line(Stepped(9, 9, 0, 2.5, 0.001, 1234.0, 0.0))
+    assert screen.texts[0] == "a note\n2.00 M weights on cpu, 3 batches per epoch"
+    assert "step 9 validation: bleu 12.3 (best so far)\n    a → b" in screen.texts[-1]
+    assert screen.texts[-1].startswith("step 9/9  loss 2.500  1,234 tokens/s")
+    assert in_notebook() is None  # elsewhere the library prints nothing

@@ -36,8 +36,8 @@ from regard.training.reinforce import (
     draw_places,
     entropy,
     keep_looks,
-    move_baseline,
     reinforce,
+    update_baseline,
     words_logprob,
 )
 
@@ -353,9 +353,9 @@ def test_entropy_has_a_finite_gradient_at_zero():
 
 def test_the_baseline_moves_a_tenth_of_the_way():
     rewards, rows = torch.tensor(-4.0), torch.tensor(2)
-    assert move_baseline(torch.tensor(-5.0), rewards, rows).item() == pytest.approx(-4.7)
-    assert move_baseline(torch.tensor(float("nan")), rewards, rows).item() == -2  # the first one
-    assert move_baseline(torch.tensor(-5.0), torch.tensor(0.0), torch.tensor(0)).item() == -5
+    assert update_baseline(torch.tensor(-5.0), rewards, rows).item() == pytest.approx(-4.7)
+    assert update_baseline(torch.tensor(float("nan")), rewards, rows).item() == -2  # the first one
+    assert update_baseline(torch.tensor(-5.0), torch.tensor(0.0), torch.tensor(0)).item() == -5
 
 
 def test_words_logprob_counts_real_words():

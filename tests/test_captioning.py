@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.api.loading import load_captioner
+from regard.api.loading import load
 from regard.data.builtin import shapes
 from regard.data.images import as_tensor, encode_png
 from regard.data.store import Column
@@ -63,7 +63,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(look: str, tmp_path: Pat
 
 def test_the_finished_run_writes_captions_and_shows_where_it_looked(tmp_path: Path):
     train(experiment(), tmp_path / "run")
-    writer = load_captioner(tmp_path / "run", device="cpu")
+    writer = load(tmp_path / "run", device="cpu")
     shown = shapes.scene(1000)
     pixels = shapes.draw_scene(shown)
     path = tmp_path / "scene.png"
@@ -94,7 +94,7 @@ def test_the_finished_run_writes_captions_and_shows_where_it_looked(tmp_path: Pa
 
 def test_the_writer_scores_an_album(tmp_path: Path):
     train(experiment(), tmp_path / "run")
-    writer = load_captioner(tmp_path / "run", device="cpu")
+    writer = load(tmp_path / "run", device="cpu")
     folder = tmp_path / "photos"
     folder.mkdir()
     for number in range(3):
@@ -112,7 +112,7 @@ def test_a_run_of_another_task_is_refused(tmp_path: Path):
     assert text.startswith('task = "caption"')
     assert find_weights(run)
     with pytest.raises((RunError, ConfigError)):
-        load_captioner(tmp_path / "nothing")
+        load(tmp_path / "nothing")
 
 
 # --- the task --------------------------------------------------------------------------------------------------------

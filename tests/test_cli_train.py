@@ -16,6 +16,7 @@ import pytest
 import small
 from commands import PATIENCE, SignalIn, metrics, regard, sha256
 from rich.console import Console
+from rich.progress import Progress
 
 import regard as library
 from regard.cli import progress
@@ -285,7 +286,7 @@ def test_a_plain_log_says_what_a_person_wants_to_know(files, tmp_path):
 
 def test_a_live_bar_in_a_terminal(tmp_path):
     """In a pseudo-terminal, with a bar for reading before the one of training: no crash, and a cursor at the end."""
-    arguments = small.arguments("bahdanau", tmp_path / "run", "train.steps=30", "train.validate_every=10")
+    arguments = small.arguments("bahdanau", tmp_path / "run", "train.steps=8", "train.validate_every=4")
     pid, terminal = pty.fork()
     if pid == 0:  # pragma: no cover - another process
         os.environ.update({"OMP_NUM_THREADS": "1", "TERM": "xterm-256color", "COLUMNS": "120"})
@@ -306,7 +307,7 @@ def test_a_live_bar_in_a_terminal(tmp_path):
     text = said.decode("utf-8", "replace")
     assert os.waitstatus_to_exitcode(status) == 0, text
     assert "Traceback" not in text
-    assert "30/30" in text
+    assert "8/8" in text
     assert "validation: loss" in text
     assert text.count("\x1b[?25h") >= text.count("\x1b[?25l")  # the cursor is shown again
 
@@ -314,10 +315,10 @@ def test_a_live_bar_in_a_terminal(tmp_path):
 @pytest.mark.parametrize("shown", [False, True])
 def test_long_work_shows_a_bar_even_without_progress(shown, monkeypatch):
     said, drawn = io.StringIO(), threading.Event()
-    monkeypatch.setattr(progress, "console", Console(file=said, force_terminal=True, width=80))
+    monkeypatch.setattr(progress, "console", lambda: Console(file=said, force_terminal=True, width=80))
     monkeypatch.setattr(progress, "QUIET", 0.0 if shown else 3600.0)
-    start = progress.Progress.start
-    monkeypatch.setattr(progress.Progress, "start", lambda bar: (start(bar), drawn.set()))
+    start = Progress.start
+    monkeypatch.setattr(Progress, "start", lambda bar: (start(bar), drawn.set()))
     with progress.bar("thinking"):
         assert not shown or drawn.wait(PATIENCE)
     assert ("thinking" in said.getvalue()) == shown
@@ -329,7 +330,7 @@ def test_a_bar_stays_away_from_files_and_from_results_in_the_same_terminal(monke
     threads = threading.active_count()
     for terminal, printing in ((False, False), (True, True)):
         said = io.StringIO()
-        monkeypatch.setattr(progress, "console", Console(file=said, force_terminal=terminal))
+        monkeypatch.setattr(progress, "console", lambda: Console(file=said, force_terminal=terminal))  # noqa: B023
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
         with progress.bar("thinking", printing=printing) as tell:
             tell(1, 2)

@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.batching import make_batch, plan_epoch, prefetch
+from regard.data.batching import make_batch, plan_epoch
+from regard.data.files import prefetch
 from regard.data.pairs import PairSet
 from regard.errors import ConfigError
 from regard.symbols import END, PAD

@@ -8,12 +8,13 @@ import sys
 import numpy as np
 import pytest
 
+import regard.data.prepare as prepare_module
 from regard.config import read, to_toml
 from regard.data.documents import DocumentDataConfig, prepare_documents
 from regard.data.pairs import PairSet, Resampled, prepare_pairs
 from regard.data.prepare import How, survey
 from regard.data.settings import DataConfig
-from regard.data.store import Kind, id_kind, open_store, write_store
+from regard.data.store import ColumnType, id_type, open_store, write_store
 from regard.data.text_corpus import TextDataConfig, TextEncoding, prepare_text
 from regard.errors import ConfigError, DataError, RunError
 from regard.symbols import END, UNKNOWN
@@ -168,14 +169,14 @@ def flip(content: bytes, place: int) -> bytes:
 
 
 def test_large_vocabularies_take_four_bytes_and_empty_stores_open(tmp_path):
-    kinds = {"ids": id_kind(80_000), "line": Kind("int64", ragged=False)}
-    assert (kinds["ids"], id_kind(1 << 16)) == (Kind("uint32"), Kind("uint16"))
+    types = {"ids": id_type(80_000), "line": ColumnType("int64", ragged=False)}
+    assert (types["ids"], id_type(1 << 16)) == (ColumnType("uint32"), ColumnType("uint16"))
     blocks = [
         ("train", {"ids": [[70_000, 5], []], "line": [1, 4]}),
         ("train", {"ids": [[6]], "line": [9]}),
         ("dev", {}),
     ]
-    for store in (write_store(tmp_path / "wide", "f", kinds, blocks), open_store(tmp_path / "wide", "f")):
+    for store in (write_store(tmp_path / "wide", "f", types, blocks), open_store(tmp_path / "wide", "f")):
         train = store.parts["train"]
         assert [train["ids"].row(index).tolist() for index in range(3)] == [[70_000, 5], [], [6]]
         assert train["line"].tolist() == [1, 4, 9]
@@ -307,17 +308,25 @@ sys.addaudithook(lambda event, args: OPENED.append(str(args[0])) if event == "op
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_corpus_is_read_twice_and_once_when_nothing_has_changed(tmp_path, task):
+def test_a_corpus_is_read_once_or_twice_where_it_does_not_fit_into_memory(tmp_path, monkeypatch, task):
     path, prepare = write_task(tmp_path, task)
     OPENED.clear()
     prepare(tmp_path / "run")
-    assert OPENED.count(str(path)) == 2
+    assert OPENED.count(str(path)) == 1
     OPENED.clear()
     prepare(tmp_path / "run")
-    assert OPENED.count(str(path)) == 1
+    assert OPENED.count(str(path)) == 1, "for its digest"
+    OPENED.clear()
+    monkeypatch.setattr(prepare_module, "MEMORY", 3_000)
+    prepare(tmp_path / "other")
+    assert OPENED.count(str(path)) == 2
+    for name in ("train", "dev"):
+        for file in (tmp_path / "run" / "corpus").glob(f"{name}.*"):
+            size = len((tmp_path / "other" / "corpus" / file.name).read_bytes())
+            assert size == len(file.read_bytes()), "the same examples, in ids of another vocabulary"
 
 
-def test_a_translation_memory_and_packed_files_are_read_twice(tmp_path):
+def test_a_translation_memory_and_packed_files_are_read_once(tmp_path):
     units = "".join(
         f'<tu><tuv xml:lang="en"><seg>cat {n}</seg></tuv><tuv xml:lang="fr"><seg>chat {n}</seg></tuv></tu>'
         for n in range(20)
@@ -329,7 +338,7 @@ def test_a_translation_memory_and_packed_files_are_read_twice(tmp_path):
         config = DataConfig(**given, source_language="en", target_language="fr", subwords="word")
         OPENED.clear()
         prepare_pairs(config, tmp_path / f"run of {path.name}")
-        assert OPENED.count(str(path)) == 2
+        assert OPENED.count(str(path)) == 1
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -361,7 +370,8 @@ def test_another_corpus_than_the_one_trained_on_is_refused_before_anything_chang
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_files_that_change_while_they_are_read_are_refused(tmp_path, task):
+def test_files_that_change_while_they_are_read_are_refused(tmp_path, monkeypatch, task):
+    monkeypatch.setattr(prepare_module, "MEMORY", 1_000)
     path, prepare = write_task(tmp_path, task)
 
     def change_it(stage, done, total):
@@ -375,12 +385,14 @@ def test_files_that_change_while_they_are_read_are_refused(tmp_path, task):
     assert b"mole" in next((tmp_path / "run").glob("[stw]*.json")).read_bytes(), "and made from the new ones next time"
 
 
-@pytest.mark.parametrize("limit", ["SAMPLE", "SAMPLE_CHARACTERS"])
+@pytest.mark.parametrize("limit", ["SAMPLE", "MEMORY"])
 def test_a_vocabulary_is_made_from_an_even_sample_of_a_large_corpus(tmp_path, monkeypatch, limit):
-    monkeypatch.setattr(sys.modules["regard.data.prepare"], limit, 10 if limit == "SAMPLE" else 10 * 3)
+    monkeypatch.setattr(
+        prepare_module, limit, 10 if limit == "SAMPLE" else 10 * (sys.getsizeof("w00") + sys.getsizeof((1, "w00")))
+    )
     path = tmp_path / "corpus.txt"
     path.write_text("".join(f"w{line:02}\n" for line in range(1, 65)), encoding="utf-8")
     encoding = TextEncoding(TextDataConfig(files=str(path), subwords="word", held_out=0))
     found = survey(encoding)
-    assert [item.line for item in found.sample] == list(range(1, 65, 8))
+    assert [item.line for item in found.sample()] == list(range(1, 65, 8))
     assert found.total == 64

@@ -20,8 +20,8 @@ from regard.api.training import gather
 from regard.config import load_toml
 from regard.data.corpus import Pair, open_corpus, translation_memory
 from regard.data.pairs import find_corpus, prepare_pairs
-from regard.data.settings import DataConfig
-from regard.data.tmx import LONGEST, choose_languages, read_units
+from regard.data.settings import READING, DataConfig
+from regard.data.tmx import choose_languages, read_units
 from regard.errors import ConfigError, DataError
 
 DOCTYPE = '<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n'
@@ -270,9 +270,9 @@ HOSTILE = {
     "a parameter entity": declaring('<!ENTITY % a SYSTEM "http://localhost:9/"> %a;'),
     "long defaults": declaring(f'<!ATTLIST a b CDATA "{"a" * 100_000}">', "<a/>" * 1_000),
     "depth": "<tmx>" + "<a>" * 1_000_000,
-    "a long attribute": f'<tmx a="{"a" * 2 * LONGEST}"/>',
-    "a long comment": f"<tmx><!--{'a' * 2 * LONGEST}--></tmx>",
-    "a long segment": memory(unit(en="a" * 2 * LONGEST)),
+    "a long attribute": f'<tmx a="{"a" * 2 * READING.max_line}"/>',
+    "a long comment": f"<tmx><!--{'a' * 2 * READING.max_line}--></tmx>",
+    "a long segment": memory(unit(en="a" * 2 * READING.max_line)),
     "many texts": memory("<tu>" + "".join(f'<tuv xml:lang="l{n}"><seg/></tuv>' for n in range(100_000)) + "</tu>"),
     "many names": "<tmx>" + "".join(f"<a{n}/>" for n in range(100_000)),
 }
@@ -315,9 +315,9 @@ def test_damaged_memories_raise_typed_errors_only(tmp_path_factory, junk, place)
 def test_a_memory_is_given_alone_and_under_its_own_name(write, tmp_path):
     path = write(memory(unit(en="a", fr="b")))
     with refused("Both tsv and tmx are given"):
-        open_corpus((), (), (path,), "refuse", (path,), ("en", "fr"))
+        open_corpus(DataConfig(tsv=path, tmx=path, source_language="en", target_language="fr"))
     with refused("There is no file .*nowhere.tmx; check the path"):
-        open_corpus((), (), (), "refuse", (str(tmp_path / "nowhere.tmx"),))
+        open_corpus(DataConfig(tmx=str(tmp_path / "nowhere.tmx")))
     for wrong in ({"source": "m.tmx", "target": "m.tmx"}, {"tsv": ("m.tmx.gz",)}):
         with pytest.raises(ConfigError, match=r"A TMX file holds both sides of a corpus: give it as data\.tmx"):
             find_corpus(DataConfig(**wrong))

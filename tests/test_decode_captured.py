@@ -12,6 +12,7 @@ from test_decode_models import TRANSLATORS, VOCABULARY, texts, translator
 from torch import Tensor
 
 from regard.decode import DecodeConfig, Hypothesis, beam, captured, decode, search, steps
+from regard.kernels.choose import Choice, steps_path
 from regard.models.contract import take
 from regard.models.registry import MODELS, build
 
@@ -83,7 +84,7 @@ def test_a_captured_search_is_the_plain_one(
     assert captures.made > 1
     expected = plain(model, *source, config, prefixes=prefixes)
     assert_same(found, expected)
-    monkeypatch.setattr(steps, "refusal", lambda model, observe: "for the test")
+    monkeypatch.setattr(steps, "steps_path", lambda *_: Choice("plain", "for the test"))
     assert_same(decode(model, *source, config, prefixes=prefixes), expected)  # a GPU's loop without a graph
 
 
@@ -162,8 +163,8 @@ def test_captured_is_plain_on_a_gpu(name: str, config: DecodeConfig, monkeypatch
     model, source = translator(name).cuda(), [part.cuda() for part in batch(texts(11))]
     made = spy(monkeypatch)
     found = decode(model, *source, config)
-    assert made, f"{name} was not captured: {captured.refusal(model, None)}"
-    monkeypatch.setattr(steps, "refusal", lambda model, observe: "for the test")
+    assert made, f"{name} was not captured: {steps_path(model, 'cuda').why_not_faster}"
+    monkeypatch.setattr(steps, "steps_path", lambda *_: Choice("plain", "for the test"))
     assert_same(found, decode(model, *source, config))
 
 
@@ -181,8 +182,8 @@ def test_captured_language_models_are_plain_on_a_gpu(
     model = build(name, dataclasses.replace(MODELS[name].presets["tiny"], vocabulary=VOCABULARY)).eval().cuda()
     limits, made = torch.tensor([40, 9, 20], device="cuda"), spy(monkeypatch)
     found = search.search(model, model.start(3), limits, config)
-    assert made, f"{name} was not captured: {captured.refusal(model, None)}"
-    monkeypatch.setattr(steps, "refusal", lambda model, observe: "for the test")
+    assert made, f"{name} was not captured: {steps_path(model, 'cuda').why_not_faster}"
+    monkeypatch.setattr(steps, "steps_path", lambda *_: Choice("plain", "for the test"))
     assert_same(found, search.search(model, model.start(3), limits, config))
 
 

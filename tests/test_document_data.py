@@ -24,7 +24,7 @@ from regard.data.documents import (
 )
 from regard.data.sentences import split_sentences
 from regard.errors import ConfigError, DataError
-from regard.evaluate.bag_of_words import BagOfWords
+from regard.evaluate.classification import BagOfWords
 from regard.symbols import UNKNOWN
 
 CONFIG = DocumentDataConfig()

@@ -10,7 +10,7 @@ from weights_of import spread
 
 from regard.data.documents import make_set, split_document
 from regard.errors import ConfigError, DataError
-from regard.look.documents import DocumentTrace, SeenSentence, Weights, look_at
+from regard.look.documents import DocumentTrace, DocumentWeights, SeenSentence, look_at
 from regard.models.document import Document, DocumentConfig
 
 CONFIG = DocumentConfig(vocabulary=23, classes=3, embedding=5, width=4, attention=6)
@@ -26,29 +26,29 @@ def make(pooling: str = "attention") -> Document:
 def trace(text: str = TEXT) -> DocumentTrace:
     spans = split_document(text, 100)
     words = [[(k + 1) / (len(row) * (len(row) + 1) / 2) for k in range(len(row))] for row in spans]
-    weights = Weights([0.25, 0.75] if len(spans) == 2 else [1 / len(spans)] * len(spans), words)
+    weights = DocumentWeights([0.25, 0.75] if len(spans) == 2 else [1 / len(spans)] * len(spans), words)
     return DocumentTrace.of(text, spans, weights, {"bad": 0.2, "good": 0.8})
 
 
 def test_the_weights_of_many_documents_are_those_of_each_alone():
     model = make()
     documents = make_set(DOCUMENTS, [0] * 4)
-    looked = look_at(model, *documents.batch(range(4))[:3])
-    assert torch.equal(looked.logits, model(*documents.batch(range(4))[:3]))
+    logits, weights = look_at(model, *documents.batch(range(4))[:3])
+    assert torch.equal(logits, model(*documents.batch(range(4))[:3]))
     for k, document in enumerate(DOCUMENTS):
-        seen = looked.weights[k]
+        seen = weights[k]
         assert [len(words) for words in seen.words] == [len(sentence) for sentence in document]
         assert all(sum(words) == pytest.approx(1) for words in seen.words if words)
         assert sum(seen.sentences) == pytest.approx(1 if document else 0)
-        alone = look_at(model, *documents.batch([k])[:3]).weights[0]
+        alone = look_at(model, *documents.batch([k])[:3])[1][0]
         assert alone.sentences == pytest.approx(seen.sentences)
-    assert looked.weights[3].sentences[1] == 0
-    assert looked.weights[3].words[1] == []
+    assert weights[3].sentences[1] == 0
+    assert weights[3].words[1] == []
 
 
 def test_the_average_looks_at_all_alike_and_the_maximum_at_nothing():
     batch = make_set(DOCUMENTS, [0] * 4).batch([0])[:3]
-    assert look_at(make("average"), *batch).weights[0].sentences == pytest.approx([1 / 3] * 3)
+    assert look_at(make("average"), *batch)[1][0].sentences == pytest.approx([1 / 3] * 3)
     for act in (trace().to_html, trace().to_terminal):
         with pytest.raises(ConfigError, match="'widht'"):
             act(widht=50)
@@ -108,7 +108,7 @@ def test_the_page_shows_every_word_once_and_the_darkest_is_the_largest(tmp_path)
 )
 def test_no_text_breaks_out_of_the_page(text: str):
     spans = split_document(text, 100)
-    weights = Weights([1 / len(spans)] * len(spans), [[1 / len(row)] * len(row) for row in spans])
+    weights = DocumentWeights([1 / len(spans)] * len(spans), [[1 / len(row)] * len(row) for row in spans])
     seen = DocumentTrace.of(text, spans, weights, {"<b>": 1.0})
     page = seen.to_html(title=text)
     page.encode("utf-8")
@@ -158,6 +158,6 @@ def test_a_document_without_words_can_be_drawn():
 def test_a_page_of_a_long_document_takes_linear_time():
     text = "One two three. " * 5_000
     spans = split_document(text, 100)
-    weights = Weights([1 / len(spans)] * len(spans), [[1 / len(row)] * len(row) for row in spans])
+    weights = DocumentWeights([1 / len(spans)] * len(spans), [[1 / len(row)] * len(row) for row in spans])
     page = DocumentTrace.of(text, spans, weights, {"a": 1.0}).to_html()
     assert page.count("<tr") == 5_000

@@ -26,7 +26,7 @@ from regard.data.captions import (
 )
 from regard.data.images import MOST_PIXELS, as_tensor, encode_png, read_picture
 from regard.errors import ConfigError, DataError
-from regard.evaluate.captions import score_captions
+from regard.evaluate.scores import score_captions
 from regard.models.captioner import PRESETS
 from regard.training.albums import prepare_captions
 

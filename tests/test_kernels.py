@@ -183,12 +183,19 @@ def test_the_lstm_cell_is_the_formula_and_so_is_its_gradient():
     assert gradcheck(cpu.lstm, inputs)
 
 
-@pytest.mark.parametrize("name", ["keep", "write"])
-def test_the_blends_are_the_formulas_and_so_are_their_gradients(name: str):
-    update, old, new = number(B, N), number(B, N), number(B, N)
-    fast, formula = getattr(cpu, name), getattr(cells, name)
-    assert_close(fast(update, old, new), formula(update, old, new))
-    assert gradcheck(fast, (update, old, new))
+@pytest.mark.parametrize("blend", [cells.keep, cells.write])
+def test_the_gru_cells_are_the_formulas_and_so_are_their_gradients(blend: cells.Blend):
+    gates, more, state, U_gates, U = number(B, 3 * N), number(B, 3 * N), number(B, N), number(2 * N, N), number(N, N)
+    keep = blend is cells.keep
+
+    def before(cell: Any, how: Any) -> Any:
+        return lambda *x: cell(x[0], x[1], lambda h: h @ x[2].mT, lambda h: h @ x[3].mT, how)
+
+    inputs = gates, state, U_gates, U
+    assert_close(before(cpu.gru, keep)(*inputs), before(cells.gru, blend)(*inputs))
+    assert gradcheck(before(cpu.gru, keep), inputs)
+    assert_close(cpu.gru_reset_after(gates, more, state, keep), cells.gru_reset_after(gates, more, state, blend))
+    assert gradcheck(lambda *x: cpu.gru_reset_after(*x, keep), (gates, more, state))
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -210,8 +217,8 @@ def test_a_loop_of_cells_is_the_librarys_lstm(bias: bool, lengths: Tensor | None
 
 def test_the_librarys_lstm_is_really_called(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("regard.kernels.choose.ARM", False)
-    calls, real = [], library.lstm
-    monkeypatch.setattr(library, "lstm", lambda *given: calls.append(1) or real(*given))
+    calls, real = [], library.lstm_layer
+    monkeypatch.setattr(library, "lstm_layer", lambda *given: calls.append(1) or real(*given))
     StackedLSTM(M, N, 2, 0.0)(torch.randn(B, T, M), StackedLSTM(M, N, 2, 0.0).start(B))
     assert len(calls) == 2
 

@@ -143,11 +143,11 @@ def test_widths_that_do_not_match_are_refused() -> None:
         lstm_cell(random(2, 12), random(2, 9), random(2, 3))
 
 
-def plain_lstm(drive: Tensor, pushed: Tensor, cell: Tensor) -> tuple[Tensor, ...]:
-    i, f, g, o = (drive + pushed).chunk(4, dim=-1)
+def plain_lstm(wx: Tensor, uh: Tensor, cell: Tensor) -> tuple[Tensor, ...]:
+    i, f, g, o = (wx + uh).chunk(4, dim=-1)
     after = f.sigmoid() * cell + i.sigmoid() * g.tanh()
     hidden = o.sigmoid() * after.tanh()
-    return hidden, after, hidden.to(pushed.dtype)
+    return hidden, after, hidden.to(uh.dtype)
 
 
 def fused_lstm(*inputs: Tensor) -> tuple[Tensor, ...]:
@@ -163,24 +163,24 @@ def blended(update: Tensor, old: Tensor, new: Tensor, keep: bool) -> Tensor:
     return update * old + (1 - update) * new if keep else update * new + (1 - update) * old
 
 
-def plain_gru(drive: Tensor, state: Tensor, U_gates: Tensor, U: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+def plain_gru(wx: Tensor, state: Tensor, U_gates: Tensor, U: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
     n = state.shape[-1]
-    reset, update = (drive[..., : 2 * n] + state.to(U.dtype) @ U_gates.mT).sigmoid().chunk(2, dim=-1)
-    after = blended(update, state, (drive[..., 2 * n :] + (reset * state).to(U.dtype) @ U.mT).tanh(), keep)
+    reset, update = (wx[..., : 2 * n] + state.to(U.dtype) @ U_gates.mT).sigmoid().chunk(2, dim=-1)
+    after = blended(update, state, (wx[..., 2 * n :] + (reset * state).to(U.dtype) @ U.mT).tanh(), keep)
     return after, after.to(U.dtype)
 
 
-def fused_gru(drive: Tensor, state: Tensor, U_gates: Tensor, U: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+def fused_gru(wx: Tensor, state: Tensor, U_gates: Tensor, U: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
     from regard.kernels.cells import gru
 
-    after, low = gru(drive, state, lambda x: x.to(U.dtype) @ U_gates.mT, lambda x: x @ U.mT, keep)
+    after, low = gru(wx, state, lambda x: x.to(U.dtype) @ U_gates.mT, lambda x: x @ U.mT, keep)
     return after, after if low is None else low
 
 
-def reset_after(driven: Tensor, pushed: Tensor, state: Tensor, keep: bool) -> tuple[Tensor]:
+def reset_after(wx: Tensor, uh: Tensor, state: Tensor, keep: bool) -> tuple[Tensor]:
     n = state.shape[-1]
-    reset, update = (driven + pushed)[..., : 2 * n].sigmoid().chunk(2, dim=-1)
-    return (blended(update, state, (driven[..., 2 * n :] + reset * pushed[..., 2 * n :]).tanh(), keep),)
+    reset, update = (wx + uh)[..., : 2 * n].sigmoid().chunk(2, dim=-1)
+    return (blended(update, state, (wx[..., 2 * n :] + reset * uh[..., 2 * n :]).tanh(), keep),)
 
 
 @inside
@@ -192,17 +192,17 @@ def test_cells_are_the_plain_equations(shape: tuple[int, ...], dtype: torch.dtyp
     torch.manual_seed(3)
     *rows, n = shape
     state = random(*shape)  # float32 beside whatever the products are in
-    pushed = {parts: random(*rows, parts * n, dtype=dtype) for parts in (3, 4)}
-    drive = {parts: random(*rows, 3, parts * n, dtype=dtype)[..., 1, :] for parts in (3, 4)}  # one step of many
-    agree(fused_lstm, plain_lstm, [drive[4], pushed[4], state], shape, shape, shape)
+    uh = {parts: random(*rows, parts * n, dtype=dtype) for parts in (3, 4)}
+    wx = {parts: random(*rows, 3, parts * n, dtype=dtype)[..., 1, :] for parts in (3, 4)}  # one step of many
+    agree(fused_lstm, plain_lstm, [wx[4], uh[4], state], shape, shape, shape)
     matrices = [(random(m, n).detach() / n**0.5).to(dtype).requires_grad_() for m in (2 * n, n)]
     for keep in (True, False):
         forms = (partial(form, keep=keep) for form in (fused_gru, plain_gru))
-        agree(*forms, [drive[3], state, *matrices], shape, shape)
+        agree(*forms, [wx[3], state, *matrices], shape, shape)
         agree(
             lambda *x, keep=keep: (gru_cell(*x, keep),),
             partial(reset_after, keep=keep),
-            [drive[3], pushed[3], state],
+            [wx[3], uh[3], state],
             shape,
         )
 
@@ -221,10 +221,10 @@ def test_a_shut_update_gate_leaves_the_state_exactly_as_it_is() -> None:
     state, U_gates, U = random(2, 5), random(10, 5), random(5, 5)
     for shut, keep in ((torch.inf, True), (-torch.inf, False)):
         parts = [random(2, 5).detach(), torch.full((2, 5), shut, device=DEVICE), random(2, 5).detach()]
-        drive = torch.cat(parts, dim=-1).requires_grad_()
-        after, _ = fused_gru(drive, state, U_gates, U, keep)
+        wx = torch.cat(parts, dim=-1).requires_grad_()
+        after, _ = fused_gru(wx, state, U_gates, U, keep)
         assert torch.equal(after, state)
-        (grad,) = torch.autograd.grad(after.sum(), drive)
+        (grad,) = torch.autograd.grad(after.sum(), wx)
         assert (grad == 0).all()
 
 
@@ -344,12 +344,12 @@ def test_gradients_of_heads_reach_the_projection_without_a_copy(parts: int) -> N
 @pytest.mark.parametrize("dtype", LOW)
 @pytest.mark.parametrize(("N", "n", "m"), [(1, 3, 5), (150, 8, 24)])
 def test_a_linear_layer_with_relu_is_the_plain_one(N: int, n: int, m: int, dtype: torch.dtype) -> None:
-    from regard.kernels.linear_relu import linear_relu
+    from regard.kernels.linear_relu import LinearReLU
 
     torch.manual_seed(1)
     inputs = [random(*shape, dtype=dtype) for shape in ((2, N, n), (m, n), (m,))]
     plain = torch.nn.functional.linear
-    agree(lambda *x: (linear_relu(*x),), lambda *x: (plain(*x).relu(),), inputs, (2, N, m))
+    agree(lambda *x: (LinearReLU.apply(*x),), lambda *x: (plain(*x).relu(),), inputs, (2, N, m))
 
 
 @inside
@@ -376,8 +376,8 @@ def test_models_by_the_kernels_are_the_plain_ones(name: str, monkeypatch: pytest
     with monkeypatch.context() as patch:
         patch.setattr(choose, "TRITON", False)
         exact = gradients()
-    monkeypatch.setattr(choose, "_no_triton", lambda *_: "")
-    monkeypatch.setattr(choose, "cell_path", lambda *_: choose.Path("Triton"))
+    monkeypatch.setattr(choose, "no_triton", lambda *_: "")
+    monkeypatch.setattr(choose, "cell_path", lambda *_: choose.Choice("Triton"))
     torch.testing.assert_close(gradients(), exact, rtol=1e-3, atol=1e-4)
     with torch.autocast(DEVICE, torch.float16):  # the interpreter has no products of bfloat16
         for found, wanted in zip(gradients(), exact, strict=True):

@@ -13,7 +13,7 @@ from commands import regard as command
 
 import regard
 import regard.serve
-from regard.api.exporting import export
+from regard.api.exporting import export, read_card
 from regard.cli.demo import show_shipped
 from regard.cli.serve import serve
 from regard.errors import RunError
@@ -125,11 +125,11 @@ def test_serve_without_a_run_serves_the_models_that_ship(installed: Path, monkey
 
 def test_a_damaged_card_or_one_of_other_weights_is_refused(installed: Path, tmp_path: Path):
     export(trained.run("heads"), tmp_path / "here")
-    assert known.read_card(tmp_path / "here") == {}
+    assert read_card(tmp_path / "here") == {}
     for content, message in (("{", "is damaged"), ("[]", "is damaged"), ('{"weights": "x"}', "does not belong to")):
         (tmp_path / "here" / "card.json").write_text(content)
         with pytest.raises(RunError, match=message):
-            known.read_card(tmp_path / "here")
+            read_card(tmp_path / "here")
 
 
 def test_the_demo_shows_them_or_says_that_they_are_missing(installed: Path, tmp_path: Path, capfdbinary, monkeypatch):
@@ -160,7 +160,7 @@ def test_a_card_is_made_by_a_script(tmp_path: Path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, ROOT / "benchmarks" / "ship.py", *arguments], check=True, env=environment)
     folder = tmp_path / "models" / "en-fr-transformer"
-    card = known.read_card(folder)
+    card = read_card(folder)
     assert [one["name"] for one in card["scores"]] == ["one", "two"]
     assert card["scores"][1]["float"] == {"bleu": 3.1, "chrf": 20.5}
     assert "version:" in card["scores"][0]["signatures"][0]

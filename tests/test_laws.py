@@ -515,7 +515,7 @@ def test_t5_4_the_past_in_place_is_the_plain_one(case: str, room: int, fixed: bo
             expected, words, token = expected.flip(0), words.flip(0), token.flip(0)
         if t == 7 and fixed:
             state = with_room(state, room, fixed)
-    assert state.past[0].tensors[0].shape[-2] == 16
+    assert case == "transformer-ssru" or state.past[0].tensors[0].shape[-2] == 16  # an SSRU's past does not grow
 
 
 @everywhere

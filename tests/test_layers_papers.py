@@ -201,7 +201,7 @@ def test_stacked_lstm_runs_from_a_state_as_the_papers_do(stepwise: bool):
     _, state = stack()(torch.randn(B, S, M), lstm.start(B), LENGTHS)
     x = torch.randn(B, T, M)
     if stepwise:
-        tops, after = recur(lstm.step, lstm.drive(x), state)
+        tops, after = recur(lstm.step, lstm.project(x), state)
     else:
         tops, after = lstm(x, state)
     for b in range(B):
@@ -222,7 +222,7 @@ def test_fed_lstm_steps_are_the_papers(bias: bool):
     hs = [list(array(state.hidden[b])) for b in range(B)]
     cs = [list(array(state.cell[b])) for b in range(B)]
     for t in range(T):
-        top, state = lstm.step(lstm.drive(x[:, t]) + feed(fed[:, t]), state)
+        top, state = lstm.step(lstm.project(x[:, t]) + feed(fed[:, t]), state)
         for b in range(B):
             first, *rest = stack_of(lstm, feed)
             h, c = papers.lstm_fed(array(x[b, t]), array(fed[b, t]), hs[b][0], cs[b][0], first)

@@ -15,9 +15,10 @@ from matplotlib.image import imread
 
 from regard.errors import ConfigError
 from regard.look import Beam, Node, Picture, Sentence, Show, Trace
-from regard.look.draw import VIEWS, beam, fonts, still, terminal
+from regard.look.draw import beam, fonts, still, terminal
 from regard.look.draw.ribbons import strongest
-from regard.look.palette import PALETTES, ink_on, luminance, mix, parse
+from regard.look.palette import PALETTES, ink_on, luminance, mix, parse, ramp
+from regard.look.show import VIEWS
 from regard.look.text import clusters, columns, label, visible
 from regard.look.tokens import Token
 
@@ -344,6 +345,11 @@ def test_palettes_are_even_and_numbers_readable_on_them():
         light = [luminance(mix(colours, at / 100)) for at in range(101)]
         steps = np.diff(light)
         assert (steps < 1e-3).all() or (steps > -1e-3).all(), f"{name} runs one way"
+    found = ramp(PALETTES["viridis"])  # what the page looks up
+    for at in range(256):
+        back = mix(PALETTES["viridis"], at / 255)
+        assert parse(f"#{found['hues'][6 * at : 6 * at + 6]}") == back
+        assert {"k": "#000000", "w": "#ffffff"}[found["ink"][at]] == ink_on(back)
     for at in range(101):
         back = mix(PALETTES["blue"], at / 100)
         ink = luminance(parse(ink_on(back)))

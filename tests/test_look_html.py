@@ -19,6 +19,7 @@ from test_look_draw import HOSTILE, a_trace, some_weights
 from regard.look import Show, Trace, arrange
 from regard.look.draw.ribbons import strongest
 from regard.look.html import bundle
+from regard.look.table import summary
 from regard.look.trace_file import write
 from regard.look.views import page_tree
 
@@ -117,6 +118,11 @@ def test_the_page_holds_no_address_and_allows_only_itself():
 
 def test_a_notebook_shows_it_alone_in_a_frame():
     shown = a_trace()._repr_html_()
+    page = a_trace().draw()  # without a path
+    assert page == a_trace().to_html()
+    assert page._repr_html_() == shown
+    assert len(repr(page)) < 100
+    assert a_trace().draw(view="heads") == a_trace().to_html("heads")
     assert shown.startswith('<iframe srcdoc="&lt;!doctype html&gt;')
     assert 'sandbox="allow-scripts"' in shown
     assert shown.count("<") == 2
@@ -182,6 +188,7 @@ def test_the_page_shows_the_numbers_and_the_captions_of_the_table(tmp_path):
         assert [label["text"] for label in one["columns"]] == [label.text for label in table.columns]
         assert np.allclose(one["weights"], table.weights, atol=1e-6)
         assert one["caption"] == table.caption
+        assert summary(table).startswith(str(sum(max(row) >= 0.5 for row in one["weights"])) + " of ")
     assert answer["links"] == [strongest(np.array(row, dtype=np.float32), mass) for mass in masses]
 
 

@@ -14,7 +14,7 @@ from regard import load
 from regard.api import aligning, inspecting
 from regard.data.batching import pad
 from regard.data.builtin.phrasebook import generate
-from regard.data.builtin.sequences import generate_copy
+from regard.data.builtin.registry import generate_copy
 from regard.data.pharaoh import Gold
 from regard.errors import ConfigError, DataError, RegardError, RunError
 from regard.evaluate.alignment import score_alignments

@@ -24,11 +24,11 @@ from regard.models.lstmn import (
     LSTMN,
     PRESETS,
     VARIANTS,
-    Layer,
     LSTMNConfig,
     LSTMNLanguageConfig,
     LSTMNLanguageModel,
-    Source,
+    LSTMNLayer,
+    SourceTapes,
 )
 from regard.symbols import END, PAD, START
 
@@ -59,7 +59,7 @@ def translator(fusion: str, **changes: object) -> LSTMN:
 # --- the papers' loops with the model's weights
 
 
-def layer_of(layer: Layer) -> Weights:
+def layer_of(layer: LSTMNLayer) -> Weights:
     """The weights of a layer under the paper's names; the biases of the query and of the gates are one vector b_x."""
     n = layer.width
     into, bias = array(layer.W_x.weight), array(layer.W_x.bias)
@@ -73,7 +73,7 @@ def layer_of(layer: Layer) -> Weights:
     )
 
 
-def plain_layer(layer: Layer, inputs: list[np.ndarray], added: list | None = None, enter=None) -> list[np.ndarray]:
+def plain_layer(layer: LSTMNLayer, inputs: list[np.ndarray], added: list | None = None, enter=None) -> list[np.ndarray]:
     """One layer over a text by `papers.lstmn_step`: rows [h_t ; c_t]. `added` joins c_t, `enter(h_{t-1})` the input."""
     w, n = layer_of(layer), layer.width
     H, C, htilde = [], [], np.zeros(n)
@@ -95,7 +95,7 @@ def plain_layer(layer: Layer, inputs: list[np.ndarray], added: list | None = Non
     return rows
 
 
-def plain_source(source: Source, inputs: list[np.ndarray], tape: list[np.ndarray]) -> list[np.ndarray]:
+def plain_source(source: SourceTapes, inputs: list[np.ndarray], tape: list[np.ndarray]) -> list[np.ndarray]:
     """r_t a~_t of deep fusion, one for each step."""
     n = source.width
     into, bias = array(source.W_x.weight), array(source.W_x.bias)
@@ -306,7 +306,7 @@ def test_words_in_one_call_are_words_in_several():
 
 
 def test_gradients_are_those_of_finite_differences():
-    layer = spread(Layer(2, 3, span=0, recall=True))
+    layer = spread(LSTMNLayer(2, 3, span=0, recall=True))
     x, added = torch.randn(2, 4, 2, requires_grad=True), torch.randn(2, 4, 3, requires_grad=True)
 
     def run(x: Tensor, added: Tensor, *weights: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from weights_of import (
 )
 
 from regard.layers.attention import Attention
-from regard.layers.transformer import Turn, unturned
+from regard.layers.transformer import Rotation, no_rotation
 from regard.models.bahdanau import Bahdanau, BahdanauConfig, maxout
 from regard.models.contract import shift_right
 from regard.models.encdec import Cho, ChoConfig, RNNencdec, RNNencdecConfig, Sutskever, SutskeverConfig
@@ -556,8 +556,8 @@ def test_t5_2_transformer_is_torchs_with_the_same_weights(norm: str):
 class Nowhere(nn.Module):
     """No positions."""
 
-    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Turn]:
-        return x, unturned
+    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Rotation]:
+        return x, no_rotation
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

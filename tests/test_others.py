@@ -1,9 +1,10 @@
 """Documents and language models, from training to use, through Python and the command line."""
 
 import json
-import subprocess
-import sys
+import tempfile
+from pathlib import Path
 
+import commands
 import pytest
 
 import regard
@@ -13,11 +14,10 @@ from regard.errors import DataError, RunError
 FEW = ["train.steps=4", "train.batch_tokens=600", "train.validate_sentences=4"]
 
 
-def command(*arguments, text=None):
-    done = subprocess.run(
-        [sys.executable, "-m", "regard", *map(str, arguments)], input=text, capture_output=True, text=True, timeout=600
-    )
-    return done.returncode, done.stdout, done.stderr
+def command(*arguments, text=""):
+    with tempfile.TemporaryDirectory() as folder:
+        done = commands.regard(*arguments, folder=Path(folder), stdin=text.encode())
+        return done.code, done.out, done.err
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +159,7 @@ def test_a_run_of_another_task_is_refused(tales, reviews):
     assert code == 2
     assert "'language'" in told
     assert "'classify'" in told
-    from regard.api.loading import load_captioner
+    from regard.api.loading import load
 
     with pytest.raises(RunError, match="task 'classify'; this needs one for 'caption'"):
-        load_captioner(reviews[0])
+        load(reviews[0], task="caption")

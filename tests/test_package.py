@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from npm_parts import node
+from patience import PATIENCE
 
 TREE = Path(__file__).parent.parent
 SETTINGS = (
@@ -17,49 +18,69 @@ SETTINGS = (
 )
 
 
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory):
-    """A new environment with the wheel in it. Its dependencies are those of the test environment, by a path file."""
-    folder = tmp_path_factory.mktemp("package")
+PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+
+
+@pytest.fixture
+def venv(tmp_path):
+    """A new environment with nothing in it."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    return tmp_path / "venv"
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A copy of what is built, so that building leaves nothing behind."""
     ignored = shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
-    shutil.copytree(TREE / "regard", folder / "tree" / "regard", ignore=ignored)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(TREE / name, folder / "tree" / name)
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", folder, folder / "tree"]
+    shutil.copytree(TREE / "regard", tmp_path / "tree" / "regard", ignore=ignored)
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(TREE / name, tmp_path / "tree" / name)
+    return tmp_path / "tree"
+
+
+def test_a_wheel_installed_elsewhere_trains_and_translates(venv, tree, tmp_path):
+    """Its dependencies are those of the test environment, by a path file."""
+    build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", tmp_path, tree]
     subprocess.run(build, check=True, capture_output=True)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
-    (wheel,) = folder.glob("regard-*.whl")
-    python = folder / "venv" / "bin" / "python"
-    subprocess.run([*pip, "--python", python, "install", "--no-deps", "--no-index", wheel], check=True)
-    (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
+    (wheel,) = tmp_path.glob("regard-*.whl")
+    subprocess.run([*PIP, "--python", venv, "install", "--no-deps", "--no-index", wheel], check=True)
+    (packages,) = (venv / "lib").glob("python*/site-packages")
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
-    shutil.rmtree(folder / "tree")
-    return folder
+    shutil.rmtree(tree)
+    check_use(venv, tmp_path)
 
 
-def test_a_wheel_installed_elsewhere_trains_and_translates(bare, tmp_path):
+@pytest.mark.slow
+def test_an_install_into_an_empty_environment_brings_all_that_is_needed(venv, tree, tmp_path):
+    """Downloads some hundred megabytes."""
+    command = [*PIP, "--python", venv, "install", "--constraint", TREE / "constraints.txt", tree]
+    subprocess.run(command, check=True)
+    shutil.rmtree(tree)
+    check_use(venv, tmp_path)
+
+
+def check_use(venv: Path, folder: Path) -> None:
+    """The package of an environment has every file, trains and translates."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV"))}
 
-    def regard(*arguments: object) -> str:
-        command = [bare / "venv" / "bin" / "regard", *map(str, arguments)]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    def run(*command: object) -> str:
+        called = list(map(str, command))
+        done = subprocess.run(called, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def regard(*arguments: object) -> str:
+        return run(venv / "bin" / "regard", *arguments)
+
     where = "import regard, pathlib; print(pathlib.Path(regard.__file__).parent)"
-    found = subprocess.run(
-        [bare / "venv" / "bin" / "python", "-c", where], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    installed = Path(found.stdout.removesuffix("\n"))
-    assert installed.is_relative_to(bare / "venv")
+    installed = Path(run(venv / "bin" / "python", "-c", where).removesuffix("\n"))
+    assert installed.is_relative_to(venv)
     tracked = subprocess.run(["git", "ls-files", "regard"], cwd=TREE, capture_output=True, text=True, check=False)
     missing = [
         path for path in tracked.stdout.split() if not (installed.parent / path).exists() and (TREE / path).exists()
     ]
     assert not missing, "not in the wheel"
     assert regard("--version").startswith("regard ")
-    assert "bahdanau" in regard("models")
     chosen = ["--corpus", "reverse", "--model", "bahdanau", "--preset", "tiny", "--out", "run"]
     regard("train", *chosen, *SETTINGS.split())
     assert regard("translate", "run", "ko ba de").count("\n") == 1

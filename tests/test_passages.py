@@ -8,6 +8,7 @@ import pytest
 import trained
 from commands import regard as command
 
+from regard.api.languages import other_language
 from regard.api.passages import NOTES, join_text, keep_whole, take_apart, wrong_with
 from regard.data.expects import expectations, is_tokenised, knows_no_capitals
 from regard.data.settings import DataConfig
@@ -68,6 +69,44 @@ def test_words_never_seen_are_marked(translator):
     assert "unseen" in found.flags
     assert found.unknown == ["zebra"]
     assert "unseen" not in translator.translate("the cat sees the dog .").flags
+
+
+def test_a_trace_holds_the_flags_of_its_translation(translator):
+    seen = translator.look("the zebra sees the dog .")
+    assert [(note["flag"], note["words"]) for note in seen.notes if note["flag"] == "unseen"] == [("unseen", ["zebra"])]
+    assert type(seen).from_json(seen.to_json()).notes == seen.notes
+    for text in ("the zebra sees", "je ne sais pas où", "the cat sees the dog . " * 9, "I see a house ."):
+        found = translator.translate(text, split=False)
+        assert [(note["flag"], note["text"]) for note in translator.look(text).notes] == [
+            (flag, NOTES[flag]) for flag in found.flags
+        ]
+    assert translator.look("the cat sees the dog .", "le chat voit le chien .").notes == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "own", "expected"),
+    [
+        ("Je ne sais pas où est la gare.", "en", "fr"),
+        ("Ich weiß nicht, wo der Bahnhof ist, und das ist schade.", "en-GB", "de"),
+        ("I do not know where the station is.", "fr", "en"),
+        ("I do not know where the station is.", "en", ""),
+        ("Charles de Gaulle met Ursula von der Leyen in Los Angeles.", "en", ""),
+        ("Universidad de la Rioja", "en", ""),
+        ("Maria de los Santos, Juan del Rio y Pedro de la Cruz", "en", ""),
+        ("ba da fo", "en", ""),
+        ("Je ne sais pas où est la gare.", "", ""),
+        ("Je ne sais pas où est la gare.", "xx", ""),
+        ("", "en", ""),
+    ],
+)
+def test_another_language_is_recognised_and_names_are_not_one(text: str, own: str, expected: str):
+    assert other_language(text, own) == expected
+
+
+def test_input_in_another_language_is_flagged(translator):
+    assert translator.source_language == "en"
+    assert "language" in translator.translate("je ne sais pas où est la gare .").flags
+    assert "language" not in translator.translate("the cat sees the dog .").flags
 
 
 @pytest.mark.parametrize(

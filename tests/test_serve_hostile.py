@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_parts import browser, opened
+from browser_parts import browser, opened, until
 from serve_parts import Server, shared
 
 RUN = "globalThis.pwned=(globalThis.pwned||0)+1"
@@ -97,9 +97,10 @@ def test_hostile_sentences_in_every_view_and_export(server: Server, chromium: An
 def test_hostile_text_typed_by_a_user(server: Server, chromium: Any) -> None:
     with opened(chromium, server.address) as page:
         page.locator(".translation .word").first.wait_for()
-        for script in SCRIPTS[:6]:
-            page.locator("#source").fill("ba " + script.replace("RUN", RUN))
+        shown = "text => document.querySelector('svg.ribbons')?.textContent.includes(text)"
+        for number, script in enumerate(SCRIPTS[:6]):
+            page.locator("#source").fill(f"Q{number}X " + script.replace("RUN", RUN))
             page.keyboard.press("Control+Enter")
-            page.wait_for_timeout(300)
+            until(page, shown, f"Q{number}X")
             assert page.evaluate("globalThis.pwned") is None
             assert script[:4] in page.locator("svg.ribbons").text_content()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from browser_parts import opened, picture, until
 from npm_parts import packages
-from serve_parts import Server, serving, trained
+from serve_parts import Server, one_vector, serving, trained
 
 from regard.look import Trace
 from regard.look.trace_file import write
@@ -29,7 +29,7 @@ SHOW = """async (text) => {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    runs = trained(), trained("rnnencdec", "model.readout=24"), trained("transformer", "data.joint=true", steps=60)
+    runs = trained(), one_vector(), trained("transformer", "data.joint=true", steps=60)
     with serving(*runs) as server:
         yield server
 
@@ -657,7 +657,8 @@ def test_right_to_left_words_are_isolated_and_run_the_right_way(page: Any) -> No
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(server: Server, chromium: Any, scheme: str) -> None:
     script = (packages() / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
-    with opened(chromium, f"{server.address}#text=ba+da+fo", color_scheme=scheme, bypass_csp=True) as page:
+    options = {"color_scheme": scheme, "bypass_csp": True, "reduced_motion": "reduce"}  # colours do not fade in
+    with opened(chromium, f"{server.address}#text=ba+da+fo", **options) as page:
         page.locator(".translation .word").first.wait_for()
         page.evaluate(script)
         for name in ("Where it looked", "Step by step", "Compare", "Search"):
@@ -667,7 +668,6 @@ def test_axe_finds_nothing(server: Server, chromium: Any, scheme: str) -> None:
                 page.keyboard.press("End")
             if name == "Where it looked":
                 page.get_by_role("button", name="Matrix").click()
-            page.wait_for_timeout(400)
             found = page.evaluate("axe.run()")["violations"]
             assert [(one["id"], [node["html"][:160] for node in one["nodes"][:3]]) for one in found] == [], name
             picture(page, f"{scheme}-{name.lower().replace(' ', '-')}")

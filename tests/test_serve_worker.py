@@ -2,19 +2,18 @@
 
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE, until
 from serve_parts import backwards, trained
 
 from regard.errors import RunError
 from regard.serve.limits import Limits, RefusedError, StoppedError
 from regard.serve.metrics import Metrics
-from regard.serve.queue import MOST_COST, MOST_ROWS, Options, Queue, Sentence, Ticket, Work
+from regard.serve.queue import MOST_COST, MOST_ROWS, MethodCall, Options, Queue, Row, Ticket
 from regard.serve.worker import Worker
 
 
@@ -48,7 +47,7 @@ def test_clients_take_turns_however_many_requests_they_send() -> None:
     assert sizes(queue.take()).count(6) == MOST_ROWS // 2, "half of the batch for each of the two"
     queue = Queue()
     for client in ("giant", "giant", "giant", "small"):
-        queue.put(Ticket(time.monotonic() + 60, client, work=Work("look")))
+        queue.put(Ticket(time.monotonic() + 60, client, work=MethodCall("look")))
     order = [queue.take() for _ in range(4)]
     assert [one.client for one in order if isinstance(one, Ticket)] == ["giant", "small", "giant", "giant"]
 
@@ -86,7 +85,7 @@ def test_only_short_sentences_are_taken_in_between() -> None:
 
 
 def test_exclusive_work_waits_its_turn() -> None:
-    queue, work = Queue(), Ticket(time.monotonic() + 60, work=Work("look"))
+    queue, work = Queue(), Ticket(time.monotonic() + 60, work=MethodCall("look"))
     queue.put(work)
     queue.put(ticket(5))
     assert sizes(queue.take(100, exclusive=False)) == [5], "in between, only sentences are taken"
@@ -101,7 +100,7 @@ def test_a_sentence_knows_its_place() -> None:
     assert not made.answer.done()
     made.give(1, "b")
     assert made.answer.result(0) == ["a", "b", "c"]
-    assert isinstance(made.waiting[0], Sentence)
+    assert isinstance(made.waiting[0], Row)
 
 
 # --- with a process
@@ -117,23 +116,14 @@ def shared_worker() -> Any:
 
 
 def begin(**limits: Any) -> Worker:
-    worker = Worker(str(trained()), Limits(**limits), Metrics())
+    worker = Worker(str(trained()), Limits(**{"stuck": PATIENCE, **limits}), Metrics())
     worker.open()
     worker.start()
     until(lambda: not worker.trouble)
     return worker
 
 
-def until(true: Callable[[], bool]) -> None:
-    """Wait for something that must become true, however slow the machine is."""
-    for _ in range(6000):
-        if true():
-            return
-        threading.Event().wait(0.02)
-    raise AssertionError("this never became true")
-
-
-def ask(worker: Worker, *texts: str, seconds: float = 250, client: str = "one", beam: int | None = None) -> Ticket:
+def ask(worker: Worker, *texts: str, seconds: float = PATIENCE, client: str = "one", beam: int | None = None) -> Ticket:
     made = Ticket(time.monotonic() + seconds, client, beam or worker.about["beam"], Options(beam))
     made.add(list(texts))
     worker.submit(made)
@@ -141,7 +131,7 @@ def ask(worker: Worker, *texts: str, seconds: float = 250, client: str = "one", 
 
 
 def texts(found: Ticket) -> list[str]:
-    return [each.text for each in found.answer.result(250)]
+    return [each.text for each in found.answer.result(PATIENCE)]
 
 
 def leave(found: Ticket) -> None:
@@ -172,19 +162,21 @@ def test_a_client_that_leaves_frees_its_place_and_the_model(shared_worker: Worke
     assert shared_worker.accepted["one"] == 1
     leave(long)
     assert shared_worker.accepted.total() == 0
-    work = Ticket(time.monotonic() + 100, work=Work("rehearse"))
+    work = Ticket(time.monotonic() + PATIENCE, work=MethodCall("rehearse"))
     shared_worker.submit(work)
-    assert isinstance(work.answer.result(100), str), "exclusive work never comes in between: the batch was given up"
+    assert isinstance(work.answer.result(PATIENCE), str), (
+        "exclusive work never comes in between: the batch was given up"
+    )
 
 
 def test_a_deadline_stops_the_work(shared_worker: Worker) -> None:
     with pytest.raises(StoppedError):
-        ask(shared_worker, *[LONG] * 32, seconds=0.05).answer.result(100)
+        ask(shared_worker, *[LONG] * 32, seconds=0.05).answer.result(PATIENCE)
 
 
 def test_an_error_reaches_its_own_request_only(shared_worker: Worker) -> None:
     with pytest.raises(RefusedError) as refused:
-        ask(shared_worker, "ba da", beam=-1).answer.result(100)
+        ask(shared_worker, "ba da", beam=-1).answer.result(PATIENCE)
     assert refused.value.status == 422
     assert texts(ask(shared_worker, "ba da")) == [backwards("ba da")]
     assert shared_worker.trouble == ""
@@ -230,42 +222,58 @@ def test_admission_counts_what_will_be_decoded() -> None:
 # --- processes that fail
 
 
-def test_a_process_that_dies_is_replaced_and_its_requests_are_answered() -> None:
+def restarts(worker: Worker) -> float | None:
+    return worker.metrics.registry.get_sample_value("regard_model_restarts_total", {"model": worker.name})
+
+
+def test_a_process_that_dies_is_replaced_and_its_requests_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = begin()
-    requests = [ask(worker, *[LONG[:300]] * 4, seconds=300), ask(worker, "ba da", seconds=300, client="two")]
-    aside = worker.aside("fit", ["ba da"])
-    assert aside.result(100) == [1.0]
-    until(lambda: worker._working)
-    worker._process.kill()
+    assert worker.aside("fit", ["ba da"]).result(PATIENCE) == [1.0]
+    translated = []
+
+    def translate_and_die(batch: list[Row], alone: bool = True) -> None:
+        if not translated:
+            os.kill(frozen(worker), signal.SIGKILL)  # while the batch is in the process, which cannot answer any more
+        translated.append(len(batch))
+        Worker._translate(worker, batch, alone)
+
+    monkeypatch.setattr(worker, "_translate", translate_and_die)
+    requests = [ask(worker, *[LONG[:300]] * 4), ask(worker, "ba da", client="two")]
     assert texts(requests[1]) == ["da ba"]
     assert len(texts(requests[0])) == 4
     until(lambda: not worker.trouble)
-    assert worker.metrics.registry.get_sample_value("regard_model_restarts_total", {"model": worker.name}) == 1
+    assert restarts(worker) == 1
     worker.close()
     assert not worker._process._process.is_alive()
 
 
 def test_a_process_that_is_stuck_is_ended_and_the_request_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = begin(stuck=0.5)
-    stuck = Ticket(time.monotonic() + 100, work=Work("head_errors"))
-    frozen = threading.Event()
-    monkeypatch.setattr(worker, "_work", lambda taken: (freeze(worker), frozen.set(), Worker._work(worker, taken)))
+    worker = begin()
+    stuck = Ticket(time.monotonic() + PATIENCE, work=MethodCall("head_errors"))
+
+    def freeze_and_work(taken: Ticket) -> None:
+        frozen(worker)
+        monkeypatch.setattr(worker, "limits", Limits(stuck=0.2))
+        Worker._work(worker, taken)
+
+    monkeypatch.setattr(worker, "_work", freeze_and_work)
     worker.submit(stuck)
-    frozen.wait(100)
-    until(lambda: worker.trouble in ("stuck", "dead"))
     with pytest.raises(RefusedError) as refused:
-        stuck.answer.result(100)
+        stuck.answer.result(PATIENCE)
     assert refused.value.status == 503
     monkeypatch.undo()
     until(lambda: not worker.trouble)
+    assert restarts(worker)
     assert texts(ask(worker, "ba da")) == ["da ba"]
     worker.close()
 
 
-def freeze(worker: Worker) -> None:
+def frozen(worker: Worker) -> int:
+    """Stop a worker's process where it is: its number."""
     pid = worker._process._process.pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
+    return pid
 
 
 def test_a_run_that_cannot_be_loaded_is_refused_at_the_start(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from regard.training.runs import (
     newest_checkpoint,
     prune,
     publish,
-    read_about,
+    read_cursor,
     read_tensors,
     save_checkpoint,
 )
@@ -58,7 +58,7 @@ def attempt(disk, action) -> BaseException | None:
 def content(run) -> int:
     """The step of the newest whole checkpoint, after a look at every tensor of it."""
     folder = newest_checkpoint(run)
-    step = read_about(folder)["step"]
+    step = read_cursor(folder).step
     assert folder.name == f"{step:06d}"
     for name, tensor in read_tensors(folder / "weights.safetensors").items():
         assert torch.equal(tensor, tensors(step)[name])

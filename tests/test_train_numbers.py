@@ -11,13 +11,14 @@ from commands import metrics
 from test_train_resume import state_of
 
 from regard.errors import ConfigError, DataError, TrainingError
+from regard.training.cursor import BLIND, Cursor
 from regard.training.distributed import Ranks
 from regard.training.events import DataReady, Finished, Journal, Noticed, Saved, Skipped, Stepped, Validated
-from regard.training.loop import BLIND, PATIENCE_WITH_NAN, Cursor, grouped
+from regard.training.loop import PATIENCE_WITH_NAN, grouped
 from regard.training.optimisers import OPTIMISERS, clip, make_optimiser, step_if
 from regard.training.precision import arithmetic
-from regard.training.runs import average_weights, checkpoints, newest_checkpoint, read_about, read_tensors, withdraw
-from regard.training.schedules import SCHEDULES, Progress
+from regard.training.runs import average_weights, checkpoints, newest_checkpoint, read_cursor, read_tensors, withdraw
+from regard.training.schedules import SCHEDULES, Moment
 from regard.training.settings import TrainConfig
 from regard.training.start import prepare
 from regard.training.task import Validation
@@ -106,7 +107,7 @@ def test_it_gives_up_after_a_while_and_saves_nothing_bad(tmp_path):
     for folder in checkpoints(run):
         assert all(tensor.isfinite().all() for tensor in read_tensors(folder / "weights.safetensors").values())
         assert all(tensor.isfinite().all() for tensor in read_tensors(folder / "state.safetensors").values())
-    assert read_about(newest_checkpoint(run))["skipped"] == 8  # of step 12: counted on after a resume
+    assert read_cursor(newest_checkpoint(run)).skipped == 8  # of step 12: counted on after a resume
     again = make_loop(run, "train.steps=100", "train.save_every=3", steps=range(1, 99))
     with pytest.raises(TrainingError, match=f"at step {last}"):
         again.run()
@@ -159,7 +160,7 @@ def test_what_a_task_carries_goes_back_when_its_update_is_left_out(tmp_path):
     loop.task = Carrying(loop.task.task, (2,), "nan")
     loop.run()
     assert loop.task.carried == 3
-    assert read_about(newest_checkpoint(tmp_path / "run"))["carried"] == {"carried": 3}
+    assert read_cursor(newest_checkpoint(tmp_path / "run")).carried == {"carried": 3}
 
 
 def test_t1_6_clipping_keeps_the_direction_and_gives_the_norm():
@@ -320,7 +321,7 @@ def test_without_held_out_sentences_the_last_weights_are_published(tmp_path):
     last = read_tensors(checkpoints(run)[-1] / "weights.safetensors")
     assert all(torch.equal(published[name], tensor) for name, tensor in last.items())
     assert not any("dev_loss" in line for line in metrics(run))
-    assert read_about(checkpoints(run)[-1])["step"] == 12
+    assert read_cursor(checkpoints(run)[-1])["step"] == 12
 
 
 def test_the_average_is_the_mean_of_the_newest(tmp_path):
@@ -407,7 +408,7 @@ def test_the_loss_shown_is_per_token_whatever_the_gradient_is_divided_by(tmp_pat
 def test_the_speed_counts_the_optimiser_and_the_wait_for_data_and_not_validations(tmp_path, monkeypatch):
     """By a clock that only moves where the test says: 1 s for a batch, 2 s for a step, 100 s for a validation."""
     now = [0.0]
-    monkeypatch.setattr("regard.training.loop.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("regard.training.clock.time.monotonic", lambda: now[0])
 
     def slow(seconds, method):
         def slowly(*args, **kwargs):
@@ -530,7 +531,7 @@ def test_a_log_that_was_torn_is_mended(tmp_path):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_schedules_are_positive_and_finite_and_rise_first(schedule):
     config = TrainConfig(rate=0.5, warmup=10, schedule=schedule, halve_after=2.0, halve_every=0.5)
-    rates = [SCHEDULES[schedule](Progress(step, 200, step / 50, step // 60, 64), config) for step in range(1, 200)]
+    rates = [SCHEDULES[schedule](Moment(step, 200, step / 50, step // 60, 64), config) for step in range(1, 200)]
     assert all(math.isfinite(rate) and rate > 0 for rate in rates)
     assert max(rates) <= 0.5 + 1e-12
     if schedule != "halving":
@@ -540,7 +541,7 @@ def test_schedules_are_positive_and_finite_and_rise_first(schedule):
 
 def test_schedules_at_their_landmarks():
     def rate(name, step=1, epoch=0.0, stalls=0, **settings):
-        return SCHEDULES[name](Progress(step, 100, epoch, stalls, 16), TrainConfig(rate=1.0, schedule=name, **settings))
+        return SCHEDULES[name](Moment(step, 100, epoch, stalls, 16), TrainConfig(rate=1.0, schedule=name, **settings))
 
     assert rate("constant") == 1
     assert rate("constant", 3, warmup=6) == 0.5

@@ -14,7 +14,7 @@ from regard.api.training import gather
 from regard.errors import ConfigError, DataError, RegardError, RunError
 from regard.training.events import DataReady, Resumed, Stepped
 from regard.training.experiment import resolve
-from regard.training.runs import checkpoints, read_about, read_tensors
+from regard.training.runs import checkpoints, read_cursor, read_tensors
 from regard.training.start import train as begin
 from regard.training.warm_start import inherit
 
@@ -79,7 +79,7 @@ def test_the_manifest_and_every_checkpoint_say_where_it_began(first, tmp_path):
     train(tmp_path / "new", first)
     began = {"run": "first", "weights": sha256(first / "weights.safetensors")}
     assert json.loads((tmp_path / "new" / "manifest.json").read_bytes())["start_from"] == began
-    assert [read_about(folder)["origin"] for folder in checkpoints(tmp_path / "new")] == [began] * 3
+    assert [read_cursor(folder).origin for folder in checkpoints(tmp_path / "new")] == [began] * 3
     assert "000000" not in {folder.name for folder in checkpoints(tmp_path / "new")}, "it has served"
     assert json.loads((first / "manifest.json").read_bytes())["start_from"] == {}
 

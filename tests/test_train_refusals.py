@@ -23,8 +23,8 @@ from regard.training.runs import (
     digest,
     find_weights,
     newest_checkpoint,
-    read_about,
     read_config,
+    read_cursor,
     read_tensors,
 )
 from regard.training.start import train as begin
@@ -139,7 +139,7 @@ def test_swapped_files_are_refused(run):
 
 
 def test_without_a_manifest_the_best_checkpoint_is_used(unfinished):
-    best = read_about(newest_checkpoint(unfinished))["best_step"]
+    best = read_cursor(newest_checkpoint(unfinished)).best_step
     assert find_weights(unfinished) == unfinished / "checkpoints" / f"{best:06d}" / "weights.safetensors"
     shutil.rmtree(unfinished / "checkpoints" / f"{best:06d}")
     left = newest_checkpoint(unfinished)

@@ -15,7 +15,7 @@ from test_train_resume import HISTORY, state_of
 
 from regard.errors import ConfigError, RunError
 from regard.training.events import Stepped
-from regard.training.runs import checkpoints, held, newest_checkpoint, read_about, read_config
+from regard.training.runs import checkpoints, held, newest_checkpoint, read_config, read_cursor
 from regard.training.start import claim
 
 SETTINGS = ("train.epochs=3", "model.dropout=0.2", *HISTORY)
@@ -75,7 +75,7 @@ def test_a_signal_in_a_validation_breaks_it_off_and_it_is_made_up_for(number, ex
     plant = SignalIn("regard.decode.search:search", range(1, 100), number)
     for step in (3, 3):  # stopped again in the validation that it owes
         stopped(run, regard(*command, folder=tmp_path / "log", plant=plant), at=step)
-        assert read_about(newest_checkpoint(run))["due"]
+        assert read_cursor(newest_checkpoint(run)).due
         assert not [line for line in metrics(run) if "dev_loss" in line]
     killed = regard(*command, folder=tmp_path / "log", plant=KillAfter(4))  # owed, made, and lost with the kill
     assert killed.code == -signal.SIGKILL
@@ -95,7 +95,9 @@ def test_a_signal_while_saving_or_finishing_waits_for_it(expected, tmp_path):
 
 
 def test_at_any_moment_it_ends_within_one_update(expected, tmp_path):
-    run, note, rng = tmp_path / "run", tmp_path / "note", random.Random(time.time_ns())
+    run, note, seed = tmp_path / "run", tmp_path / "note", time.time_ns()
+    print(f"seed {seed}")
+    rng = random.Random(seed)
     for _ in range(4):
         number = rng.choice([signal.SIGTERM, signal.SIGINT])
         plant = SignalLater(steps_made(run) + 1 + rng.randrange(4), rng.random() / 30, number, note)

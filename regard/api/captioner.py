@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
@@ -10,17 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.api.tracing import check_length, tokens_of
+from regard.api.tracing import Output, Trained, check_length, spelled, trace_forward
 from regard.data.captions import open_captions, without_punctuation
 from regard.data.images import Pixels, as_tensor, read_picture
 from regard.data.vocabulary import Vocabulary
 from regard.decode.search import decode
-from regard.decode.settings import DecodeConfig, change_settings
 from regard.errors import DataError, RunError
-from regard.evaluate.captions import CaptionScore, score_captions
-from regard.look.assemble import add_probabilities, assemble
+from regard.evaluate.scores import CaptionScore, score_captions
 from regard.look.change import Change, change
-from regard.look.record import record
 from regard.look.tokens import Sentence
 from regard.look.trace import Trace
 from regard.look.trace_data import Picture, StepVectors
@@ -33,39 +31,18 @@ _HYPOTHESES = 320  # most hypotheses in a batch
 
 
 @dataclasses.dataclass(frozen=True)
-class Caption:
+class Caption(Output):
     """A caption with its log-probabilities."""
 
-    text: str
-    score: float
-    logprob: float
-    tokens: list[str]
-    token_logprobs: list[float]
-    finished: str  # how it ended: "end", "length" (cut off), "not finite" or "stopped"
-    # The requested candidates, this one first; excluded from ==, which would recurse.
-    nbest: "list[Caption]" = dataclasses.field(compare=False, repr=False)
 
-    def __str__(self) -> str:
-        return self.text
-
-
-class CaptionWriter:
+class CaptionWriter(Trained):
     """A captioner with its vocabulary; `regard.load` makes one from a run folder."""
 
     def __init__(self, model: nn.Module, vocabulary: Vocabulary, experiment: Experiment, name: str) -> None:
-        self.model: Any = model.eval()
-        self.vocabulary, self.experiment, self.name = vocabulary, experiment, name
+        super().__init__(model, experiment, name)
+        self.vocabulary = vocabulary
         if self.model.image is None:
             raise RunError(f"The captioner {name} was trained on precomputed features and cannot read pictures.")
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the model's weights."""
-        return next(self.model.parameters()).device
-
-    def settings(self, **changes: Any) -> DecodeConfig:
-        """The run's [decode] settings with `changes` applied; None keeps the run's value."""
-        return change_settings(self.experiment.decode, changes)
 
     def pixels(self, image: Image) -> Pixels:
         """The square crop of a picture that the model reads, [side, side, 3]."""
@@ -127,38 +104,28 @@ class CaptionWriter:
         `trace.draw(path, view="film", picture=writer.pixels(image))`, or the views "picture" and "region". `changes`
         are what-ifs such as `Mask(cell)`; the trace lists them.
         """
-        with change(self.model, *changes) as changed:
-            trace = self._look(image, target, topk, options)
-        return dataclasses.replace(trace, changes=changed.describe())
-
-    def _look(self, image: Image, target: str | Caption | None, topk: int, options: dict[str, Any]) -> Trace:
-        source, lengths = self._read([image])
         if not isinstance(target, str | Caption | None):
             raise DataError(f"A target caption is text or a Caption; got {type(target).__name__}.")
-        if isinstance(target, str):
-            written = [*self.vocabulary.encode(target.replace("\n", " ")).ids, END]
-        else:
-            found = target or self.caption(image, **options)
-            ids = [self._numbers[piece] for piece in found.tokens]
-            written = ids if ids and found.finished != "end" else [*ids, END]
-        check_length(written)
-        gates: list[float] = []
-        hook = lambda module, args, beta: gates.append(float(beta[0]))  # noqa: E731
-        handle = self.model.gate.register_forward_hook(hook) if self.model.gate is not None else None
-        try:
-            with torch.inference_mode(), record(self.model) as seen:
-                logits = self.model(source, lengths, torch.tensor([written], device=self.device))  # [1, T, V]
-        finally:
-            if handle is not None:
-                handle.remove()
-        plain = [index for index in written if index != END]
-        wrote = tokens_of(self.vocabulary.tokenised(plain), ended=len(plain) < len(written))
-        wrote = add_probabilities(wrote, written, logits[0], lambda index: self.vocabulary.pieces([index])[0], topk)
-        side, grid = self.model.side, self.model.config.grid
-        about = {"id": self.name, "name": self.experiment.name, "kind": "captioner", "look": self.model.config.look}
-        trace = assemble(
-            self.model, seen, Sentence("", ()), wrote, image=Picture(side, side, (grid, grid)), about=about
-        )
+        inputs, config, gates = self._read([image]), self.model.config, list[float]()
+        with ExitStack() as stack:
+            changed = stack.enter_context(change(self.model, *changes))
+            if isinstance(target, str):
+                written = [*self.vocabulary.encode(target.replace("\n", " ")).ids, END]
+            else:
+                found = target or self.caption(image, **options)
+                ids = [self._numbers[piece] for piece in found.tokens]
+                written = ids if ids and found.finished != "end" else [*ids, END]
+            check_length(written)
+            if self.model.gate is not None:
+                hook = self.model.gate.register_forward_hook(lambda module, args, beta: gates.append(float(beta[0])))
+                stack.callback(hook.remove)
+            sides = Sentence("", ()), spelled(self.vocabulary, written)
+            about = {"id": self.name, "name": self.experiment.name, "kind": "captioner", "look": config.look}
+            picture = Picture(self.model.side, self.model.side, (config.grid, config.grid))
+            trace = trace_forward(
+                self.model, inputs, written, sides, self.vocabulary, topk, about=about, image=picture,
+                changes=changed.describe(),
+            )  # fmt: skip
         return dataclasses.replace(trace, steps=_with_gates(trace.steps, gates))
 
     @cached_property
@@ -169,7 +136,7 @@ class CaptionWriter:
     def score(self, images: str, captions: str = "", **options: Any) -> CaptionScore:
         """Caption every picture of a tar file or folder and score against its captions: BLEU-1 to BLEU-4."""
         data = self.experiment.data
-        files, entries = open_captions(images, captions, data.invalid)
+        files, entries = open_captions(images, captions, data)
         progress = options.pop("progress", None)
         written: list[str] = []
         for first in range(0, len(entries), _AT_ONCE):

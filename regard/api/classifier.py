@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from regard.api.tracing import Trained
 from regard.data.batching import plan_epoch
 from regard.data.documents import (
     DocumentBatch,
@@ -21,8 +22,7 @@ from regard.data.documents import (
 from regard.data.files import Progress, is_blank
 from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError
-from regard.evaluate.bag_of_words import BagOfWords
-from regard.evaluate.classes import ClassScore, score_classes
+from regard.evaluate.classification import BagOfWords, ClassScore, score_classes
 from regard.look.documents import DocumentTrace, look_at
 from regard.models.document import Document
 from regard.training.experiment import Experiment
@@ -41,14 +41,14 @@ class Classified:
         return self.label
 
 
-class Classifier:
+class Classifier(Trained):
     """A document model with its vocabulary and classes; `regard.load` makes one from a run folder."""
 
     def __init__(
         self, model: Document, vocabulary: Vocabulary, classes: list[str], experiment: Experiment, name: str
     ) -> None:
-        self.model, self.vocabulary, self.classes = model, vocabulary, classes
-        self.experiment, self.name = experiment, name
+        super().__init__(model, experiment, name)
+        self.vocabulary, self.classes = vocabulary, classes
 
     def classify(self, text: str) -> Classified:
         """The class of a document."""
@@ -59,8 +59,8 @@ class Classifier:
     def look(self, text: str) -> DocumentTrace:
         """The attention weights over the sentences of a document and their words."""
         spans, batch = self._read(text)
-        seen = look_at(self.model, *batch)
-        return DocumentTrace.of(text, spans, seen.weights[0], self._chances(seen.logits[0]))
+        logits, weights = look_at(self.model, *batch)
+        return DocumentTrace.of(text, spans, weights[0], self._chances(logits[0]))
 
     def score(self, *files: str | Path, progress: Progress | None = None) -> ClassScore:
         """Classify every document of labelled files: accuracy and confusion matrix."""
@@ -110,5 +110,5 @@ class Classifier:
         return spans, self._moved(make_set([rows], [0]).batch([0]))
 
     def _moved(self, batch: DocumentBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        device = next(self.model.parameters()).device
-        return batch.words.to(device), batch.lengths.to(device), batch.counts.to(device)
+        words, lengths, counts = (part.to(self.device) for part in batch[:3])
+        return words, lengths, counts

@@ -4,33 +4,70 @@ import json
 from pathlib import Path
 from typing import Any
 
-from regard.api.loading import read_experiment
+from regard.api.loading import load, read_experiment
 from regard.data.expects import expectations
+from regard.data.files import read_small
 from regard.data.vocabulary import Vocabulary
-from regard.errors import ConfigError, unknown
+from regard.errors import ConfigError, RunError, unknown
+from regard.interop.ctranslate2 import export_ctranslate2
+from regard.interop.onnx import export_onnx
 from regard.training.known import find_run
-from regard.training.runs import checkpoints, find_weights, read_about
-from regard.training.small import export_small
+from regard.training.runs import FINISHED, belongings, checkpoints, find_weights, read_cursor, read_manifest
+from regard.training.small import check_new, export_small
 
-FORMATS = {"small": "a run folder with int8 weights and without corpus and checkpoints, for every regard command"}
-_KEPT = ("steps", "best", "start_from", "seconds", "device", "expects")  # of the run's own manifest
+FORMATS = {
+    "small": "a run folder with int8 weights and without corpus and checkpoints, for every regard command",
+    "ctranslate2": "a folder for CTranslate2, int8 unless `numbers` is float32; Transformers only",
+    "onnx": "an encoder and a step for any ONNX runtime, with the vocabularies; translators only",
+}
+_KEPT = ("steps", "best", "start_from", "seconds", "device", "expects", "imported")  # of the run's own manifest
 
 
-def export(run: str | Path, out: str | Path, to: str = "small") -> int:
-    """Write a run as `to` into the new folder `out`; returns the size of what was written in bytes."""
+def export(run: str | Path, out: str | Path, to: str = "small", numbers: str = "int8") -> int:
+    """Write a run as `to` into the new folder `out`; returns the size of what was written in bytes.
+
+    The engine gets the attention of the head that aligns best, as far as the run knows it (see `regard align`).
+    """
+    run, out = find_run(run), Path(out)
     if to not in FORMATS:
         raise ConfigError(unknown("format to export to", to, FORMATS))
-    return export_small(find_run(run), Path(out), about_run(run))
+    if to == "small":
+        return export_small(run, out, about_run(run))
+    check_new(out)
+    translator = load(run, "cpu", "translate")
+    heads = translator.heads
+    names: tuple[str, ...] = translator.model.looking.cross
+    layer = max(0, len(names) - 2) if heads.layer is None else heads.layer
+    if to == "ctranslate2":
+        vocabularies = translator.source_vocabulary, translator.target_vocabulary
+        return export_ctranslate2(translator.model, *vocabularies, out, numbers, (layer, heads.head or 0))
+    files = {name: (run / name).read_bytes() for name in belongings(find_weights(run))}
+    return export_onnx(translator.model, out, files, names[layer])
+
+
+def read_card(folder: Path) -> dict[str, Any]:
+    """The card of a model, or nothing where it has none; a card that belongs to other weights is refused."""
+    path = folder / "card.json"
+    if not path.exists():
+        return {}
+    try:
+        card = json.loads(read_small(path))
+        weights = str(card["weights"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RunError(f"{path} is damaged ({type(error).__name__}); restore it from a copy.") from None
+    if weights != read_manifest(folder, FINISHED)["files"]["weights.safetensors"]["sha256"]:
+        raise RunError(f"{path} does not belong to the weights beside it; restore both from one copy.")
+    return card
 
 
 def about_run(run: str | Path) -> dict[str, Any]:
     """What is known of a run besides its settings: what it expects, its best validation, the seconds of training."""
     folder = find_run(run)
     experiment, weights = read_experiment(folder), find_weights(folder)
-    manifest = json.loads((weights.parent / "manifest.json").read_bytes())
+    manifest = read_manifest(weights.parent, (), check=())
     about = {name: manifest[name] for name in _KEPT if name in manifest}
     if experiment.task == "translate":
         about["expects"] = expectations(experiment.data, Vocabulary.load(folder, "source"))
     if "seconds" not in about and checkpoints(folder):
-        about["seconds"] = round(read_about(checkpoints(folder)[-1])["seconds"], 1)
+        about["seconds"] = round(read_cursor(checkpoints(folder)[-1]).seconds, 1)
     return about

@@ -6,15 +6,17 @@ from dataclasses import replace
 
 import torch
 
-from regard.api.aligning import Heads, Progress, align, check_gold, traces
+from regard.api.aligning import align, check_gold, traces
+from regard.api.heads import Heads
 from regard.api.tracing import tokens_of
 from regard.api.translator import Translator, clean
+from regard.data.files import Progress
 from regard.data.pharaoh import Alignment, Gold
 from regard.errors import ConfigError, DataError
 from regard.evaluate.alignment import score_alignments
 from regard.look.change import Importance, Mask, Silence, find, importance
 from regard.look.flow import Flow, flow
-from regard.look.measure import Report, Row, report
+from regard.look.measure import Report, report
 from regard.look.record import attentions
 from regard.look.show import Show
 from regard.look.table import labels, leading_modules
@@ -36,30 +38,19 @@ def report_heads(
     """
     if gold is not None:
         check_gold(gold, sources, targets)
-    links: dict[tuple[str, int], list[Alignment]] = {}
+    links: dict[tuple[str, int | None], list[Alignment]] = {}
 
     def passing() -> Iterator[Trace]:
         for trace in traces(translator, sources, targets, progress, list(attentions(translator.model))):
-            if gold is not None:
-                _collect(trace, links)
+            for seen in leading_modules(trace) if gold is not None else ():
+                for head in range(seen.heads) if seen.kind == "cross" else ():
+                    links.setdefault((seen.name, head), []).extend(align([trace], Heads(seen.layer, head)))
             yield trace
 
     found = report(passing())
-    if gold is None:
-        return found
-    rates = {place: score_alignments(some, gold).aer for place, some in links.items()}
-    return Report(tuple(_with_rate(row, rates) for row in found.rows), found.sentences)
-
-
-def _collect(trace: Trace, links: dict[tuple[str, int], list[Alignment]]) -> None:
-    for seen in leading_modules(trace):
-        for head in range(seen.heads) if seen.kind == "cross" else ():
-            links.setdefault((seen.name, head), []).extend(align([trace], Heads(seen.layer, head)))
-
-
-def _with_rate(row: Row, rates: dict[tuple[str, int], float]) -> Row:
-    rate = None if row.head is None else rates.get((row.name, row.head))
-    return row if rate is None else replace(row, values={**row.values, "aer": rate})
+    rates = {place: {"aer": score_alignments(some, gold or ()).aer} for place, some in links.items()}
+    rows = (replace(row, values={**row.values, **rates.get((row.name, row.head), {})}) for row in found.rows)
+    return Report(tuple(rows), found.sentences)
 
 
 def silence_heads(

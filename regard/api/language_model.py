@@ -6,20 +6,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.api.tracing import check_length, tokens_of
+from regard.api.tracing import Trained, check_length, tokens_of, trace_forward
 from regard.api.translator import clean
 from regard.data.batching import plan_epoch
 from regard.data.files import Progress
 from regard.data.text_corpus import TextRows, make_rows
 from regard.data.vocabulary import Vocabulary
 from regard.decode.search import search
-from regard.decode.settings import change_settings
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.language import text_loss
 from regard.evaluate.scores import perplexity
-from regard.look.assemble import add_probabilities, assemble
 from regard.look.reach import Reach, reach
-from regard.look.record import attentions, record
+from regard.look.record import attentions
 from regard.look.trace import Trace
 from regard.symbols import END
 from regard.training.experiment import Experiment
@@ -27,22 +25,17 @@ from regard.training.experiment import Experiment
 _READ_TOKENS = 4096  # in a batch whose attention is recorded
 
 
-class Writer:
+class Writer(Trained):
     """A language model with its vocabulary; `regard.load` makes one from a run folder."""
 
     def __init__(self, model: nn.Module, vocabulary: Vocabulary, experiment: Experiment, name: str) -> None:
-        self.model, self.vocabulary = model, vocabulary
-        self.experiment, self.name = experiment, name
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the model's weights."""
-        return next(self.model.parameters()).device
+        super().__init__(model, experiment, name)
+        self.vocabulary = vocabulary
 
     def perplexity(self, lines: Sequence[str], progress: Progress | None = None) -> tuple[float, int]:
         """The perplexity per token of a text, and its number of tokens; the end of a line is a token."""
         rows = self._rows(lines)
-        nll, tokens = text_loss(self.model, rows, self.device, progress=progress)  # type: ignore[arg-type]
+        nll, tokens = text_loss(self.model, rows, self.device, progress=progress)
         return perplexity(nll, tokens), tokens
 
     def reach(self, lines: Sequence[str], farthest: int = 20, progress: Progress | None = None) -> list[Reach]:
@@ -81,16 +74,16 @@ class Writer:
         for name, number in (("count", count), ("longest", longest)):
             if not isinstance(number, int) or number < 1:
                 raise ConfigError(f"{name} must be at least 1; got {number!r}.")
-        own = self.experiment.decode
         given = {name: value for name, value in options.items() if value is not None}
-        config = change_settings(own, {"temperature": own.temperature or 1.0, "nbest": 1, **given})
+        own = self.experiment.decode.temperature or 1.0
+        config = self.settings(**{"temperature": own, "nbest": 1, **given})
         prefix = clean(prefix)
         ids = self.vocabulary.encode(prefix).ids
         limits = torch.full((count,), longest + len(ids), device=self.device)
         contents = [f"{prefix}\0{number}".encode() for number in range(count)]  # an independent sample each
         with torch.inference_mode():
-            start = self.model.start(count)  # type: ignore[operator]
-            found = search(self.model, start, limits, config, prefixes=[ids] * count, contents=contents)  # type: ignore[arg-type]
+            start = self.model.start(count)
+            found = search(self.model, start, limits, config, prefixes=[ids] * count, contents=contents)
         return [self.vocabulary.decode(texts[0].ids) for texts in found]
 
     def look(self, text: str, topk: int = 5) -> Trace:
@@ -99,11 +92,6 @@ class Writer:
         if not encoded.ids or not text.split():
             raise DataError("There is nothing to look at in an empty text; pass at least one word.")
         check_length(encoded.ids)
-        target = torch.tensor([[*encoded.ids, END]], device=self.device)  # [1, T]
-        with torch.inference_mode(), record(self.model) as seen:
-            logits = self.model(target)  # [1, T, V]
-        spelled = tokens_of(encoded, ended=True)
-        ids = [*encoded.ids, END]
-        written = add_probabilities(spelled, ids, logits[0], lambda one: self.vocabulary.pieces([one])[0], topk)
+        read, written = tokens_of(encoded, ended=True), [*encoded.ids, END]
         about = {"id": self.name, "name": self.experiment.name, "kind": "language"}
-        return assemble(self.model, seen, spelled, written, about=about)
+        return trace_forward(self.model, (), written, (read, read), self.vocabulary, topk, about=about)

@@ -5,98 +5,111 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from regard.api.captioner import CaptionWriter
 from regard.api.classifier import Classifier
+from regard.api.heads import find_choice
 from regard.api.language_model import Writer
 from regard.api.translator import Translator
 from regard.data.documents import load_words
 from regard.data.vocabulary import Vocabulary
 from regard.decode.ensemble import Ensemble
-from regard.errors import RunError
+from regard.errors import ConfigError, RunError, unknown
+from regard.interop.ctranslate2 import open_engine
 from regard.models.registry import build
 from regard.training.experiment import Experiment, resolve
 from regard.training.known import find_run
 from regard.training.runs import find_weights, read_config
-from regard.training.small import read_weights
+from regard.training.small import read_full_shapes, read_weights
 from regard.training.start import choose_device
-from regard.training.weights import set_weights
+from regard.training.weights import check_shapes, set_weights, weightless
 
 Run = str | Path
+ENGINES = ("regard", "ctranslate2")
 
 
-def load(run: Run | Sequence[Run], device: str = "auto") -> Any:
+def load(run: Run | Sequence[Run], device: str = "auto", task: str | None = None, engine: str = "regard") -> Any:
     """The trained model of a run folder: a Translator, CaptionWriter, Classifier or Writer, depending on its task.
 
     The name of a model that ships, such as "en-fr", works like a folder (see `regard models`). Several folders of
-    translators that share a vocabulary become one ensemble.
+    translators that share a vocabulary become one ensemble. A run of another task than `task` is refused. `engine` is
+    "regard", or "ctranslate2", which translates by a Transformer in int8 on the CPU; all else stays with regard.
     """
+    if engine not in ENGINES:
+        raise ConfigError(unknown("engine", engine, ENGINES))
     if not isinstance(run, str | Path):
-        return load_translator(run, device)
-    run = find_run(run)
-    return LOADERS[read_experiment(run).task](run, device)
+        if engine != "regard" and len(run) > 1:
+            raise ConfigError(f"An ensemble is searched by regard itself; the engine {engine} runs one model.")
+        return _ensemble([load(one, device, "translate", engine) for one in run])
+    folder = find_run(run)
+    experiment = read_experiment(folder, task)
+    loaded = _LOADERS[experiment.task](folder, experiment, device)
+    if engine == "ctranslate2" and isinstance(loaded, Translator):
+        vocabularies = loaded.source_vocabulary, loaded.target_vocabulary
+        loaded.engine = open_engine(loaded.model, *vocabularies, torch.get_num_threads())
+    return loaded
 
 
-def load_translator(run: Run | Sequence[Run], device: str = "auto") -> Translator:
-    """The translator of a run folder; several folders that share a vocabulary become one ensemble."""
-    if not isinstance(run, str | Path):
-        return _ensemble([load_translator(one, device) for one in run])
-    run = find_run(run)
-    experiment = read_experiment(run, "translate")
-    source, target = (Vocabulary.load(Path(run), side) for side in ("source", "target"))
+def _translator(run: Path, experiment: Experiment, device: str) -> Translator:
+    source, target = (Vocabulary.load(run, side) for side in ("source", "target"))
     model = _open(run, experiment, device, source_vocabulary=len(source), target_vocabulary=len(target))
-    return Translator(model, source, target, experiment, _name(run))
+    heads = find_choice(run, model, experiment.train)
+    return Translator(model, source, target, experiment, _name(run), heads)
 
 
-def load_captioner(run: Run, device: str = "auto") -> CaptionWriter:
-    """The captioner of a run folder."""
-    experiment, vocabulary = read_experiment(run, "caption"), Vocabulary.load(Path(run), "target")
+def _captioner(run: Path, experiment: Experiment, device: str) -> CaptionWriter:
+    vocabulary = Vocabulary.load(run, "target")
     model = _open(run, experiment, device, target_vocabulary=len(vocabulary))
     return CaptionWriter(model, vocabulary, experiment, _name(run))
 
 
-def load_classifier(run: Run, device: str = "auto") -> Classifier:
-    """The document classifier of a run folder."""
-    experiment, (vocabulary, classes) = read_experiment(run, "classify"), load_words(Path(run))
+def _classifier(run: Path, experiment: Experiment, device: str) -> Classifier:
+    vocabulary, classes = load_words(run)
     model: Any = _open(run, experiment, device, vocabulary=len(vocabulary), classes=len(classes))
     return Classifier(model, vocabulary, classes, experiment, _name(run))
 
 
-def load_writer(run: Run, device: str = "auto") -> Writer:
-    """The language model of a run folder."""
-    experiment, vocabulary = read_experiment(run, "language"), Vocabulary.load(Path(run), "text")
+def _writer(run: Path, experiment: Experiment, device: str) -> Writer:
+    vocabulary = Vocabulary.load(run, "text")
     return Writer(_open(run, experiment, device, vocabulary=len(vocabulary)), vocabulary, experiment, _name(run))
 
 
-LOADERS: dict[str, Callable[..., Any]] = {
-    "translate": load_translator,
-    "caption": load_captioner,
-    "classify": load_classifier,
-    "language": load_writer,
+_LOADERS: dict[str, Callable[[Path, Experiment, str], Any]] = {
+    "translate": _translator,
+    "caption": _captioner,
+    "classify": _classifier,
+    "language": _writer,
 }
 
 
-def read_experiment(run: Run, task: str | None = None) -> Experiment:
+def read_experiment(run: str | Path, task: str | None = None) -> Experiment:
     """The settings of a run; a run of another task than `task` is refused."""
     run = find_run(run)
-    find_weights(Path(run))  # first: its errors distinguish a missing run from a damaged one
-    experiment = resolve(read_config(Path(run)))
+    find_weights(run)  # first: its errors distinguish a missing run from a damaged one
+    experiment = resolve(read_config(run))
     if task is not None and experiment.task != task:
         raise RunError(f"{run} is a run for the task {experiment.task!r}; this needs one for {task!r}.")
     return experiment
 
 
-def _open(run: Run, experiment: Experiment, device: str, **sizes: int) -> nn.Module:
-    """The model in eval mode. `sizes` are the settings that follow from the run's vocabularies."""
-    model = build(experiment.name, dataclasses.replace(experiment.model, **sizes))
-    weights = find_weights(Path(run))
+def _open(run: Path, experiment: Experiment, device: str, **sizes: int) -> nn.Module:
+    """The model in eval mode. `sizes` are the settings that follow from the run's vocabularies.
+
+    Whether the settings belong to the weights is checked before anything of their size is allocated.
+    """
+    config, weights = dataclasses.replace(experiment.model, **sizes), find_weights(run)
+    shapes = read_full_shapes(weights)
+    with weightless(shapes, str(weights)):
+        check_shapes(build(experiment.name, config), shapes, str(weights))
+    model = build(experiment.name, config)
     set_weights(model, read_weights(weights), str(weights))
     return model.to(choose_device(device)).eval()
 
 
-def _name(run: Run) -> str:
-    return Path(run).resolve().name
+def _name(run: Path) -> str:
+    return run.resolve().name
 
 
 def _ensemble(members: list[Translator]) -> Translator:

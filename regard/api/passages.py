@@ -10,7 +10,9 @@ from regard.decode.hypothesis import flags, loops
 
 NOTES = {  # flag -> what it means
     "unseen": "holds characters or words that were never seen in training",
+    "language": "looks like another language than the one that the model reads",
     "lower-cased": "was lower-cased: the model was trained on lower-case text",
+    "term": "has a term that could not be placed",
     "cut": "has a sentence that is longer than any in training and was cut at clauses",
     "loop": "the translation repeats itself",
     "copy": "the translation is the source again",

@@ -27,22 +27,15 @@ BATCH = {"cpu": (1024, 384, 4096), "cuda": (8192, 1024, 24576)}  # tokens of a b
 MEASURE = 0.05  # share of the time that measuring may take
 
 
-class Corpus(NamedTuple):
+class CorpusSize(NamedTuple):
     """How large a corpus is."""
 
     pairs: int
     length: float  # pieces of a target sentence, on average
 
 
-class Choice(NamedTuple):
-    """Settings, and why they were chosen."""
-
-    tables: dict[str, dict[str, Any]]
-    reasons: list[str]
-
-
-def choose(data: Mapping[str, Any], minutes: float, device: str = "auto") -> Choice:
-    """The [data], [model] and [train] settings of a training of `minutes` on the corpus that `data` names."""
+def choose(data: Mapping[str, Any], minutes: float, device: str = "auto") -> tuple[dict[str, Any], list[str]]:
+    """The [data], [model] and [train] settings of a training of `minutes` on the corpus that `data` names, and why."""
     if not 0 < minutes < 1e6:
         raise ConfigError(f"--minutes is the time that training may take, above 0; got {minutes}.")
     config, where = read(DataConfig, data, "data"), choose_device(device)
@@ -77,12 +70,11 @@ def choose(data: Mapping[str, Any], minutes: float, device: str = "auto") -> Cho
         f"{epochs:.1f} epochs",
         f"a learning rate of {train['rate']:g} that falls to zero when the time is up; dropout {model['dropout']:g}",
     ]
-    return Choice(
-        {"data": {"vocabulary": vocabulary, "joint": True, "max_length": 100}, "model": model, "train": train}, reasons
-    )
+    pieces = {"vocabulary": vocabulary, "joint": True, "max_length": 100}
+    return {"data": pieces, "model": model, "train": train}, reasons
 
 
-def count(config: DataConfig) -> Corpus:
+def count(config: DataConfig) -> CorpusSize:
     """The size of a corpus, from its text."""
     pairs = letters = 0
     for pair in islice(find_corpus(config), COUNTED):
@@ -90,11 +82,11 @@ def count(config: DataConfig) -> Corpus:
         letters += len(pair.target)
     if not pairs:
         raise DataError("There is nothing to train on: the corpus has no pair.")
-    return Corpus(pairs, max(2.0, letters / pairs / PIECE + 1))
+    return CorpusSize(pairs, max(2.0, letters / pairs / PIECE + 1))
 
 
 def fastest_fit(
-    size: Corpus, vocabulary: int, seconds: float, device: torch.device, tokens: int
+    size: CorpusSize, vocabulary: int, seconds: float, device: torch.device, tokens: int
 ) -> tuple[int, int, float, int]:
     """Layers, width, pieces a second and weights of the largest model that can learn enough in `seconds`."""
     began = time.monotonic()

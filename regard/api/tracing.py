@@ -1,7 +1,9 @@
-"""From a sentence and its translation to a `Trace`: one more forward pass, with every attention call recorded."""
+"""What all trained models share, and from a sentence and what was written to a `Trace`: one more forward pass, with
+every attention call recorded."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 from regard.data.batching import pad, plan_epoch
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import Step
+from regard.decode.settings import DecodeConfig, change_settings
 from regard.errors import DataError
 from regard.look.assemble import add_probabilities, assemble
 from regard.look.record import record
@@ -17,35 +20,77 @@ from regard.look.tokens import Sentence, Token
 from regard.look.trace import Trace
 from regard.look.trace_data import Beam, Node
 from regard.symbols import END, SYMBOLS
+from regard.training.experiment import Experiment
 
 Pair = tuple[list[int], list[int]]  # source and target ids, END last in both
 LONGEST_LOOK = 1_000  # tokens of a sentence that can be traced: every head keeps T x S numbers
 _READ_TOKENS = 4096  # of one side read together, padding counted
 
 
-def trace_sentence(
+@dataclass(frozen=True)
+class Output:
+    """What a model wrote, with its log-probabilities."""
+
+    text: str
+    score: float  # what the search ranks by: log-probability with the length penalty
+    logprob: float
+    tokens: list[str]
+    token_logprobs: list[float]
+    finished: str  # how it ended: "end", "length" (cut off), "not finite", "stopped" or "empty"
+    # The requested candidates, this one first; excluded from ==, which would recurse.
+    nbest: list[Self] = field(compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Trained:
+    """A model with the settings and the name of its run: what every class that `regard.load` returns has."""
+
+    def __init__(self, model: nn.Module, experiment: Experiment, name: str) -> None:
+        self.model: Any = model.eval()
+        self.experiment, self.name = experiment, name
+
+    def __repr__(self) -> str:
+        weights = sum(part.numel() for part in self.model.parameters())
+        return f"{type(self).__name__}({self.name}: {self.experiment.name}, {weights:,} weights on {self.device})"
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the model's weights."""
+        device: torch.device = next(self.model.parameters()).device
+        return device
+
+    def settings(self, **changes: Any) -> DecodeConfig:
+        """The run's [decode] settings with `changes` applied; None keeps the run's value."""
+        return change_settings(self.experiment.decode, changes)
+
+
+def trace_forward(
     model: nn.Module,
-    vocabulary: Vocabulary,
-    about: Mapping[str, Any],
-    encoded: Tokenised,
+    inputs: tuple[Tensor, ...],
     written: Sequence[int],
+    sides: tuple[Sentence, Sentence],
+    vocabulary: Vocabulary,
     topk: int,
-    changes: Sequence[Mapping[str, Any]],
-    search: Sequence[Step],
+    **parts: Any,
 ) -> Trace:
-    """The trace of `written`: ids of the target `vocabulary`, END among them where it was written. Costs one forward
-    pass."""
-    device = next(model.parameters()).device
-    batch = torch.tensor([[*encoded.ids, END]], device=device)  # [1, S]
-    target = torch.tensor([list(written)], device=device)  # [1, T]
-    with record(model) as seen:
-        logits = model(batch, torch.tensor([batch.shape[1]], device=device), target)  # [1, T, V]
+    """The trace of the ids `written` after `inputs`, of the sentences `sides`; `parts` are those of `assemble`.
+
+    Costs one forward pass. The target gets the probabilities of its tokens and of `topk` alternatives to each.
+    """
+    target = torch.tensor([list(written)], device=next(model.parameters()).device)  # [1, T]
+    with torch.inference_mode(), record(model) as seen:
+        logits = model(*inputs, target)  # [1, T, V]
+    read, wrote = sides
+    wrote = add_probabilities(wrote, written, logits[0], lambda index: vocabulary.pieces([index])[0], topk)
+    return assemble(model, seen, read, wrote, **parts)
+
+
+def spelled(vocabulary: Vocabulary, written: Sequence[int]) -> Sentence:
+    """The tokens of ids that a model wrote, END among them where it did."""
     plain = [index for index in written if index != END]
-    read = tokens_of(encoded, ended=True)
-    wrote = tokens_of(vocabulary.tokenised(plain), ended=len(plain) < len(written))
-    wrote = add_probabilities(wrote, list(written), logits[0], lambda index: vocabulary.pieces([index])[0], topk)
-    beam = beam_of(search, vocabulary) if search else None
-    return assemble(model, seen, read, wrote, changes=changes, beam=beam, about=about)
+    return tokens_of(vocabulary.tokenised(plain), ended=len(plain) < len(written))
 
 
 def trace_pairs(

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from regard.api.loading import load
+from regard.api.progress import in_notebook
 from regard.api.timed import choose
 from regard.config import load_toml, override
 from regard.data.prepare import Stages
 from regard.data.settings import as_files
 from regard.data.tmx import choose_languages
-from regard.errors import RunError
+from regard.errors import ConfigError, RunError
 from regard.training.events import Observe
-from regard.training.experiment import check_tables, resolve
+from regard.training.experiment import Experiment, check_tables, resolve
 from regard.training.runs import checkpoints
 from regard.training.start import train as begin
 from regard.training.warm_start import inherit
@@ -72,18 +73,33 @@ def with_languages(tables: dict[str, Any]) -> dict[str, Any]:
     return {**tables, "data": data}
 
 
-def choose_settings(tables: Mapping[str, Any], minutes: float, run: Path) -> tuple[dict[str, Any], list[str]]:
-    """Tables that fit into `minutes`, under what `tables` say of the data, and the reasons; a run that was begun keeps
-    the settings that it has."""
-    if checkpoints(run):
-        begun = load_toml(run / "config.toml")
-        return {
-            **begun,
-            "data": {**begun["data"], **tables["data"]},
-            "train": {**begun["train"], **tables["train"]},
-        }, []
-    chosen, reasons = choose(tables["data"], minutes)
-    return {**chosen, "data": {**chosen["data"], **tables["data"]}}, reasons
+def plan(
+    config: str | Path | Mapping[str, Any] | None,
+    model: str | None,
+    preset: str | None,
+    settings: Iterable[str],
+    run: Path,
+    minutes: float | None,
+    **data: Any,
+) -> tuple[Experiment, list[str]]:
+    """What to train, and the reasons for what was chosen here: with `minutes` and no model, preset, file or settings
+    but of the data, everything else is chosen to fit (see `regard.api.timed`); a run that was begun keeps its own."""
+    given, reasons = list(settings), list[str]()
+    timed = [f"train.minutes={minutes}"] if minutes is not None else []
+    tables = gather(config, model, preset, [*given, *timed], run, **data)
+    free = not (config or model or preset) and all(one.startswith("data.") for one in given)
+    if minutes is not None and free and (any(data.values()) or not tables["model"]):
+        if not any(tables["data"].get(name) for name in ("source", "tsv", "tmx", "corpus")):
+            raise ConfigError(
+                "There is nothing to train on; pass --source and --target, --tmx, or a built-in corpus with --corpus "
+                "(see `regard corpora`)."
+            )
+        if checkpoints(run):
+            chosen = load_toml(run / "config.toml")
+        else:
+            chosen, reasons = choose(tables["data"], minutes)
+        tables = {**chosen, **{name: {**chosen[name], **tables[name]} for name in ("data", "train")}}
+    return resolve(inherit(tables, run)), reasons
 
 
 def train(
@@ -104,23 +120,16 @@ def train(
     """Train into the folder `out`, or resume there, and return the trained model (see `regard.load`).
 
     `config` is a TOML file or a mapping of tables; `settings` are strings such as "train.steps=200". `observe` is
-    called with every event of the loop (see `regard.training.events`). `out` alone resumes the run that is there.
-    `minutes` limit all of it; without a model, preset or config, these are chosen to fit (see `regard.api.timed`).
+    called with every event of the loop (see `regard.training.events`); in a notebook the default shows a line.
+    `out` alone resumes the run that is there. `minutes` limit all of it; without a model, preset or config, these are
+    chosen to fit (see `regard.api.timed`).
 
         translator = regard.train(source="train.en", target="train.fr", model="bahdanau", preset="tiny", out="run")
     """
-    run, since, given = Path(out), time.monotonic(), list(settings)
-    timed = [f"train.minutes={minutes}"] if minutes is not None else []
+    run, since = Path(out), time.monotonic()
     data = {"source": source, "target": target, "tmx": tmx, "corpus": corpus}
-    tables = gather(config, model, preset, [*given, *timed], run, **data)
-    if (
-        timed
-        and any(data.values())
-        and not (config or model or preset)
-        and all(one.startswith("data.") for one in given)
-    ):
-        tables, _ = choose_settings(tables, float(minutes or 0), run)
-    reason = begin(resolve(inherit(tables, run)), run, observe, stages, since if timed else None)
-    if reason == "asked":
+    experiment, _ = plan(config, model, preset, settings, run, minutes, **data)
+    watch = observe or in_notebook()
+    if begin(experiment, run, watch, stages, since if minutes is not None else None) == "asked":
         raise RunError(f"Training was stopped and saved; the same call resumes {out}.")
     return load(out)

@@ -2,14 +2,30 @@
 
 import dataclasses
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.api.heads import Heads
+from regard.api.languages import other_language
 from regard.api.passages import NOTES, Passage, join_text, keep_whole, merge, take_apart, unseen, worst, wrong_with
-from regard.api.tracing import check_length, describe_forced, read_together, trace_pairs, trace_sentence
+from regard.api.terms import Termbase, copy_unknown, place_terms
+from regard.api.tracing import (
+    Output,
+    Trained,
+    beam_of,
+    check_length,
+    describe_forced,
+    read_together,
+    spelled,
+    tokens_of,
+    trace_forward,
+    trace_pairs,
+)
 from regard.data.builtin.registry import find_builtin
 from regard.data.expects import knows_no_capitals
 from regard.data.files import Progress
@@ -19,46 +35,41 @@ from regard.decode.batches import decode_many
 from regard.decode.beam import Step
 from regard.decode.ensemble import Ensemble
 from regard.decode.hypothesis import Hypothesis, Weigh
-from regard.decode.settings import DecodeConfig, change_settings
+from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
+from regard.interop.ctranslate2 import Engine
 from regard.look.change import Change, Changed, Force, change
 from regard.look.record import record
 from regard.look.trace import Trace
+from regard.models.contract import Looking
 from regard.symbols import END, UNKNOWN
 from regard.training.experiment import Experiment
 from regard.training.objectives import cross_entropy
+from regard.training.translation import guided_head, guided_module
 
 BATCH_TOKENS = (4096, 65536)  # source tokens in a batch over all beams, on a CPU and on a GPU
 
 
 @dataclasses.dataclass(frozen=True)
-class Translation:
+class Translation(Output):
     """A translation with its log-probabilities."""
 
-    text: str
-    score: float  # what the search ranks by: log-probability with the length penalty
-    logprob: float
-    tokens: list[str]
-    token_logprobs: list[float]
-    finished: str  # how it ended: "end", "length" (cut off), "not finite", "stopped" or "empty"
-    # The requested candidates, this one first; excluded from ==, which would recurse.
-    nbest: "list[Translation]" = dataclasses.field(compare=False, repr=False)
     # Words (for subwords: characters) of the source that were never seen in training.
     unknown: list[str] = dataclasses.field(default_factory=list, compare=False)
     flags: list[str] = dataclasses.field(default_factory=list, compare=False)  # what to know about it: see `notes`
+    unplaced: list[str] = dataclasses.field(default_factory=list, compare=False)  # terms that could not be placed
 
     @property
     def notes(self) -> list[str]:
         """What a reader should know, in words: "the translation repeats itself", for example. Mostly nothing."""
         return [NOTES[flag] for flag in self.flags]
 
-    def __str__(self) -> str:
-        return self.text
 
-
-class Translator:
+class Translator(Trained):
     """A model with its vocabularies; `regard.load` makes one from a run folder."""
+
+    model: nn.Module
 
     def __init__(
         self,
@@ -67,10 +78,12 @@ class Translator:
         target_vocabulary: Vocabulary,
         experiment: Experiment,
         name: str,
+        heads: Heads | None = None,
     ) -> None:
-        self.model = model.eval()
+        super().__init__(model, experiment, name)
+        self.heads = heads or Heads()  # whose weights say which words belong together
         self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
-        self.experiment, self.name = experiment, name
+        self.engine: Engine | None = None  # what translates instead of regard's own search
         self.lowercases = knows_no_capitals(source_vocabulary)  # trained on lower-case text, so it reads no other
         of = source_vocabulary
         self._reader = Vocabulary(of.tokens, of.kind, of.form, lowercase=True) if self.lowercases else of
@@ -89,15 +102,6 @@ class Translator:
             "target_language": self.target_language,
         }
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the model's weights."""
-        return next(self.model.parameters()).device
-
-    def settings(self, **changes: Any) -> DecodeConfig:
-        """The run's [decode] settings with `changes` applied; None keeps the run's value."""
-        return change_settings(self.experiment.decode, changes)
-
     @overload
     def translate(self, text: str, **options: Any) -> Translation: ...
 
@@ -111,8 +115,11 @@ class Translator:
         sentence that is longer than any in training is cut at clauses. `flags` of the result say what is not right.
         Options are the [decode] settings (beam, nbest, temperature, length_penalty, ...), `prefix` (a text, or one for
         each text, that the translation must start with), `split=False` (take each text as one sentence, as with a
-        prefix), `progress(done, total)`, `observe(step)`, shown every step of a beam search, and `stop() -> bool`,
-        called before every step. An empty line gives an empty translation.
+        prefix), `terms` (source words that must become given target words, as a mapping or pairs; `unplaced` of the
+        result lists those that could not be placed), `unknown="copy"` (unknown words of the translation become the
+        source words with their largest weight, or what `lexicon` says for those; "keep" leaves them),
+        `progress(done, total)`, `observe(step)`, shown every step of a beam search (not by other engines), and
+        `stop() -> bool`, called before every step. An empty line gives an empty translation.
         """
         if isinstance(text, bytes) or not isinstance(text, Iterable):
             raise DataError(f"A sentence is text; got {type(text).__name__}.")
@@ -122,6 +129,10 @@ class Translator:
         prefix = options.pop("prefix", None)
         progress, observe, stop = (options.pop(name, None) for name in ("progress", "observe", "stop"))
         split = options.pop("split", True) and prefix is None
+        terms, lexicon = options.pop("terms", None), options.pop("lexicon", None)
+        unknown = options.pop("unknown", "copy")
+        if unknown not in ("copy", "keep"):
+            raise ConfigError(f"unknown must be copy or keep; got {unknown!r:.40}.")
         config = self.settings(**options)
         most = self.experiment.data.max_length
         passages = [take_apart(one, self.encode, most) if split else keep_whole(one, self.encode) for one in texts]
@@ -132,20 +143,28 @@ class Translator:
             if len(wanted) != len(texts):
                 raise DataError(f"Expected one prefix for each of the {len(texts)} sentences; got {len(wanted)}.")
             prefixes = [self.prefix_ids(one) for one in wanted]
-        with torch.inference_mode():
-            found = decode_many(
-                self.model,  # type: ignore[arg-type]
-                rows,
-                config,
-                self.device,
-                batch_tokens=BATCH_TOKENS[self.device.type == "cuda"],
-                prefixes=prefixes,
-                weigher=self._weigher,
-                observe=observe,
-                tell=progress,
-                stop=stop,
+        search = self._search_many if self.engine is None else self.engine.search
+        watched = {} if observe is None or self.engine is not None else {"observe": observe}
+        found = search(rows, config, prefixes=prefixes, tell=progress, stop=stop, **watched)
+        sentences = [sentence for passage in passages for sentence in passage.sentences]
+        encoded = [one for passage in passages for one in passage.encoded]
+        unplaced: list[list[str]] = [[] for _ in sentences]
+        if terms:
+            self.needs_one_model("place terms")
+            # All of the beam: in the best hypothesis the term may have become part of a longer word.
+            wide = config if config.temperature else dataclasses.replace(config, nbest=config.beam)
+            unplaced = place_terms(
+                Termbase(terms),
+                sentences,
+                encoded,
+                found,
+                self.target_vocabulary,
+                lambda rows, prefixes: search(rows, wide, prefixes=prefixes, stop=stop),
+                self._weigh,
             )
-        each = iter(found)
+            found = [some[: config.nbest] for some in found]
+        copied = self._copy_unknown(sentences, encoded, found, lexicon or {}) if unknown == "copy" else {}
+        each = iter(self._translations(*one, copied) for one in zip(sentences, encoded, found, unplaced, strict=True))
         translations = [self._join(passage, [next(each) for _ in passage.encoded]) for passage in passages]
         return translations[0] if isinstance(text, str) else translations
 
@@ -178,6 +197,7 @@ class Translator:
         begins = None if prefix is None else self.prefix_ids(prefix)
         forced_words = describe_forced(self.target_vocabulary, begins)
         steps: list[Step] = []
+        unknown, flags = self._wrong_with_source(source, encoded)
         with torch.inference_mode(), change(self.model, *(one for one in changes if one not in forces)) as changed:
             if target is None:
                 config = self.settings(**options)
@@ -187,11 +207,20 @@ class Translator:
                 changed.restart()
                 hypothesis = self._search(encoded.ids, config, steps if tree else None, begins)[0]
                 written = hypothesis.ids if hypothesis.ids and not hypothesis.finished else [*hypothesis.ids, END]
+                said = self.target_vocabulary.decode(hypothesis.ids)
+                flags += wrong_with(source, said, hypothesis.ended, self.source_language == self.target_language)
             else:
                 written = [*self.prefix_ids(target), END]
                 check_length(written[:-1])
-            said = (*changed.describe(), *forced_words)
-            return trace_sentence(self.model, self.target_vocabulary, self.about, encoded, written, topk, said, steps)
+            made = (*changed.describe(), *forced_words)
+            seen = {"unseen": {"words": unknown}}  # what a note holds besides its flag and sentence
+            notes = [{"flag": flag, "text": NOTES[flag], **seen.get(flag, {})} for flag in flags]
+            batch = torch.tensor([[*encoded.ids, END]], device=self.device)  # [1, S]
+            inputs = batch, torch.tensor([batch.shape[1]], device=self.device)
+            sides = tokens_of(encoded, ended=True), spelled(self.target_vocabulary, written)
+            beam = beam_of(steps, self.target_vocabulary) if steps else None
+            parts = {"changes": made, "notes": notes, "beam": beam, "about": self.about}
+            return trace_forward(self.model, inputs, written, sides, self.target_vocabulary, topk, **parts)
 
     def trace_pairs(self, sources: Sequence[str], targets: Sequence[str], names: Sequence[str]) -> list[Trace]:
         """The traces of given translations, in order, with the weights of the modules `names` only."""
@@ -254,6 +283,13 @@ class Translator:
         """The pieces of a source sentence, without END."""
         return self._reader.encode(clean(text))
 
+    @torch.inference_mode()
+    def _search_many(
+        self, rows: Sequence[Sequence[int]], config: DecodeConfig, **options: Any
+    ) -> list[list[Hypothesis]]:
+        tokens = BATCH_TOKENS[self.device.type == "cuda"]
+        return decode_many(self.model, rows, config, self.device, batch_tokens=tokens, weigher=self._weigher, **options)  # type: ignore[arg-type]
+
     def _search(
         self, ids: list[int], config: DecodeConfig, steps: list[Step] | None, forced: list[int] | None
     ) -> list[Hypothesis]:
@@ -292,10 +328,43 @@ class Translator:
         if isinstance(self.model, Ensemble):
             raise RunError(f"An ensemble has no single attention; load one of its runs to {what}.")
 
-    def _join(self, passage: Passage, found: list[list[Hypothesis]]) -> Translation:
-        """The translation of a text from the hypotheses of its sentences: the best of each, the second best, ..."""
-        parts = zip(passage.sentences, passage.encoded, found, strict=True)
-        sentences = [self._translations(*part) for part in parts]
+    def _weigh(self, sources: list[list[int]], targets: list[list[int]]) -> list[NDArray[np.float32]]:
+        """The weights [T, S] with which each word of a translation attended to its source, by `heads`."""
+        model, heads = self.model, self.heads
+        looking: Looking = model.looking  # type: ignore[assignment]
+        name = guided_module(model, -2 if heads.layer is None else heads.layer)
+        shift = looking.shift if heads.shift is None else heads.shift
+        head = -1 if heads.head is None else heads.head
+        found: dict[int, NDArray[np.float32]] = {}
+        pairs = [([*source, END], [*target, END]) for source, target in zip(sources, targets, strict=True)]
+        for places, read, lengths, written in read_together(pairs, self.device):
+            with torch.inference_mode(), record(model, [name]) as seen:
+                model(read, lengths, written)
+            weights = guided_head(seen[name].weights, head).float().cpu().numpy()  # [B, T, S]
+            for row, place in enumerate(places):
+                T, S = len(pairs[place][1]), len(pairs[place][0])
+                found[place] = np.concatenate([weights[row, shift:T, :S], weights[row, T - shift : T, :S]])
+        return [found[place] for place in range(len(pairs))]
+
+    def _copy_unknown(
+        self,
+        sentences: list[str],
+        encoded: list[Tokenised],
+        found: list[list[Hypothesis]],
+        lexicon: Mapping[str, str],
+    ) -> dict[int, str]:
+        """The texts of the hypotheses that hold an unknown word, by their identity."""
+        if isinstance(self.model, Ensemble) or not self.model.looking.cross:
+            return {}
+        rows = [(number, one) for number, some in enumerate(found) for one in some if UNKNOWN in one.ids]
+        weights = self._weigh([encoded[number].ids for number, _ in rows], [one.ids for _, one in rows])
+        return {
+            id(one): copy_unknown(sentences[number], encoded[number], one.ids, seen, self.target_vocabulary, lexicon)
+            for (number, one), seen in zip(rows, weights, strict=True)
+        }
+
+    def _join(self, passage: Passage, sentences: list[list[Translation]]) -> Translation:
+        """The translation of a text from those of its sentences: the best of each, the second best, ..."""
         if len(sentences) == 1 and passage.gaps == ["", ""]:
             return sentences[0][0]
         group: list[Translation] = []
@@ -311,26 +380,36 @@ class Translator:
                     finished=worst([one.finished for one in chosen]),
                     nbest=group,
                     unknown=[word for one in chosen for word in one.unknown],
+                    unplaced=[term for one in chosen for term in one.unplaced],
                     flags=merge([*(one.flags for one in chosen), ["cut"] if passage.cut else []]),
                 )
             )
         return group[0]
 
-    def _translations(self, text: str, encoded: Tokenised, hypotheses: list[Hypothesis]) -> list[Translation]:
+    def _wrong_with_source(self, text: str, encoded: Tokenised) -> tuple[list[str], list[str]]:
+        """The parts of a sentence that were never seen in training, and its flags."""
+        unknown = find_unknown(text, encoded)
+        wrong = {
+            "unseen": bool(unknown),
+            "language": bool(other_language(text, self.source_language)),
+            "lower-cased": self.lowercases and text.lower() != text,
+        }
+        return unknown, [flag for flag, holds in wrong.items() if holds]
+
+    def _translations(
+        self, text: str, encoded: Tokenised, hypotheses: list[Hypothesis], unplaced: list[str], copied: dict[int, str]
+    ) -> list[Translation]:
         """The translations of one sentence, the best first."""
         group: list[Translation] = []
-        unknown = find_unknown(text, encoded)
-        same = self.source_language == self.target_language
-        lowered = self.lowercases and text.lower() != text
-        before = [*(["unseen"] if unknown else []), *(["lower-cased"] if lowered else [])]
+        unknown, before = self._wrong_with_source(text, encoded)
         for one in hypotheses:
-            written = self.target_vocabulary.decode(one.ids)
+            written = copied.get(id(one)) or self.target_vocabulary.decode(one.ids)
             pieces = self.target_vocabulary.pieces(one.ids)
             ended = one.ended if encoded.ids else "empty"
-            flags = [*before, *wrong_with(text, written, ended, same)]
-            group.append(
-                Translation(written, one.score, one.logprob, pieces, one.token_logprobs, ended, group, unknown, flags)
-            )
+            same = self.source_language == self.target_language
+            flags = [*before, *(["term"] if unplaced else []), *wrong_with(text, written, ended, same)]
+            numbers = one.score, one.logprob, pieces, one.token_logprobs
+            group.append(Translation(written, *numbers, ended, group, unknown, flags, unplaced))
         return group
 
 

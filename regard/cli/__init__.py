@@ -2,7 +2,7 @@
 
 import typer
 
-from regard.cli import align, corpora, demo, export, look, measure, models, predict, score, serve, train, translate
+from regard.cli import align, corpora, demo, look, measure, models, predict, score, serve, train, translate
 from regard.version import __version__
 
 app = typer.Typer(
@@ -17,10 +17,11 @@ app = typer.Typer(
 COMMANDS = (
     demo.demo, train.train, translate.translate, score.score, score.compare, look.look, measure.heads, measure.flow,
     align.align, predict.caption, predict.classify, predict.generate, score.perplexity, measure.reach, serve.serve,
-    models.models, corpora.corpora, export.export,
+    models.models, corpora.corpora, models.export,
 )  # fmt: skip
 for command in COMMANDS:
     app.command(cls=train.WithSettings if command is train.train else None)(command)
+app.command("import")(models.import_model)
 
 
 def _version(wanted: bool) -> None:

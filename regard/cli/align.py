@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
+import regard
 from regard.cli.options import Gold, Run, Tmx, Tsv, run_folder
+from regard.cli.progress import bar
 from regard.cli.text import check_out, pairs_of, put
 from regard.errors import ConfigError
 
@@ -36,8 +38,7 @@ def align(
 ) -> None:
     """Extract word alignments from attention as Pharaoh lines (i-j, from 0); with --gold, report AER."""
     from regard.api import aligning
-    from regard.api.loading import load_translator
-    from regard.cli.progress import bar
+    from regard.api.heads import Heads, keep_choice
     from regard.data.pharaoh import format_pharaoh
     from regard.evaluate.alignment import read_gold, score_alignments, symmetrise, write_pharaoh
     from regard.look.trace import Trace
@@ -50,31 +51,31 @@ def align(
         aligning.check_gold(answers, sources, targets)
     if choose and answers is None and back is None:
         raise ConfigError("--choose needs --gold, or --back to compare with.")
-    ahead, behind = load_translator(run), load_translator(back) if back else None
-    heads = aligning.find_choice(run, ahead)
+    ahead, behind = regard.load(run, task="translate"), regard.load(back, task="translate") if back else None
+    heads = ahead.heads
     if (layer, head, shift) != (None, None, None):
-        heads = aligning.Heads(layer, head, shift)
-    other = aligning.find_choice(back, behind) if back and behind else heads
+        heads = Heads(layer, head, shift)
+    other = behind.heads if behind else heads
     seen: list[Trace] = []
-    turned: list[Trace] = []  # of both directions, kept so that --choose reads nothing twice
+    back_traces: list[Trace] = []  # of both directions, kept so that --choose reads nothing twice
     if choose:
         with bar("choosing") as progress:
             seen = list(aligning.traces(ahead, sources, targets, progress))
             if answers is not None:
                 heads, _ = aligning.choose_by_gold(seen, answers)
             elif behind:
-                turned = list(aligning.traces(behind, targets, sources, progress))
-                heads, other = aligning.choose_by_agreement(seen, turned)
+                back_traces = list(aligning.traces(behind, targets, sources, progress))
+                heads, other = aligning.choose_by_agreement(seen, back_traces)
         if back and answers is None:
-            aligning.keep_choice(back, other)
-            typer.echo(f"saved in {back}: {other.describe(behind or ahead)}", err=True)
-        aligning.keep_choice(run, heads)
-        typer.echo(f"saved in {run}: {heads.describe(ahead)}", err=True)
+            keep_choice(back, other)
+            typer.echo(f"saved in {back}: {other.describe((behind or ahead).model)}", err=True)
+        keep_choice(run, heads)
+        typer.echo(f"saved in {run}: {heads.describe(ahead.model)}", err=True)
     with bar("aligning") as progress:
         links = aligning.align(seen or aligning.traces(ahead, sources, targets, progress), heads, method, threshold)
     if behind is not None:
         with bar("aligning the opposite direction") as progress:
-            back_seen = turned or aligning.traces(behind, targets, sources, progress)
+            back_seen = back_traces or aligning.traces(behind, targets, sources, progress)
             links = aligning.join(links, aligning.align(back_seen, other, method, threshold), join)
     if out is not None:
         write_pharaoh(links, out)
@@ -83,4 +84,4 @@ def align(
             put(format_pharaoh(line))
     if answers is not None:
         both = "" if behind is None else f", symmetrised by {join}"
-        put(f"{score_alignments(links, answers)}  ({heads.describe(ahead)}, {method}{both})")
+        put(f"{score_alignments(links, answers)}  ({heads.describe(ahead.model)}, {method}{both})")

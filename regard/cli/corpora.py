@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.progress import bar
 from regard.cli.text import check_out, put
 from regard.errors import DataError, unknown
 
@@ -20,7 +21,6 @@ def corpora(
 ) -> None:
     """List the built-in corpora, which are generated on demand; with a name, write one to files: sentence pairs with
     gold alignments, a text (OUT.txt), labelled documents (OUT.tsv), or pictures with captions (the folder OUT)."""
-    from regard.cli.progress import bar
     from regard.data.builtin.registry import BUILTIN, find_builtin
     from regard.data.settings import DataConfig
 

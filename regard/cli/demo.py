@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import regard
+from regard.cli.progress import Watcher, bar
 from regard.cli.text import put
 from regard.errors import ConfigError, unknown
 
@@ -36,10 +37,8 @@ def demo(
     """Train a small model from scratch in a minute or two, use it, and show its attention."""
     import torch
 
-    from regard.api.training import gather
-    from regard.cli.progress import Watcher
+    from regard.api.training import plan
     from regard.models.registry import entry
-    from regard.training.experiment import resolve
     from regard.training.start import train as begin
 
     torch.set_num_threads(1)  # more threads do not speed up tensors of this size
@@ -52,8 +51,7 @@ def demo(
     if model and entry(model).task != entry(name).task:
         raise ConfigError(f"The demo {task} needs a model of the same task as {name}; {model} is for another.")
     run = out or Path("demo") / corpus
-    given = [*settings, f"train.minutes={minutes}"]
-    experiment = resolve(gather(None, model or name, "tiny", given, corpus=corpus))
+    experiment, _ = plan(None, model or name, "tiny", settings.split(), run, minutes, corpus=corpus)
     with Watcher() as watcher:
         reason = begin(experiment, run, watcher, watcher.stages)
     if reason == "asked":
@@ -83,7 +81,6 @@ def show_shipped(folder: Path) -> None:
 
 def show_translations(run: Path, translator: Any) -> None:
     """BLEU on new sentences, a few translations, and the alignment of one."""
-    from regard.cli.progress import bar
     from regard.data.builtin.phrasebook import generate
 
     made = generate(300, seed=4242, min_words=3, max_words=14)  # another seed than the training data
@@ -156,23 +153,14 @@ def command() -> str:
     return "regard" if shutil.which("regard") else ".venv/bin/regard" if VENV.exists() else "python -m regard"
 
 
-Show = Callable[[Path, Any], None]
-DEMOS: dict[str, tuple[str, str, list[str], Show]] = {  # task -> model, built-in corpus, settings, what to show
-    "translate": (
-        "bahdanau",
-        "phrasebook",
-        [
-            "data.subwords=word",
-            "data.size=12000",
-            "data.max_words=14",
-            "data.held_out=300",
-            "train.validate_sentences=200",
-            "train.batch_tokens=1024",
-            "train.steps=600",
-        ],
-        show_translations,
-    ),
-    "caption": ("captioner", "shapes", ["data.size=6000"], show_captions),
-    "document": ("document", "reviews", [], show_documents),
-    "language": ("attentive-lm", "tales", ["data.subwords=word"], show_texts),
+_TRANSLATOR = (
+    "data.subwords=word data.size=12000 data.max_words=14 data.held_out=300 "
+    "train.validate_sentences=200 train.batch_tokens=1024 train.steps=600"
+)
+# task -> model, built-in corpus, settings, what to show
+DEMOS: dict[str, tuple[str, str, str, Callable[[Path, Any], None]]] = {
+    "translate": ("bahdanau", "phrasebook", _TRANSLATOR, show_translations),
+    "caption": ("captioner", "shapes", "data.size=6000", show_captions),
+    "document": ("document", "reviews", "", show_documents),
+    "language": ("attentive-lm", "tales", "data.subwords=word", show_texts),
 }

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.options import Beam, Cell, Smooth, Word
+from regard.cli.progress import bar
 from regard.cli.text import check_out, put
 from regard.errors import ConfigError, unknown
 
@@ -67,16 +68,14 @@ def look(
 ) -> None:
     """Show the attention of a model, in the terminal or in a file: over the sentence it translates, the picture it
     describes, the text it reads, or the document it classifies."""
+    given: dict[str, Any] = {  # every option but --out that was passed
+        name: value
+        for name, value in locals().items()
+        if name not in ("arguments", "out") and value is not None and value is not False and value != []
+    }
     from regard.api.loading import load, read_experiment
-    from regard.cli.progress import bar
-    from regard.look.draw import VIEWS
+    from regard.look.show import VIEWS
 
-    given: dict[str, Any] = {
-        "target": target, "view": view, "step": step, "layer": layer, "head": head, "pieces": pieces,
-        "special": special, "beam": beam, "word": word, "cell": cell, "smooth": smooth, "silence": silence,
-        "mask": mask, "temperature": temperature, "force": force,
-    }  # fmt: skip
-    given = {name: value for name, value in given.items() if value is not None and value is not False and value != []}
     if view is not None and view not in VIEWS:
         raise ConfigError(unknown("view", view, VIEWS))
     run, text = run_and_text(arguments)
@@ -105,6 +104,9 @@ def look(
         options |= {"step": step} if step is not None else {}
         options |= on_picture(text, view, word, cell, smooth) if task == "caption" else {}
         put(f"drawn: {trace.draw(out, **options)}")
+    for note in getattr(trace, "notes", ()):
+        words = f": {', '.join(note['words'][:5])}" if "words" in note else ""
+        typer.echo(f"note: {note['text']}{words}", err=True)
     if unchanged is not None:
         put(f"unchanged: {unchanged}\nchanged:   {trace.target.text}")
     elif task in ("translate", "caption"):

@@ -5,15 +5,17 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.options import AsJson, Device, Gold, Run, Source, Target, TextFile, Tmx, Tsv
+import regard
+from regard.cli.options import AsJson, Device, Gold, Run, SourceFile, TargetFile, TextFile, Tmx, Tsv
+from regard.cli.progress import bar
 from regard.cli.text import check_out, lines_of, pairs_of, put, put_json
 from regard.errors import ConfigError
 
 
 def heads(
     run: Run,
-    source: Source = None,
-    target: Target = None,
+    source: SourceFile = None,
+    target: TargetFile = None,
     tsv: Tsv = None,
     tmx: Tmx = None,
     gold: Gold = None,
@@ -26,15 +28,13 @@ def heads(
 ) -> None:
     """Measure every head over a corpus: entropy, confidence, coverage, diagonality, mass on special tokens, AER."""
     from regard.api import inspecting
-    from regard.api.loading import load_translator
-    from regard.cli.progress import bar
     from regard.evaluate.alignment import read_gold
 
     if silence and (gold or by):
         raise ConfigError("--silence sorts by BLEU; it cannot be combined with --gold or --by.")
     sources, targets = pairs_of(run, source, target, tsv, tmx)
     answers = read_gold(gold) if gold else None
-    translator = load_translator(run)
+    translator = regard.load(run, task="translate")
     if silence:
         with bar("removing heads") as progress:
             worth = inspecting.silence_heads(translator, sources, targets, beam, progress)
@@ -78,8 +78,6 @@ def flow(
 ) -> None:
     """Show how far influence reaches: gradient norm by distance, in total and with the attention weights held fixed."""
     from regard.api.inspecting import flow_of
-    from regard.api.loading import load_translator
-    from regard.cli.progress import bar
     from regard.look.flow import Flow, draw_flows
     from regard.look.text import label
 
@@ -87,7 +85,7 @@ def flow(
     flows: dict[str, Flow] = {}
     with bar("computing gradients"):
         for one in [run, *(with_run or [])]:
-            translator = load_translator(one)
+            translator = regard.load(one, task="translate")
             name = translator.name if translator.name not in flows else str(one)
             flows[name] = flow_of(translator, text, target)
     if out is not None:
@@ -111,12 +109,10 @@ def reach(
     device: Device = "auto",
 ) -> None:
     """Measure how far back a language model attends in a text, and to which words."""
-    from regard.api.loading import load_writer
-    from regard.cli.progress import bar
 
     if farthest < 1:
         raise ConfigError(f"--farthest must be at least 1; got {farthest}.")
-    writer = load_writer(run, device)
+    writer = regard.load(run, device, "language")
     with bar("reading") as progress:
         found = writer.reach(lines_of(file), farthest, progress)
     modules = []

@@ -1,4 +1,4 @@
-"""regard models"""
+"""regard models, export"""
 
 import dataclasses
 from pathlib import Path
@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.options import Run
+from regard.cli.progress import bar
 from regard.cli.text import put
 from regard.errors import ConfigError, unknown
 
@@ -65,8 +67,8 @@ def models(
 
 def list_shipped() -> None:
     """The trained models of this installation, with what their cards say."""
-    from regard.api.exporting import about_run
-    from regard.training.known import read_card, shipped
+    from regard.api.exporting import about_run, read_card
+    from regard.training.known import shipped
 
     found = shipped()
     put("\nTrained models, used like run folders:" if found else "\nNo trained models are installed.")
@@ -82,10 +84,10 @@ def list_shipped() -> None:
 
 def describe_run(name: str) -> None:
     """What a run expects, how it was made, and the scores of its card."""
-    from regard.api.exporting import about_run
+    from regard.api.exporting import about_run, read_card
     from regard.api.loading import read_experiment
     from regard.models.registry import entry
-    from regard.training.known import find_run, read_card
+    from regard.training.known import find_run
     from regard.training.runs import find_weights
 
     folder = find_run(name)
@@ -112,3 +114,37 @@ def describe_run(name: str) -> None:
             f"chrF {one['small']['chrf']:.2f} (float32 {one['float']['chrf']:.2f})")  # fmt: skip
     for line in card.get("bad_at", []):
         put(f"  bad at      {line}")
+
+
+def export(
+    run: Run,
+    out: Annotated[Path, typer.Option(help="New folder to write into.")],
+    to: Annotated[
+        str, typer.Option(help="small (int8 weights, no corpus and checkpoints), ctranslate2 or onnx.")
+    ] = "small",
+    numbers: Annotated[str, typer.Option(help="ctranslate2: int8 or float32.")] = "int8",
+) -> None:
+    """Write a run in another form: `--to small` makes a folder of a few MiB that any regard command can use, the others
+    serve other engines."""
+    from regard.api.exporting import export as write
+
+    with bar("exporting"):
+        size = write(run, out, to, numbers)
+    use = f"Use it like any run: regard models {out}" if to == "small" else "docs/interop.md shows how to use it."
+    typer.echo(f"{out}: {size / 2**20:.1f} MiB. {use}", err=True)
+
+
+def import_model(
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of a MarianMT model of transformers, or of Marian or Bergamot.")
+    ],
+    out: Annotated[Path, typer.Option(help="New run folder to write.")],
+    source_language: Annotated[str, typer.Option(help="Code of the source language, as en.")] = "",
+    target_language: Annotated[str, typer.Option(help="Code of the target language, as pt.")] = "",
+) -> None:
+    """Make a run of a translator that was trained elsewhere: OPUS-MT, Marian, or one of Firefox."""
+    from regard.api.importing import import_model as read
+
+    with bar("importing"):
+        size = read(folder, out, source_language, target_language)
+    typer.echo(f"{out}: {size / 2**20:.1f} MiB. Use it like any run: regard translate {out}", err=True)

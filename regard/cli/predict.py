@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+import regard
 from regard.cli.options import Beam, CaptionView, Cell, Device, JsonLines, Run, Smooth, Word
+from regard.cli.progress import bar
 from regard.cli.text import batches, check_out, put, put_json, put_note
 from regard.errors import ConfigError
 
@@ -26,9 +28,7 @@ def caption(
     device: Device = "auto",
 ) -> None:
     """Write a caption for each picture, and show which part of it each word attends to."""
-    from regard.api.loading import load_captioner
     from regard.cli.look import on_picture
-    from regard.cli.progress import bar
     from regard.cli.translate import details
 
     if out is not None and len(images) != 1:
@@ -37,7 +37,7 @@ def caption(
         raise ConfigError("--view, --word, --cell and --smooth need --out, as in --out look.html.")
     options = on_picture(images[0], view, word, cell, smooth)
     check_out(out)
-    writer = load_captioner(run, device)
+    writer = regard.load(run, device, "caption")
     with bar("captioning") as progress:
         captions = writer.caption(list(images), beam=beam, progress=progress)
     for image, found in zip(images, captions, strict=True):
@@ -61,8 +61,6 @@ def classify(
 
     An empty line has no class and gives an empty line.
     """
-    from regard.api.loading import load_classifier
-    from regard.cli.progress import bar
     from regard.data.files import is_blank
 
     if look and as_json:
@@ -70,7 +68,7 @@ def classify(
             "--look cannot be combined with --json; for the weights as data: regard look --out look.json."
         )
     check_out(out)
-    classifier = load_classifier(run, device)
+    classifier = regard.load(run, device, "classify")
     done, first = 0, ""
     with bar("classifying", printing=True) as progress:
         for texts in batches(file):
@@ -101,10 +99,9 @@ def generate(
     device: Device = "auto",
 ) -> None:
     """Sample texts that continue a prefix."""
-    from regard.api.loading import load_writer
-    from regard.cli.progress import bar
 
+    writer = regard.load(run, device, "language")
     with bar("sampling"):
-        texts = load_writer(run, device).generate(prefix, count, longest, temperature=temperature, seed=seed)
+        texts = writer.generate(prefix, count, longest, temperature=temperature, seed=seed)
     for text in texts:
         put(text)

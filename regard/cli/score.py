@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 import regard
-from regard.cli.options import AsJson, Beam, Device, Run, Source, Target, TextFile, Tmx, Tsv, run_folder
+from regard.cli.options import AsJson, Beam, Device, Run, SourceFile, TargetFile, TextFile, Tmx, Tsv, With, run_folder
+from regard.cli.progress import bar
 from regard.cli.text import check_out, lines_of, pairs_of, put, put_json, put_note
 from regard.errors import ConfigError
 
@@ -19,10 +20,11 @@ Plot = Annotated[Path | None, typer.Option(help="Plot the score by source length
 
 def score(
     run: Run,
-    source: Annotated[Path | None, typer.Option(help="Source sentences, one per line.")] = None,
-    target: Annotated[Path | None, typer.Option(help="Reference translations, line for line.")] = None,
+    source: SourceFile = None,
+    target: TargetFile = None,
     tsv: Tsv = None,
     tmx: Tmx = None,
+    with_run: With = None,
     images: Annotated[Path | None, typer.Option(help="For a captioner: folder or tar file of pictures.")] = None,
     captions: Annotated[
         Path | None, typer.Option(help="Their captions as JSON lines (default: NAME.txt beside each picture).")
@@ -42,11 +44,8 @@ def score(
 ) -> None:
     """Score a run on a test set: translations with BLEU, chrF and TER and their sacreBLEU signatures, captions with
     BLEU-1 to BLEU-4, documents with accuracy. For language models use `regard perplexity`."""
-    from regard.api.loading import load_translator
-    from regard.cli.progress import bar
     from regard.evaluate.by_length import by_length as table_by_length
     from regard.evaluate.by_length import plot_by_length
-    from regard.evaluate.scores import score as measure
 
     if images is not None:
         return _score_captions(run, images, captions, beam, device, as_json)
@@ -58,10 +57,8 @@ def score(
         )
     _check(plot, tokenize)
     sources, references = pairs_of(run, source, target, tsv, tmx)
-    translator = load_translator(run, device)
-    written = _translate(translator, sources, beam)
-    with bar("scoring"):
-        report = measure(written, references, lowercase=lowercase, tokenize=tokenize)
+    translator = regard.load([run, *(with_run or [])], device)
+    written, report = _scored(translator, sources, references, beam, lowercase, tokenize)
     found: dict[str, Any] = {"run": translator.name, **asdict(report)}
     say = _say(as_json)
     say(str(report))
@@ -83,8 +80,8 @@ def compare(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", parser=run_folder, help="Two or more run folders or models.")
     ],
-    source: Source = None,
-    target: Target = None,
+    source: SourceFile = None,
+    target: TargetFile = None,
     tsv: Tsv = None,
     tmx: Tmx = None,
     plot: Plot = None,
@@ -95,28 +92,22 @@ def compare(
     device: Device = "auto",
 ) -> None:
     """Score several runs on one test set, with a paired bootstrap against the first and a table by source length."""
-    from regard.api.loading import load_translator
-    from regard.cli.progress import bar
     from regard.evaluate.by_length import by_length as table_by_length
     from regard.evaluate.by_length import plot_by_length
-    from regard.evaluate.scores import ScoreReport
-    from regard.evaluate.scores import score as measure
     from regard.evaluate.significance import paired_bootstrap
 
     if len({run.resolve() for run in runs}) < max(2, len(runs)):
         raise ConfigError("compare needs at least two different runs; use `regard score` for one.")
     _check(plot, tokenize)
     sources, references = pairs_of(runs[0], source, target, tsv, tmx)
-    translators = [load_translator(run, device) for run in runs]
+    translators = [regard.load(run, device, "translate") for run in runs]
     shared = len({translator.name for translator in translators}) < len(runs)
     names = [str(run) if shared else translator.name for run, translator in zip(runs, translators, strict=True)]
     systems: dict[str, list[str]] = {}
-    reports: dict[str, ScoreReport] = {}
+    reports: dict[str, Any] = {}
     say = _say(as_json)
     for name, translator in zip(names, translators, strict=True):
-        systems[name] = _translate(translator, sources, beam)
-        with bar("scoring"):
-            reports[name] = measure(systems[name], references, lowercase=lowercase, tokenize=tokenize)
+        systems[name], reports[name] = _scored(translator, sources, references, beam, lowercase, tokenize)
         say(f"{name}\n{reports[name]}\n")
     (first, baseline), *others = systems.items()
     comparisons: list[dict[str, Any]] = []
@@ -144,10 +135,8 @@ def compare(
 def _score_captions(
     run: Path, images: Path, captions: Path | None, beam: int | None, device: str, as_json: bool
 ) -> None:
-    from regard.api.loading import load_captioner
-    from regard.cli.progress import bar
 
-    writer = load_captioner(run, device)
+    writer = regard.load(run, device, "caption")
     with bar("captioning") as progress:
         found = writer.score(str(images), str(captions or ""), beam=beam, progress=progress)
     if as_json:
@@ -157,10 +146,8 @@ def _score_captions(
 
 
 def _score_documents(run: Path, documents: Path, bag_of_words: bool, device: str, as_json: bool) -> None:
-    from regard.api.loading import load_classifier
-    from regard.cli.progress import bar
 
-    classifier = load_classifier(run, device)
+    classifier = regard.load(run, device, "classify")
     with bar("classifying") as progress:
         score = classifier.score(documents, progress=progress)
     say = _say(as_json)
@@ -177,10 +164,8 @@ def _score_documents(run: Path, documents: Path, bag_of_words: bool, device: str
 
 def perplexity(run: Run, file: TextFile = None, as_json: AsJson = False, device: Device = "auto") -> None:
     """Print the perplexity of a text under a language model; the end of a line is a token."""
-    from regard.api.loading import load_writer
-    from regard.cli.progress import bar
 
-    writer = load_writer(run, device)
+    writer = regard.load(run, device, "language")
     with bar("reading") as progress:
         value, tokens = writer.perplexity(lines_of(file), progress)
     if as_json:  # perplexities are comparable only with the same tokens, so the vocabulary comes along
@@ -206,8 +191,18 @@ def _check(plot: Path | None, tokenize: str | None) -> None:
         check_out(plot)
 
 
-def _translate(translator: "regard.Translator", sources: list[str], beam: int | None) -> list[str]:
-    from regard.cli.progress import bar
+def _scored(
+    translator: "regard.Translator",
+    sources: list[str],
+    references: list[str],
+    beam: int | None,
+    lowercase: bool,
+    tokenize: str | None,
+) -> tuple[list[str], Any]:
+    """The translations of a test set, and their scores."""
+    from regard.evaluate.scores import score as measure
 
     with bar(f"translating with {translator.name}") as progress:
-        return [one.text for one in translator.translate(sources, beam=beam, split=False, progress=progress)]
+        written = [one.text for one in translator.translate(sources, beam=beam, split=False, progress=progress)]
+    with bar("scoring"):
+        return written, measure(written, references, lowercase=lowercase, tokenize=tokenize)

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.options import Engine
+
 
 def serve(
     runs: Annotated[
@@ -37,6 +39,7 @@ def serve(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Change a limit of docs/serving.md, as seconds=30; repeatable."),
     ] = None,
+    engine: Engine = "regard",
 ) -> None:
     """Serve a page for people and the REST API of LibreTranslate and DeepL for programs."""
     from regard.serve import run
@@ -53,5 +56,6 @@ def serve(
         hosts=allow_host or [],
         origins=allow_origin or [],
         suggestions=suggestions,
+        engine=engine,
         ready=lambda address: typer.echo(f"Open {address}"),
     )

@@ -11,7 +11,8 @@ from typing import Any
 
 import typer
 
-from regard.data.files import BOM, decode_line, read_lines
+from regard.data.files import read_lines, split_lines
+from regard.data.settings import READING, DataConfig, Reading
 from regard.errors import ConfigError, DataError
 
 CHUNK = 512  # lines in a batch
@@ -22,48 +23,27 @@ def lines_of(file: Path | None) -> list[str]:
     return [line for lines in batches(file) for line in lines]
 
 
-def batches(file: Path | None) -> Iterator[list[str]]:
+def batches(file: Path | None, reading: Reading = READING) -> Iterator[list[str]]:
     """The lines of a file, or of standard input as they arrive, at most `CHUNK` at a time.
 
     Standard input never waits for a full batch, so that a person or a program gets an answer to each line. Bytes of
     standard input that are not UTF-8 become U+FFFD.
     """
     if file is not None:
-        lines = read_lines(file)
+        lines = read_lines(file, reading)
         while some := list(islice(lines, CHUNK)):
             yield some
         return
-    number = 0
-    for arrived in _arriving():
+    for arrived in split_lines(_arriving, "standard input", reading.max_line):
         for first in range(0, len(arrived), CHUNK):
-            some = [
-                decode_line(line.removesuffix(b"\r"), "standard input", at, "replace")
-                for at, line in enumerate(arrived[first : first + CHUNK], number + 1)
-            ]
-            number += len(some)
-            yield some
+            yield [line.decode("utf-8", "replace") for line in arrived[first : first + CHUNK]]
 
 
-def _arriving() -> Iterator[list[bytes]]:
-    """Whole lines of standard input, as many as one read brings; a prompt on a terminal."""
-    parts, begun = [b""], False
-    while True:
-        if sys.stdin.isatty():
-            typer.echo("> ", nl=False, err=True)
-        arrived = sys.stdin.buffer.read1(1 << 16)  # type: ignore[union-attr]
-        parts.append(arrived)
-        if arrived and b"\n" not in arrived:
-            continue  # joined once, when the line ends: a long line costs linear time
-        *lines, rest = b"".join(parts).split(b"\n")
-        lines += [rest] if rest and not arrived else []
-        if lines and not begun:
-            begun = True
-            lines[0] = lines[0].removeprefix(BOM)
-            lines = [] if lines == [b""] and not arrived else lines  # a byte order mark and nothing else
-        yield lines
-        if not arrived:
-            return
-        parts = [rest]
+def _arriving() -> bytes:
+    """What standard input holds now; a prompt on a terminal."""
+    if sys.stdin.isatty():
+        typer.echo("> ", nl=False, err=True)
+    return sys.stdin.buffer.read1(1 << 16)  # type: ignore[union-attr]
 
 
 def pairs_of(
@@ -83,14 +63,11 @@ def pairs_of(
     from regard.data.corpus import open_corpus
 
     read_experiment(run, "translate")
-    expects = about_run(run)["expects"]
-
-    def files(path: Path | None) -> tuple[str, ...]:
-        return (str(path),) if path else ()
-
-    languages = expects["source_language"], expects["target_language"]
-    corpus = open_corpus(files(source), files(target), files(tsv), "refuse", files(tmx), languages)
-    pairs = [pair for pair in corpus if not pair.unfit]
+    named = {"source": source, "target": target, "tsv": tsv, "tmx": tmx}
+    files: dict[str, Any] = {name: str(path) for name, path in named.items() if path}
+    languages = {name: about_run(run)["expects"][name] for name in ("source_language", "target_language")}
+    corpus = open_corpus(DataConfig(**files, **languages))
+    pairs = [pair for pair in corpus or () if not pair.unfit]
     return [pair.source for pair in pairs], [pair.target for pair in pairs]
 
 

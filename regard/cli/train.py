@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from regard.cli.progress import Watcher, bar
 from regard.cli.text import is_setting
 from regard.errors import ConfigError
 
@@ -73,11 +74,8 @@ def train(
 
     On several GPUs or machines: torchrun --nproc-per-node N -m regard train ...
     """
-    from regard.api.training import choose_settings, gather
-    from regard.cli.progress import Watcher, bar
-    from regard.training.experiment import resolve
+    from regard.api.training import plan
     from regard.training.start import train as begin
-    from regard.training.warm_start import inherit
 
     since = time.monotonic() - age()
     settings = list(arguments or [])
@@ -89,19 +87,11 @@ def train(
         raise ConfigError("Expected a run folder; pass --out FOLDER.")
     run = out or Path("runs") / Path(str(config)).stem
     settings += [f'train.start_from="{start_from}"'] if start_from else []
-    settings += [f"train.minutes={minutes}"] if minutes is not None else []
     data = {"source": source, "target": target, "tmx": tmx, "corpus": corpus}
-    with bar("detecting languages"):
-        tables = gather(config, model, preset, settings, run, **data)
-    open_choice = not (config or model or preset or start_from) and all(
-        one.startswith("data.") for one in settings[:-1]
-    )
-    if minutes is not None and open_choice and any(data.values()):
-        with bar("measuring"):
-            tables, reasons = choose_settings(tables, minutes, run)
-        for reason in reasons:
-            typer.echo(reason, err=True)
-    experiment = resolve(inherit(tables, run))
+    with bar("choosing settings"):
+        experiment, reasons = plan(config, model, preset, settings, run, minutes, **data)
+    for why in reasons:
+        typer.echo(why, err=True)
     with Watcher() as watcher:
         reason = begin(experiment, run, watcher, watcher.stages, since if minutes is not None else None)
     if reason == "asked":

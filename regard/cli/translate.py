@@ -7,9 +7,11 @@ from typing import Annotated, Any
 import typer
 
 import regard
-from regard.cli.options import Beam, Device
+from regard.cli.options import Beam, Device, Engine, With
+from regard.cli.progress import bar
 from regard.cli.text import batches, is_setting, put, put_json
-from regard.errors import ConfigError, DataError
+from regard.data.settings import Reading
+from regard.errors import ConfigError, DataError, RunError
 
 CHARACTERS = 16  # a line of more than --max-tokens times this is not even tokenised
 
@@ -19,7 +21,8 @@ def translate(
         list[str],
         typer.Argument(
             metavar="RUN [FILE | SENTENCE] [decode.key=value ...]",
-            help="Run folder, file or sentence to translate (default: stdin), and decoding settings.",
+            help="Run folder, file or sentence to translate (default: stdin), settings of decoding, and data.max_line "
+            "or data.max_unpacked (bytes).",
         ),
     ],
     beam: Beam = None,
@@ -27,40 +30,84 @@ def translate(
         int, typer.Option(help="Candidates per line, tab-separated with their scores; at most --beam.")
     ] = 1,
     temperature: Annotated[float | None, typer.Option(help="Above 0: sample instead of searching.")] = None,
-    with_run: Annotated[
-        list[Path] | None, typer.Option("--with", help="Another run for an ensemble; repeatable.")
-    ] = None,
+    with_run: With = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest line to translate, in tokens.")] = 4096,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, with scores and tokens.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Write a file of the same format (PO, XLIFF, HTML, Markdown, SRT, text) or TMX."
+        ),
+    ] = None,
+    terms: Annotated[
+        Path | None, typer.Option(help="Source words, tab, target words on each line: these must become those.")
+    ] = None,
+    lexicon: Annotated[
+        Path | None, typer.Option(help="The same form: what replaces a source word that the model copies as unknown.")
+    ] = None,
+    unknown: Annotated[
+        str, typer.Option(help="Unknown words of the translation: copy from the source, or keep.")
+    ] = "copy",
     device: Device = "auto",
+    engine: Engine = "regard",
+    on: Annotated[
+        str | None, typer.Option(help="Files of any size into the folder --out, in shards: local processes, or ray.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="With --on: processes (default: one per GPU or 2 cores).")] = None,
+    shard: Annotated[int, typer.Option(help="With --on: lines of a shard.")] = 10_000,
+    column: Annotated[str, typer.Option(help="With --on: number (TSV) or name (JSONL, Parquet) of a column.")] = "",
+    form: Annotated[str, typer.Option("--format", help="With --on: text, jsonl or parquet.")] = "text",
+    address: Annotated[str | None, typer.Option(help="With --on ray: the cluster (default: this machine).")] = None,
 ) -> None:
     """Translate a file, a sentence, or standard input: line n of the output is line n of the input.
+
+    With --out the ending of the file says its format: only the text is translated, everything else stays byte for byte,
+    and inline tags and placeholders are placed by attention. Translated units of PO and XLIFF files stay.
+
+    With --on any number of files or patterns ('in/*.txt.gz') is translated into the folder --out, every line exactly
+    once: after a crash the same command makes what is missing.
 
     An argument that contains a space and names no file is translated as a text. Every line is translated sentence by
     sentence; what is not right with a translation is a note on standard error. A line longer than --max-tokens gives an
     empty line, and exit code 2 at the end.
     """
-    from regard.api.loading import load_translator
     from regard.api.passages import NOTES
-    from regard.cli.progress import bar
-    from regard.config import override
+    from regard.api.terms import read_terms
+    from regard.config import override, read
 
     tables: dict[str, Any] = {}
     for setting in filter(is_setting, arguments):
         tables = override(tables, setting)
     names = [one for one in arguments if not is_setting(one)]
-    if not 1 <= len(names) <= 2 or tables.keys() - {"decode"}:
+    if on:
+        decode = {"beam": beam, "temperature": temperature, **tables.get("decode", {})}
+        given = {name: value for name, value in decode.items() if value is not None}
+        where = {"on": on, "workers": workers, "shard": shard, "column": column, "format": form, "address": address}
+        write_corpus(names[0], names[1:], out, device=device, max_tokens=max_tokens, unknown=unknown, **where, **given)
+        return
+    if not 1 <= len(names) <= 2 or tables.keys() - {"decode", "data"}:
         raise ConfigError(
             f"translate takes a run, at most one file or sentence, and settings decode.key=value; got "
             f"{' '.join(arguments)!r}. For an ensemble use --with."
         )
     text = names[1] if len(names) == 2 else None
+    reading = read(Reading, tables.get("data", {}), "data")
     sentence = text is not None and " " in text and not Path(text).exists()
-    translator = load_translator([names[0], *with_run] if with_run else names[0], device=device)
+    translator = regard.load([names[0], *(with_run or [])], device, engine=engine)
     options: dict[str, Any] = {"beam": beam, "nbest": nbest, "temperature": temperature, **tables.get("decode", {})}
     translator.settings(**options)  # refuses invalid settings before anything is read
-    unknown, done, too_long, lowered = Unknown(translator.source_vocabulary.kind), 0, 0, False
-    lines = [[text or ""]] if sentence else batches(Path(text) if text else None)
+    options["unknown"] = unknown
+    if terms:
+        options["terms"] = read_terms(terms)
+    if lexicon:
+        options["lexicon"] = dict(read_terms(lexicon))
+    if out:
+        if text is None or sentence or as_json or nbest > 1:
+            raise ConfigError("--out takes a file, without --json and --nbest: regard translate RUN FILE --out FILE.")
+        write_translated(translator, Path(text), out, options)
+        return
+    unseen, done, too_long, lowered = Unknown(translator.source_vocabulary.kind), 0, 0, False
+    lines = [[text or ""]] if sentence else batches(Path(text) if text else None, reading)
     with bar("translating", printing=True) as progress:
         for some in lines:
             short = [fits(translator, number, line, max_tokens) for number, line in enumerate(some, done + 1)]
@@ -71,20 +118,22 @@ def translate(
                 if one.finished not in ("end", "empty"):
                     typer.echo(f"line {number}: the translation did not end by itself ({one.finished})", err=True)
                 for flag in one.flags:
-                    if flag in ("cut", "loop", "copy", "empty"):
+                    if flag in ("language", "cut", "loop", "copy", "empty"):
                         typer.echo(f"line {number}: {NOTES[flag]}", err=True)
-                unknown.add(number, one.unknown)
+                unseen.add(number, one.unknown)
+                for term in one.unplaced:
+                    typer.echo(f"line {number}: the term {term} could not be placed", err=True)
                 lowered = lowered or "lower-cased" in one.flags
                 if as_json:
                     ended = {} if fit else {"finished": "too long"}
-                    marks = {"unknown": one.unknown, "flags": one.flags}
+                    marks = {"unknown": one.unknown, "flags": one.flags, "unplaced": one.unplaced}
                     put_json({"source": line, "translation": one.text, **details(one), **ended, **marks})
                 else:
                     put(one.text if nbest == 1 else "\t".join(f"{each.score:.4f}\t{each.text}" for each in one.nbest))
             sys.stdout.flush()
             done += len(some)
-    if unknown.count:
-        typer.echo(unknown, err=True)
+    if unseen.count:
+        typer.echo(unseen, err=True)
     if lowered:
         typer.echo(f"the input {NOTES['lower-cased']}", err=True)
     if too_long:
@@ -92,6 +141,44 @@ def translate(
             f"{too_long} of {done} lines are longer than {max_tokens} tokens and were left empty; split them into "
             f"sentences, or pass a larger --max-tokens."
         )
+
+
+def write_corpus(run: str, inputs: list[str], out: Path | None, **options: Any) -> None:
+    """Translate files of any size into a folder, and say what became of them."""
+    from regard.api.corpus import translate_corpus
+
+    if not inputs or out is None:
+        raise ConfigError(
+            "--on takes files and a folder for the results: regard translate RUN FILES --out DIR --on local."
+        )
+    try:
+        with bar("translating") as progress:
+            found = translate_corpus(run, inputs, out, progress=progress, **options)
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; the shards in {out} are kept, and the same command continues", err=True)
+        raise
+    if found.failed:
+        raise RunError(
+            f"{found.failed} shards failed three times and were set aside; {out / 'failed'} says why. The others are "
+            f"kept: the same command tries again."
+        )
+    typer.echo(f"{found.lines} lines into {', '.join(str(path) for path in found.outputs)}", err=True)
+
+
+def write_translated(translator: "regard.Translator", file: Path, out: Path, options: dict[str, Any]) -> None:
+    """Translate a file into another one, and say what is not right with it."""
+    from regard.api.files import translate_file
+    from regard.api.passages import NOTES
+    from regard.cli.text import check_out
+
+    check_out(out)
+    with bar("translating") as progress:
+        found = translate_file(translator, file, out, progress, **options)
+    typer.echo(f"{out}: {found.segments} segments, {found.sentences} sentences translated", err=True)
+    for flag, count in found.flags.items():
+        typer.echo(f"{count} of the sentences: {NOTES[flag]}", err=True)
+    for term in found.unplaced:
+        typer.echo(f"the term {term} could not be placed", err=True)
 
 
 def fits(translator: "regard.Translator", number: int, line: str, most: int) -> bool:

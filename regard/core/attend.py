@@ -45,8 +45,13 @@ class Look(NamedTuple):
 
 
 def attend(query: Tensor, memory: Memory, score: Score, normalise: Normalise) -> Look:
-    """Attend to `memory` with `query` [B, ..., T, D]: the three lines that every model uses."""
+    """Attend to `memory` with `query` [B, ..., T, D]: three lines, which every model uses."""
     check_memory(query, memory)
+    return attend_unchecked(query, memory, score, normalise)
+
+
+def attend_unchecked(query: Tensor, memory: Memory, score: Score, normalise: Normalise) -> Look:
+    """`attend`, for a query and memory whose shapes are known to be right."""
     scores = score(query, memory.keys)  # [B, ..., T, S]
     weights = normalise(scores, memory.mask)  # [B, ..., T, S]
     context = weights @ memory.values  # [B, ..., T, Dv]

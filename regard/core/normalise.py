@@ -18,11 +18,9 @@ from regard.errors import ShapeError
 
 def softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """exp(e_s) / sum over visible s of exp(e_s)."""
-    return softmax_but(scores, ~_visible(scores, mask))
-
-
-def softmax_but(scores: Tensor, hidden: Tensor) -> Tensor:
-    """Softmax over the slots that are not `hidden`, a mask turned round."""
+    hidden = scores == -math.inf  # [..., T, S]
+    if mask is not None:
+        hidden = hidden | ~mask
     filled = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
     # A row of equal large negative scores has a finite softmax, so its gradient is finite before it is zeroed.
     return torch.softmax(filled, dim=-1).masked_fill(hidden, 0.0)

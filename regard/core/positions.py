@@ -18,20 +18,19 @@ def sinusoid(positions: Tensor, width: int) -> Tensor:
     if width % 2:
         raise ShapeError(f"Positions come in pairs of sine and cosine, so the width must be even; got {width}.")
     # A table made while tracing would be a fake one.
-    waves = _waves.__wrapped__ if torch.compiler.is_compiling() else _waves
-    frequency, phase = waves(width, positions.device)
+    frequency, phase = (_waves if torch.compiler.is_compiling() else _kept_waves)(width, positions.device)
     return torch.addcmul(phase, positions[..., None].to(frequency.dtype), frequency).sin_()  # cos x = sin(x + pi / 2)
 
 
 def rotate(x: Tensor, positions: Tensor) -> Tensor:
-    """Rotary positions (Su 2021): turn the pair (x_2i, x_2i+1) by pos * 10000^(-2i/D).
+    """Rotary positions (Su 2021): rotate the pair (x_2i, x_2i+1) by pos * 10000^(-2i/D).
 
-    x [..., T, D], positions [..., T]. Turned queries and keys meet in a dot product that knows only their distance.
+    x [..., T, D], positions [..., T]. Rotated queries and keys meet in a dot product that knows only their distance.
     """
-    return turn(x, sinusoid(positions, x.shape[-1]).to(x.dtype))  # an angle in bfloat16 would be off by radians
+    return rotate_by(x, sinusoid(positions, x.shape[-1]).to(x.dtype))  # an angle in bfloat16 would be off by radians
 
 
-def turn(x: Tensor, waves: Tensor) -> Tensor:
+def rotate_by(x: Tensor, waves: Tensor) -> Tensor:
     """`rotate` by sines and cosines that are already there: waves [..., T, D] from `sinusoid`."""
     sin, cos = waves[..., 0::2], waves[..., 1::2]  # [..., T, D / 2]
     even, odd = x[..., 0::2], x[..., 1::2]  # [..., T, D / 2]
@@ -57,11 +56,15 @@ class LearnedPositions(nn.Module):
             ) from error
 
 
-@lru_cache(maxsize=32)
-@torch.inference_mode(False)  # a table made while decoding must serve in training too
-@torch.no_grad()
 def _waves(width: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """How fast each column turns and where it begins: [width] each."""
+    """How fast each column rotates and where it begins: [width] each."""
     columns = torch.arange(width, device=device)
     frequency = 10000.0 ** (-(columns - columns % 2).double() / width)
     return frequency, (columns % 2).double() * (math.pi / 2)
+
+
+@lru_cache(maxsize=32)
+@torch.inference_mode(False)  # a table made while decoding must serve in training too
+@torch.no_grad()
+def _kept_waves(width: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    return _waves(width, device)

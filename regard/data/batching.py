@@ -8,11 +8,8 @@ A GPU that records its updates needs few shapes: `plan_epoch(..., even=True)` ma
 scale, and `make_even` pads a batch to that scale. What it adds is masked everywhere, so that no loss changes.
 """
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -22,7 +19,6 @@ from torch import Tensor
 from regard.errors import ConfigError
 from regard.symbols import PAD
 
-Item = TypeVar("Item")
 Row = Sequence[int] | NDArray[Any]  # token ids
 
 
@@ -148,24 +144,3 @@ def make_batch(pairs: Pairs, indices: Sequence[int], epoch: int = 0) -> Batch:
     target, target_lengths = pad([row[1] for row in rows])  # [B, T], [B]
     chosen = torch.tensor([int(index) for index in indices], dtype=torch.int64)  # [B]
     return Batch(chosen, source, source_lengths, target, target_lengths)
-
-
-@contextmanager
-def prefetch(items: Iterator[Item], depth: int = 4) -> Iterator[Iterator[Item]]:
-    """Run an iterator in a background thread, at most `depth` items ahead; leaving the block ends the thread.
-
-    An error in the iterator is raised where its item would have come.
-    """
-    end = object()
-    with ThreadPoolExecutor(1, "regard-prefetch") as pool:
-        ahead = deque(pool.submit(next, items, end) for _ in range(depth))
-
-        def taken() -> Iterator[Item]:
-            while (item := ahead.popleft().result()) is not end:
-                ahead.append(pool.submit(next, items, end))
-                yield item  # type: ignore[misc]
-
-        try:
-            yield taken()
-        finally:
-            pool.shutdown(cancel_futures=True)

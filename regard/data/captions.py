@@ -18,14 +18,14 @@ from typing import NamedTuple
 from regard.config import setting
 from regard.data.files import digest, is_blank, read_lines
 from regard.data.images import MOST_BYTES
-from regard.data.settings import check_least
+from regard.data.settings import READING, Reading, check_least
 from regard.errors import ConfigError, DataError
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
 
 
 @dataclass(frozen=True)
-class CaptionConfig:
+class CaptionConfig(Reading):
     """The [data] section of captioning. Give `images` (and `captions`), or `corpus`."""
 
     images: str = setting("", "tar file or folder of JPEG, PNG or WebP pictures")
@@ -44,10 +44,10 @@ class CaptionConfig:
     lowercase: bool = setting(True, "lower-case the captions")
     bare: bool = setting(True, "leave out punctuation, as captions are scored in the field")
     max_length: int = setting(60, "most tokens of a caption, its end not counted; longer ones are dropped")
-    invalid: str = setting("refuse", "what to do with bytes that are not UTF-8", choices=("refuse", "replace"))
     cache: str = setting("", "folder for features of pictures, shared by runs (none: inside the run folder)")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_least(self, size=2, held_out=0, vocabulary=5, max_length=1)
         if self.images and self.corpus:
             raise ConfigError("Both data.images and data.corpus are given; give one of the two.")
@@ -127,11 +127,11 @@ def _tar_members(path: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
-def read_captions(path: str | Path, invalid: str = "refuse") -> list[Captioned]:
+def read_captions(path: str | Path, reading: Reading = READING) -> list[Captioned]:
     """The lines of a JSON lines file, each {"image": name, "captions": [text, ...]}."""
     found: list[Captioned] = []
     seen: set[str] = set()
-    for number, line in enumerate(read_lines(path, invalid), start=1):
+    for number, line in enumerate(read_lines(path, reading), start=1):
         if is_blank(line):
             continue
         try:
@@ -158,24 +158,24 @@ def _said(error: Exception) -> str:
     return f"{error} is missing" if isinstance(error, KeyError) else str(error)
 
 
-def beside(pictures: PictureFiles, invalid: str = "refuse") -> list[Captioned]:
+def beside(pictures: PictureFiles, reading: Reading = READING) -> list[Captioned]:
     """The captions in NAME.txt beside every picture of a folder; pictures without such a file are left out."""
     found: list[Captioned] = []
     for name in pictures.names:
         path = (pictures.place / name).with_suffix(".txt")
         if path.is_file():
             found.append(
-                Captioned(len(found) + 1, name, [line for line in read_lines(path, invalid) if not is_blank(line)])
+                Captioned(len(found) + 1, name, [line for line in read_lines(path, reading) if not is_blank(line)])
             )
     return found
 
 
-def open_captions(images: str, captions: str, invalid: str = "refuse") -> tuple[PictureFiles, list[Captioned]]:
+def open_captions(images: str, captions: str, reading: Reading = READING) -> tuple[PictureFiles, list[Captioned]]:
     """Pictures and their captions; a caption without its picture is refused, a picture without caption left out."""
     pictures = PictureFiles(images)
     if not captions and not pictures.place.is_dir():
         raise DataError(f"The tar file {images} needs its captions: set data.captions to a JSON lines file.")
-    entries = read_captions(captions, invalid) if captions else beside(pictures, invalid)
+    entries = read_captions(captions, reading) if captions else beside(pictures, reading)
     known = set(pictures.names)
     for entry in entries:
         if entry.image not in known:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from pathlib import Path
 from typing import NamedTuple
 
-from regard.data.files import Digests, read_lines
+from regard.data.files import Digests, check_file, read_lines
 from regard.data.prepare import Corpus
+from regard.data.settings import READING, DataConfig, Reading, as_files
 from regard.data.tmx import choose_languages, find_tag, list_languages, read_units
 from regard.errors import DataError
 
@@ -22,7 +22,7 @@ class Pair(NamedTuple):
     unfit: str = ""  # why it cannot be used, where the file says so and not the text
 
 
-def parallel_files(sources: Files, targets: Files, invalid: str = "refuse") -> Corpus[Pair]:
+def parallel_files(sources: Files, targets: Files, reading: Reading = READING) -> Corpus[Pair]:
     """Source files and target files, line n beside line n. Several files count as one after the other."""
 
     def read(digests: Digests) -> Iterator[Pair]:
@@ -33,7 +33,7 @@ def parallel_files(sources: Files, targets: Files, invalid: str = "refuse") -> C
             )
         line = 0
         for source, target in zip(sources, targets, strict=True):
-            sides = zip_longest(*(read_lines(path, invalid, digests) for path in (source, target)))
+            sides = zip_longest(*(read_lines(path, reading, digests) for path in (source, target)))
             for number, (left, right) in enumerate(sides, start=1):
                 if left is None or right is None:
                     longer = number + sum(1 for _ in sides)
@@ -45,33 +45,35 @@ def parallel_files(sources: Files, targets: Files, invalid: str = "refuse") -> C
                 line += 1
                 yield Pair(line, left, right)
 
-    return Corpus(read, (*sources, *targets), ("files", invalid, str(len(sources))))
+    return Corpus(read, (*sources, *targets), ("files", reading.invalid, str(len(sources))))
 
 
-def tab_separated(files: Files, invalid: str = "refuse") -> Corpus[Pair]:
+def tab_separated(files: Files, reading: Reading = READING) -> Corpus[Pair]:
     """Files with source, tab, target on each line; further columns are ignored, and quotes are plain characters."""
 
     def read(digests: Digests) -> Iterator[Pair]:
         line = 0
         for path in files:
-            for number, text in enumerate(read_lines(path, invalid, digests), start=1):
+            for number, text in enumerate(read_lines(path, reading, digests), start=1):
                 columns = text.split("\t", 2)
                 if len(columns) < 2:
                     raise DataError(f"{path}, line {number}: a line needs source, tab and target; it has no tab.")
                 line += 1
                 yield Pair(line, columns[0], columns[1])
 
-    return Corpus(read, files, ("tsv", invalid))
+    return Corpus(read, files, ("tsv", reading.invalid))
 
 
-def translation_memory(files: Files, source_language: str, target_language: str) -> Corpus[Pair]:
+def translation_memory(
+    files: Files, source_language: str, target_language: str, reading: Reading = READING
+) -> Corpus[Pair]:
     """TMX files: unit n is line n, and stays so where a unit lacks one of the two languages and is unfit."""
 
     def read(digests: Digests) -> Iterator[Pair]:
         tags: set[str] = set()
         fit = line = 0
         for path in files:
-            for _, texts in read_units(path, digests):
+            for _, texts in read_units(path, reading, digests):
                 line += 1
                 tags.update(filter(None, texts))
                 source, target = find_tag(texts, source_language), find_tag(texts, target_language)
@@ -95,23 +97,23 @@ def pairs_in_memory(pairs: Sequence[tuple[str, str]]) -> Corpus[Pair]:
     return Corpus(lambda digests: items, (), [text for pair in pairs for text in pair])
 
 
-def open_corpus(
-    source: Files, target: Files, tsv: Files, invalid: str, tmx: Files = (), languages: tuple[str, str] = ("", "")
-) -> Corpus[Pair]:
-    """The corpus in these files; missing files are refused here, before anything long begins."""
+def open_corpus(config: DataConfig, prefix: str = "") -> Corpus[Pair] | None:
+    """The files that the settings name, or with "dev_" as prefix those for validation; None where they name none.
+
+    Missing files are refused here, before anything long begins.
+    """
+    source, target, tsv, tmx = (as_files(getattr(config, prefix + name)) for name in ("source", "target", "tsv", "tmx"))
     for path in (*source, *target, *tsv, *tmx):
-        if Path(path).is_dir():
-            raise DataError(f"{path} is a folder; give a text file, or a list of files.")
-        if not Path(path).exists():
-            raise DataError(f"There is no file {path}; check the path.")
+        check_file(path)
     kinds = {"tsv": tsv, "tmx": tmx, "source/target": source or target}
     given = [kind for kind, files in kinds.items() if files]
     if len(given) > 1:
         raise DataError(f"Both {given[0]} and {given[1]} are given; give one of the two.")
     if tmx:
-        return translation_memory(tmx, *choose_languages(tmx, *languages))
+        languages = choose_languages(tmx, config.source_language, config.target_language, reading=config)
+        return translation_memory(tmx, *languages, config)
     if tsv:
-        return tab_separated(tsv, invalid)
+        return tab_separated(tsv, config)
     if bool(source) != bool(target):
         raise DataError(f"Only the {'source' if source else 'target'} file is given; a parallel corpus needs both.")
-    return parallel_files(source, target, invalid)
+    return parallel_files(source, target, config) if source else None

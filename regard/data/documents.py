@@ -17,20 +17,19 @@ from torch import Tensor
 
 from regard.config import setting
 from regard.data.builtin import reviews
-from regard.data.files import Digests, is_blank, read_lines, write_atomically
+from regard.data.files import Digests, is_blank, read_lines, read_small, write_atomically
 from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared, survey, train_vocabulary
 from regard.data.sentences import Span, split_sentences, split_words
-from regard.data.settings import as_files, check_least
-from regard.data.store import Array, Column, Kind, id_kind
+from regard.data.settings import Reading, as_files, check_least, named_files
+from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError, unknown
 
-BUILTIN = {"reviews": "film reviews by a small grammar, with the sentences that decide known"}
 SHOWN_CHARACTERS = 80  # of a validation document that are kept to be shown
 
 
 @dataclass(frozen=True)
-class DocumentDataConfig:
+class DocumentDataConfig(Reading):
     """Settings of labelled documents. Give `files`, or `corpus`."""
 
     files: str | tuple[str, ...] = setting(
@@ -51,9 +50,9 @@ class DocumentDataConfig:
     min_count: int = setting(1, "times that a word must occur to be in the vocabulary (6 in the paper)")
     lowercase: bool = setting(True, "lower-case the text before words are looked up")
     max_sentence: int = setting(100, "words after which a sentence is read as two; no word is lost")
-    invalid: str = setting("refuse", "what to do with bytes that are not UTF-8", choices=("refuse", "replace"))
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_least(self, size=2, held_out=0, vocabulary=5, min_count=1, max_sentence=1)
 
 
@@ -81,7 +80,7 @@ def document_files(config: DocumentDataConfig, files: tuple[str, ...]) -> Corpus
             kind = Path(name).suffix
             if kind not in (".jsonl", ".tsv"):
                 raise DataError(f"{path} must be JSON lines (.jsonl) or label-tab-text (.tsv), packed or not.")
-            for number, line in enumerate(read_lines(path, config.invalid, digests), start=1):
+            for number, line in enumerate(read_lines(path, config, digests), start=1):
                 total += 1
                 where = f"{path}, line {number}"
                 text, label = _from_json(line, config, where) if kind == ".jsonl" else _from_tsv(line, where)
@@ -115,18 +114,12 @@ def _from_tsv(line: str, where: str) -> tuple[str, str]:
 
 def find_documents(config: DocumentDataConfig) -> Corpus[Labelled]:
     """The training documents that the settings name."""
-    files = as_files(config.files)
-    if config.corpus and files:
-        raise ConfigError("Both data.corpus and data.files are given; give one of the two.")
-    if config.corpus:
-        if config.corpus not in BUILTIN:
-            raise DataError(unknown("built-in corpus of documents", config.corpus, BUILTIN))
-        made = enumerate(reviews.generate(config.size, config.seed), start=1)
-        documents = [Labelled(line, review.text, review.label, review.deciding) for line, review in made]
-        return Corpus(lambda digests: documents, (), [f"{one.label}\t{one.text}" for one in documents])
-    if not files:
-        raise ConfigError("There are no documents: give data.files (.jsonl or .tsv), or data.corpus.")
-    return document_files(config, files)
+    files = named_files(config, "reviews", "are no documents")
+    if files:
+        return document_files(config, files)
+    made = enumerate(reviews.generate(config.size, config.seed), start=1)
+    documents = [Labelled(line, review.text, review.label, review.deciding) for line, review in made]
+    return Corpus(lambda digests: documents, (), [f"{one.label}\t{one.text}" for one in documents])
 
 
 # --- labels and words
@@ -177,7 +170,7 @@ def load_words(folder: Path) -> tuple[Vocabulary, list[str]]:
     """The vocabulary and the classes of a run."""
     path = folder / "classes.json"
     try:
-        classes = json.loads(path.read_bytes())
+        classes = json.loads(read_small(path))
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} is missing or damaged ({error}); the run folder is not complete.") from None
     if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
@@ -218,7 +211,8 @@ class DocumentSet:
         """The documents of these numbers, in that order; no numbers give an empty batch."""
         chosen = [int(number) for number in numbers]
         words, lengths = ([column.row(k) for k in chosen] for column in (self._words, self._lengths))
-        parts = (_joined(words), _joined(lengths), self.counts[chosen], self.labels[chosen])
+        joined = [np.concatenate([np.zeros(0, np.int64), *rows]) for rows in (words, lengths)]  # also of no documents
+        parts = (*joined, self.counts[chosen], self.labels[chosen])
         return DocumentBatch(*(torch.from_numpy(part.astype(np.int64)) for part in parts))
 
 
@@ -228,10 +222,6 @@ def make_set(documents: Sequence[list[list[int]]], labels: Sequence[int]) -> Doc
     return DocumentSet(
         words, Column.of([list(map(len, document)) for document in documents]), np.array(labels, "int32")
     )
-
-
-def _joined(parts: list[Array]) -> Array:
-    return np.concatenate(parts) if parts else np.zeros(0, np.int32)
 
 
 class DocumentEncoding(Encoding[Labelled]):
@@ -268,9 +258,9 @@ class DocumentEncoding(Encoding[Labelled]):
     def depends(self) -> list[str]:
         return self.classes
 
-    def kinds(self) -> dict[str, Kind]:
-        words = id_kind(len(self.vocabularies[0]))
-        return {"words": words, "lengths": Kind("int32"), "label": Kind("int32", ragged=False)}
+    def column_types(self) -> dict[str, ColumnType]:
+        words = id_type(len(self.vocabularies[0]))
+        return {"words": words, "lengths": ColumnType("int32"), "label": ColumnType("int32", ragged=False)}
 
     def encode(self, items: Sequence[Labelled], tally: Tally) -> Iterator[tuple[Labelled, tuple[Any, ...]]]:
         for item in items:
@@ -329,15 +319,13 @@ def training_documents(config: DocumentDataConfig) -> Iterator[Labelled]:
     """The documents that a run with these settings is trained on, without those held out."""
     encoding = DocumentEncoding(config)
     found = survey(encoding)
-    return (one for one in encoding.corpus if not is_blank(one.text) and not found.holds_out(encoding, one))
+    return (one for one in encoding.corpus if not is_blank(one.text) and not found.holds_out(one))
 
 
 def number_documents(
     documents: Iterable[Labelled], vocabulary: Vocabulary, classes: Sequence[str], config: DocumentDataConfig
 ) -> DocumentSet:
     """Documents as numbers, in memory; a label that is no class is refused."""
-    groups, rows, labels = group_labels(config), [], []
-    for document in documents:
-        rows.append(number_document(document.text, vocabulary, config.max_sentence))
-        labels.append(class_of(document.label, classes, groups))
-    return make_set(rows, labels)
+    found, groups = list(documents), group_labels(config)
+    rows = [number_document(one.text, vocabulary, config.max_sentence) for one in found]
+    return make_set(rows, [class_of(one.label, classes, groups) for one in found])

@@ -45,7 +45,8 @@ def is_tokenised(vocabulary: Vocabulary) -> bool:
     pieces = _pieces(vocabulary)
     if vocabulary.kind == "word":
         return any(mark in pieces for mark in (".", ","))
-    return any(SPACE + mark in pieces[:_EARLY] for mark in (".", ","))
+    early = pieces[:_EARLY]  # where raw text is split by unigrams, the bare mark is among them
+    return any(SPACE + mark in early and mark not in early for mark in (".", ","))
 
 
 def _pieces(vocabulary: Vocabulary) -> list[str]:

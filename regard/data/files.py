@@ -2,7 +2,8 @@ r"""The one gateway of text: bytes -> strict UTF-8 -> lines split on "\n" and no
 
 Line n of a file is line n of the corpus, as `wc -l` counts. A carriage return just before "\n" belongs to the line
 ending and goes with it (CRLF files); every other character stays in its line: a lone CR, NUL, U+0085, U+2028 and the
-rest at which `str.splitlines` would break. A byte order mark at the start of a file is not text and is removed.
+rest at which `str.splitlines` would break. A byte order mark at the start of a file is not text and is removed. A line
+longer than `Reading.max_line` is refused before it fills the memory, and so is a packed file that unpacks to too much.
 """
 
 import bz2
@@ -14,43 +15,66 @@ import lzma
 import os
 import shutil
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar
 
+from regard.data.settings import READING, Reading
 from regard.errors import DataError
 
+T = TypeVar("T")
 Progress = Callable[[int, int | None], None]  # (done, total); total is None where it is not known
 Digests = dict[str, str]  # path -> SHA-256 of a file, in hexadecimal, as it was when it was last read to its end
 
 UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what reading a damaged or packed file raises
 BOM = b"\xef\xbb\xbf"
-_OPENERS: tuple[tuple[bytes, Callable[[BinaryIO], object]], ...] = (
+_BLOCK = 1 << 16  # bytes read at once
+_OPENERS: tuple[tuple[bytes, Callable[[BinaryIO], Any]], ...] = (
     (b"\x1f\x8b", lambda raw: gzip.GzipFile(fileobj=raw)),
     (b"BZh", bz2.BZ2File),
     (b"\xfd7zXZ\x00", lzma.LZMAFile),
 )
 
 
-def open_bytes(path: str | Path, digests: Digests | None = None) -> BinaryIO:
-    """The bytes of a file, unpacked if it is gzip, bzip2 or xz: its first bytes decide, not its name.
-
-    Once all of it has been read, `digests` holds the SHA-256 of the file as it is on the disk.
-    """
-    if Path(path).is_dir():
+def check_file(path: str | Path) -> None:
+    """Refuse a folder, and a file that is not there."""
+    if os.path.isdir(path):  # unlike Path.is_dir and Path.exists, these never raise
         raise DataError(f"{path} is a folder; give a text file, or a list of files.")
+    if not os.path.exists(path):
+        raise DataError(f"There is no file {path}; check the path.")
+
+
+def read_blocks(path: str | Path, reading: Reading = READING, digests: Digests | None = None) -> Iterator[bytes]:
+    """The bytes of a file in blocks, unpacked if it is gzip, bzip2 or xz: its first bytes decide, not its name.
+
+    A packed file is unpacked in a thread, a few blocks ahead. Once all of it has been read, `digests` holds the SHA-256
+    of the file as it is on the disk.
+    """
+    check_file(path)
     try:
-        raw = io.BufferedReader(_Watched(str(path), {} if digests is None else digests))  # the caller closes it
-    except FileNotFoundError:
-        raise DataError(f"There is no file {path}; check the path.") from None
+        watched = _Watched(str(path), {} if digests is None else digests)
     except (OSError, ValueError) as error:
         raise DataError(f"The file {path} cannot be opened: {error}.") from None
-    head = raw.peek(6)[:6]
-    for magic, opener in _OPENERS:
-        if head.startswith(magic):
-            return cast(BinaryIO, io.BufferedReader(_Closing(opener(raw), raw), 1 << 16))
-    return raw
+    with io.BufferedReader(watched, _BLOCK) as raw:
+        head = raw.peek(6)[:6]
+        opener = next((opener for magic, opener in _OPENERS if head.startswith(magic)), None)
+        if opener is None:
+            yield from iter(raw.read1, b"")
+            return
+        size = 0
+        with opener(raw) as unpacked, prefetch(iter(partial(unpacked.read, _BLOCK), b"")) as blocks:
+            for block in blocks:
+                size += len(block)
+                if size > reading.max_unpacked:
+                    raise DataError(
+                        f"{path} unpacks to more than {reading.max_unpacked} bytes; unpack it first, or set "
+                        "data.max_unpacked higher."
+                    )
+                yield block
 
 
 class _Watched(io.FileIO):
@@ -68,60 +92,70 @@ class _Watched(io.FileIO):
         return count
 
 
-class _Closing(io.RawIOBase):
-    """An unpacking stream that closes the packed file together with itself."""
-
-    def __init__(self, unpacked: object, packed: BinaryIO) -> None:
-        self.unpacked = cast(BinaryIO, unpacked)
-        self.packed = packed
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: object) -> int:
-        block = self.unpacked.read(len(cast(memoryview, buffer)))
-        cast(memoryview, buffer)[: len(block)] = block
-        return len(block)
-
-    def close(self) -> None:
-        if not self.closed:
-            self.unpacked.close()
-            self.packed.close()
-        super().close()
+def read_whole(path: str | Path, most: int) -> bytes:
+    """All bytes of a plain or packed file, which may be at most `most`."""
+    content = bytearray()
+    try:
+        for block in read_blocks(path):
+            content += block
+            if len(content) > most:
+                raise DataError(f"{path} holds more than {most >> 20} MiB; a file of its kind may not be larger.")
+    except UNREADABLE as error:
+        raise DataError(f"{path} cannot be read: {error}.") from None
+    return bytes(content)
 
 
-def read_lines(path: str | Path, invalid: str = "refuse", digests: Digests | None = None) -> Iterator[str]:
-    r"""The lines of a file without their "\n", one at a time; `digests` as in `open_bytes`.
+def read_lines(path: str | Path, reading: Reading = READING, digests: Digests | None = None) -> Iterator[str]:
+    r"""The lines of a file without their "\n", one at a time; `digests` as in `read_blocks`.
 
     Bytes that are not UTF-8 are refused with file and line number, or with `invalid="replace"` become U+FFFD.
     """
-    with open_bytes(path, digests) as stream:
-        lines = iter(stream)
-        number = 0
-        while True:
+    number = 0
+    blocks = read_blocks(path, reading, digests)
+    for lines in split_lines(lambda: next(blocks, b""), path, reading.max_line):
+        for line in lines:
             number += 1
-            try:
-                line = next(lines)
-            except StopIteration:
-                return
-            except UNREADABLE as error:
-                raise DataError(f"{path} cannot be read beyond line {number - 1}: {error}.") from None
-            if number == 1 and line.startswith(BOM):
-                line = line[len(BOM) :]
-                if not line:
-                    return  # the file holds the mark and no line
-            yield decode_line(line, path, number, invalid)
+            yield decode_line(line, path, number, reading.invalid)
 
 
-def decode_line(line: bytes, path: str | Path, number: int, invalid: str) -> str:
-    r"""One raw line as text, without its ending; `path` and `number` are for the error sentence."""
-    if line.endswith(b"\n"):
-        line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
+def split_lines(read: Callable[[], bytes], name: str | Path, most: int) -> Iterator[list[bytes]]:
+    r"""Lines without their ending, as many as each `read` completes; a line may have at most `most` bytes.
+
+    `read` returns no bytes at the end; `name` is for the error sentence.
+    """
+    number = size = 0  # whole lines so far, and bytes of the line that has not ended
+    parts: list[bytes] = []  # joined once, when the line ends: a long line costs linear time
+    while True:
+        try:
+            block = read()
+        except UNREADABLE as error:
+            raise DataError(f"{name} cannot be read beyond line {number}: {error}.") from None
+        parts.append(block)
+        size += len(block)
+        if block and b"\n" not in block and size <= most:
+            continue
+        content = b"".join(parts)
+        *lines, rest = (content if number else content.removeprefix(BOM)).split(b"\n")
+        for place, line in enumerate((*lines, rest), number + 1):
+            if len(line) > most:
+                raise DataError(
+                    f"{name}, line {place} has more than {most} bytes; break it into shorter lines, or set "
+                    "data.max_line higher."
+                )
+        yield [line.removesuffix(b"\r") for line in lines] + ([rest] if rest and not block else [])
+        if not block:
+            return
+        number += len(lines)
+        parts, size = [rest], len(rest)
+
+
+def decode_line(line: bytes, name: str | Path, number: int, invalid: str) -> str:
+    """One line as text; `name` and `number` are for the error sentence."""
     try:
         return line.decode("utf-8", errors="strict" if invalid == "refuse" else "replace")
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path}, line {number}: byte {error.start + 1} (0x{line[error.start]:02X}) is not UTF-8; "
+            f"{name}, line {number}: byte {error.start + 1} (0x{line[error.start]:02X}) is not UTF-8; "
             "convert the file (training can also take it as it is, with data.invalid=replace)."
         ) from None
 
@@ -133,13 +167,10 @@ def is_blank(text: str) -> bool:
 
 def digest(path: str | Path) -> str:
     """SHA-256 of a file as it lies on the disk, in hexadecimal."""
-    if Path(path).is_dir():
-        raise DataError(f"{path} is a folder; give a text file, or a list of files.")
+    check_file(path)
     try:
         with open(path, "rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
-    except FileNotFoundError:
-        raise DataError(f"There is no file {path}; check the path.") from None
     except (OSError, ValueError) as error:
         raise DataError(f"The file {path} cannot be read: {error}.") from None
 
@@ -158,6 +189,27 @@ def write_atomically(path: Path, content: bytes) -> None:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise DataError(f"{path} could not be written: {error.strerror or error}; nothing was lost.") from error
+
+
+@contextmanager
+def prefetch(items: Iterator[T], depth: int = 4) -> Iterator[Iterator[T]]:
+    """Run an iterator in a background thread, at most `depth` items ahead; leaving the block ends the thread.
+
+    An error in the iterator is raised where its item would have come.
+    """
+    end = object()
+    with ThreadPoolExecutor(1, "regard-prefetch") as pool:
+        ahead = deque(pool.submit(next, items, end) for _ in range(depth))
+
+        def taken() -> Iterator[T]:
+            while (item := ahead.popleft().result()) is not end:
+                ahead.append(pool.submit(next, items, end))
+                yield item  # type: ignore[misc]
+
+        try:
+            yield taken()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
@@ -191,6 +243,18 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def read_small(path: Path, most: int = 256 << 20) -> bytes:
+    """All bytes of a file of at most `most`; OSError for one that is larger, and for a pipe or a device, which may
+    never end. The files of a run that someone else made are read with it."""
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path.name} is not a regular file")
+    with open(path, "rb") as stream:
+        content = stream.read(most + 1)
+    if len(content) > most:
+        raise OSError(f"{path.name} has more than {most >> 20} MiB")
+    return content
 
 
 def seal(body: dict[str, Any]) -> bytes:

@@ -14,18 +14,19 @@ from torch import Tensor
 from regard.data.batching import Batch
 from regard.data.files import digest, read_lines
 from regard.data.pharaoh import Link, parse_pharaoh
+from regard.data.settings import READING, Reading
 from regard.data.store import Array
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError
 
-GOLD = "gold"  # the links that a built-in corpus brings
+GOLD = "gold"  # the links that come with a built-in corpus
 
 
 class LinkReader:
     """The links of a corpus, read line after line beside its pairs; nothing is held in memory."""
 
-    def __init__(self, files: tuple[str, ...], made: Sequence[tuple[Link, ...]]) -> None:
-        self.files, self.made = files, made  # `made`: the links of a built-in corpus
+    def __init__(self, files: tuple[str, ...], made: Sequence[tuple[Link, ...]], reading: Reading = READING) -> None:
+        self.files, self.made, self.reading = files, made, reading  # `made`: the links of a built-in corpus
         self.gold = files == (GOLD,) and bool(made)
         for path in () if self.gold else files:
             if path == GOLD and not Path(path).exists():
@@ -45,7 +46,7 @@ class LinkReader:
             yield from (("the built-in corpus", links) for links in self.made)
             return
         for path in self.files:
-            for number, line in enumerate(read_lines(path), 1):
+            for number, line in enumerate(read_lines(path, self.reading), 1):
                 where = f"{path}, line {number},"
                 yield where, tuple(sorted(parse_pharaoh(line, where)))
 

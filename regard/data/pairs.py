@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from regard.data.builtin.example import Example
+from regard.data.builtin import Example
 from regard.data.builtin.registry import find_builtin
 from regard.data.corpus import Pair, open_corpus, pairs_in_memory
 from regard.data.files import is_blank
@@ -16,7 +17,7 @@ from regard.data.links import LinkReader, Links, same_words
 from regard.data.pharaoh import Link
 from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared, train_vocabulary
 from regard.data.settings import DataConfig, as_files
-from regard.data.store import Array, Column, Kind, id_kind
+from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError
 from regard.symbols import END
@@ -31,26 +32,18 @@ def generate(config: DataConfig) -> list[Example]:
 
 def find_corpus(config: DataConfig) -> Corpus[Pair]:
     """The training corpus that the settings name."""
-    source, target = as_files(config.source), as_files(config.target)
-    tsv, tmx = as_files(config.tsv), as_files(config.tmx)
-    if config.corpus and (source or target or tsv or tmx):
+    paired, tsv, tmx = as_files(config.source) + as_files(config.target), as_files(config.tsv), as_files(config.tmx)
+    if config.corpus and (paired or tsv or tmx):
         raise ConfigError("Both data.corpus and files are given; give one of the two.")
     if config.corpus:
         return pairs_in_memory([(example.source, example.target) for example in generate(config)])
-    if not (source or target or tsv or tmx):
-        raise ConfigError("There is no corpus: give data.source and data.target, data.tsv, data.tmx, or data.corpus.")
-    for kind, others in (("tsv", (*source, *target)), ("tmx", (*source, *target, *tsv))):
+    for kind, others in (("tsv", paired), ("tmx", paired + tsv)):
         if any(re.search(rf"\.{kind}(\.(gz|bz2|xz))?$", path, re.IGNORECASE) for path in others):
             raise ConfigError(f"A {kind.upper()} file holds both sides of a corpus: give it as data.{kind}, alone.")
-    return open_corpus(source, target, tsv, config.invalid, tmx, (config.source_language, config.target_language))
-
-
-def find_dev(config: DataConfig) -> Corpus[Pair] | None:
-    """The validation corpus that the settings name, if there is one."""
-    source, target = as_files(config.dev_source), as_files(config.dev_target)
-    tsv, tmx = as_files(config.dev_tsv), as_files(config.dev_tmx)
-    languages = config.source_language, config.target_language
-    return open_corpus(source, target, tsv, config.invalid, tmx, languages) if source or target or tsv or tmx else None
+    corpus = open_corpus(config)
+    if corpus is None:
+        raise ConfigError("There is no corpus: give data.source and data.target, data.tsv, data.tmx, or data.corpus.")
+    return corpus
 
 
 class PairSet:
@@ -112,10 +105,10 @@ class PairEncoding(Encoding[Pair]):
     noun, names = "pairs", SIDES
 
     def __init__(self, config: DataConfig) -> None:
-        super().__init__(config, find_corpus(config), find_dev(config))
+        super().__init__(config, find_corpus(config), open_corpus(config, "dev_"))
         files = as_files(config.alignment)
         gold = [example.alignment for example in generate(config)] if files and config.corpus else []
-        self.reader = LinkReader(files, gold) if files else None
+        self.reader = LinkReader(files, gold, config) if files else None
 
     def texts(self, item: Pair) -> tuple[str, ...]:
         return item.source, item.target
@@ -131,8 +124,9 @@ class PairEncoding(Encoding[Pair]):
             super().make(sample)
             self.vocabularies *= 2
         else:
-            sides = zip(*map(self.texts, sample), strict=True)
-            self.vocabularies = [train_vocabulary(side, config) for side in sides]
+            with ThreadPoolExecutor(2) as pool:  # SentencePiece lets other threads run
+                sides = pool.map(train_vocabulary, zip(*map(self.texts, sample), strict=True), (config, config))
+                self.vocabularies = list(sides)
 
     def load(self, folder: Path) -> None:
         super().load(folder)
@@ -142,10 +136,10 @@ class PairEncoding(Encoding[Pair]):
     def depends(self) -> list[str]:
         return self.reader.fingerprint() if self.reader else []
 
-    def kinds(self) -> dict[str, Kind]:
-        kind = id_kind(max(map(len, self.vocabularies)))
-        columns = {"source": kind, "target": kind, "line": Kind("int64", ragged=False)}
-        return {**columns, "links": Kind("uint32")} if self.reader else columns
+    def column_types(self) -> dict[str, ColumnType]:
+        kind = id_type(max(map(len, self.vocabularies)))
+        columns = {"source": kind, "target": kind, "line": ColumnType("int64", ragged=False)}
+        return {**columns, "links": ColumnType("uint32")} if self.reader else columns
 
     def encode(self, items: Sequence[Pair], tally: Tally) -> Iterator[tuple[Pair, tuple[Any, ...]]]:
         texts = zip(*map(self.texts, items), strict=True)

@@ -1,38 +1,43 @@
 """From the [data] settings of any task to a tokenised corpus, in at most two passes over its files.
 
 The first pass counts the examples, chooses which to hold out, and takes a sample for the vocabularies; the second
-tokenises into a memory-mapped store. What differs between tasks is their `Encoding`. The result is a pure function of
-the settings and the files: vocabularies belong to the files that they were made from, and the store to a fingerprint
-of the files, the vocabularies and the settings, so that a second call finds both instead of making them.
+tokenises into a memory-mapped store. A corpus that fits into memory is read once: the second pass takes the examples
+that the first has kept. What differs between tasks is their `Encoding`. The result is a pure function of the settings
+and the files: vocabularies belong to the files that they were made from, and the store to a fingerprint of the files,
+the vocabularies and the settings, so that a second call finds both instead of making them.
 """
 
 import dataclasses
+import gc
 import hashlib
 import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from sys import getsizeof
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from regard.data.files import Digests, digest, is_blank
-from regard.data.store import STORE_FORMAT, Block, Kind, Store, find_store, write_store
+from regard.data.files import Digests, digest, is_blank, prefetch
+from regard.data.store import STORE_FORMAT, Block, ColumnType, Store, find_store, write_store
 from regard.data.vocabulary import Vocabulary, made_from
 from regard.errors import DataError, RunError
 
 Stages = Callable[[str, int, int | None], None]  # (what is being done, done, total or None)
-SAMPLE = 500_000  # examples that vocabularies are made from at most, evenly spread over the corpus
-SAMPLE_CHARACTERS = 1 << 28  # and the characters of these: a sample is held in memory
+SAMPLE = 1 << 19  # examples that the words of a vocabulary are counted in at most, evenly spread over the corpus
+SUBWORD_SAMPLE = 1 << 17  # examples that subwords are learned from: more take longer and change few of them
+MEMORY = 1 << 29  # bytes of examples that the first pass keeps
 FIRST_LINES = 5  # line numbers that a tally keeps for each reason
-_BLOCK = 2_000  # examples tokenised at once
+_BLOCK = 8_192  # examples tokenised at once
 _REPORTED = 10_000  # examples between two reports of progress
 # Settings that do not change what is in a store, or do so only through the files and vocabularies themselves.
-_ELSEWHERE = {"cache", "sampling", "vocabulary_from"}
+_ELSEWHERE = {"cache", "sampling", "vocabulary_from", "max_line", "max_unpacked"}
 
 
-class Item(Protocol):
+class Numbered(Protocol):
     """An example as a corpus holds it."""
 
     @property
@@ -41,14 +46,14 @@ class Item(Protocol):
         ...
 
 
-T = TypeVar("T", bound=Item)
+T = TypeVar("T", bound=Numbered)
 
 
 class Corpus(Generic[T]):
     """Examples that can be read again and again, always the same: from files, or from memory.
 
     `read` fills in the digests of the `files`; `parts` is what the examples depend on besides them. `place` is what
-    `Item.line` counts.
+    `line` counts.
     """
 
     def __init__(
@@ -137,7 +142,7 @@ class Encoding(Generic[T]):
         """What the ids depend on besides the corpus, the settings and the vocabularies."""
         return []
 
-    def kinds(self) -> dict[str, Kind]:
+    def column_types(self) -> dict[str, ColumnType]:
         """The columns of the store."""
         raise NotImplementedError
 
@@ -190,58 +195,84 @@ class Prepared(NamedTuple):
 class Survey(NamedTuple):
     """What the first pass found."""
 
+    encoding: Encoding[Any]
     total: int
     held: frozenset[int]  # keys of the texts that are held out
-    sample: list[Any]
+    kept: list[Any]  # every `stride`-th example, as many as fit into `MEMORY`
+    stride: int
 
-    def holds_out(self, encoding: Encoding[Any], item: Any) -> bool:
+    def holds_out(self, item: Any) -> bool:
         """Whether an example belongs to the validation part."""
-        return bool(self.held) and sentence_key(encoding.texts(item)[0], encoding.config.seed) in self.held
+        return bool(self.held) and sentence_key(self.encoding.texts(item)[0], self.encoding.config.seed) in self.held
+
+    def sample(self) -> list[Any]:
+        """Examples of the training part for the vocabularies, evenly spread."""
+        most = SUBWORD_SAMPLE if getattr(self.encoding.config, "subwords", "") in ("bpe", "unigram") else SAMPLE
+        stride = self.stride
+        while self.total > most * stride:
+            stride *= 2
+        chosen = (item for item in self.kept if (item.line - 1) % stride == 0)
+        return [item for item in chosen if not _is_empty(self.encoding.texts(item)) and not self.holds_out(item)]
 
 
-def survey(encoding: Encoding[Any], tell: Stages = PLAIN.progress) -> Survey:
-    """The first pass: count, choose what is held out, take every 2^n-th example as a sample."""
-    keys, sample, stride, characters, total = array("Q"), [], 1, 0, 0
+def survey(encoding: Encoding[Any], report: Stages = PLAIN.progress) -> Survey:
+    """The first pass: count, choose what is held out, keep every 2^n-th example."""
+    keys, kept, stride, size, total = array("Q"), [], 1, 0, 0
     for item in encoding.corpus:
         total = item.line
         if total % _REPORTED == 0:
-            tell("reading", total, None)
+            report("reading", total, None)
         texts = encoding.texts(item)
-        if any(map(is_blank, texts)):
-            continue
-        encoding.see(item)
-        keys.append(sentence_key(texts[0], encoding.config.seed))
+        if not _is_empty(texts):
+            encoding.see(item)
+            keys.append(sentence_key(texts[0], encoding.config.seed))
         if (total - 1) % stride == 0:
-            sample.append(item)
-            characters += sum(map(len, texts))
-            while len(sample) > SAMPLE or (characters > SAMPLE_CHARACTERS and len(sample) > 1):
+            kept.append(item)
+            size += getsizeof(item) + sum(map(getsizeof, texts))
+            while size > MEMORY and len(kept) > 1:
                 stride *= 2
-                sample = [one for one in sample if (one.line - 1) % stride == 0]
-                characters = sum(len(text) for one in sample for text in encoding.texts(one))
+                kept = [one for one in kept if (one.line - 1) % stride == 0]
+                size = sum(getsizeof(each) for one in kept for each in (one, *encoding.texts(one)))
     if not keys:
         blank = f"each of its {total} {encoding.noun} is blank or has an empty side"
         raise DataError(f"The corpus is empty: {blank if total else f'it has no {encoding.corpus.place}'}.")
-    found = Survey(total, choose_held_out(keys, 0 if encoding.dev else encoding.config.held_out), sample)
-    sample[:] = [item for item in sample if not found.holds_out(encoding, item)]
-    return found
+    held = choose_held_out(keys, 0 if encoding.dev else encoding.config.held_out)
+    return Survey(encoding, total, held, kept, stride)
 
 
+def _is_empty(texts: Iterable[str]) -> bool:
+    return any(map(is_blank, texts))
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """No search for cyclic garbage meanwhile: among millions of small objects, none in a cycle, it takes most time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_without_collector()
 def prepared(encoding: Encoding[Any], folder: Path, how: How) -> Prepared:
     """Make or find the vocabularies and the tokenised corpus of the run `folder`.
 
     With several processes, call it in one of them first.
     """
-    tell, config, cache = how.progress, encoding.config, getattr(encoding.config, "cache", "")
+    report, config, cache = how.progress, encoding.config, getattr(encoding.config, "cache", "")
     there = all((folder / f"{name}.json").exists() for name in encoding.names)
     # the first pass takes the digests of the files as it goes; a run that has begun needs the digests alone
-    found = None if there and (cache or (folder / "corpus").is_dir()) else survey(encoding, tell)
+    found = None if there and (cache or (folder / "corpus").is_dir()) else survey(encoding, report)
     source = _content(encoding)
     same = not getattr(config, "vocabulary_from", "") and all(made_from(folder, n) == source for n in encoding.names)
     made = not there or not (how.keep or same)
     if made:
-        found = found or survey(encoding, tell)
-        tell("vocabulary", 0, None)
-        encoding.make(found.sample)
+        found = found or survey(encoding, report)
+        report("vocabulary", 0, None)
+        encoding.make(found.sample())
     else:
         encoding.load(folder)
     settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in _ELSEWHERE}
@@ -260,9 +291,7 @@ def prepared(encoding: Encoding[Any], folder: Path, how: How) -> Prepared:
     place = Path(cache) / fingerprint[:16] if cache else folder / "corpus"
     store, notes = find_store(place, fingerprint)
     if store is None:
-        found = found or survey(encoding, tell)
-        found.sample.clear()
-        store = _tokenise(encoding, found, place, (fingerprint, source), tell)
+        store = _tokenise(found or survey(encoding, report), place, (fingerprint, source), report)
     tallies = [Tally(**known) for known in store.about["tallies"]]
     if not tallies[0].kept:
         raise DataError(f"Nothing is left to train on: {tallies[0]}.")
@@ -274,18 +303,21 @@ def _content(encoding: Encoding[Any]) -> str:
     return fingerprint_of([encoding.corpus.fingerprint(), encoding.dev.fingerprint() if encoding.dev else ""])
 
 
-def _tokenise(encoding: Encoding[Any], found: Survey, place: Path, made_of: tuple[str, str], tell: Stages) -> Store:
+def _tokenise(found: Survey, place: Path, made_of: tuple[str, str], report: Stages) -> Store:
     """The second pass; `made_of` are the fingerprints of the store and of the corpus as the first pass read it."""
+    encoding = found.encoding
+    if found.stride > 1:
+        found.kept.clear()
     corpora = [encoding.corpus] + ([encoding.dev] if encoding.dev else [])
     tallies = [Tally(place=corpus.place, noun=encoding.noun) for corpus in corpora]
     shown: list[Any] = []
 
     def blocks() -> Iterator[Block]:
         for corpus, tally in zip(corpora, tallies, strict=True):
-            rest = iter(corpus)
+            rest = iter(found.kept if corpus is encoding.corpus and found.kept else corpus)
             while items := list(islice(rest, _BLOCK)):
                 if corpus is encoding.corpus:
-                    tell("tokenising", items[-1].line, found.total)
+                    report("tokenising", items[-1].line, found.total)
                 yield from sides(items, tally, corpus is encoding.dev)
             if corpus is encoding.corpus:
                 encoding.finish(found.total)
@@ -294,21 +326,22 @@ def _tokenise(encoding: Encoding[Any], found: Survey, place: Path, made_of: tupl
         rows: dict[str, list[tuple[Any, ...]]] = {"train": [], "dev": []}
         last = None
         for item, values in encoding.encode(items, tally):
-            held = not dev and found.holds_out(encoding, item)
+            held = not dev and found.holds_out(item)
             tally.held_out, tally.kept = tally.held_out + held, tally.kept + (not held)
             rows["dev" if dev or held else "train"].append(values)
             if (dev or held) and item is not last:  # an example may have several rows
                 shown.extend(encoding.shown(item))
             last = item
         for part, some in rows.items():
-            yield part, dict(zip(encoding.kinds(), zip(*some, strict=True), strict=True)) if some else {}
+            yield part, dict(zip(encoding.column_types(), zip(*some, strict=True), strict=True)) if some else {}
 
     def about() -> dict[str, Any]:
         if _content(encoding) != made_of[1]:
             raise DataError("The corpus changed while it was being read; start again when its files are complete.")
         return {"tallies": [dataclasses.asdict(tally) for tally in tallies], "shown": shown}
 
-    return write_store(place, made_of[0], encoding.kinds(), blocks(), about)
+    with prefetch(blocks()) as ahead:  # subwords are found on all cores, and written meanwhile
+        return write_store(place, made_of[0], encoding.column_types(), ahead, about)
 
 
 def fingerprint_of(parts: Sequence[Any]) -> str:

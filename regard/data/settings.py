@@ -1,13 +1,36 @@
 """The [data] section: which corpus, how it is split into pieces, and what is left out."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from regard.config import setting
-from regard.errors import ConfigError
+from regard.errors import ConfigError, DataError, unknown
+
+
+def check_least(config: Any, **least: int) -> None:
+    """Refuse a setting of [data] below its minimum."""
+    for name, number in least.items():
+        if getattr(config, name) < number:
+            raise ConfigError(f"data.{name} must be at least {number}; got {getattr(config, name)}.")
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class Reading:
+    """How text files are read, in every task. The two limits bound the memory and the time that a file can take."""
+
+    invalid: str = setting("refuse", "what to do with bytes that are not UTF-8", choices=("refuse", "replace"))
+    max_line: int = setting(1 << 22, "most bytes of one line of a file, and most characters of one unit of a TMX file")
+    max_unpacked: int = setting(1 << 36, "most bytes that one packed file (gz, bz2 or xz) may unpack to")
+
+    def __post_init__(self) -> None:
+        check_least(self, max_line=1, max_unpacked=1)
+
+
+READING = Reading()
+
+
+@dataclass(frozen=True)
+class DataConfig(Reading):
     """Settings of a corpus and its vocabulary. Give `source` and `target`, or `tsv`, `tmx` or `corpus`."""
 
     source: str | tuple[str, ...] = setting(
@@ -51,12 +74,12 @@ class DataConfig:
 
     max_length: int = setting(256, "most tokens of a sentence, its end not counted; longer pairs are dropped")
     max_ratio: float = setting(0.0, "most tokens on one side for each on the other; other pairs are dropped (0 = off)")
-    invalid: str = setting("refuse", "what to do with bytes that are not UTF-8", choices=("refuse", "replace"))
     source_language: str = setting("", "code of the source language, as in en; chooses it in a TMX file")
     target_language: str = setting("", "code of the target language, as in fr; chooses it in a TMX file")
     cache: str = setting("", "folder for tokenised corpora, shared by runs (none: inside the run folder)")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_least(self, size=1, min_words=1, held_out=0, vocabulary=5, max_length=1)
         if self.max_words < self.min_words:
             raise ConfigError(
@@ -70,15 +93,23 @@ class DataConfig:
             raise ConfigError(f"data.max_ratio is at least 1, or 0 for no limit; got {self.max_ratio}.")
 
 
-def check_least(config: object, **least: int) -> None:
-    """Refuse a setting of [data] below its minimum."""
-    for name, number in least.items():
-        if getattr(config, name) < number:
-            raise ConfigError(f"data.{name} must be at least {number}; got {getattr(config, name)}.")
-
-
 def as_files(files: str | tuple[str, ...]) -> tuple[str, ...]:
     """One file or several, as a tuple; empty text is no file."""
     if isinstance(files, str):
         return (files,) if files else ()
     return tuple(files)
+
+
+def named_files(config: Any, builtin: str, missing: str) -> tuple[str, ...]:
+    """The files of a [data] section with `files` and `corpus`; none where it names the built-in corpus `builtin`.
+
+    `missing` says in the error sentence what there is none of.
+    """
+    files = as_files(config.files)
+    if config.corpus and files:
+        raise ConfigError("Both data.corpus and data.files are given; give one of the two.")
+    if config.corpus not in ("", builtin):
+        raise DataError(unknown("built-in corpus", config.corpus, [builtin]))
+    if not config.corpus and not files:
+        raise ConfigError(f"There {missing}: give data.files, or data.corpus.")
+    return files

@@ -24,16 +24,16 @@ Array = NDArray[Any]
 Block = tuple[str, Mapping[str, Sequence[Any]]]  # a part, and for each column the values of some examples
 
 
-class Kind(NamedTuple):
+class ColumnType(NamedTuple):
     """What a column holds: numbers of this dtype, as many as each example needs, or the same shape for all."""
 
     dtype: str
     ragged: bool = True
 
 
-def id_kind(vocabulary: int) -> Kind:
+def id_type(vocabulary: int) -> ColumnType:
     """Token ids of a vocabulary of this size: two bytes each where they fit."""
-    return Kind("uint16" if vocabulary <= 1 << 16 else "uint32")
+    return ColumnType("uint16" if vocabulary <= 1 << 16 else "uint32")
 
 
 class Column:
@@ -104,36 +104,36 @@ def find_store(folder: Path, fingerprint: str) -> tuple[Store | None, list[str]]
 def write_store(
     folder: Path,
     fingerprint: str,
-    kinds: Mapping[str, Kind],
+    types: Mapping[str, ColumnType],
     blocks: Iterable[Block],
     about: Callable[[], dict[str, Any]] = dict,
     parts: Sequence[str] = ("train", "dev"),
 ) -> Store:
     """Write `blocks` as the store `folder`; `about()`, called after the last block, is kept in its header."""
-    names = [f"{part}.{name}" for part in parts for name in kinds]
+    names = [f"{part}.{name}" for part in parts for name in types]
     shapes = {name: [0] for name in names}  # of each column: its examples, then what each has where that is the same
     ends = dict.fromkeys(names, 0)  # of ragged columns: where the last example ends
     try:
         with fill_folder(folder) as temporary, ExitStack() as streams:
-            files = _Files(temporary, streams)
+            files = _Written(temporary, streams)
             for name in names:
                 files.write(name, np.zeros(0))
-                if kinds[name.partition(".")[2]].ragged:
+                if types[name.partition(".")[2]].ragged:
                     files.write(f"{name}.offsets", np.zeros(1, np.int64))
             for part, block in blocks:
                 for column, rows in block.items():
-                    name, kind = f"{part}.{column}", kinds[column]
+                    name, type_ = f"{part}.{column}", types[column]
                     shapes[name][0] += len(rows)
-                    if kind.ragged:
+                    if type_.ragged:
                         offsets = ends[name] + np.cumsum([len(row) for row in rows], dtype=np.int64)
                         count, ends[name] = int(offsets[-1]) - ends[name], int(offsets[-1])
-                        values = np.fromiter(chain.from_iterable(rows), kind.dtype, count)
+                        values = np.fromiter(chain.from_iterable(rows), type_.dtype, count)
                         files.write(f"{name}.offsets", offsets)
                     else:
-                        values = np.asarray(rows, kind.dtype)
+                        values = np.asarray(rows, type_.dtype)
                         shapes[name][1:] = values.shape[1:]
                     files.write(name, values)
-            columns = {name: (kinds[name.partition(".")[2]].dtype, shapes[name]) for name in names}
+            columns = {name: (types[name.partition(".")[2]].dtype, shapes[name]) for name in names}
             header = {"format": STORE_FORMAT, "fingerprint": fingerprint, "about": about(), "columns": columns}
             write_atomically(temporary / "store.json", seal({**header, "files": files.finish()}))
     except OSError as error:
@@ -144,7 +144,7 @@ def write_store(
     return Store(folder)
 
 
-class _Files:
+class _Written:
     """Files that are written and digested in one go."""
 
     def __init__(self, folder: Path, streams: ExitStack) -> None:

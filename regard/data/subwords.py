@@ -9,7 +9,7 @@ from typing import Any
 
 import sentencepiece
 
-from regard.errors import DataError
+from regard.errors import DataError, brief
 from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
 
 SPACE = "▁"  # how a piece shows a space
@@ -22,7 +22,8 @@ _REMEMBERED = 100_000  # words whose segmentations are remembered
 
 
 class Subwords:
-    """A SentencePiece model. Text is neither normalised nor trimmed, so that pieces join to what was split."""
+    """A SentencePiece model. One that regard trained neither normalises nor trims, so that pieces join to what was
+    split; an imported one may do both."""
 
     def __init__(self, model: bytes) -> None:
         self.content = model
@@ -30,7 +31,7 @@ class Subwords:
             self.processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
             symbols = tuple(self.processor.id_to_piece(index) for index in range(len(SYMBOLS)))
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
-            raise DataError(f"The vocabulary is not a SentencePiece model, or is damaged: {error}.") from None
+            raise DataError(f"The vocabulary is not a SentencePiece model, or is damaged: {brief(error)}.") from None
         if symbols != SYMBOLS:
             raise DataError(f"The SentencePiece model must begin with {SYMBOLS}; it begins with {symbols}.")
         self.scores: dict[str, tuple[float, int]] = {}  # piece -> (score, id); filled at the first sample
@@ -55,18 +56,20 @@ class Subwords:
         """
         ids = self.ids(text)
         surfaces: list[str] = self.processor.encode(text, out_type=str)
+        written, places = self.processor.normalize(text, with_offsets=True)  # places: of each character in `text`
+        places = [*places[: len(written)], len(text)]
         spans: list[tuple[int, int]] = []
-        place, spelled = -1, 0  # -1: SentencePiece puts one space before the text
+        place, spelled = 0, 0
         for index, surface in zip(ids, surfaces, strict=True):
             if self.processor.is_byte(index):
-                spans.append((place, place + 1))
+                spans.append((places[place], places[place + 1]))
                 spelled += 1
-                if spelled == len(text[place].encode("utf-8")):
+                if spelled == len(written[place].encode("utf-8")):
                     place, spelled = place + 1, 0
                 continue
             letters = surface.lstrip(SPACE)
             end = place + len(surface)
-            spans.append((max(end - len(letters) if letters else place, 0), end))
+            spans.append((places[end - len(letters) if letters else place], places[end]))
             place = end
         return ids, surfaces, spans
 

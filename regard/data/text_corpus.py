@@ -19,17 +19,14 @@ from regard.data.batching import pad
 from regard.data.builtin import tales
 from regard.data.files import Digests, is_blank, read_lines
 from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared
-from regard.data.settings import as_files, check_least
-from regard.data.store import Array, Column, Kind, id_kind
+from regard.data.settings import Reading, as_files, check_least, named_files
+from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.vocabulary import Vocabulary
-from regard.errors import ConfigError, DataError, unknown
 from regard.symbols import END
-
-BUILTIN = {"tales": "who has what, and an end that can only be known by remembering the beginning"}
 
 
 @dataclass(frozen=True)
-class TextDataConfig:
+class TextDataConfig(Reading):
     """Settings of a text. Give `files`, or `corpus`."""
 
     files: str | tuple[str, ...] = setting("", "file or files of text, a sentence or paragraph a line")
@@ -45,9 +42,9 @@ class TextDataConfig:
     lowercase: bool = setting(False, "lower-case the text before tokenising")
     max_length: int = setting(256, "most tokens of a row; longer lines are read in several, no token is lost")
     context: int = setting(0, "join the lines and read rows of this many tokens; 0 = each line by itself")
-    invalid: str = setting("refuse", "what to do with bytes that are not UTF-8", choices=("refuse", "replace"))
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_least(self, size=2, held_out=0, vocabulary=5, max_length=1, context=0)
 
 
@@ -102,29 +99,23 @@ class TextLine(NamedTuple):
     text: str
 
 
-def text_files(files: tuple[str, ...], invalid: str = "refuse") -> Corpus[TextLine]:
+def text_files(files: tuple[str, ...], reading: Reading) -> Corpus[TextLine]:
     """The lines of files."""
 
     def read(digests: Digests) -> Iterator[TextLine]:
-        lines = (line for path in files for line in read_lines(path, invalid, digests))
+        lines = (line for path in files for line in read_lines(path, reading, digests))
         return (TextLine(number, line) for number, line in enumerate(lines, start=1))
 
-    return Corpus(read, files, [invalid])
+    return Corpus(read, files, [reading.invalid])
 
 
 def find_text(config: TextDataConfig) -> Corpus[TextLine]:
     """The training text that the settings name."""
-    files = as_files(config.files)
-    if config.corpus and files:
-        raise ConfigError("Both data.corpus and data.files are given; give one of the two.")
-    if config.corpus:
-        if config.corpus not in BUILTIN:
-            raise DataError(unknown("built-in text", config.corpus, BUILTIN))
-        made = [tale.text for tale in tales.generate(config.size, config.seed)]
-        return Corpus(lambda digests: map(TextLine, range(1, len(made) + 1), made), (), made)
-    if not files:
-        raise ConfigError("There is no text: give data.files, or data.corpus.")
-    return text_files(files, config.invalid)
+    files = named_files(config, "tales", "is no text")
+    if files:
+        return text_files(files, config)
+    made = [tale.text for tale in tales.generate(config.size, config.seed)]
+    return Corpus(lambda digests: map(TextLine, range(1, len(made) + 1), made), (), made)
 
 
 class TextEncoding(Encoding[TextLine]):
@@ -134,10 +125,10 @@ class TextEncoding(Encoding[TextLine]):
 
     def __init__(self, config: TextDataConfig) -> None:
         dev = as_files(config.dev_files)
-        super().__init__(config, find_text(config), text_files(dev, config.invalid) if dev else None)
+        super().__init__(config, find_text(config), text_files(dev, config) if dev else None)
 
-    def kinds(self) -> dict[str, Kind]:
-        return {"ids": id_kind(len(self.vocabularies[0]))}
+    def column_types(self) -> dict[str, ColumnType]:
+        return {"ids": id_type(len(self.vocabularies[0]))}
 
     def encode(self, items: Sequence[TextLine], tally: Tally) -> Iterator[tuple[TextLine, tuple[Any, ...]]]:
         for item, ids in zip(items, self.vocabularies[0].encode_many(item.text for item in items), strict=True):

@@ -11,15 +11,14 @@ from itertools import islice
 from typing import NamedTuple
 from xml.parsers import expat
 
-from regard.data.files import UNREADABLE, Digests, open_bytes
+from regard.data.files import UNREADABLE, Digests, read_blocks
+from regard.data.settings import READING, Reading
 from regard.errors import DataError
 
-LONGEST = 1 << 22  # characters of a unit, and bytes of one tag or comment
 DEEPEST = 100  # elements inside one another; TMX itself needs about ten
 KINDS = 10_000  # names of elements and attributes, of which TMX has about fifty
 FIRST_UNITS = 50_000  # of a file, in which all its languages are expected to occur
 _PRICE = 100  # characters that a text counts for, even where it is empty
-_BLOCK = 1 << 16  # bytes given to expat at once
 _CODES = frozenset(("bpt", "ept", "it", "ph", "ut", "sub"))  # mark-up of the original document, not its words
 _BREAKS = re.compile(r"[\t\r\n]+")
 
@@ -31,40 +30,40 @@ class Unit(NamedTuple):
     texts: dict[str, str]
 
 
-def read_units(path: str, digests: Digests | None = None) -> Iterator[Unit]:
+def read_units(path: str, reading: Reading = READING, digests: Digests | None = None) -> Iterator[Unit]:
     """The units of a TMX file, plain or packed, in UTF-8, UTF-16 or one byte a character. Tags are like en-gb.
 
-    `digests` as in `open_bytes`.
+    `digests` as in `read_blocks`.
     """
-    found = _Found(path)
-    with open_bytes(path, digests) as stream:
-        block = b"-"
-        while block:
-            try:
-                block = stream.read(_BLOCK)
-                found.unanswered += len(block)
-                found.parser.Parse(block, not block)
-            except UNREADABLE as error:
-                raise DataError(f"{path} cannot be read beyond unit {found.count}: {error}.") from None
-            except expat.ExpatError as error:
-                raise found.broken(f"{expat.ErrorString(error.code)} in line {error.lineno}") from None
-            except DataError:
-                raise
-            except (LookupError, ValueError) as error:  # of an encoding that expat leaves to Python
-                raise found.broken(str(error)) from None
-            if found.unanswered > LONGEST:
-                raise found.refusal(f"a tag or comment of more than {LONGEST} bytes")
-            if len(found.parser.intern) > KINDS:
-                raise found.refusal(f"more than {KINDS} names of elements and attributes")
-            yield from found.units
-            found.units.clear()
+    found = _Found(path, reading.max_line)
+    blocks, block = read_blocks(path, reading, digests), b"-"
+    while block:
+        try:
+            block = next(blocks, b"")
+            found.unanswered += len(block)
+            found.parser.Parse(block, not block)
+        except UNREADABLE as error:
+            raise DataError(f"{path} cannot be read beyond unit {found.count}: {error}.") from None
+        except expat.ExpatError as error:
+            raise found.broken(f"{expat.ErrorString(error.code)} in line {error.lineno}") from None
+        except DataError:
+            raise
+        except (LookupError, ValueError) as error:  # of an encoding that expat leaves to Python
+            raise found.broken(str(error)) from None
+        if found.unanswered > found.most:
+            raise found.refusal(f"a tag or comment of more than {found.most} bytes")
+        if len(found.parser.intern) > KINDS:
+            raise found.refusal(f"more than {KINDS} names of elements and attributes")
+        yield from found.units
+        found.units.clear()
 
 
 class _Found:
     """What expat finds in a file, gathered into units."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, most: int) -> None:
         self.path = path
+        self.most = most  # characters of a unit, and bytes of one tag or comment
         self.units: list[Unit] = []  # whole ones, to be taken
         self.count = 0  # units begun
         self.depth = 0
@@ -126,8 +125,8 @@ class _Found:
 
     def grow(self, size: int) -> None:
         self.size += size
-        if self.size > LONGEST:
-            raise self.refusal(f"more than {LONGEST} characters")
+        if self.size > self.most:
+            raise self.refusal(f"more than {self.most} characters")
 
     def declared(self, name: str, *meaning: object) -> None:
         raise DataError(
@@ -173,7 +172,7 @@ def are_varieties(one: str, other: str) -> bool:
     return f"{one}-".startswith(f"{other}-") or f"{other}-".startswith(f"{one}-")
 
 
-def choose_languages(files: Sequence[str], source: str, target: str) -> tuple[str, str]:
+def choose_languages(files: Sequence[str], source: str, target: str, *, reading: Reading = READING) -> tuple[str, str]:
     """The languages to translate between: those named, or else those of a memory that has exactly two.
 
     Then the source is the one that the header's srclang names. Only the first units of each file are read.
@@ -183,7 +182,7 @@ def choose_languages(files: Sequence[str], source: str, target: str) -> tuple[st
     tags: set[str] = set()
     written_in: set[str] = set()
     for path in files:
-        for unit in islice(read_units(path), FIRST_UNITS):
+        for unit in islice(read_units(path, reading), FIRST_UNITS):
             tags.update(filter(None, unit.texts))
             written_in.add(unit.written_in)
     plain = {tag.partition("-")[0] for tag in tags}

@@ -10,16 +10,16 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from regard.data.files import write_atomically
+from regard.data.files import read_small, write_atomically
 from regard.data.normalise_text import rewrite
+from regard.data.sentences import Span
 from regard.data.subwords import Subwords, train_subwords
 from regard.data.word_vocabulary import Plain, count_plain
-from regard.errors import DataError
+from regard.errors import DataError, brief
 from regard.symbols import UNKNOWN
 
 _FORMAT = 1
 _WORD = re.compile(r"\S+")
-Span = tuple[int, int]
 
 
 class Tokenised(NamedTuple):
@@ -167,7 +167,7 @@ class Vocabulary:
         """Read what `save` wrote. A file that was changed, or belongs to another vocabulary, is refused."""
         path = folder / f"{name}.json"
         try:
-            header = json.loads(path.read_bytes())
+            header = json.loads(read_small(path))
             kind, form, lowercase = header["kind"], header["form"], header["lowercase"]
             known = header["format"] == _FORMAT and kind in ("bpe", "unigram", "word", "char")
             if not known or form not in ("none", "nfc", "nfkc") or not isinstance(lowercase, bool):
@@ -175,7 +175,7 @@ class Vocabulary:
             tokens: Subwords | Plain
             if kind in ("bpe", "unigram"):
                 path = folder / f"{name}.model"
-                tokens = Subwords(path.read_bytes())
+                tokens = Subwords(read_small(path))
             else:
                 listed = header["tokens"]
                 if not isinstance(listed, list) or not all(isinstance(token, str) for token in listed):
@@ -186,7 +186,7 @@ class Vocabulary:
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             if isinstance(error, DataError):
                 raise
-            raise DataError(f"{path} is not a vocabulary, or is damaged: {error}.") from None
+            raise DataError(f"{path} is not a vocabulary, or is damaged: {brief(error)}.") from None
         vocabulary = cls(tokens, kind, form, lowercase)
         if vocabulary.fingerprint != header.get("fingerprint"):
             raise DataError(f"{path} does not belong to its fingerprint; it was changed or mixed up with another.")

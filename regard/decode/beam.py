@@ -6,8 +6,9 @@ The rules, which a plain search of one sentence at a time would give as well:
 * `expand`: each step ranks all continuations of a sentence by log-probability.
 * `finish`: those of the K best that end with END are finished and leave the beam.
 * `prune`: the K best unfinished ones continue. Finished hypotheses are never expanded.
-* A sentence is done when K hypotheses have finished, when nothing alive could still beat the `nbest` best finished
-  (a log-probability only falls, so alive / lp(longest) bounds every score to come), or at its longest length.
+* A sentence is done when K hypotheses have finished (and, if `patient`, none alive scores better than the worst of
+  them), when nothing alive could still beat the `nbest` best finished (a log-probability only falls, so alive /
+  lp(longest) bounds every score to come), or at its longest length.
 * Sentences do not affect each other. A sentence that is done stays as it is until it is dropped from the batch.
 
 Everything is a tensor of a fixed size on the model's device, so that a step can be captured.
@@ -129,7 +130,7 @@ def begin(limits: Tensor, config: DecodeConfig, prefixes: Sequence[Sequence[int]
     return Beam(
         row=torch.arange(A, device=limits.device),
         limit=limits,
-        bound=((5 + limits.double()) / 6) ** config.length_penalty,
+        bound=length_penalty(limits.double(), config.length_penalty, config.length_offset),
         length=full(0),
         done=full(0, dtype=torch.bool),
         broken=full(0, dtype=torch.bool),
@@ -199,7 +200,7 @@ def finish(beam: Beam, candidates: Candidates, config: DecodeConfig) -> Finished
     total, parent, token, logprob = (part[:, :K] for part in candidates)
     ended = (token == END) & (total > NEVER) & ~beam.done[:, None]  # [A, K]
     length = beam.length + 1  # [A]
-    score = total / (((5 + length.double()) / 6) ** config.length_penalty)[:, None]  # [A, K]
+    score = total / length_penalty(length.double(), config.length_penalty, config.length_offset)[:, None]  # [A, K]
     new = Finished(torch.where(ended, score, NEVER), total, length[:, None].expand_as(parent), parent, logprob)
     both = Finished(*(torch.cat(pair, 1) for pair in zip(beam.finished, new, strict=True)))  # [A, 2K]
     order = both.score.sort(dim=1, descending=True, stable=True).indices[
@@ -225,6 +226,9 @@ def prune(beam: Beam, candidates: Candidates, config: DecodeConfig) -> Advanced[
     frozen = beam.done | stuck  # [A]
     length = beam.length + ~frozen
     enough = finished.score[:, K - 1] > NEVER  # [A]
+    if config.patient:
+        best_now = total[:, 0] / length_penalty(length.double(), config.length_penalty, config.length_offset)  # [A]
+        enough &= best_now <= finished.score[:, K - 1]
     hopeless = total[:, 0] / beam.bound <= finished.score[:, config.nbest - 1]  # [A]; also where nothing is alive
     after = beam._replace(
         length=length,
@@ -253,7 +257,7 @@ def hypotheses_of(beam: Beam, config: DecodeConfig) -> list[list[Hypothesis]]:
                 nodes.append((token[slot], logprob[slot]))
                 slot = parent[slot]
             ids, logprobs = [token for token, _ in reversed(nodes)], [logprob for _, logprob in reversed(nodes)]
-            score = total / length_penalty(length + len(last), config.length_penalty)
+            score = total / length_penalty(length + len(last), config.length_penalty, config.length_offset)
             return Hypothesis(ids, total, score, ended, [*logprobs, *last])
 
         group = [
@@ -279,5 +283,5 @@ def describe(beam: Beam, candidates: Candidates, config: DecodeConfig) -> Step:
     slot = going.cumsum(1) - 1  # [A, C]; the best K of those that do not end, in order
     slot = np.where(going & (slot < config.beam), slot, -1)
     ended = (token == END) & (total > NEVER) & (np.arange(token.shape[1]) < config.beam)
-    score = total / length_penalty(number, config.length_penalty)
+    score = total / length_penalty(number, config.length_penalty, config.length_offset)
     return Step(number, beam.row.cpu().numpy(), parent, token, logprob.astype(np.float64), total, score, slot, ended)

@@ -15,6 +15,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from regard.kernels.choose import refused
+from regard.kernels.graphs import unlock_generator
 from regard.kernels.past import with_room
 from regard.models.contract import State, take, take_beams
 
@@ -25,21 +27,9 @@ ROOM = 32  # slots of a past in the first graph; the next one has twice as many
 GRAPHS = 8  # kept for each model
 
 _graphs: "WeakKeyDictionary[Any, OrderedDict[Any, Graph]]" = WeakKeyDictionary()
-_refused: "WeakKeyDictionary[Any, str]" = WeakKeyDictionary()
 _pools: dict[
     torch.device, Any
 ] = {}  # all that a graph leaves behind is in its own tensors, so graphs share their memory
-
-
-def refusal(model: Any, observe: object) -> str | None:
-    """Why the steps of a model are not captured; None where they are."""
-    if observe is not None:
-        return "each step is observed"
-    if not isinstance(model, nn.Module):
-        return "the model is not a torch module"
-    if any(part._forward_hooks or part._forward_pre_hooks for part in model.modules()):
-        return "a hook watches the model, and a graph runs no hooks"
-    return _refused.get(model)
 
 
 def captured_steps(
@@ -75,7 +65,7 @@ def captured_steps(
                 reason = f"{type(model).__name__} cannot be captured: {first}"
                 log.warning("Decoding runs without a CUDA graph: %s", reason)
                 if not isinstance(error, torch.OutOfMemoryError):
-                    _refused[model] = reason
+                    refused[model] = reason
                 return False
         graph.load(search, state)
         stopped = False
@@ -144,9 +134,7 @@ def capture(warm: Callable[[], None], run: Callable[[], None], device: torch.dev
             del _pools[device]
             with suppress(RuntimeError):
                 graph.capture_end()
-            # A failed capture leaves the generator of random numbers locked.
-            fresh = torch.Generator(device).manual_seed(torch.cuda.initial_seed())
-            torch.cuda.default_generators[stream.device_index].graphsafe_set_state(fresh.graphsafe_get_state())
+            unlock_generator(device)
             raise
         graph.capture_end()
     torch.cuda.current_stream(device).wait_stream(stream)

@@ -112,6 +112,6 @@ def hypotheses_of(path: Path, config: DecodeConfig) -> list[Hypothesis]:
         ended: Ended = "not finite" if broken else "length" if done else "stopped"
         if ids and ids[-1] == END:
             ids, ended = ids[:-1], "end"
-        score = sum(each) / length_penalty(length, config.length_penalty)
+        score = sum(each) / length_penalty(length, config.length_penalty, config.length_offset)
         found.append(Hypothesis(ids, sum(each), score, ended, each))
     return found

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
 
 from regard.symbols import END, PAD
 
+AnyLength = TypeVar("AnyLength", float, Tensor)
 Ended = Literal["end", "length", "not finite", "stopped"]
 _RANK: dict[Ended, int] = {"end": 0, "length": 1, "stopped": 2, "not finite": 3}
 
@@ -34,9 +35,9 @@ class Hypothesis:
         return self.ended == "end"
 
 
-def length_penalty(length: float, alpha: float) -> float:
-    """GNMT's lp(Y) = ((5 + |Y|) / 6)^alpha, by which a log-probability is divided. |Y| counts END."""
-    return float(((5 + length) / 6) ** alpha)
+def length_penalty(length: AnyLength, alpha: float, offset: float = 5.0) -> AnyLength:
+    """GNMT's lp(Y) = ((k + |Y|) / (k + 1))^alpha, k = 5, by which a log-probability is divided. |Y| counts END."""
+    return ((offset + length) / (offset + 1)) ** alpha
 
 
 def rank(hypotheses: list[Hypothesis]) -> list[Hypothesis]:

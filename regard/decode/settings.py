@@ -25,6 +25,11 @@ class DecodeConfig:
     length_penalty: float = setting(
         0.6, "GNMT's alpha: score = log-probability / ((5 + length) / 6)^alpha, END counted"
     )
+    length_offset: float = setting(5.0, "GNMT's 5 above, as k in ((k + length) / (k + 1)); 0 as in Marian")
+    patient: bool = setting(
+        False,
+        "search on after `beam` hypotheses have ended, while one that goes on scores better than the worst of them",
+    )
     coverage_penalty: float = setting(
         0.0, "GNMT's beta: lowers translations that leave source words without attention; 0 is off"
     )
@@ -43,6 +48,7 @@ class DecodeConfig:
             max_extra=self.max_extra,
             min_length=self.min_length,
             length_penalty=self.length_penalty,
+            length_offset=self.length_offset,
             coverage_penalty=self.coverage_penalty,
             no_repeat_ngram=self.no_repeat_ngram,
             temperature=self.temperature,

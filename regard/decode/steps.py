@@ -6,9 +6,9 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from regard.decode.captured import EVERY, captured_steps, refusal
+from regard.decode.captured import EVERY, captured_steps
 from regard.decode.rules import check_prefix
-from regard.kernels.choose import for_steps
+from regard.kernels.choose import for_steps, steps_path
 from regard.kernels.past import with_room
 from regard.models.contract import SequenceModel, State, take, take_beams
 
@@ -65,7 +65,7 @@ def take_steps(
     if beams > 1:
         state = take(state, torch.arange(len(search.row), device=search.row.device).repeat_interleave(beams))
     kind = largest, getattr(advance, "func", advance), *getattr(advance, "keywords", {}).values()
-    capturable = not is_host(search.done) and refusal(model, observe) is None
+    capturable = not is_host(search.done) and steps_path(model, "cuda", observe is not None).name != "plain"
     if capturable and captured_steps(model, stepped, step, kind, search, state, steps, collect, stop):
         return
     plain_steps(step, search, with_room(state, ROOM), steps, collect, stop)

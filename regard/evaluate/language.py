@@ -1,8 +1,9 @@
 """Scores of language models: negative log-likelihood of a text, and accuracy of last words."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from regard.data.batching import plan_epoch
@@ -11,7 +12,6 @@ from regard.models.contract import LanguageModel
 from regard.symbols import PAD
 
 
-@torch.inference_mode()
 def text_loss(
     model: LanguageModel,
     rows: TextRows,
@@ -21,13 +21,10 @@ def text_loss(
 ) -> tuple[float, int]:
     """(sum of -log p, number of tokens) over all rows, each from a fresh state. Perplexity is exp(sum / tokens)."""
     total, done = 0.0, 0
-    plan = plan_epoch(rows.lengths, rows.lengths, batch_tokens, seed=0, epoch=0)
-    for position in range(len(plan)):
-        batch = rows.batch(plan[position].tolist())
-        target = batch.target.to(device)  # [B, T]
-        logits = model.forward(target).float()  # [B, T, V]
-        total += float(F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=PAD, reduction="sum"))
-        done += int(batch.lengths.sum())
+    for target, lengths, logits in _predictions(model, rows, device, batch_tokens):
+        flat = logits.float().flatten(0, 1)  # [B T, V]
+        total += float(F.cross_entropy(flat, target.flatten(), ignore_index=PAD, reduction="sum"))
+        done += int(lengths.sum())
         if progress:
             progress(done, rows.tokens)
     assert done == rows.tokens
@@ -37,12 +34,19 @@ def text_loss(
 def last_word_accuracy(model: LanguageModel, rows: TextRows, device: torch.device) -> float:
     """The fraction of rows whose last word is the most likely one given the words before it."""
     right = 0
-    plan = plan_epoch(rows.lengths, rows.lengths, 8192, seed=0, epoch=0)
-    with torch.inference_mode():
-        for position in range(len(plan)):
-            batch = rows.batch(plan[position].tolist())
-            target, lengths = batch.target.to(device), batch.lengths.to(device)
-            last = (lengths - 2).clamp(min=0)[:, None]  # [B, 1]
-            chosen = model.forward(target).argmax(-1).gather(1, last)  # [B, 1]
-            right += int((chosen == target.gather(1, last)).sum())
+    for target, lengths, logits in _predictions(model, rows, device):
+        last = (lengths - 2).clamp(min=0)[:, None]  # [B, 1]
+        right += int((logits.argmax(-1).gather(1, last) == target.gather(1, last)).sum())
     return right / max(1, len(rows))
+
+
+@torch.inference_mode()
+def _predictions(
+    model: LanguageModel, rows: TextRows, device: torch.device, batch_tokens: int = 8192
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Target ids [B, T], lengths [B] and logits [B, T, V] of all rows, batch after batch."""
+    plan = plan_epoch(rows.lengths, rows.lengths, batch_tokens, seed=0, epoch=0)
+    for position in range(len(plan)):
+        batch = rows.batch(plan[position].tolist())
+        target = batch.target.to(device)
+        yield target, batch.lengths.to(device), model.forward(target)

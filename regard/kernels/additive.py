@@ -60,8 +60,8 @@ class _Scores(torch.autograd.Function):
         scores = torch.empty(B, T, S, dtype=torch.float32, device=query.device)
         rows, columns = _tile(T), _tile(S)
         grid = (triton.cdiv(S, columns), triton.cdiv(T, rows), B)
-        turned = _turned(query, rows), _turned(keys, columns)  # [B, D, T + ...], [B, D, S + ...]
-        _scores[grid](*turned, v, scores, T, S, D, fast(query), rows, columns, num_warps=4)
+        transposed = _transposed(query, rows), _transposed(keys, columns)  # [B, D, T + ...], [B, D, S + ...]
+        _scores[grid](*transposed, v, scores, T, S, D, fast(query), rows, columns, num_warps=4)
         ctx.save_for_backward(query, keys, v)
         return scores
 
@@ -97,7 +97,7 @@ def _wide(width: int) -> int:
     return min(1024, max(128, triton.next_power_of_2(width)))
 
 
-def _turned(x: Tensor, tile: int) -> Tensor:
+def _transposed(x: Tensor, tile: int) -> Tensor:
     """[B, T, D] -> [B, D, T], T filled up to whole tiles: the kernel's loads are wide then, and need no mask."""
     missing = -x.shape[1] % tile
     return (torch.nn.functional.pad(x, (0, 0, 0, missing)) if missing else x).mT.contiguous()

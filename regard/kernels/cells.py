@@ -20,36 +20,36 @@ from regard.kernels.additive import tanh
 Low = Tensor | None
 
 
-def lstm_cell(drive: Tensor, pushed: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Low]:
-    """c' = f c + i g;  h' = o tanh(c'). drive + pushed [B, 4n] are i, f, g, o before their nonlinearities, cell [B, n].
+def lstm_cell(wx: Tensor, uh: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Low]:
+    """c' = f c + i g;  h' = o tanh(c'). wx + uh [B, 4n] are i, f, g, o before their nonlinearities, cell [B, n].
 
-    Returns h' and c', [B, n] each, in the dtype of `cell`, and h' in that of `pushed` where it is another.
+    Returns h' and c', [B, n] each, in the dtype of `cell`, and h' in that of `uh` where it is another.
     """
-    _check("lstm_cell", cell, 4, drive, pushed)
-    return _LSTM.apply(drive.to(pushed.dtype), pushed, cell)  # type: ignore[no-untyped-call]
+    _check("lstm_cell", cell, 4, wx, uh)
+    return _LSTM.apply(wx.to(uh.dtype), uh, cell)  # type: ignore[no-untyped-call]
 
 
-def gru(drive: Tensor, state: Tensor, U_gates: Linear, U: Linear, keep: bool) -> tuple[Tensor, Low]:
-    """A GRU that resets before the product: drive [B, 3n], state [B, n] -> the next state, and as `lstm_cell` has it.
+def gru(wx: Tensor, state: Tensor, U_gates: Linear, U: Linear, keep: bool) -> tuple[Tensor, Low]:
+    """A GRU that resets before the product: wx [B, 3n], state [B, n] -> the next state, and as `lstm_cell` has it.
 
     An update gate z of one keeps the old state (`keep`: z h + (1 - z) h~) or writes the new one ((1 - z) h + z h~).
     """
-    pushed = U_gates(state)  # [B, 2n]
-    _check("gru", state, 3, drive)
-    _check("gru", state, 2, pushed)
-    left, update, candidate, state = _Gates.apply(drive.to(pushed.dtype), pushed, state)  # type: ignore[no-untyped-call]
+    uh = U_gates(state)  # [B, 2n]
+    _check("gru", state, 3, wx)
+    _check("gru", state, 2, uh)
+    left, update, candidate, state = _Gates.apply(wx.to(uh.dtype), uh, state)  # type: ignore[no-untyped-call]
     return _Blend.apply(update, state, U(left), candidate, keep)  # type: ignore[no-untyped-call]
 
 
-def gru_cell(driven: Tensor, pushed: Tensor, state: Tensor, keep: bool) -> Tensor:
-    """A GRU that resets after the product, h~ = tanh(driven + r * pushed): driven and pushed [B, 3n], state [B, n]."""
-    _check("gru_cell", state, 3, driven, pushed)
-    return _GRU.apply(driven, pushed, state, keep)  # type: ignore[no-untyped-call]
+def gru_cell(wx: Tensor, uh: Tensor, state: Tensor, keep: bool) -> Tensor:
+    """A GRU that resets after the product, h~ = tanh(wx + r * uh): wx and uh [B, 3n], state [B, n]."""
+    _check("gru_cell", state, 3, wx, uh)
+    return _GRU.apply(wx, uh, state, keep)  # type: ignore[no-untyped-call]
 
 
-def _check(name: str, state: Tensor, parts: int, *pushed: Tensor) -> None:
+def _check(name: str, state: Tensor, parts: int, *uh: Tensor) -> None:
     shape = (*state.shape[:-1], parts * state.shape[-1])
-    for x in pushed:
+    for x in uh:
         if x.shape != shape:
             raise ShapeError(f"{name} needs inputs {list(shape)} for a state {list(state.shape)}; got {list(x.shape)}.")
         if torch.float64 in (x.dtype, state.dtype):
@@ -75,54 +75,50 @@ def _rows(x: Tensor) -> Tensor:
 
 class _LSTM(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, drive: Tensor, pushed: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Low]:
-        hidden, after, low = _empty(cell), _empty(cell), _lower(cell, pushed)
-        _launch(_lstm, cell, (drive, pushed, cell), (hidden, after, low), low is not None)
-        ctx.save_for_backward(drive, pushed, cell)
+    def forward(ctx: Any, wx: Tensor, uh: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Low]:
+        hidden, after, low = _empty(cell), _empty(cell), _lower(cell, uh)
+        _launch(_lstm, cell, (wx, uh, cell), (hidden, after, low), low is not None)
+        ctx.save_for_backward(wx, uh, cell)
         ctx.set_materialize_grads(False)
         return hidden, after, low
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Low) -> tuple[Tensor, ...]:
-        drive, pushed, cell = ctx.saved_tensors
-        d_pushed, d_cell = _empty(pushed), _empty(cell)
-        _launch(
-            _lstm_back, cell, (drive, pushed, cell, *grads), (d_pushed, d_cell), *(grad is not None for grad in grads)
-        )
-        return d_pushed, d_pushed, d_cell
+        wx, uh, cell = ctx.saved_tensors
+        d_uh, d_cell = _empty(uh), _empty(cell)
+        _launch(_lstm_back, cell, (wx, uh, cell, *grads), (d_uh, d_cell), *(grad is not None for grad in grads))
+        return d_uh, d_uh, d_cell
 
 
 class _Gates(torch.autograd.Function):
-    """r, z = sigmoid(drive + pushed) -> r h, z, the drive of the candidate, and the state as it was.
+    """r, z = sigmoid(wx + uh) -> r h, z, the wx of the candidate, and the state as it was.
 
-    The last two are handed through, so that all gradients of drive and state meet here and are written by one launch.
+    The last two are handed through, so that all gradients of wx and state meet here and are written by one launch.
     """
 
     @staticmethod
-    def forward(ctx: Any, drive: Tensor, pushed: Tensor, state: Tensor) -> tuple[Tensor, ...]:
-        left, update = torch.empty(state.shape, dtype=pushed.dtype, device=state.device), _empty(state)
-        _launch(_gates, state, (drive, pushed, state), (left, update))
-        ctx.save_for_backward(drive, pushed, state)
-        return left, update, drive[..., 2 * state.shape[-1] :], state.view_as(state)
+    def forward(ctx: Any, wx: Tensor, uh: Tensor, state: Tensor) -> tuple[Tensor, ...]:
+        left, update = torch.empty(state.shape, dtype=uh.dtype, device=state.device), _empty(state)
+        _launch(_gates, state, (wx, uh, state), (left, update))
+        ctx.save_for_backward(wx, uh, state)
+        return left, update, wx[..., 2 * state.shape[-1] :], state.view_as(state)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
-        drive, pushed, state = ctx.saved_tensors
-        d_drive, d_state = _empty(drive), _empty(state)
-        _launch(_gates_back, state, (drive, pushed, state, *grads), (d_drive, d_state))
-        return d_drive, d_drive[..., : pushed.shape[-1]], d_state
+        wx, uh, state = ctx.saved_tensors
+        d_wx, d_state = _empty(wx), _empty(state)
+        _launch(_gates_back, state, (wx, uh, state, *grads), (d_wx, d_state))
+        return d_wx, d_wx[..., : uh.shape[-1]], d_state
 
 
 class _Blend(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, update: Tensor, state: Tensor, pushed: Tensor, drive: Tensor, keep: bool
-    ) -> tuple[Tensor, Low]:
-        after, low = _empty(state), _lower(state, pushed)
-        _launch(_blend, state, (update, state, pushed, drive), (after, low), low is not None, keep)
-        ctx.save_for_backward(update, state, pushed, drive)
+    def forward(ctx: Any, update: Tensor, state: Tensor, uh: Tensor, wx: Tensor, keep: bool) -> tuple[Tensor, Low]:
+        after, low = _empty(state), _lower(state, uh)
+        _launch(_blend, state, (update, state, uh, wx), (after, low), low is not None, keep)
+        ctx.save_for_backward(update, state, uh, wx)
         ctx.keep = keep
         ctx.set_materialize_grads(False)
         return after, low
@@ -130,8 +126,8 @@ class _Blend(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Low) -> tuple[Tensor | None, ...]:
-        update, state, pushed, _ = inputs = ctx.saved_tensors
-        outputs = _empty(update), _empty(state), _empty(pushed)
+        update, state, uh, _ = inputs = ctx.saved_tensors
+        outputs = _empty(update), _empty(state), _empty(uh)
         flags = (grad is not None for grad in grads)
         _launch(_blend_back, state, (*inputs, *grads), outputs, *flags, ctx.keep)
         return *outputs, outputs[2], None
@@ -139,10 +135,10 @@ class _Blend(torch.autograd.Function):
 
 class _GRU(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, driven: Tensor, pushed: Tensor, state: Tensor, keep: bool) -> Tensor:
+    def forward(ctx: Any, wx: Tensor, uh: Tensor, state: Tensor, keep: bool) -> Tensor:
         after = _empty(state)
-        _launch(_gru, state, (driven, pushed, state), (after,), keep)
-        ctx.save_for_backward(driven, pushed, state)
+        _launch(_gru, state, (wx, uh, state), (after,), keep)
+        ctx.save_for_backward(wx, uh, state)
         ctx.keep = keep
         return after
 
@@ -158,10 +154,10 @@ def _empty(x: Tensor) -> Tensor:
     return torch.empty(x.shape, dtype=x.dtype, device=x.device)  # contiguous, whatever x is
 
 
-def _lower(state: Tensor, pushed: Tensor) -> Low:
+def _lower(state: Tensor, uh: Tensor) -> Low:
     """Memory for a state in the dtype of the products, unless it has that already."""
-    same = state.dtype == pushed.dtype
-    return None if same else torch.empty(state.shape, dtype=pushed.dtype, device=state.device)
+    same = state.dtype == uh.dtype
+    return None if same else torch.empty(state.shape, dtype=uh.dtype, device=state.device)
 
 
 @triton.jit
@@ -185,13 +181,13 @@ def _sum(a, b, a_row, b_row, part, n: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def _lstm(
-    drive, pushed, cell, hidden, after, low,
-    drive_row, pushed_row, cell_row, n: tl.constexpr, LOW: tl.constexpr, BLOCK: tl.constexpr,
+    wx, uh, cell, hidden, after, low,
+    wx_row, uh_row, cell_row, n: tl.constexpr, LOW: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    i = tl.sigmoid(_sum(drive, pushed, drive_row, pushed_row, 0, n, BLOCK))
-    f = tl.sigmoid(_sum(drive, pushed, drive_row, pushed_row, 1, n, BLOCK))
-    g = tanh(_sum(drive, pushed, drive_row, pushed_row, 2, n, BLOCK), False)
-    o = tl.sigmoid(_sum(drive, pushed, drive_row, pushed_row, 3, n, BLOCK))
+    i = tl.sigmoid(_sum(wx, uh, wx_row, uh_row, 0, n, BLOCK))
+    f = tl.sigmoid(_sum(wx, uh, wx_row, uh_row, 1, n, BLOCK))
+    g = tanh(_sum(wx, uh, wx_row, uh_row, 2, n, BLOCK), False)
+    o = tl.sigmoid(_sum(wx, uh, wx_row, uh_row, 3, n, BLOCK))
     c = f * _read(cell, cell_row, 0, n, BLOCK) + i * g
     h = o * tanh(c, False)
     _write(after, 1, 0, n, c, BLOCK)
@@ -202,14 +198,14 @@ def _lstm(
 
 @triton.jit
 def _lstm_back(
-    drive, pushed, cell, d_hidden, d_after, d_low, d_pushed, d_cell,
-    drive_row, pushed_row, cell_row, d_hidden_row, d_after_row, d_low_row,
+    wx, uh, cell, d_hidden, d_after, d_low, d_uh, d_cell,
+    wx_row, uh_row, cell_row, d_hidden_row, d_after_row, d_low_row,
     n: tl.constexpr, HIDDEN: tl.constexpr, AFTER: tl.constexpr, LOW: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    i = tl.sigmoid(_sum(drive, pushed, drive_row, pushed_row, 0, n, BLOCK))
-    f = tl.sigmoid(_sum(drive, pushed, drive_row, pushed_row, 1, n, BLOCK))
-    g = tanh(_sum(drive, pushed, drive_row, pushed_row, 2, n, BLOCK), False)
-    o = tl.sigmoid(_sum(drive, pushed, drive_row, pushed_row, 3, n, BLOCK))
+    i = tl.sigmoid(_sum(wx, uh, wx_row, uh_row, 0, n, BLOCK))
+    f = tl.sigmoid(_sum(wx, uh, wx_row, uh_row, 1, n, BLOCK))
+    g = tanh(_sum(wx, uh, wx_row, uh_row, 2, n, BLOCK), False)
+    o = tl.sigmoid(_sum(wx, uh, wx_row, uh_row, 3, n, BLOCK))
     before = _read(cell, cell_row, 0, n, BLOCK)
     squashed = tanh(f * before + i * g, False)
     d_h = tl.zeros([BLOCK], tl.float32)
@@ -220,46 +216,46 @@ def _lstm_back(
     d_c = d_h * o * (1 - squashed * squashed)
     if AFTER:
         d_c += _read(d_after, d_after_row, 0, n, BLOCK)
-    _write(d_pushed, 4, 0, n, d_c * g * i * (1 - i), BLOCK)
-    _write(d_pushed, 4, 1, n, d_c * before * f * (1 - f), BLOCK)
-    _write(d_pushed, 4, 2, n, d_c * i * (1 - g * g), BLOCK)
-    _write(d_pushed, 4, 3, n, d_h * squashed * o * (1 - o), BLOCK)
+    _write(d_uh, 4, 0, n, d_c * g * i * (1 - i), BLOCK)
+    _write(d_uh, 4, 1, n, d_c * before * f * (1 - f), BLOCK)
+    _write(d_uh, 4, 2, n, d_c * i * (1 - g * g), BLOCK)
+    _write(d_uh, 4, 3, n, d_h * squashed * o * (1 - o), BLOCK)
     _write(d_cell, 1, 0, n, d_c * f, BLOCK)
 
 
 @triton.jit
 def _gates(
-    drive, pushed, state, left, update, drive_row, pushed_row, state_row, n: tl.constexpr, BLOCK: tl.constexpr
+    wx, uh, state, left, update, wx_row, uh_row, state_row, n: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    reset = tl.sigmoid(_sum(drive, pushed, drive_row, pushed_row, 0, n, BLOCK))
+    reset = tl.sigmoid(_sum(wx, uh, wx_row, uh_row, 0, n, BLOCK))
     _write(left, 1, 0, n, reset * _read(state, state_row, 0, n, BLOCK), BLOCK)
-    _write(update, 1, 0, n, tl.sigmoid(_sum(drive, pushed, drive_row, pushed_row, 1, n, BLOCK)), BLOCK)
+    _write(update, 1, 0, n, tl.sigmoid(_sum(wx, uh, wx_row, uh_row, 1, n, BLOCK)), BLOCK)
 
 
 @triton.jit
 def _gates_back(
-    drive, pushed, state, d_left, d_update, d_candidate, d_same, d_drive, d_state,
-    drive_row, pushed_row, state_row, d_left_row, d_update_row, d_candidate_row, d_same_row,
+    wx, uh, state, d_left, d_update, d_candidate, d_same, d_wx, d_state,
+    wx_row, uh_row, state_row, d_left_row, d_update_row, d_candidate_row, d_same_row,
     n: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    reset = tl.sigmoid(_sum(drive, pushed, drive_row, pushed_row, 0, n, BLOCK))
-    z = tl.sigmoid(_sum(drive, pushed, drive_row, pushed_row, 1, n, BLOCK))
+    reset = tl.sigmoid(_sum(wx, uh, wx_row, uh_row, 0, n, BLOCK))
+    z = tl.sigmoid(_sum(wx, uh, wx_row, uh_row, 1, n, BLOCK))
     d_kept = _read(d_left, d_left_row, 0, n, BLOCK)
-    _write(d_drive, 3, 0, n, d_kept * _read(state, state_row, 0, n, BLOCK) * reset * (1 - reset), BLOCK)
-    _write(d_drive, 3, 1, n, _read(d_update, d_update_row, 0, n, BLOCK) * z * (1 - z), BLOCK)
-    _write(d_drive, 3, 2, n, _read(d_candidate, d_candidate_row, 0, n, BLOCK), BLOCK)
+    _write(d_wx, 3, 0, n, d_kept * _read(state, state_row, 0, n, BLOCK) * reset * (1 - reset), BLOCK)
+    _write(d_wx, 3, 1, n, _read(d_update, d_update_row, 0, n, BLOCK) * z * (1 - z), BLOCK)
+    _write(d_wx, 3, 2, n, _read(d_candidate, d_candidate_row, 0, n, BLOCK), BLOCK)
     _write(d_state, 1, 0, n, d_kept * reset + _read(d_same, d_same_row, 0, n, BLOCK), BLOCK)
 
 
 @triton.jit
 def _blend(
-    update, state, pushed, drive, after, low,
-    update_row, state_row, pushed_row, drive_row,
+    update, state, uh, wx, after, low,
+    update_row, state_row, uh_row, wx_row,
     n: tl.constexpr, LOW: tl.constexpr, KEEP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     z = _read(update, update_row, 0, n, BLOCK)
     old = _read(state, state_row, 0, n, BLOCK)
-    new = tanh(_sum(drive, pushed, drive_row, pushed_row, 0, n, BLOCK), False)
+    new = tanh(_sum(wx, uh, wx_row, uh_row, 0, n, BLOCK), False)
     blended = z * old + (1 - z) * new if KEEP else z * new + (1 - z) * old
     _write(after, 1, 0, n, blended, BLOCK)
     if LOW:
@@ -268,13 +264,13 @@ def _blend(
 
 @triton.jit
 def _blend_back(
-    update, state, pushed, drive, d_after, d_low, d_update, d_state, d_pushed,
-    update_row, state_row, pushed_row, drive_row, d_after_row, d_low_row,
+    update, state, uh, wx, d_after, d_low, d_update, d_state, d_uh,
+    update_row, state_row, uh_row, wx_row, d_after_row, d_low_row,
     n: tl.constexpr, AFTER: tl.constexpr, LOW: tl.constexpr, KEEP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     z = _read(update, update_row, 0, n, BLOCK)
     old = _read(state, state_row, 0, n, BLOCK)
-    new = tanh(_sum(drive, pushed, drive_row, pushed_row, 0, n, BLOCK), False)
+    new = tanh(_sum(wx, uh, wx_row, uh_row, 0, n, BLOCK), False)
     g = tl.zeros([BLOCK], tl.float32)
     if AFTER:
         g += _read(d_after, d_after_row, 0, n, BLOCK)
@@ -283,40 +279,40 @@ def _blend_back(
     share = z if KEEP else 1 - z  # of the old state
     _write(d_update, 1, 0, n, g * (old - new) if KEEP else g * (new - old), BLOCK)
     _write(d_state, 1, 0, n, g * share, BLOCK)
-    _write(d_pushed, 1, 0, n, g * (1 - share) * (1 - new * new), BLOCK)
+    _write(d_uh, 1, 0, n, g * (1 - share) * (1 - new * new), BLOCK)
 
 
 @triton.jit
 def _gru(
-    driven, pushed, state, after,
-    driven_row, pushed_row, state_row, n: tl.constexpr, KEEP: tl.constexpr, BLOCK: tl.constexpr,
+    wx, uh, state, after,
+    wx_row, uh_row, state_row, n: tl.constexpr, KEEP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    reset = tl.sigmoid(_read(driven, driven_row, 0, n, BLOCK) + _read(pushed, pushed_row, 0, n, BLOCK))
-    z = tl.sigmoid(_read(driven, driven_row, 1, n, BLOCK) + _read(pushed, pushed_row, 1, n, BLOCK))
-    new = tanh(_read(driven, driven_row, 2, n, BLOCK) + reset * _read(pushed, pushed_row, 2, n, BLOCK), False)
+    reset = tl.sigmoid(_read(wx, wx_row, 0, n, BLOCK) + _read(uh, uh_row, 0, n, BLOCK))
+    z = tl.sigmoid(_read(wx, wx_row, 1, n, BLOCK) + _read(uh, uh_row, 1, n, BLOCK))
+    new = tanh(_read(wx, wx_row, 2, n, BLOCK) + reset * _read(uh, uh_row, 2, n, BLOCK), False)
     old = _read(state, state_row, 0, n, BLOCK)
     _write(after, 1, 0, n, z * old + (1 - z) * new if KEEP else z * new + (1 - z) * old, BLOCK)
 
 
 @triton.jit
 def _gru_back(
-    driven, pushed, state, grad, d_driven, d_pushed, d_state,
-    driven_row, pushed_row, state_row, grad_row, n: tl.constexpr, KEEP: tl.constexpr, BLOCK: tl.constexpr,
+    wx, uh, state, grad, d_wx, d_uh, d_state,
+    wx_row, uh_row, state_row, grad_row, n: tl.constexpr, KEEP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    reset = tl.sigmoid(_read(driven, driven_row, 0, n, BLOCK) + _read(pushed, pushed_row, 0, n, BLOCK))
-    z = tl.sigmoid(_read(driven, driven_row, 1, n, BLOCK) + _read(pushed, pushed_row, 1, n, BLOCK))
-    across = _read(pushed, pushed_row, 2, n, BLOCK)
-    new = tanh(_read(driven, driven_row, 2, n, BLOCK) + reset * across, False)
+    reset = tl.sigmoid(_read(wx, wx_row, 0, n, BLOCK) + _read(uh, uh_row, 0, n, BLOCK))
+    z = tl.sigmoid(_read(wx, wx_row, 1, n, BLOCK) + _read(uh, uh_row, 1, n, BLOCK))
+    across = _read(uh, uh_row, 2, n, BLOCK)
+    new = tanh(_read(wx, wx_row, 2, n, BLOCK) + reset * across, False)
     old = _read(state, state_row, 0, n, BLOCK)
     g = _read(grad, grad_row, 0, n, BLOCK)
     share = z if KEEP else 1 - z  # of the old state
     d_new = g * (1 - share) * (1 - new * new)
     d_reset = d_new * across * reset * (1 - reset)
     d_z = (g * (old - new) if KEEP else g * (new - old)) * z * (1 - z)
-    _write(d_driven, 3, 0, n, d_reset, BLOCK)
-    _write(d_driven, 3, 1, n, d_z, BLOCK)
-    _write(d_driven, 3, 2, n, d_new, BLOCK)
-    _write(d_pushed, 3, 0, n, d_reset, BLOCK)
-    _write(d_pushed, 3, 1, n, d_z, BLOCK)
-    _write(d_pushed, 3, 2, n, d_new * reset, BLOCK)
+    _write(d_wx, 3, 0, n, d_reset, BLOCK)
+    _write(d_wx, 3, 1, n, d_z, BLOCK)
+    _write(d_wx, 3, 2, n, d_new, BLOCK)
+    _write(d_uh, 3, 0, n, d_reset, BLOCK)
+    _write(d_uh, 3, 1, n, d_z, BLOCK)
+    _write(d_uh, 3, 2, n, d_new * reset, BLOCK)
     _write(d_state, 1, 0, n, g * share, BLOCK)

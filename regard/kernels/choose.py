@@ -1,42 +1,53 @@
 """The one place that chooses between the plain form of a computation and a faster one, and says why.
 
-Every function here has the signature of its plain form: `attend` and the cells those of `regard.core`. The plain form
-serves everywhere; a faster one serves where nothing in its `..._path` refuses it.
+The plain form is in `regard.core` or `regard.layers` and serves everywhere; a faster function with its signature serves
+where nothing refuses it.
 """
 
 import platform
+from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from regard.core import cells
-from regard.core.attend import Look, Memory, Normalise, Score, check_memory
-from regard.core.attend import attend as plain_attend
+from regard.core.attend import Look, Memory, Normalise, Score, attend_unchecked, check_memory
 from regard.core.cells import Blend, Linear
 from regard.core.normalise import causal_softmax, softmax
-from regard.core.scores import Perceptron, is_dot, is_perceptron, scaled_dot
-from regard.kernels import cpu, fused, library
+from regard.core.scores import Perceptron, is_dot, is_perceptron, scaled_dot, uniform
+from regard.kernels import cpu, fused
 from regard.kernels.direct import direct
-from regard.kernels.recur import Collect, current_loop, recur
+from regard.kernels.recur import Collect, aside, current_loop, product_dtype
+from regard.kernels.recur import refusal as no_collecting
 
 ARM = platform.machine() in ("aarch64", "arm64")
 TRITON = find_spec("triton") is not None
+LONGEST, WIDEST = 128, 128  # words, and numbers of a head, that Triton's attention takes
 
 FUSED, LIBRARY = "torch's fused attention", "torch's recurrent kernels"
+ONE_SLOT = "plain; a memory of one slot is taken as it is"
 IN_A_LOOP = "inside a recurrence the gradients of keys and values are formed once, after the loop"
 
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
-class Path(NamedTuple):
+
+class Choice(NamedTuple):
     """Which form serves, and what keeps a faster one from it ("" where there is none)."""
 
     name: str
     why_not_faster: str = ""
 
 
-def _no_triton(device: str, dtype: torch.dtype) -> str:
+def no_triton(device: str, dtype: torch.dtype = torch.float32) -> str:
     """Why Triton kernels cannot serve; "" where they can."""
+    if torch.compiler.is_compiling():
+        return "torch.compile and torch.export trace the plain form"
     if device != "cuda":
         return f"Triton kernels run on a GPU, not on {device}"
     if not TRITON:
@@ -44,11 +55,36 @@ def _no_triton(device: str, dtype: torch.dtype) -> str:
     return "Triton kernels compute in float32, not float64" if dtype == torch.float64 else ""
 
 
-def _no_kernels(x: Tensor) -> str:
-    """Why Triton kernels cannot serve for x here and now; "" where they can."""
+def no_library(device: str) -> str:
+    """Why torch's recurrent kernels cannot serve; "" where they can."""
     if torch.compiler.is_compiling():
-        return "torch.compile and torch.export trace the plain form"
-    return _no_triton(x.device.type, x.dtype)
+        return "torch.compile and torch.export trace the plain loop"
+    if device != "cpu":
+        return "a captured update replays a loop at the speed of the library, and lengths stay on the GPU"
+    return "on 64-bit Arm torch's LSTM runs at half the speed of the loop" if ARM else ""
+
+
+def _or_from(
+    module: str, refusal: Callable[[Tensor], str]
+) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
+    def decorate(plain: Callable[Given, Result]) -> Callable[Given, Result]:
+        @wraps(plain)
+        def chosen(*given: Given.args, **named: Given.kwargs) -> Result:
+            if refusal(given[0]):  # type: ignore[arg-type]
+                return plain(*given, **named)
+            return getattr(import_module(f"regard.kernels.{module}"), plain.__name__)(*given, **named)
+
+        return chosen
+
+    return decorate
+
+
+def or_triton(module: str) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
+    """Decorates a plain form that `kernels.<module>` has in Triton, under its name and with its signature."""
+    return _or_from(module, lambda x: no_triton(x.device.type, x.dtype))
+
+
+or_library = _or_from("library", lambda x: no_library(x.device.type))
 
 
 # --- attention -------------------------------------------------------------------------------------------------------
@@ -56,66 +92,79 @@ def _no_kernels(x: Tensor) -> str:
 
 def attention_path(
     score: object, normalise: object, watched: bool, device: str, dtype: torch.dtype = torch.float32
-) -> Path:
+) -> Choice:
     """The form of one attention call."""
     if is_perceptron(score):
-        why = _no_triton(device, dtype)
-        return Path("plain", why) if why else Path("Triton perceptron")
+        why = no_triton(device, dtype)
+        return Choice("plain", why) if why else Choice("Triton perceptron")
     if watched:
-        return Path("plain", "the weights are being recorded, and fused attention never forms them")
+        return Choice("plain", "the weights are being recorded, and fused attention never forms them")
+    if score is uniform and normalise is softmax:
+        return Choice(ONE_SLOT)
     if current_loop() is not None:
-        return Path("plain", IN_A_LOOP)
+        return Choice("plain", IN_A_LOOP)
     if score is not scaled_dot and not is_dot(score):
-        return Path("plain", f"no kernel for the score {_name(score)}")
+        return Choice("plain", f"no kernel for the score {_name(score)}")
     if normalise is not softmax and normalise is not causal_softmax:
-        return Path("plain", f"fused attention computes the softmax, not {_name(normalise)}")
-    if _no_triton(device, dtype):
-        return Path(FUSED)
-    return Path("Triton attention for short sequences, torch's for long ones")
+        return Choice("plain", f"fused attention computes the softmax, not {_name(normalise)}")
+    return Choice(FUSED) if no_triton(device, dtype) else Choice(f"Triton attention, {FUSED} for the rest", SHORT)
+
+
+SHORT = (
+    f"Triton's takes 16-bit floats, at most {LONGEST} words, heads of at most {WIDEST} numbers, one mask for a sentence"
+)
+
+
+def not_short(query: Tensor, memory: Memory) -> bool:
+    """Whether Triton's attention, for which a whole head is one tile, cannot serve: it takes what `SHORT` says."""
+    mask = memory.mask
+    return (
+        query.dim() != 4
+        or memory.values.shape[-1] != query.shape[-1]
+        or not 1 < max(query.shape[2], memory.keys.shape[2]) <= LONGEST
+        or query.shape[3] > WIDEST
+        or product_dtype(query) not in (torch.bfloat16, torch.float16)
+        or not (mask is None or (mask.dim() == 4 and mask.shape[1:3] == (1, 1)))
+    )
 
 
 def attend(query: Tensor, memory: Memory, score: Score, normalise: Normalise, watched: bool = False) -> Look:
     """`regard.core.attend.attend`. `watched`: the caller needs the weights, which fused attention never forms."""
     loop = current_loop()
-    if loop is not None and not watched and _steps_again(loop, query, memory, score, normalise):
+    with aside():
+        check_memory(query, memory)
+        why = no_triton(query.device.type, query.dtype)
+        again = loop is not None and not watched and _steps_again(loop, query, memory, score, normalise)
+        path = attention_path(score, normalise, watched, query.device.type, query.dtype).name
+    if loop is not None and again:
         return _in_loop(loop, query, memory, score)
-    path = attention_path(score, normalise, watched, query.device.type, query.dtype)
-    if path.name == "plain":
-        return plain_attend(query, memory, score, normalise)
-    check_memory(query, memory)
+    if path == ONE_SLOT and memory.mask is None and memory.keys.shape[-2] == 1:
+        return Look(memory.values.expand(*query.shape[:-1], -1), None, None)
+    if path in ("plain", ONE_SLOT):
+        return attend_unchecked(query, memory, score, normalise)
     if isinstance(score, Perceptron):
         return _perceptron(query, memory, score, normalise)
     kind = score is scaled_dot, normalise is causal_softmax
-    if not _no_kernels(query):
-        from regard.kernels import short
+    if why or not_short(query, memory):
+        return Look(fused.fused_attend(query, memory, *kind), None, None)
+    from regard.kernels.short import short_attend
 
-        if not short.refusal(query, memory):
-            return Look(short.short_attend(query, memory, *kind), None, None)
-    return Look(fused.fused_attend(query, memory, *kind), None, None)
-
-
-def split_heads(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
-    """x [B, T, parts * D] -> a [B, H, T, D/H] for each part."""
-    if _no_kernels(x):
-        B, T, _ = x.shape
-        return x.view(B, T, parts, heads, -1).permute(2, 0, 3, 1, 4).unbind()
-    from regard.kernels import short
-
-    return short.split_heads(x, parts, heads)
+    return Look(short_attend(query, memory, *kind), None, None)
 
 
 def _steps_again(loop: Collect, query: Tensor, memory: Memory, score: Score, normalise: Normalise) -> bool:
-    """Whether every step of a loop attends to this memory with one query, by a score that Triton has."""
-    fixed = all(part is None or id(part) in loop.fixed for part in memory[:3])
-    known = (is_perceptron(score) or is_dot(score)) and normalise is softmax
-    one = query.dim() == 3 and query.shape[1] == 1 and memory.keys.shape[1] > 0
-    return fixed and known and one and not _no_kernels(query)
+    """Whether every step of a loop attends to this memory with one query, by a score that an `AttentionLoop` has."""
+    keys, values, mask, _ = memory
+    if normalise is not softmax or query.dim() != 3 or query.shape[1] != 1 or not keys.shape[1]:
+        return False
+    if not all(part is None or id(part) in loop.fixed for part in (keys, values, mask)):
+        return False
+    return (is_perceptron(score) or is_dot(score)) and not no_triton(query.device.type, query.dtype)
 
 
 def _in_loop(loop: Collect, query: Tensor, memory: Memory, score: Score) -> Look:
     from regard.kernels.additive import AttentionLoop
 
-    check_memory(query, memory)
     keys, values, mask, _ = memory
     v = score.v.weight[0] if isinstance(score, Perceptron) else None
     steps = loop.keep((id(keys), id(values), id(mask)), lambda: AttentionLoop(keys, v, values, mask))
@@ -129,99 +178,132 @@ def _perceptron(query: Tensor, memory: Memory, score: Perceptron, normalise: Nor
 
     keys, values, mask, _ = memory
     if not keys.shape[1]:  # an empty tape has no scores to compute
-        return plain_attend(query, memory, score, normalise)
+        return attend_unchecked(query, memory, score, normalise)
     scores = additive_scores(score.ask(query), keys, score.v.weight[0])  # [B, T, S]
     weights = normalise(scores, mask)  # [B, T, S]
     return Look(weights.to(values.dtype) @ values, weights, scores)
 
 
-# --- the residual stream ----------------------------------------------------------------------------------------------
-
-
-def add_norm(x: Tensor, added: Tensor, norm: nn.LayerNorm, dropout: nn.Dropout) -> Tensor:
-    """norm(x + dropout(added)). By Triton the result has the dtype of autocast, not float32."""
-    if _no_kernels(x):
-        return norm(x + dropout(added))
-    from regard.kernels.norm import add_norm as by_triton
-
-    return by_triton(x, added, norm.weight, norm.bias, norm.eps, dropout.p if dropout.training else 0.0)
-
-
-def layer_norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:
-    """norm(x), as `add_norm`."""
-    if _no_kernels(x):
-        return norm(x)
-    from regard.kernels.norm import add_norm as by_triton
-
-    return by_triton(x, None, norm.weight, norm.bias, norm.eps)
-
-
-def linear_relu(x: Tensor, linear: nn.Module) -> Tensor:
-    """relu(linear(x))."""
-    if _no_kernels(x) or not isinstance(linear, nn.Linear) or linear._forward_hooks or linear.bias is None:
-        return torch.relu(linear(x))
-    from regard.kernels.linear_relu import linear_relu as by_triton
-
-    return by_triton(x, linear.weight, linear.bias)
-
-
 # --- cells -----------------------------------------------------------------------------------------------------------
 
-BLENDS: dict[Blend, Blend] = {cells.keep: cpu.keep, cells.write: cpu.write}
+KEEPS: dict[Blend, bool] = {cells.keep: True, cells.write: False}  # the blends that faster cells have
 
 
-def cell_path(device: str, dtype: torch.dtype = torch.float32) -> Path:
+def cell_path(device: str, dtype: torch.dtype = torch.float32) -> Choice:
     """The form of the elementwise half of a GRU or LSTM cell: "Triton", "CPU" or "plain"."""
     if torch.compiler.is_compiling():
-        return Path("plain", "torch.compile fuses the plain form")
+        return Choice("plain", "torch.compile fuses the plain form")
     if device == "cpu":
-        return Path("CPU")
-    why = _no_triton(device, dtype)
-    return Path("plain", why) if why else Path("Triton")
+        return Choice("CPU")
+    why = no_triton(device, dtype)
+    return Choice("plain", why) if why else Choice("Triton")
 
 
-def gru(drive: Tensor, state: Tensor, U_gates: Linear, U: Linear, blend: Blend) -> Tensor:
+def _cell(state: Tensor, input_gates: Tensor) -> str:
+    """The form of a cell; the one for a CPU takes numbers of one dtype."""
+    with aside():
+        path = cell_path(state.device.type, state.dtype).name
+        return "plain" if path == "CPU" and (state.dtype != input_gates.dtype or lowered("cpu")) else path
+
+
+def lowered(device: str) -> bool:
+    """Whether autocast takes products in another dtype."""
+    return torch.is_autocast_enabled(device)
+
+
+def gru(input_gates: Tensor, state: Tensor, U_gates: Linear, U: Linear, blend: Blend) -> Tensor:
     """`regard.core.cells.gru`."""
-    path = cell_path(state.device.type, state.dtype).name
-    if path != "Triton" or blend not in BLENDS:
-        return cells.gru(drive, state, U_gates, U, BLENDS.get(blend, blend) if path == "CPU" else blend)
+    path = _cell(state, input_gates) if blend in KEEPS else "plain"
+    if path == "plain":
+        return cells.gru(input_gates, state, U_gates, U, blend)
+    if path == "CPU":
+        return cpu.gru(input_gates, state, U_gates, U, KEEPS[blend])
     from regard.kernels.cells import gru as by_triton
 
-    after, low = by_triton(drive, state, U_gates, U, keep=blend is cells.keep)
-    _remember(after, low)
-    return after
+    return _remember(*by_triton(input_gates, state, U_gates, U, KEEPS[blend]))
 
 
-def _remember(x: Tensor, low: Tensor | None) -> None:
-    """A loop that multiplies x later finds it in the dtype of products."""
+def _remember(x: Tensor, low: Tensor | None) -> Tensor:
+    """x, which a loop that multiplies it later finds in the dtype of products."""
     loop = current_loop()
     if loop is not None and low is not None:
         loop.low(x, low.dtype, low)
+    return x
 
 
-def gru_reset_after(drive: Tensor, pushed: Tensor, state: Tensor, blend: Blend) -> Tensor:
+def gru_reset_after(input_gates: Tensor, hidden_gates: Tensor, state: Tensor, blend: Blend) -> Tensor:
     """`regard.core.cells.gru_reset_after`."""
-    path = cell_path(state.device.type, state.dtype).name
-    if path != "Triton" or blend not in BLENDS:
-        return cells.gru_reset_after(drive, pushed, state, BLENDS.get(blend, blend) if path == "CPU" else blend)
+    path = _cell(state, input_gates) if blend in KEEPS else "plain"
+    if path == "plain":
+        return cells.gru_reset_after(input_gates, hidden_gates, state, blend)
+    if path == "CPU":
+        return cpu.gru_reset_after(input_gates, hidden_gates, state, KEEPS[blend])
     from regard.kernels.cells import gru_cell
 
-    return gru_cell(drive, pushed, state, keep=blend is cells.keep)
+    return gru_cell(input_gates, hidden_gates, state, KEEPS[blend])
 
 
-def lstm(drive: Tensor, pushed: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+def lstm(input_gates: Tensor, hidden_gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     """`regard.core.cells.lstm`."""
-    path = cell_path(cell.device.type, cell.dtype).name
-    if path == "Triton":
-        from regard.kernels.cells import lstm_cell
+    path = _cell(cell, input_gates)
+    if path != "Triton":
+        return (cpu.lstm if path == "CPU" else cells.lstm)(input_gates, hidden_gates, cell)
+    from regard.kernels.cells import lstm_cell
 
-        hidden, cell, low = lstm_cell(drive, pushed, cell)
-        _remember(hidden, low)
-        return hidden, cell
-    return (cpu.lstm if path == "CPU" else cells.lstm)(drive, pushed, cell)
+    hidden, cell, low = lstm_cell(input_gates, hidden_gates, cell)
+    return _remember(hidden, low), cell
 
 
-# --- dropout and padding ---------------------------------------------------------------------------------------------
+# --- recurrences, the loss, captured steps ---------------------------------------------------------------------------
+
+NOT_IN_A_LIBRARY = {
+    "gru": "no library has this cell",
+    "fed": "each step reads what the model attended to in the step before",
+    "lstmn": "each step attends to all steps before it",
+}
+
+
+def recurrence_path(device: str, recurrence: str = "lstm") -> Choice:
+    """The form of a recurrence: all steps in one call of torch, or a loop."""
+    why = NOT_IN_A_LIBRARY.get(recurrence) or no_library(device)
+    return Choice("loop", why) if why else Choice(LIBRARY)
+
+
+def gradients_path() -> Choice:
+    """When a loop forms the gradients of its matrices."""
+    why = no_collecting()
+    return Choice("at each step", why) if why else Choice("once, after the loop")
+
+
+def loss_path(output: Any) -> Choice:
+    """The form of the output layer and its loss in training."""
+    if isinstance(output, nn.Linear) and not output._forward_hooks:
+        return Choice("logits in chunks, never all in memory")
+    return Choice("plain", "the output layer is not a single nn.Linear without hooks")
+
+
+refused: "WeakKeyDictionary[Any, str]" = WeakKeyDictionary()  # models whose steps could not be captured, and why
+
+
+def steps_path(model: Any, device: str, observed: bool = False) -> Choice:
+    """The form of a decoding step: a CUDA graph, or plain calls."""
+    if device != "cuda":
+        return Choice("plain", f"CUDA graphs run on a GPU, not on {device}")
+    if observed:
+        return Choice("plain", "each step is observed")
+    if not isinstance(model, nn.Module):
+        return Choice("plain", "the model is not a torch module")
+    if any(part._forward_hooks or part._forward_pre_hooks for part in model.modules()):
+        return Choice("plain", "a hook watches the model, and a graph runs no hooks")
+    return Choice("plain", refused[model]) if model in refused else Choice("CUDA graph")
+
+
+# --- products, dropout, padding, one search ---------------------------------------------------------------------------
+
+
+def linear_over_steps(linear: Linear, x: Tensor) -> Tensor:
+    """linear(x) of x [B, T, n]; where one vector serves all steps (a stride of zero), it is multiplied once."""
+    return linear(x) if x.stride(1) else linear(x[:, :1]).expand(-1, x.shape[1], -1)
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
@@ -232,59 +314,6 @@ def dropout(x: Tensor, p: float) -> Tensor:
 def known_full(lengths: Tensor, size: int) -> bool:
     """Whether every row is known to fill all of `size`, so that no mask is needed. A GPU is not asked."""
     return lengths.is_cpu and not torch.compiler.is_compiling() and bool((lengths == size).all())
-
-
-# --- recurrences -----------------------------------------------------------------------------------------------------
-
-
-NOT_IN_A_LIBRARY = {
-    "gru": "no library has this cell",
-    "fed": "each step reads what the model attended to in the step before",
-    "lstmn": "each step attends to all steps before it",
-}
-
-
-def recurrence_path(device: str, recurrence: str = "lstm") -> Path:
-    """The form of a recurrence: all steps in one call of torch, or a loop."""
-    if recurrence in NOT_IN_A_LIBRARY:
-        return Path("loop", NOT_IN_A_LIBRARY[recurrence])
-    if torch.compiler.is_compiling():
-        return Path("loop", "torch.compile and torch.export trace the plain loop")
-    if device != "cpu":
-        return Path("loop", "a captured update replays a loop at the speed of the library, and lengths stay on the GPU")
-    if ARM:
-        return Path("loop", "on 64-bit Arm torch's LSTM runs at half the speed of the loop")
-    return Path(LIBRARY)
-
-
-def lstm_layer(
-    x: Tensor,
-    hidden: Tensor,
-    cell: Tensor,
-    W: nn.Linear,
-    U: nn.Linear,
-    lengths: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """All steps of an LSTM layer, [i; f; g; o] = W x + U h: x [B, T, m] -> states [B, T, n], last h and c [B, n].
-
-    With lengths [B] the last ones are those after step lengths[b] of row b.
-    """
-    if recurrence_path(x.device.type).name != "loop":
-        weights = [W.weight, U.weight] + ([] if W.bias is None else [W.bias])
-        return library.lstm(x, hidden, cell, weights, lengths)
-
-    def step(drive: Tensor, state: tuple[Tensor, Tensor]) -> Any:
-        state = lstm(drive, U(state[0]), state[1])
-        return state, state
-
-    (states, cells_), (hidden, cell) = recur(step, W(x), (hidden, cell))  # [B, T, n]
-    if lengths is None:
-        return states, hidden, cell
-    rows, last = torch.arange(len(x), device=x.device), lengths.clamp(min=1) - 1
-    return states, states[rows, last], cells_[rows, last]
-
-
-# --- one search ------------------------------------------------------------------------------------------------------
 
 
 def for_steps(model: Any) -> Any:
@@ -308,7 +337,7 @@ class Explanation(NamedTuple):
     """Which form each part of a model takes on a device; `str` of it is a table."""
 
     device: str
-    parts: tuple[tuple[str, Path], ...]  # name of the part, and its path
+    parts: tuple[tuple[str, Choice], ...]  # name of the part, and its form
 
     def __str__(self) -> str:
         wide = max((len(name) for name, _ in self.parts), default=0)
@@ -318,33 +347,32 @@ class Explanation(NamedTuple):
 
 
 def explain(model: nn.Module, device: str | None = None) -> Explanation:
-    """The path of every attention, recurrence and loss of `model`, and what keeps each from a faster one.
+    """The form of every attention, recurrence and loss of `model`, and what keeps each from a faster one.
 
     `device` is "cpu" or "cuda"; by default that of the model's weights.
     """
     device = device or next((weight.device.type for weight in model.parameters()), "cpu")
     fed = any(getattr(module, "recurrence", "") == "fed" for module in model.modules())
-    parts: list[tuple[str, Path]] = []
+    parts: list[tuple[str, Choice]] = []
     for name, module in model.named_modules():
         if hasattr(module, "score") and hasattr(module, "normalise"):
             path = attention_path(module.score, module.normalise, bool(module._forward_hooks), device)
             if fed and path.name == FUSED:
-                path = Path(f"plain in training, {FUSED} in decoding", IN_A_LOOP)
+                path = Choice(f"plain in training, {FUSED} in decoding", IN_A_LOOP)
             parts.append((name, path))
         elif isinstance(module, nn.RNNBase):
-            parts.append((name, Path(LIBRARY)))
+            parts.append((name, Choice(LIBRARY)))
         elif getattr(module, "recurrence", ""):  # stated by layers and models
-            parts.append((name or "model", recurrence_path(device, module.recurrence)))
+            name, path = name or "model", recurrence_path(device, module.recurrence)
+            parts.append((name, path))
             if module.recurrence != "lstmn":
-                parts.append((f"{name or 'model'}, its cells", cell_path(device)))
-    return Explanation(device, (*parts, ("loss", loss_path(getattr(model, "output", None)))))
-
-
-def loss_path(output: Any) -> Path:
-    """The form of the output layer and its loss in training."""
-    if type(output) is nn.Linear:
-        return Path("logits in chunks, never all in memory")
-    return Path("plain", "the output layer is not a single nn.Linear")
+                parts.append((f"{name}, its cells", cell_path(device)))
+            if path.name == "loop":
+                parts.append((f"{name}, its gradients", gradients_path()))
+    parts.append(("loss", loss_path(getattr(model, "output", None))))
+    if hasattr(model, "step"):
+        parts.append(("decoding step", steps_path(model, device)))
+    return Explanation(device, tuple(parts))
 
 
 def _name(part: Any) -> str:

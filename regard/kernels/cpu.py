@@ -1,4 +1,8 @@
-"""Cells and linear layers for a CPU: the plain numbers with fewer passes over memory."""
+"""Cells and linear layers for a CPU: the plain numbers with fewer passes and fewer calls.
+
+The elementwise half of a cell is one autograd function. Inside it no product is taken, so `aside` hides its calls from
+the loop around it (`recur`), which would otherwise look at each of them.
+"""
 
 from typing import Any
 
@@ -7,72 +11,141 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from regard.core.cells import Linear
+from regard.kernels.recur import aside
 
-class _Lerp(torch.autograd.Function):
-    """torch.lerp with half the passes of torch's backward."""
+sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
+
+
+def gru(input_gates: Tensor, state: Tensor, U_gates: Linear, U: Linear, keep: bool) -> Tensor:
+    """`regard.core.cells.gru`; an update gate of one keeps the old state (`keep`) or writes the new one."""
+    left, update, candidate, state = _Gates.apply(input_gates, U_gates(state), state)  # type: ignore[no-untyped-call]
+    return _Blend.apply(update, state, U(left), candidate, keep)  # type: ignore[no-untyped-call]
+
+
+class _Gates(torch.autograd.Function):
+    """r, z = sigmoid(...) -> r h, z, the candidate's input, and the state as it was.
+
+    The last two are handed through, so that all gradients of input and state meet here and are written once.
+    """
 
     @staticmethod
-    def forward(ctx: Any, start: Tensor, end: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(start, end, weight)
-        return torch.lerp(start, end, weight)
+    def forward(ctx: Any, input_gates: Tensor, hidden_gates: Tensor, state: Tensor) -> tuple[Tensor, ...]:
+        with aside():
+            n = state.shape[-1]
+            gates = torch.add(input_gates[..., : 2 * n], hidden_gates).sigmoid_()  # [B, 2n]
+            reset, update = gates.chunk(2, dim=-1)
+            ctx.save_for_backward(gates, state)
+            return reset * state, update, input_gates[..., 2 * n :], state.view_as(state)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        start, end, weight = ctx.saved_tensors
-        to_end = grad * weight
-        return grad - to_end, to_end, grad * (end - start)
+    def backward(ctx: Any, d_left: Tensor, d_update: Tensor, d_candidate: Tensor, d_same: Tensor) -> tuple[Tensor, ...]:
+        gates, state = ctx.saved_tensors
+        n = state.shape[-1]
+        d_input = torch.cat([d_left * state, d_update, d_candidate], dim=-1)  # [B, 3n]
+        d_gates = d_input[..., : 2 * n]
+        sigmoid_backward(d_gates, gates, grad_input=d_gates)
+        return d_input, d_gates, torch.addcmul(d_same, d_left, gates[..., :n])
 
 
-def keep(update: Tensor, old: Tensor, new: Tensor) -> Tensor:
-    """`regard.core.cells.keep`."""
-    return _Lerp.apply(new.to(old.dtype), old, update.to(old.dtype))  # type: ignore[no-untyped-call]
+class _Blend(torch.autograd.Function):
+    """h~ = tanh(candidate + U (r h)), and z between it and the old state."""
+
+    @staticmethod
+    def forward(ctx: Any, update: Tensor, state: Tensor, pushed: Tensor, candidate: Tensor, keep: bool) -> Tensor:
+        with aside():
+            new = torch.add(candidate, pushed).tanh_()  # [B, n]
+            ctx.save_for_backward(update, state, new)
+            ctx.keep = keep
+            return torch.lerp(new, state, update) if keep else torch.lerp(state, new, update)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        update, state, new = ctx.saved_tensors
+        d_update, d_state, d_new = _blend_backward(grad, update, state, new, ctx.keep)
+        return d_update, d_state, d_new, d_new, None
 
 
-def write(update: Tensor, old: Tensor, new: Tensor) -> Tensor:
-    """`regard.core.cells.write`."""
-    return _Lerp.apply(old, new.to(old.dtype), update.to(old.dtype))  # type: ignore[no-untyped-call]
+def gru_reset_after(input_gates: Tensor, hidden_gates: Tensor, state: Tensor, keep: bool) -> Tensor:
+    """`regard.core.cells.gru_reset_after`; `keep` as in `gru`."""
+    return _ResetAfter.apply(input_gates, hidden_gates, state, keep)  # type: ignore[no-untyped-call]
 
 
-def lstm(drive: Tensor, pushed: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+class _ResetAfter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, input_gates: Tensor, hidden_gates: Tensor, state: Tensor, keep: bool) -> Tensor:
+        with aside():
+            n = state.shape[-1]
+            gates = torch.add(input_gates[..., : 2 * n], hidden_gates[..., : 2 * n]).sigmoid_()  # [B, 2n]
+            reset, update = gates.chunk(2, dim=-1)
+            pushed = hidden_gates[..., 2 * n :]
+            new = torch.addcmul(input_gates[..., 2 * n :], reset, pushed).tanh_()  # [B, n]
+            ctx.save_for_backward(gates, state, new, pushed)
+            ctx.keep = keep
+            return torch.lerp(new, state, update) if keep else torch.lerp(state, new, update)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        gates, state, new, pushed = ctx.saved_tensors
+        reset, update = gates.chunk(2, dim=-1)
+        n = state.shape[-1]
+        d_update, d_state, d_new = _blend_backward(grad, update, state, new, ctx.keep)
+        d_input = torch.cat([d_new * pushed, d_update, d_new], dim=-1)  # [B, 3n]
+        sigmoid_backward(d_input[..., : 2 * n], gates, grad_input=d_input[..., : 2 * n])
+        d_hidden = d_input.clone()
+        d_hidden[..., 2 * n :] *= reset
+        return d_input, d_hidden, d_state, None
+
+
+def _blend_backward(grad: Tensor, update: Tensor, state: Tensor, new: Tensor, keep: bool) -> tuple[Tensor, ...]:
+    """The gradients of the update gate, of the old state, and of the new one before its tanh."""
+    to_end = grad * update
+    d_state, d_new = (to_end, grad - to_end) if keep else (grad - to_end, to_end)
+    return grad * (state - new if keep else new - state), d_state, tanh_backward(d_new, new)
+
+
+def lstm(input_gates: Tensor, hidden_gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     """`regard.core.cells.lstm`."""
-    return _LSTM.apply((drive + pushed).to(cell.dtype), cell)  # type: ignore[no-untyped-call]
+    return _LSTM.apply(input_gates, hidden_gates, cell)  # type: ignore[no-untyped-call]
 
 
 class _LSTM(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, pushed: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        n = cell.shape[-1]
-        gates = torch.empty_like(pushed)  # [B, 4n]
-        torch.sigmoid(pushed[..., : 2 * n], out=gates[..., : 2 * n])  # i and f are adjacent
-        torch.tanh(pushed[..., 2 * n : 3 * n], out=gates[..., 2 * n : 3 * n])
-        torch.sigmoid(pushed[..., 3 * n :], out=gates[..., 3 * n :])
-        i, f, g, o = gates.chunk(4, dim=-1)
-        after = torch.addcmul(f * cell, i, g)  # [B, n]
-        squashed = torch.tanh(after)  # [B, n]
-        ctx.save_for_backward(gates, cell, squashed)
-        return o * squashed, after
+    def forward(ctx: Any, input_gates: Tensor, hidden_gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        with aside():
+            n = cell.shape[-1]
+            gates = torch.add(input_gates, hidden_gates)  # [B, 4n]
+            gates[..., : 2 * n].sigmoid_()  # i and f are adjacent
+            gates[..., 2 * n : 3 * n].tanh_()
+            gates[..., 3 * n :].sigmoid_()
+            i, f, g, o = gates.chunk(4, dim=-1)
+            after = torch.addcmul(f * cell, i, g)  # [B, n]
+            squashed = torch.tanh(after)  # [B, n]
+            ctx.save_for_backward(gates, cell, squashed)
+            return o * squashed, after
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_hidden: Tensor, d_after: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, d_hidden: Tensor, d_after: Tensor) -> tuple[Tensor, ...]:
         gates, cell, squashed = ctx.saved_tensors
-        i, f, g, o = gates.chunk(4, dim=-1)
-        d_cell = d_after + torch.ops.aten.tanh_backward(d_hidden * o, squashed)  # [B, n], of c'
-        d_pushed = torch.empty_like(gates)  # [B, 4n]
-        d_i, d_f, d_g, d_o = d_pushed.chunk(4, dim=-1)
-        torch.mul(d_cell, g, out=d_i)
-        torch.mul(d_cell, cell, out=d_f)
-        torch.mul(d_cell, i, out=d_g)
-        torch.mul(d_hidden, squashed, out=d_o)
         n = cell.shape[-1]
+        i, f, g, o = gates.chunk(4, dim=-1)
+        d_cell = d_after + tanh_backward(d_hidden * o, squashed)  # [B, n], of c'
+        d_gates = torch.empty_like(gates)  # [B, 4n]
+        torch.mul(d_cell, g, out=d_gates[..., :n])
+        torch.mul(d_cell, cell, out=d_gates[..., n : 2 * n])
+        torch.mul(d_cell, i, out=d_gates[..., 2 * n : 3 * n])
+        torch.mul(d_hidden, squashed, out=d_gates[..., 3 * n :])
         for part, slope in (
-            (slice(0, 2 * n), torch.ops.aten.sigmoid_backward),
-            (slice(2 * n, 3 * n), torch.ops.aten.tanh_backward),
-            (slice(3 * n, 4 * n), torch.ops.aten.sigmoid_backward),
+            (slice(0, 2 * n), sigmoid_backward),
+            (slice(2 * n, 3 * n), tanh_backward),
+            (slice(3 * n, 4 * n), sigmoid_backward),
         ):
-            slope(d_pushed[..., part], gates[..., part], grad_input=d_pushed[..., part])
-        return d_pushed, d_cell * f
+            slope(d_gates[..., part], gates[..., part], grad_input=d_gates[..., part])
+        return d_gates, d_gates, d_cell * f
 
 
 DROPOUT_STEPS = 2**16  # a share is rounded to a multiple of 1 / 65536
@@ -101,14 +174,14 @@ class StepLinear(nn.Module):
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight, self.bias = linear.weight, linear.bias
-        self.turned: Tensor | None = None  # [m, n]
+        self.transposed: Tensor | None = None  # [m, n]
 
     def forward(self, x: Tensor) -> Tensor:
         if x.numel() == x.shape[-1]:
             return F.linear(x, self.weight, self.bias)
-        if self.turned is None:
-            self.turned = self.weight.detach().t().contiguous()
+        if self.transposed is None:
+            self.transposed = self.weight.detach().t().contiguous()
         if self.bias is None:
-            return torch.matmul(x, self.turned)
-        rows = torch.addmm(self.bias, x.reshape(-1, x.shape[-1]), self.turned)
+            return torch.matmul(x, self.transposed)
+        rows = torch.addmm(self.bias, x.reshape(-1, x.shape[-1]), self.transposed)
         return rows.view(*x.shape[:-1], -1)

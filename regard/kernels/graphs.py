@@ -70,12 +70,17 @@ class Captured:
         return True
 
     def forget(self) -> None:
-        """Drop all graphs. The generator that they were recorded with is replaced: a failed recording locks it."""
+        """Drop all graphs."""
         self.graphs.clear()
         self.pool = torch.cuda.graph_pool_handle()
-        index = self.device.index if self.device.index is not None else torch.cuda.current_device()
-        fresh = torch.Generator(self.device)
-        fresh.manual_seed(torch.cuda.initial_seed())
-        torch.cuda.default_generators[index].graphsafe_set_state(fresh.graphsafe_get_state())
+        unlock_generator(self.device)
         torch.cuda.synchronize(self.device)
         torch.cuda.empty_cache()
+
+
+def unlock_generator(device: torch.device) -> None:
+    """Replace the generator of random numbers, which a failed recording leaves locked."""
+    index = device.index if device.index is not None else torch.cuda.current_device()
+    fresh = torch.Generator(device)
+    fresh.manual_seed(torch.cuda.initial_seed())
+    torch.cuda.default_generators[index].graphsafe_set_state(fresh.graphsafe_get_state())

@@ -8,11 +8,12 @@ from torch._VF import lstm as torch_lstm
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 
-def lstm(
-    x: Tensor, hidden: Tensor, cell: Tensor, weights: list[Tensor], lengths: Tensor | None
+def lstm_layer(
+    x: Tensor, hidden: Tensor, cell: Tensor, W: nn.Linear, U: nn.Linear, lengths: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One layer. x [B, T, m]; hidden, cell [B, n]; weights W, U, b (or none) -> states [B, T, n], last hidden, cell."""
-    start, weights = (hidden[None].contiguous(), cell[None].contiguous()), _two_biases(weights)
+    """`regard.layers.recurrent.lstm_layer`."""
+    weights = [W.weight, U.weight, *([] if W.bias is None else [W.bias, torch.zeros_like(W.bias)])]  # torch adds two
+    start = hidden[None].contiguous(), cell[None].contiguous()
     settings = (len(weights) == 4, 1, 0.0, torch.is_grad_enabled(), False)  # biases, layers, dropout, train, both ways
     with torch.autocast(x.device.type, enabled=False):  # autocast would choose float16
         x = x.to(hidden.dtype)
@@ -26,11 +27,6 @@ def lstm(
         sorted_start = tuple(part.index_select(1, order) for part in start)
         states, hidden, cell = torch_lstm(packed.data, packed.batch_sizes, sorted_start, weights, *settings)
         return unpack(packed, states, x.shape[1]), hidden[0].index_select(0, back), cell[0].index_select(0, back)
-
-
-def _two_biases(weights: list[Tensor]) -> list[Tensor]:
-    """torch's layers add two biases; ours have one."""
-    return [*weights, torch.zeros_like(weights[2])] if len(weights) == 3 else weights
 
 
 def pack(x: Tensor, lengths: Tensor) -> PackedSequence:

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from regard.kernels.recur import product_dtype
@@ -13,12 +13,14 @@ from regard.kernels.recur import product_dtype
 EACH = 128  # rows of a program of the backward pass: it adds them up for the bias
 
 
-def linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x [..., n], weight [m, n], bias [m] -> [..., m], in the dtype of autocast."""
-    return _LinearReLU.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+def linear_relu(x: Tensor, linear: nn.Linear) -> Tensor:
+    """x [..., n] -> [..., m], in the dtype of autocast. Hooks of the layer run with the plain form only."""
+    if linear._forward_hooks or linear.bias is None:
+        return torch.relu(linear(x))
+    return LinearReLU.apply(x, linear.weight, linear.bias)  # type: ignore[no-untyped-call]
 
 
-class _LinearReLU(torch.autograd.Function):
+class LinearReLU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         dtype = product_dtype(x)

@@ -7,6 +7,7 @@ same up to rounding, and the step is written as if this file did not exist.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -17,31 +18,46 @@ from torch.overrides import TorchFunctionMode
 
 State = TypeVar("State")
 Inputs = Tensor | tuple[Tensor, ...]
-Step = Callable[[Any, State], tuple[Any, State]]  # (input of one step, state) -> (output, state)
+
+aside = torch._C.DisableTorchFunction  # a block whose calls no loop has to see: it is faster there
 
 
-def recur(step: Step[State], inputs: Inputs, state: State) -> tuple[Any, State]:
-    """inputs [B, T, ...], one tensor or several -> outputs [B, T, ...] likewise, and the state after the last step."""
-    if refusal(inputs) is not None:
+def recur(step: Callable[[Any, State], tuple[Any, State]], inputs: Inputs, state: State) -> tuple[Any, State]:
+    """Call `step(input, state) -> (output, state)` for every step of inputs [B, T, ...], one tensor or several.
+
+    Returns the outputs [B, T, ...] likewise, and the state after the last step.
+    """
+    steps = (inputs if isinstance(inputs, Tensor) else inputs[0]).shape[1]
+    with nullcontext() if refusal(steps) else Collect(steps, state):
         return _loop(step, inputs, state)
-    with Collect(_steps(inputs), state):
-        return _loop(step, inputs, state)
 
 
-def refusal(inputs: Inputs) -> str | None:
-    """Why the gradients are not collected after the loop; None when they are."""
+def refusal(steps: int = 2) -> str:
+    """Why the gradients are not formed after the loop; "" where they are."""
     if torch.compiler.is_compiling():
         return "torch.compile and torch.export trace the plain loop"
     if not torch.is_grad_enabled():
         return "no gradients are needed"
-    return "one step has nothing to collect" if _steps(inputs) < 2 else None
+    return "one step has nothing to collect" if steps < 2 else ""
 
 
-def _steps(inputs: Inputs) -> int:
-    return (inputs if isinstance(inputs, Tensor) else inputs[0]).shape[1]
+_scans = False
 
 
-def _loop(step: Step[State], inputs: Inputs, state: State) -> tuple[Any, State]:
+@contextmanager
+def by_scan() -> Iterator[None]:
+    """Inside, a loop is one operator with a step in it, so that a model can be exported for any length."""
+    global _scans
+    before, _scans = _scans, True
+    try:
+        yield
+    finally:
+        _scans = before
+
+
+def _loop(step: Callable[[Any, State], tuple[Any, State]], inputs: Inputs, state: State) -> tuple[Any, State]:
+    if _scans:
+        return _scan(step, inputs, state)
     outputs = []
     each: Any = inputs.unbind(1) if isinstance(inputs, Tensor) else zip(*(x.unbind(1) for x in inputs), strict=True)
     for x in each:
@@ -50,6 +66,18 @@ def _loop(step: Step[State], inputs: Inputs, state: State) -> tuple[Any, State]:
     if isinstance(outputs[0], Tensor):
         return torch.stack(outputs, dim=1), state
     return tuple(torch.stack(part, dim=1) for part in zip(*outputs, strict=True)), state
+
+
+def _scan(step: Callable[[Any, State], tuple[Any, State]], inputs: Inputs, state: State) -> tuple[Any, State]:
+    from torch._higher_order_ops.scan import scan
+    from torch.utils._pytree import tree_map
+
+    def turned(state: State, x: Any) -> tuple[State, Any]:
+        output, state = step(x, state)
+        return state, tree_map(torch.clone, output)  # the operator allows no tensor twice
+
+    after, outputs = scan(turned, state, inputs, dim=1)
+    return outputs, after
 
 
 class Collect(TorchFunctionMode):
@@ -86,7 +114,9 @@ class Collect(TorchFunctionMode):
 
     def low(self, x: Tensor, dtype: torch.dtype, low: Tensor | None = None) -> Tensor:
         """x in another dtype: converted once, whichever products read it, or `low` as the caller computed it."""
-        if x.dtype == dtype or not x.is_contiguous():
+        if x.dtype == dtype:
+            return x
+        if not x.is_contiguous():
             return x.to(dtype)
         key = _key(x, dtype)
         if key not in self.lows:
@@ -94,39 +124,62 @@ class Collect(TorchFunctionMode):
         return self.lows[key][1].view(x.shape)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.stack:
-            stack = func(*args, **kwargs or {})
-            self.stacks[id(stack)] = stack, (kwargs or {}).get("dim", *args[1:2] or (0,)), tuple(args[0])
-            return stack
-        if func is Tensor.unbind and id(args[0]) in self.stacks and self.stacks[id(args[0])][1:2] == args[1:]:
-            return self.stacks[id(args[0])][2]  # what was stacked: two launches fewer, and two more backward
-        if not kwargs:
-            if func is F.linear and _pays(args[0], args[1]) and self.invariant(args[1]):
-                return self.product(args[0], args[1], args[2] if len(args) > 2 else None, turned=True)
-            if func in MATMULS and args[0].shape[:-2] == args[1].shape[:-2] and self.invariant(args[1]):
-                return self.product(args[0], args[1], None, turned=False)
-            if func is Tensor.to and self.lows and isinstance(args[1], torch.dtype) and _key(*args[:2]) in self.lows:
-                return self.low(*args[:2])
-            if func in VIEWS and self.invariant(args[0]):
-                return self.view(func, args)
-        return func(*args, **kwargs or {})
+        seen = SEEN.get(func)
+        if seen is None:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        return seen(self, func, args, kwargs or {})
 
-    def invariant(self, matrix: Any) -> bool:
-        return (isinstance(matrix, nn.Parameter) or id(matrix) in self.fixed) and matrix.requires_grad
+    def stack(self, func: Any, args: Any, kwargs: Any) -> Any:
+        stack = func(*args, **kwargs)
+        self.stacks[id(stack)] = stack, kwargs.get("dim", *args[1:2] or (0,)), tuple(args[0])
+        return stack
 
-    def view(self, func: Any, args: Any) -> Tensor:
-        """A view of something invariant, made once; it is invariant too."""
-        key = (func, id(args[0]), repr(args[1:]))
+    def unbind(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What was stacked, where it was: two launches fewer, and two more backward."""
+        stack = self.stacks.get(id(args[0]))
+        return stack[2] if stack and not kwargs and stack[1:2] == args[1:] else func(*args, **kwargs)
+
+    def linear(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if kwargs or not self.invariant(args[1]) or not _pays(args[0], args[1]):
+            return func(*args, **kwargs)
+        return self.product(args[0], args[1], args[2] if len(args) > 2 else None, transposed=True)
+
+    def matmul(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if kwargs or not self.invariant(args[1]) or args[0].shape[:-2] != args[1].shape[:-2]:
+            return func(*args, **kwargs)
+        return self.product(args[0], args[1], None, transposed=False)
+
+    def convert(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if not self.lows or kwargs or not isinstance(args[1], torch.dtype) or _key(*args[:2]) not in self.lows:
+            return func(*args, **kwargs)
+        return self.low(*args[:2])
+
+    def once(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A function of something invariant, called once; its result is invariant too."""
+        if kwargs or not self.known(args[0]):
+            return func(*args, **kwargs)
+        how = repr(args[1:])
+        if "tensor(" in how:  # an index that may change from step to step
+            return func(*args)
+        key = func, id(args[0]), how
         if key not in self.views:
             self.views[key] = func(*args)
             self.fixed[id(self.views[key])] = self.views[key]
         return self.views[key]
 
-    def product(self, x: Tensor, matrix: Tensor, bias: Tensor | None, turned: bool) -> Tensor:
+    def known(self, tensor: Any) -> bool:
+        if id(tensor) not in self.fixed and isinstance(tensor, nn.Parameter):
+            self.fixed[id(tensor)] = tensor
+        return id(tensor) in self.fixed
+
+    def invariant(self, matrix: Any) -> bool:
+        return self.known(matrix) and matrix.requires_grad
+
+    def product(self, x: Tensor, matrix: Tensor, bias: Tensor | None, transposed: bool) -> Tensor:
         key = (id(matrix), id(bias), x.shape)
         found = self.products.get(key)
         if found is None or not found.zeros:  # a matrix that is used twice a step has a second product
-            found = self.products[key] = Product(x, matrix, bias, self.steps, turned)
+            found = self.products[key] = Product(x, matrix, bias, self.steps, transposed)
         return found(self.low(x, found.dtype))
 
 
@@ -143,8 +196,15 @@ def current_loop() -> Collect | None:
     return _loops[-1] if _loops else None
 
 
-MATMULS = {torch.matmul, Tensor.matmul, Tensor.__matmul__}
-VIEWS = {Tensor.transpose, Tensor.mT.__get__, Tensor.T.__get__, Tensor.__getitem__, Tensor.unsqueeze}  # type: ignore[attr-defined]
+VIEWS = Tensor.transpose, Tensor.mT.__get__, Tensor.T.__get__, Tensor.__getitem__, Tensor.unsqueeze, Tensor.__invert__  # type: ignore[attr-defined]
+SEEN: dict[Any, Callable[[Collect, Any, Any, Any], Any]] = {
+    torch.stack: Collect.stack,
+    Tensor.unbind: Collect.unbind,
+    F.linear: Collect.linear,
+    Tensor.to: Collect.convert,
+    **dict.fromkeys((torch.matmul, Tensor.matmul, Tensor.__matmul__), Collect.matmul),
+    **dict.fromkeys(VIEWS, Collect.once),
+}
 
 
 def _pays(x: Tensor, matrix: Tensor) -> bool:
@@ -162,13 +222,13 @@ def _tensors(part: Any) -> Iterator[Tensor]:
 
 
 class Product:
-    """x_t -> x_t M^T + b (`turned`, as F.linear) or x_t M (as matmul), called at most `steps` times in a loop."""
+    """x_t -> x_t M^T + b (`transposed`, as F.linear) or x_t M (as matmul), called at most `steps` times in a loop."""
 
-    def __init__(self, x: Tensor, matrix: Tensor, bias: Tensor | None, steps: int, turned: bool) -> None:
-        self.turned, self.seen = turned, list[Tensor]()
+    def __init__(self, x: Tensor, matrix: Tensor, bias: Tensor | None, steps: int, transposed: bool) -> None:
+        self.transposed, self.seen = transposed, list[Tensor]()
         self.dtype = product_dtype(x)
         self.matrix, self.bias = matrix.detach().to(self.dtype), None if bias is None else bias.detach().to(self.dtype)
-        right = self.matrix.mT if turned else self.matrix
+        right = self.matrix.mT if transposed else self.matrix
         self.right = right.contiguous() if right.is_cpu else right  # a CPU multiplies few rows fastest by this layout
         # A zero without memory for each step: forward adds nothing, backward brings back the dy of all steps.
         zeros = _Collected.apply(x, self, steps, matrix, bias)  # type: ignore[no-untyped-call]
@@ -185,16 +245,16 @@ class _Collected(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, product: Product, steps: int, matrix: Tensor, bias: Tensor | None) -> Tensor:
         ctx.product, ctx.dtype = product, matrix.dtype
-        width = matrix.shape[-2 if product.turned else -1]
+        width = matrix.shape[-2 if product.transposed else -1]
         return torch.zeros((), dtype=product.dtype, device=x.device).expand(steps, *x.shape[:-1], width)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        seen, turned = ctx.product.seen, ctx.product.turned
+        seen, transposed = ctx.product.seen, ctx.product.transposed
         # The zeros were handed out from the last to the first.
         grad, x = grad[len(grad) - len(seen) :], torch.stack(seen[::-1])  # [T, ..., m], [T, ..., n]
-        if turned:
+        if transposed:
             grad, x = grad.flatten(0, -2), x.flatten(0, -2)  # [rows, m], [rows, n]
             bias = None if ctx.product.bias is None else grad.sum(0).to(ctx.dtype)
             return None, None, None, (grad.mT @ x).to(ctx.dtype), bias
@@ -214,7 +274,7 @@ class _Product(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         matrix = ctx.product.matrix
-        return grad, grad @ (matrix if ctx.product.turned else matrix.mT), None
+        return grad, grad @ (matrix if ctx.product.transposed else matrix.mT), None
 
 
 def product_dtype(x: Tensor) -> torch.dtype:

@@ -16,20 +16,6 @@ from torch.autograd.function import once_differentiable
 from regard.core.attend import Memory
 from regard.kernels.recur import product_dtype
 
-LONGEST, WIDEST = 128, 128  # words, and numbers of a head
-
-
-def refusal(query: Tensor, memory: Memory) -> str:
-    """Why `short_attend` cannot serve; "" where it can."""
-    if query.dim() != 4 or memory.values.shape[-1] != query.shape[-1]:
-        return "queries, keys and values must be [B, H, T, D] of one width"
-    if not 1 < max(query.shape[2], memory.keys.shape[2]) <= LONGEST or query.shape[3] > WIDEST:
-        return f"more than {LONGEST} words, or heads wider than {WIDEST}"
-    if product_dtype(query) not in (torch.bfloat16, torch.float16):
-        return "tensor cores multiply 16-bit floats"
-    mask = memory.mask
-    return "" if mask is None or (mask.dim() == 4 and mask.shape[1:3] == (1, 1)) else "a separate mask for each query"
-
 
 def short_attend(query: Tensor, memory: Memory, scaled: bool, causal: bool) -> Tensor:
     """`regard.kernels.fused.fused_attend`: query [B, H, T, D] -> context [B, H, T, D]; mask [B or 1, 1, 1, S]."""

@@ -6,6 +6,7 @@ ImageNet, frozen, and never in training mode. Each encoder scales the values as 
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
@@ -133,6 +134,8 @@ class TimmEncoder(nn.Module):
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name  # with its tag, which says whose weights
+        if not re.fullmatch(r"[\w.]+", name):  # timm would read hf-hub:NAME from the network
+            raise ConfigError(f"timm:NAME needs the name of a model of timm, as in timm.list_models(); got '{name}'.")
         try:
             timm = import_module("timm")
         except ImportError:

@@ -27,4 +27,10 @@ class Past(NamedTuple):
         return None
 
 
+class Carry(NamedTuple):
+    """A past of fixed size: what a recurrence carries to its next step, [B, D] each."""
+
+    tensors: tuple[Tensor, ...]
+
+
 NOTHING = Past()

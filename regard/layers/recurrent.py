@@ -1,7 +1,7 @@
 """Recurrent layers: the GRU of the papers, torch's GRU, the stacked LSTM, and the encoders made of them.
 
-Products that do not depend on the previous state are taken for all steps at once: a cell receives them as its *drive*
-and adds what its state contributes.
+Products that do not depend on the previous state are taken for all steps at once: a cell receives them as its
+`input_gates` and adds what its state contributes.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.core.cells import SHUT, Blend, keep
-from regard.kernels.choose import gru, gru_reset_after, lstm, lstm_layer
+from regard.kernels.choose import gru, gru_reset_after, lstm, or_library
 from regard.kernels.recur import recur
 from regard.layers.dropout import Dropout
 
@@ -30,8 +30,8 @@ class GateInputs(nn.Module):
         self.b = nn.Parameter(torch.zeros(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        drive = self.W(x)
-        return drive + F.pad(self.b, (2 * len(self.b), 0)).to(drive.dtype)
+        gates = self.W(x)
+        return gates + F.pad(self.b, (2 * len(self.b), 0)).to(gates.dtype)
 
 
 class Matrices(nn.Module):
@@ -50,7 +50,7 @@ one_matrix = partial(nn.Linear, bias=False)
 
 
 class ResetBeforeGRU(nn.Module):
-    """The papers' GRU cell: the reset gate acts on the state *before* the product, h~ = tanh(drive + U (r * h))."""
+    """The papers' GRU cell: the reset gate acts on the state *before* the product, h~ = tanh(W x + U (r * h))."""
 
     def __init__(self, width: int, blend: Blend, matrix: Matrix = one_matrix) -> None:
         super().__init__()
@@ -58,13 +58,13 @@ class ResetBeforeGRU(nn.Module):
         self.U_gates = matrix(width, 2 * width)
         self.U = matrix(width, width)
 
-    def forward(self, drive: Tensor, state: Tensor) -> Tensor:
-        """One step: drive [..., B, 3n], state [..., B, n] -> [..., B, n]."""
-        return gru(drive, state, self.U_gates, self.U, self.blend)
+    def forward(self, input_gates: Tensor, state: Tensor) -> Tensor:
+        """One step: input_gates [..., B, 3n], state [..., B, n] -> [..., B, n]."""
+        return gru(input_gates, state, self.U_gates, self.U, self.blend)
 
 
 class ResetAfterGRU(nn.Module):
-    """torch's GRU cell (and dl4mt's): h~ = tanh(drive + r * (U h + b)), all products with the state in one."""
+    """torch's GRU cell (and dl4mt's): h~ = tanh(W x + r * (U h + b)), all products with the state in one."""
 
     def __init__(self, width: int, blend: Blend, matrix: Matrix = one_matrix) -> None:
         super().__init__()
@@ -72,9 +72,9 @@ class ResetAfterGRU(nn.Module):
         self.U = matrix(width, 3 * width)
         self.b = nn.Parameter(torch.zeros(width))
 
-    def forward(self, drive: Tensor, state: Tensor) -> Tensor:
-        """One step: drive [..., B, 3n], state [..., B, n] -> [..., B, n]."""
-        return gru_reset_after(drive, self.U(state) + F.pad(self.b, (2 * len(self.b), 0)), state, self.blend)
+    def forward(self, input_gates: Tensor, state: Tensor) -> Tensor:
+        """One step: input_gates [..., B, 3n], state [..., B, n] -> [..., B, n]."""
+        return gru_reset_after(input_gates, self.U(state) + F.pad(self.b, (2 * len(self.b), 0)), state, self.blend)
 
 
 GRU_CELLS: dict[str, type[ResetBeforeGRU] | type[ResetAfterGRU]] = {"paper": ResetBeforeGRU, "torch": ResetAfterGRU}
@@ -99,18 +99,18 @@ class GRUEncoder(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """x [B, S, m] -> states of all words [B, S, directions * n], and the final ones [B, directions * n]."""
         padding = (torch.arange(x.shape[1], device=x.device) >= lengths[:, None])[..., None]  # [B, S, 1]
-        drives = []
+        gates = []
         for k, inputs in enumerate(self.inputs):
             reset, update, new = inputs(x).chunk(3, dim=-1)  # [B, S, n]
-            drive = torch.cat([reset, update.masked_fill(padding, SHUT[self.blend]), new], dim=-1)  # [B, S, 3n]
-            drives.append(drive.flip(1) if k else drive)
+            one = torch.cat([reset, update.masked_fill(padding, SHUT[self.blend]), new], dim=-1)  # [B, S, 3n]
+            gates.append(one.flip(1) if k else one)
 
-        def step(drive: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-            state = self.cell(drive, state)  # [directions, B, n]
+        def step(input_gates: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+            state = self.cell(input_gates, state)  # [directions, B, n]
             return state, state
 
-        start = x.new_zeros(len(drives), len(x), self.width, dtype=self.inputs[0].b.dtype)  # type: ignore[arg-type]
-        states, last = recur(step, torch.stack(drives).transpose(1, 2), start)  # [directions, S, B, n]
+        start = x.new_zeros(len(gates), len(x), self.width, dtype=self.inputs[0].b.dtype)  # type: ignore[arg-type]
+        states, last = recur(step, torch.stack(gates).transpose(1, 2), start)  # [directions, S, B, n]
         both = [read.flip(0) if k else read for k, read in enumerate(states)]  # [S, B, n] each
         return torch.cat(both, dim=-1).transpose(0, 1), torch.cat([*last], dim=-1)
 
@@ -128,6 +128,26 @@ class LSTMState(NamedTuple):
 
     hidden: Tensor  # [B, L, n]
     cell: Tensor  # [B, L, n]
+
+
+@or_library
+def lstm_layer(
+    x: Tensor, hidden: Tensor, cell: Tensor, W: nn.Linear, U: nn.Linear, lengths: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """All steps of an LSTM layer, [i; f; g; o] = W x + U h: x [B, T, m] -> states [B, T, n], last h and c [B, n].
+
+    With lengths [B] the last ones are those after step lengths[b] of row b.
+    """
+
+    def step(input_gates: Tensor, state: tuple[Tensor, Tensor]) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        state = lstm(input_gates, U(state[0]), state[1])
+        return state, state
+
+    (states, cells), (hidden, cell) = recur(step, W(x), (hidden, cell))  # [B, T, n]
+    if lengths is None:
+        return states, hidden, cell
+    rows, last = torch.arange(len(x), device=x.device), lengths.clamp(min=1) - 1
+    return states, states[rows, last], cells[rows, last]
 
 
 class StackedLSTM(nn.Module):
@@ -150,17 +170,17 @@ class StackedLSTM(nn.Module):
         nothing = self.U[0].weight.new_zeros(rows, len(self.U), self.width)  # type: ignore[operator]
         return LSTMState(nothing, nothing)
 
-    def drive(self, x: Tensor) -> Tensor:
+    def project(self, x: Tensor) -> Tensor:
         """What x [..., m] adds to the gates of the first layer, W_1 x + b_1: [..., 4n]."""
         return self.W[0](self.dropout(x))
 
-    def step(self, drive: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
-        """One step: drive [B, 4n] of the first layer -> top hidden state [B, n], state."""
+    def step(self, input_gates: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
+        """One step: input_gates [B, 4n] of the first layer (`project`) -> top hidden state [B, n], state."""
         after: list[tuple[Tensor, Tensor]] = []
         below = zip(self.W, self.U, state.hidden.unbind(1), state.cell.unbind(1), strict=True)
         for k, (W, U, hidden, cell) in enumerate(below):
-            drive = W(self.dropout(after[-1][0])) if k else drive  # [B, 4n]
-            after.append(lstm(drive, U(hidden), cell))
+            input_gates = W(self.dropout(after[-1][0])) if k else input_gates  # [B, 4n]
+            after.append(lstm(input_gates, U(hidden), cell))
         return after[-1][0], LSTMState(*(torch.stack(part, dim=1) for part in zip(*after, strict=True)))
 
     def forward(self, x: Tensor, state: LSTMState, lengths: Tensor | None = None) -> tuple[Tensor, LSTMState]:

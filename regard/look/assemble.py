@@ -34,6 +34,7 @@ def assemble(
     row: int = 0,
     *,
     changes: Sequence[Mapping[str, Any]] = (),
+    notes: Sequence[Mapping[str, Any]] = (),
     beam: Beam | None = None,
     image: Picture | None = None,
     about: Mapping[str, Any] | None = None,
@@ -62,7 +63,7 @@ def assemble(
         if name in cross and not weights_alone:
             steps += _steps(name, seen, len(target.tokens))
     described = {"kind": type(model).__name__.lower(), "layers": len(cross), **(about or {})}
-    return Trace(source, target, attention, described, tuple(steps), beam, tuple(changes), image)
+    return Trace(source, target, attention, described, tuple(steps), beam, tuple(changes), image, tuple(notes))
 
 
 def add_probabilities(

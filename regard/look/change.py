@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from regard.core.attend import Look, Memory
+from regard.core.attend import Look
 from regard.errors import ConfigError, unknown
 from regard.layers.attention import Attention
 from regard.look.record import arguments, attentions
@@ -206,7 +206,8 @@ class _Active:
         for change in self.changes:
             scores = change.score(scores, self.first)
         if scores is not look.scores:
-            weights = _normalise(module, scores, memory, centre)
+            normalise = module.normalise if centre is None else partial(module.normalise, centre=centre)
+            weights = normalise(scores, memory.mask)
         for change in self.changes:
             weights = change.weigh(weights, self.first)
         self.first += look.context.shape[-2]
@@ -294,12 +295,6 @@ def importance(
 def _all_heads(model: nn.Module, name: str) -> Sequence[int | None]:
     count = getattr(model.get_submodule(name.rpartition(".")[0]), "heads", None)
     return range(count) if isinstance(count, int) else [None]
-
-
-def _normalise(module: Attention, scores: Tensor, memory: Memory, centre: Tensor | None) -> Tensor:
-    normalise = module.normalise if centre is None else partial(module.normalise, centre=centre)
-    weights: Tensor = normalise(scores, memory.mask)
-    return weights
 
 
 def _heads(weights: Tensor, head: int | None, name: str | None) -> Tensor:

@@ -1,15 +1,20 @@
 """The attention of a document classifier: the weight of each sentence, and of each word within its sentence.
 
-model.eval()
-looked = look_at(model, batch)                     # weights of both levels, for every document
-trace = DocumentTrace(text, sentences, probabilities)
-trace.draw("review.html"); trace.to_terminal()
+    logits, weights = look_at(model, words, lengths, counts)        # weights of both levels, for every document
+    trace = DocumentTrace.of(text, spans, weights[0], probabilities)
+    trace.draw("review.html"); trace.to_terminal()
+
+A word is drawn with a shade: its weight times the square root of its sentence's weight, so that the important words of
+unimportant sentences stay visible (Yang 2016, section 3.6); the darkest word of the document has the darkest colour.
+Sentences that matter have a warm bar beside them, with the weight in hundredths.
 """
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,32 +23,35 @@ from torch import Tensor
 
 from regard.errors import ConfigError, DataError
 from regard.look import trace_file
-from regard.look.draw import document as drawing
-from regard.look.html import notebook
+from regard.look.html import Page, envelope
+from regard.look.palette import ink_on, mix, paint, palette
 from regard.look.record import Recorded, record
-from regard.look.show import Show, chosen
+from regard.look.show import chosen
+from regard.look.text import columns, label, visible
 from regard.models.document import Document, groups
 
 VERSION = 1
+LEVELS = 16  # different shades
+_BARS = ("#fffaf5", "#fde0c5", "#f9bc8b", "#f08f4f", "#d9622b", "#a8410f")  # sentence weight: white to burnt orange
+_STYLE = """
+body{margin:2rem auto;max-width:52rem;padding:0 1rem;font:1rem/1.9 system-ui,sans-serif;color:#1b1f24;background:#fff}
+h1{font-size:1.1rem}table{border-collapse:collapse;width:100%}td{vertical-align:top;padding:.2rem .6rem}
+td.bar{width:2.5rem;text-align:right;font-variant-numeric:tabular-nums;font-size:.8rem}
+span{border-radius:.2rem;padding:.05rem .1rem}ul{list-style:none;padding:0;font-size:.9rem}
+p{font-size:.85rem;color:#5b6470}tr:target,td:focus{outline:2px solid #d55e00}
+"""
 
 
-class Weights(NamedTuple):
+class DocumentWeights(NamedTuple):
     """The weights of one document. A sentence without words has weight 0 and no words."""
 
     sentences: list[float]
     words: list[list[float]]  # for each sentence
 
 
-class Looked(NamedTuple):
-    """Logits and weights of a batch of documents."""
-
-    logits: Tensor  # [B, C]
-    weights: list[Weights]
-
-
 @torch.inference_mode()
-def look_at(model: Document, words: Tensor, lengths: Tensor, counts: Tensor) -> Looked:
-    """Read documents as `Document.forward` does, and keep the weights of both levels."""
+def look_at(model: Document, words: Tensor, lengths: Tensor, counts: Tensor) -> tuple[Tensor, list[DocumentWeights]]:
+    """Read documents as `Document.forward` does: the logits [B, C], and the weights of both levels."""
     with record(model) as seen:
         logits = model(words, lengths, counts)
     if len(words) and not len(seen):
@@ -58,8 +66,8 @@ def look_at(model: Document, words: Tensor, lengths: Tensor, counts: Tensor) -> 
     sentences, found = iter(each), []
     for count, document in zip(counts.tolist(), whole, strict=True):
         read, weights = [next(sentences) for _ in range(count)], iter(document)
-        found.append(Weights([next(weights) if words_seen else 0.0 for words_seen in read], read))
-    return Looked(logits, found)
+        found.append(DocumentWeights([next(weights) if words_seen else 0.0 for words_seen in read], read))
+    return logits, found
 
 
 def _rows(seen: Recorded, name: str, lengths: Tensor) -> list[list[float]]:
@@ -82,7 +90,7 @@ class SeenSentence:
     words: tuple[tuple[int, int, float], ...]
 
     def shades(self) -> list[float]:
-        """What is drawn for each word: its weight times the square root of the sentence's (Yang 2016, section 3.6)."""
+        """What is drawn for each word: its weight times the square root of the sentence's."""
         return [weight * math.sqrt(self.weight) for _, _, weight in self.words]
 
 
@@ -103,7 +111,11 @@ class DocumentTrace:
 
     @classmethod
     def of(
-        cls, text: str, spans: Sequence[Sequence[tuple[int, int]]], weights: Weights, probabilities: Mapping[str, float]
+        cls,
+        text: str,
+        spans: Sequence[Sequence[tuple[int, int]]],
+        weights: DocumentWeights,
+        probabilities: Mapping[str, float],
     ) -> "DocumentTrace":
         """A trace of the words' spans, sentence by sentence, and the weights of `look_at`."""
         sentences = [
@@ -150,21 +162,96 @@ class DocumentTrace:
         """Read a trace that `save` wrote."""
         return cls.from_json(trace_file.load(Path(path)))
 
-    def draw(self, path: str | Path, **options: Any) -> Path:
-        """Draw into an .html file."""
+    def draw(self, path: str | Path | None = None, **options: Any) -> Path | Page:
+        """Draw into an .html file, or without a path for a notebook; the options are those of `to_html`."""
+        if path is None:
+            return self.to_html(**options)
         path = Path(path)
         if path.suffix.lower() != ".html":
             raise ConfigError(f"A document is drawn into a file ending in .html; got '{path.name}'.")
         return trace_file.write_whole(self.to_html(**options).encode("utf-8"), path)
 
-    def to_html(self, **options: Any) -> str:
-        """One self-contained page."""
-        return drawing.page(self, chosen(None, options, ("title", "palette"), "a document's page"))
+    def to_html(self, **options: Any) -> Page:
+        """One self-contained page without scripts; the options are `title` and `palette`."""
+        show = chosen(None, options, ("title", "palette"), "a document's page")
+        style = _STYLE + _classes("w", palette(show.palette or "blue")) + _classes("s", _BARS)
+        name = show.title or label(self.text, 60)
+        rows = "\n".join(self._row(one, at) for at, one in enumerate(self.sentences))
+        odds = "".join(f"<li><b><bdi>{escape(visible(key))}</bdi></b> {odds:.3f}</li>" for key, odds in self._ranked())
+        body = (
+            f'<h1 dir="auto">{escape(visible(name))}</h1>\n<ul>'
+            f"{odds}</ul>\n<table>\n{rows}\n</table>\n"
+            "<p>The number beside a sentence is its weight in hundredths; the shade of a word is its weight within the "
+            "sentence times the square root of the sentence's weight, the darkest word being the largest.</p>\n"
+        )
+        return Page(envelope(name, style, body))
 
     def to_terminal(self, **options: Any) -> str:
-        """The text with its weights for a terminal: coloured, or with marks where colour=False."""
-        known = ("width", "colour", "palette")
-        return drawing.terminal(self, chosen(None, options, known, "a document in a terminal"))
+        """The document as lines of about `width` columns: the sentence's weight in hundredths, then its words.
+
+        Without `colour` a word of at least a quarter of the largest shade is written as *word*, from a half as
+        **word**. The other option is `palette`.
+        """
+        show = chosen(None, options, ("width", "colour", "palette"), "a document in a terminal")
+        if show.width < 40:
+            raise ConfigError(f"width must be at least 40 columns; got {show.width}.")
+        hues = palette(show.palette or "blue") if show.colour else None
+        lines = ["  ".join(f"{visible(name)} {value:.3f}" for name, value in self._ranked()), ""]
+        for one in self.sentences:
+            number = f"{100 * one.weight:3.0f}"
+            head = paint(number, _BARS, _level(one.weight) / (LEVELS - 1)) if show.colour else number
+            first, *more = self._wrapped(one, show.width - 5, hues)
+            lines += [f"{head}  {first}", *(f"     {line}" for line in more)]
+        return "\n".join(lines) + "\n"
 
     def _repr_html_(self) -> str:
-        return notebook(drawing.page(self, Show()), 480, script=False)
+        return self.to_html()._repr_html_()
+
+    @cached_property
+    def _darkest(self) -> float:
+        return max((shade for one in self.sentences for shade in one.shades()), default=0.0)
+
+    def _ranked(self) -> list[tuple[str, float]]:
+        return sorted(self.probabilities.items(), key=lambda item: -item[1])
+
+    def _words(self, sentence: SeenSentence) -> Iterator[tuple[str, str, float, int]]:
+        """What stands before each word, the word, its weight and the level of its shade."""
+        place = sentence.start
+        for (start, end, weight), shade in zip(sentence.words, sentence.shades(), strict=True):
+            gap = self.text[place:start]  # white space is one space, everything else is made visible
+            shown = "" if not gap else " " if gap.isspace() else visible(gap)
+            yield shown, visible(self.text[start:end]), weight, _level(shade / (self._darkest or 1.0))
+            place = end
+
+    def _row(self, sentence: SeenSentence, at: int) -> str:
+        parts = [
+            f'{escape(gap)}<span class="w{level}" title="{weight:.3f}">{escape(word)}</span>'
+            for gap, word, weight, level in self._words(sentence)
+        ]
+        return (
+            f'<tr id="s{at}"><td class="bar s{_level(sentence.weight)}" title="{sentence.weight:.4f}">'
+            f'{100 * sentence.weight:.0f}</td><td dir="auto">{"".join(parts)}</td></tr>'
+        )
+
+    def _wrapped(self, sentence: SeenSentence, width: int, hues: tuple[str, ...] | None) -> list[str]:
+        lines, used = [""], 0
+        for gap, word, _, level in self._words(sentence):
+            if used and used + len(gap) + columns(word) > width:
+                lines.append("")
+                used, gap = 0, ""
+            stars = "**" if level >= LEVELS // 2 else "*" if level >= LEVELS // 4 else ""
+            lines[-1] += gap + (paint(word, hues, level / (LEVELS - 1)) if hues else f"{stars}{word}{stars}")
+            used += len(gap) + columns(word)
+        return lines
+
+
+def _level(value: float) -> int:
+    return min(LEVELS - 1, max(0, round(value * (LEVELS - 1))))
+
+
+def _classes(letter: str, colours: tuple[str, ...]) -> str:
+    rules = []
+    for level in range(LEVELS):
+        back = mix(colours, level / (LEVELS - 1))
+        rules.append(f".{letter}{level}{{background:#{bytes(back).hex()};color:{ink_on(back)}}}")
+    return "".join(rules)

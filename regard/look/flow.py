@@ -99,9 +99,9 @@ def _gradients(model: nn.Module, source: Tensor, target: Tensor, fixed: bool) ->
     ids, leaf = caught[0]
     chosen = logits.log_softmax(-1).gather(-1, target[:, None]).squeeze(-1)  # [T]
     rows = [_gradient(value, leaf, last=t == len(target) - 1) for t, value in enumerate(chosen)]
-    placed, turned = _embedded_order(source, ids[0])
-    reverse = bool(getattr(getattr(model, "config", None), "reverse", False))  # some turn the vectors, not the ids
-    return torch.stack(rows)[:, list(placed)], turned if reverse else placed
+    placed, backwards = _embedded_order(source, ids[0])
+    reverse = bool(getattr(getattr(model, "config", None), "reverse", False))  # some reverse the vectors, not the ids
+    return torch.stack(rows)[:, list(placed)], backwards if reverse else placed
 
 
 def _gradient(value: Tensor, leaf: Tensor, last: bool) -> Tensor:
@@ -116,10 +116,10 @@ def _embedded_order(source: Tensor, ids: Tensor) -> tuple[tuple[int, ...], tuple
     reversed order itself."""
     S = len(source)
     same = tuple(range(S))
-    turned = (*range(S - 2, -1, -1), S - 1)
-    for order in (same, turned):
+    backwards = (*range(S - 2, -1, -1), S - 1)
+    for order in (same, backwards):
         if torch.equal(ids[list(order)], source):
-            return order, turned
+            return order, backwards
     raise DataError("The model embeds its source in an order that is neither forward nor reversed.")
 
 

@@ -32,7 +32,7 @@ _IMPORT = re.compile(r'^import (?:(\* as \w+|\{[^}]*\}) from )?"\./(\w+)\.js";\n
 _EXPORT = re.compile(r"^export (?:async )?(?:const|function|class) (\w+)", re.M)
 
 
-def page(trace: Contents, view: str, show: Show) -> str:
+def page(trace: Contents, view: str, show: Show) -> "Page":
     """The page of a trace, opened at `view`; the options of `show` are where it opens."""
     count = sum(seen.weights.size for seen in trace.attention.values())
     title = show.title or _title(trace)
@@ -43,7 +43,7 @@ def page(trace: Contents, view: str, show: Show) -> str:
         "picture": _picture(trace, show),
     }
     said = arrange(trace, show).caption
-    return file(title, said).replace(_HELD.format(""), _HELD.format(_script_safe(write(held))))
+    return Page(file(title, said).replace(_HELD.format(""), _HELD.format(_script_safe(write(held)))))
 
 
 def file(title: str = "regard: what the model saw", said: str = "") -> str:
@@ -170,12 +170,17 @@ def envelope(title: str, style: str, body: str, allowed: str = "") -> str:
     )
 
 
-def notebook(page: str, height: int = 720, script: bool = True) -> str:
-    """A page for a notebook, alone in a frame: its style and script touch nothing outside."""
-    return (
-        f'<iframe srcdoc="{html.escape(page, quote=True)}" sandbox="{"allow-scripts" if script else ""}" '
-        f'title="attention" style="width:100%;height:{height}px;border:0"></iframe>'
-    )
+class Page(str):
+    """A self-contained page as text. A notebook shows it alone in a frame: its style and script touch nothing else."""
+
+    def __repr__(self) -> str:
+        return f"<a page of {len(self) / 1024:.0f} KiB; a notebook shows it, str() gives its HTML>"
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe srcdoc="{html.escape(self, quote=True)}" sandbox="allow-scripts" title="attention" '
+            f'style="width:100%;height:720px;border:0"></iframe>'
+        )
 
 
 def digest(text: str) -> str:

@@ -8,25 +8,23 @@ from numpy.typing import NDArray
 
 from regard.data.images import Pixels, read_picture
 from regard.errors import ConfigError, DataError
-from regard.look.table import Label, Table
-from regard.look.text import label
+from regard.look.table import Table, quoted
 from regard.look.tokens import is_whole
-from regard.look.trace_data import Contents
-from regard.look.trace_data import Picture as Size
+from regard.look.trace_data import Contents, Picture
 
 Cells = NDArray[np.float32]  # [rows, columns]
 Region = tuple[int, int, int, int]  # top, left, bottom, right; the last ones included
 _TOP = 5  # cells that the sentence under a map sums up
 
 
-def size_of(trace: Contents) -> Size:
+def size_of(trace: Contents) -> Picture:
     """The picture's size and grid."""
     if trace.image is None:
         raise ConfigError("This trace has no picture; these views are for captions. Use view='matrix' for text.")
     return trace.image
 
 
-def background(picture: str | Path | Pixels | None, size: Size) -> Pixels | None:
+def background(picture: str | Path | Pixels | None, size: Picture) -> Pixels | None:
     """The square that the model saw, at least 224 pixels wide: read from a file, or pixels as they are."""
     if picture is None:
         return None
@@ -37,7 +35,7 @@ def background(picture: str | Path | Pixels | None, size: Size) -> Pixels | None
     return read_picture(picture, max(224, size.width))
 
 
-def map_of(table: Table, step: int | None, size: Size) -> Cells:
+def map_of(table: Table, step: int | None, size: Picture) -> Cells:
     """The weights of word `step` (from 0), or of all words together."""
     if step is None:
         return np.asarray(table.weights.sum(axis=0).reshape(size.grid), dtype=np.float32)
@@ -60,11 +58,6 @@ def describe(table: Table, step: int | None, cells: Cells) -> str:
     return f"{quoted(table.rows[step])}: {where}; the top {few} cells hold {share:.2f}."
 
 
-def quoted(row: Label) -> str:
-    """A word inside a sentence, isolated so that it keeps its own direction."""
-    return f"\u2018\u2068{label(row.text)}\u2069\u2019"
-
-
 def region_of(cells: tuple[int, ...], grid: tuple[int, int]) -> Region:
     """(row, column), or the corners (top, left, bottom, right), as a region inside the grid."""
     listed = tuple(cells) if isinstance(cells, Sequence) else ()
@@ -78,7 +71,7 @@ def region_of(cells: tuple[int, ...], grid: tuple[int, int]) -> Region:
     return corners[0], corners[1], corners[2], corners[3]
 
 
-def shares_of(table: Table, region: Region, size: Size) -> tuple[NDArray[np.float32], str]:
+def shares_of(table: Table, region: Region, size: Picture) -> tuple[NDArray[np.float32], str]:
     """How much of each word's weight lies in a region, [T], and a sentence about the words with most."""
     top, left, bottom, right = region
     maps = table.weights.reshape(-1, *size.grid)  # [T, rows, columns]

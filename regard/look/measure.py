@@ -87,7 +87,7 @@ LOW_FIRST = frozenset(("entropy", "special", "aer"))  # ranked from the lowest, 
 
 
 @dataclass(frozen=True)
-class Row:
+class HeadMeasures:
     """The measures of one head, of one layer (head None: the mean over its heads) or of all (name "all")."""
 
     name: str
@@ -96,21 +96,21 @@ class Row:
     values: dict[str, float]
 
 
-def measure(trace: Contents) -> list[Row]:
+def measure(trace: Contents) -> list[HeadMeasures]:
     """Measures of every head, every layer and the sentence, on tokens with special ones included."""
-    rows: list[Row] = []
+    rows: list[HeadMeasures] = []
     for seen in trace.attention.values():
         rows += _module(trace, seen)
     singles = [row for row in rows if row.head is not None]
     if singles:
-        rows.append(Row("all", None, None, _mean([row.values for row in singles])))
+        rows.append(HeadMeasures("all", None, None, _mean([row.values for row in singles])))
     return rows
 
 
-def _module(trace: Contents, seen: Attended) -> list[Row]:
+def _module(trace: Contents, seen: Attended) -> list[HeadMeasures]:
     special = [token.special for token in tokens_of(trace, KINDS[seen.kind][1])]
-    heads = [Row(seen.name, seen.layer, h, head(seen.weights[h], special)) for h in range(seen.heads)]
-    return [*heads, Row(seen.name, seen.layer, None, _mean([row.values for row in heads]))]
+    heads = [HeadMeasures(seen.name, seen.layer, h, head(seen.weights[h], special)) for h in range(seen.heads)]
+    return [*heads, HeadMeasures(seen.name, seen.layer, None, _mean([row.values for row in heads]))]
 
 
 def _mean(values: list[dict[str, float]], shares: list[float] | None = None) -> dict[str, float]:
@@ -121,7 +121,7 @@ def _mean(values: list[dict[str, float]], shares: list[float] | None = None) -> 
 class Report:
     """Measures over a corpus: each head's mean over sentences, weighted by their rows."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[HeadMeasures, ...]
     sentences: int
 
     @property
@@ -129,7 +129,7 @@ class Report:
         """The measures of any row: MEASURES, then what else was added to `values`, such as "aer"."""
         return tuple(dict.fromkeys((*MEASURES, *(name for row in self.rows for name in row.values))))
 
-    def ranked(self, by: str = "confidence", highest: bool | None = None) -> list[Row]:
+    def ranked(self, by: str = "confidence", highest: bool | None = None) -> list[HeadMeasures]:
         """The single heads that have this measure, in order of it: `highest` first, or as suits the measure."""
         if by not in self.measures:
             raise ConfigError(unknown("measure", by, self.measures))
@@ -162,7 +162,7 @@ def report(traces: Iterable[Contents]) -> Report:
             kept.setdefault((row.name, row.layer, row.head), []).append((row.values, max(1.0, share)))
     if not count:
         raise DataError("A report needs at least one trace; got none.")
-    rows = [Row(*key, _mean([v for v, _ in found], [s for _, s in found])) for key, found in kept.items()]
+    rows = [HeadMeasures(*key, _mean([v for v, _ in found], [s for _, s in found])) for key, found in kept.items()]
     return Report(tuple(rows), count)
 
 

@@ -1,7 +1,7 @@
 """Colours that colour-blind readers can distinguish and a printer can print.
 
-A palette is nine colours from weight 0 to weight 1, mixed linearly between neighbours, so that the picture, the page
-and the terminal show the same colour for the same weight.
+A palette is nine colours from weight 0 to weight 1, mixed linearly between neighbours into `SHADES`, so that the
+picture, the page and the terminal show the same colour for the same weight.
 """
 
 from regard.errors import ConfigError, unknown
@@ -18,6 +18,7 @@ DARK = {  # the same on a dark page: weight 0 is as dark as the page
 DIVERGING = ("#5e3c99", "#b2abd2", "#f7f7f7", "#fdb863", "#e66101")  # purple - white - orange
 HEADS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442", "#000000")  # Okabe and Ito
 CHANGED = "#d55e00"  # what a what-if changed
+SHADES = 256  # different colours of a palette
 INK, FAINT = "#1b1f24", "#5b6470"
 
 Colour = tuple[int, int, int]
@@ -32,11 +33,18 @@ def palette(name: str) -> tuple[str, ...]:
 
 def mix(colours: tuple[str, ...], value: float) -> Colour:
     """The colour of `value` in 0..1 as red, green, blue in 0..255."""
-    place = min(1.0, max(0.0, value)) * (len(colours) - 1)
+    place = round(min(1.0, max(0.0, value)) * (SHADES - 1)) / (SHADES - 1) * (len(colours) - 1)
     at = min(int(place), len(colours) - 2)
     low, high, part = parse(colours[at]), parse(colours[at + 1]), place - at
     red, green, blue = (round(a + (b - a) * part) for a, b in zip(low, high, strict=True))
     return red, green, blue
+
+
+def ramp(colours: tuple[str, ...]) -> dict[str, str]:
+    """All colours from 0 to 1, six digits each, and the ink on each: "k" for black and "w" for white."""
+    mixed = [mix(colours, at / (SHADES - 1)) for at in range(SHADES)]
+    ink = "".join("k" if ink_on(one) == "#000000" else "w" for one in mixed)
+    return {"hues": "".join(bytes(one).hex() for one in mixed), "ink": ink}
 
 
 def parse(colour: str) -> Colour:
@@ -53,3 +61,9 @@ def luminance(colour: Colour) -> float:
 def ink_on(colour: Colour) -> str:
     """Black or white, whichever reads better on `colour`; at least 4.5:1 for one of them always holds."""
     return "#000000" if luminance(colour) > 0.179 else "#ffffff"
+
+
+def paint(text: str, colours: tuple[str, ...], value: float) -> str:
+    """`text` for a terminal of 24-bit colour, on the colour of `value`."""
+    back = mix(colours, value)
+    return "\x1b[48;2;{};{};{};38;2;{};{};{}m".format(*back, *parse(ink_on(back))) + text + "\x1b[0m"

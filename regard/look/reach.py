@@ -85,7 +85,6 @@ class _Sum:
             self.times[word] += count
 
     def result(self, name: str) -> Reach:
-        rows = max(self.rows, 1e-12)
-        times = {word: count for word, count in self.times.items() if count}
+        rows, times = max(self.rows, 1e-12), +self.times  # only what could be seen
         words = {word: self.weight[word] / count for word, count in times.items()}
-        return Reach(name, (self.shares / rows).numpy(), self.distance / rows, words, times)
+        return Reach(name, (self.shares / rows).numpy(), self.distance / rows, words, dict(times))

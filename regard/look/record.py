@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from regard.core.attend import Look, Memory
 from regard.errors import ConfigError, ShapeError, unknown
 from regard.layers.attention import Attention
+from regard.look.foreign import foreign_attentions, watch_foreign
 
 
 class Seen(NamedTuple):
@@ -73,24 +74,18 @@ def join(calls: list[Seen], name: str = "attention") -> Seen:
             f"record one forward pass of the finished sentences, or read them one by one with calls('{name}')."
         )
     size = max(call.weights.shape[-1] for call in calls)
+
+    def widened(rows: Tensor, fill: float) -> Tensor:
+        return nn.functional.pad(rows, (0, size - rows.shape[-1]), value=fill)
+
+    centres = [call.centre for call in calls if call.centre is not None]
     return Seen(
         context=torch.cat([call.context for call in calls], dim=-2),
-        weights=torch.cat([_widen(call.weights, size, 0.0) for call in calls], dim=-2),
-        scores=torch.cat([_widen(call.scores, size, float("-inf")) for call in calls], dim=-2),
+        weights=torch.cat([widened(call.weights, 0.0) for call in calls], dim=-2),
+        scores=torch.cat([widened(call.scores, float("-inf")) for call in calls], dim=-2),
         query=torch.cat([call.query for call in calls], dim=-2),
-        centre=None
-        if calls[0].centre is None
-        else torch.cat([call.centre for call in calls if call.centre is not None], 1),
+        centre=torch.cat(centres, dim=1) if centres else None,
     )
-
-
-def _widen(rows: Tensor, size: int, fill: float) -> Tensor:
-    return nn.functional.pad(rows, (0, size - rows.shape[-1]), value=fill)
-
-
-def _detached(seen: Seen) -> Seen:
-    context, weights, scores, query = (part.detach() for part in seen[:4])
-    return Seen(context, weights, scores, query, None if seen.centre is None else seen.centre.detach())
 
 
 def attentions(model: nn.Module) -> dict[str, Attention]:
@@ -111,13 +106,30 @@ def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = 
     What is kept is detached but not copied. Blocks may be nested, and a `change` inside or outside is seen as changed.
     `names` records only these modules, so that the rest keep their fused kernels. With `detach=False` what is kept
     is part of the graph: a loss of the weights trains the model.
+
+    A model of another library is recorded too, where it uses `nn.MultiheadAttention` or is one of transformers with
+    attn_implementation="eager"; there `scores` are the logarithm of the weights. What cannot be recorded is refused.
     """
     recorded = Recorded()
     handles = []
-    modules = attentions(model)
+    modules: dict[str, Any] = attentions(model)
+    others = {} if modules or hasattr(model, "looking") else foreign_attentions(model)
+    if not modules and not others and not hasattr(model, "looking"):
+        raise ConfigError(
+            f"{type(model).__name__} holds no attention that can be recorded: neither regard's Attention, nor "
+            f"nn.MultiheadAttention, nor a module of transformers."
+        )
+    modules = modules or others
     for name in names or ():
         if name not in modules:
             raise ConfigError(unknown("attention module", name, modules))
+
+    def keep(name: str, seen: Seen) -> None:
+        free = {key: part.detach() for key, part in seen._asdict().items() if part is not None}
+        recorded.keep(name, Seen(**free) if detach else seen)
+
+    def keep_foreign(name: str, context: Tensor, weights: Tensor, query: Tensor) -> None:
+        keep(name, Seen(context, weights, weights.log(), query))
 
     def watch(name: str) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], look: Look) -> None:
@@ -127,15 +139,16 @@ def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = 
                     f"'{name}' gave no weights while it was recorded; under a hook it must run its plain form."
                 )
             scores = look.scores if memory.mask is None else look.scores.masked_fill(~memory.mask, float("-inf"))
-            seen = Seen(look.context, look.weights, scores, query, centre)
-            recorded.keep(name, _detached(seen) if detach else seen)
+            keep(name, Seen(look.context, look.weights, scores, query, centre))
 
         return hook
 
     try:
         for name in modules if names is None else names:
-            module = modules[name]
-            handles.append(module.register_forward_hook(watch(name), with_kwargs=True))
+            if name in others:
+                handles += watch_foreign(name, others[name], keep_foreign)
+            else:
+                handles.append(modules[name].register_forward_hook(watch(name), with_kwargs=True))
         yield recorded
     finally:
         for handle in handles:

@@ -8,8 +8,8 @@ from typing import Any
 from regard.data.images import Pixels
 from regard.errors import ConfigError, unknown
 
-Head = int | str | Sequence[int] | None
-Layer = int | str | None
+HeadChoice = int | str | Sequence[int] | None
+LayerChoice = int | str | None
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Show:
     </s>. `renormalise` divides each row by its sum. `shift` overrides the trace's own (see `Attended`).
     """
 
-    layer: Layer = None
-    head: Head = None
+    layer: LayerChoice = None
+    head: HeadChoice = None
     words: bool = True
     punctuation: bool = True
     special: bool = False
@@ -60,6 +60,7 @@ VIEWS: Mapping[str, tuple[str, ...]] = {  # view -> the options that it takes
     "picture": (*_MAP, "smooth", "palette", "step"),
     "region": (*_MAP, "cells"),
 }
+STILL = (".png", ".svg", ".pdf")  # endings of still pictures
 CAPTION_VIEWS = ("film", "picture", "region")
 PAGE = (*_WEIGHTS, "palette", "title", "step", "mass", "numbers", "pruned")  # where the page of a text may open
 TERMINAL = {

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ConfigError, unknown
-from regard.look.show import Head, Layer, Show
+from regard.look.show import HeadChoice, LayerChoice, Show
 from regard.look.text import label, visible
 from regard.look.tokens import Token, share_cell
 from regard.look.trace_data import KINDS, Attended, Contents
@@ -29,6 +29,12 @@ _KIND_WORDS = {
     "image": "attention over the picture",
     "fixed": "no attention: one fixed vector",
     "pool": "pooling attention",
+}
+SUMMARIES = {  # sentences about a table for readers who do not see it; the page fills them with its own choice
+    "nothing": "There is nothing to show.",
+    "fixed": "All {rows} words were written from one fixed vector of the whole sentence.",
+    "links": "{sure} of {rows} rows give at least half of their weight to one of {columns} columns. "
+    "The largest weight, {weight}, is from {row} to {column}.",
 }
 _PAPERS = {"bahdanau": "Bahdanau's attention", "luong": "Luong's attention"}
 
@@ -54,6 +60,7 @@ class Table:
     hidden: float = 0.0  # mean mass of a shown row on hidden columns
     shift: int = 0
     right_to_left: bool = False  # the columns' language runs from right to left
+    kind: str = "cross"
 
 
 def arrange(trace: Contents, show: Show | None = None, **options: Any) -> Table:
@@ -74,10 +81,31 @@ def arrange(trace: Contents, show: Show | None = None, **options: Any) -> Table:
         shown = np.divide(shown, total, out=np.zeros_like(shown), where=total > 0)
     kept = tuple(rows[at] for at in down), tuple(columns[at] for at in across)
     text = caption(trace, seen, wanted, (rows, columns), head=head, lost=f"{float(lost):.2f}", shift=shift)
-    return Table(*kept, shown, text, seen.name, float(lost), shift, right_to_left([one.text for one in kept[1]]))
+    backwards = right_to_left([one.text for one in kept[1]])
+    return Table(*kept, shown, text, seen.name, float(lost), shift, backwards, seen.kind)
 
 
-def choose(trace: Contents, layer: Layer = None) -> Attended:
+def summary(table: Table) -> str:
+    """One sentence about a table, for readers who do not see the picture."""
+    if not table.weights.size:
+        return SUMMARIES["nothing"]
+    t, s = (int(at) for at in np.unravel_index(int(table.weights.argmax()), table.weights.shape))
+    return SUMMARIES["fixed" if table.kind == "fixed" else "links"].format(
+        sure=int((table.weights.max(-1) >= 0.5).sum()),
+        rows=len(table.rows),
+        columns=len(table.columns),
+        weight=f"{table.weights[t, s]:.2f}",
+        row=quoted(table.rows[t]),
+        column=quoted(table.columns[s]),
+    )
+
+
+def quoted(one: Label) -> str:
+    """A word inside a sentence, isolated so that it keeps its own direction."""
+    return f"\u2018\u2068{label(one.text)}\u2069\u2019"
+
+
+def choose(trace: Contents, layer: LayerChoice = None) -> Attended:
     """The module that `layer` names: a dotted name, a number among the leading kind, or None."""
     if not trace.attention:
         raise ConfigError("This trace holds no attention, so there is nothing to draw.")
@@ -104,7 +132,7 @@ def leading_modules(trace: Contents) -> list[Attended]:
     return []
 
 
-def _one_head(seen: Attended, head: Head) -> tuple[Array, str]:
+def _one_head(seen: Attended, head: HeadChoice) -> tuple[Array, str]:
     """Weights [T, S] and the words for what they are."""
     if seen.heads == 1 and head in (None, "mean", "max", 0):
         return seen.weights[0], ""

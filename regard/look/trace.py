@@ -9,17 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from regard.errors import ConfigError, unknown
-from regard.look import trace_file
-from regard.look.draw import draw, in_terminal, page
-from regard.look.html import notebook
-from regard.look.huggingface import cross_attentions
-from regard.look.show import Show
+from regard.look import html, trace_file
+from regard.look.draw import terminal
+from regard.look.huggingface import cross_attentions, self_attentions
+from regard.look.show import CAPTION_VIEWS, PAGE, STILL, TERMINAL, VIEWS, Show, chosen
 from regard.look.tokens import Sentence, Token, sentence
-from regard.look.trace_data import Attended, Contents
+from regard.look.trace_data import Attended, Contents, as_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,69 +70,101 @@ class Trace(Contents):
         `Token`s; a mapping gives module names their weights. `settings` are those of `Attended` (kind, query, shift,
         score, normalise) for every module, and `model`, `beam`, `image` of the trace.
         """
-        return _from_arrays(cls, source, target, weights, scores, settings)
+        whole = {key: settings.pop(key) for key in ("model", "beam", "image") if key in settings}
+        known = {"kind", "query", "shift", "score", "normalise"}
+        strange = sorted(set(settings) - known)
+        if strange:
+            raise ConfigError(unknown("setting of from_arrays", strange[0], sorted(known | {"model", "beam", "image"})))
+        named, named_scores = _named(weights), _named(scores) if scores is not None else {}
+        for name in named_scores:
+            if name not in named:
+                raise ConfigError(
+                    f"The scores of '{name}' have no weights. {unknown('module with weights', name, named)}"
+                )
+        attention = {
+            name: Attended(name, array, layer=layer, scores=named_scores.get(name), **settings)
+            for layer, (name, array) in enumerate(named.items())
+        }
+        return cls(sentence(source), sentence(target), attention, **whole)
 
     @classmethod
     def from_huggingface(
         cls,
         outputs: Any,
         source: "Sentence | Sequence[str | Token]",
-        target: "Sentence | Sequence[str | Token]",
+        target: "Sentence | Sequence[str | Token] | None" = None,
         row: int = 0,
     ) -> "Trace":
-        """A trace from a transformers encoder-decoder: outputs of a forward pass or of `generate`, and token strings.
+        """A trace from a model of transformers: outputs of a forward pass or of `generate`, and token strings.
 
         Pass output_attentions=True (and for `generate` return_dict_in_generate=True). `target` are the tokens that
-        were predicted, in order; a leading decoder start symbol must be left out.
+        were predicted, in order, or `generate`'s sequence as it comes, with the start symbol and the padding. A model
+        without an encoder (GPT) has no `target`: `source` are all its tokens, of which the first stands as the start.
         """
+        about: dict[str, Any] = {"score": "scaled dot", "model": {"id": "", "kind": "transformer"}}
+        if target is None:
+            tokens, layers = sentence(source).tokens, self_attentions(outputs, row)  # [L, H, T, T]
+            predicted = tokens[1:]
+            layers = layers[..., : len(predicted), : len(predicted)]  # what follows the last token is not known
+            return cls.from_arrays([], predicted, layers, kind="decoder", **about)
         layers = cross_attentions(outputs, row)  # [L, H, T, S]
-        return cls.from_arrays(source, target, layers, score="scaled dot", model={"id": "", "kind": "transformer"})
+        words = sentence(target)
+        if len(words.tokens) > layers.shape[2]:
+            words = sentence(words.tokens[1 : layers.shape[2] + 1])
+        return cls.from_arrays(source, words, layers, **about)
 
     # --- pictures
 
-    def draw(self, path: str | Path, view: str | None = None, show: Show | None = None, **options: Any) -> Path:
+    def draw(
+        self, path: str | Path | None = None, view: str | None = None, show: Show | None = None, **options: Any
+    ) -> Path | html.Page:
         """Draw into a .png, .svg, .pdf or .html file; `view` is matrix, ribbons, heads, beam, steps, and for captions
         film, picture or region. None is the matrix, or the film of a caption.
 
-        The options are those of `regard.look.Show`, as a `Show` or by name: draw("a.png", layer=2, head=0).
+        The options are those of `regard.look.Show`, as a `Show` or by name: draw("a.png", layer=2, head=0). Without a
+        path this is `to_html`.
         """
-        return draw(self, path, view, show, **options)
+        if path is None:
+            return self.to_html(view, show, **options)
+        path, view = Path(path), self._view(view)
+        ending = path.suffix.lower()
+        if ending == ".html":
+            return trace_file.write_whole(self.to_html(view, show, **options).encode("utf-8"), path)
+        if ending not in STILL:
+            raise ConfigError(
+                f"A picture's name must end in {', '.join(STILL)} or .html; got '{path.name}'. "
+                f"Data goes to a .json file with Trace.save."
+            )
+        from regard.look.draw import still  # matplotlib is imported only when a still picture is drawn
+
+        wanted = chosen(show, options, (*VIEWS[view], "dpi"), f"the {view} view")
+        return trace_file.write_whole(still.render(self, ending, view, wanted), path)
 
     def to_terminal(self, show: Show | None = None, **options: Any) -> str:
         """The matrix, or a caption's maps, as text for a terminal: coloured blocks, or ASCII with colour=False."""
-        return in_terminal(self, show, **options)
+        view = self._view(None)
+        wanted = chosen(show, options, TERMINAL[view], "a trace in a terminal")
+        return terminal.matrix(self, wanted) if view == "matrix" else terminal.film(self, wanted)
 
-    def to_html(self, view: str | None = None, show: Show | None = None, **options: Any) -> str:
-        """One self-contained HTML page: the same views as on the page of `regard serve`."""
-        return page(self, view, show, **options)
+    def to_html(self, view: str | None = None, show: Show | None = None, **options: Any) -> html.Page:
+        """One self-contained HTML page that opens at `view`, as on the page of `regard serve`; a notebook shows it."""
+        view = self._view(view)
+        known = VIEWS[view] if view in CAPTION_VIEWS else dict.fromkeys((*VIEWS[view], *PAGE))
+        return html.page(self, view, chosen(show, options, known, f"the {view} page"))
+
+    def _view(self, view: str | None) -> str:
+        if view is not None and view not in VIEWS:
+            raise ConfigError(unknown("view", view, VIEWS))
+        return view or ("matrix" if self.image is None else "film")
 
     def _repr_html_(self) -> str:
-        return notebook(self.to_html())
-
-
-def _from_arrays(
-    cls: type[Trace], source: Any, target: Any, weights: Any, scores: Any, settings: dict[str, Any]
-) -> Trace:
-    whole = {key: settings.pop(key) for key in ("model", "beam", "image") if key in settings}
-    known = {"kind", "query", "shift", "score", "normalise"}
-    strange = sorted(set(settings) - known)
-    if strange:
-        raise ConfigError(unknown("setting of from_arrays", strange[0], sorted(known | {"model", "beam", "image"})))
-    named, named_scores = _named(weights), _named(scores) if scores is not None else {}
-    for name in named_scores:
-        if name not in named:
-            raise ConfigError(f"The scores of '{name}' have no weights. {unknown('module with weights', name, named)}")
-    attention = {
-        name: Attended(name, array, layer=layer, scores=named_scores.get(name), **settings)
-        for layer, (name, array) in enumerate(named.items())
-    }
-    return cls(sentence(source), sentence(target), attention, **whole)
+        return self.to_html()._repr_html_()
 
 
 def _named(arrays: Any) -> dict[str, Any]:
     if isinstance(arrays, Mapping):
         return {str(name): array for name, array in arrays.items()}
-    array = np.asarray(arrays.detach().cpu().float() if hasattr(arrays, "detach") else arrays)
+    array = as_array(arrays)
     if array.ndim == 4:
         return {f"layers.{layer}": part for layer, part in enumerate(array)}
     return {"attention": array}

@@ -146,6 +146,7 @@ class Contents:
     beam: Beam | None = None
     changes: tuple[Mapping[str, Any], ...] = ()  # what-if: each has at least "kind" and "text"
     image: Picture | None = None
+    notes: tuple[Mapping[str, Any], ...] = ()  # what is not right with it: each has at least "flag" and "text"
 
     def __post_init__(self) -> None:
         for name, seen in self.attention.items():
@@ -199,13 +200,13 @@ def half(values: Array) -> Array:
         return values.astype(np.float16).astype(np.float32)
 
 
-def _array(values: Any) -> NDArray[Any]:
+def as_array(values: Any) -> NDArray[Any]:
     """Numbers of numpy, torch or lists as an array, without importing torch."""
     return np.asarray(values.detach().cpu().float() if hasattr(values, "detach") else values)
 
 
 def _heads(values: Any, what: str) -> Array:
-    array = _array(values)
+    array = as_array(values)
     if array.dtype.kind not in "fiub":
         raise ShapeError(f"{what} must be numbers; got {array.dtype}.")
     if array.ndim == 2:
@@ -216,7 +217,7 @@ def _heads(values: Any, what: str) -> Array:
 
 
 def _numbers(values: Any, shape: tuple[int, ...], what: str) -> Array:
-    array = np.ascontiguousarray(_array(values), dtype=np.float32)
+    array = np.ascontiguousarray(as_array(values), dtype=np.float32)
     if array.ndim == 2 and len(shape) == 3:
         array = array[None]
     if array.shape != shape:

@@ -12,14 +12,13 @@ import binascii
 import gzip
 import json
 import re
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.files import write_atomically
+from regard.data.files import read_whole, write_atomically
 from regard.errors import DataError, RegardError
 from regard.look.tokens import Sentence, Token
 from regard.look.trace_data import Attended, Beam, Contents, Node, Picture, StepVectors
@@ -28,7 +27,8 @@ VERSION = 1
 _ARRAYS = ("weights", "scores", "context_norms", "centre")
 _TOKEN_OPTIONAL = ("word", "logprob", "topk")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_MOST_BYTES = 1 << 30  # a packed file may not unfold into more than this
+_MOST_VALUES = 1 << 24  # of JSON, each of which takes about 32 bytes of memory
+_MOST_BYTES = 1 << 28  # of a trace, unpacked
 
 
 def write(tree: dict[str, Any]) -> str:
@@ -39,6 +39,8 @@ def write(tree: dict[str, Any]) -> str:
 
 def read(text: str) -> dict[str, Any]:
     """The tree of a trace, its version checked."""
+    if text.count(",") > _MOST_VALUES:
+        raise DataError(f"This trace holds more than {_MOST_VALUES} values outside base64; write its arrays as base64.")
     try:
         tree = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
@@ -80,17 +82,8 @@ def save(text: str, path: Path) -> Path:
 def load(path: Path) -> str:
     """The text of a file that `save` wrote."""
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"The trace {path} cannot be read: {error.strerror}.") from error
-    try:
-        if data[:2] == b"\x1f\x8b":
-            unfold = zlib.decompressobj(wbits=31)
-            data = unfold.decompress(data, _MOST_BYTES)
-            if unfold.unconsumed_tail or not unfold.eof:
-                raise DataError(f"The trace {path} is cut short or unfolds into more than {_MOST_BYTES >> 20} MiB.")
-        return data.decode("utf-8")
-    except (zlib.error, UnicodeDecodeError) as error:
+        return read_whole(path, _MOST_BYTES).decode("utf-8")
+    except UnicodeDecodeError as error:
         raise DataError(f"The trace {path} is not JSON in UTF-8 ({error}).") from error
 
 
@@ -137,8 +130,9 @@ def plain(trace: Contents) -> dict[str, Any]:
         tree["steps"] = [{**vars(step), "norms": dict(step.norms)} for step in trace.steps]
     if trace.beam is not None:
         tree["beam"] = {**vars(trace.beam), "nodes": [vars(node) for node in trace.beam.nodes]}
-    if trace.changes:
-        tree["changes"] = [dict(change) for change in trace.changes]
+    for name, listed in (("changes", trace.changes), ("notes", trace.notes)):
+        if listed:
+            tree[name] = [dict(one) for one in listed]
     if trace.image is not None:
         tree["image"] = vars(trace.image)
     return tree
@@ -166,7 +160,7 @@ def fields(tree: dict[str, Any]) -> dict[str, Any]:
             "model": dict(tree.get("model", {})),
             "steps": tuple(_build_step({"name": [*attention, ""][0], **step}) for step in tree.get("steps", ())),
             "beam": _build_beam(tree.get("beam")),
-            "changes": tuple({**change, "text": change["text"]} for change in tree.get("changes", ())),
+            **{key: tuple({**one, "text": one["text"]} for one in tree.get(key, ())) for key in ("changes", "notes")},
             "image": _build_picture(tree.get("image")),
         }
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:

@@ -5,15 +5,17 @@ same tree, beside the trace itself, whose weights are the tables of single token
 """
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from regard.look.maps import describe, map_of, shares_of
 from regard.look.measure import measure
-from regard.look.palette import DARK, DIVERGING, PALETTES
+from regard.look.palette import DARK, DIVERGING, PALETTES, ramp
 from regard.look.show import Show
 from regard.look.table import (
+    SUMMARIES,
     Array,
     Label,
     arrange,
@@ -65,12 +67,20 @@ def views(trace: Contents, show: Show) -> dict[str, Any]:
             }
             for seen in modules
         ],
+        "summaries": SUMMARIES,
         "default": choose(trace).name if leading else None,
         "changed": {"rows": sorted(rows), "columns": sorted(columns)},
         "right_to_left": right_to_left([token.text for token in trace.target.tokens]),  # the target; tables: the source
         "maps": None if trace.image is None or not leading else _maps(trace, show),
-        "colours": {"palettes": PALETTES, "dark": DARK, "diverging": DIVERGING},
+        "colours": {"palettes": PALETTES, "dark": DARK, "diverging": DIVERGING, "ramps": _ramps()},
     }
+
+
+@lru_cache(maxsize=1)
+def _ramps() -> dict[str, Any]:
+    """The colours of every palette on a light and on a dark page, with the ink on each."""
+    light = {**PALETTES, "diverging": DIVERGING}
+    return {name: {key: ramp(some) for key, some in kind.items()} for name, kind in (("light", light), ("dark", DARK))}
 
 
 def _combined(weights: Array, large: bool) -> Array | None:

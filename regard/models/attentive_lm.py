@@ -92,7 +92,7 @@ class AttentiveLanguageModel(nn.Module):
 
     def step(self, token: Tensor, state: AttentiveState) -> tuple[Tensor, AttentiveState]:
         """token [B] -> logits [B, V]."""
-        hidden, lstm = self.lstm.step(self.lstm.drive(self.embed(token)), state.lstm)  # [B, n]
+        hidden, lstm = self.lstm.step(self.lstm.project(self.embed(token)), state.lstm)  # [B, n]
         key, value, predict = self.divide(hidden[:, None])  # [B, 1, n / parts]
         keys, values = state.past.tensors
         memory = Memory(keys, values, self.visible(state.position[:, None], keys.shape[1]))

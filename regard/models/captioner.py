@@ -149,10 +149,12 @@ class Captioner(nn.Module):
     def decode(self, words: Tensor, state: CaptionerState) -> tuple[Tensor, CaptionerState]:
         """words [B, T], the words read -> units of the readout [B, T, m]. Only the recurrence is a loop."""
         embedded = self.embed(words)  # [B, T, m]
-        (hidden, context), state = recur(self.move, self.lstm.drive(embedded), state)  # [B, T, n], [B, T, D]
+        (hidden, context), state = recur(
+            self.recurrent_step, self.lstm.project(embedded), state
+        )  # [B, T, n], [B, T, D]
         return self.readout(hidden, embedded, context), state
 
-    def move(self, word: Tensor, state: CaptionerState) -> tuple[tuple[Tensor, Tensor], CaptionerState]:
+    def recurrent_step(self, word: Tensor, state: CaptionerState) -> tuple[tuple[Tensor, Tensor], CaptionerState]:
         """z_t = beta_t att(h_{t-1});  h_t, c_t = LSTM(y_{t-1}, h_{t-1}, z_t). word [B, 4n]: y_{t-1} in the gates."""
         before = state.lstm.hidden[:, 0]  # [B, n]: it has not read y_{t-1}
         context = self.attention(before[:, None], state.memory).context[:, 0]  # [B, D]

@@ -18,7 +18,7 @@ from regard.config import setting
 from regard.core.attend import Memory
 from regard.core.cells import keep, write
 from regard.core.scores import uniform
-from regard.kernels.choose import gru_reset_after
+from regard.kernels.choose import gru_reset_after, linear_over_steps
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
@@ -111,9 +111,10 @@ class Cho(nn.Module):
             hidden = gru_reset_after(word, self.U(hidden) + summary, hidden, keep)
             return hidden, hidden
 
-        hiddens, hidden = recur(step, (self.W(embedded), self.C(context)), state.hidden)  # [B, T, n]
-        units = maxout(self.O_h(hiddens) + self.O_y(embedded) + self.O_c(context))  # [B, T, l]
-        return self.G_r(self.dropout(units)), state._replace(hidden=hidden)
+        summaries = linear_over_steps(self.C, context)  # [B, T, 3n]
+        hiddens, hidden = recur(step, (self.W(embedded), summaries), state.hidden)  # [B, T, n]
+        units = self.O_h(hiddens) + self.O_y(embedded) + linear_over_steps(self.O_c, context)  # [B, T, 2l]
+        return self.G_r(self.dropout(maxout(units))), state._replace(hidden=hidden)
 
 
 @dataclass(frozen=True)
@@ -235,7 +236,7 @@ class Sutskever(nn.Module):
 
     def step(self, token: Tensor, state: SutskeverState) -> tuple[Tensor, SutskeverState]:
         """token [B] -> logits [B, V]."""
-        top, lstm = self.decoder.step(self.decoder.drive(self.embed_target(token)), state.lstm)  # [B, n]
+        top, lstm = self.decoder.step(self.decoder.project(self.embed_target(token)), state.lstm)  # [B, n]
         return self.output(self.dropout(top)), SutskeverState(lstm)
 
     def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ class LSTMLanguageModel(nn.Module):
 
     def step(self, token: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
         """token [B] -> logits [B, V]."""
-        top, state = self.lstm.step(self.lstm.drive(self.embed(token)), state)  # [B, n]
+        top, state = self.lstm.step(self.lstm.project(self.embed(token)), state)  # [B, n]
         return self.output(self.dropout(top)), state
 
     def hidden(self, target: Tensor) -> Tensor:

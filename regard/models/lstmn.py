@@ -33,6 +33,7 @@ from regard.errors import ConfigError
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.past import Past
+from regard.models import lstm_lm
 from regard.models.contract import Looking, check_batch, check_target, shift_right
 
 
@@ -73,8 +74,8 @@ class Tape(NamedTuple):
     position: Tensor  # [B], steps so far
 
 
-class Layer(nn.Module):
-    """One layer. What depends on the input alone is its *drive*, W_x x + b, computed for all steps at once."""
+class LSTMNLayer(nn.Module):
+    """One layer. What depends on the input alone, `input_gates` = W_x x + b, is computed for all steps at once."""
 
     recurrence = "lstmn"  # for `regard.explain`
 
@@ -93,9 +94,9 @@ class Layer(nn.Module):
         past = Past((nothing.new_zeros(rows, 0, self.width), nothing.new_zeros(rows, 0, 2 * self.width)))
         return Tape(past, nothing, nothing, torch.zeros(rows, dtype=torch.long, device=nothing.device))
 
-    def step(self, drive: Tensor, tape: Tape, added: Tensor | float = 0.0) -> tuple[Tensor, Tape]:
-        """drive [B, 5n] -> [h_t ; c_t] [B, 2n]. What deep fusion brings is `added` [B, n] to the memory vector."""
-        query, gates = drive.split([self.width, 4 * self.width], dim=-1)  # [B, n], [B, 4n]
+    def step(self, input_gates: Tensor, tape: Tape, added: Tensor | float = 0.0) -> tuple[Tensor, Tape]:
+        """input_gates [B, 5n] -> [h_t ; c_t] [B, 2n]. `added` [B, n] to c_t is what deep fusion brings."""
+        query, gates = input_gates.split([self.width, 4 * self.width], dim=-1)  # [B, n], [B, 4n]
         if self.W_s is not None:
             query = query + self.W_s(tape.summary)
         keys, values = tape.past.tensors
@@ -121,7 +122,7 @@ def stack(input_width: int, width: int, layers: int, span: int = 0, recall: bool
     """Layers of which each reads the hidden vectors of the one below."""
     if layers < 1 or span < 0:
         raise ConfigError(f"layers must be at least 1 and span at least 0; got {layers} and {span}.")
-    return nn.ModuleList(Layer(wide, width, span, recall) for wide in [input_width, *[width] * (layers - 1)])
+    return nn.ModuleList(LSTMNLayer(wide, width, span, recall) for wide in [input_width, *[width] * (layers - 1)])
 
 
 class LSTMNLanguageState(NamedTuple):
@@ -264,10 +265,10 @@ class Shallow(nn.Module):
         if k:
             return *recur(layer.step, layer.W_x(x), tape), glimpse
 
-        def step(drive: Tensor, state: tuple[Tape, Memory]) -> tuple[Tensor, tuple[Tape, Memory]]:
+        def step(input_gates: Tensor, state: tuple[Tape, Memory]) -> tuple[Tensor, tuple[Tape, Memory]]:
             tape, memory = state
             context = self.attention(tape.hidden[:, None], memory).context[:, 0]  # [B, n]
-            written, tape = layer.step(drive + self.C(context), tape)
+            written, tape = layer.step(input_gates + self.C(context), tape)
             return written, (tape, memory)
 
         written, (tape, _) = recur(step, layer.W_x(x), (tape, memory))
@@ -280,7 +281,7 @@ class Deep(nn.Module):
     def __init__(self, config: LSTMNConfig) -> None:
         super().__init__()
         widths = [config.embedding, *[config.width] * (config.layers - 1)]
-        self.layers = nn.ModuleList(Source(wide, config.width) for wide in widths)
+        self.layers = nn.ModuleList(SourceTapes(wide, config.width) for wide in widths)
         names = tuple(f"fusion.layers.{k}.attention" for k in range(config.layers))
         self.looking = Looking(query="current", shift=0, cross=names)
 
@@ -296,7 +297,7 @@ class Deep(nn.Module):
         return written, tape, glimpse
 
 
-class Source(nn.Module):
+class SourceTapes(nn.Module):
     """r_t a~_t for one layer. Its query depends on the input and its last context, not on the layer."""
 
     def __init__(self, input_width: int, width: int) -> None:
@@ -310,14 +311,14 @@ class Source(nn.Module):
 
     def forward(self, x: Tensor, memory: Memory, glimpse: Tensor) -> tuple[Tensor, Tensor]:
         """x [B, T, m], glimpse g~_{t-1} [B, n] -> what joins the memory vectors [B, T, n], and the last glimpse."""
-        drive, gate = self.W_x(x).chunk(2, dim=-1)  # [B, T, n]
+        queries, gate = self.W_x(x).chunk(2, dim=-1)  # [B, T, n]
 
-        def step(drive: Tensor, state: tuple[Tensor, Memory]) -> tuple[Tensor, tuple[Tensor, Memory]]:
+        def step(query: Tensor, state: tuple[Tensor, Memory]) -> tuple[Tensor, tuple[Tensor, Memory]]:
             glimpse, memory = state
-            seen = self.attention((drive + self.W_l(glimpse))[:, None], memory).context[:, 0]  # [B, 2n]
+            seen = self.attention((query + self.W_l(glimpse))[:, None], memory).context[:, 0]  # [B, 2n]
             return seen, (seen[:, : self.width], memory)
 
-        seen, (glimpse, _) = recur(step, drive, (glimpse, memory))  # [B, T, 2n]
+        seen, (glimpse, _) = recur(step, queries, (glimpse, memory))  # [B, T, 2n]
         glimpses, cells = seen.chunk(2, dim=-1)  # [B, T, n]
         return torch.sigmoid(gate + self.W_r(glimpses)) * cells, glimpse
 
@@ -346,6 +347,7 @@ VARIANTS = {
     "released": replace(PRESETS["tiny"], released=True),
 }
 LANGUAGE_RECIPES: dict[str, dict[str, object]] = {
+    **lstm_lm.RECIPES,  # the baseline and this model are trained alike, but for the paper's own numbers
     "paper": {
         "optimiser": "sgd",
         "rate": 0.65,
@@ -356,8 +358,6 @@ LANGUAGE_RECIPES: dict[str, dict[str, object]] = {
         "epochs": 30,
         "best_by": "loss",
     },
-    "small": {"rate": 0.002, "clip": 1.0, "batch_tokens": 1_024, "schedule": "cosine", "epochs": 20, "best_by": "loss"},
-    "tiny": {"rate": 0.01, "clip": 1.0, "batch_tokens": 640, "epochs": 6, "best_by": "loss"},
 }
 RECIPES: dict[str, dict[str, object]] = {
     "paper": {"rate": 0.001, "clip": 5.0, "normalise": "sentences"},

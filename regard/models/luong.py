@@ -126,7 +126,7 @@ class Luong(nn.Module):
 
     def step(self, token: Tensor, state: LuongState) -> tuple[Tensor, LuongState]:
         """token [B] -> logits [B, V]."""
-        fed, state = self.move(self.decoder.drive(self.embed_target(token)), state)
+        fed, state = self.recurrent_step(self.decoder.project(self.embed_target(token)), state)
         return self.output(self.dropout(fed)), state
 
     def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
@@ -135,7 +135,7 @@ class Luong(nn.Module):
         words = self.embed_target(shift_right(target))  # [B, T, n]
         state = self.start(self.encode(source, lengths))
         if self.feed is not None:
-            seen, _ = recur(self.move, self.decoder.drive(words), state)  # [B, T, n]
+            seen, _ = recur(self.recurrent_step, self.decoder.project(words), state)  # [B, T, n]
         else:
             hidden, _ = self.decoder(words, state.lstm)  # [B, T, n]
             steps = torch.arange(target.shape[1], device=target.device).expand_as(target)  # [B, T]
@@ -146,10 +146,10 @@ class Luong(nn.Module):
         """Logits [B, T, V] of target [B, T]."""
         return self.output(self.hidden(source, lengths, target))
 
-    def move(self, word: Tensor, state: LuongState) -> tuple[Tensor, LuongState]:
+    def recurrent_step(self, word: Tensor, state: LuongState) -> tuple[Tensor, LuongState]:
         """h_t = LSTM(y_{t-1}, h~_{t-1});  h~_t = tanh(W_c [c_t ; h_t]). word [B, 4n]: y_{t-1} in the gates."""
-        drive = word if self.feed is None else word + self.feed(self.dropout(state.fed))
-        hidden, lstm = self.decoder.step(drive, state.lstm)  # [B, n]
+        input_gates = word if self.feed is None else word + self.feed(self.dropout(state.fed))
+        hidden, lstm = self.decoder.step(input_gates, state.lstm)  # [B, n]
         fed = self.attend(hidden[:, None], state.memory, state.position[:, None]).squeeze(1)  # [B, n]
         return fed, LuongState(state.memory, lstm, fed, state.position + 1)
 

@@ -9,7 +9,8 @@ positions of a sentence are computed together and any two words are one step apa
     input:   sqrt(D) E[token] + PE(position);  output: softmax(x E^T) with the same E                 (section 3.4)
 
 The default is the published post-norm model. The released code of later years is another model (pre-norm, other
-positions, other warm-up); `norm`, `positions` and `tied` name such differences.
+positions, other warm-up); `norm`, `positions` and `tied` name such differences. `bias`, `activation` and `decoder` are
+Marian's, whose models can be imported.
 """
 
 import math
@@ -25,12 +26,23 @@ from regard.config import setting
 from regard.core.attend import Memory, Normalise
 from regard.core.masks import padding_mask
 from regard.core.normalise import causal_softmax, softmax
-from regard.core.positions import LearnedPositions, sinusoid, turn
+from regard.core.positions import LearnedPositions, rotate_by, sinusoid
 from regard.errors import ConfigError
 from regard.kernels.choose import known_full
 from regard.layers.dropout import Dropout
-from regard.layers.past import Past
-from regard.layers.transformer import JOINS, Layer, Turn, last_norm, unturned
+from regard.layers.past import Carry, Past
+from regard.layers.transformer import (
+    ACTIVATIONS,
+    JOINS,
+    SSRU,
+    CrossAttention,
+    FeedForward,
+    Rotation,
+    SelfAttention,
+    TransformerLayer,
+    last_norm,
+    no_rotation,
+)
 from regard.models.contract import Looking, check_batch, check_target, shift_right
 
 
@@ -58,13 +70,20 @@ class TransformerConfig:
         "which matrices are one: source, target and output; target and output; or none",
         ("all", "target", "none"),
     )
+    decoder: str = setting(
+        "attention",
+        "how a decoder layer reads the words so far: self-attention, or an SSRU, a recurrence of one state",
+        ("attention", "ssru"),
+    )
+    activation: str = setting("relu", "activation of the feed-forward nets", tuple(ACTIVATIONS))
+    bias: bool = setting(False, "biases in attention and in the output layer")
 
 
 class TransformerState(NamedTuple):
     """What a step carries to the next."""
 
     memory: tuple[Memory, ...]  # of each decoder layer: keys and values of the source, [B, H, S, D/H]
-    past: tuple[Past, ...]  # of each decoder layer: keys and values of the words so far, [B, H, t, D/H]
+    past: tuple[Past | Carry, ...]  # of each decoder layer: keys and values of the words so far, [B, H, t, D/H]
     position: Tensor  # [B], words so far; the same for every row
 
 
@@ -87,7 +106,7 @@ class Transformer(nn.Module):
         self.encoder = nn.ModuleList(self._layer(softmax) for _ in range(config.layers))
         self.decoder = nn.ModuleList(self._layer(causal_softmax, cross=True) for _ in range(depth))
         self.encoder_norm, self.decoder_norm = (last_norm(config.norm, config.width) for _ in range(2))
-        self.output = nn.Linear(config.width, config.target_vocabulary, bias=False)
+        self.output = nn.Linear(config.width, config.target_vocabulary, config.bias)
         self.dropout = Dropout(config.dropout)
         # As in the released code, N(0, 1/D): sqrt(D) E has unit variance.
         for vectors in (self.embed, self.embed_target, self.output):
@@ -95,10 +114,17 @@ class Transformer(nn.Module):
         if config.tied != "none":
             self.output.weight = self.embed_target.weight
 
-    def _layer(self, normalise: Normalise, cross: bool = False) -> Layer:
+    def _layer(self, normalise: Normalise, cross: bool = False) -> TransformerLayer:
         config = self.config
         join = partial(JOINS[config.norm], config.width, config.dropout)
-        return Layer(config.width, config.heads, config.inner, join, normalise, cross, config.gain)
+        size = config.width, config.heads
+        ssru = cross and config.decoder == "ssru"
+        return TransformerLayer(
+            SSRU(config.width) if ssru else SelfAttention(*size, normalise, config.gain, config.bias),
+            CrossAttention(*size, softmax, config.gain, config.bias) if cross else None,
+            FeedForward(config.width, config.inner, config.gain, config.activation),
+            join,
+        )
 
     @property
     def longest(self) -> int | None:
@@ -109,24 +135,24 @@ class Transformer(nn.Module):
         """Read source [B, S]: a state [B, S, D] for each word."""
         check_batch(source, lengths)
         mask = None if known_full(lengths, source.shape[1]) else padding_mask(lengths, source.shape[1])  # [B, 1, S]
-        x, turn = self.receive(self.embed, source, torch.arange(source.shape[1], device=source.device))  # [B, S, D]
+        x, rotation = self.receive(self.embed, source, torch.arange(source.shape[1], device=source.device))  # [B, S, D]
         for layer in self.encoder:
-            x, _ = layer(x, mask=heads_mask(mask), turn=turn)
+            x, _ = layer(x, mask=heads_mask(mask), rotation=rotation)
         x = self.encoder_norm(x)
         return Memory(x, x, mask)
 
     def start(self, memory: Memory) -> TransformerState:
         """Nothing written yet. The keys and values of the source are computed once."""
         seen = tuple(self.remember(layer, memory) for layer in self.decoder)
-        past = tuple(Past((keys[:, :, :0], values[:, :, :0])) for keys, values, *_ in seen)
+        past = tuple(layer.self_attention.start(one) for layer, one in zip(self.decoder, seen, strict=True))  # type: ignore[operator, union-attr]
         return TransformerState(seen, past, torch.zeros(len(memory.keys), dtype=torch.long, device=memory.keys.device))
 
     def step(self, token: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """token [B] -> logits [B, V]."""
-        x, turn = self.receive(self.embed_target, token[:, None], state.position[:1])  # [B, 1, D]
+        x, rotation = self.receive(self.embed_target, token[:, None], state.position[:1])  # [B, 1, D]
         pasts = []
         for layer, seen, past in zip(self.decoder, state.memory, state.past, strict=True):
-            x, past = layer(x, past, source=seen, turn=turn)
+            x, past = layer(x, past, source=seen, rotation=rotation)
             pasts.append(past)
         logits = self.output(self.decoder_norm(x[:, 0]))
         return logits, TransformerState(state.memory, tuple(pasts), state.position + 1)
@@ -136,19 +162,19 @@ class Transformer(nn.Module):
         check_target(target, source)
         memory = self.encode(source, lengths)
         positions = torch.arange(target.shape[1], device=target.device)
-        x, turn = self.receive(self.embed_target, shift_right(target), positions)  # [B, T, D]
+        x, rotation = self.receive(self.embed_target, shift_right(target), positions)  # [B, T, D]
         for layer in self.decoder:
-            x, _ = layer(x, source=self.remember(layer, memory), turn=turn)
+            x, _ = layer(x, source=self.remember(layer, memory), rotation=rotation)
         return self.decoder_norm(x)
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Logits [B, T, V] of target [B, T]."""
         return self.output(self.hidden(source, lengths, target))
 
-    def receive(self, embed: nn.Module, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Turn]:
-        """dropout(sqrt(D) E[token] + PE): tokens [B, T] at positions [T] -> [B, T, D], and the turn of rotary ones."""
-        x, turn = self.place(embed(tokens) * math.sqrt(self.config.width), positions)
-        return self.dropout(x), turn
+    def receive(self, embed: nn.Module, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Rotation]:
+        """dropout(sqrt(D) E[token] + PE): tokens [B, T] at positions [T] -> [B, T, D], and the rotation."""
+        x, rotation = self.place(embed(tokens) * math.sqrt(self.config.width), positions)
+        return self.dropout(x), rotation
 
     def remember(self, layer: nn.Module, memory: Memory) -> Memory:
         """What a decoder layer attends to in the source."""
@@ -163,8 +189,8 @@ def heads_mask(mask: Tensor | None) -> Tensor | None:
 class Sinusoid(nn.Module):
     """Adds the paper's sinusoid."""
 
-    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Turn]:
-        return x + sinusoid(positions, x.shape[-1]).to(x.dtype), unturned
+    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Rotation]:
+        return x + sinusoid(positions, x.shape[-1]).to(x.dtype), no_rotation
 
 
 class Learned(nn.Module):
@@ -175,8 +201,8 @@ class Learned(nn.Module):
         self.embed = LearnedPositions(longest, width)
         nn.init.normal_(self.embed.table.weight, std=width**-0.5)
 
-    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Turn]:
-        return x + self.embed(positions), unturned
+    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Rotation]:
+        return x + self.embed(positions), no_rotation
 
 
 class Rotary(nn.Module):
@@ -186,8 +212,8 @@ class Rotary(nn.Module):
         super().__init__()
         self.head_width = head_width
 
-    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Turn]:
-        return x, partial(turn, waves=sinusoid(positions, self.head_width).to(x.dtype))
+    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Rotation]:
+        return x, partial(rotate_by, waves=sinusoid(positions, self.head_width).to(x.dtype))
 
 
 PLACES: dict[str, Callable[[TransformerConfig], nn.Module]] = {
@@ -212,6 +238,8 @@ VARIANTS = {
     "tied-target": replace(PRESETS["tiny"], tied="target"),
     "untied": replace(PRESETS["tiny"], tied="none"),
     "shallow-decoder": replace(PRESETS["tiny"], decoder_layers=1),
+    "ssru": replace(PRESETS["tiny"], decoder="ssru"),
+    "marian": replace(PRESETS["tiny"], activation="swish", bias=True),
 }
 
 # Adam with beta2 = 0.98 and 4000 updates of warm-up is the paper's.

@@ -10,7 +10,7 @@ libre, deepl, api_v1     the endpoints
 state           the models side by side, and how work is handed to one
 queue, worker   tickets and batches; the process of a model seen from the server
 model_process   the process of a model seen from inside, with
-models, captions, changes, alignment, step_details     what models do there: the only files here that use torch
+models, captions, changes, step_details                what models do there: the only files here that use torch
 page/           plain ES modules, no build step
 """
 

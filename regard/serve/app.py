@@ -12,10 +12,9 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainT
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from regard.look import html
-from regard.serve import api_v1, deepl, libre
-from regard.serve.access import Guard, answer
-from regard.serve.fields import Fields, read_fields, read_query
+from regard.serve import api_v1, deepl, documents, glossaries, libre
+from regard.serve.access import Guard, refusal_response
+from regard.serve.fields import Fields, read_fields, read_form, read_query
 from regard.serve.limits import FAULT, Limits, RefusedError
 from regard.serve.spec import describe
 from regard.serve.state import State
@@ -28,11 +27,17 @@ ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
     "/translate": (("POST",), libre.translate),
     "/detect": (("POST",), libre.detect),
     "/suggest": (("POST",), libre.suggest),
+    "/translate_file": (("POST",), documents.translate_file),
+    "/download_file/{name}": (("GET",), documents.download_file),
     "/languages": (("GET",), libre.list_languages),
     "/frontend/settings": (("GET",), libre.settings),
     "/health": (("GET",), libre.health),
     "/v2/translate": (("POST",), deepl.translate),
     "/v2/languages": (("GET", "POST"), deepl.list_languages),
+    "/v2/glossaries": (("GET", "POST"), glossaries.every),
+    "/v2/glossaries/{id}": (("GET", "DELETE"), glossaries.one),
+    "/v2/glossaries/{id}/entries": (("GET",), glossaries.entries),
+    "/v2/glossary-language-pairs": (("GET",), glossaries.language_pairs),
     "/v2/usage": (("GET", "POST"), deepl.usage),
     "/api/v1/models": (("GET",), api_v1.models),
     "/api/v1/heads": (("GET",), api_v1.heads),
@@ -47,7 +52,7 @@ ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
     "/api/v1/example": (("GET",), api_v1.example),
 }
 # A picture is received only after its sender was admitted and there is room for it.
-READERS: dict[str, Reader] = {"/api/v1/caption": read_query}
+READERS: dict[str, Reader] = {"/api/v1/caption": read_query, "/translate_file": read_form}
 
 
 async def spec(state: State, request: Request, fields: Fields) -> Response:
@@ -70,9 +75,9 @@ async def docs(request: Request) -> Response:
     return FileResponse(PAGE / "docs.html", media_type="text/html")
 
 
-async def file_page(request: Request) -> Response:
+async def exported(state: State, request: Request, fields: Fields) -> Response:
     """GET /page/file.html: the page of an exported file, without data."""
-    return HTMLResponse(html.file())
+    return HTMLResponse(await state.aside(request, next(iter(state.workers.values())), "exported"))
 
 
 def build(state: State) -> Guard:
@@ -90,6 +95,7 @@ def build(state: State) -> Guard:
         return act
 
     endpoints = {**ENDPOINTS, "/spec": (("GET",), spec), "/metrics": (("GET",), metrics)}
+    endpoints["/page/file.html"] = (("GET",), exported)
     mimetypes.add_type("text/javascript", ".js")  # some systems have an older type, which browsers refuse for modules
     views = StaticFiles(directory=PAGE, packages=[("regard.look", "page")])  # the shell, and the views it shows
     app = Starlette(
@@ -100,7 +106,6 @@ def build(state: State) -> Guard:
             ),
             Route("/", page),
             Route("/docs", docs),
-            Route("/page/file.html", file_page),
             Mount("/page", GZipMiddleware(views, minimum_size=2000, compresslevel=5)),
         ],
         exception_handlers={HTTPException: _framework_error, RefusedError: _refused, Exception: _fault},
@@ -113,14 +118,14 @@ async def _framework_error(request: Request, error: Exception) -> Response:
     """Errors of the framework, such as 404 and 405, as JSON."""
     assert isinstance(error, HTTPException)
     sentence = {404: "There is nothing here."}.get(error.status_code, error.detail)
-    return answer(request.url.path, RefusedError(error.status_code, sentence, error.headers))
+    return refusal_response(request.url.path, RefusedError(error.status_code, sentence, error.headers))
 
 
 async def _fault(request: Request, error: Exception) -> Response:
     """An error of ours: the guard logs it, and the client learns nothing about our code."""
-    return answer(request.url.path, FAULT)
+    return refusal_response(request.url.path, FAULT)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, RefusedError)
-    return answer(request.url.path, error)
+    return refusal_response(request.url.path, error)

@@ -8,6 +8,7 @@ from regard.api.captioner import Caption, CaptionWriter
 from regard.data.builtin import shapes
 from regard.data.images import MOST_PIXELS, encode_png, picture_format
 from regard.errors import DataError
+from regard.look import html
 from regard.look.table import Label, arrange
 from regard.look.trace import Trace
 from regard.look.views import page_tree
@@ -21,6 +22,7 @@ class CaptionModel:
 
     kind = "caption"
     write = staticmethod(write_answer)
+    exported = staticmethod(html.file)  # the page of an exported file
 
     def __init__(self, writer: CaptionWriter, name: str) -> None:
         self.id = name

@@ -1,15 +1,18 @@
 """DeepL's API, version 2, for the same models. Codes are upper case there, and errors have a `message`."""
 
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from regard.data.formats.html import Rules, xml_rules
+from regard.data.formats.html import read as read_html
 from regard.serve import languages
 from regard.serve.fields import Fields
 from regard.serve.libre import choose, lay_out, translate_all
 from regard.serve.limits import RefusedError
-from regard.serve.state import State
+from regard.serve.state import State, client
 
 _NO_LIMIT = 10**12  # characters: DeepL's clients expect a number
 
@@ -27,15 +30,17 @@ async def translate(state: State, request: Request, fields: Fields) -> Response:
         raise RefusedError(400, "Value for 'tag_handling' not supported.")
     source = fields.text("source_lang", "") or "auto"
     choices = await choose(state, request, fields, texts, source, fields.text("target_lang"))
-    layouts = await lay_out(state, texts, bool(tags))
-    found = await translate_all(state, request, [worker for worker, _ in choices], layouts, 1)
+    read = partial(read_html, rules=_rules(fields)) if tags == "xml" else read_html if tags else None
+    layouts = await lay_out(state, texts, read)
+    terms = state.glossaries.terms(client(request), fields.text("glossary_id", ""), source, fields.text("target_lang"))
+    found = await translate_all(state, request, [worker for worker, _ in choices], layouts, 1, terms)
 
     def build() -> dict[str, Any]:
         return {
             "translations": [
                 {
                     "detected_source_language": worker.about["source"]["code"].upper(),
-                    "text": layout.join([one.text for one in results]),
+                    "text": layout.write(results),
                     "billed_characters": len(text),  # the official Python client fails without it
                 }
                 for text, (worker, _), (layout, results) in zip(texts, choices, found, strict=True)
@@ -43,6 +48,15 @@ async def translate(state: State, request: Request, fields: Fields) -> Response:
         }
 
     return await state.respond(request, sum(map(len, texts)), build)
+
+
+def _rules(fields: Fields) -> Rules:
+    """How XML is read: every element is part of its sentence, unless the request says otherwise."""
+
+    def names(field: str) -> list[str]:
+        return [name for one in fields.all(field) if isinstance(one, str) for name in one.split(",") if name]
+
+    return xml_rules(names("splitting_tags"), names("ignore_tags"))
 
 
 async def list_languages(state: State, request: Request, fields: Fields) -> Response:

@@ -7,7 +7,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import FormData, Headers
@@ -115,6 +115,30 @@ async def read_upload(request: Request, limits: Limits) -> bytes:
         raise RefusedError(400, "The form must hold the field image alone; options belong in the query of the address.")
     image = form["image"]
     return image.encode("utf-8") if isinstance(image, str) else await image.read()
+
+
+class Upload(NamedTuple):
+    """A file of a form."""
+
+    name: str
+    data: bytes
+
+
+async def read_form(request: Request, limits: Limits) -> Fields:
+    """All fields of a form with one file, whose value is an `Upload`."""
+    body = await _read_body(request, limits.file, limits.sending_picture)
+    fields = await read_query(request, limits)
+    if _kind(request) != "multipart/form-data":
+        return fields
+    try:
+        form = await _parse(request.headers, body, files=1)
+    except MultiPartException:
+        raise RefusedError(400, "Invalid multipart form; send one file as the field file.") from None
+    pairs: list[tuple[str, Any]] = []
+    for name, value in form.multi_items():
+        given = value if isinstance(value, str) else Upload(_clean(value.filename or ""), await value.read())
+        pairs.append((_clean(name), _clean(given)))
+    return Fields([*_each(fields), *pairs])
 
 
 def _kind(request: Request) -> str:

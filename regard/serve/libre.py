@@ -1,14 +1,18 @@
 """LibreTranslate's endpoints: the contract of many editors, content systems and client libraries."""
 
 import json
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from regard.data.formats import FORMATS
+from regard.data.formats.html import read as read_html
+from regard.data.formats.segment import Part
 from regard.serve import languages
 from regard.serve.fields import Fields, aside
-from regard.serve.layout import Layout, marked, plain
+from regard.serve.layout import Layout, Marked, plain
 from regard.serve.limits import RefusedError
 from regard.serve.queue import Options, Written
 from regard.serve.state import State
@@ -26,7 +30,7 @@ async def translate(state: State, request: Request, fields: Fields) -> Response:
         raise RefusedError(400, f"{form[:40]} format is not supported")
     nbest = fields.number("alternatives", 0, 0, state.limits.alternatives) + 1
     choices = await choose(state, request, fields, texts, source, target)
-    layouts = await lay_out(state, texts, tags=form == "html")
+    layouts = await lay_out(state, texts, read_html if form == "html" else None)
     if fields.flag("stream"):
         if isinstance(q, list) or form == "html" or nbest > 1:
             raise RefusedError(400, "Invalid request: stream needs one text, without HTML and alternatives")
@@ -36,20 +40,22 @@ async def translate(state: State, request: Request, fields: Fields) -> Response:
     aligned = []
     if fields.flag("alignment"):
         aligned = [
-            [] if form == "html" else await links(state, request, worker, layout, results)
+            await links(state, request, worker, layout, results) if isinstance(layout, Layout) else []
             for worker, (layout, results) in zip(workers, found, strict=True)
         ]
 
     def build() -> dict[str, Any]:
         each: dict[str, list[Any]] = {
-            "translatedText": [layout.join([one.text for one in results]) for layout, results in found],
+            "translatedText": [layout.write(results) for layout, results in found],
         }
         if source.lower() == "auto":
             each["detectedLanguage"] = [
                 {"confidence": sure, "language": worker.about["source"]["code"]} for worker, sure in choices
             ]
         if nbest > 1:
-            each["alternatives"] = [[] if form == "html" else other(layout, results) for layout, results in found]
+            each["alternatives"] = [
+                other(layout, results) if isinstance(layout, Layout) else [] for layout, results in found
+            ]
         if fields.flag("alignment"):
             each["alignment"] = aligned
         notes = [notes_of(layout, results) for layout, results in found]
@@ -102,13 +108,17 @@ def _no_pair(source: str, target: str) -> RefusedError:
     return RefusedError(400, f"{into} ({target}) is not available as a target language from {out} ({source})")
 
 
-async def lay_out(state: State, texts: list[str], tags: bool) -> list[Layout]:
-    """The layout of each text; together they may have a limited number of sentences."""
+async def lay_out(
+    state: State, texts: list[str], read: Callable[[str], Iterable[Part]] | None
+) -> list[Layout | Marked]:
+    """The layout of each text, which has tags if it is `read`; together they may have a limited number of sentences."""
 
-    def split() -> list[Layout]:
-        layouts, left = [], state.limits.sentences
+    def split() -> list[Layout | Marked]:
+        layouts: list[Layout | Marked] = []
+        left = state.limits.sentences
         for text in texts:
-            layouts.append((marked if tags else plain)(text, state.limits.line, left))
+            line = state.limits.line
+            layouts.append(plain(text, line, left) if read is None else Marked(read(text), line, left))
             left -= len(layouts[-1].sentences)
         return layouts
 
@@ -116,15 +126,21 @@ async def lay_out(state: State, texts: list[str], tags: bool) -> list[Layout]:
 
 
 async def translate_all(
-    state: State, request: Request, workers: list[Worker], layouts: list[Layout], nbest: int
-) -> list[tuple[Layout, list[Written]]]:
+    state: State,
+    request: Request,
+    workers: list[Worker],
+    layouts: list[Layout | Marked],
+    nbest: int,
+    terms: tuple[tuple[str, str], ...] = (),
+) -> list[tuple[Layout | Marked, list[Written]]]:
     """The translations of every layout's sentences; those of one model are handed over together."""
     results: list[list[Written]] = [[] for _ in layouts]
     for worker in dict.fromkeys(workers):
         mine = [number for number, one in enumerate(workers) if one is worker]
         sentences = [sentence for number in mine for sentence in layouts[number].sentences]
         beam = max(worker.about["beam"], nbest) if nbest > 1 else None
-        found = iter(await state.translate(request, worker, sentences, Options(beam, nbest)))
+        options = Options(beam, nbest, any(layouts[number].links for number in mine), terms)
+        found = iter(await state.translate(request, worker, sentences, options))
         for number in mine:
             results[number] = [next(found) for _ in layouts[number].sentences]
     return list(zip(layouts, results, strict=True))
@@ -141,7 +157,7 @@ def other(layout: Layout, results: list[Written]) -> list[str]:
     return [text for text in dict.fromkeys(joined) if text != best]
 
 
-def notes_of(layout: Layout, results: list[Written]) -> list[dict[str, Any]]:
+def notes_of(layout: Layout | Marked, results: list[Written]) -> list[dict[str, Any]]:
     """What is not right with the sentences of a text: each with its place in the source, flags, and unseen words."""
     return [
         {"source": [start, start + len(sentence)], "flags": list(one.flags), "unknown": list(one.unknown)}
@@ -193,12 +209,12 @@ async def settings(state: State, request: Request, fields: Fields) -> Response:
         {
             "apiKeys": bool(state.access.tokens),
             "charLimit": state.limits.characters,
-            "filesTranslation": False,
+            "filesTranslation": True,
             "frontendTimeout": 500,
             "keyRequired": bool(state.access.tokens),
             "language": {side: first.about[side] for side in ("source", "target")} if first else {},
             "suggestions": state.suggestions is not None,
-            "supportedFilesFormat": [],
+            "supportedFilesFormat": [f".{ending}" for ending in FORMATS],
         }
     )
 

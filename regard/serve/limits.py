@@ -13,6 +13,7 @@ class Limits:
     # a request
     body: int = 1 << 20  # bytes
     picture: int = 8 << 20  # bytes of a request with a picture
+    file: int = 4 << 20  # bytes of a request with a file to translate
     header_bytes: int = 64 << 10
     headers: int = 100
     depth: int = 32  # nesting of JSON

@@ -23,7 +23,7 @@ from typing import Any
 
 from regard.errors import RegardError, RunError
 from regard.serve.limits import FAULT, Limits, RefusedError, StoppedError
-from regard.serve.queue import Options, Work
+from regard.serve.queue import MethodCall, Options
 
 log = logging.getLogger("regard.serve")
 SWITCH = 0.001  # seconds after which a busy thread lets another one run
@@ -31,7 +31,7 @@ _AGAIN = 60.0  # seconds in which the log says a thing once
 _UNWRITTEN = 2  # results that may wait to be written
 
 
-def serve_model(connection: Connection, beat: Any, run: str, limits: Limits) -> None:
+def serve_model(connection: Connection, beat: Any, run: str, limits: Limits, engine: str = "regard") -> None:
     """The main function of the process. The first message describes the model, or is the error of loading it."""
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, signal.SIG_IGN)  # the server decides when its models end
@@ -39,7 +39,7 @@ def serve_model(connection: Connection, beat: Any, run: str, limits: Limits) -> 
     log.addFilter(Once())
     sys.setswitchinterval(SWITCH)
     try:
-        model = load_model(run, limits)
+        model = load_model(run, limits, engine)
     except Exception as error:
         connection.send((0, "error", error if isinstance(error, RegardError) else RuntimeError(f"{run}: {error}")))
         return
@@ -47,7 +47,7 @@ def serve_model(connection: Connection, beat: Any, run: str, limits: Limits) -> 
     ModelProcess(connection, model, beat).run()
 
 
-def load_model(run: str, limits: Limits) -> Any:
+def load_model(run: str, limits: Limits, engine: str = "regard") -> Any:
     """Load a run: a translator or a captioner."""
     # Imported in this process alone: the server itself does without torch, starts quickly and stays small.
     import regard
@@ -57,7 +57,7 @@ def load_model(run: str, limits: Limits) -> Any:
     from regard.serve.models import TranslationModel
     from regard.training.known import read_card
 
-    loaded = regard.load(run)
+    loaded = regard.load(run, engine=engine)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", loaded.name) or "model"
     if isinstance(loaded, Translator):
         return TranslationModel(loaded, name, limits, read_card(Path(run)))
@@ -133,7 +133,7 @@ class ModelProcess:
         with self._sending:
             self.connection.send((number, status, value))
 
-    def _do(self, number: int, job: "Work | tuple[list[str], Options]", deadline: float) -> None:
+    def _do(self, number: int, job: "MethodCall | tuple[list[str], Options]", deadline: float) -> None:
         def stop() -> bool:
             self.beat.value = now = time.monotonic()
             if self._between:
@@ -141,9 +141,9 @@ class ModelProcess:
             return number in self._stopped or now > deadline
 
         self.beat.value = time.monotonic()
-        if not isinstance(job, Work):
+        if not isinstance(job, MethodCall):
             self._answer(number, "translate", *job, stop)
-        elif not job.answer:
+        elif not job.written:
             send = [lambda part: self._send(number, "part", part)] if job.parts else []
             self._answer(number, job.method, *job.args, *send, stop)
         else:

@@ -13,14 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from regard.api.inspecting import report_heads
+from regard.api.links import describe, link_words, strongest
 from regard.api.tracing import describe_forced
 from regard.api.translator import Translation, Translator
 from regard.core.scores import uniform
-from regard.data.builtin.example import Example
+from regard.data.builtin import Example
 from regard.data.builtin.registry import find_builtin
 from regard.data.expects import expectations
 from regard.data.pharaoh import Gold
 from regard.errors import DataError
+from regard.look import html
 from regard.look.change import change
 from regard.look.record import attentions
 from regard.look.trace import Trace
@@ -28,7 +30,6 @@ from regard.look.trace_file import write
 from regard.look.views import page_tree
 from regard.models.registry import entry
 from regard.serve import languages
-from regard.serve.alignment import strongest
 from regard.serve.changes import parse
 from regard.serve.inside import follow_path, weigh_heads
 from regard.serve.limits import Limits, RefusedError, StoppedError
@@ -99,6 +100,7 @@ class TranslationModel:
 
     kind = "translate"
     write = staticmethod(write_answer)
+    exported = staticmethod(html.file)  # the page of an exported file
 
     def __init__(
         self, translator: Translator, name: str, limits: Limits, card: Mapping[str, Any] | None = None
@@ -160,9 +162,12 @@ class TranslationModel:
 
     def translate(self, texts: list[str], options: Options, stop: Stop) -> list[Written]:
         """One translation for each text."""
-        found = self._twin.translate(texts, beam=options.beam, nbest=options.nbest, stop=stop)
+        found = self._twin.translate(texts, beam=options.beam, nbest=options.nbest, terms=options.terms, stop=stop)
         sizes = map(len, self.translator.source_vocabulary.encode_many(texts))
-        return [_written(one, size + 1) for one, size in zip(found, sizes, strict=True)]
+        links: list[Any] = [()] * len(texts)
+        if options.links and not stop():
+            links = [one.links for one in link_words(self._twin, texts, [one.text for one in found])]
+        return [_written(one, size + 1, linked) for one, size, linked in zip(found, sizes, links, strict=True)]
 
     def stream(self, texts: list[str], emit: Callable[[tuple[int, str | Written]], None], stop: Stop) -> int:
         """Translate one text after the other; `emit` gets its number and its beginning as it grows, then all of it.
@@ -173,7 +178,7 @@ class TranslationModel:
             found = follow(self._twin, text, lambda part, place=place: emit((place, part)), stop)  # type: ignore[misc]
             if stop():
                 raise StoppedError
-            emit((place, _written(found, 0)))
+            emit((place, _written(found)))
         return len(texts)
 
     def rehearse(self, stop: Stop) -> str:
@@ -220,7 +225,7 @@ class TranslationModel:
 
     def align(self, text: str, target: str, stop: Stop) -> list[dict[str, Any]]:
         """Which words of a text and its translation belong together."""
-        return strongest(self._trace(TraceRequest(text, target), stop))
+        return describe(strongest(self._trace(TraceRequest(text, target), stop)))
 
     def _trace(self, look: TraceRequest, stop: Stop) -> Trace:
         """The trace of a sentence: of the given translation, or of the one that the model finds."""
@@ -422,9 +427,9 @@ def _score(card: Mapping[str, Any]) -> dict[str, Any] | None:
     return next(({"name": one["name"], "bleu": one["small"]["bleu"]} for one in card.get("scores", [])), None)
 
 
-def _written(one: Translation, tokens: int) -> Written:
-    others = tuple(other.text for other in one.nbest)
-    return Written(one.text, others, tokens, one.finished, tuple(one.flags), tuple(one.unknown[:_UNKNOWN_WORDS]))
+def _written(one: Translation, tokens: int = 0, links: Any = ()) -> Written:
+    others, unknown = tuple(other.text for other in one.nbest), tuple(one.unknown[:_UNKNOWN_WORDS])
+    return Written(one.text, others, tokens, one.finished, tuple(one.flags), unknown, links)
 
 
 def _part(trace: Trace, look: TraceRequest) -> Trace:

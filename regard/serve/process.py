@@ -27,6 +27,7 @@ from regard.serve.state import State
 
 TOKEN_VARIABLE = "REGARD_TOKEN"
 _SPARE_FILES = 64  # for logs, models and pipes: connections may not take all open files
+_ACCEPTING = 0.05  # seconds in which connections that the system holds are accepted, at the end
 _LAST = 0.3  # seconds in which requests on accepted connections still get their 503
 
 
@@ -60,7 +61,9 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening; connections that are already accepted still get a 503 instead of a reset."""
-        await asyncio.sleep(0)  # accept what is in the backlog
+        for one in sockets or ():
+            one.listen(0)  # the system holds later connections back, which are then refused and not reset,
+        await asyncio.sleep(_ACCEPTING)  # while the earlier ones are accepted
         for server in self.servers:
             server.close()
         for one in sockets or ():
@@ -82,6 +85,7 @@ def serve(
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
     suggestions: str | Path | None = None,
+    engine: str = "regard",
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve runs until SIGTERM or SIGINT. `ready` is called with the address of the page once the port is open.
@@ -92,6 +96,7 @@ def serve(
     Beyond loopback a token is needed to use the API: `token`, those of the file `tokens`, that of the environment
     variable REGARD_TOKEN, or a random one, which is then part of the address. `hosts` are further names that the server
     answers to, `origins` pages of other servers that may call it. `suggestions` is a file to which POST /suggest adds.
+    `engine` is what translates, as in `regard.load`.
     """
     if not runs:
         raise RunError("There is nothing to serve; name at least one run folder.")
@@ -108,7 +113,7 @@ def serve(
     sys.setswitchinterval(SWITCH)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     bounded = replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
-    state = State([str(run) for run in runs], limits, access)
+    state = State([str(run) for run in runs], limits, access, engine)
     state.suggestions = None if suggestions is None else Path(suggestions)
     try:
         guard = build(state)

@@ -25,6 +25,8 @@ class Options(NamedTuple):
 
     beam: int | None = None
     nbest: int = 1
+    links: bool = False  # whether to report which words belong together
+    terms: tuple[tuple[str, str], ...] = ()  # (source, target): words that must become these words
 
 
 class TraceRequest(NamedTuple):
@@ -40,15 +42,16 @@ class TraceRequest(NamedTuple):
     heads: tuple[int, ...] | None = None
 
 
-class Work(NamedTuple):
+class MethodCall(NamedTuple):
     """A method of the model and its arguments.
 
-    With `answer` the result becomes the bytes of an answer; with `parts` the method gets a function for parts of it.
+    If `written`, the process of the model makes JSON of the result; with `parts` the method gets a function that sends
+    parts of it.
     """
 
     method: str
     args: tuple[Any, ...] = ()
-    answer: bool = False
+    written: bool = False
     compressed: bool = False
     parts: bool = False
 
@@ -62,11 +65,12 @@ class Written(NamedTuple):
     finished: str = "end"
     flags: tuple[str, ...] = ()  # what is not right with it
     unknown: tuple[str, ...] = ()  # words or characters of the source that were never seen in training
+    links: tuple[tuple[tuple[int, int], tuple[int, int]], ...] = ()  # spans of source and translation
 
 
 @dataclass(frozen=True)
-class Sentence:
-    """One text of a ticket."""
+class Row:
+    """One text of a ticket, and later one row of a batch."""
 
     ticket: "Ticket"
     place: int
@@ -81,8 +85,8 @@ class Ticket:
     client: Hashable = None
     beam: int = 1
     options: Options | None = None
-    work: Work | None = None
-    waiting: deque[Sentence] = field(default_factory=deque)
+    work: MethodCall | None = None
+    waiting: deque[Row] = field(default_factory=deque)
     results: list[Any] = field(default_factory=list)
     missing: int = 0
     answer: "Future[Any]" = field(default_factory=Future)
@@ -93,7 +97,7 @@ class Ticket:
         """Set the texts to translate."""
         self.results = [None] * len(texts)
         self.missing = len(texts)
-        self.waiting.extend(Sentence(self, place, text) for place, text in enumerate(texts))
+        self.waiting.extend(Row(self, place, text) for place, text in enumerate(texts))
 
     @property
     def cost(self) -> int:
@@ -152,7 +156,7 @@ class Queue:
             self._awake = False
             return bool(self._clients)
 
-    def take(self, most_cost: int = MOST_COST, exclusive: bool = True) -> "Ticket | list[Sentence] | None":
+    def take(self, most_cost: int = MOST_COST, exclusive: bool = True) -> "Ticket | list[Row] | None":
         """The next exclusive ticket, or the next batch of sentences, or None if nothing waits.
 
         Without `exclusive`, and with a smaller cost than usual, only sentences that fit are taken.
@@ -175,13 +179,13 @@ class Queue:
                         return first
             return None
 
-    def _gather(self, first: Ticket, most_cost: int) -> list[Sentence]:
+    def _gather(self, first: Ticket, most_cost: int) -> list[Row]:
         """A batch of sentences like the first one's: the same options, a similar length, no more than the cost."""
         head = len(first.waiting[0].text)
         # A single sentence may exceed the usual cost, since it cannot be cut, but not a smaller one.
         if most_cost < MOST_COST and head * first.beam > most_cost:
             return []
-        batch: list[Sentence] = []
+        batch: list[Row] = []
         longest, took = 0, True
         while took and len(batch) < MOST_ROWS:
             took = False

@@ -66,10 +66,22 @@ def _libre(limits: Limits, model: Schema) -> Schema:
     detect = _object({"q": text, "api_key": _TEXT}, required=["q"])
     post = _post("Translate", translate, _ref("Translated"), forms=True)
     post["responses"]["200"]["content"]["text/event-stream"] = {"schema": _TEXT}
+    upload = _object(
+        {"file": {"type": "string", "format": "binary"}, "source": _TEXT, "target": _TEXT, "model": model},
+        required=["file", "source", "target"],
+    )
+    address = _object({"translatedFileUrl": _TEXT}, required=["translatedFileUrl"])
     return {
         "/translate": {"post": post},
         "/detect": {"post": _post("Which loaded language fits a text", detect, _list(_ref("Detected")), forms=True)},
         "/suggest": {"post": _post("Suggest a better translation", suggest, _object({"success": _FLAG}), forms=True)},
+        "/translate_file": {"post": _form("Translate a file; its ending says the format", upload, address)},
+        "/download_file/{name}": {
+            "get": {
+                **_get("A translated file", {}, content="application/octet-stream"),
+                "parameters": [_in_path("name")],
+            }
+        },
         "/languages": {"get": _get("The languages of the loaded models", _list(_ref("Language")))},
         "/frontend/settings": {"get": _get("What a form for this server needs to know", {"type": "object"})},
     }
@@ -82,6 +94,9 @@ def _deepl(limits: Limits) -> Schema:
             "target_lang": _TEXT,
             "source_lang": _TEXT,
             "tag_handling": {"enum": ["html", "xml"]},
+            "ignore_tags": {**_list(_TEXT), "description": "of XML: elements that are not translated"},
+            "splitting_tags": {**_list(_TEXT), "description": "of XML: elements that end a sentence"},
+            "glossary_id": _TEXT,
         },
         required=["text", "target_lang"],
     )
@@ -89,11 +104,36 @@ def _deepl(limits: Limits) -> Schema:
     translations = _object({"translations": _list(_ref("DeepLTranslation"))}, required=["translations"])
     listed = _list(_object({"language": _TEXT, "name": _TEXT}, required=["language", "name"]))
     used = _object({"character_count": _WHOLE, "character_limit": _WHOLE})
+    glossary = _object(
+        {
+            "name": _TEXT,
+            "source_lang": _TEXT,
+            "target_lang": _TEXT,
+            "entries": {"type": "string", "description": "source term, tab or comma, target term on each line"},
+            "entries_format": {"enum": ["tsv", "csv"]},
+        },
+        required=["name", "source_lang", "target_lang", "entries", "entries_format"],
+    )
+    made = {**_post("Store terms", glossary, _ref("Glossary"), forms=True, error="Message")}
+    made["responses"] = {"201": made["responses"]["200"], "default": made["responses"]["default"]}
+    listing = _object({"glossaries": _list(_ref("Glossary"))}, required=["glossaries"])
+    pairs = _object({"supported_languages": _list({"type": "object"})}, required=["supported_languages"])
+    gone = {"summary": "Delete a glossary", "responses": {"204": {"description": "done"}, "default": _error("Message")}}
+    given = {"parameters": [_in_path("id")]}
     return {
         "/v2/translate": {
             "post": _post("Translate, as DeepL does", translate, translations, forms=True, error="Message")
         },
         "/v2/languages": {"get": {**_get("Languages, as DeepL lists them", listed, "Message"), "parameters": [kind]}},
+        "/v2/glossaries": {"get": _get("The glossaries of this client", listing, "Message"), "post": made},
+        "/v2/glossaries/{id}": {
+            "get": {**_get("A glossary", _ref("Glossary"), "Message"), **given},
+            "delete": {**gone, **given},
+        },
+        "/v2/glossaries/{id}/entries": {
+            "get": {**_get("Its terms", _TEXT, "Message", "text/tab-separated-values"), **given}
+        },
+        "/v2/glossary-language-pairs": {"get": _get("Languages that have glossaries", pairs, "Message")},
         "/v2/usage": {"get": _get("Characters translated since the start", used, "Message")},
     }
 
@@ -227,11 +267,25 @@ def _post(summary: str, body: Schema, found: Schema, forms: bool = False, error:
     }
 
 
-def _get(summary: str, found: Schema, error: str = "Error") -> Schema:
+def _get(summary: str, found: Schema, error: str = "Error", content: str = "application/json") -> Schema:
     return {
         "summary": summary,
-        "responses": {"200": {"description": "done", "content": _content(found)}, "default": _error(error)},
+        "responses": {
+            "200": {"description": "done", "content": {content: {"schema": found}}},
+            "default": _error(error),
+        },
     }
+
+
+def _form(summary: str, body: Schema, found: Schema) -> Schema:
+    """A form with a file."""
+    posted = _post(summary, body, found)
+    posted["requestBody"]["content"] = {"multipart/form-data": {"schema": body}}
+    return posted
+
+
+def _in_path(name: str) -> Schema:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": "^[A-Za-z0-9]+$"}}
 
 
 def _error(name: str) -> Schema:
@@ -301,6 +355,10 @@ _SCHEMAS: Schema = {
     "DeepLTranslation": _object(
         {"detected_source_language": _TEXT, "text": _TEXT, "billed_characters": _WHOLE},
         required=["detected_source_language", "text"],
+    ),
+    "Glossary": _object(
+        {"glossary_id": _TEXT, "name": _TEXT, "source_lang": _TEXT, "target_lang": _TEXT, "entry_count": _WHOLE},
+        required=["glossary_id", "name", "source_lang", "target_lang", "entry_count"],
     ),
     "Change": _object(
         {

@@ -19,7 +19,8 @@ from regard.serve.fields import SMALL, Fields, aside
 from regard.serve.limits import Limits, RefusedError, StoppedError
 from regard.serve.metrics import Metrics
 from regard.serve.model_process import compress
-from regard.serve.queue import Options, Ticket, Work, Written
+from regard.serve.queue import MethodCall, Options, Ticket, Written
+from regard.serve.stored import Glossaries, Shelf
 from regard.serve.worker import DiedError, Worker
 
 _SLICE = 1 << 16  # bytes of an answer that are sent at once
@@ -28,17 +29,18 @@ _SLICE = 1 << 16  # bytes of an answer that are sent at once
 class State:
     """The models side by side, and what every endpoint needs."""
 
-    def __init__(self, runs: Sequence[str], limits: Limits, access: Access) -> None:
+    def __init__(self, runs: Sequence[str], limits: Limits, access: Access, engine: str = "regard") -> None:
         self.limits = limits
         self.access = access
         self.metrics = Metrics()
+        self.shelf, self.glossaries = Shelf(), Glossaries()
         self.held = 0  # bytes of answers that clients have not read yet
         self.stopping = False
         self.suggestions: Path | None = None  # the file that keeps them
         self._receiving = 0  # pictures
         self.workers: dict[str, Worker] = {}  # in the order given; empty while they are loaded
         self.loading = True
-        self._opened = [Worker(run, limits, self.metrics) for run in runs]  # the processes start side by side
+        self._opened = [Worker(run, limits, self.metrics, engine) for run in runs]  # the processes start side by side
         self.metrics.read(
             lambda: {
                 "regard_waiting_requests": {name: worker.accepted.total() for name, worker in self.workers.items()},
@@ -156,15 +158,15 @@ class State:
 
     async def work(self, request: Request, worker: Worker, method: str, *args: Any, admitted: bool = False) -> Any:
         """The result of exclusive work: a method of the model. `admitted` is the second part of an accepted request."""
-        return await self._exclusive(request, worker, Work(method, args), admitted)
+        return await self._exclusive(request, worker, MethodCall(method, args), admitted)
 
     async def answer(self, request: Request, worker: Worker, method: str, *args: Any) -> Response:
         """An answer that the process of the model writes and compresses, for results that may be large."""
         packed = accepts_gzip(request)
-        body = await self._exclusive(request, worker, Work(method, args, True, packed))
-        return Answer(self, body, packed)
+        body = await self._exclusive(request, worker, MethodCall(method, args, True, packed))
+        return SlicedResponse(self, body, packed)
 
-    async def _exclusive(self, request: Request, worker: Worker, work: Work, admitted: bool = False) -> Any:
+    async def _exclusive(self, request: Request, worker: Worker, work: MethodCall, admitted: bool = False) -> Any:
         if not admitted:
             worker.make_room(client(request))
         return await self._wait(request, worker, Ticket(deadline(request), client(request), work=work))
@@ -209,7 +211,7 @@ class State:
     async def respond(self, request: Request, size: int, build: Callable[[], Any]) -> Response:
         """A JSON answer of what `build` makes; one of many characters is made, written and compressed in a thread."""
         packed = size > SMALL and accepts_gzip(request)
-        return Answer(self, await aside(size, lambda: _write(build(), packed)), packed)
+        return SlicedResponse(self, await aside(size, lambda: _write(build(), packed)), packed)
 
     async def _wait(self, request: Request, worker: Worker, ticket: Ticket) -> Any:
         worker.submit(ticket)
@@ -234,7 +236,7 @@ class State:
         return RefusedError(503, f"This took longer than {self.limits.seconds:g} seconds.", {"Retry-After": "10"})
 
 
-class Answer(Response):
+class SlicedResponse(Response):
     """An answer that is sent in slices, so that the connection never buffers more than one; counted while held."""
 
     media_type = "application/json"

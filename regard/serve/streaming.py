@@ -10,14 +10,14 @@ from starlette.responses import StreamingResponse
 
 from regard.serve.layout import Layout
 from regard.serve.limits import RefusedError
-from regard.serve.queue import Ticket, Work, Written
+from regard.serve.queue import MethodCall, Ticket, Written
 from regard.serve.state import State, client, deadline
 from regard.serve.worker import Worker
 
 
 async def stream(state: State, request: Request, worker: Worker, layout: Layout) -> StreamingResponse:
     """The answer to a text with "stream": true; refused before the first event if it cannot be accepted."""
-    work = Work("stream", (layout.sentences,), parts=True)
+    work = MethodCall("stream", (layout.sentences,), parts=True)
     ticket = Ticket(deadline(request), client(request), worker.about["beam"], work=work)
     worker.make_room(ticket.client, ticket.beam * sum(map(len, layout.sentences)))
     state.count(request, layout.sentences)
@@ -38,17 +38,17 @@ async def _events(ticket: Ticket, layout: Layout, parts: "asyncio.Queue[Any]") -
     def event(place: int, text: str, **more: Any) -> str:
         return _event({"sentence": place, "source": spans[place], "translatedText": text, **more})
 
-    written: list[str] = []
+    written: dict[int, str] = {}  # a process that is replaced begins again
     try:
         while (part := await parts.get()) is not None:
             place, found = part
             if isinstance(found, Written):
-                written.append(found.text)
+                written[place] = found.text
                 yield event(place, found.text, done=True, flags=list(found.flags), unknown=list(found.unknown))
             else:
                 yield event(place, found)
         ticket.answer.result()
-        yield _event({"translatedText": layout.join(written)})
+        yield _event({"translatedText": layout.join([written[place] for place in range(len(spans))])})
     except RefusedError as refusal:
         yield _event({"error": refusal.sentence})
     except Exception:

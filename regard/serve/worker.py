@@ -21,7 +21,7 @@ from regard.errors import RegardError
 from regard.serve.limits import Limits, RefusedError, StoppedError
 from regard.serve.metrics import Metrics
 from regard.serve.model_process import serve_model
-from regard.serve.queue import Queue, Sentence, Ticket, Work, settle
+from regard.serve.queue import MethodCall, Queue, Row, Ticket, settle
 
 log = logging.getLogger("regard.serve")
 
@@ -50,11 +50,11 @@ class Call:
 class Process:
     """One process of a model, and the calls that it has not answered."""
 
-    def __init__(self, run: str, limits: Limits) -> None:
+    def __init__(self, run: str, limits: Limits, engine: str) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self.beat = context.RawValue("d", time.monotonic())
-        self._process = context.Process(target=serve_model, args=(theirs, self.beat, run, limits), daemon=True)
+        self._process = context.Process(target=serve_model, args=(theirs, self.beat, run, limits, engine), daemon=True)
         self._numbers = itertools.count()
         self._calls: dict[int, Call] = {}
         self._lock, self._sending = threading.Lock(), threading.Lock()
@@ -136,8 +136,8 @@ class Process:
 class Worker:
     """A model as the server sees it: what it is, whether it is well, and a queue of what it has to do."""
 
-    def __init__(self, run: str, limits: Limits, metrics: Metrics) -> None:
-        self.run, self.limits, self.metrics = run, limits, metrics
+    def __init__(self, run: str, limits: Limits, metrics: Metrics, engine: str = "regard") -> None:
+        self.run, self.limits, self.metrics, self.engine = run, limits, metrics, engine
         self.queue = Queue()
         self.about: dict[str, Any] = {}  # the description of the model
         self.accepted: Counter[Hashable] = Counter()  # client -> tickets without an answer
@@ -145,11 +145,11 @@ class Worker:
         self._cost = 0  # characters times beam of the accepted tickets
         self._trouble = "starting"
         self._sample: Any = None  # what the model must always write when it is tested
-        self._process = Process(run, limits)
+        self._process = Process(run, limits, engine)
         self._began = time.monotonic()
         self._working = self._stuck = self._closed = False
         self._failures = 0
-        self._again: list[list[Sentence]] = []  # short batches that a process did not finish
+        self._again: list[list[Row]] = []  # short batches that a process did not finish
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=run, daemon=True)
 
@@ -250,7 +250,7 @@ class Worker:
             time.sleep(min(2.0**self._failures, MOST_PAUSE))
         if not self._closed:
             self._failures += 1
-            self._process = Process(self.run, self.limits)
+            self._process = Process(self.run, self.limits, self.engine)
             self._process.listen(self.queue.wake)
             with suppress(DiedError, RegardError, RuntimeError):
                 self._process.hello.result.result()
@@ -258,7 +258,7 @@ class Worker:
 
     def _probe(self) -> None:
         """Let the model translate a sample: it is well if that gives the same as the first time."""
-        call = self._begin("run", Work("rehearse"), time.monotonic() + self.limits.seconds)
+        call = self._begin("run", MethodCall("rehearse"), time.monotonic() + self.limits.seconds)
         self._watch(call, lambda: False)
         try:
             found = call.result.result()
@@ -288,7 +288,7 @@ class Worker:
                 call.free.exception()  # the receiver completes it
         self._working = False
 
-    def _serve(self, taken: "Ticket | list[Sentence]") -> None:
+    def _serve(self, taken: "Ticket | list[Row]") -> None:
         """Work on a ticket or a batch, a second time if the process dies."""
         for last in (False, True):
             if self._process.dead and not self._closed:
@@ -306,7 +306,7 @@ class Worker:
                     self._fail(taken)
                     return
 
-    def _fail(self, taken: "Ticket | list[Sentence]") -> None:
+    def _fail(self, taken: "Ticket | list[Row]") -> None:
         sentence = f"The process of the model {self.name} ended while it worked on this request."
         for ticket in [taken] if isinstance(taken, Ticket) else {one.ticket for one in taken}:
             settle(ticket.answer, error=RefusedError(503, sentence, {"Retry-After": "10"}))
@@ -314,7 +314,7 @@ class Worker:
     def _work(self, ticket: Ticket) -> None:
         work = ticket.work
         assert work is not None
-        if work.answer and self.held() + self.limits.numbers * NUMBER_BYTES > self.limits.held:
+        if work.written and self.held() + self.limits.numbers * NUMBER_BYTES > self.limits.held:
             waiting = RefusedError(503, "Too many answers wait to be read by their clients.", {"Retry-After": "5"})
             settle(ticket.answer, error=waiting)
             return
@@ -353,7 +353,7 @@ class Worker:
 
         return between
 
-    def _translate(self, batch: list[Sentence], alone: bool = True) -> None:
+    def _translate(self, batch: list[Row], alone: bool = True) -> None:
         options = batch[0].ticket.options
         deadline = max(sentence.ticket.deadline for sentence in batch)
         began = time.monotonic()

@@ -19,18 +19,17 @@ from regard.data.files import Progress
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError
-from regard.evaluate.captions import score_captions
-from regard.evaluate.scores import perplexity
+from regard.evaluate.scores import perplexity, score_captions
 from regard.layers.image import load_pretrained
 from regard.symbols import PAD
-from regard.training.albums import Album, CaptionData, Source
+from regard.training.albums import Album, CaptionData, ReadPictures
 from regard.training.objectives import likelihood
 from regard.training.reinforce import (
     doubly_stochastic,
     draw_places,
     keep_looks,
-    move_baseline,
     reinforce,
+    update_baseline,
     words_logprob,
 )
 from regard.training.settings import TrainConfig
@@ -124,7 +123,7 @@ class Captioning:
     def carry(self, sums: Tensor, sound: Tensor) -> None:
         """Move the baseline by the rewards of an update."""
         self.baseline = self.baseline.to(sums.device)
-        self.baseline.copy_(torch.where(sound, move_baseline(self.baseline, *sums), self.baseline))
+        self.baseline.copy_(torch.where(sound, update_baseline(self.baseline, *sums), self.baseline))
 
     def validate(self, model: nn.Module, tell: Progress | None = None) -> Validation:
         """Loss a word over all held-out captions; BLEU and exact captions of `validate_sentences` pictures."""
@@ -171,7 +170,7 @@ class Captioning:
 
 def caption_all(
     model: nn.Module,
-    source: Source,
+    source: ReadPictures,
     pictures: list[int],
     data: CaptionData,
     config: DecodeConfig,

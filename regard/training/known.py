@@ -4,12 +4,9 @@ In a source tree they are in the folder `models` beside the package, in an insta
 """
 
 import difflib
-import json
 from pathlib import Path
-from typing import Any
 
 from regard.errors import RunError
-from regard.training.runs import FINISHED, read_manifest
 
 FOLDERS = {  # name -> folder
     "en-fr": "en-fr-transformer",
@@ -57,18 +54,3 @@ def shipped() -> dict[str, Path]:
         if folder is not None:
             found.setdefault(folder, name)
     return {name: folder for folder, name in found.items()}
-
-
-def read_card(folder: Path) -> dict[str, Any]:
-    """The card of a model, or nothing where it has none; a card that belongs to other weights is refused."""
-    path = folder / "card.json"
-    if not path.exists():
-        return {}
-    try:
-        card = json.loads(path.read_text(encoding="utf-8"))
-        weights = str(card["weights"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise RunError(f"{path} is damaged ({type(error).__name__}); restore it from a copy.") from None
-    if weights != read_manifest(folder, FINISHED)["files"]["weights.safetensors"]["sha256"]:
-        raise RunError(f"{path} does not belong to the weights beside it; restore both from one copy.")
-    return card

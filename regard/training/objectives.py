@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.kernels.choose import loss_path
 from regard.kernels.cross_entropy import linear_cross_entropy
 from regard.symbols import PAD
 
@@ -19,7 +20,7 @@ def likelihood(model: nn.Module, *inputs: Tensor, smoothing: float = 0.0) -> tup
     Where the logits are a linear layer of `model.hidden(...)`, they are never all in memory at once.
     """
     target = inputs[-1]
-    if not isinstance(getattr(model, "output", None), nn.Linear):
+    if loss_path(getattr(model, "output", None)).name == "plain":
         return cross_entropy(model(*inputs), target, smoothing)
     hidden, output = model.hidden(*inputs), model.output  # type: ignore[operator]  # [B, T, D]
     return linear_cross_entropy(hidden, output.weight, output.bias, target, smoothing, PAD)  # type: ignore[arg-type, union-attr]

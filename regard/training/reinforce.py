@@ -109,7 +109,7 @@ def reinforce(words: Tensor, places: Tensor, reward: Tensor, baseline: float | T
     return -(words + strength * advantage * places).sum()
 
 
-def move_baseline(baseline: Tensor, reward: Tensor, rows: Tensor) -> Tensor:
+def update_baseline(baseline: Tensor, reward: Tensor, rows: Tensor) -> Tensor:
     """b_k = 0.9 b_{k-1} + 0.1 times the mean reward of an update, a sum over `rows` rows; the first mean is b_1.
 
     A baseline that is not known yet is NaN.

@@ -29,9 +29,10 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from regard.config import load_toml
-from regard.data.files import digest, seal, sync_folder, unseal, write_atomically
-from regard.errors import DataError, RunError
+from regard.config import parse_toml, read
+from regard.data.files import digest, read_small, seal, sync_folder, unseal, write_atomically
+from regard.errors import ConfigError, DataError, RunError, brief
+from regard.training.cursor import Cursor
 from regard.version import __version__
 
 if sys.platform == "win32":
@@ -41,6 +42,7 @@ else:
 
 VERSION = 1  # of the layout of a run; a folder of another version is refused
 SPARE = 2  # free space that a save needs, as a multiple of its size
+MOST_HEADER = 4 << 20  # bytes of the header of a safetensors file: about 40,000 tensors
 SEAL = b"# sha256 of the lines above: "
 LEFT = ".*.[0-9]*.tmp"  # what a killed process may leave in a run folder
 CHECKPOINT = ("weights.safetensors", "state.safetensors", "state.json")
@@ -62,9 +64,10 @@ def read_manifest(folder: Path, needed: Iterable[str], check: Iterable[str] | No
     """The manifest of a folder, which must name `needed`; the files that it names, or `check`, are checked with it."""
     path = folder / "manifest.json"
     try:
-        content = path.read_bytes()
+        content = read_small(path)
         found = json.loads(content)
-        version, checked = found["run"], {str(name): dict(entry) for name, entry in found["files"].items()}
+        version = found["run"]
+        checked = {name: (entry["sha256"], entry["bytes"]) for name, entry in found["files"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(f"{path} is missing or damaged ({type(error).__name__}); use another checkpoint.") from None
     if version != VERSION:
@@ -77,9 +80,10 @@ def read_manifest(folder: Path, needed: Iterable[str], check: Iterable[str] | No
         raise RunError(f"{path} is damaged: it is not what was written; restore it from a copy.")
     for name in checked if check is None else check:
         file = folder / name
-        if os.sep in name or not file.is_file():
+        if Path(name).name != name or not file.is_file():
             raise RunError(f"{file} is named in the manifest but is not there; restore it from a copy.")
-        if file.stat().st_size != checked[name]["bytes"] or digest(file) != checked[name]["sha256"]:
+        sha256, size = checked[name]
+        if file.stat().st_size != size or digest(file) != sha256:
             raise RunError(f"{file} is damaged: its SHA-256 is not the one in {path}; restore it from a copy.")
     return manifest
 
@@ -96,12 +100,15 @@ def write_config(run: Path, text: str) -> None:
 def read_config(run: Path) -> dict[str, Any]:
     """The settings of a run, as tables. Those of a run in progress must be sealed; a manifest seals a finished one."""
     path = run / "config.toml"
-    content = path.read_bytes() if path.is_file() else b""
+    try:
+        content = read_small(path)
+    except OSError as error:
+        raise RunError(f"{path} could not be read: {error.strerror or error}; restore it from a copy.") from None
     text, mark, sha256 = content.rpartition(SEAL)
     sealed = sha256 == hashlib.sha256(text).hexdigest().encode() + b"\n"
-    if content and not sealed and (mark or (checkpoints(run) and not (run / "manifest.json").exists())):
+    if not sealed and (mark or (checkpoints(run) and not (run / "manifest.json").exists())):
         raise RunError(f"{path} is damaged: it is not what was written; restore it from a copy.")
-    return load_toml(path)
+    return parse_toml(content, path)
 
 
 def save_checkpoint(
@@ -156,10 +163,26 @@ def pack(tensors: dict[str, Tensor]) -> bytes:
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read safetensors; a file that is none is refused."""
-    try:
+    with _safetensors(path):
         return safetensors.torch.load_file(path)
-    except (OSError, safetensors.SafetensorError) as error:
-        raise RunError(f"{path} cannot be read as safetensors: {error}.") from None
+
+
+def read_shapes(path: Path) -> dict[str, torch.Size]:
+    """The shapes of the tensors of a file, from its header alone."""
+    with _safetensors(path), safetensors.safe_open(path, "pt") as stream:
+        return {name: torch.Size(stream.get_slice(name).get_shape()) for name in stream.keys()}  # noqa: SIM118
+
+
+@contextmanager
+def _safetensors(path: Path) -> Iterator[None]:
+    """Turn errors of the block, which reads a file, into one sentence. A file with a monstrous header is not read."""
+    try:
+        with open(path, "rb") as stream:
+            if int.from_bytes(stream.read(8), "little") > MOST_HEADER:
+                raise OSError(f"its header has more than {MOST_HEADER >> 20} MiB")
+        yield
+    except (OSError, OverflowError, safetensors.SafetensorError) as error:
+        raise RunError(f"{path} cannot be read as safetensors: {brief(error)}.") from None
 
 
 def check_space(folder: Path, tensors: Iterable[Tensor]) -> None:
@@ -222,10 +245,13 @@ def newest_checkpoint(run: Path, check: Iterable[str] | None = None) -> Path | N
 
 def belongings(weights: Path) -> dict[str, str]:
     """The files of a run that these weights mean nothing without, by their SHA-256: the vocabularies."""
-    manifest = json.loads((weights.parent / "manifest.json").read_bytes())
-    if "belongs" in manifest:  # of a checkpoint
-        return manifest["belongs"]
-    return {name: entry["sha256"] for name, entry in manifest["files"].items() if name not in FINISHED}
+    manifest = read_manifest(weights.parent, (), check=())
+    if "belongs" not in manifest:  # of a finished model
+        return {name: entry["sha256"] for name, entry in manifest["files"].items() if name not in FINISHED}
+    found = manifest["belongs"]
+    if not isinstance(found, dict) or any(Path(name).name != name for name in found):
+        raise RunError(f"{weights.parent / 'manifest.json'} names files outside the run; restore it from a copy.")
+    return found
 
 
 def check_belongs(run: Path, checkpoint: Path, complete: bool = True) -> None:
@@ -241,9 +267,13 @@ def check_belongs(run: Path, checkpoint: Path, complete: bool = True) -> None:
             )
 
 
-def read_about(checkpoint: Path) -> dict[str, Any]:
-    """The plain part of a checkpoint's state."""
-    return json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+def read_cursor(checkpoint: Path) -> Cursor:
+    """The progress of training at a checkpoint; numbers of another kind are refused."""
+    path = checkpoint / "state.json"
+    try:
+        return read(Cursor, dict(json.loads(read_small(path))), "state")
+    except (OSError, ValueError, TypeError, RecursionError, ConfigError) as error:
+        raise RunError(f"{path} is not the state of a training: {brief(error)}. Restore it from a copy.") from None
 
 
 def prune(run: Path, keep: Iterable[int]) -> None:
@@ -265,8 +295,8 @@ def tidy(run: Path) -> None:
     keep = {int(folder.name) for folder in checkpoints(run)}
     newest = newest_checkpoint(run, check=("state.json",))
     if newest:
-        state = read_about(newest)
-        surplus = {step for step in keep if step < state["step"]} - {state["best_step"], *state["kept"]}
+        cursor = read_cursor(newest)
+        surplus = {step for step in keep if step < cursor.step} - {cursor.best_step, *cursor.kept}
         keep -= surplus if surplus and newest == newest_checkpoint(run) else set()
     prune(run, keep)
 
@@ -322,7 +352,7 @@ def find_weights(run: Path) -> Path:
     newest = newest_checkpoint(run)
     if newest is None:
         raise RunError(f"{run} holds no finished model and no checkpoint; train it with `regard train`.")
-    best = read_about(newest).get("best_step")
+    best = read_cursor(newest).best_step
     folder = run / "checkpoints" / f"{best:06d}" if best is not None else newest
     if folder != newest and not folder.is_dir():
         folder = newest
@@ -343,7 +373,7 @@ def held(run: Path) -> Iterator[None]:
         raise RunError(f"{run} is a file; --out needs the name of a folder for the run.")
     if not made and not (run / "config.toml").exists() and not all(map(is_scratch, run.iterdir())):
         raise RunError(f"{run} exists and is not a run of regard; nothing was touched. Choose another --out.")
-    with _locked(run):
+    with locked(run, "is training"):
         try:
             yield
         finally:
@@ -359,17 +389,18 @@ def is_scratch(path: Path) -> bool:
 
 
 @contextmanager
-def _locked(run: Path) -> Iterator[None]:
-    path = run / ".lock"
+def locked(folder: Path, doing: str) -> Iterator[None]:
+    """Hold a folder, which is made if need be, for the block; `doing` is what another process in it is said to do."""
+    path = folder / ".lock"
     while True:
         try:
-            run.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             stream = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed below
         except OSError as error:
-            raise RunError(f"{run} cannot be made or written to: {error.strerror or error}.") from None
+            raise RunError(f"{folder} cannot be made or written to: {error.strerror or error}.") from None
         with stream:
             if not _lock(stream.fileno()):
-                raise RunError(f"Another process is training in {run}; wait for it, or choose another --out.")
+                raise RunError(f"Another process {doing} in {folder}; wait for it, or choose another --out.")
             if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):  # not just removed
                 yield
                 return

@@ -15,11 +15,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.config import load_toml
 from regard.data.files import fill_folder, write_atomically
 from regard.errors import RunError
 from regard.training.experiment import Experiment, resolve
-from regard.training.runs import belongings, entry, find_weights, make_manifest, pack, read_tensors
+from regard.training.runs import (
+    belongings,
+    entry,
+    find_weights,
+    make_manifest,
+    pack,
+    read_config,
+    read_shapes,
+    read_tensors,
+)
 
 SCALE = ":scale"  # ends the name of the scales of a matrix
 LEVELS = 127  # int8 without -128, so that a weight and its negative are equally exact
@@ -63,6 +71,11 @@ def expand(tensors: dict[str, Tensor], where: str) -> dict[str, Tensor]:
     return found
 
 
+def read_full_shapes(path: Path) -> dict[str, torch.Size]:
+    """The shapes of the weights of a run, small or not; nothing but the header of the file is read."""
+    return {name: shape for name, shape in read_shapes(path).items() if not name.endswith(SCALE)}
+
+
 def read_weights(path: Path) -> dict[str, Tensor]:
     """The weights of a run, small or not."""
     return expand(read_tensors(path), str(path))
@@ -73,10 +86,9 @@ def export_small(run: Path, out: Path, about: dict[str, Any]) -> int:
 
     The corpus, the checkpoints and the optimiser stay behind. `about` is added to the manifest.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise RunError(f"{out} exists and is not an empty folder; nothing was touched. Choose another --out.")
+    check_new(out)
     weights = find_weights(run)
-    experiment = without_folders(resolve(load_toml(run / "config.toml")))
+    experiment = without_folders(resolve(read_config(run)))
     contents = {name: (run / name).read_bytes() for name in belongings(weights)}
     contents |= {"config.toml": experiment.toml().encode(), "weights.safetensors": pack(shrink(read_weights(weights)))}
     contents["manifest.json"] = make_manifest({name: entry(content) for name, content in contents.items()}, about)
@@ -91,6 +103,12 @@ def export_small(run: Path, out: Path, about: dict[str, Any]) -> int:
     except OSError as error:
         raise RunError(f"{out} could not be written: {error.strerror or error}.") from error
     return sum(map(len, contents.values()))
+
+
+def check_new(out: Path) -> None:
+    """Refuse to write into a folder that holds something."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RunError(f"{out} exists and is not an empty folder; nothing was touched. Choose another --out.")
 
 
 def without_folders(experiment: Experiment) -> Experiment:

@@ -14,18 +14,19 @@ from regard.data.expects import expectations
 from regard.data.prepare import PLAIN, How, Stages
 from regard.errors import ConfigError, RegardError, RunError
 from regard.models.registry import build
+from regard.training.clock import FEW
 from regard.training.distributed import Ranks
 from regard.training.events import DataReady, Observe
 from regard.training.experiment import KINDS, Experiment, resolve
-from regard.training.loop import FEW, Loop, seed_everything
+from regard.training.loop import Loop, seed_everything
 from regard.training.runs import (
     check_belongs,
     checkpoints,
     held,
     is_scratch,
     newest_checkpoint,
-    read_about,
     read_config,
+    read_cursor,
     set_aside,
     tidy,
     write_config,
@@ -62,7 +63,7 @@ def train(
                 if fresh:
                     set_aside(run)  # a refused run leaves nothing behind
                 raise
-            loop.since = since
+            loop.clock.since = since
             return loop.run()
     finally:
         ranks.close()
@@ -102,7 +103,7 @@ def open_data(experiment: Experiment, run: Path, stages: Stages | None) -> Any:
     if newest:
         check_belongs(run, newest, complete=False)
     keep = bool(experiment.train.start_from or newest)
-    how = How(stages or PLAIN.progress, keep, read_about(newest)["data"] if newest else "")
+    how = How(stages or PLAIN.progress, keep, read_cursor(newest).data if newest else "")
     return KINDS[experiment.task].prepare(experiment, run, how)
 
 

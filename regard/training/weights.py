@@ -1,11 +1,15 @@
 """The tensors of a model and its optimiser as flat, named tables, for files that hold nothing but numbers."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn, optim
+from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.overrides import TorchFunctionMode
 
-from regard.errors import RunError
+from regard.errors import RunError, brief
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
@@ -17,18 +21,58 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 
 def set_weights(model: nn.Module, tensors: dict[str, Tensor], where: str) -> None:
     """Give a model the weights of `where`; names and shapes must be those of the model."""
-    own = weights_of(model)
-    if own.keys() != tensors.keys():
-        odd = sorted(own.keys() ^ tensors.keys())[0]
-        raise RunError(f"The weights in {where} belong to another model: {odd!r} is only on one side.")
+    check_shapes(model, {name: tensor.shape for name, tensor in tensors.items()}, where)
     with torch.no_grad():
-        for name, tensor in own.items():
-            if tensor.shape != tensors[name].shape:
-                raise RunError(
-                    f"The weights in {where} belong to another model: {name!r} is {list(tensors[name].shape)} there "
-                    f"and {list(tensor.shape)} here."
-                )
+        for name, tensor in weights_of(model).items():
             tensor.copy_(tensors[name])
+
+
+def check_shapes(model: nn.Module, shapes: dict[str, torch.Size], where: str) -> None:
+    """Refuse weights whose names or shapes are not those of the model."""
+    own = weights_of(model)
+    if own.keys() != shapes.keys():
+        odd = sorted(own.keys() ^ shapes.keys())[0]
+        raise RunError(f"The weights in {where} belong to another model: {odd[:200]!r} is only on one side.")
+    for name, tensor in own.items():
+        if tensor.shape != shapes[name]:
+            raise RunError(
+                f"The weights in {where} belong to another model: {name!r} is {list(shapes[name])} there and "
+                f"{list(tensor.shape)} here."
+            )
+
+
+class _Unfilled(TorchFunctionMode):
+    """Leaves out `normal_`, which on the meta device does nothing either, but imports 800 modules first."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = {**(kwargs or {}), **dict(zip(("tensor",), args, strict=False))}
+        return given["tensor"] if func in (Tensor.normal_, nn.init.normal_) else func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def weightless(shapes: dict[str, torch.Size], where: str) -> Iterator[None]:
+    """Models that are built in the block take no memory, and one that outgrows the weights of `where` is refused.
+
+    So settings that do not belong to the weights cost nothing, whatever they say: parameters are on the meta device,
+    and building ends with the first one too many.
+    """
+    # A matrix that is tied to another one was registered before; so count generously.
+    tensors, numbers = 4 * len(shapes) + 16, 4 * sum(shape.numel() for shape in shapes.values())
+
+    def count(module: nn.Module, name: str, parameter: Tensor | None) -> None:
+        nonlocal tensors, numbers
+        tensors, numbers = tensors - 1, numbers - (parameter.numel() if parameter is not None else 0)
+        if tensors < 0 or numbers < 0:
+            raise RunError(f"The weights in {where} belong to another model: the settings describe a much larger one.")
+
+    handle = register_module_parameter_registration_hook(count)
+    try:
+        with torch.device("meta"), _Unfilled():
+            yield
+    except (RuntimeError, TypeError, OverflowError) as error:  # sizes that no tensor can have
+        raise RunError(f"The settings beside {where} describe no model: {brief(error)}.") from None
+    finally:
+        handle.remove()
 
 
 def optimiser_state(optimiser: optim.Optimizer) -> dict[str, Tensor]:

@@ -3,44 +3,18 @@
 import random
 from collections.abc import Sequence
 
+from regard.data.builtin import WORDS
 from regard.data.builtin.lexicon import ALIVE, ANY, FITTING, VERBS, Adjective, Verb
 from regard.data.builtin.marks import Mark, Phrase, Word, de, mark, say
 from regard.data.builtin.nominal import IL, Nominal, agree, both, generic, part_of, possessed, pronoun, simple
 from regard.data.builtin.verbal import NEGATIVES, Manner, be, choose_clitic, choose_manner, etre, verb_group
 
-# English, French, kinds of noun; a French preposition ending in de takes contractions
-_PREPOSITIONS = (
-    ("in", "dans", ("place",)),
-    ("in", "dans", ("place",)),
-    ("on", "sur", ("thing",)),
-    ("under", "sous", ("thing",)),
-    ("behind", "derrière", ("place", "thing", "person")),
-    ("in front of", "devant", ("place", "person")),
-    ("near", "près de", ("place", "person")),
-    ("next to", "à côté de", ("place", "thing", "person")),
-    ("with", "avec", ("person", "animal")),
-)
-_TIMES = (
-    ("today", "aujourd'hui"),
-    ("every day", "chaque jour"),
-    ("in the morning", "le matin"),
-    ("at night", "la nuit"),
-)
-_CONNECTIVES = (
-    (", and", ", et"),
-    (", and", ", et"),
-    (", but", ", mais"),
-    (", or", ", ou"),
-    ("because", "parce que"),
-    ("when", "quand"),
-    ("while", "pendant que"),
-    ("if", "si"),
-)
+_PHRASES = WORDS["phrasebook"]["phrases"]
 
 
 def connective(draw: random.Random) -> Phrase:
     """What joins two clauses. Joined clauses always have a comma, so that who does what is never in doubt."""
-    english, french = draw.choice(_CONNECTIVES)
+    english, french = draw.choice(_PHRASES["connectives"])
     if english.startswith(","):
         return say(",", ",") + say(english[2:], french[2:])
     phrase = say(english, french)
@@ -205,7 +179,8 @@ def _report(draw: random.Random) -> Phrase:
 
 
 def _place(draw: random.Random) -> Phrase:
-    english, french, kinds = draw.choice(_PREPOSITIONS)
+    english, french, names = draw.choice(_PHRASES["prepositions"])
+    kinds = names.split(" ")
     words = [Word(text) for text in english.split(" ")]
     marks = mark(french, words)
     if marks[-1].text == "de":
@@ -219,4 +194,4 @@ def _time(draw: random.Random, manner: Manner) -> Phrase:
         return say("tomorrow", "demain")
     if draw.random() < 0.4:
         return say("yesterday", "hier") if manner.past else say("now", "maintenant")
-    return say(*draw.choice(_TIMES))
+    return say(*draw.choice(_PHRASES["times"]))

@@ -7,17 +7,15 @@ French word is first a `Mark` with both its forms, and `spell` settles all of th
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from regard.data.builtin.example import Example
+from regard.data.builtin import Example
 from regard.data.builtin.lexicon import begins_with_vowel
 
 
+@dataclass(eq=False)
 class Word:
     """An English word; two words of the same spelling are two words."""
 
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
+    text: str
 
 
 @dataclass

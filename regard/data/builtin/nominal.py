@@ -4,28 +4,15 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from regard.data.builtin import WORDS
 from regard.data.builtin.lexicon import FITTING, NOUNS, Adjective, Noun, plural
 from regard.data.builtin.marks import Mark, Phrase, Word, de, mark
 
 JE, TU, IL, NOUS, ILS = range(5)
 
-_POSSESSIVES = {
-    "my": ("mon", "ma", "mes"),
-    "your": ("ton", "ta", "tes"),
-    "his": ("son", "sa", "ses"),
-    "her": ("son", "sa", "ses"),
-    "our": ("notre", "notre", "nos"),
-    "their": ("leur", "leur", "leurs"),
-}
-_NUMBERS = {
-    "two": "deux",
-    "three": "trois",
-    "four": "quatre",
-    "five": "cinq",
-    "six": "six",
-    "eight": "huit",
-    "ten": "dix",
-}
+_TABLES = WORDS["phrasebook"]["determiners"]
+_POSSESSIVES, _NUMBERS = _TABLES["possessives"], _TABLES["numbers"]
+_FORMS = _TABLES["forms"] | _POSSESSIVES
 _SINGULAR = ("the", "the", "the", "a", "a", "this", "every", *_POSSESSIVES)
 _PLURAL = ("the", "the", "the", "some", "some", "these", "many", *_POSSESSIVES, *_NUMBERS)
 _MASS = ("the", "the", "some", "some", "this", *_POSSESSIVES)
@@ -57,17 +44,8 @@ def participle(form: str, nominal: Nominal | None) -> str:
 
 
 def pronoun(draw: random.Random) -> Nominal:
-    """A subject pronoun. English does not tell the gender of I, you, we, they: all are masculine, you is tu."""
-    english, french, person = draw.choice(
-        [
-            ("I", "je", JE),
-            ("you", "tu", TU),
-            ("he", "il", IL),
-            ("she", "elle", IL),
-            ("we", "nous", NOUS),
-            ("they", "ils", ILS),
-        ]
-    )
+    """A subject pronoun. English does not show the gender of I, you, we, they: all are masculine, you is tu."""
+    english, french, person = draw.choice(WORDS["phrasebook"]["pronouns"]["subjects"])
     word = Word(english)
     entry = Mark(french, (word,), "j'" if french == "je" else "")
     return Nominal(Phrase([word], [entry]), person, french == "elle", "person")
@@ -169,23 +147,15 @@ def _determiner(name: str, word: Word, noun: Noun, many: bool, negated: bool, be
         return [Mark("les", linked, role="article") if many else the]
     if name == "any" or (name == "a" and negated):
         return [de(linked, role="")]
-    if name == "a":
-        return mark("une" if noun.feminine else "un", linked)
     if name == "some":
         if noun.kind == "mass":
             return [de(linked, "partitive"), the]
         return [de(linked, "partitive") if before else Mark("des", linked, role="partitive")]
     if name == "many":
         return [*mark("beaucoup", linked), de(linked, role="")]
-    if name in _POSSESSIVES:
-        masculine, feminine, several = _POSSESSIVES[name]
-        if many:
-            return mark(several, linked)
-        return [Mark(feminine if noun.feminine else masculine, linked, masculine)]
-    if name in ("this", "these"):
-        return [
-            Mark("ces", linked)
-            if many
-            else Mark("cette" if noun.feminine else "ce", linked, "" if noun.feminine else "cet")
-        ]
-    return mark({"every": "chaque", **_NUMBERS}[name], linked)
+    if name in _NUMBERS:
+        return mark(_NUMBERS[name], linked)
+    masculine, feminine, several, *before_vowel = _FORMS[name].split(" ")
+    if many:
+        return [Mark(several, linked)]
+    return [Mark(feminine if noun.feminine else masculine, linked, before_vowel[noun.feminine])]

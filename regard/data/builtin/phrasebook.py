@@ -8,8 +8,8 @@ relative clause belongs to the noun before it. Words, punctuation and elided wor
 
 import random
 
+from regard.data.builtin import Example
 from regard.data.builtin.clauses import clause, connective, question, shortest
-from regard.data.builtin.example import Example
 from regard.data.builtin.marks import Phrase, example, say
 from regard.errors import DataError
 

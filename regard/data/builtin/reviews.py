@@ -1,50 +1,24 @@
-"""`reviews`: film reviews by a small grammar, in which a few sentences decide and the others only tell.
+"""`reviews`: film reviews by a small grammar, in which a few sentences decide and the others only narrate.
 
     The story begins in a small town. The hero is not a good man. The music was never dull. ...
 
 A review is positive or negative. One to three of its sentences judge the film (its acting, its music ...), all to the
-same end; the rest tell the plot or the evening. The same words of praise and blame, and the same negations, occur in
-both kinds: a deciding sentence is known by what it speaks of, and its verdict by adjective and negation together. So
+same end; the rest narrate the plot or the evening. The same words of praise and blame, and the same negations, occur in
+both kinds: a deciding sentence is known by its subject, and its verdict by adjective and negation together. So
 no word decides alone, and it is known which sentences must be looked at.
 """
 
 import random
 from typing import NamedTuple
 
+from regard.data.builtin import WORDS
 from regard.errors import DataError
 
 LABELS = ("negative", "positive")
 
-_GOOD = ("good", "great", "brilliant", "charming", "wonderful", "clever", "beautiful", "moving")
-_BAD = ("bad", "dreadful", "dull", "clumsy", "boring", "grim", "weak", "terrible")
-_ASPECTS = ("acting", "music", "script", "camera work", "dialogue", "ending", "editing", "direction", "pace", "sound")
-_PEOPLE = ("hero", "mother", "doctor", "king", "neighbour", "teacher", "captain", "stranger", "sister", "painter")
-_PLACES = ("a small town", "an old house", "the harbour", "a quiet village", "the mountains", "a hotel", "the station")
-_THINGS = ("letter", "map", "knife", "garden", "horse", "ring", "boat", "diary", "song", "coat")
-_TIMES = ("one day", "in the summer", "late at night", "years ago", "on a Sunday", "after the war", "before dawn")
+_WORDS = WORDS["reviews"]
+_GOOD, _BAD, _ASPECTS = _WORDS["good"], _WORDS["bad"], _WORDS["aspects"]
 _NOT = ("not", "never")
-
-# A deciding sentence: {verdict} is an adjective, or a negation and the opposite one.
-_VERDICTS = (
-    "The {aspect} was {verdict}.",
-    "I found the {aspect} {verdict}.",
-    "For me the {aspect} is {verdict}.",
-    "The {aspect} and the {other} are {verdict}.",
-    "Its {aspect} seemed {verdict} to all of us!",
-)
-# A neutral sentence: {word} is any adjective, of either kind, and {negation} a negation or nothing.
-_TELLINGS = (
-    "The story begins in {place} {time}.",
-    "The {person} is {negation} a {word} man.",
-    "{Time} the {person} finds a {word} {thing}.",
-    "A {person} and a {other_person} meet in {place}.",
-    "Nobody knows where the {thing} comes from.",
-    "The {person} was {negation} {word} to the {other_person}.",
-    "Then the {person} says that the {thing} is {negation} {word}.",
-    "We saw it {time} in {place}.",
-    "They look for the {thing} until the {person} leaves.",
-    "Does the {person} want the {word} {thing}?",
-)
 
 
 class Review(NamedTuple):
@@ -86,19 +60,19 @@ def _judge(draw: random.Random, label: str) -> str:
     negated = draw.random() < 0.5
     verdict = f"{draw.choice(_NOT)} {draw.choice(opposite)}" if negated else draw.choice(kind)
     aspect, other = draw.sample(_ASPECTS, 2)
-    return draw.choice(_VERDICTS).format(aspect=aspect, other=other, verdict=verdict)
+    return draw.choice(_WORDS["verdicts"]).format(aspect=aspect, other=other, verdict=verdict)
 
 
 def _tell(draw: random.Random) -> str:
-    person, other = draw.sample(_PEOPLE, 2)
-    time = draw.choice(_TIMES)
-    sentence = draw.choice(_TELLINGS).format(
+    person, other = draw.sample(_WORDS["people"], 2)
+    time = draw.choice(_WORDS["times"])
+    sentence = draw.choice(_WORDS["tellings"]).format(
         person=person,
         other_person=other,
-        place=draw.choice(_PLACES),
+        place=draw.choice(_WORDS["places"]),
         time=time,
         Time=time[0].upper() + time[1:],
-        thing=draw.choice(_THINGS),
+        thing=draw.choice(_WORDS["things"]),
         word=draw.choice(_GOOD + _BAD),
         negation=draw.choice((*_NOT, "")),
     )

@@ -49,7 +49,7 @@ class Scene(NamedTuple):
 
     things: tuple[Thing, ...]
     caption: str
-    cells: tuple[int | None, ...]  # for each word of the caption the cell it speaks of; None: it speaks of none
+    cells: tuple[int | None, ...]  # for each word of the caption the cell that it describes, or None
 
 
 def scene(number: int, seed: int = 1, grid: int = GRID) -> Scene:

@@ -17,7 +17,7 @@ _DOES = ("uses", "likes")
 
 
 class Tale(NamedTuple):
-    """A line of text, and (recalled, told) words of it, counted from 0: the first says again what the second said."""
+    """A line of text, and (recalled, introduced) words of it, counted from 0: the first repeats the second."""
 
     text: str
     links: tuple[tuple[int, int], ...]
@@ -33,12 +33,12 @@ def _write(draw: random.Random) -> Tale:
     people = draw.sample(_NAMES, draw.randint(2, 3))
     things = draw.sample(_THINGS, len(people))
     words: list[str] = []
-    told = {}
+    introduced = {}
     for person, thing in zip(people, things, strict=True):
         words += [person, draw.choice(_HAS), thing, ","]
-        told[person] = len(words) - 2
+        introduced[person] = len(words) - 2
     links = []
     for place, person in enumerate(draw.sample(people, len(people))):
-        words += ["and" if place else "so", person, draw.choice(_DOES), words[told[person]]]
-        links.append((len(words) - 1, told[person]))
+        words += ["and" if place else "so", person, draw.choice(_DOES), words[introduced[person]]]
+        links.append((len(words) - 1, introduced[person]))
     return Tale(" ".join(words), tuple(links))

@@ -1,26 +1,18 @@
 """Verb groups of the phrasebook: tenses, ne ... pas, adverbs, modals, object pronouns before the verb."""
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import NamedTuple
 
+from regard.data.builtin import WORDS
 from regard.data.builtin.lexicon import CONJUGATIONS, Verb
 from regard.data.builtin.marks import Mark, Phrase, Word, mark
-from regard.data.builtin.nominal import IL, ILS, JE, NOUS, TU, Nominal, participle
+from regard.data.builtin.nominal import IL, JE, NOUS, TU, Nominal, participle
 
 NEGATIVES = {"not": "pas", "never": "jamais", "no longer": "plus"}
 ADVERBS = {"always": "toujours", "often": "souvent", "already": "déjà"}
 _MODALS = {"can": "pouvoir", "must": "devoir", "want to": "vouloir", "going to": "aller"}
 
-# object pronouns: person, feminine, English, direct French, French after à
-_OBJECTS = (
-    (JE, False, "me", "me", "me"),
-    (TU, False, "you", "te", "te"),
-    (IL, False, "him", "le", "lui"),
-    (IL, True, "her", "la", "lui"),
-    (NOUS, False, "us", "nous", "nous"),
-    (ILS, False, "them", "les", "leur"),
-)
 _ELIDED = {"me": "m'", "te": "t'", "le": "l'", "la": "l'"}
 
 
@@ -44,16 +36,6 @@ class Clitic(NamedTuple):
     direct: Nominal | None  # what a participle agrees with; None for an indirect object
 
 
-@dataclass
-class _French:
-    """The French verb group in slots: ne, clitic, finite verb, pas or adverb, and the rest."""
-
-    ne: list[Mark] = field(default_factory=list)
-    finite: list[Mark] = field(default_factory=list)
-    middle: list[Mark] = field(default_factory=list)
-    rest: list[Mark] = field(default_factory=list)
-
-
 def choose_manner(draw: random.Random, modal: bool = True) -> Manner:
     """Present or past, often plain, sometimes negated or with an adverb or a modal."""
     past = draw.random() < 0.45
@@ -68,7 +50,9 @@ def choose_manner(draw: random.Random, modal: bool = True) -> Manner:
 def choose_clitic(draw: random.Random, subject: Nominal, indirect: bool) -> Clitic:
     """An object pronoun of another person than the subject."""
     close = {JE: (JE, NOUS), NOUS: (JE, NOUS), TU: (TU,)}.get(subject.person, ())
-    person, feminine, english, direct, after_a = draw.choice([entry for entry in _OBJECTS if entry[0] not in close])
+    person, feminine, english, direct, after_a = draw.choice(
+        [entry for entry in WORDS["phrasebook"]["pronouns"]["objects"] if entry[0] not in close]
+    )
     word = Word(english)
     french = after_a if indirect else direct
     nominal = None if indirect else Nominal(Phrase([word], []), person, feminine, "person")
@@ -82,95 +66,70 @@ def verb_group(
 
     `before` is a direct object that stands earlier in the sentence (the book *that* she wrote): participles agree.
     """
-    english: list[Word] = []
-    french = _French()
     adverbs = [Word(text) for text in manner.adverb.split(" ")] if manner.adverb else []
-    if manner.negated:
-        french.ne.append(Mark("ne", tuple(adverbs), "n'"))
-        french.middle += mark(NEGATIVES[manner.adverb], adverbs)
-    elif adverbs:
-        french.middle += mark(ADVERBS[manner.adverb], adverbs)
-    agreeing = subject if verb.etre else clitic.direct if clitic else before
+    ne = [Mark("ne", tuple(adverbs), "n'")] if manner.negated else []
+    middle = mark({**NEGATIVES, **ADVERBS}[manner.adverb], adverbs) if adverbs else []
     if manner.modal:
-        words = _modal(verb, subject, manner, adverbs, english, french)
+        english, finite, rest = _modal(verb, subject, manner, adverbs)
     else:
-        words = _tensed(verb, subject, manner, adverbs, english, french, agreeing)
-    particle = [Word(verb.particle)] if verb.particle and not (clitic and verb.pattern == "to") else []
-    pronoun = [clitic.french] if clitic else []
-    if clitic and verb.pattern == "to" and verb.particle:
-        particle = [Word(verb.particle)]
-        pronoun = [Mark(clitic.french.text, (*particle, clitic.word), clitic.french.before_vowel)]
-    if particle and verb.pattern == "direct":
-        _link(french, words[-1], particle[0])
-    english += [*particle, *([clitic.word] if clitic else [])]
-    if manner.modal:
-        marks = [*french.ne, *french.finite, *french.middle, *pronoun, *french.rest]
-    else:
-        marks = [*french.ne, *pronoun, *french.finite, *french.middle, *french.rest]
-    return Phrase(english, marks), [words[-1], *particle]
+        agreeing = subject if verb.etre else clitic.direct if clitic else before
+        english, finite, rest = _tensed(verb, subject, manner, adverbs, agreeing)
+    main = english[-1]
+    particle = [Word(verb.particle)] if verb.particle else []
+    if verb.pattern == "direct":  # look for -> chercher: the particle belongs to whatever the verb belongs to
+        for entry in (*finite, *rest):
+            entry.sources += tuple(particle) if main in entry.sources else ()
+    pronoun: list[Mark] = []
+    if clitic:
+        absorbed = particle if verb.pattern == "to" else []  # speak to him -> lui parler
+        pronoun = [replace(clitic.french, sources=(*absorbed, clitic.word))]
+    ends = [*particle, *([clitic.word] if clitic else [])]
+    close = [*finite, *middle, *pronoun] if manner.modal else [*pronoun, *finite, *middle]
+    return Phrase([*english, *ends], [*ne, *close, *rest]), [main, *particle]
 
 
-def _link(french: _French, verb: Word, particle: Word) -> None:
-    """look for -> chercher: the particle belongs to whatever the verb belongs to."""
-    for entry in (*french.finite, *french.rest):
-        if verb in entry.sources:
-            entry.sources = (*entry.sources, particle)
+Verbal = tuple[list[Word], list[Mark], list[Mark]]  # English; the French finite verb; the French words after it
 
 
-def _modal(
-    verb: Verb, subject: Nominal, manner: Manner, adverbs: list[Word], english: list[Word], french: _French
-) -> list[Word]:
+def _modal(verb: Verb, subject: Nominal, manner: Manner, adverbs: list[Word]) -> Verbal:
+    """can, must, wants to, is going to with an infinitive."""
     third = subject.person == IL
     base = Word(verb.english[0])
-    forms = CONJUGATIONS[_MODALS[manner.modal]][0]
     to: list[Word] = []
     if manner.modal in ("can", "must"):
         finite = [Word(manner.modal)]
-        english += [*finite, *adverbs]
-    elif manner.modal == "want to":
-        to = [Word("to")]
-        finite = [Word("wants" if third else "want")]
-        if manner.adverb == "not":
-            finite = [Word("does" if third else "do"), Word("want")]
-            english += [finite[0], *adverbs, finite[1]]
-        else:
-            english += [*adverbs, *finite]
-        english += to
-    else:
+        english = [*finite, *adverbs]
+    elif manner.modal == "going to":
         finite = [Word(be(subject, past=False)), Word("going"), Word("to")]
-        english += [finite[0], *adverbs, *finite[1:]]
-    english.append(base)
-    french.finite += mark(forms[subject.person], finite)
-    french.rest += mark(verb.infinitive, [*to, base])
-    return [base]
+        english = [finite[0], *adverbs, *finite[1:]]
+    elif manner.adverb == "not":
+        to, finite = [Word("to")], [Word("does" if third else "do"), Word("want")]
+        english = [finite[0], *adverbs, finite[1], *to]
+    else:
+        to, finite = [Word("to")], [Word("wants" if third else "want")]
+        english = [*adverbs, *finite, *to]
+    form = CONJUGATIONS[_MODALS[manner.modal]][0][subject.person]
+    return [*english, base], mark(form, finite), mark(verb.infinitive, [*to, base])
 
 
-def _tensed(
-    verb: Verb,
-    subject: Nominal,
-    manner: Manner,
-    adverbs: list[Word],
-    english: list[Word],
-    french: _French,
-    agreeing: Nominal | None,
-) -> list[Word]:
+def _tensed(verb: Verb, subject: Nominal, manner: Manner, adverbs: list[Word], agreeing: Nominal | None) -> Verbal:
+    """Present or past; the participle of the past agrees with `agreeing`."""
     third = subject.person == IL
-    helped = manner.adverb == "not"
-    if helped:
+    if manner.adverb == "not":
         words = [Word("did" if manner.past else "does" if third else "do"), Word(verb.english[0])]
-        english += [words[0], *adverbs, words[1]]
+        english = [words[0], *adverbs, words[1]]
     else:
         words = [Word(verb.english[2] if manner.past else verb.english[1] if third else verb.english[0])]
-        english += [*adverbs, *words]
-    extra = verb.infinitive.split(" ")[1:]  # avoir besoin: the noun follows the verb
+        english = [*adverbs, *words]
+    rest: list[Mark] = []
     if manner.past:
         auxiliary = CONJUGATIONS["être" if verb.etre else "avoir"][0][subject.person]
-        french.finite += mark(auxiliary, words[:1])
-        french.rest += mark(participle(verb.participle, agreeing), words[-1:])
+        finite = mark(auxiliary, words[:1])
+        rest += mark(participle(verb.participle, agreeing), words[-1:])
     else:
-        french.finite += mark(verb.present[subject.person], words)
-    french.rest += [entry for text in extra for entry in mark(text, words[-1:])]
-    return words
+        finite = mark(verb.present[subject.person], words)
+    extra = verb.infinitive.split(" ")[1:]  # avoir besoin: the noun follows the verb
+    return english, finite, rest + [entry for text in extra for entry in mark(text, words[-1:])]
 
 
 def be(subject: Nominal, past: bool) -> str:

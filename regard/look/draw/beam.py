@@ -18,10 +18,9 @@ _BEST, _KEPT, _CUT = "#124983", "#6ba3cf", "#b8bfc8"
 def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
     """The search tree: a node names its token and the log-probability of its prefix; an edge is as thick as the token
     was probable. The winner is dark, cut candidates are grey and dashed (left out with pruned=False)."""
-    pruned = show.pruned
     if trace.beam is None or not trace.beam.nodes:
         raise ConfigError("This trace holds no search tree; look with beam search to get one.")
-    shown = {node.id: node for node in trace.beam.nodes if pruned or not node.pruned}
+    shown = {node.id: node for node in trace.beam.nodes if show.pruned or not node.pruned}
     shown = {id: node for id, node in shown.items() if node.parent is None or node.parent in shown}
     heights = layout(trace.beam, shown)
     first, last = min(node.step for node in shown.values()), max(node.step for node in shown.values())
@@ -42,7 +41,7 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
         f"beam search, size {trace.beam.size}: {len(shown)} candidates, {len(trace.beam.ranked)} finished; below "
         f"a token the log-probability up to it, beside a rank the score that decides; thickness is probability"
     )
-    matrix.under(axes, caption + ("; dashed: cut" if pruned else ""), show.title, size)
+    matrix.under(axes, caption + ("; dashed: cut" if show.pruned else ""), show.title, size)
     return drawing, _summary(trace.beam, shown, best)
 
 
@@ -104,16 +103,12 @@ def _name(axes: Axes, node: Node, y: float, best: bool, rank: int | None) -> Non
         node.step, y, text, ha="center", va="center", fontsize=9, color=ink, parse_math=False,
         bbox=box, fontweight="bold" if best else "normal", zorder=4,
     )  # fmt: skip
-    axes.annotate(
-        f"{node.total:.2f}", (node.step, y), xytext=(0, -8.5), textcoords="offset points", ha="center", va="top",
-        fontsize=6, color=FAINT, zorder=3,
-    )  # fmt: skip
+    place = (node.step, y)
+    matrix.note(axes, f"{node.total:.2f}", place, (0, -8.5), 6, ha="center", va="top", color=FAINT, zorder=3)
     if rank is not None:
-        axes.annotate(
-            f"{rank}.  {node.score:.3f}", (node.step, y), xytext=(6 + 3.2 * columns(text), 0),
-            textcoords="offset points", ha="left", va="center", fontsize=8.5, color=_BEST if best else INK,
-            fontweight="bold" if best else "normal", annotation_clip=False, zorder=4,
-        )  # fmt: skip
+        style = {"color": _BEST if best else INK, "fontweight": "bold" if best else "normal", "zorder": 4}
+        away = (6 + 3.2 * columns(text), 0)
+        matrix.note(axes, f"{rank}.  {node.score:.3f}", place, away, 8.5, ha="left", va="center", **style)
 
 
 def _summary(beam: Beam, shown: dict[int, Node], best: set[int]) -> str:

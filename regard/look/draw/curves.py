@@ -12,16 +12,16 @@ from matplotlib.ticker import MaxNLocator
 from regard.errors import ConfigError
 from regard.look.draw import matrix, still
 from regard.look.palette import FAINT, HEADS, INK
+from regard.look.show import STILL
 from regard.look.text import label, visible
 
-_ENDINGS = (".png", ".svg", ".pdf")
 _MARKS = "osD^vPX*"
 
 
 def render(flows: Mapping[str, Any], path: Path, title: str | None) -> bytes:
     """The bytes of the picture of `regard.look.flow.draw_flows`."""
-    if path.suffix.lower() not in _ENDINGS:
-        raise ConfigError(f"A picture of curves must end in {', '.join(_ENDINGS)}; got '{path.name}'.")
+    if path.suffix.lower() not in STILL:
+        raise ConfigError(f"A picture of curves must end in {', '.join(STILL)}; got '{path.name}'.")
     if not flows:
         raise ConfigError("Curves need at least one flow; got none.")
     names = [visible(name) for name in flows]
@@ -73,7 +73,5 @@ def _name(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
         height = to_points.transform((x, y))[1] * tall
         place = min(height, free)
         free = place - 11
-        axes.annotate(
-            text, (x, y), xytext=(14, place - height), textcoords="offset points", color=INK, fontsize=9, va="center",
-            parse_math=False, annotation_clip=False, arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.8},
-        )  # fmt: skip
+        line = {"arrowstyle": "-", "color": colour, "linewidth": 0.8}
+        matrix.note(axes, text, (x, y), (14, place - height), 9, color=INK, va="center", arrowprops=line)

@@ -11,7 +11,7 @@ from regard.look.draw import matrix
 from regard.look.measure import measure
 from regard.look.palette import FAINT, INK
 from regard.look.show import Show
-from regard.look.table import Table, arrange, leading_modules
+from regard.look.table import Label, Table, arrange, leading_modules
 from regard.look.text import columns, label
 from regard.look.trace_data import Contents
 
@@ -50,18 +50,14 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
             )
             matrix.paint(axes, table, palette, max(1, -(-max(table.weights.shape) // 600)))
             if head == 0:
-                names.write_rows(axes, table, trace.changed()[0])
+                names.write(axes, table.rows, trace.changed()[0])
             if down == len(modules) - 1:
-                names.write_columns(axes, table, trace.changed()[1])
+                names.write(axes, table.columns, trace.changed()[1], len(table.rows) or 1)
             numbers = measures[seen.name, head]
-            axes.annotate(
-                f"head {head}", (0, 1), xycoords="axes fraction", xytext=(0, 12), textcoords="offset points",
-                fontsize=8, color=INK, fontweight="bold",
-            )  # fmt: skip
-            axes.annotate(
-                f"entropy {numbers['entropy']:.1f}  diagonal {numbers['diagonality']:.2f}", (0, 1), color=FAINT,
-                xycoords="axes fraction", xytext=(0, 3), textcoords="offset points", fontsize=min(6.5, wide * 4.4),
-            )  # fmt: skip
+            above = {"xycoords": "axes fraction"}
+            matrix.note(axes, f"head {head}", (0, 1), (0, 12), 8, color=INK, fontweight="bold", **above)
+            text = f"entropy {numbers['entropy']:.1f}  diagonal {numbers['diagonality']:.2f}"
+            matrix.note(axes, text, (0, 1), (0, 3), min(6.5, wide * 4.4), color=FAINT, **above)
             last = axes if down == 0 else last
     if last is not None:
         matrix.legend(last, palette, wide, tall)
@@ -94,23 +90,15 @@ class _Names:
         ]
         self.left_out = f"only {' and '.join(shares)} named, as there is no room for more" if shares else ""
 
-    def write_rows(self, axes: Axes, table: Table, changed: set[int]) -> None:
-        """The target words, left of a thumbnail."""
-        for at in range(0, len(table.rows), self.every[0]):
-            one = table.rows[at]
-            style = matrix.style_of(one, changed)
-            place: dict[str, Any] = {"ha": "right", "va": "center_baseline", **style}
-            matrix.write(axes, 0, at + 0.5, label(one.text, _LONGEST), self.sizes[0], (-3, 0), **place)
-
-    def write_columns(self, axes: Axes, table: Table, changed: set[int]) -> None:
-        """The source words, upright below a thumbnail."""
-        for at in range(0, len(table.columns), self.every[1]):
-            one = table.columns[at]
-            style = matrix.style_of(one, changed)
-            place: dict[str, Any] = {"ha": "center", "va": "top", "rotation": 90, **style}
-            matrix.write(
-                axes, at + 0.5, len(table.rows) or 1, label(one.text, _LONGEST), self.sizes[1], (0, -3), **place
-            )
+    def write(self, axes: Axes, labels: tuple[Label, ...], changed: set[int], bottom: int | None = None) -> None:
+        """The words of one side: left of a thumbnail, or upright below its row `bottom`."""
+        side = 0 if bottom is None else 1
+        for at in range(0, len(labels), self.every[side]):
+            x, y = (0, at + 0.5) if bottom is None else (at + 0.5, bottom)
+            offset = (-3, 0) if bottom is None else (0, -3)
+            place = {"ha": "right", "va": "center_baseline"} if bottom is None else {"va": "top", "rotation": 90}
+            style: dict[str, Any] = {"ha": "center", **place, **matrix.style_of(labels[at], changed)}
+            matrix.write(axes, x, y, label(labels[at].text, _LONGEST), self.sizes[side], offset, **style)
 
 
 def _ordinal(number: int) -> str:

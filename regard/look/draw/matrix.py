@@ -8,14 +8,14 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from regard.look.palette import CHANGED, FAINT, INK, ink_on, mix
+from regard.look.palette import CHANGED, FAINT, INK, SHADES, ink_on, mix
 from regard.look.palette import palette as find_palette
 from regard.look.show import Show
-from regard.look.table import Label, Table, arrange
+from regard.look.table import Label, Table, arrange, summary
 from regard.look.text import columns, label, visible, wrap
 from regard.look.trace_data import Contents
 
-_TURNED = {"ha": "left", "va": "center_baseline", "rotation_mode": "anchor"}
+_SLANTED = {"ha": "left", "va": "center_baseline", "rotation_mode": "anchor"}
 _MOST_SQUARES = 60  # beyond, squares become one image: an SVG of a hundred thousand shapes opens nowhere
 _MOST_CELLS = 1200  # beyond, neighbouring cells share a dot
 
@@ -41,12 +41,12 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
         _outline(axes, table)
     legend(axes, palette, across * cell, rows * cell)
     under(axes, caption, show.title, (across * cell, rows * cell))
-    return drawing, summary(table)
+    return drawing, f"{summary(table)} {table.caption}."
 
 
 def colours(name: str) -> LinearSegmentedColormap:
     """A palette as matplotlib knows it."""
-    return LinearSegmentedColormap.from_list(name, find_palette(name), N=512)
+    return LinearSegmentedColormap.from_list(name, find_palette(name), N=SHADES)
 
 
 def paint(axes: Axes, table: Table, name: str, step: int = 1) -> None:
@@ -88,8 +88,8 @@ def name(axes: Axes, table: Table, size: float, cell: float, changed: tuple[set[
     for at in range(0, len(table.columns), every):
         text = label(table.columns[at].text, longest)
         style = style_of(table.columns[at], changed[1])
-        turn = {"ha": "center", "va": "bottom"} if flat else {"rotation": slant, **_TURNED}
-        write(axes, at + 0.5, 0, text, size, (0, 4), **turn, **style)
+        place = {"ha": "center", "va": "bottom"} if flat else {"rotation": slant, **_SLANTED}
+        write(axes, at + 0.5, 0, text, size, (0, 4), **place, **style)
     for at in range(0, len(table.rows), every):
         style = style_of(table.rows[at], changed[0])
         write(axes, 0, at + 0.5, label(table.rows[at].text, longest), size, (-4, 0), ha="right", va="center", **style)
@@ -105,10 +105,15 @@ def style_of(each: Label, changed: set[int]) -> dict[str, Any]:
 def write(axes: Axes, x: float, y: float, text: str, size: float, offset: tuple[float, float], **style: Any) -> None:
     """A word at a place of the squares, `offset` points away from it."""
     left = axes.get_xlim()[0] if x == 0 else x  # rows are named at the left also where columns run right to left
-    axes.annotate(
-        text, (left, y), xytext=offset, textcoords="offset points", fontsize=size, parse_math=False,
-        annotation_clip=False, **style,
-    )  # fmt: skip
+    note(axes, text, (left, y), offset, size, **style)
+
+
+def note(
+    axes: Axes, text: str, place: tuple[float, float], offset: tuple[float, float], size: float, **style: Any
+) -> None:
+    """A text `offset` points away from a place; `xycoords="axes fraction"` counts the place in parts of the axes."""
+    still: dict[str, Any] = {"textcoords": "offset points", "parse_math": False, "annotation_clip": False}
+    axes.annotate(text, place, xytext=offset, fontsize=size, **still, **style)
 
 
 def _write_numbers(axes: Axes, table: Table, name: str, cell: float) -> None:
@@ -150,20 +155,7 @@ def under(axes: Axes, caption: str, title: str | None, size: tuple[float, float]
     for number, text in enumerate(lines):
         strong = bool(title) and number == 0
         down = -8 - (lines[0].count("\n") + 1) * 14 * number
-        axes.annotate(
-            text, (0, 0), xycoords="axes fraction", xytext=(0, down), textcoords="offset points", ha="left", va="top",
-            fontsize=10 if strong else 8, color=INK if strong else FAINT, parse_math=False, annotation_clip=False,
-            fontweight="bold" if strong else "normal", linespacing=1.4,
+        note(
+            axes, text, (0, 0), (0, down), 10 if strong else 8, xycoords="axes fraction", ha="left", va="top",
+            color=INK if strong else FAINT, fontweight="bold" if strong else "normal", linespacing=1.4,
         )  # fmt: skip
-
-
-def summary(table: Table) -> str:
-    """One sentence for readers who do not see the picture."""
-    if not table.weights.size:
-        return f"Attention with nothing to show: {table.caption}."
-    t, s = (int(at) for at in np.unravel_index(int(table.weights.argmax()), table.weights.shape))
-    return (
-        f"Attention from {len(table.rows)} target rows to {len(table.columns)} source columns; the strongest is "
-        f"'{label(table.rows[t].text)}' to '{label(table.columns[s].text)}' with {table.weights[t, s]:.2f}. "
-        f"{table.caption}."
-    )

@@ -19,8 +19,7 @@ from regard.look.palette import CHANGED, FAINT, INK
 from regard.look.show import Show
 from regard.look.table import arrange
 from regard.look.text import label
-from regard.look.trace_data import Contents
-from regard.look.trace_data import Picture as Size
+from regard.look.trace_data import Contents, Picture
 
 _WIDE = 3.2  # inches of a map
 _FRAME = 1.7  # inches of a frame of a film
@@ -106,7 +105,7 @@ def _paint(
     axes: Axes,
     cells: Cells | None,
     behind: Pixels | None,
-    size: Size,
+    size: Picture,
     show: Show,
     most: float = 1.0,
     lines: bool = False,

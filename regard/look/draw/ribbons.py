@@ -1,20 +1,19 @@
 """Ribbons: source words left, target words right, and bands between them as wide as the weight."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
-from matplotlib.path import Path
+from matplotlib.path import Path as Outline
 from numpy.typing import NDArray
 
 from regard.errors import ConfigError
 from regard.look.draw import matrix
-from regard.look.palette import CHANGED, FAINT, HEADS, INK
-from regard.look.show import Head, Layer, Show
-from regard.look.table import Label, Table, arrange, choose
+from regard.look.palette import HEADS, INK
+from regard.look.show import HeadChoice, LayerChoice, Show
+from regard.look.table import Label, Table, arrange, choose, summary
 from regard.look.text import label
 from regard.look.trace_data import Contents
 
@@ -29,7 +28,7 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
     if not 0 < mass <= 1:
         raise ConfigError(f"mass must be above 0 and at most 1; got {mass}.")
     picked = _heads(trace, show.layer, show.head) if show.each_head else []
-    drawn: list[Head] = [*picked] or [show.head]
+    drawn: list[HeadChoice] = [*picked] or [show.head]
     tables = [arrange(trace, replace(show, head=one)) for one in drawn]
     table = tables[0]
     rows = max(len(table.rows), len(table.columns), 1)
@@ -54,7 +53,7 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
         )
         _key(axes, picked)
     matrix.under(axes, f"{caption}; links that hold {mass:.0%} of each row's mass", show.title, (wide + 1.5, tall))
-    return drawing, matrix.summary(table)
+    return drawing, f"{summary(table)} {table.caption}."
 
 
 def strongest(row: NDArray[np.float32], mass: float) -> list[int]:
@@ -67,7 +66,7 @@ def strongest(row: NDArray[np.float32], mass: float) -> list[int]:
     return [int(at) for at in order[:enough] if row[at] > 0]
 
 
-def _heads(trace: Contents, layer: Layer, head: Head) -> list[int]:
+def _heads(trace: Contents, layer: LayerChoice, head: HeadChoice) -> list[int]:
     seen = choose(trace, layer)
     if head is None:
         return list(range(min(seen.heads, len(HEADS))))
@@ -102,13 +101,14 @@ def _bands(axes: Axes, table: Table, places: Places, lane: tuple[float, int, int
         axes.add_patch(PathPatch(band, facecolor=colour, alpha=alpha, linewidth=0.25, edgecolor=colour, hatch=hatch))
 
 
-def _band(y0: float, left: float, y1: float, right: float) -> Path:
+def _band(y0: float, left: float, y1: float, right: float) -> Outline:
     """A band from (0, y0) of height `left` to (1, y1) of height `right`."""
     points = [
         (0, y0), (0.45, y0), (0.55, y1), (1, y1),
         (1, y1 + right), (0.55, y1 + right), (0.45, y0 + left), (0, y0 + left), (0, y0),
     ]  # fmt: skip
-    return Path(points, [Path.MOVETO, *[Path.CURVE4] * 3, Path.LINETO, *[Path.CURVE4] * 3, Path.CLOSEPOLY])
+    curve = [Outline.CURVE4] * 3
+    return Outline(points, [Outline.MOVETO, *curve, Outline.LINETO, *curve, Outline.CLOSEPOLY])
 
 
 def _column(
@@ -121,23 +121,13 @@ def _column(
     x, offset, align = side
     size, changed = look
     for each, y in zip(labels, places, strict=True):
-        marked = bool(changed & set(each.tokens))
-        style: dict[str, Any] = {
-            "fontweight": "bold" if marked else "normal",
-            "fontstyle": "italic" if each.special else "normal",
-            "color": CHANGED if marked else FAINT if each.special else INK,
-        }
-        axes.annotate(
-            label(each.text), (x, y), xytext=(offset, 0), textcoords="offset points", ha=align, va="center_baseline",
-            fontsize=size, parse_math=False, annotation_clip=False, **style,
-        )  # fmt: skip
+        style = {"ha": align, "va": "center_baseline", **matrix.style_of(each, changed)}
+        matrix.note(axes, label(each.text), (x, y), (offset, 0), size, **style)
 
 
 def _key(axes: Axes, heads: list[int]) -> None:
     for number, one in enumerate(heads):
         colour = HEADS[number]
         box = {"boxstyle": "round,pad=0.25", "facecolor": colour + "55", "edgecolor": colour}
-        axes.annotate(
-            f"head {one}", (0.5, 1), xycoords="axes fraction", xytext=((number - (len(heads) - 1) / 2) * 40, 6),
-            textcoords="offset points", ha="center", fontsize=8, color=INK, bbox={**box, "hatch": _PATTERNS[number]},
-        )  # fmt: skip
+        away, style = (number - (len(heads) - 1) / 2) * 40, {"bbox": {**box, "hatch": _PATTERNS[number]}, "color": INK}
+        matrix.note(axes, f"head {one}", (0.5, 1), (away, 6), 8, xycoords="axes fraction", ha="center", **style)

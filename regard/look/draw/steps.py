@@ -67,10 +67,7 @@ def _head(axes: Axes, title: str, note: str) -> None:
     strong: dict[str, Any] = {"fontweight": "bold", "color": INK}
     faint: dict[str, Any] = {"color": FAINT}
     for text, up, size, style in ((title, 16, 10, strong), (note, 5, 7, faint)):
-        axes.annotate(
-            visible(text), (0, 1), xycoords="axes fraction", xytext=(0, up), textcoords="offset points", fontsize=size,
-            parse_math=False, annotation_clip=False, **style,
-        )  # fmt: skip
+        matrix.note(axes, visible(text), (0, 1), (0, up), size, xycoords="axes fraction", **style)
 
 
 def _strip(axes: Axes, vector: tuple[float, ...], role: str, title: str, note: str) -> None:
@@ -111,15 +108,11 @@ def _scores(axes: Axes, seen: Attended, names: list[str], keep: np.ndarray, head
         for at, value in enumerate(raw):
             text = f"{value:.2f}" if np.isfinite(value) else "masked"
             away = -3 if value < 0 and np.isfinite(value) else 3
-            axes.annotate(
-                text, (values[at], at), xytext=(away, 0), textcoords="offset points", fontsize=6.5, color=FAINT,
-                va="center", ha="right" if away < 0 else "left",
-            )  # fmt: skip
+            style = {"color": FAINT, "va": "center", "ha": "right" if away < 0 else "left"}
+            matrix.note(axes, text, (values[at], at), (away, 0), 6.5, **style)
     for at, name in enumerate(names):
-        axes.annotate(
-            name, (0, at), xycoords=("axes fraction", "data"), xytext=(-5, 0), textcoords="offset points", fontsize=8.5,
-            ha="right", va="center_baseline", parse_math=False, annotation_clip=False,
-        )  # fmt: skip
+        beside = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "center_baseline"}
+        matrix.note(axes, name, (0, at), (-5, 0), 8.5, **beside)
 
 
 def _weights(axes: Axes, seen: Attended, keep: np.ndarray, head: int, t: int) -> None:
@@ -127,15 +120,7 @@ def _weights(axes: Axes, seen: Attended, keep: np.ndarray, head: int, t: int) ->
     _bars(axes, values, _ROLES["weights"], "3  weights", f"{seen.normalise}; sum = {seen.weights[head, t].sum():.3f}")
     axes.set_xlim(0, 1.18)
     for at, value in enumerate(values):
-        axes.annotate(
-            f"{value:.2f}",
-            (value, at),
-            xytext=(3, 0),
-            textcoords="offset points",
-            fontsize=6.5,
-            color=FAINT,
-            va="center",
-        )
+        matrix.note(axes, f"{value:.2f}", (value, at), (3, 0), 6.5, color=FAINT, va="center")
 
 
 def _output(axes: Axes, chosen: Token) -> None:
@@ -147,15 +132,10 @@ def _output(axes: Axes, chosen: Token) -> None:
     axes.set_xlim(0, 1.25)
     for at, (text, _) in enumerate(best):
         bold = "bold" if text in (chosen.text, chosen.piece) else "normal"
-        axes.annotate(
-            f"{label(plain_piece(text), 14)}  {values[at]:.2f}", (values[at], at), xytext=(3, 0),
-            textcoords="offset points", fontsize=8, va="center_baseline", parse_math=False, fontweight=bold,
-            annotation_clip=False,
-        )  # fmt: skip
-    axes.annotate(
-        f"6  writes “{label(chosen.text, 18)}”", (0, 0), xycoords="axes fraction", xytext=(0, -8),
-        textcoords="offset points", fontsize=10, fontweight="bold", va="top", parse_math=False, annotation_clip=False,
-    )  # fmt: skip
+        words = f"{label(plain_piece(text), 14)}  {values[at]:.2f}"
+        matrix.note(axes, words, (values[at], at), (3, 0), 8, va="center_baseline", fontweight=bold)
+    style = {"xycoords": "axes fraction", "fontweight": "bold", "va": "top"}
+    matrix.note(axes, f"6  writes “{label(chosen.text, 18)}”", (0, 0), (0, -8), 10, **style)
 
 
 def _check(seen: Attended) -> str:

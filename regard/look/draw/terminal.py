@@ -6,7 +6,7 @@ import numpy as np
 
 from regard.errors import ConfigError
 from regard.look.maps import map_of, size_of
-from regard.look.palette import ink_on, mix, parse
+from regard.look.palette import paint
 from regard.look.palette import palette as find_palette
 from regard.look.show import Show
 from regard.look.table import Label, arrange, right_to_left
@@ -85,10 +85,8 @@ def _row(row: np.ndarray, hues: tuple[str, ...] | None, numbers: bool, cell: int
             shade = SHADES[min(len(SHADES) - 1, int(float(weight) * len(SHADES) + 1e-5))]
             parts.append(f"{shade}{hundredths:>2} " if numbers and hundredths >= 1 else f"{shade:<{cell}}")
         else:
-            back = mix(hues, float(weight))
-            ink = parse(ink_on(back))
-            parts.append(f"\x1b[48;2;{back[0]};{back[1]};{back[2]};38;2;{ink[0]};{ink[1]};{ink[2]}m{text}")
-    return "".join(parts) + ("" if hues is None else "\x1b[0m")
+            parts.append(paint(text, hues, float(weight)))
+    return "".join(parts)
 
 
 def _head(labels: Sequence[Label], start: int, margin: int, cell: int) -> list[str]:
@@ -112,5 +110,4 @@ def _head(labels: Sequence[Label], start: int, margin: int, cell: int) -> list[s
 def _legend(hues: tuple[str, ...] | None, most: str) -> str:
     if hues is None:
         return f"weights: 0 [{SHADES}] {most}"
-    blocks = "".join("\x1b[48;2;{};{};{}m ".format(*mix(hues, at / 19)) for at in range(20))
-    return f"weights: 0 {blocks}\x1b[0m {most}"
+    return f"weights: 0 {''.join(paint(' ', hues, at / 19) for at in range(20))} {most}"

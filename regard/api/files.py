@@ -1,0 +1,91 @@
+"""Files through a translator: PO, XLIFF, HTML, Markdown, subtitles and plain text, and TMX out of any of them."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.api.links import link_words
+from regard.api.translator import Translation, Translator
+from regard.data.files import Progress, read_whole, write_atomically
+from regard.data.formats import (
+    Aligned,
+    Segment,
+    Sentence,
+    join_sentences,
+    place_tags,
+    read_document,
+    spell,
+    take_sentences,
+)
+from regard.data.formats.document import LARGEST, find_format
+from regard.data.formats.memory import write as write_memory
+from regard.errors import DataError
+
+LINE = 2000  # characters; a longer sentence is translated in parts
+
+
+class Report(NamedTuple):
+    """What was done with a file."""
+
+    segments: int
+    sentences: int
+    flags: dict[str, int]  # what is not right, and in how many sentences
+    unplaced: list[str]  # terms that could not be placed
+
+
+def translate_segments(
+    translator: Translator, segments: Sequence[Segment], tell: Callable[[Translation], None], **options: Any
+) -> list[Aligned]:
+    """The translation of each segment; `tell` is shown that of every sentence. Options as for `translate`."""
+    spans = [take_sentences(segment.text, LINE) for segment in segments]
+    sentences = [one.text[slice(*span)] for one, some in zip(segments, spans, strict=True) for span in some]
+    found = translator.translate(sentences, **options)
+    for one in found:
+        tell(one)
+    # Only sentences with tags need links.
+    tagged = [bool(one.tags) for one, some in zip(segments, spans, strict=True) for _ in some]
+    chosen = [number for number, tags in enumerate(tagged) if tags]
+    linked = dict(
+        zip(
+            chosen,
+            link_words(translator, [sentences[one] for one in chosen], [found[one].text for one in chosen]),
+            strict=True,
+        )
+    )
+    written = iter(linked.get(number) or Sentence(one.text) for number, one in enumerate(found))
+    return [
+        join_sentences(one.text, some, [next(written) for _ in some]) for one, some in zip(segments, spans, strict=True)
+    ]
+
+
+def translate_file(
+    translator: Translator, file: Path | str, out: Path | str, progress: Progress | None = None, **options: Any
+) -> Report:
+    """Translate a file into another one of the same format, or into a translation memory (.tmx).
+
+    The ending says the format. Everything that is not translated comes back byte for byte; inline tags and
+    placeholders come back once each. Options as for `Translator.translate`.
+    """
+    file, out = Path(file), Path(out)
+    memory = out.suffix.lower() == ".tmx"
+    if not memory and find_format(file.name) is not find_format(out.name):
+        raise DataError(
+            f"{file.name} is {find_format(file.name).name}, and so must the output be; got {out.name}. "
+            "Give it the same ending, or .tmx for a translation memory."
+        )
+    document = read_document(read_whole(file, LARGEST), file.name)
+    counted: list[Translation] = []
+    segments = document.segments
+    found = translate_segments(translator, segments, counted.append, progress=progress, **options)
+    if memory:
+        pairs = ((spell(one), spell(one, aligned)) for one, aligned in zip(segments, found, strict=True))
+        data = write_memory(pairs, translator.source_language, translator.target_language)
+    else:
+        data = document.write([place_tags(*pair) for pair in zip(segments, found, strict=True)])
+    write_atomically(out, data)
+    flags: dict[str, int] = {}
+    for one in counted:
+        for flag in one.flags:
+            flags[flag] = flags.get(flag, 0) + 1
+    unplaced = list(dict.fromkeys(term for one in counted for term in one.unplaced))
+    return Report(len(segments), len(counted), flags, unplaced)

@@ -1,0 +1,34 @@
+"""`regard import`: a translator of another toolkit becomes a run."""
+
+import re
+from pathlib import Path
+
+from regard.errors import DataError
+from regard.interop.huggingface import read_huggingface
+from regard.interop.imported import write_run
+from regard.interop.marian import read_marian
+
+_PAIR = re.compile(r".*(?:^|[._/-])([a-z]{2,3})-([a-z]{2,3})(?:[._/-]|$)")  # the last in opus-mt-en-de
+_FIREFOX = re.compile(r"(?:^|/)model\.([a-z]{2})([a-z]{2})\.")  # model.ende.intgemm.alphas.bin
+
+
+def import_model(folder: str | Path, out: str | Path, source_language: str = "", target_language: str = "") -> int:
+    """Write the model in `folder` as the new run `out`; returns the size of what was written in bytes.
+
+    It is a folder of transformers (config.json, of a MarianMT model), or one of Marian or Bergamot (.npz or .bin, and
+    .spm). Languages that are not given are taken from the names of folder and files, where they say so.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder; give the folder that holds the files of one model.")
+    imported = (read_huggingface if (folder / "config.json").is_file() else read_marian)(folder)
+    guessed = _languages(f"{folder.resolve().name}/{imported.origin['from']}")
+    known = imported.data.get("source_language") or guessed[0], imported.data.get("target_language") or guessed[1]
+    data = {"source_language": source_language or known[0], "target_language": target_language or known[1]}
+    return write_run(imported._replace(data={**imported.data, **data}), Path(out))
+
+
+def _languages(name: str) -> tuple[str, str]:
+    """The pair of languages that a name mentions, as `opus-mt-en-de` does."""
+    found = _FIREFOX.search(name) or _PAIR.search(name)
+    return (found[1], found[2]) if found else ("", "")

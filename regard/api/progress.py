@@ -1,0 +1,81 @@
+"""The events of a training run in words, and a line that a notebook shows while `regard.train` runs."""
+
+import sys
+import time
+from typing import Any
+
+from regard.training.events import DataReady, Event, Finished, Noticed, Resumed, Saved, Skipped, Stepped, Validated
+
+_EVERY = 0.5  # seconds between two updates of a notebook's line
+_ENDS = {"done": "done", "patience": "no improvement", "time": "time limit reached", "asked": "stopped"}
+
+
+def lines_about(event: Event) -> list[str]:
+    """What to print of an event, mostly nothing; `describe_step` is for the steps."""
+    match event:
+        case DataReady(batches, weights, device, notes):
+            many = f"{batches} batch{'' if batches == 1 else 'es'} per epoch"
+            return [*notes, f"{weights / 1e6:.2f} M weights on {device}, {many}"]
+        case Resumed(step, damaged):
+            lost = [f"the checkpoint {one} is damaged and was skipped; it will be written again" for one in damaged]
+            return [f"resumed at step {step}", *lost] if step else lost  # 0: only the weights of another run
+        case Skipped(step, reason, examples, lines):
+            which, numbers = ("line", lines) if lines else ("example", examples)
+            return [f"step {step} skipped: {reason} ({which} {', '.join(map(str, numbers[:8]))}, ...)"]
+        case Noticed(step, text):
+            return [f"step {step}: {text}"]
+        case Validated(step, metrics, samples, best):
+            scores = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+            measured = f"step {step} validation: {scores}{' (best so far)' if best else ''}"
+            return [measured, *(f"    {sample}" for sample in samples)]
+        case Finished(step, reason, seconds):
+            return [f"{_ENDS[reason]} at step {step} after {clock(seconds)}"]
+        case Stepped() | Saved():
+            return []
+
+
+def describe_step(event: Stepped) -> str:
+    """Loss, speed and learning rate of an update."""
+    return f"loss {event.loss:.3f}  {event.tokens_per_second:,.0f} tokens/s  rate {event.rate:.2g}"
+
+
+def clock(seconds: float) -> str:
+    """Seconds as h:mm:ss or m:ss."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
+
+
+class NotebookLine:
+    """Shows the last validation and the current step of a training run in one place of a notebook."""
+
+    def __init__(self, display: Any) -> None:
+        self.display = display  # IPython.display.display
+        self.handle: Any = None
+        self.said, self.shown_at = "", 0.0
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        if isinstance(event, Stepped):
+            if time.monotonic() - self.shown_at > _EVERY or event.step == event.total:
+                self.shown_at = time.monotonic()
+                left = clock(event.seconds_left)
+                self.show(f"step {event.step}/{event.total}  {describe_step(event)}  left {left}\n{self.said}")
+        elif said := lines_about(event):
+            self.said = "\n".join(said)
+            self.show(self.said)
+
+    def show(self, text: str) -> None:
+        """Replace what is shown."""
+        plain = {"text/plain": text}
+        if self.handle is None:
+            self.handle = self.display(plain, raw=True, display_id=True)
+        else:
+            self.handle.update(plain, raw=True)
+
+
+def in_notebook() -> NotebookLine | None:
+    """A line for the notebook that this process is the kernel of; None elsewhere, where the library prints nothing."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is None or not hasattr(shell, "kernel"):
+        return None
+    return NotebookLine(sys.modules["IPython"].display.display)

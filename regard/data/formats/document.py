@@ -1,0 +1,128 @@
+"""A file as bytes, taken apart by its format and put together again."""
+
+import codecs
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import NamedTuple
+
+from regard.data.formats import html, markdown, plain, po, srt, xliff
+from regard.data.formats.segment import Part, Segment
+from regard.errors import DataError, unknown
+
+LARGEST = 64 << 20  # bytes of a file
+_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_HEAD = 4096  # bytes in which a file names its encoding
+
+
+def _nothing(head: bytes) -> str:
+    return ""
+
+
+class Format(NamedTuple):
+    """A kind of file: how it is read, which encoding it names, and how it writes characters outside that encoding."""
+
+    name: str
+    read: Callable[[str], Iterator[Part]]
+    declared: Callable[[bytes], str] = _nothing
+    outside: str = "strict"
+    bilingual: bool = False  # holds source and target side by side
+
+
+_HTML = Format("HTML", html.read, html.declared, "xmlcharrefreplace")
+_XLIFF = Format("XLIFF", xliff.read, xliff.declared, "xmlcharrefreplace", bilingual=True)
+_PO = Format("PO", po.read, po.declared, bilingual=True)
+FORMATS: dict[str, Format] = {
+    "txt": Format("plain text", plain.read),
+    "html": _HTML,
+    "htm": _HTML,
+    "xhtml": _HTML,
+    "md": Format("Markdown", markdown.read),
+    "markdown": Format("Markdown", markdown.read),
+    "srt": Format("SRT", srt.read),
+    "po": _PO,
+    "pot": _PO,
+    "xlf": _XLIFF,
+    "xliff": _XLIFF,
+}
+
+
+def find_format(name: str) -> Format:
+    """The format that the ending of a file's name says."""
+    ending = PurePath(name).suffix.lower().removeprefix(".")
+    if ending not in FORMATS:
+        raise DataError(unknown("file ending", ending, FORMATS))
+    return FORMATS[ending]
+
+
+def is_bilingual(name: str) -> bool:
+    """Whether a file of this name holds both sides of a translation."""
+    return PurePath(re.sub(r"\.(gz|bz2|xz)$", "", name, flags=re.I)).suffix.lower() in (".po", ".pot", ".xlf", ".xliff")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A file: its parts in order, and how its text becomes bytes."""
+
+    parts: list[Part]
+    encoding: str
+    mark: bytes  # of the byte order
+    outside: str
+    name: str
+
+    @property
+    def segments(self) -> list[Segment]:
+        """What is to be translated, in order."""
+        return [part for part in self.parts if isinstance(part, Segment)]
+
+    def write(self, inner: list[str]) -> bytes:
+        """The file with the segments translated; `inner` is what `place_tags` makes of each translation."""
+        each = iter(inner)
+        text = "".join(part if isinstance(part, str) else part.wrap(next(each)) for part in self.parts)
+        return self.encode(text)
+
+    def unchanged(self) -> bytes:
+        """The file as it was."""
+        return self.encode("".join(one if isinstance(one, str) else one.held for one in self.parts))
+
+    def encode(self, text: str) -> bytes:
+        """A text in the encoding of the file."""
+        try:
+            return self.mark + text.encode(self.encoding, self.outside)
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"The translation of {self.name} has the character {text[error.start]!r}, which its encoding "
+                f"{self.encoding} cannot write; convert the file to UTF-8 first."
+            ) from None
+
+
+def read_document(data: bytes, name: str) -> Document:
+    """The document in a file of this name; what cannot be read is refused in one sentence."""
+    form = find_format(name)
+    if len(data) > LARGEST:
+        raise DataError(f"{name} has {len(data)} bytes; a file may have at most {LARGEST}. Split it.")
+    mark, encoding = next(((mark, encoding) for mark, encoding in _MARKS if data.startswith(mark)), (b"", ""))
+    data = data[len(mark) :]
+    encoding = encoding or _known(form.declared(data[:_HEAD]), name) or "utf-8"
+    try:
+        text = data.decode(encoding)
+        parts = [part for part in form.read(text) if part != ""]
+        if text.encode(encoding) != data:
+            raise UnicodeError("it is not written in the usual way")
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from None
+    except UnicodeError as error:
+        what = f"byte {error.start}" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise DataError(f"{name} is not valid {encoding} ({what}); save the file as UTF-8.") from None
+    return Document(parts, encoding, mark, form.outside, name)
+
+
+def _known(encoding: str, name: str) -> str:
+    try:
+        info = codecs.lookup(encoding) if encoding else None
+    except LookupError:
+        raise DataError(f"{name} names the encoding {encoding[:40]!r}, which is not known; save it as UTF-8.") from None
+    if info is not None and not info._is_text_encoding:
+        raise DataError(f"{name} names the encoding {encoding[:40]!r}, which is none of text; save it as UTF-8.")
+    return info.name if info else ""

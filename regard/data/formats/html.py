@@ -1,0 +1,195 @@
+"""HTML: what is between block tags is a segment; inline tags are part of it. Comments, scripts and code stay.
+
+The same reader serves fragments of XML, in which every tag is inline unless it is named as splitting. Time is
+proportional to the text, whatever it contains: the scanner never goes back.
+"""
+
+import html
+import re
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from regard.data.formats.placeholders import find_placeholders
+from regard.data.formats.segment import Builder, Part, has_words
+
+INLINE = frozenset((
+    "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "img",
+    "ins", "kbd", "label", "mark", "math", "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "svg",
+    "time", "tt", "u", "var", "wbr",
+))  # fmt: skip
+VOID = frozenset((
+    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr",
+))  # fmt: skip
+CODE = frozenset(("code", "kbd", "samp", "var", "tt", "math", "svg", "pre", "textarea"))  # not written in a language
+RAW = frozenset(("script", "style"))  # hold no tags
+_NAME = re.compile(r"[A-Za-z_:][^\s/>]*")
+_STOP = re.compile(r"[>\"']")
+_KEPT = re.compile(r"""\stranslate\s*=\s*["']?no\b|\sclass\s*=\s*(?:["'][^"']*\bnotranslate\b|notranslate\b)""", re.I)
+_SPACE = " \t\r\n\f"
+_CHARSET = re.compile(rb"""<meta[^>]{1,200}charset\s*=\s*["']?([A-Za-z0-9_.:-]+)""", re.I)
+
+
+class Token(NamedTuple):
+    """A run of text (without a name), or a tag, comment or declaration."""
+
+    raw: str
+    name: str | None = None  # "" for comments and declarations
+    closing: bool = False
+    empty: bool = False  # written as <x/>
+
+
+class Rules(NamedTuple):
+    """Which elements are part of a sentence, and which are not translated."""
+
+    inline: Collection[str] | None = INLINE  # None: all but `splitting`
+    splitting: Collection[str] = ()
+    kept: Collection[str] = CODE
+    void: Collection[str] = VOID
+    raw: Collection[str] = RAW
+    ignore_case: bool = True
+
+    def is_inline(self, name: str) -> bool:
+        """Whether an element is part of a sentence."""
+        return name not in self.splitting if self.inline is None else name in self.inline
+
+
+HTML = Rules()
+
+
+def declared(head: bytes) -> str:
+    """The encoding that a file names."""
+    found = _CHARSET.search(head)
+    return found[1].decode("ascii") if found else ""
+
+
+def xml_rules(splitting: Collection[str] = (), ignored: Collection[str] = ()) -> Rules:
+    """How a fragment of XML is read."""
+    return Rules(None, splitting, ignored, (), (), ignore_case=False)
+
+
+def read(text: str, rules: Rules = HTML) -> Iterator[Part]:
+    """The parts of a page or fragment."""
+    run: list[Token] = []  # of one segment
+    for token in join_kept(scan(text, rules), rules):
+        if not token.name or rules.is_inline(token.name):
+            run.append(token)
+        else:
+            yield from segment(run, rules)
+            run = []
+            yield token.raw
+    yield from segment(run, rules)
+
+
+def join_kept(tokens: Iterable[Token], rules: Rules) -> Iterator[Token]:
+    """The tokens with every element that is not translated as one of them."""
+    parts: list[str] = []
+    kept, depth = "", 0
+    for token in tokens:
+        begins = bool(token.name) and not token.closing and not token.empty and token.name not in rules.void
+        if kept:
+            parts.append(token.raw)
+            if token.name == kept and not token.empty:
+                depth += -1 if token.closing else 1
+            if not depth:
+                yield Token("".join(parts), "" if rules.is_inline(kept) else kept, empty=True)
+                kept = ""
+        elif begins and (token.name in rules.kept or _KEPT.search(token.raw)):
+            kept, depth, parts = str(token.name), 1, [token.raw]
+        else:
+            yield token
+    if kept:
+        yield Token("".join(parts), "" if rules.is_inline(kept) else kept, empty=True)
+
+
+def segment(run: list[Token], rules: Rules) -> Iterator[Part]:
+    """The tokens of inline text as a segment, white space at both ends left out; as they are if they have no words."""
+    raw = "".join(token.raw for token in run)
+    start, end = len(raw) - len(raw.lstrip(_SPACE)), len(raw.rstrip(_SPACE))
+    builder = Builder(collapse=True, protect=find_placeholders)
+    for token in run:
+        if token.name is None:
+            builder.words(unescape(token.raw))
+        elif not token.name or token.empty or token.name in rules.void:
+            builder.mark(token.raw, "word" if token.name == "" and token.empty else "void")
+        elif token.closing:
+            builder.close(token.raw, token.name)
+        else:
+            builder.open(token.raw, token.name)
+    built = builder.build(raw[start:end], escape=escape)
+    text = built.text.rstrip(" ")
+    if not has_words(text):
+        if raw:
+            yield raw
+        return
+    if raw[:start]:
+        yield raw[:start]
+    tags = tuple(tag._replace(at=min(tag.at, len(text))) for tag in built.tags)
+    yield built._replace(text=text, tags=tags)
+    if raw[end:]:
+        yield raw[end:]
+
+
+def scan(text: str, rules: Rules = HTML) -> Iterator[Token]:
+    """The tokens of a text in order; together they are the text."""
+    last = {mark: text.rfind(mark) for mark in ">\"'"}
+    begin = at = 0  # of the run of text, and of what is looked at
+    while at < len(text):
+        at = text.find("<", at)
+        if at < 0:
+            break
+        end = _tag_end(text, at, last)
+        if end is None:  # a "<" of the text
+            at += 1
+            continue
+        if begin < at:
+            yield Token(text[begin:at])
+        closing = text.startswith("</", at)
+        found = _NAME.match(text, at + 1 + closing)
+        name = "" if found is None else found[0].lower() if rules.ignore_case else found[0]
+        yield Token(text[at:end], name, closing, not closing and text[end - 2 : end] == "/>")
+        if name in rules.raw and not closing and text[end - 2] != "/":
+            ending = re.compile(f"</{re.escape(name)}", re.IGNORECASE).search(text, end)
+            stop = ending.start() if ending else len(text)
+            if end < stop:
+                yield Token(text[end:stop], "")
+            end = stop
+        begin = at = end
+    if begin < len(text):
+        yield Token(text[begin:])
+
+
+def _tag_end(text: str, at: int, last: dict[str, int]) -> int | None:
+    """Where the tag, comment or declaration that begins at `at` ends; None where "<" begins none.
+
+    What is never closed extends to the end of the text, so that nothing is scanned twice.
+    """
+    for opening, closing in (("<!--", "-->"), ("<![CDATA[", "]]>")):
+        if text.startswith(opening, at):
+            found = text.find(closing, at + len(opening))
+            return found + len(closing) if found >= 0 else len(text)
+    if text.startswith(("<!", "<?"), at):
+        return text.find(">", at) + 1 or len(text)
+    if at >= last[">"] or not _NAME.match(text, at + 1 + text.startswith("</", at)):
+        return None
+    place = at
+    while stop := _STOP.search(text, place):
+        place = stop.end()
+        if stop[0] == ">":
+            return place
+        # A quote belongs to an attribute after "=" alone, and only if it is closed.
+        if place - 1 < last[stop[0]] and text[max(at, place - 10) : place - 1].rstrip().endswith("="):
+            place = text.index(stop[0], place) + 1
+    return len(text)
+
+
+def unescape(text: str) -> str:
+    """The characters of a text with references such as &amp;."""
+    try:
+        return html.unescape(text)
+    except ValueError:  # a reference with more digits than Python converts
+        return text
+
+
+def escape(text: str) -> str:
+    """Words as HTML and XML write them."""
+    return html.escape(text, quote=False)

@@ -1,0 +1,245 @@
+"""Markdown: headings, paragraphs, list items and table cells are segments; code, addresses and front matter stay.
+
+Paragraphs are recognised by lines, as CommonMark describes them; inline code and addresses are protected, emphasis and
+links are tags around words. Blocks of HTML are read as HTML.
+"""
+
+import re
+from collections.abc import Iterator
+
+from regard.data.formats import html
+from regard.data.formats.placeholders import find_placeholders
+from regard.data.formats.segment import Builder, Part, has_words
+
+_FENCE = re.compile(r"\s{0,3}(?:>\s?)*\s*(`{3,}|~{3,})")
+# What comes before the words of a line: quotes, then a list marker with its box, or a heading.
+_PREFIX = re.compile(r"(?:[ \t]{0,3}>[ \t]?)*[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?|#{1,6}[ \t]+)?")
+_MARKER = re.compile(r"[-*+#]|\d")
+_RULE = re.compile(r"\s*(?:>\s?)*\s*(?:(?:\*\s*){3,}|(?:-\s*){3,}|(?:_\s*){3,}|=+)\s*")
+_DELIMITER = re.compile(r"\s*(?:>\s?)*\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
+_REFERENCE = re.compile(r"\s{0,3}\[[^\]]+\]:\s")
+_HTML = re.compile(r"\s{0,3}<(?:!--|/?[A-Za-z][^\s/>]*[\s/>])")
+_CELL = re.compile(r"(?<!\\)\|")
+_TRAILING = re.compile(r"[ \t]+#+[ \t]*$")
+_BREAK = re.compile(r"(?: {2,}|\\)\r?$")
+_TOKEN = re.compile(
+    r"(?P<escaped>\\[!-/:-@\[-`{-~])|(?P<code>`+)|(?P<image>!\[)|(?P<open>\[)|(?P<close>\])|(?P<marks>\*+|_+|~~)"
+    r"|(?P<auto><(?:https?|mailto):[^<>\s]*>)|(?P<tag><[/!?A-Za-z])|(?P<bare>https?://[^\s<>)\]]+)"
+)
+_SPECIAL = re.compile(r"[\\`*\[\]<]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)")
+_TARGET = re.compile(r"\]\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|\]\[[^\]\n]*\]|\]")
+MOST_MARKS = 2000  # emphasis marks and brackets of one segment; further ones are words
+
+
+def read(text: str) -> Iterator[Part]:
+    """The parts of a document."""
+    lines = [line + "\n" for line in text.split("\n")]
+    lines[-1] = lines[-1][:-1]
+    at = 0
+    if lines[0].rstrip() == "---":
+        at = next((n + 1 for n in range(1, len(lines)) if lines[n].rstrip() in ("---", "...")), 0)
+        yield from lines[:at]
+    blank = True  # whether the line before is empty
+    listed = False  # whether a list is open, in which indented lines are its text
+    while at < len(lines):
+        line = lines[at]
+        fence = _FENCE.match(line)
+        if fence:
+            last = next((n for n in range(at + 1, len(lines)) if _closes(lines[n], fence[1])), len(lines) - 1)
+            yield "".join(lines[at : last + 1])
+            at, blank = last + 1, False
+            continue
+        if not line.strip() or _RULE.fullmatch(line) or _REFERENCE.match(line):
+            blank = blank if line.strip() else True
+            if line:
+                yield line
+            at += 1
+            continue
+        if _HTML.match(line):
+            last = next((n for n in range(at, len(lines)) if not lines[n].strip()), len(lines))
+            yield from html.read("".join(lines[at:last]))
+            at = last
+            continue
+        prefix = _PREFIX.match(line)
+        assert prefix is not None
+        if blank and not listed and re.match(r" {4}|\t", line):  # indented code
+            yield line
+            at += 1
+            continue
+        marked = _MARKER.search(prefix[0].replace(">", ""))
+        listed = bool(marked) or (listed and line[:1] in " \t")
+        if at + 1 < len(lines) and "|" in line and _DELIMITER.fullmatch(lines[at + 1]) and "-" in lines[at + 1]:
+            yield from row(line)
+            yield lines[at + 1]
+            at += 2
+            while at < len(lines) and "|" in lines[at]:
+                yield from row(lines[at])
+                at += 1
+            continue
+        last = at + 1
+        if "#" not in prefix[0]:
+            while last < len(lines) and _continues(lines[last]):
+                last += 1
+        yield prefix[0]
+        yield from segment(lines[at:last], len(prefix[0]))
+        at, blank = last, False
+
+
+def _closes(line: str, fence: str) -> bool:
+    found = _FENCE.match(line)
+    return (
+        found is not None
+        and found[1][0] == fence[0]
+        and len(found[1]) >= len(fence)
+        and line.strip(" \t\r\n>") == found[1]
+    )
+
+
+def _continues(line: str) -> bool:
+    """Whether a line belongs to the paragraph before it."""
+    if not line.strip() or _RULE.fullmatch(line) or _FENCE.match(line) or _HTML.match(line):
+        return False
+    prefix = _PREFIX.match(line)
+    return prefix is not None and not prefix[0].strip()
+
+
+def row(line: str) -> Iterator[Part]:
+    """The cells of a row of a table."""
+    reached = 0
+    for bar in [*(found.span() for found in _CELL.finditer(line)), (len(line), len(line))]:
+        yield from segment([line[reached : bar[0]]], 0)
+        if bar[0] < bar[1]:
+            yield line[slice(*bar)]
+        reached = bar[1]
+
+
+def segment(lines: list[str], start: int) -> Iterator[Part]:
+    """Lines of one paragraph, whose words begin at `start` of the first, as a segment."""
+    raw = "".join(lines)[start:]
+    ending = _TRAILING.search(raw.rstrip()) if "\n" not in raw.rstrip() else None
+    end = ending.start() if ending else len(raw.rstrip())
+    begin = len(raw) - len(raw.lstrip())
+    core = raw[begin:end] if begin < end else ""
+    builder = Builder(collapse=True, protect=find_placeholders)
+    if core:
+        rows = core.split("\n")
+        for number, line in enumerate(rows):
+            if number:
+                builder.words(" ")
+            broken = _BREAK.search(line) if number + 1 < len(rows) else None
+            inline(builder, line[: broken.start()] if broken else line)
+            if broken:
+                following = rows[number + 1]
+                indent = following[: len(following) - len(following.lstrip(" \t"))]
+                builder.mark(f"{broken[0]}\n{indent}", "break")
+    built = builder.build(core, escape=escape)
+    if not has_words(built.text):
+        if raw:
+            yield raw
+        return
+    text = built.text.rstrip(" ")
+    if begin:
+        yield raw[:begin]
+    yield built._replace(text=text, tags=tuple(tag._replace(at=min(tag.at, len(text))) for tag in built.tags))
+    if end < len(raw):
+        yield raw[end:]
+
+
+def inline(builder: Builder, text: str) -> None:
+    """The words and tags of one line."""
+    pairs, ends = _pairs(text)
+    at = reached = 0
+    while found := _TOKEN.search(text, at):
+        at = found.end()
+        kind, first = found.lastgroup, found.start()
+        if kind == "escaped":
+            builder.words(html.unescape(text[reached:first]) + found[0][1])
+        elif kind == "code":
+            end = text.find(found[0], at)
+            while end >= 0 and (text[end - 1] == "`" or text[end + len(found[0]) : end + len(found[0]) + 1] == "`"):
+                end = text.find(found[0], end + len(found[0]))
+            if end < 0:
+                continue
+            at = end + len(found[0])
+            builder.words(html.unescape(text[reached:first]))
+            builder.mark(text[first:at], "word")
+        elif kind == "image" and first in ends:
+            at = ends[first]
+            builder.words(html.unescape(text[reached:first]))
+            builder.mark(text[first:at], "word")
+        elif kind in ("auto", "bare"):
+            builder.words(html.unescape(text[reached:first]))
+            builder.mark(found[0], "word")
+        elif kind == "tag":
+            token = next(iter(html.scan(text[first : first + 2000])), None)
+            if token is None or token.name is None:
+                continue
+            at = first + len(token.raw)
+            builder.words(html.unescape(text[reached:first]))
+            if not token.name or token.empty or token.name in html.VOID:
+                builder.mark(token.raw, "void")
+            else:
+                (builder.close if token.closing else builder.open)(token.raw, token.name)
+        elif first in pairs:
+            raw, name, closing = pairs[first]
+            builder.words(html.unescape(text[reached:first]))
+            at = first + len(raw)
+            (builder.close if closing else builder.open)(raw, name)
+        else:
+            continue
+        reached = at
+    builder.words(html.unescape(text[reached:]))
+
+
+def _pairs(text: str) -> tuple[dict[int, tuple[str, str, bool]], dict[int, int]]:
+    """Emphasis and links: {place: (as written, name, whether it closes)}, and where images end."""
+    pairs: dict[int, tuple[str, str, bool]] = {}
+    images: dict[int, int] = {}
+    stack: list[tuple[str, int, str]] = []  # name, place, as written
+    skip = count = 0
+    for found in _TOKEN.finditer(text):
+        kind, first = found.lastgroup, found.start()
+        if first < skip or kind not in ("marks", "open", "image", "close", "code"):
+            continue
+        count += 1
+        if count > MOST_MARKS:
+            break
+        if kind == "code":
+            end = text.find(found[0], found.end())
+            skip = end + len(found[0]) if end >= 0 else skip
+        elif kind in ("open", "image"):
+            stack.append(("[" if kind == "open" else "![", first, found[0]))
+        elif kind == "close":
+            opened = next((n for n in range(len(stack) - 1, -1, -1) if stack[n][0] in ("[", "![")), None)
+            target = _TARGET.match(text, first)
+            if opened is None or target is None:
+                continue
+            name, place, raw = stack[opened]
+            if target[0] == "]":  # brackets without an address are words
+                del stack[opened]
+                continue
+            del stack[opened:]
+            skip = target.end()
+            if name == "[":
+                pairs[place] = (raw, f"[{place}", False)
+                pairs[first] = (target[0], f"[{place}", True)
+            else:
+                images[place] = target.end()
+        else:
+            before, after = text[first - 1 : first], text[found.end() : found.end() + 1]
+            opens = bool(after.strip()) and not (found[0][0] == "_" and before.isalnum())
+            closes = bool(before.strip()) and not (found[0][0] == "_" and after.isalnum())
+            at = next((n for n in range(len(stack) - 1, -1, -1) if stack[n][0] == found[0]), None) if closes else None
+            if at is not None and not any(one[0] in ("[", "![") for one in stack[at:]):
+                place = stack[at][1]
+                del stack[at:]
+                pairs[place] = (found[0], f"*{place}", False)
+                pairs[first] = (found[0], f"*{place}", True)
+            elif opens:
+                stack.append((found[0], first, found[0]))
+    return pairs, images
+
+
+def escape(text: str) -> str:
+    """Words in which nothing reads as Markdown."""
+    return _SPECIAL.sub(lambda found: "&amp;" if found[0] == "&" else "\\" + found[0], text)

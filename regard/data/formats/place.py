@@ -1,0 +1,352 @@
+"""Inline tags into a translation, by the alignment of its words.
+
+The method of Bergamot (Firefox): tags are taken out, the whole sentence is translated, and a pair of tags goes around
+the target words that are aligned to the source words inside it. Here every tag comes back exactly once: where those
+words do not stand together, the pair goes around the run with the most of them against the fewest others. Pairs stay
+inside the pairs that they were in. A single tag goes before the word that follows it in the source.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from regard.data.formats.segment import Aligned, Segment, Span, Tag, as_it_is, has_words
+from regard.data.sentences import split_words
+
+Range = tuple[int, int]  # of target words [first, last)
+
+
+class Piece(NamedTuple):
+    """A piece of the result: words of the translation, or a tag."""
+
+    text: str
+    tag: Tag | None = None
+
+
+@dataclass
+class Node:
+    """A pair of tags (or the whole segment), what is inside it, and the target words that it goes around."""
+
+    source: Span
+    open: Tag | None = None
+    close: Tag | None = None
+    inside: "list[Node]" = field(default_factory=list)
+    single: "list[Tag]" = field(default_factory=list)
+    words: Range = (0, 0)
+
+
+def place_tags(segment: Segment, found: Aligned) -> str:
+    """The inner text of the translation: its words escaped, every tag of the segment once and well nested.
+
+    A translation that equals its source is written as the source is.
+    """
+    if found.text == segment.text:
+        return segment.inner
+    return put_tags(segment, found)
+
+
+def put_tags(segment: Segment, found: Aligned) -> str:
+    """The same, also for a translation that equals its source."""
+    if not segment.tags:
+        return segment.escape(found.text)
+    pieces = Placer(segment, found).place()
+    return _write(_deal(pieces, segment.tags), segment.escape)
+
+
+def spell(segment: Segment, found: Aligned | None = None) -> str:
+    """The words of a segment (or of its translation) with its placeholders, without markup and escapes."""
+    kept = segment._replace(
+        tags=tuple(tag for tag in segment.tags if tag.kind in ("word", "argument")), escape=as_it_is
+    )
+    if found is None:
+        words = split_words(segment.text, (0, len(segment.text)))
+        whole = (0, len(segment.text))
+        found = Aligned(segment.text, [(whole, whole)], [(word, word) for word in words])
+    return put_tags(kept, found)
+
+
+class Placer:
+    """The words of both sides, and which of them belong together."""
+
+    def __init__(self, segment: Segment, found: Aligned) -> None:
+        self.segment, self.tags, self.text = segment, segment.tags, found.text
+        self.source = split_words(segment.text, (0, len(segment.text)))
+        self.starts = [start for start, _ in self.source]
+        links = sorted((_trim(found.text, target), _trim(segment.text, source)) for source, target in found.links)
+        self.target, self.linked = _units(found.text, links)
+        self.bounds: dict[Span, Range] = {}  # source sentence -> its target words
+        firsts = [start for start, _ in self.target]
+        for source, (start, end) in found.sentences:
+            first, last = bisect_left(firsts, start), bisect_left(firsts, end)
+            self.bounds[source] = first, last
+        self.sentences = sorted(self.bounds)
+        self.linking: dict[int, list[int]] = {}  # source word -> target words that are linked with it
+        self.others = [0]  # how many words before each target word are linked with anything
+        for number, span in enumerate(self.linked):
+            if span is not None:
+                for word in range(bisect_left(self.starts, span[0]), bisect_left(self.starts, span[1])):
+                    self.linking.setdefault(word, []).append(number)
+            self.others.append(self.others[-1] + (span is not None))
+        self.words = sorted(self.linking)
+
+    def place(self) -> list[Piece]:
+        """The translation with its tags."""
+        root = _tree(self.tags, len(self.text))
+        root.words = (0, len(self.target))
+        self._choose(root)
+        pieces: list[Piece] = []
+        begin = self.target[0][0] if self.target else len(self.text)
+        pieces.append(Piece(self.text[:begin]))
+        self._emit(root, pieces)
+        pieces.append(Piece(self.text[self.target[-1][1] if self.target else begin :]))
+        return pieces
+
+    # --- pairs
+
+    def _choose(self, node: Node) -> None:
+        """Choose the target words of every pair inside a node, those of the most words first."""
+        waiting = [node]
+        while waiting:
+            node = waiting.pop()
+            free = [node.words]
+            for pair in sorted(node.inside, key=lambda pair: pair.source[0] - pair.source[1]):
+                pair.words = self._best(pair, free, node)
+                free = [part for some in free for part in _without(some, pair.words)]
+            waiting += node.inside
+
+    def _best(self, pair: Node, free: Sequence[Range], parent: Node) -> Range:
+        """The run of words within `free` with the most words of the pair against the fewest others."""
+        best, chosen = 0, None
+        belonging = self._belonging(pair.source)
+        for first, last in free:
+            total, begin, before = -1, first, first
+            for number in belonging[bisect_left(belonging, first) : bisect_left(belonging, last)]:
+                # Words in between that are linked with something else count against the run.
+                total -= self.others[number] - self.others[before]
+                if total < 0:
+                    total, begin = 0, number
+                total, before = total + 1, number + 1
+                if total > best or (chosen and chosen[0] == begin and total == best):  # of equal runs the longer one
+                    best, chosen = total, (begin, number + 1)
+        if chosen is None:  # nothing belongs to it: an empty pair where its words would be
+            gap = self._gap(pair.source[0], parent.words)
+            return self._outside(gap, pair.source[0], parent)
+        begin, end = chosen
+        # An elided word (n', l') belongs to the word that follows it.
+        while end - begin > 1 and self.text[self.target[end - 1][1] - 1] in "'’" and self._joined(end):
+            end -= 1
+        # Marks at its ends are inside it only if the source has some there.
+        opens, closes = (self.segment.text[at : at + 1] for at in (pair.source[0], pair.source[1] - 1))
+        while end - begin > 1 and closes.isalnum() and not has_words(self.text[slice(*self.target[end - 1])]):
+            end -= 1
+        while end - begin > 1 and opens.isalnum() and not has_words(self.text[slice(*self.target[begin])]):
+            begin += 1
+        return begin, end
+
+    def _joined(self, number: int) -> bool:
+        """Whether no white space is before a target word."""
+        return number < len(self.target) and self.target[number - 1][1] == self.target[number][0]
+
+    def _belonging(self, source: Span) -> list[int]:
+        """The target words that are linked with words of a span, and all those of the sentences within it."""
+        found: set[int] = set()
+        for place in range(bisect_left(self.sentences, (source[0], 0)), len(self.sentences)):
+            if self.sentences[place][1] > source[1]:
+                break
+            found.update(range(*self.bounds[self.sentences[place]]))
+        first = max(0, bisect_right(self.starts, source[0]) - 1)
+        for word in range(first, bisect_left(self.starts, source[1])):
+            found.update(number for number in self.linking.get(word, ()) if self._is_inside(source, number))
+        return sorted(found)
+
+    def _is_inside(self, source: Span, number: int) -> bool:
+        """Whether half of the source word of a target word is in a span; a span within a word stands for the word."""
+        span = self.linked[number]
+        assert span is not None
+        shared = min(source[1], span[1]) - max(source[0], span[0])
+        return shared > 0 and (2 * shared >= span[1] - span[0] or shared == source[1] - source[0])
+
+    # --- single tags
+
+    def _gap(self, at: int, within: Range) -> int:
+        """The target word before which what stands at `at` in the source goes, within a range."""
+        after = bisect_left(self.starts, at)  # the source word that follows
+        if after == 0:
+            return within[0]
+        if after == len(self.source):
+            return within[1]
+        ahead, behind = self.linking.get(after, [None])[0], self.linking.get(after - 1, [None])[-1]
+        word = self.segment.text[self.source[after][0]].isalnum()
+        if ahead is not None and word:
+            gap = ahead
+        elif behind is not None and has_words(self.text[slice(*self.target[behind])]):
+            gap = behind + 1
+        elif not word and (closing := self._closing(after)) is not None:
+            gap = closing
+        elif ahead is not None:
+            gap = ahead
+        else:
+            near = bisect_left(self.words, after)
+            gap = self.linking[self.words[near]][0] if near < len(self.words) else within[1]
+        return min(max(gap, within[0]), within[1])
+
+    def _closing(self, after: int) -> int | None:
+        """The target word before the marks that end a sentence, if the source has such marks from `after` on."""
+        start = self.source[after][0]
+        number = bisect_right(self.sentences, (start, len(self.segment.text))) - 1
+        if number < 0 or has_words(self.segment.text[start : self.sentences[number][1]]):
+            return None
+        first, last = self.bounds[self.sentences[number]]
+        while last > first and not has_words(self.text[slice(*self.target[last - 1])]):
+            last -= 1
+        return last
+
+    def _outside(self, gap: int, at: int, parent: Node) -> Range:
+        """The gap, moved out of the pairs that it would cut, to the side on which the source has it."""
+        for pair in parent.inside:
+            if pair.words[0] < gap < pair.words[1]:
+                gap = pair.words[1] if at >= pair.source[1] else pair.words[0]
+        return gap, gap
+
+    # --- the result
+
+    def _emit(self, node: Node, pieces: list[Piece]) -> None:
+        """Append the words of a node and the tags inside it."""
+        first, last = node.words
+        singles: list[tuple[int, int, Piece | Node]] = []
+        reached = first
+        for number, tag in enumerate(node.single):
+            gap, _ = self._outside(self._gap(tag.at, node.words), tag.at, node)
+            if tag.kind != "word":
+                gap, _ = self._outside(max(gap, reached), tag.at, node)
+                reached = gap = max(gap, reached)
+            singles.append((gap, number, Piece(tag.raw, tag)))
+        empty = [pair for pair in node.inside if pair.words[0] == pair.words[1]]
+        singles += [(pair.words[0], len(node.single) + number, pair) for number, pair in enumerate(empty)]
+        singles.sort(key=lambda one: one[:2], reverse=True)
+        starts = {pair.words[0]: pair for pair in node.inside if pair.words[0] < pair.words[1]}
+        at = first
+        while True:
+            if first < at < last:
+                pieces.append(Piece(self.text[self.target[at - 1][1] : self.target[at][0]]))
+            while singles and singles[-1][0] <= at:
+                one = singles.pop()[2]
+                if isinstance(one, Node):
+                    self._wrap(one, pieces)
+                else:
+                    pieces.append(one)
+            if at >= last:
+                return
+            if at in starts:
+                pair = starts[at]
+                self._wrap(pair, pieces)
+                at = pair.words[1]
+            else:
+                pieces.append(Piece(self.text[slice(*self.target[at])]))
+                at += 1
+
+    def _wrap(self, pair: Node, pieces: list[Piece]) -> None:
+        assert pair.open is not None
+        assert pair.close is not None
+        pieces.append(Piece(pair.open.raw, pair.open))
+        self._emit(pair, pieces)
+        pieces.append(Piece(pair.close.raw, pair.close))
+
+
+def _trim(text: str, span: Span) -> Span:
+    """The span without white space at its ends."""
+    start, end = span
+    while start < end and text[start].isspace():
+        start += 1
+    while end > start and text[end - 1].isspace():
+        end -= 1
+    return start, end
+
+
+def _units(text: str, links: Sequence[tuple[Span, Span]]) -> tuple[list[Span], list[Span | None]]:
+    """The words of a translation in order, each with the source span that it is linked with: the spans of the links,
+    and the words in between."""
+    words: list[Span] = []
+    linked: list[Span | None] = []
+    reached = 0
+    for (start, end), source in [*links, ((len(text), len(text)), (0, 0))]:
+        if start < reached:
+            continue
+        rest = split_words(text, (reached, start))
+        words += rest
+        linked += [None] * len(rest)
+        if start < end:
+            words.append((start, end))
+            linked.append(source)
+        reached = end
+    return words, linked
+
+
+def _tree(tags: Sequence[Tag], size: int) -> Node:
+    """The tags as a tree of pairs."""
+    root = Node((0, size))
+    path = [root]
+    for tag in tags:
+        if tag.kind == "open":
+            node = Node((tag.at, tags[tag.partner].at), tag, tags[tag.partner])
+            path[-1].inside.append(node)
+            path.append(node)
+        elif tag.kind == "close":
+            path.pop()
+        else:
+            path[-1].single.append(tag)
+    return root
+
+
+def _without(some: Range, taken: Range) -> list[Range]:
+    """What is left of a range."""
+    if taken[0] == taken[1] or taken[1] <= some[0] or some[1] <= taken[0]:
+        return [some]
+    return [part for part in ((some[0], taken[0]), (taken[1], some[1])) if part[0] < part[1]]
+
+
+def _deal(pieces: list[Piece], tags: Sequence[Tag]) -> list[Piece]:
+    """Placeholders that are known by their order alone, put into their places in the order of the source."""
+    arguments = iter([tag for tag in tags if tag.kind == "argument"])
+    return [
+        piece if piece.tag is None or piece.tag.kind != "argument" else Piece(piece.text, next(arguments))
+        for piece in pieces
+    ]
+
+
+def _write(pieces: list[Piece], escape: Callable[[str], str]) -> str:
+    """The text of the pieces, with white space around those tags that had it in the source."""
+    following = ["" for _ in pieces]  # the character of the words that comes next
+    after = ""
+    for number in range(len(pieces) - 1, -1, -1):
+        following[number] = after
+        if pieces[number].tag is None:
+            after = pieces[number].text[:1] or after
+        elif pieces[number].tag.kind not in ("open", "close"):  # type: ignore[union-attr]
+            after = "%"
+    parts: list[str] = []
+    last = ""
+    for (text, tag), ahead in zip(pieces, following, strict=True):
+        if tag is None:
+            if last == "\n" and text[:1] == " ":  # a break stands for the space
+                text = text[1:]
+            parts.append(escape(text))
+            last = text[-1:] or last
+        elif tag.kind in ("open", "close"):
+            parts.append(tag.raw)
+        elif tag.kind == "break":
+            while parts and parts[-1] == " ":
+                parts.pop()
+            parts.append(tag.raw)
+            last = "\n"
+        else:
+            apart = tag.before or tag.after
+            if last and not last.isspace() and (tag.before or (apart and last.isalnum())):
+                parts.append(" ")
+            parts.append(tag.raw)
+            last = "%"
+            if ahead and not ahead.isspace() and (tag.after or (apart and ahead.isalnum())):
+                parts.append(" ")
+                last = " "
+    return "".join(parts)

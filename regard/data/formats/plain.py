@@ -1,0 +1,32 @@
+"""Plain text: every line is a segment. Line ends and white space at both ends of a line stay."""
+
+from collections.abc import Iterator
+
+from regard.data.formats.placeholders import find_placeholders
+from regard.data.formats.segment import Builder, Part, has_words
+
+
+def read(text: str) -> Iterator[Part]:
+    """The parts of a text."""
+    for number, line in enumerate(text.split("\n")):
+        if number:
+            yield "\n"
+        yield from read_line(line)
+
+
+def read_line(line: str) -> Iterator[Part]:
+    """The parts of one line."""
+    core = line.strip()
+    if not has_words(core):
+        if line:
+            yield line
+        return
+    start = line.index(core)
+    if start:
+        yield line[:start]
+    builder = Builder(protect=find_placeholders)
+    builder.words(core)
+    built = builder.build(core)
+    yield built if has_words(built.text) else core
+    if start + len(core) < len(line):
+        yield line[start + len(core) :]

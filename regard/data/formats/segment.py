@@ -1,0 +1,220 @@
+"""What every file format is read into: text that stays as it is, and segments that are translated.
+
+A segment is a run of words with its inline tags taken out. The model translates the words alone; `place_tags` puts the
+tags around the words of the translation.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple
+
+from regard.data.sentences import split_sentences
+
+Span = tuple[int, int]  # code points [start, end)
+# open and close: a pair; void: markup without a partner, in the order of the source; word: a named placeholder, which
+# may move freely; argument: a placeholder that is known by its order alone (%s); break: stands for white space.
+Kind = Literal["open", "close", "void", "word", "argument", "break"]
+
+MOST_PAIRS = 200  # of a segment; the tags of further pairs keep the order of the source, so that time stays linear
+_CLAUSE_END = re.compile(r"[;:,—–]\s+|[，；、]")
+_SENTENCE_END = re.compile(r"[.!?…]+[\"'”’»)\]]*\s+|[。！？]+")
+_CLOSERS = ".,;:!?…)]}»”’%"
+_OPENERS = "([{«“‘¿¡"
+_SPACES = re.compile(r"[ \t\r\n\f]+")
+
+
+class Tag(NamedTuple):
+    """A tag or placeholder exactly as it is written, and where it stands: before code point `at` of the words."""
+
+    raw: str
+    at: int
+    kind: Kind
+    partner: int = -1  # the number of the other tag of the pair
+    before: bool = False  # whether white space was before and after it, which is not part of the words
+    after: bool = False
+
+
+def as_it_is(text: str) -> str:
+    """The text itself: what formats without escapes write."""
+    return text
+
+
+class Segment(NamedTuple):
+    """Words to translate.
+
+    `inner` is how the file writes the source, and `held` what stands where the translation goes (the same in a format
+    of one language). Written is `wrap(inner of the translation)`, in which `escape` was applied to the words.
+    """
+
+    text: str
+    tags: tuple[Tag, ...]
+    inner: str
+    held: str
+    escape: Callable[[str], str] = as_it_is
+    wrap: Callable[[str], str] = as_it_is
+
+
+Part = str | Segment
+
+
+class Sentence(NamedTuple):
+    """A sentence of a segment and its translation: which words belong together, as spans of both."""
+
+    text: str
+    links: tuple[tuple[Span, Span], ...] = ()  # (source span, target span)
+
+
+class Aligned(NamedTuple):
+    """The translation of a segment, with its sentences and the links of their words, as spans of the whole texts."""
+
+    text: str
+    sentences: list[tuple[Span, Span]]
+    links: list[tuple[Span, Span]]
+
+
+class Builder:
+    """Collects the words and tags of one segment in the order of the file.
+
+    `collapse` makes one space of white space, as HTML does. `protect` finds placeholders in the words.
+    """
+
+    def __init__(self, collapse: bool = False, protect: Callable[[str], Iterable[tuple[Span, Kind]]] | None = None):
+        self._collapse, self._protect = collapse, protect
+        self._words: list[str] = []
+        self._size = 0
+        self._last = ""  # the last character of the words
+        self._tags: list[Tag] = []
+        self._names: list[tuple[str, int]] = []  # of the pairs that are open, and the numbers of their tags
+        self._pairs = 0
+        self._marked = 0  # the last placeholder or single tag
+        self._gap: bool | None = None  # whether white space was before it, while nothing but tags has followed
+
+    def words(self, text: str) -> None:
+        """Add words, with placeholders among them."""
+        reached = 0
+        for (start, end), kind in self._protect(text) if self._protect else ():
+            self._add(text[reached:start])
+            self.mark(text[start:end], kind)
+            reached = end
+        self._add(text[reached:])
+
+    def _add(self, text: str) -> None:
+        if self._collapse:
+            text = _SPACES.sub(" ", text)
+        if self._gap is not None and text:
+            # Of the white space around a placeholder one stays with the words, unless a mark stands beside it.
+            if text[0] == " ":
+                self._tags[self._marked] = self._tags[self._marked]._replace(after=True)
+                text = text[1:]
+                if self._gap or self._last not in _OPENERS:
+                    self._keep(" ")
+            elif self._gap and text[0] not in _CLOSERS:
+                self._keep(" ")
+            self._gap = None
+        if self._collapse and self._last in ("", " ") and text[:1] == " ":
+            text = text[1:]
+        self._keep(text)
+
+    def _keep(self, text: str) -> None:
+        if text:
+            self._words.append(text)
+            self._size += len(text)
+            self._last = text[-1]
+
+    def mark(self, raw: str, kind: Kind) -> None:
+        """Add a tag without a partner, or a placeholder."""
+        before = self._last == " "
+        if before:
+            shorter = self._words.pop()[:-1]
+            self._size -= len(shorter) + 1
+            self._last = self._words[-1][-1] if self._words else ""
+            self._keep(shorter)
+        self._marked = len(self._tags)
+        self._tags.append(Tag(raw, self._size, kind, before=before))
+        self._gap = None if kind == "break" else before or bool(self._gap)
+        if kind == "break" and self._words:
+            self._keep(" ")
+
+    def open(self, raw: str, name: str) -> None:
+        """Add the first tag of a pair; without its partner it counts as a single tag."""
+        self._names.append((name, len(self._tags)))
+        self._tags.append(Tag(raw, self._size, "void"))
+
+    def close(self, raw: str, name: str) -> None:
+        """Add the last tag of a pair."""
+        number = len(self._tags)
+        self._tags.append(Tag(raw, self._size, "void"))
+        for depth in range(len(self._names) - 1, max(-1, len(self._names) - 1 - MOST_PAIRS), -1):
+            if self._names[depth][0] == name:
+                first = self._names[depth][1]
+                del self._names[depth:]
+                if self._pairs < MOST_PAIRS:
+                    self._pairs += 1
+                    self._tags[first] = self._tags[first]._replace(kind="open", partner=number)
+                    self._tags[number] = self._tags[number]._replace(kind="close", partner=first)
+                return
+
+    def build(
+        self,
+        inner: str,
+        held: str | None = None,
+        escape: Callable[[str], str] = as_it_is,
+        wrap: Callable[[str], str] = as_it_is,
+    ) -> Segment:
+        """The segment of everything added."""
+        return Segment("".join(self._words), tuple(self._tags), inner, inner if held is None else held, escape, wrap)
+
+
+def has_words(text: str) -> bool:
+    """Whether there is anything to translate: a letter or a digit."""
+    return any(map(str.isalnum, text))
+
+
+def take_sentences(text: str, line: int) -> list[Span]:
+    """The sentences of a text that have words, each of at most `line` characters: longer ones become several."""
+    found = []
+    start = 0
+    for row in text.split("\n"):
+        for begin, end in split_sentences(row):
+            at = start + begin
+            for part in cut(row[begin:end], line):
+                core = part.strip(" \t\r\u00a0\u3000")
+                if has_words(core):
+                    first = at + part.index(core)
+                    found.append((first, first + len(core)))
+                at += len(part)
+        start += len(row) + 1
+    return found
+
+
+def cut(line: str, most: int) -> list[str]:
+    """A line in parts of at most `most` characters, cut after sentences, else clauses, else between words, else
+    anywhere."""
+    parts = []
+    at = 0
+    while len(line) - at > most:
+        window = line[at : at + most]
+        ends = (
+            max((found.end() for found in kind.finditer(window)), default=0) for kind in (_SENTENCE_END, _CLAUSE_END)
+        )
+        end = next((end for end in ends if end), 0) or window.rfind(" ") + 1 or most
+        parts.append(window[:end])
+        at += end
+    return [*parts, line[at:]]
+
+
+def join_sentences(text: str, spans: list[Span], written: list[Sentence]) -> Aligned:
+    """The text with its sentences replaced by their translations; what is between them stays."""
+    parts: list[str] = []
+    sentences: list[tuple[Span, Span]] = []
+    links: list[tuple[Span, Span]] = []
+    reached = size = 0
+    for (start, end), sentence in zip(spans, written, strict=True):
+        parts += [text[reached:start], sentence.text]
+        at = size + start - reached
+        size = at + len(sentence.text)
+        sentences.append(((start, end), (at, size)))
+        links += [((start + a, start + b), (at + c, at + d)) for (a, b), (c, d) in sentence.links]
+        reached = end
+    parts.append(text[reached:])
+    return Aligned("".join(parts), sentences, links)

@@ -1,0 +1,70 @@
+"""SubRip subtitles: the lines of a cue are one segment, numbers and times stay. <i> and {\\an8} are tags.
+
+A line that begins with a dash is another speaker and a segment of its own. Lines of one segment stay lines: the breaks
+between them are placed like tags.
+"""
+
+import re
+from collections.abc import Iterator
+
+from regard.data.formats.html import scan
+from regard.data.formats.segment import Builder, Part, has_words
+
+_TIME = re.compile(r"\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+")
+_BRACES = re.compile(r"\{[^{}\n]*\}")
+_SPEAKER = re.compile(r"\s*[-–—]\s*(?=\S)")
+
+
+def read(text: str) -> Iterator[Part]:
+    """The parts of a file: only lines after a line of times, up to an empty line, are words."""
+    lines = text.split("\n")
+    cue: list[str] = []
+    inside = False
+    for number, line in enumerate(lines):
+        ended = line + ("\n" if number + 1 < len(lines) else "")
+        if inside and line.strip() and not _TIME.match(line):
+            if _SPEAKER.match(line):
+                yield from segment("".join(cue))
+                cue = []
+            cue.append(ended)
+            continue
+        yield from segment("".join(cue))
+        cue = []
+        inside = _TIME.match(line) is not None
+        if ended:
+            yield ended
+    yield from segment("".join(cue))
+
+
+def segment(cue: str) -> Iterator[Part]:
+    """Some lines of a cue as a segment."""
+    dash = _SPEAKER.match(cue)
+    start = dash.end() if dash else len(cue) - len(cue.lstrip())
+    end = len(cue.rstrip())
+    if not has_words(cue):
+        if cue:
+            yield cue
+        return
+    core = cue[start:end]
+    builder = Builder(collapse=True)
+    for token in scan(core):
+        if token.name is not None:
+            (builder.close if token.closing else builder.open)(token.raw, token.name)
+            continue
+        for number, line in enumerate(token.raw.split("\n")):
+            if number:
+                builder.mark("\n", "break")
+            reached = 0
+            for found in _BRACES.finditer(line):
+                builder.words(line[reached : found.start()])
+                builder.mark(found[0], "void")
+                reached = found.end()
+            builder.words(line[reached:].removesuffix("\r"))
+    built = builder.build(core)
+    if "\r\n" in core:
+        built = built._replace(tags=tuple(tag._replace(raw=tag.raw.replace("\n", "\r\n")) for tag in built.tags))
+    if start:
+        yield cue[:start]
+    yield built if has_words(built.text) else core
+    if end < len(cue):
+        yield cue[end:]

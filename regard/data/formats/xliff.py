@@ -1,0 +1,262 @@
+"""XLIFF 1.2 and 2.0: every unit without a target is a segment; units that have one stay, and so do all other bytes.
+
+Expat reads the file and says where each element is, so that nothing is written that was not changed. XML from anywhere
+must be inert: no DTD is fetched, entities are refused, and so is what is too deep.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from xml.parsers import expat
+
+from regard.data.formats import html
+from regard.data.formats.placeholders import find_placeholders
+from regard.data.formats.segment import Builder, Part, Segment, has_words
+from regard.errors import DataError
+
+DEEPEST = 100  # elements inside one another
+_UNITS = ("trans-unit", "segment")  # 1.2, 2.0
+_ASIDE = frozenset(("alt-trans", "matches", "glossary", "notes"))  # hold sources that are not to be translated
+_CODES = frozenset(("ph", "it", "bpt", "ept", "ut"))  # in 1.2 their content is code, not words
+_OPENS = {"bpt": "ept", "bx": "ex", "sc": "ec"}  # pairs whose two ends are separate elements
+_CLOSES = {close: open for open, close in _OPENS.items()}
+_ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+_ENCODING = re.compile(rb"""<\?xml[^>]{1,200}encoding\s*=\s*["']([A-Za-z0-9_.:-]+)""")
+_UNTRANSLATED = frozenset(("new", "needs-translation", "initial"))  # states in which a target is no translation
+INLINE = html.Rules(inline=None, kept=(), void=(), raw=(), ignore_case=False)
+
+
+@dataclass
+class Unit:
+    """Where the texts of a unit are, in bytes of the file."""
+
+    source: tuple[int, int] | None = None  # of the content
+    before: tuple[int, int] | None = None  # the element behind which a target goes
+    name: str = "source"  # with its prefix
+    target: tuple[int, int] | None = None  # of the whole element
+    target_content: tuple[int, int] | None = None
+    state: str = ""
+    translate: bool = True
+
+
+class Text(NamedTuple):
+    """A unit of a file as text, for training: see `units`."""
+
+    source: str
+    target: str
+
+
+def declared(head: bytes) -> str:
+    """The encoding that the first line names."""
+    found = _ENCODING.search(head)
+    return found[1].decode("ascii") if found else ""
+
+
+@dataclass
+class Reader:
+    """What expat finds: units and the languages of the file."""
+
+    units: list[Unit] = field(default_factory=list)
+    languages: tuple[str, str] = ("", "")
+    path: list[str] = field(default_factory=list)
+    stays: list[bool] = field(default_factory=list)  # whether each open element says translate="no"
+    unit: Unit | None = None
+    inner: str = ""  # source or target, while inside
+    begun: int = 0
+
+    def __post_init__(self) -> None:
+        self.parser = expat.ParserCreate("utf-8")
+        self.parser.StartElementHandler = self.start
+        self.parser.EndElementHandler = self.end
+        self.parser.EntityDeclHandler = self.declares
+        self.parser.AttlistDeclHandler = self.declares
+        self.parser.SkippedEntityHandler = self.declares
+
+    def start(self, full: str, attributes: dict[str, str]) -> None:
+        name = full.rpartition(":")[2]
+        if not self.path and name != "xliff":
+            raise DataError(f"The outermost element of an XLIFF file is <xliff>; got <{full[:40]}>.")
+        if len(self.path) >= DEEPEST:
+            raise DataError(f"The XLIFF file has more than {DEEPEST} elements inside one another; it is no document.")
+        source = attributes.get("srcLang", attributes.get("source-language", ""))
+        target = attributes.get("trgLang", attributes.get("target-language", ""))
+        if name in ("xliff", "file") and (source or target):
+            self.languages = source or self.languages[0], target or self.languages[1]
+        says = attributes.get("translate")
+        stays = says == "no" if says else bool(self.stays and self.stays[-1])
+        aside = not _ASIDE.isdisjoint(self.path)
+        if name in _UNITS and not aside:
+            self.unit = Unit(translate=not stays, state=attributes.get("state", ""))
+        elif self.unit and not aside and self.path[-1] in _UNITS and name in ("source", "target", "seg-source"):
+            self.inner, self.begun = name, self.parser.CurrentByteIndex
+            if name == "target":
+                self.unit.state = attributes.get("state", self.unit.state)
+            elif name == "source":
+                self.unit.name = full
+        self.path.append(name)
+        self.stays.append(stays)
+
+    def end(self, full: str) -> None:
+        name = self.path.pop()
+        self.stays.pop()
+        unit = self.unit
+        if unit is None:
+            return
+        if name in _UNITS and not self.inner:
+            if unit.source:
+                self.units.append(unit)
+            self.unit = None
+        elif name == self.inner and self.path[-1] in _UNITS:
+            closing, self.inner = self.parser.CurrentByteIndex, ""
+            if name == "target":
+                unit.target = self.begun, closing
+            else:
+                unit.before = self.begun, closing
+                unit.source = unit.source or unit.before
+
+    def declares(self, name: str, *meaning: object) -> None:
+        raise DataError(
+            f"The XLIFF file declares or uses the entity {name[:40]!r}, which can grow without end and is not read; "
+            "write the characters themselves."
+        )
+
+
+def find_units(data: bytes) -> Reader:
+    """The units of a file in UTF-8."""
+    reader = Reader()
+    try:
+        reader.parser.Parse(data, True)
+    except expat.ExpatError as error:
+        what = expat.ErrorString(error.code)
+        raise DataError(f"This is no whole XML: {what} in line {error.lineno}; export the file again.") from None
+    for unit in reader.units:
+        unit.source, _ = _find(data, unit.source)
+        _, unit.before = _find(data, unit.before)
+        if unit.target:
+            unit.target_content, unit.target = _find(data, unit.target)
+    return reader
+
+
+def _find(data: bytes, element: tuple[int, int] | None) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The content of an element and the whole of it, given where expat saw it begin and end."""
+    assert element is not None
+    begin, closing = element
+    opened = _tag_end(data, begin)
+    empty = closing <= opened  # <target/>
+    return (opened, opened if empty else closing), (begin, opened if empty else _tag_end(data, closing))
+
+
+def _tag_end(data: bytes, at: int) -> int:
+    quote = 0
+    for place in range(at, len(data)):
+        byte = data[place]
+        if quote:
+            quote = 0 if byte == quote else quote
+        elif byte in b"\"'":
+            quote = byte
+        elif byte == 0x3E:
+            return place + 1
+    return len(data)
+
+
+def read(text: str) -> Iterator[Part]:
+    """The parts of a file."""
+    data = text.encode("utf-8")
+    reached = 0
+    for unit in find_units(data).units:
+        found = segment(data, unit)
+        if found is None:
+            continue
+        assert unit.before is not None
+        place = unit.target[0] if unit.target else unit.before[1]
+        yield data[reached:place].decode("utf-8")
+        yield found
+        reached = unit.target[1] if unit.target else place
+    yield data[reached:].decode("utf-8")
+
+
+def segment(data: bytes, unit: Unit) -> Segment | None:
+    """The segment of a unit; None if it has a translation, no words, or is not to be translated."""
+    assert unit.source is not None
+    if not unit.translate:
+        return None
+    raw = data[slice(*unit.source)].decode("utf-8")
+    held = data[slice(*unit.target)].decode("utf-8") if unit.target else ""
+    old = data[slice(*unit.target_content)].decode("utf-8") if unit.target_content else ""
+    if old.strip() and unit.state not in _UNTRANSLATED:
+        return None
+    core = raw.strip(" \t\r\n")
+    built = inline(core).build(core, held, html.escape)
+    if not has_words(built.text):
+        return None
+    start = raw.index(core) if core else 0
+    lead, tail = raw[:start], raw[start + len(core) :]
+    name = unit.name.removesuffix("source") + "target"
+    opening = re.sub(r"\s*/?>$", ">", held[: _text_end(held)]) if held else f"<{name}>"
+    before = "" if held else _indent(data, unit)
+    return built._replace(wrap=lambda inner: f"{before}{opening}{lead}{inner}{tail}</{name}>")
+
+
+def _text_end(held: str) -> int:
+    return len(held.encode()[: _tag_end(held.encode(), 0)].decode())
+
+
+def _indent(data: bytes, unit: Unit) -> str:
+    """The line break and white space before the source, which a new target repeats."""
+    assert unit.source is not None
+    begin = data.rfind(b"<", 0, unit.source[0])
+    head = data[max(0, begin - 200) : begin].decode("utf-8", "ignore")
+    space = re.search(r"\r?\n[ \t]*$", head)
+    return space[0] if space else ""
+
+
+def inline(raw: str) -> Builder:
+    """The words and codes of a source or target."""
+    builder = Builder(collapse=True, protect=find_placeholders)
+    pending: list[str] = []  # a code with its content
+    code, depth = "", 0
+    for token in html.join_kept(html.scan(raw, INLINE), INLINE):
+        name = (token.name or "").rpartition(":")[2]
+        if code:
+            pending.append(token.raw)
+            depth += 0 if name != code or token.empty else -1 if token.closing else 1
+            if not depth:
+                _code(builder, "".join(pending), code)
+                code = ""
+        elif token.name is None:
+            builder.words(html.unescape(token.raw))
+        elif name in _CODES and not token.empty and not token.closing:
+            code, depth, pending = name, 1, [token.raw]
+        elif token.empty or not name:
+            _code(builder, token.raw, name)
+        else:
+            (builder.close if token.closing else builder.open)(token.raw, name)
+    return builder
+
+
+def _code(builder: Builder, raw: str, name: str) -> None:
+    """A code without words: one end of a pair, or a placeholder."""
+    given = {key: first or second for key, first, second in _ATTRIBUTE.findall(raw[:2000])}
+    if name in _OPENS:
+        builder.open(raw, f"{name} {given.get('rid') or given.get('i') or given.get('id', '')}")
+    elif name in _CLOSES:
+        builder.close(raw, f"{_CLOSES[name]} {given.get('rid') or given.get('startRef') or given.get('id', '')}")
+    else:
+        builder.mark(raw, "word" if name in ("ph", "x") else "void")
+
+
+def units(text: str) -> tuple[tuple[str, str], Iterator[Text]]:
+    """The languages of a file, and the words of its units in both, codes left out."""
+    data = text.encode("utf-8")
+    found = find_units(data)
+
+    def each() -> Iterator[Text]:
+        for unit in found.units:
+            sides = (unit.source, unit.target_content)
+            words = (
+                inline(data[slice(*side)].decode("utf-8")).build("").text.strip() if side else "" for side in sides
+            )
+            yield Text(*words)
+
+    return found.languages, each()

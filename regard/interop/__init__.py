@@ -1,0 +1,1 @@
+"""Other people's models in, other engines out."""

@@ -1,0 +1,275 @@
+"""CTranslate2: a Transformer in the files of a faster engine, and a search by it.
+
+Everything is copied: the converter quantises in place. The engine returns the attention of one head; any head can be
+chosen, since heads change places freely as long as their parts of the output matrix do.
+"""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from regard.data.files import Progress, fill_folder
+from regard.data.vocabulary import Vocabulary
+from regard.decode.hypothesis import Hypothesis, length_penalty, rank
+from regard.decode.settings import DecodeConfig
+from regard.errors import ConfigError, RunError
+from regard.layers.transformer import SSRU
+from regard.models.transformer import Transformer
+from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
+
+LONGEST = 1024  # positions of the tables that replace a formula
+TYPES = ("int8", "float32")
+BATCH_TOKENS = 4096  # source tokens in a batch over all beams, as in regard's own search
+
+
+class Engine(NamedTuple):
+    """A converted model in memory; `search` takes the place of regard's own."""
+
+    translator: Any  # ctranslate2.Translator
+    source: list[str]  # the pieces by their ids
+    target: dict[str, int]  # the ids of the pieces
+    longest: int
+
+    def search(
+        self,
+        rows: Sequence[Sequence[int]],
+        config: DecodeConfig,
+        *,
+        prefixes: Sequence[Sequence[int]] | None = None,
+        tell: Progress | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """The best hypotheses of each row of source ids (without END), as `decode_many` gives them.
+
+        The engine knows no log-probabilities of single tokens, so that `token_logprobs` are empty, and it shares the
+        probability of PAD and START, which a trained model hardly gives, among the others. `stop` is called before
+        every batch.
+        """
+        check_search(config)
+        found: list[list[Hypothesis]] = [[] for _ in rows]
+        order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
+        if order and len(rows[order[0]]) >= self.longest:
+            raise ConfigError(
+                f"This engine reads at most {self.longest - 1} tokens; got {len(rows[order[0]])}. Split the text, or "
+                f"use --engine regard."
+            )
+        done = 0
+        while done < len(order):
+            size = max(1, BATCH_TOKENS // ((len(rows[order[done]]) + 1) * config.beam))
+            some = order[done : done + size]
+            if stop is not None and stop():
+                for row in some:
+                    found[row] = [Hypothesis([], 0.0, 0.0, "stopped", [])]
+            else:
+                results = self._batch(
+                    [rows[row] for row in some], config, None if prefixes is None else [prefixes[row] for row in some]
+                )
+                for row, hypotheses in zip(some, results, strict=True):
+                    found[row] = hypotheses
+            done += len(some)
+            if tell:
+                tell(done, len(order))
+        return found
+
+    def _batch(
+        self, rows: list[Sequence[int]], config: DecodeConfig, prefixes: list[Sequence[int]] | None
+    ) -> list[list[Hypothesis]]:
+        names = list(self.target)
+        words = [[self.source[index] for index in row] for row in rows]
+        longest = max(int(config.max_ratio * len(row)) + config.max_extra for row in rows)
+        # All hypotheses of the beam and their plain log-probabilities: the length penalty is regard's.
+        results = self.translator.translate_batch(
+            words,
+            None if prefixes is None else [[names[index] for index in prefix] for prefix in prefixes],
+            beam_size=config.beam,
+            num_hypotheses=config.beam,
+            length_penalty=0.0,
+            return_scores=True,
+            return_end_token=True,
+            no_repeat_ngram_size=config.no_repeat_ngram,
+            disable_unk=config.ban_unknown,
+            suppress_sequences=[[SYMBOLS[PAD]], [SYMBOLS[START]]],
+            min_decoding_length=config.min_length,
+            max_decoding_length=max(1, min(longest, self.longest)),
+            max_input_length=0,
+        )
+        found = []
+        for sentence, one in zip(words, results, strict=True):
+            scores = one.scores if prefixes is None else self._scores(sentence, one.hypotheses)
+            hypotheses = [self._hypothesis(*each, config) for each in zip(one.hypotheses, scores, strict=True)]
+            found.append(rank(hypotheses)[: config.nbest] if sentence else [Hypothesis([], 0.0, 0.0, "end", [])])
+        return found
+
+    def _scores(self, source: list[str], hypotheses: list[list[str]]) -> list[float]:
+        """The log-probability of each, where a search does not count its forced prefix."""
+        ends = [one[-1:] == [SYMBOLS[END]] for one in hypotheses]
+        plain = [one[:-1] if end else one for one, end in zip(hypotheses, ends, strict=True)]
+        scored = self.translator.score_batch([source] * len(plain), plain)
+        return [sum(one.log_probs if end else one.log_probs[:-1]) for one, end in zip(scored, ends, strict=True)]
+
+    def _hypothesis(self, pieces: list[str], logprob: float, config: DecodeConfig) -> Hypothesis:
+        ids = [self.target[piece] for piece in pieces]
+        ended = bool(ids) and ids[-1] == END
+        score = logprob / length_penalty(max(1, len(ids)), config.length_penalty, config.length_offset)
+        return Hypothesis(ids[:-1] if ended else ids, logprob, score, "end" if ended else "length", [])
+
+
+def open_engine(model: nn.Module, source: Vocabulary, target: Vocabulary, threads: int, kind: str = "int8") -> Engine:
+    """Convert a Transformer and load it, all in a temporary folder."""
+    library = _library()
+    with tempfile.TemporaryDirectory(prefix="regard-") as folder:
+        _save(model, source, target, Path(folder) / "model", kind)
+        translator = library.Translator(str(Path(folder) / "model"), compute_type=kind, intra_threads=threads)
+    pieces = [vocabulary.pieces(range(len(vocabulary))) for vocabulary in (source, target)]
+    return Engine(translator, pieces[0], {piece: index for index, piece in enumerate(pieces[1])}, _positions(model))
+
+
+def export_ctranslate2(
+    model: nn.Module,
+    source: Vocabulary,
+    target: Vocabulary,
+    out: Path,
+    kind: str = "int8",
+    head: tuple[int, int] = (-1, 0),
+) -> int:
+    """Write the new folder `out`; `head` (layer, head) is the one whose attention the engine returns."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with fill_folder(out) as folder:
+        _save(model, source, target, folder, kind, head)
+        return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def check_search(config: DecodeConfig) -> None:
+    """Refuse settings that this engine does not have."""
+    for name, off in (("temperature", 0), ("coverage_penalty", 0), ("patient", False)):
+        if getattr(config, name) != off:
+            raise ConfigError(
+                f"The engine ctranslate2 does not know decode.{name}; leave it out, or use --engine regard."
+            )
+
+
+def _library() -> Any:
+    try:
+        import ctranslate2
+    except ModuleNotFoundError:
+        raise RunError("CTranslate2 is not installed; install regard[fast].") from None
+    return ctranslate2
+
+
+def _positions(model: nn.Module) -> int:
+    return getattr(model, "longest", None) or LONGEST
+
+
+def _save(
+    model: nn.Module, source: Vocabulary, target: Vocabulary, folder: Path, kind: str, head: tuple[int, int] = (-1, 0)
+) -> None:
+    library = _library()
+    if not isinstance(model, Transformer):
+        raise ConfigError(f"CTranslate2 runs Transformers; this run is a {type(model).__name__}.")
+    if any(isinstance(part, SSRU) for part in model.modules()):
+        raise ConfigError("CTranslate2 has no SSRU, the recurrence in the decoder of this Transformer; use ONNX.")
+    if kind not in TYPES:
+        raise ConfigError(f"The numbers of a CTranslate2 model are {' or '.join(TYPES)}; got {kind!r}.")
+    specification = _specification(model, library.specs, head)
+    for vocabulary, register in (
+        (source, specification.register_source_vocabulary),
+        (target, specification.register_target_vocabulary),
+    ):
+        register(vocabulary.pieces(range(len(vocabulary))))
+    specification.config.unk_token = SYMBOLS[UNKNOWN]
+    specification.config.bos_token = specification.config.decoder_start_token = SYMBOLS[START]
+    specification.config.eos_token, specification.config.add_source_eos = SYMBOLS[END], True
+    specification.config.layer_norm_epsilon = 1e-5
+    specification.validate()
+    specification.optimize(quantization=None if kind == "float32" else kind)
+    folder.mkdir(parents=True, exist_ok=True)
+    specification.save(str(folder))
+
+
+def _specification(model: Any, specs: Any, head: tuple[int, int]) -> Any:
+    """The model in CTranslate2's own terms."""
+    config, depth = model.config, len(model.decoder)
+    rotary = {"rotary_dim": 0, "rotary_interleave": True} if config.positions == "rotary" else {}
+    options = {
+        "num_heads": config.heads,
+        "pre_norm": config.norm == "pre",
+        "activation": {"relu": specs.Activation.RELU, "swish": specs.Activation.SWISH}[config.activation],
+        **rotary,
+    }
+    encoder = specs.TransformerEncoderSpec(config.layers, **options)
+    decoder = specs.TransformerDecoderSpec(depth, **options, alignment_layer=head[0] % depth, alignment_heads=1)
+    encoder.embeddings[0].weight = _array(model.embed.weight)
+    decoder.embeddings.weight = _array(model.embed_target.weight)
+    _linear(decoder.projection, model.output)
+    table = _table(model)
+    encoder.position_encodings.encodings = table
+    if config.positions != "rotary":
+        decoder.position_encodings.encodings = table.copy()
+    for spec, layer in zip(encoder.layer, model.encoder, strict=True):
+        _layer(spec, layer)
+    for number, (spec, layer) in enumerate(zip(decoder.layer, model.decoder, strict=True)):
+        _layer(spec, layer)
+        cross = layer.cross_attention
+        order = _first(head[1] if number == head[0] % depth else 0, config.heads, config.width)
+        query, memory, output = spec.attention.linear
+        _linear(query, cross.query, order)
+        _linear(memory, cross.project, torch.cat([order, order + config.width]))
+        output.weight = _array(cross.output.weight[:, order])
+        _bias(output, cross.output.bias)
+        _norm(spec.attention.layer_norm, layer.join_cross.norm)
+    if config.norm == "pre":
+        _norm(encoder.layer_norm, model.encoder_norm)
+        _norm(decoder.layer_norm, model.decoder_norm)
+    return specs.TransformerSpec(encoder, decoder)
+
+
+def _table(model: Transformer) -> NDArray[np.float32]:
+    """The vectors that positions add, [positions, D]: zeros where queries and keys are turned instead."""
+    width, place = model.config.width, torch.arange(_positions(model))
+    zeros = torch.zeros(1, len(place), width)
+    if model.config.positions == "rotary":
+        return _array(zeros[0])
+    with torch.no_grad():
+        return _array(model.place(zeros, place)[0][0])
+
+
+def _layer(spec: Any, layer: Any) -> None:
+    attention = layer.self_attention
+    _linear(spec.self_attention.linear[0], attention.project)
+    _linear(spec.self_attention.linear[1], attention.output)
+    _norm(spec.self_attention.layer_norm, layer.join_self.norm)
+    inner, _, outer = layer.feed_forward
+    _linear(spec.ffn.linear_0, inner)
+    _linear(spec.ffn.linear_1, outer)
+    _norm(spec.ffn.layer_norm, layer.join_feed.norm)
+
+
+def _first(head: int, heads: int, width: int) -> Tensor:
+    """The order of the D places of all heads that puts `head` first."""
+    order = [head, *(other for other in range(heads) if other != head)]
+    return torch.arange(width).view(heads, -1)[order].flatten()
+
+
+def _linear(spec: Any, linear: nn.Linear, order: Tensor | None = None) -> None:
+    spec.weight = _array(linear.weight if order is None else linear.weight[order])
+    _bias(spec, linear.bias if order is None or linear.bias is None else linear.bias[order])
+
+
+def _bias(spec: Any, bias: Tensor | None) -> None:
+    if bias is not None:
+        spec.bias = _array(bias)
+
+
+def _norm(spec: Any, norm: nn.LayerNorm) -> None:
+    spec.gamma, spec.beta = _array(norm.weight), _array(norm.bias)
+
+
+def _array(tensor: Tensor) -> NDArray[np.float32]:
+    """A copy: the converter writes into what it is given."""
+    return tensor.detach().float().cpu().contiguous().clone().numpy()

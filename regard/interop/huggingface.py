@@ -1,0 +1,213 @@
+"""MarianMT models of transformers, such as OPUS-MT: config.json, model.safetensors, source.spm, target.spm, vocab.json.
+
+    post-norm, biases everywhere, swish; input sqrt(D) E[token] + [sines; cosines];  the first word read is <pad>
+
+The pieces of both languages share one table in the order of vocab.json, not of the SentencePiece models. Here both
+vocabularies list the whole table; what belongs to the other language alone is never made from text. A piece that is
+missing in the table reads as <unk>, and is never written.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.errors import DataError
+from regard.interop.imported import NEVER, Imported, Linear, Part, find_file, lay_out, reorder, sines_then_cosines
+from regard.interop.pieces import NORMAL, UNUSED, Piece, Pieces, begin_with_symbols, read_pieces
+from regard.training.runs import read_tensors
+
+ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu"}  # their names -> ours
+NAMES = {
+    "self": "self_attn",
+    "cross": "encoder_attn",
+    "query": "q_proj",
+    "keys": "k_proj",
+    "values": "v_proj",
+    "output": "out_proj",
+    "inner": "fc1",
+    "outer": "fc2",
+}
+NORMS = {"self": "self_attn_layer_norm", "cross": "encoder_attn_layer_norm", "feed": "final_layer_norm"}
+MOST_BEAMS = 100
+
+
+class Table(NamedTuple):
+    """The rows of an embedding in regard's order."""
+
+    tokens: list[str]  # the first four stand for the symbols
+    order: list[int]  # the former row; -1 makes a new one
+    known: int  # tokens of the original; what follows reads as <unk>
+
+    def vocabulary(self, spm: Pieces) -> bytes:
+        """The SentencePiece model `spm` with the pieces of the table."""
+        own = {piece.text: piece for piece in spm.pieces}
+        pieces = [own.get(token, Piece(token, 0.0, UNUSED)) for token in self.tokens]
+        codes = [_code(token) or piece for token, piece in zip(self.tokens, pieces, strict=True)]
+        return spm.with_pieces(begin_with_symbols(codes))
+
+    def embedding(self, rows: Tensor, where: str) -> Tensor:
+        """Embeddings in the new order."""
+        if rows.dim() != 2 or len(rows) <= max(self.order):
+            raise DataError(f"{where} is [{', '.join(map(str, rows.shape))}], too small for its vocabulary.")
+        return reorder(rows, self.order)
+
+    def bias(self, numbers: Tensor) -> Tensor:
+        """Biases of the output layer in the new order; words that the original does not have are never written."""
+        order = [*self.order[: self.known], *[-1] * (len(self.order) - self.known)]
+        return reorder(numbers.flatten(), order, NEVER)
+
+
+def read_huggingface(folder: Path) -> Imported:
+    """Read a MarianMT model as `save_pretrained` writes it."""
+    config = _json(folder, "config.json")
+    if config.get("model_type") != "marian":
+        raise DataError(
+            f"{folder} holds a model of the type {config.get('model_type')!r}; of transformers' models only MarianMT "
+            f"('marian', as OPUS-MT) can be imported."
+        )
+    model = _model_settings(config, folder)
+    tensors = _tensors(folder)
+    shared = bool(config.get("share_encoder_decoder_embeddings", True))
+    spms = [read_pieces(find_file(folder, name), folder / name) for name in ("source.spm", "target.spm")]
+    files = ["vocab.json"] if shared else ["vocab.json", "target_vocab.json"]
+    owners = [spms] if shared else [[spms[0]], [spms[1]]]
+    made = [_table(_json(folder, file), some, config, folder / file) for file, some in zip(files, owners, strict=True)]
+    source, target = made[0], made[-1]
+
+    def take(*names: str) -> Tensor:
+        for name in names:
+            if name in tensors:
+                return tensors[name].float()
+        raise DataError(f"{folder / 'model.safetensors'} is not complete: it has no '{names[0]}'.")
+
+    reads = take("model.shared.weight", "model.encoder.embed_tokens.weight", "lm_head.weight")
+    writes = reads if shared else take("model.decoder.embed_tokens.weight", "lm_head.weight")
+    output = take("lm_head.weight") if "lm_head.weight" in tensors else writes
+    scale = 1.0 if config.get("scale_embedding") else math.sqrt(model["width"])  # ours is always sqrt(D) E[token]
+    together = torch.equal(output, writes) and scale == 1.0
+    model["tied"] = "none" if not together else "all" if shared else "target"
+    weights = {"embed.weight": source.embedding(reads, "model.shared.weight") / scale}
+    if model["tied"] != "all":
+        weights["embed_target.weight"] = target.embedding(writes, "model.decoder.embed_tokens.weight") / scale
+    if model["tied"] == "none":
+        weights["output.weight"] = target.embedding(output, "lm_head.weight")
+    bias = tensors.get("final_logits_bias")
+    weights["output.bias"] = target.bias(torch.zeros(len(output)) if bias is None else bias.float())
+    # Wavelengths of 10000^(2i/D), i below D/2
+    weights["place.embed.table.weight"] = sines_then_cosines(model["longest"], model["width"], 1 - 2 / model["width"])
+    weights |= lay_out("encoder", model["layers"], _layers(take), "post")
+    weights |= lay_out("decoder", model["decoder_layers"], _layers(take), "post")
+    named = _json(folder, "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+    return Imported(
+        model=model,
+        weights=weights,
+        source=source.vocabulary(spms[0]),
+        target=target.vocabulary(spms[1]),
+        kind=spms[0].kind,
+        data={
+            "joint": model["tied"] == "all",
+            "source_language": str(named.get("source_lang") or ""),
+            "target_language": str(named.get("target_lang") or ""),
+        },
+        decode=_search(folder, config),
+        origin={"format": "transformers", "from": str(config.get("_name_or_path") or "") or "config.json"},
+    )
+
+
+def _model_settings(config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The [model] settings of regard."""
+    sizes = {
+        "width": "d_model",
+        "layers": "encoder_layers",
+        "decoder_layers": "decoder_layers",
+        "heads": "encoder_attention_heads",
+        "inner": "encoder_ffn_dim",
+        "longest": "max_position_embeddings",
+    }
+    model: dict[str, Any] = {name: config.get(key) for name, key in sizes.items()}
+    for name, number in model.items():
+        if type(number) is not int or not 1 <= number < 100_000:
+            raise DataError(f"{folder / 'config.json'} gives no size for {sizes[name]}; got {number!r}.")
+    for name in ("attention_heads", "ffn_dim"):
+        if config.get(f"encoder_{name}") != config.get(f"decoder_{name}"):
+            raise DataError(f"{folder} has another {name} in the decoder than in the encoder; regard has one for both.")
+    activation = config.get("activation_function")
+    if activation not in ACTIVATIONS:
+        raise DataError(f"{folder} uses the activation {activation!r}; only {', '.join(ACTIVATIONS)} are known.")
+    learned = {"positions": "learned", "bias": True}  # the table of positions holds the sinusoids
+    return {**model, **learned, "activation": ACTIVATIONS[str(activation)]}
+
+
+def _table(ids: dict[str, Any], spms: list[Pieces], config: dict[str, Any], path: Path) -> Table:
+    """regard's order of the tokens in a vocab.json, with what only the SentencePiece models have behind it."""
+    names = {index: token for token, index in ids.items() if type(index) is int and 0 <= index < 10_000_000}
+    first: list[Any] = [config.get("decoder_start_token_id"), config.get("eos_token_id"), ids.get("<unk>")]
+    if len(names) != len(ids) or len(set(first)) != 3 or not set(first) <= names.keys():
+        raise DataError(
+            f"{path} must give each token a number, among them decoder_start_token_id, eos_token_id and <unk>; got "
+            f"{first} and {len(ids)} tokens."
+        )
+    rest = [index for index in range(max(names) + 1) if index not in first]
+    unlisted = (piece.text for spm in spms for piece in spm.pieces if piece.text not in ids)
+    extra = [text for text in dict.fromkeys(unlisted) if text not in ("<s>", "<pad>")]
+    tokens = ["", *(names[index] for index in first), *(names.get(index, f"<{index}>") for index in rest), *extra]
+    order = [-1, *first, *rest, *[ids["<unk>"]] * len(extra)]
+    return Table(tokens, order, len(order) - len(extra))
+
+
+def _code(token: str) -> Piece | None:
+    """The piece of a language code `>>fra<<`, with which a text for a model of many languages begins."""
+    return Piece("▁" + token, 0.0, NORMAL) if token.startswith(">>") and token.endswith("<<") else None
+
+
+def _layers(take: Any) -> Part:
+    """The parts of the layers, by transformers' names."""
+
+    def part(side: str, layer: int, name: str) -> Linear:
+        block, what = name.split(".")
+        here = f"model.{side}.layers.{layer}."
+        here += NORMS[block] if what == "norm" else ("" if block == "feed" else NAMES[block] + ".") + NAMES[what]
+        return take(f"{here}.weight"), take(f"{here}.bias")
+
+    return part
+
+
+def _tensors(folder: Path) -> Mapping[str, Tensor]:
+    if not (folder / "model.safetensors").is_file():
+        pickle = (
+            "pytorch_model.bin is a pickle, which is never read; " if (folder / "pytorch_model.bin").exists() else ""
+        )
+        raise DataError(
+            f"{folder} has no model.safetensors; {pickle}write it with transformers: "
+            f"MarianMTModel.from_pretrained(...).save_pretrained({str(folder)!r})."
+        )
+    return read_tensors(folder / "model.safetensors")
+
+
+def _search(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """[decode] settings from the generation settings; scores are divided by length^length_penalty."""
+    own = _json(folder, "generation_config.json") if (folder / "generation_config.json").is_file() else {}
+    said = {**config, **{name: value for name, value in own.items() if value is not None}}
+    beams, penalty = said.get("num_beams"), said.get("length_penalty")
+    return {
+        "beam": beams if type(beams) is int and 1 <= beams <= MOST_BEAMS else 1,
+        "length_penalty": max(0.0, float(penalty)) if isinstance(penalty, int | float) else 1.0,
+        "length_offset": 0.0,
+        "patient": said.get("early_stopping") is not True,
+        "max_extra": 50,
+    }
+
+
+def _json(folder: Path, name: str) -> dict[str, Any]:
+    try:
+        found = json.loads(find_file(folder, name))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{folder / name} is not JSON, or is damaged: {error}.") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{folder / name} must hold a JSON object; got {type(found).__name__}.")
+    return found

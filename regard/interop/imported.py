@@ -1,0 +1,151 @@
+"""A model of another toolkit as a run of regard: its parts under our names, its vocabulary in our order."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.data.expects import expectations
+from regard.data.files import fill_folder, write_atomically
+from regard.data.subwords import Subwords
+from regard.data.vocabulary import Vocabulary
+from regard.errors import DataError, RegardError, RunError
+from regard.models.registry import build
+from regard.training.experiment import resolve
+from regard.training.runs import entry, make_manifest, pack
+from regard.training.small import check_new
+from regard.training.weights import set_weights, weights_of
+
+NEVER = -10_000.0  # bias of a token that the original does not have: its probability is 0 exactly
+LONGEST = 1024  # positions of a table of sinusoids
+
+Linear = tuple[Tensor, Tensor | None]  # weight [out, in] and bias [out]; of a layer norm its scale and shift [D]
+Part = Callable[[str, int, str], Linear]  # (encoder or decoder, layer from 0, name of the part) -> its weights
+
+
+class Imported(NamedTuple):
+    """Everything that a run needs, read from the files of another toolkit."""
+
+    model: dict[str, Any]  # the [model] settings of a Transformer
+    weights: dict[str, Tensor]  # by the names of regard's Transformer
+    source: bytes  # SentencePiece models that begin with regard's symbols
+    target: bytes
+    kind: str  # of both: unigram or bpe
+    data: dict[str, Any]  # [data] settings: the languages, the longest sentence
+    decode: dict[str, Any]  # [decode] settings
+    origin: dict[str, Any]  # for the manifest: where it came from
+    guided: int | None = None  # the layer of cross-attention whose first head was trained to align
+
+
+def lay_out(side: str, depth: int, part: Part, norm: str, ssru: bool = False) -> dict[str, Tensor]:
+    """The weights of the layers of one side, `encoder` or `decoder`, by regard's names.
+
+    The parts are called self.query, self.keys, self.values, self.output, self.norm (or ssru.forget, ssru.project,
+    self.norm), the same with cross in the decoder, feed.inner, feed.outer, feed.norm, and top.norm of layer -1.
+    """
+    weights: dict[str, Tensor] = {}
+
+    def put(name: str, layer: int, *parts: str) -> None:
+        found = [part(side, layer, one) for one in parts]
+        weights[f"{name}.weight"] = torch.cat([weight for weight, _ in found]).contiguous()
+        biases = [bias for _, bias in found if bias is not None]
+        if biases:
+            weights[f"{name}.bias"] = torch.cat(biases).contiguous()
+
+    for k in range(depth):
+        here = f"{side}.{k}"
+        if ssru:
+            put(f"{here}.self_attention.forget", k, "ssru.forget")
+            put(f"{here}.self_attention.project", k, "ssru.project")
+        else:
+            put(f"{here}.self_attention.project", k, "self.query", "self.keys", "self.values")
+            put(f"{here}.self_attention.output", k, "self.output")
+        put(f"{here}.join_self.norm", k, "self.norm")
+        if side == "decoder":
+            put(f"{here}.cross_attention.query", k, "cross.query")
+            put(f"{here}.cross_attention.project", k, "cross.keys", "cross.values")
+            put(f"{here}.cross_attention.output", k, "cross.output")
+            put(f"{here}.join_cross.norm", k, "cross.norm")
+        put(f"{here}.feed_forward.0", k, "feed.inner")
+        put(f"{here}.feed_forward.2", k, "feed.outer")
+        put(f"{here}.join_feed.norm", k, "feed.norm")
+    if norm == "pre":
+        put(f"{side}_norm", -1, "top.norm")
+    return weights
+
+
+def reorder(rows: Tensor, order: Sequence[int], fill: float = 0.0) -> Tensor:
+    """Row `order[i]` of `rows` as row i; -1 makes a row of `fill`."""
+    index = torch.tensor(order)
+    moved = rows[index.clamp_min(0)]
+    moved[index < 0] = fill
+    return moved
+
+
+def sines_then_cosines(positions: int, width: int, last: float) -> Tensor:
+    """[positions, width]: all sines and then all cosines, with wavelengths from 2 pi to 2 pi 10000^last."""
+    exponents = torch.linspace(0, last, width // 2, dtype=torch.float64)  # [width / 2]
+    angles = torch.arange(positions, dtype=torch.float64)[:, None] * 10000.0**-exponents  # [positions, width / 2]
+    return torch.cat([angles.sin(), angles.cos()], dim=1).float()
+
+
+def write_run(imported: Imported, out: Path) -> int:
+    """Write the run folder `out`, which must be new or empty; returns its size in bytes. Nothing stays if it fails."""
+    check_new(out)
+    vocabularies = {
+        side: Vocabulary(Subwords(content), imported.kind)
+        for side, content in (("source", imported.source), ("target", imported.target))
+    }
+    sizes = {f"{side}_vocabulary": len(one) for side, one in vocabularies.items()}
+    experiment = resolve(
+        {
+            "model": {"name": "transformer", "preset": "paper", **imported.model, **sizes},
+            "data": {"subwords": imported.kind, **imported.data},
+            "decode": imported.decode,
+        }
+    )
+    try:
+        model = build("transformer", experiment.model)
+        set_weights(model, imported.weights, str(imported.origin["from"]))
+    except RegardError as error:
+        raise DataError(f"This model cannot be imported; its parts do not fit together. {error}") from None
+    weights = weights_of(model)
+    for name, weight in weights.items():
+        if not bool(weight.isfinite().all()):
+            raise DataError(f"This model cannot be imported: its weights hold NaN or infinity ('{name}').")
+    about = {
+        "imported": imported.origin,
+        "expects": expectations(experiment.data, vocabularies["source"]),
+    }
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with fill_folder(out) as folder:
+            files = [path for side, one in vocabularies.items() for path in one.save(folder, side)]
+            for name, content in (
+                ("config.toml", experiment.toml().encode()),
+                ("weights.safetensors", pack(weights)),
+            ):
+                write_atomically(folder / name, content)
+                files.append(folder / name)
+            written = {path.name: entry(path.read_bytes()) for path in files}
+            if imported.guided is not None:
+                chosen = {"layer": imported.guided, "head": 0, "shift": 0}
+                write_atomically(folder / "alignment.json", (json.dumps(chosen) + "\n").encode())
+            write_atomically(folder / "manifest.json", make_manifest(written, about))
+    except OSError as error:
+        raise RunError(f"{out} could not be written: {error.strerror or error}.") from error
+    return sum(one["bytes"] for one in written.values())
+
+
+def find_file(folder: Path, name: str) -> bytes:
+    """The content of a file that must be in the folder."""
+    path = folder / name
+    if not path.is_file():
+        raise DataError(f"{folder} has no {name}; a model to import needs it.")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None

@@ -1,0 +1,356 @@
+"""Marian's own files: `model.npz`, and the int8 `.bin` of Bergamot, the translators inside Firefox.
+
+    post-norm, biases everywhere, relu or swish; input sqrt(D) E[token] + [sines; cosines]
+    decoder: self-attention, or an SSRU;  the first step reads a zero vector;  END ends both sides
+
+Both files hold named arrays and the training settings as YAML in `special:model.yml`. Beside them lie the vocabulary,
+a SentencePiece model (`.spm`) for each side or one for both, and, in a Bergamot folder, a `.yml` of decoding settings.
+"""
+
+import io
+import math
+import re
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.errors import DataError
+from regard.interop.imported import (
+    LONGEST,
+    NEVER,
+    Imported,
+    Linear,
+    Part,
+    find_file,
+    lay_out,
+    reorder,
+    sines_then_cosines,
+)
+from regard.interop.pieces import UNKNOWN_TYPE, begin_with_symbols, read_pieces
+
+Arrays = dict[str, NDArray[Any]]
+SETTINGS = "special:model.yml"
+FLOAT32, INT8 = 0x404, 0x4101  # types of a tensor in a .bin; others are text
+MOST_TENSORS, MOST_DIMENSIONS, MOST_NAME = 10_000, 8, 1_000
+SLACK = 2**24  # bytes by which an npz may be larger unpacked than four times its size
+LONGEST_SETTINGS = 100_000  # bytes of a YAML text
+
+# Settings that change the model. Anything else than these values is another architecture.
+NEEDED: dict[str, tuple[Any, ...]] = {
+    "type": ("transformer",),
+    "transformer-postprocess-emb": ("d", ""),
+    "transformer-ffn-depth": ("2",),
+    "transformer-no-projection": ("false",),
+    "transformer-train-position-embeddings": ("false",),
+    "transformer-tied-layers": ([],),
+    "right-left": ("false",),
+    "lemma-dim-emb": ("0",),
+    "input-types": ([],),
+    "transformer-pool": ("false",),
+    "transformer-decoder-autoreg": ("self-attention", "rnn"),
+    "transformer-ffn-activation": ("relu", "swish"),
+}
+NORMS = {("", "dan"): "post", ("n", "da"): "pre"}  # preprocess, postprocess -> our name
+BLOCKS = {"self": "self", "cross": "context", "feed": "ffn", "ssru": "rnn"}
+WEIGHTS = {
+    "query": ("Wq", "bq"),
+    "keys": ("Wk", "bk"),
+    "values": ("Wv", "bv"),
+    "output": ("Wo", "bo"),
+    "inner": ("W1", "b1"),
+    "outer": ("W2", "b2"),
+    "forget": ("Wf", "bf"),
+    "project": ("W", ""),
+}
+
+
+def read_marian(folder: Path) -> Imported:
+    """Read the one model in a folder, with its vocabulary and decoding settings."""
+    decoding = _decoding(folder)
+    path = _model_file(folder, decoding)
+    arrays = read_npz(path) if path.suffix == ".npz" else read_bin(path)
+    if SETTINGS not in arrays:
+        raise DataError(f"{path} holds no '{SETTINGS}', the settings of a Marian model.")
+    settings = read_settings(arrays.pop(SETTINGS).tobytes().rstrip(b"\0"), path)
+    model = _model_settings(settings, path)
+    files = _vocabulary_files(folder, decoding)
+    (source, order, kind), (target, target_order, _) = (_vocabulary(folder / file) for file in files)
+    if model["tied"] == "all" and source != target:
+        raise DataError(f"{path} has one table for both languages, but {' and '.join(files)} are not the same.")
+    layers = _layers(arrays, model, path)
+    weights = _tables(arrays, model, order, target_order, path)
+    weights["place.embed.table.weight"] = sines_then_cosines(LONGEST, model["width"], 1.0)
+    weights |= lay_out("encoder", model["layers"], layers, model["norm"])
+    weights |= lay_out("decoder", model["decoder_layers"], layers, model["norm"], model["decoder"] == "ssru")
+    return Imported(
+        model=model,
+        weights=weights,
+        source=source,
+        target=target,
+        kind=kind,
+        data={"joint": model["tied"] == "all"},
+        decode=_search(decoding),
+        origin={"format": "marian", "from": path.name, "version": str(settings.get("version", ""))},
+        guided=model["decoder_layers"] - 1 if path.suffix == ".bin" else None,  # students learn to align
+    )
+
+
+def _model_settings(settings: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The [model] settings of regard; another architecture is refused."""
+    for name, known in NEEDED.items():
+        if settings.get(name, known[0]) not in known:
+            raise DataError(
+                f"{path} is a Marian model that regard does not have: {name} is {settings[name]!r}, and only "
+                f"{' or '.join(map(repr, known))} can be imported."
+            )
+    norm = str(settings.get("transformer-preprocess", "")), str(settings.get("transformer-postprocess", "dan"))
+    if norm not in NORMS:
+        raise DataError(f"{path} has the residual connections {norm}; only {', '.join(map(str, NORMS))} are known.")
+    ssru = settings.get("transformer-decoder-autoreg") == "rnn"
+    if ssru and settings.get("dec-cell") != "ssru":
+        raise DataError(f"{path} has a recurrent decoder of {settings.get('dec-cell')!r}; only 'ssru' is known.")
+    tied = {name: settings.get(name) == "true" for name in ("tied-embeddings-all", "tied-embeddings")}
+    sizes = {
+        "width": "dim-emb",
+        "layers": "enc-depth",
+        "decoder_layers": "dec-depth",
+        "heads": "transformer-heads",
+        "inner": "transformer-dim-ffn",
+    }
+    numbers = {name: settings.get(key, "") for name, key in sizes.items()}
+    for name, number in numbers.items():
+        if not (isinstance(number, str) and number.isdecimal() and 1 <= int(number[:9]) < 100_000):
+            raise DataError(f"{path} gives no size for {sizes[name]}; got {number!r}.")
+    return {
+        **{name: int(number) for name, number in numbers.items()},
+        "norm": NORMS[norm],
+        "positions": "learned",  # a table that holds the sinusoids
+        "longest": LONGEST,
+        "tied": "all" if tied["tied-embeddings-all"] else "target" if tied["tied-embeddings"] else "none",
+        "decoder": "ssru" if ssru else "attention",
+        "activation": settings.get("transformer-ffn-activation", "relu"),
+        "bias": True,
+    }
+
+
+def _layers(arrays: Arrays, model: dict[str, Any], path: Path) -> Part:
+    """The parts of the layers, by Marian's names."""
+
+    def part(side: str, layer: int, name: str) -> Linear:
+        block, what = name.split(".")
+        if what == "norm":
+            here = f"{side}_top" if block == "top" else f"{side}_l{layer + 1}_{_normed(side, block, model['decoder'])}"
+            end = "_pre" if model["norm"] == "pre" and block != "top" else ""
+            return _take(arrays, f"{here}_ln_scale{end}", path)[0], _take(arrays, f"{here}_ln_bias{end}", path)[0]
+        here = f"{side}_l{layer + 1}_{BLOCKS[block]}"
+        weight, bias = WEIGHTS[what]
+        return _take(arrays, f"{here}_{weight}", path).T, _take(arrays, f"{here}_{bias}", path)[0] if bias else None
+
+    return part
+
+
+def _normed(side: str, block: str, decoder: str) -> str:
+    """What a layer norm is called after."""
+    if block == "self" and side == "decoder" and decoder == "ssru":
+        return "rnn_ffn"
+    return {"self": "self_Wo", "cross": "context_Wo", "feed": "ffn_ffn"}[block]
+
+
+def _take(arrays: Arrays, name: str, path: Path) -> Tensor:
+    """A matrix; vectors are matrices of one row in Marian."""
+    if name not in arrays:
+        raise DataError(f"{path} is not complete: it has no '{name}'.")
+    array = arrays[name]
+    if array.ndim != 2 or not array.size:
+        raise DataError(f"{path} is damaged: '{name}' has the shape {list(array.shape)}, and is no matrix.")
+    return torch.from_numpy(array.astype(np.float32))
+
+
+def _tables(
+    arrays: Arrays, model: dict[str, Any], order: list[int], target_order: list[int], path: Path
+) -> dict[str, Tensor]:
+    """Embeddings and output layer with their rows in regard's order. PAD and START are zero vectors, never written."""
+
+    def table(rows: Tensor, order: list[int], fill: float = 0.0) -> Tensor:
+        if len(rows) != len(order) - 2:
+            size = len(order) - 2
+            raise DataError(
+                f"{path} has a table of {len(rows)} words for a vocabulary of {size}; do they fit together?"
+            )
+        return reorder(rows, order, fill)
+
+    together = model["tied"] == "all"
+    weights = {"embed.weight": table(_take(arrays, "Wemb" if together else "encoder_Wemb", path), order)}
+    if not together:
+        weights["embed_target.weight"] = table(_take(arrays, "decoder_Wemb", path), target_order)
+    if model["tied"] == "none":
+        weights["output.weight"] = table(_take(arrays, "decoder_ff_logit_out_W", path).T, target_order)
+    omitted = torch.zeros(1, len(target_order) - 2)
+    bias = _take(arrays, "decoder_ff_logit_out_b", path) if "decoder_ff_logit_out_b" in arrays else omitted
+    return {**weights, "output.bias": table(bias[0], target_order, NEVER)}
+
+
+def _vocabulary(path: Path) -> tuple[bytes, list[int], str]:
+    """A SentencePiece model in regard's order, the former id of each piece (-1: none), and its kind."""
+    spm = read_pieces(find_file(path.parent, path.name), path)
+    names = [piece.text for piece in spm.pieces]
+    unknown = [index for index, piece in enumerate(spm.pieces) if piece.type == UNKNOWN_TYPE]
+    if "</s>" not in names or len(unknown) != 1:
+        raise DataError(f"{path} needs the pieces </s> and <unk>, as Marian's vocabularies have them.")
+    first = [names.index("</s>"), unknown[0]]
+    order = [-1, -1, *first, *(index for index in range(len(names)) if index not in first)]
+    return spm.with_pieces(begin_with_symbols([spm.pieces[max(index, 0)] for index in order])), order, spm.kind
+
+
+def _decoding(folder: Path) -> dict[str, Any]:
+    """The decoding settings of a Bergamot folder, where there are some."""
+    for path in sorted(folder.glob("*.yml")):
+        settings = read_settings(find_file(folder, path.name), path) if "vocab" not in path.name else {}
+        if "models" in settings or "beam-size" in settings:
+            return settings
+    return {}
+
+
+def _model_file(folder: Path, decoding: dict[str, Any]) -> Path:
+    named = decoding.get("models", [])
+    if isinstance(named, list) and len(named) == 1 and (folder / Path(named[0]).name).is_file():
+        return folder / Path(named[0]).name
+    found = sorted(path for ending in ("*.npz", "*.bin") for path in folder.glob(ending) if path.name[:3] != "lex")
+    if len(found) != 1:
+        raise DataError(
+            f"{folder} must hold one model of Marian, a .npz or a .bin; found "
+            f"{', '.join(path.name for path in found) or 'none'}."
+        )
+    return found[0]
+
+
+def _vocabulary_files(folder: Path, decoding: dict[str, Any]) -> list[str]:
+    """The vocabularies of source and target; one file may serve both."""
+    named = [Path(name).name for name in decoding.get("vocabs", [])]
+    if len(named) == 2 and all((folder / name).is_file() for name in named):
+        return named
+    found = sorted(path.name for path in folder.glob("*.spm"))  # Firefox: srcvocab.*.spm, trgvocab.*.spm
+    if len(found) not in (1, 2):
+        raise DataError(
+            f"{folder} must hold the vocabulary of the model: one .spm for both languages, or two, of which the source "
+            f"comes first by name; found {', '.join(found) or 'none'}."
+        )
+    return found if len(found) == 2 else found * 2
+
+
+def _search(decoding: dict[str, Any]) -> dict[str, Any]:
+    """[decode] settings: Marian divides the log-probability by length^normalize and never writes <unk>."""
+
+    def number(name: str, default: float) -> float:
+        value = decoding.get(name, "")
+        return float(value) if isinstance(value, str) and re.fullmatch(r"\d{1,6}(\.\d{1,9})?", value) else default
+
+    return {
+        "beam": max(1, min(100, int(number("beam-size", 4)))),
+        "length_penalty": number("normalize", 0.0),
+        "length_offset": 0.0,
+        "max_ratio": number("max-length-factor", 3.0),
+        "ban_unknown": True,
+    }
+
+
+def read_npz(path: Path) -> Arrays:
+    """The arrays of an npz file. No pickle is read, and no array that is larger than its bytes."""
+    found: Arrays = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            size = sum(entry.file_size for entry in entries)
+            if len(entries) > MOST_TENSORS or size > 4 * path.stat().st_size + SLACK:
+                raise ValueError(f"{len(entries)} arrays of {size} bytes in all, more than a model of its size has")
+            for entry in entries:
+                content = io.BytesIO(archive.read(entry))
+                version = np.lib.format.read_magic(content)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, fortran, dtype = read(content)
+                if dtype.kind not in "fiu" or fortran or dtype.byteorder == ">":
+                    raise ValueError(f"'{entry.filename}' is {dtype}, not plain numbers")
+                numbers = np.frombuffer(content.getbuffer()[content.tell() :], dtype)
+                found[entry.filename.removesuffix(".npy")] = numbers.reshape(shape)
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError) as error:
+        raise DataError(f"{path} is not an npz file of arrays, or is damaged: {error}.") from None
+    return found
+
+
+def read_bin(path: Path) -> Arrays:
+    """The tensors of a Bergamot .bin as float32 in the layout of the npz; int8 is divided by its multiplier."""
+    content = path.read_bytes()
+    found: Arrays = {}
+    try:
+        version, count = struct.unpack_from("<QQ", content)
+        if version != 1 or count > MOST_TENSORS:
+            raise ValueError(f"version {version} with {count} tensors")
+        heads = [struct.unpack_from("<4Q", content, 16 + 32 * index) for index in range(count)]
+        place = 16 + 32 * count
+        names, shapes = [], []
+        for length, *_ in heads:
+            if length > MOST_NAME:
+                raise ValueError(f"a name of {length} bytes")
+            names.append(content[place : place + length].rstrip(b"\0").decode("utf-8"))
+            place += length
+        for _, _, dimensions, _ in heads:
+            if dimensions > MOST_DIMENSIONS:
+                raise ValueError(f"a tensor of {dimensions} dimensions")
+            shapes.append(struct.unpack_from(f"<{dimensions}i", content, place))
+            place += 4 * dimensions
+        place += 8 + struct.unpack_from("<Q", content, place)[0]
+        for name, shape, (_, kind, _, size) in zip(names, shapes, heads, strict=True):
+            if place + size > len(content):
+                raise ValueError(f"'{name}' ends behind the file")
+            found[name] = _tensor(content[place : place + size], kind, shape, name)
+            place += size
+    except (ValueError, struct.error, OverflowError, MemoryError) as error:
+        raise DataError(f"{path} is not a Marian binary model, or is damaged: {error}.") from None
+    return {name: tensor for name, tensor in found.items() if not name.endswith("_QuantMultA")}
+
+
+def _tensor(content: bytes, kind: int, shape: tuple[int, ...], name: str) -> NDArray[Any]:
+    if kind == FLOAT32:
+        return np.frombuffer(content, "<f4", math.prod(shape)).reshape(shape)
+    if kind == INT8:
+        count = math.prod(shape)
+        (multiplier,) = struct.unpack_from("<f", content, count)
+        if name.endswith("_QuantMultA"):  # scales of activations, which stay float32 here
+            return np.zeros(shape)
+        numbers = np.frombuffer(content, "i1", count).astype(np.float32) / multiplier
+        return numbers.reshape(shape) if name.endswith("Wemb") else numbers.reshape(shape[::-1]).T
+    if name == SETTINGS:
+        return np.frombuffer(content, "i1")
+    raise ValueError(f"'{name}' is of the unknown type {kind:#x}")
+
+
+def read_settings(content: bytes, where: object) -> dict[str, Any]:
+    """The YAML that Marian writes: names with a text, or a list of texts. Nothing else of YAML is read."""
+    if len(content) > LONGEST_SETTINGS:
+        raise DataError(f"The settings in {where} are {len(content)} bytes; at most {LONGEST_SETTINGS} are read.")
+    found: dict[str, Any] = {}
+    name = ""
+    for line in content.decode("utf-8", "replace").split("\n"):
+        item = re.fullmatch(r"\s*- (.*?)\s*", line)
+        pair = re.fullmatch(r"([\w-]+):\s*(.*?)\s*", line)
+        if item and isinstance(found.get(name), list):
+            found[name].append(_unquoted(item[1]))
+        elif pair:
+            name = pair[1]
+            found[name] = _unquoted(pair[2]) if pair[2] else []
+        elif line.strip() and not line.lstrip().startswith("#"):
+            raise DataError(f"{where} has settings that are not Marian's: {line.strip()[:60]!r}.")
+    return found
+
+
+def _unquoted(text: str) -> Any:
+    if text == "[]":
+        return []
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text

@@ -1,0 +1,200 @@
+"""ONNX: a sequence model as two graphs that any runtime can run, with dynamic batch and lengths.
+
+    encoder.onnx    source [B, S], lengths [B]           -> state: what a step carries, one tensor for each part
+    step.onnx       token [B], state                     -> logits [B, V], weights [B, H, S], state
+    model.json      the symbols, and the parts of the state in the order of inputs and outputs
+
+A step reads START first, then the token that was chosen; all that changes is in the state, which comes in and goes out.
+`weights` are those of one attention over the source. The vocabularies lie beside the graphs.
+"""
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.data.files import fill_folder, write_atomically
+from regard.errors import RunError
+from regard.kernels.recur import by_scan
+from regard.look.record import record
+from regard.symbols import END, PAD, START, UNKNOWN
+
+# Sizes of the example batches: all different, so that each dimension shows what it depends on.
+BATCH, SOURCE, PAST = 3, 7, 5
+
+
+class Part(NamedTuple):
+    """A tensor of the state: its dotted name, and what its dimensions are (batch, source, past or a number)."""
+
+    name: str
+    shape: tuple[str | int, ...]
+
+
+class Encoder(nn.Module):
+    """source, lengths -> the parts of the state before the first token."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+        return tuple(tensor for _, tensor in parts_of(self.model.start(self.model.encode(source, lengths))))
+
+
+class Step(nn.Module):
+    """token, parts of the state -> logits, weights, parts of the next state."""
+
+    def __init__(self, model: Any, state: Any, attention: str) -> None:
+        super().__init__()
+        self.model, self.state, self.attention = model, state, attention
+
+    def forward(self, token: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        with record(self.model, [self.attention]) as seen:
+            logits, after = self.model.step(token, put_parts(self.state, iter(state)))
+        weights = seen[self.attention].weights  # [B, (H), 1, S]
+        weights = weights if weights.dim() == 4 else weights[:, None]
+        return logits, weights[:, :, 0], *(tensor for _, tensor in parts_of(after))
+
+
+def export_onnx(model: nn.Module, out: Path, files: dict[str, bytes], attention: str) -> int:
+    """Write the new folder `out`, `files` among its own; returns its size in bytes.
+
+    `attention` is the name of the attention module whose weights a step returns.
+    """
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise RunError(f"The export to ONNX needs the package {error.name}; install regard[onnx].") from None
+    model = model.cpu().eval()
+    with torch.inference_mode(False), torch.no_grad(), _quiet():
+        source, lengths = _example(BATCH, SOURCE)
+        state = model.start(model.encode(source, lengths))  # type: ignore[operator]
+        parts = _parts(model)
+        for _ in range(PAST):
+            token = torch.full((BATCH,), START)
+            _, state = model.step(token, state)  # type: ignore[operator]
+        names = [part.name for part in parts]
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with fill_folder(out) as folder:
+            with by_scan():  # a source has any length; a step is one
+                _write(
+                    Encoder(model),
+                    (source, lengths),
+                    ({0: "batch", 1: "source"}, {0: "batch"}),
+                    (["source", "lengths"], names),
+                    folder / "encoder.onnx",
+                )
+            _write(
+                Step(model, state, attention),
+                (token, tuple(tensor.contiguous() for _, tensor in parts_of(state))),
+                ({0: "batch"}, tuple(_dynamic(part) for part in parts)),
+                (["token", *names], ["logits", "weights", *(f"next.{name}" for name in names)]),
+                folder / "step.onnx",
+            )
+            about = {
+                "symbols": {"pad": PAD, "start": START, "end": END, "unknown": UNKNOWN},
+                "attention": attention,
+                "state": [{"name": part.name, "shape": list(part.shape)} for part in parts],
+            }
+            for name, content in {**files, "model.json": (json.dumps(about, indent=1) + "\n").encode()}.items():
+                write_atomically(folder / name, content)
+            return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def parts_of(state: Any, name: str = "") -> list[tuple[str, Tensor]]:
+    """The tensors of a state with their dotted names."""
+    if isinstance(state, Tensor):
+        return [(name, state)]
+    if not isinstance(state, tuple):
+        return []
+    names = getattr(state, "_fields", range(len(state)))
+    inner = zip(names, state, strict=True)
+    return [found for each, part in inner for found in parts_of(part, f"{name}.{each}" if name else str(each))]
+
+
+def put_parts(state: Any, parts: Iterator[Tensor]) -> Any:
+    """The same state with other tensors."""
+    if isinstance(state, Tensor):
+        return next(parts)
+    if not isinstance(state, tuple):
+        return state
+    inner = [put_parts(part, parts) for part in state]
+    return type(state)(*inner) if hasattr(state, "_fields") else tuple(inner)
+
+
+def _parts(model: Any) -> list[Part]:
+    """What each dimension of the state depends on: batches that differ in one thing show it."""
+
+    def shapes(rows: int, words: int, steps: int) -> list[tuple[str, torch.Size]]:
+        state = model.start(model.encode(*_example(rows, words)))
+        for _ in range(steps):
+            _, state = model.step(torch.full((rows,), START), state)
+        return [(name, tensor.shape) for name, tensor in parts_of(state)]
+
+    here = shapes(BATCH, SOURCE, PAST)
+    others = {
+        "batch": shapes(BATCH + 1, SOURCE, PAST),
+        "source": shapes(BATCH, SOURCE + 1, PAST),
+        "past": shapes(BATCH, SOURCE, PAST + 1),
+    }
+    found = []
+    for number, (name, shape) in enumerate(here):
+        kinds: list[str | int] = list(shape)
+        for kind, other in others.items():
+            for dimension, size in enumerate(other[number][1]):
+                if size != shape[dimension]:
+                    kinds[dimension] = kind
+        found.append(Part(name, tuple(kinds)))
+    return found
+
+
+def _dynamic(part: Part) -> dict[int, str]:
+    return {dimension: kind for dimension, kind in enumerate(part.shape) if isinstance(kind, str)}
+
+
+def _example(rows: int, words: int) -> tuple[Tensor, Tensor]:
+    """A batch whose rows are not all full, so that there is a mask."""
+    lengths = torch.full((rows,), words)
+    lengths[-1] = words - 2
+    source = torch.full((rows, words), UNKNOWN)
+    source[torch.arange(rows), lengths - 1] = END
+    return source.masked_fill(torch.arange(words) >= lengths[:, None], PAD), lengths
+
+
+def _write(
+    module: nn.Module, inputs: tuple[Any, ...], shapes: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path
+) -> None:
+    torch.onnx.export(
+        module.eval(),
+        inputs,
+        str(path),
+        input_names=names[0],
+        output_names=names[1],
+        dynamic_shapes=shapes,
+        dynamo=True,
+        external_data=False,
+        verbose=False,
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter reports its progress and its own deprecations; a library does not print."""
+    loggers = [logging.getLogger(name) for name in ("onnxscript", "onnx_ir", "torch.onnx")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

@@ -1,0 +1,129 @@
+"""SentencePiece models with their pieces in another order, so that ids are those of regard's symbols.
+
+A SentencePiece model is a protocol buffer: one field 1 for each piece (its text, score and type), in the order of the
+ids, then the settings of the trainer and the normaliser. Only the list of pieces is changed here, byte by byte.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from regard.errors import DataError
+from regard.symbols import SYMBOLS, UNKNOWN
+
+NORMAL, UNKNOWN_TYPE, CONTROL, UNUSED = 1, 2, 3, 5  # types of a piece
+MOST_PIECES = 1_000_000
+
+
+class Piece(NamedTuple):
+    """A piece of a vocabulary: an unused one is never made from text, and can still be written by a model."""
+
+    text: str
+    score: float = 0.0
+    type: int = NORMAL
+
+
+class Pieces(NamedTuple):
+    """The pieces of a SentencePiece model in the order of their ids, and the rest of the file."""
+
+    pieces: list[Piece]
+    rest: bytes
+
+    @property
+    def kind(self) -> str:
+        """bpe or unigram: field 3 of the trainer's settings, which are field 2."""
+        trainer = next((value for number, _, value in _fields(self.rest) if number == 2), b"")
+        settings = _fields(trainer) if isinstance(trainer, bytes) else iter(())
+        return "bpe" if any(number == 3 and value == 2 for number, _, value in settings) else "unigram"
+
+    def with_pieces(self, pieces: Sequence[Piece]) -> bytes:
+        """The file with other pieces."""
+        return b"".join(_field(1, _packed(piece)) for piece in pieces) + self.rest
+
+
+def read_pieces(content: bytes, where: object) -> Pieces:
+    """Take a SentencePiece model apart."""
+    pieces: list[Piece] = []
+    rest = b""
+    try:
+        for number, kind, value in _fields(content):
+            if number == 1 and isinstance(value, bytes):
+                pieces.append(_unpacked(value))
+            elif isinstance(value, bytes):
+                rest += _field(number, value)
+            else:
+                raise ValueError(f"field {number} of kind {kind}")
+        if not 1 <= len(pieces) <= MOST_PIECES:
+            raise ValueError(f"{len(pieces)} pieces")
+    except (ValueError, IndexError, struct.error) as error:
+        raise DataError(f"{where} is not a SentencePiece model, or is damaged: {error}.") from None
+    return Pieces(pieces, rest)
+
+
+def begin_with_symbols(pieces: Sequence[Piece]) -> list[Piece]:
+    """`pieces` with the first four as PAD, START, END and UNKNOWN; a later piece that has such a name gets another."""
+    begin = [Piece(name, 0.0, UNKNOWN_TYPE if index == UNKNOWN else CONTROL) for index, name in enumerate(SYMBOLS)]
+    rest = [
+        Piece(f"<other {one.text[1:]}", 0.0, CONTROL) if one.text in SYMBOLS else one for one in pieces[len(begin) :]
+    ]
+    return begin + rest
+
+
+def _fields(content: bytes) -> Iterator[tuple[int, int, int | bytes]]:
+    """(number, wire kind, value) of each field."""
+    place = 0
+    while place < len(content):
+        key, place = _varint(content, place)
+        number, kind = key >> 3, key & 7
+        if kind == 0:
+            value, place = _varint(content, place)
+            yield number, kind, value
+            continue
+        if kind == 2:
+            size, place = _varint(content, place)
+        else:
+            size = {1: 8, 5: 4}.get(kind, -1)
+        if size < 0 or place + size > len(content):
+            raise ValueError(f"a field of {size} bytes at byte {place}")
+        yield number, kind, content[place : place + size]
+        place += size
+
+
+def _varint(content: bytes, place: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 64, 7):
+        byte = content[place]
+        place += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place
+    raise ValueError(f"a number without end at byte {place}")
+
+
+def _unpacked(content: bytes) -> Piece:
+    text, score, type_ = "", 0.0, NORMAL
+    for number, _, value in _fields(content):
+        if number == 1 and isinstance(value, bytes):
+            text = value.decode("utf-8")
+        elif number == 2 and isinstance(value, bytes):
+            (score,) = struct.unpack("<f", value)
+        elif number == 3 and isinstance(value, int):
+            type_ = value
+    return Piece(text, score, type_)
+
+
+def _packed(piece: Piece) -> bytes:
+    score = b"\x15" + struct.pack("<f", piece.score)  # field 2, four bytes
+    return _field(1, piece.text.encode()) + score + b"\x18" + _as_varint(piece.type)  # field 3, a number
+
+
+def _field(number: int, value: bytes) -> bytes:
+    return _as_varint(number << 3 | 2) + _as_varint(len(value)) + value
+
+
+def _as_varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])

@@ -1,0 +1,52 @@
+"""Files through the server, as LibreTranslate does it: POST /translate_file, then GET /download_file/NAME.
+
+What was translated waits in memory, under a name that nobody can guess, until it is read or makes room for others.
+"""
+
+import re
+from pathlib import PurePath
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from regard.data.formats import Document, read_document
+from regard.errors import DataError
+from regard.serve.fields import Fields, Upload, aside
+from regard.serve.layout import Marked
+from regard.serve.libre import choose, translate_all
+from regard.serve.limits import RefusedError
+from regard.serve.state import State
+
+
+async def translate_file(state: State, request: Request, fields: Fields) -> Response:
+    """POST /translate_file: a form with the file and the languages; the answer names the address of the result."""
+    upload = fields.get("file")
+    if not isinstance(upload, Upload):
+        raise RefusedError(400, "Invalid request: missing file parameter")
+    source, target = fields.text("source"), fields.text("target")
+    document = await aside(len(upload.data), _read, upload)
+    layout = await aside(len(upload.data), Marked, document.parts, state.limits.line, state.limits.sentences)
+    sample = " ".join(layout.sentences)[:2000]
+    ((worker, _),) = await choose(state, request, fields, [sample], source, target)
+    ((_, results),) = await translate_all(state, request, [worker], [layout], 1)
+    data = await aside(len(upload.data), lambda: document.encode(layout.write(results)))
+    path = PurePath(upload.name)
+    key = state.shelf.put(data, f"{path.stem}_{worker.about['target']['code']}{path.suffix}")
+    return JSONResponse({"translatedFileUrl": f"{request.base_url}download_file/{key}"})
+
+
+def _read(upload: Upload) -> Document:
+    try:
+        return read_document(upload.data, PurePath(upload.name).name or "file")
+    except DataError as error:
+        raise RefusedError(400, str(error)) from None
+
+
+async def download_file(state: State, request: Request, fields: Fields) -> Response:
+    """GET /download_file/NAME: a translated file."""
+    found = state.shelf.get(request.path_params["name"])
+    if found is None:
+        raise RefusedError(404, "There is no such file here, or it was removed; translate it again.")
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", found.name)
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(found.data, media_type="application/octet-stream", headers=headers)

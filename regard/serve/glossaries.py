@@ -1,0 +1,94 @@
+"""DeepL's glossaries, version 2: terms that a client stores and names when it translates.
+
+They are kept in memory, those of each token apart, and are gone when the server ends.
+"""
+
+import csv
+import io
+import uuid
+from datetime import UTC, datetime
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from regard.serve.fields import Fields
+from regard.serve.limits import RefusedError
+from regard.serve.state import State, client
+from regard.serve.stored import Glossary
+
+MOST = 100  # glossaries of a server
+MOST_TERMS = 5_000  # of a glossary
+LONGEST = 200  # characters of a term
+
+
+async def create(state: State, request: Request, fields: Fields) -> Response:
+    """POST /v2/glossaries."""
+    kind = fields.text("entries_format")
+    if kind not in ("tsv", "csv"):
+        raise RefusedError(400, "Value for 'entries_format' not supported.")
+    pairs = {(source, target) for source, targets in state.pairs.items() for target in targets}
+    source, target = (fields.text(name).partition("-")[0].lower() for name in ("source_lang", "target_lang"))
+    if not any((a.partition("-")[0], b.partition("-")[0]) == (source, target) for a, b in pairs):
+        raise RefusedError(400, f"Unsupported glossary source and target language pair: {source[:20]}, {target[:20]}.")
+    terms = read_terms(fields.text("entries"), kind)
+    mine = state.glossaries.of(client(request))
+    if state.glossaries.count() >= MOST:
+        raise RefusedError(456, f"There are {MOST} glossaries already; delete one first.")
+    made = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    found = Glossary(str(uuid.uuid4()), fields.text("name"), source, target, terms, made)
+    mine[found.id] = found
+    return JSONResponse(found.describe(), 201)
+
+
+def read_terms(entries: str, kind: str) -> tuple[tuple[str, str], ...]:
+    """The terms of a glossary in TSV or CSV."""
+    lines = entries.replace("\r\n", "\n").split("\n")
+    rows = csv.reader(io.StringIO(entries)) if kind == "csv" else (line.split("\t") for line in lines)
+    terms: dict[str, str] = {}
+    for number, row in enumerate(rows, 1):
+        if not row or row == [""]:
+            continue
+        pair = [part.strip() for part in row[:2]]
+        if len(pair) < 2 or not all(pair) or max(map(len, pair)) > LONGEST:
+            raise RefusedError(400, f"Invalid glossary entries: entry {number} needs a source and a target term.")
+        if pair[0] in terms:
+            raise RefusedError(400, f"Invalid glossary entries: the source term of entry {number} occurs twice.")
+        terms[pair[0]] = pair[1]
+        if len(terms) > MOST_TERMS:
+            raise RefusedError(413, f"A glossary may have at most {MOST_TERMS} entries.")
+    if not terms:
+        raise RefusedError(400, "Invalid glossary entries: there is no entry.")
+    return tuple(terms.items())
+
+
+async def every(state: State, request: Request, fields: Fields) -> Response:
+    """GET or POST /v2/glossaries."""
+    if request.method == "POST":
+        return await create(state, request, fields)
+    return JSONResponse({"glossaries": [one.describe() for one in state.glossaries.of(client(request)).values()]})
+
+
+async def one(state: State, request: Request, fields: Fields) -> Response:
+    """GET or DELETE /v2/glossaries/ID."""
+    mine = state.glossaries.of(client(request))
+    found = mine.get(request.path_params["id"])
+    if found is None:
+        raise RefusedError(404, "Glossary not found.")
+    if request.method == "DELETE":
+        del mine[found.id]
+        return Response(status_code=204)
+    return JSONResponse(found.describe())
+
+
+async def entries(state: State, request: Request, fields: Fields) -> Response:
+    """GET /v2/glossaries/ID/entries."""
+    found = state.glossaries.of(client(request)).get(request.path_params["id"])
+    if found is None:
+        raise RefusedError(404, "Glossary not found.")
+    return Response("\n".join("\t".join(pair) for pair in found.terms), media_type="text/tab-separated-values")
+
+
+async def language_pairs(state: State, request: Request, fields: Fields) -> Response:
+    """GET /v2/glossary-language-pairs."""
+    pairs = [{"source_lang": a, "target_lang": b} for a, targets in state.pairs.items() for b in targets]
+    return JSONResponse({"supported_languages": pairs})

@@ -1,0 +1,97 @@
+"""What clients leave with the server for a while, in memory: translated files, and glossaries."""
+
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Hashable
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+from regard.serve.limits import RefusedError
+
+MOST_FILES = 64
+MOST_BYTES = 64 << 20
+SECONDS = 3600.0
+
+
+class Kept(NamedTuple):
+    """A translated file."""
+
+    data: bytes
+    name: str
+    until: float
+
+
+class Shelf:
+    """The files that wait to be read, the oldest first; the oldest makes room for new ones."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[str, Kept] = OrderedDict()
+
+    def put(self, data: bytes, name: str) -> str:
+        """Keep a file: the name under which it is read."""
+        key = secrets.token_urlsafe(16) + PurePath(name).suffix.lower()
+        self._files[key] = Kept(data, name, time.monotonic() + SECONDS)
+        while len(self._files) > MOST_FILES or sum(len(one.data) for one in self._files.values()) > MOST_BYTES:
+            self._files.popitem(last=False)
+        return key
+
+    def get(self, key: str) -> Kept | None:
+        """A file that is kept, if it is."""
+        found = self._files.get(key)
+        return found if found is not None and time.monotonic() < found.until else None
+
+
+class Glossary(NamedTuple):
+    """Terms of one pair of languages."""
+
+    id: str
+    name: str
+    source: str
+    target: str
+    terms: tuple[tuple[str, str], ...]
+    created: str
+
+    def describe(self) -> dict[str, Any]:
+        """As DeepL describes it."""
+        return {
+            "glossary_id": self.id,
+            "name": self.name,
+            "ready": True,
+            "source_lang": self.source,
+            "target_lang": self.target,
+            "creation_time": self.created,
+            "entry_count": len(self.terms),
+        }
+
+
+class Glossaries:
+    """The glossaries of every client."""
+
+    def __init__(self) -> None:
+        self._of: dict[Hashable, dict[str, Glossary]] = {}
+
+    def of(self, client: Hashable) -> dict[str, Glossary]:
+        """Those of one client, by their ids; it may add and delete."""
+        return self._of.setdefault(client, {})
+
+    def count(self) -> int:
+        """How many there are of all clients."""
+        return sum(map(len, self._of.values()))
+
+    def terms(self, client: Hashable, id: str, source: str, target: str) -> tuple[tuple[str, str], ...]:
+        """The terms of the glossary that a request names, which must be of its languages; none without a name."""
+        if not id:
+            return ()
+        found = self._of.get(client, {}).get(id)
+        if found is None:
+            raise RefusedError(404, "Glossary not found.")
+        if source == "auto":
+            raise RefusedError(400, "Value for 'source_lang' is required with a glossary.")
+        if (_plain(source), _plain(target)) != (found.source, found.target):
+            raise RefusedError(400, "The glossary is of another pair of languages than the request.")
+        return found.terms
+
+
+def _plain(code: str) -> str:
+    return code.partition("-")[0].lower()

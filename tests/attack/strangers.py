@@ -1,0 +1,380 @@
+"""X1 to X5, X8 to X11: files, pictures and texts that someone else made run nothing, take little and crash nothing."""
+
+import hashlib
+import html.parser
+import json
+import os
+import re
+import resource
+import shutil
+import struct
+import sys
+import time
+import zlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import trained
+from durability import reseal
+from promises import check, refused
+from test_serve_hostile import ALL
+
+import regard
+from regard.data.files import seal
+from regard.data.images import encode_png, read_picture
+from regard.data.tmx import read_units
+from regard.data.vocabulary import Vocabulary
+from regard.errors import RegardError
+from regard.look.trace import Trace
+from regard.serve.layout import marked, plain
+from regard.training.runs import read_shapes, read_tensors
+
+TRAPS = {
+    "ctypes.dlopen", "os.exec", "os.fork", "os.posix_spawn", "os.remove",
+    "os.rename", "os.system", "pickle.find_class", "shutil.rmtree", "socket.connect", "socket.getaddrinfo",
+    "subprocess.Popen",
+}  # fmt: skip
+MEMORY = 600 << 20  # bytes that opening a file of a megabyte may take on top
+SECONDS = 20  # of processor time
+sprung: list[str] = []
+armed = False
+
+
+def _trap(event: str, arguments: tuple) -> None:
+    written = event == "open" and isinstance(arguments[2], int) and arguments[2] & 3
+    if armed and (event in TRAPS or written) and "__pycache__" not in str(arguments):
+        sprung.append(f"{event} {arguments!r:.100}")
+
+
+sys.addaudithook(_trap)
+
+
+def refused_or_done(action: Callable[[], object]) -> None:
+    """Do something that must end well or with one sentence, run nothing, write nothing and take little."""
+    global armed
+    sprung.clear()
+    before, began, told = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time(), ""
+    armed = True
+    try:
+        action()
+    except RegardError as error:
+        told = str(error)
+    finally:
+        armed = False
+    assert len(told) < 2000, "a sentence, not the file"
+    assert "\n" not in told, told
+    assert not sprung, sprung
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10 < MEMORY
+    assert time.process_time() - began < SECONDS
+
+
+def mutated(data: bytes, draw: Random, parts: list[bytes]) -> bytes:
+    """Some random changes, some of them insertions of `parts`."""
+    found = bytearray(data)
+    for _ in range(draw.choice([1, 1, 2, 4])):
+        place, kind = draw.randrange(len(found) + 1), draw.randrange(4)
+        if kind == 0 and place < len(found):
+            found[place] = draw.randrange(256)
+        elif kind == 1:
+            del found[place : place + draw.randint(1, 30)]
+        elif kind == 2:
+            found[place:place] = draw.choice(parts)
+        else:
+            start = draw.randrange(len(found) + 1)
+            found[place:place] = found[start : start + draw.randint(1, 80)]
+    return bytes(found)
+
+
+# --- runs
+
+VALUES = [
+    "0", "-1", "2", "5000", "1000000", str(10**18), str(2**70), "0x" + "f" * 5000, "9" * 5000, "1e308", "1e-308", "nan",
+    "inf", '""', '"x"', "true", "[]", "[1]", "{}", "1979-05-27", '"../.."', '"/etc/passwd"',
+    "[" * 5000 + "]" * 5000,
+]  # fmt: skip
+
+
+@check(
+    "X1", "a stranger's run with other settings: refused in a sentence or loaded, nothing run, little taken", 12, 2000
+)
+def settings(draw: Random, folder: Path) -> None:
+    run = folder / "run"
+    shutil.copytree(trained.run(draw.choice(["bahdanau", "heads", "fixed"])), run)
+    lines = (run / "config.toml").read_text(encoding="utf-8").split("\n")
+    numbered = [number for number, line in enumerate(lines) if " = " in line]
+    for number in draw.sample(numbered, draw.choice([1, 1, 2])):
+        lines[number] = lines[number].partition(" = ")[0] + " = " + draw.choice(VALUES)
+    (run / "config.toml").write_text("\n".join(line for line in lines if not line.startswith("#")), encoding="utf-8")
+    reseal(run)
+    refused_or_done(lambda: regard.load(run))
+
+
+@check("X1", "a stranger's model of any size: refused before its memory is taken", 4, 200)
+def sizes(draw: Random, folder: Path) -> None:
+    run = folder / "run"
+    shutil.copytree(trained.run("heads"), run)
+    text = (run / "config.toml").read_text(encoding="utf-8").partition("# sha256")[0]
+    name = draw.choice(["width", "inner", "layers"])
+    size = draw.choice([5000, 10**5, 10**6, 10**9]) * 2
+    (run / "config.toml").write_text(re.sub(rf"(?m)^{name} = .*", f"{name} = {size}", text), encoding="utf-8")
+    reseal(run)
+    refused_or_done(lambda: regard.load(run))
+
+
+JSON = [
+    b"null", b"[]", b'"x"', b"1e400", b"NaN", b"-Infinity", b"9" * 5000, b"[" * 5000 + b"]" * 5000, b'{"a":' * 3000,
+    b"\xff\xfe", b"", b'{"step": 1.5}', b'{"best_step": "../.."}', b'{"best_step": [1], "step": 1}', b"true", b"5",
+]  # fmt: skip
+
+
+@check("X2", "JSON of a stranger's run: any content is refused in a sentence or harmless", 20, 5000)
+def json_files(draw: Random, folder: Path) -> None:
+    run = folder / "run"
+    shutil.copytree(trained.run("bahdanau"), run)
+    name = draw.choice(["source.json", "manifest.json", "state.json", "alignment.json"])
+    if name == "state.json":  # of an unfinished run
+        (run / "manifest.json").unlink()
+        place = sorted((run / "checkpoints").iterdir())[-1]
+    else:
+        place = run
+    content = draw.choice(JSON)
+    if draw.random() < 0.5 and (place / name).exists():
+        content = mutated((place / name).read_bytes(), draw, JSON)
+    (place / name).write_bytes(content)
+    if name == "source.json":
+        reseal(run)
+    if name == "state.json":
+        told = json.loads((place / "manifest.json").read_bytes())
+        told["files"][name] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+        told.pop("seal")
+        (place / "manifest.json").write_bytes(seal(told))
+    refused_or_done(lambda: regard.load(run))
+
+
+HEADERS = [
+    b"{",
+    b"}",
+    b'"shape":[0,1099511627776]',
+    b'"F32"',
+    b'"I8"',
+    b"-1",
+    b"9" * 30,
+    b"\0",
+    b"\xff" * 8,
+    b"[" * 2000,
+]
+
+
+@check("X2", "a stranger's safetensors: any header is refused or read", 60, 100_000)
+def tensors(draw: Random, folder: Path) -> None:
+    path = folder / "weights.safetensors"
+    good = _weights()
+    size = int.from_bytes(good[:8], "little")
+    header = mutated(good[8 : 8 + size], draw, HEADERS)
+    length = len(header) if draw.random() < 0.9 else draw.choice([2**63, 2**64 - 1, 90 << 20, 0])
+    path.write_bytes(struct.pack("<Q", length) + header + good[8 + size :])
+    refused_or_done(lambda: (read_shapes(path), read_tensors(path)))
+
+
+@cache
+def _weights() -> bytes:
+    return (trained.run("bahdanau") / "weights.safetensors").read_bytes()
+
+
+@check("X2", "a stranger's SentencePiece model: refused or used", 10, 3000)
+def pieces(draw: Random, folder: Path) -> None:
+    for name in ("source.json", "source.model"):
+        shutil.copy(trained.run("heads") / name, folder / name)
+    (folder / "source.model").write_bytes(
+        mutated((folder / "source.model").read_bytes(), draw, [b"\xff" * 8, b"\n\x00"])
+    )
+    header = json.loads((folder / "source.json").read_text(encoding="utf-8"))
+    keys = json.dumps({name: header[name] for name in ("format", "kind", "form", "lowercase")}, sort_keys=True).encode()
+    own = hashlib.sha256(keys + b"\0" + (folder / "source.model").read_bytes()).hexdigest()
+    (folder / "source.json").write_text(json.dumps({**header, "fingerprint": own}), encoding="utf-8")
+
+    def use() -> None:
+        vocabulary = Vocabulary.load(folder, "source")
+        for text in ("the black cat .", "", "日本語 \x00 ▁▁ <0x41> é" * 5, "a" * 3000):
+            vocabulary.decode(vocabulary.encode(text).ids).encode("utf-8")
+
+    refused_or_done(use)
+
+
+@check("X5", "a manifest that names other files, a pipe or a device reads and writes nothing outside the run", 12, 500)
+def outside(draw: Random, folder: Path) -> None:
+    run, name = folder / "run", draw.choice(["../../../etc/passwd", "/etc/passwd", "checkpoints", "..", "a\0b", "a/b"])
+    shutil.copytree(trained.run("bahdanau"), run)
+    kind = draw.choice(["files", "belongs", "pipe", "device"])
+    if kind == "files":
+        told = json.loads((run / "manifest.json").read_bytes())
+        told.pop("seal")
+        told["files"][name] = {"sha256": "0" * 64, "bytes": 1}
+        (run / "manifest.json").write_bytes(seal(told))
+    elif kind == "belongs":
+        (run / "manifest.json").unlink()
+        path = sorted((run / "checkpoints").iterdir())[-1] / "manifest.json"
+        told = json.loads(path.read_bytes())
+        told.pop("seal")
+        told["belongs"] = draw.choice([{name: "0" * 64}, [], 5, {name: []}])
+        path.write_bytes(seal(told))
+    else:
+        path = run / draw.choice(["manifest.json", "config.toml", "source.json", "weights.safetensors"])
+        path.unlink()
+        os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    refused_or_done(lambda: refused(lambda: regard.load(run), f"{kind} {name!r}"))
+
+
+# --- documents, traces, pictures
+
+TMX = (
+    b"<?xml version='1.0'?><tmx version='1.4'><header srclang='en'/><body>"
+    + (b"<tu><tuv xml:lang='en'><seg>the <hi>cat</hi> &amp; dog</seg></tuv>")
+    + (b"<tuv xml:lang='fr'><seg>le chat</seg></tuv></tu>")
+    + (b"<tu><tuv xml:lang='en'><seg>a dog</seg></tuv><tuv xml:lang='fr'><seg>un chien</seg></tuv></tu>")
+    + b"</body></tmx>"
+)
+XML = [
+    b"<", b">", b"&a;", b"<tu>", b"</tu>", b"<![CDATA[", b"]]>", b"<!--", b"<?x", b"\0", b"\xff", b"<hi>" * 5000,
+    b"<!DOCTYPE a [<!ENTITY a SYSTEM 'file:///etc/passwd'>]>", b"<!DOCTYPE a SYSTEM 'http://127.0.0.1:9/x'>",
+    b"<!DOCTYPE a [<!ENTITY b 'bbbbbbbb'><!ENTITY a '&b;&b;&b;&b;'>]>", b" x='" + b"y" * 100_000 + b"'",
+    b"<xi:include xmlns:xi='http://www.w3.org/2001/XInclude' href='/etc/passwd'/>",
+]  # fmt: skip
+
+
+@check("X3", "a hostile TMX file is refused or read; no entity, no network, no other file", 60, 20_000)
+def tmx(draw: Random, folder: Path) -> None:
+    path = folder / "x.tmx"
+    path.write_bytes(mutated(TMX, draw, XML))
+
+    def use() -> None:
+        for unit in read_units(str(path)):
+            assert "root:" not in repr(unit)
+
+    refused_or_done(use)
+
+
+@cache
+def _trace() -> dict[str, Any]:
+    return json.loads(trained.translator("heads").look("the cat sees the dog .").to_json())
+
+
+@check("X4", "a hostile trace is refused or drawn", 20, 5000)
+def trace(draw: Random, folder: Path) -> None:
+    path = folder / "x.json"
+    path.write_bytes(mutated(json.dumps(_trace()).encode(), draw, [*JSON, b'"base64"', b"[[]]", b"-5"]))
+
+    def use() -> None:
+        found = Trace.load(path)
+        found.to_html()
+        found.to_terminal()
+
+    refused_or_done(use)
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+@check("X10", "a picture bomb or a damaged picture is refused or read, in little memory", 20, 3000)
+def picture(draw: Random, folder: Path) -> None:
+    if draw.random() < 0.4:
+        width, height = (draw.choice([0, 1, 7, 4000, 100_000, 24_000_000, 2**31 - 1]) for _ in range(2))
+        depth, kind = draw.choice([(8, 2), (16, 0), (16, 6), (8, 3), (1, 0)])
+        head = struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, draw.randrange(2))
+        body = zlib.compress(bytes(draw.choice([0, 100, 1 << 20])))
+        data = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", head) + _chunk(b"IDAT", body) + _chunk(b"IEND", b"")
+    else:
+        data = mutated(picture_file(), draw, [b"IDAT", b"\xff" * 8, b"acTL", b"\0" * 64])
+    refused_or_done(lambda: read_picture(data, 32))
+
+
+@cache
+def picture_file() -> bytes:
+    return encode_png(np.arange(40 * 30 * 3, dtype=np.uint8).reshape(30, 40, 3))
+
+
+# --- texts
+
+
+class _Page(html.parser.HTMLParser):
+    """Counts scripts, and notes what could run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scripts, self.odd = 0, []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag == "script"
+        self.odd += [name for name, value in attributes if name.startswith("on") or "javascript:" in (value or "")]
+        self.odd += [tag] if tag in ("iframe", "object", "embed", "img", "link", "base", "form", "a") else []
+
+
+@check("X8", "hostile text in every string of a trace: the exported page has its own scripts alone", 15, 2000)
+def scripts(draw: Random, folder: Path) -> None:
+    def poisoned(part: Any, name: str = "") -> Any:
+        if isinstance(part, dict):
+            return {key: poisoned(value, key) for key, value in part.items()}
+        if isinstance(part, list):
+            return [poisoned(value) for value in part]
+        text = isinstance(part, str) and name not in ("base64", "dtype", "kind")
+        return draw.choice(ALL) if text and draw.random() < 0.3 else part
+
+    counted = []
+    for tree in (_trace(), poisoned(_trace())):
+        page = _Page()
+        try:
+            text = Trace.from_json(json.dumps(tree)).to_html()
+        except RegardError:
+            return
+        page.feed(text)
+        assert not page.odd
+        assert "Content-Security-Policy" in text
+        counted.append(page.scripts)
+    assert counted[0] == counted[1]
+
+
+SHAPES = [
+    "a", " ", "\u00a0", "a ", "a\n", "<!--", "<a", "<a b=", "</", "<![", "<![CDATA[", "<?", "<!", "<script>", "&", "&#",
+    "<a x='", "&lt;", ". ", "a.", "\u3000", "<p>", '"', "=", "'", "a'", "A. ",
+]  # fmt: skip
+
+
+@check("X9", "splitting a text takes time in proportion to it", 8, 300)
+def linear(draw: Random, folder: Path) -> None:
+    shape, split = "".join(draw.choices(SHAPES, k=draw.randint(1, 3))), draw.choice([plain, marked])
+    times = []
+    for size in (1 << 13, 1 << 17):
+        text = draw.choice(["a", "<b>", ""]) + shape * (size // len(shape)) + "a"
+        began = time.process_time()
+        split(text)
+        times.append(time.process_time() - began)
+    assert times[1] < 0.05 + 16 * 6 * times[0], f"{shape!r}: {times}"  # quadratic would be 256 times
+
+
+ODD = [
+    "\x00", "\t", "\r", "\n", "\x85", "\u2028", "\ufeff", "\ud800", "\udfff", "😀", "\u202e", "\U000e0041", "\uffff",
+    "\U0010ffff", "▁", "<unk>", "</s>", "<0xFF>", "\u0301" * 40, "ﷺ", "İ", "ﬁ", "\u200b", "\u3000", " ", "the", "cat",
+    "中", "\x1b[2J",
+]  # fmt: skip
+
+
+@check("X11", "any string can be translated: spans lie in the text, the output is one line of UTF-8", 60, 50_000)
+def strings(draw: Random, folder: Path) -> None:
+    text = draw.choice(["", " "]).join(draw.choices(ODD, k=draw.randint(1, 12)))
+    if draw.random() < 0.25:
+        text = "".join(chr(draw.randrange(0x110000)) for _ in range(draw.randint(1, 20)))
+    translator = trained.translator(draw.choice(["heads", "bahdanau"]))
+    found = translator.encode(text)
+    assert all(0 <= start <= end <= len(text) for start, end in found.spans)
+    decoded = translator.source_vocabulary.decode(found.ids)
+    assert "\n" not in decoded
+    if draw.random() < 0.2:
+        written = translator.translate(text, beam=1).text
+        assert written.count("\n") == text.count("\n")
+        decoded += written
+    decoded.encode("utf-8")

@@ -1,0 +1,41 @@
+"""Every promise, tried a few times; `make attack` tries them often."""
+
+import doctest
+from pathlib import Path
+
+import durability  # noqa: F401 - each adds its checks
+import promises
+import pytest
+import serving  # noqa: F401
+import strangers  # noqa: F401
+import texts  # noqa: F401
+from promises import CHECKS, Check, attempt
+
+PROMISED = {
+    *(f"R{n}" for n in range(1, 13)), *(f"D{n}" for n in range(1, 4)), *(f"S{n}" for n in range(1, 8)),
+    *(f"X{n}" for n in range(1, 12)), *(f"F{n}" for n in range(1, 6)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "one", [one for one in CHECKS if one.small], ids=lambda one: f"{one.promise}-{one.once.__name__}"
+)
+def test_a_promise(one: Check):
+    result = attempt(one, one.small)
+    assert result.tries == one.small
+    assert not result.failures, "\n".join(result.examples)
+
+
+def test_every_promise_has_a_check():
+    assert {one.promise for one in CHECKS} == PROMISED
+    assert doctest.testmod(promises).attempted
+
+
+def test_a_broken_promise_is_noticed():
+    def broken(draw, folder: Path) -> None:
+        assert folder.is_dir()
+        assert draw.random() < 0.5
+
+    result = attempt(Check("Z1", "half of the time", 0, 0, broken), 40)
+    assert 5 < result.failures < 35
+    assert len(result.examples) == promises.SHOWN

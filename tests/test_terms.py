@@ -1,0 +1,111 @@
+"""Terms are placed where the model translated them, or reported; unknown words are copied from the source."""
+
+import json
+
+import numpy as np
+import pytest
+import trained
+from commands import regard as command
+
+from regard.api.terms import Termbase, copy_unknown, read_terms
+from regard.data.vocabulary import Vocabulary
+from regard.errors import ConfigError, DataError
+from regard.symbols import UNKNOWN
+
+
+@pytest.fixture(scope="module")
+def copier():
+    return trained.translator("copy")
+
+
+def words_of(translator, count: int) -> list[str]:
+    return translator.source_vocabulary.pieces(range(5, 5 + count))
+
+
+def test_a_term_replaces_the_translation_of_its_words(copier) -> None:
+    """The model copies: word i becomes word i, so a term must come out at its place and change nothing else."""
+    a, b, c, d, e = words_of(copier, 5)
+    source = f"{a} {b} {c} {d}"
+    assert copier.translate(source).text == source
+    found = copier.translate(source, terms={b: e})
+    assert found.text.split()[:2] == [a, e]
+    assert found.unplaced == []
+    assert b not in found.text.split()
+    two = copier.translate(source, terms=[(a, e), (c, e)])
+    assert two.text.split().count(e) == 2
+    assert copier.translate(source, terms={e: a}).text == source  # not in the sentence
+    assert copier.translate(source, terms={b: b}).text == source  # there already
+    alone = copier.translate([source, f"{c} {d}", source], terms={b: e})
+    assert [one.text for one in alone] == [found.text, copier.translate(f"{c} {d}").text, found.text]
+
+
+def test_a_term_that_cannot_be_placed_is_reported(copier) -> None:
+    a, b, c = words_of(copier, 3)
+    found = copier.translate(f"{a} {b} {c}", terms={b: "neverseen"})
+    assert found.text == copier.translate(f"{a} {b} {c}").text
+    assert found.unplaced == [f"{b} → neverseen"]
+    assert "term" in found.flags
+    assert any("term" in note for note in found.notes)
+
+
+def test_terms_are_whole_words_and_the_longest_comes_first() -> None:
+    terms = Termbase({"cat": "chat", "black cat": "chat noir", "EU": "UE"})
+    text = "The Black cat, a cat and the category of the EU; eu."
+    found = [(text[slice(*span)], target) for span, _, target in terms.find(text)]
+    assert found == [("Black cat", "chat noir"), ("cat", "chat"), ("EU", "UE")]
+    with pytest.raises(DataError, match="a pair of source words and target words"):
+        Termbase([("a", "")])
+
+
+def test_files_of_terms(tmp_path, copier) -> None:
+    path = tmp_path / "terms.tsv"
+    path.write_text("# comment\ncat\tchat\n\nblack dog\tchien noir\tnote\n", encoding="utf-8")
+    assert read_terms(path) == [("cat", "chat"), ("black dog", "chien noir")]
+    path.write_text("cat chat\n", encoding="utf-8")
+    with pytest.raises(DataError, match="line 1: a term needs source words, a tab, and target words"):
+        read_terms(path)
+    a, b, c, d = words_of(copier, 4)
+    path.write_text(f"{b}\t{d}\n{c}\tneverseen\n", encoding="utf-8")
+    done = command("translate", trained.run("copy"), f"{a} {b} {c}", "--terms", path, "--json", folder=tmp_path)
+    assert done.code == 0
+    row = json.loads(done.out)
+    assert row["translation"].split()[:2] == [a, d]
+    assert row["unplaced"] == [f"{c} → neverseen"]
+    assert f"line 1: the term {c} → neverseen could not be placed" in done.err
+
+
+def test_unknown_words_become_the_source_words_with_their_largest_weight() -> None:
+    """Numbers, names and addresses that no vocabulary knows come through, or what a lexicon says for them."""
+    vocabulary = Vocabulary.train(["le chat de est à"] * 2, "word", 50)
+    text = "Smith 1,234.50 lives at a.b@c.org"
+    encoded = Vocabulary.train(["lives at"] * 2, "word", 50).encode(text)
+    le, de = vocabulary.encode("le de").ids
+    ids = [UNKNOWN, le, UNKNOWN, de, UNKNOWN]
+    weights = np.eye(6, dtype=np.float32)[[0, 2, 4, 3, 1, 5]]  # [T, S], END last on both sides
+    assert copy_unknown(text, encoded, ids, weights, vocabulary, {}) == "Smith le a.b@c.org de 1,234.50"
+    found = copy_unknown(text, encoded, ids, weights, vocabulary, {"smith": "Forgeron"})
+    assert found == "Forgeron le a.b@c.org de 1,234.50"
+
+
+def test_a_translator_copies_unknown_words_unless_they_are_to_be_kept(copier, monkeypatch) -> None:
+    a, b = words_of(copier, 2)
+    index = copier.target_vocabulary.encode(b).ids[0]
+    real = copier.target_vocabulary.decode
+    # The model writes the word b; as if its vocabulary did not know it.
+    from regard.api import translator as module
+
+    found = module.decode_many
+
+    def forgetful(*args, **kwargs):
+        for group in (groups := found(*args, **kwargs)):
+            for one in group:
+                one.ids[:] = [UNKNOWN if token == index else token for token in one.ids]
+        return groups
+
+    monkeypatch.setattr(module, "decode_many", forgetful)
+    assert real([UNKNOWN]) == "<unk>"
+    assert copier.translate(f"{a} {b}", unknown="keep").text == f"{a} <unk>"
+    assert copier.translate(f"{a} {b}").text == f"{a} {b}"
+    assert copier.translate(f"{a} {b}", lexicon={b: "mot"}).text == f"{a} mot"
+    with pytest.raises(ConfigError, match="unknown must be copy or keep"):
+        copier.translate(a, unknown="drop")

@@ -1,0 +1,113 @@
+"""Files through a translator and a server: formats, glossaries, tags, real clients."""
+
+import re
+
+import deepl
+import pytest
+import trained
+from commands import regard as command
+from serve_parts import Server, backwards, shared
+
+from regard.api.files import translate_file
+from regard.data.tmx import read_units
+from regard.errors import DataError
+
+
+@pytest.fixture(scope="module")
+def copier():
+    return trained.translator("copy")
+
+
+def test_the_copying_model_gives_back_every_byte(copier, tmp_path) -> None:
+    a, b, c = copier.source_vocabulary.pieces(range(5, 8))
+    files = {
+        "x.html": f"<html><p>{a} <b>{b}</b>\n{c}</p><script>{a}</script>",
+        "x.md": f"# {a} {c}\n\n*{b}* [{c}](u)\n\n```\n{a}\n```\n",
+        "x.srt": f"1\n00:00:01,000 --> 00:00:02,000\n<i>{a}</i>\n{b}\n\n",
+        "x.txt": f"{a} {b}\r\n\n{c} {a}\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8", newline="")
+        report = translate_file(copier, tmp_path / name, tmp_path / f"out-{name}")
+        assert (tmp_path / f"out-{name}").read_bytes() == text.encode()
+        assert report.segments >= 1
+
+
+def test_the_command_fills_a_po_file_and_writes_a_memory(copier, tmp_path) -> None:
+    a, b, c = copier.source_vocabulary.pieces(range(5, 8))
+    source = (
+        f'msgid ""\nmsgstr "Language: fr\\n"\n\nmsgid "{a} <b>{b}</b> %d"\nmsgstr ""\n\nmsgid "{c}"\nmsgstr "done"\n'
+    )
+    (tmp_path / "app.po").write_text(source, encoding="utf-8")
+    run = trained.run("copy")
+    done = command("translate", run, tmp_path / "app.po", "-o", tmp_path / "out.po", folder=tmp_path)
+    assert done.code == 0
+    assert "1 segments, 1 sentences translated" in done.err
+    expected = source.replace('%d"\nmsgstr ""', f'%d"\nmsgstr "{a} <b>{b}</b> %d"')
+    assert (tmp_path / "out.po").read_text(encoding="utf-8") == expected
+    assert command("translate", run, tmp_path / "app.po", "-o", tmp_path / "m.tmx", folder=tmp_path).code == 0
+    (unit,) = read_units(str(tmp_path / "m.tmx"))
+    assert set(unit.texts.values()) == {f"{a} {b} %d"}
+    refused = command("translate", run, tmp_path / "app.po", "-o", tmp_path / "out.html", folder=tmp_path)
+    assert (refused.code, (tmp_path / "out.html").exists()) == (2, False)
+    assert "app.po is PO, and so must the output be" in refused.err
+
+
+def test_a_file_that_cannot_be_read_leaves_nothing_behind(copier, tmp_path) -> None:
+    (tmp_path / "x.xlf").write_text("<xliff><file>", encoding="utf-8")
+    with pytest.raises(DataError, match=r"x\.xlf: This is no whole XML"):
+        translate_file(copier, tmp_path / "x.xlf", tmp_path / "y.xlf")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.xlf"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Server:
+    return shared()
+
+
+def test_translate_file_and_download_file(server: Server) -> None:
+    text = "<p>ba <b>da</b> fo</p><pre>ba da</pre>"
+    fields = {"source": "en", "target": "de"}
+    answer = server.client.post("/translate_file", data=fields, files={"file": ("page.html", text.encode())})
+    assert answer.status_code == 200, answer.text
+    got = server.client.get(answer.json()["translatedFileUrl"])
+    assert got.headers["content-disposition"] == 'attachment; filename="page_de.html"'
+    assert re.sub("</?b>", "", got.text) == f"<p>{backwards('ba da fo')}</p><pre>ba da</pre>"
+    assert sorted(re.findall("</?b>", got.text)) == ["</b>", "<b>"]
+    assert server.client.get("/download_file/nothing.html").status_code == 404
+    for name, data, expected in [
+        ("x.docx", b"PK", "file ending"),
+        ("x.po", b"msgid 'x", "no line of a PO file"),
+        ("x.html", b"caf\xe9", "not valid utf-8"),
+    ]:
+        refused = server.client.post("/translate_file", data=fields, files={"file": (name, data)})
+        assert refused.status_code == 400
+        assert expected in refused.json()["error"]
+    assert "missing file" in server.client.post("/translate_file", data=fields).json()["error"]
+    listed = server.client.get("/frontend/settings").json()
+    assert listed["filesTranslation"] is True
+    assert {".po", ".html", ".srt"} <= set(listed["supportedFilesFormat"])
+
+
+def test_deepls_own_client_uses_glossaries_and_tags(server: Server) -> None:
+    client = deepl.Translator("key", server_url=server.address.rstrip("/"))
+    made = client.create_glossary("mine", "EN", "DE", {"da": "fo", "lu": "neverseen"})
+    assert made.entry_count == 2
+    assert [one.glossary_id for one in client.list_glossaries()] == [made.glossary_id]
+    assert client.get_glossary_entries(made.glossary_id) == {"da": "fo", "lu": "neverseen"}
+    found = client.translate_text("ba da", source_lang="EN", target_lang="DE", glossary=made)
+    assert "fo" in found.text.split()
+    with pytest.raises(deepl.DeepLException):
+        client.create_glossary("bad", "EN", "FR", {"a": "b"})
+    pairs = client.get_glossary_languages()
+    assert [(pair.source_lang, pair.target_lang) for pair in pairs] == [("en", "de")]
+    marked = client.translate_text(
+        "<x>ba</x> <keep>ba da</keep> da", source_lang="EN", target_lang="DE", tag_handling="xml", ignore_tags=["keep"]
+    )
+    assert marked.text.count("<keep>ba da</keep>") == 1
+    assert re.sub("<keep>.*</keep>|</?x>", "", marked.text).split() == ["da", "ba"]
+    assert [marked.text.count(tag) for tag in ("<x>", "</x>")] == [1, 1]
+    client.delete_glossary(made)
+    assert client.list_glossaries() == []
+    with pytest.raises(deepl.GlossaryNotFoundException):
+        client.get_glossary(made.glossary_id)
