@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import DataError
-from regard.layers.transformer import Layer
+from regard.layers.transformer import TransformerLayer
 from regard.look.change import importance
 
 LIKELIEST = 3  # words that a layer would write
@@ -21,7 +21,9 @@ def follow_path(model: nn.Module, run: Forward, t: int, name: Callable[[int], di
 
     "lens" is what the model would write if this layer were the last one: softmax(W norm(x)) (nostalgebraist 2020).
     """
-    layers = [layer for layer in model.modules() if isinstance(layer, Layer) and layer.cross_attention is not None]
+    layers = [
+        layer for layer in model.modules() if isinstance(layer, TransformerLayer) and layer.cross_attention is not None
+    ]
     if not layers:
         raise DataError("Only a Transformer has a path through layers to show; this model has none.")
     seen: list[dict[str, Tensor]] = [{} for _ in layers]

@@ -52,10 +52,10 @@ def load_model(run: str, limits: Limits, engine: str = "regard") -> Any:
     # Imported in this process alone: the server itself does without torch, starts quickly and stays small.
     import regard
     from regard.api.captioner import CaptionWriter
+    from regard.api.exporting import read_card
     from regard.api.translator import Translator
     from regard.serve.captions import CaptionModel
     from regard.serve.models import TranslationModel
-    from regard.training.known import read_card
 
     loaded = regard.load(run, engine=engine)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", loaded.name) or "model"
