@@ -86,6 +86,15 @@ def test_an_error_belongs_to_its_sentence(server: Server, chromium: Any) -> None
     context.close()
 
 
+def test_the_page_is_small_and_comes_from_one_place(page: Any) -> None:
+    loaded = page.evaluate(
+        """performance.getEntriesByType("resource").filter((one) => one.name.includes("/page/"))
+          .map((one) => [new URL(one.name).origin, one.decodedBodySize])"""
+    )
+    assert {origin for origin, _ in loaded} == {page.evaluate("location.origin")}
+    assert sum(size for _, size in loaded) < 300_000
+
+
 def test_the_documentation_of_the_api_needs_nothing_from_elsewhere(server: Server, chromium: Any) -> None:
     with opened(chromium, f"{server.address}docs") as page:
         page.get_by_text("POST /translate", exact=True).wait_for()

@@ -34,7 +34,9 @@ async def translate(state: State, request: Request, fields: Fields) -> Response:
     if fields.flag("stream"):
         if isinstance(q, list) or form == "html" or nbest > 1:
             raise RefusedError(400, "Invalid request: stream needs one text, without HTML and alternatives")
-        return await stream(state, request, choices[0][0], layouts[0])
+        (layout,) = layouts
+        assert isinstance(layout, Layout)  # no tags
+        return await stream(state, request, choices[0][0], layout)
     workers = [worker for worker, _ in choices]
     found = await translate_all(state, request, workers, layouts, nbest)
     aligned = []
