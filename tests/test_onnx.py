@@ -15,7 +15,7 @@ pytest.importorskip("onnxscript", reason="onnxscript is not installed (pip insta
 
 WORDS = 23
 SMALL = {"width": 16, "heads": 4, "inner": 24, "layers": 1, "embedding": 8, "annotation": 10}
-CASES = [("transformer", "tiny"), ("transformer", "ssru"), ("bahdanau", "tiny"), ("luong", "tiny")]
+CASES = [("transformer", "tiny"), ("transformer", "marian"), ("bahdanau", "tiny"), ("luong", "tiny")]
 
 
 def batch_of(rows, words, seed):
