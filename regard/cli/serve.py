@@ -55,7 +55,7 @@ def serve(
         limits=Limits().changed(limit or []),
         hosts=allow_host or [],
         origins=allow_origin or [],
-        suggestions=suggestions,
         engine=engine,
+        suggestions=suggestions,
         ready=lambda address: typer.echo(f"Open {address}"),
     )

@@ -26,9 +26,9 @@ Reader = Callable[[Request, Limits], Awaitable[Fields]]
 ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
     "/translate": (("POST",), libre.translate),
     "/detect": (("POST",), libre.detect),
-    "/suggest": (("POST",), libre.suggest),
     "/translate_file": (("POST",), documents.translate_file),
     "/download_file/{name}": (("GET",), documents.download_file),
+    "/suggest": (("POST",), libre.suggest),
     "/languages": (("GET",), libre.list_languages),
     "/frontend/settings": (("GET",), libre.settings),
     "/health": (("GET",), libre.health),

@@ -32,11 +32,9 @@ async def translate(state: State, request: Request, fields: Fields) -> Response:
     choices = await choose(state, request, fields, texts, source, target)
     layouts = await lay_out(state, texts, read_html if form == "html" else None)
     if fields.flag("stream"):
-        if isinstance(q, list) or form == "html" or nbest > 1:
+        if isinstance(q, list) or not isinstance(layouts[0], Layout) or nbest > 1:
             raise RefusedError(400, "Invalid request: stream needs one text, without HTML and alternatives")
-        (layout,) = layouts
-        assert isinstance(layout, Layout)  # no tags
-        return await stream(state, request, choices[0][0], layout)
+        return await stream(state, request, choices[0][0], layouts[0])
     workers = [worker for worker, _ in choices]
     found = await translate_all(state, request, workers, layouts, nbest)
     aligned = []

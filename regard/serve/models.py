@@ -178,7 +178,7 @@ class TranslationModel:
             found = follow(self._twin, text, lambda part, place=place: emit((place, part)), stop)  # type: ignore[misc]
             if stop():
                 raise StoppedError
-            emit((place, _written(found)))
+            emit((place, _written(found, 0)))
         return len(texts)
 
     def rehearse(self, stop: Stop) -> str:
@@ -427,7 +427,7 @@ def _score(card: Mapping[str, Any]) -> dict[str, Any] | None:
     return next(({"name": one["name"], "bleu": one["small"]["bleu"]} for one in card.get("scores", [])), None)
 
 
-def _written(one: Translation, tokens: int = 0, links: Any = ()) -> Written:
+def _written(one: Translation, tokens: int, links: Any = ()) -> Written:
     others, unknown = tuple(other.text for other in one.nbest), tuple(one.unknown[:_UNKNOWN_WORDS])
     return Written(one.text, others, tokens, one.finished, tuple(one.flags), unknown, links)
 

@@ -84,8 +84,8 @@ def serve(
     limits: Limits | None = None,
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
-    suggestions: str | Path | None = None,
     engine: str = "regard",
+    suggestions: str | Path | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve runs until SIGTERM or SIGINT. `ready` is called with the address of the page once the port is open.
@@ -95,8 +95,8 @@ def serve(
 
     Beyond loopback a token is needed to use the API: `token`, those of the file `tokens`, that of the environment
     variable REGARD_TOKEN, or a random one, which is then part of the address. `hosts` are further names that the server
-    answers to, `origins` pages of other servers that may call it. `suggestions` is a file to which POST /suggest adds.
-    `engine` is what translates, as in `regard.load`.
+    answers to, `origins` pages of other servers that may call it. `engine` is what translates, as in `regard.load`.
+    `suggestions` is a file to which POST /suggest adds.
     """
     if not runs:
         raise RunError("There is nothing to serve; name at least one run folder.")

@@ -45,8 +45,7 @@ class TraceRequest(NamedTuple):
 class MethodCall(NamedTuple):
     """A method of the model and its arguments.
 
-    If `written`, the process of the model makes JSON of the result; with `parts` the method gets a function that sends
-    parts of it.
+    If `written`, the process of the model makes JSON of the result; with `parts` the method gets a function for parts.
     """
 
     method: str

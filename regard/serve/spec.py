@@ -64,17 +64,16 @@ def _libre(limits: Limits, model: Schema) -> Schema:
     )
     suggest = _object(dict.fromkeys(("q", "s", "source", "target"), text), required=["q", "s", "source", "target"])
     detect = _object({"q": text, "api_key": _TEXT}, required=["q"])
-    post = _post("Translate", translate, _ref("Translated"), forms=True)
-    post["responses"]["200"]["content"]["text/event-stream"] = {"schema": _TEXT}
     upload = _object(
         {"file": {"type": "string", "format": "binary"}, "source": _TEXT, "target": _TEXT, "model": model},
         required=["file", "source", "target"],
     )
     address = _object({"translatedFileUrl": _TEXT}, required=["translatedFileUrl"])
+    post = _post("Translate", translate, _ref("Translated"), forms=True)
+    post["responses"]["200"]["content"]["text/event-stream"] = {"schema": _TEXT}
     return {
         "/translate": {"post": post},
         "/detect": {"post": _post("Which loaded language fits a text", detect, _list(_ref("Detected")), forms=True)},
-        "/suggest": {"post": _post("Suggest a better translation", suggest, _object({"success": _FLAG}), forms=True)},
         "/translate_file": {"post": _form("Translate a file; its ending says the format", upload, address)},
         "/download_file/{name}": {
             "get": {
@@ -82,6 +81,7 @@ def _libre(limits: Limits, model: Schema) -> Schema:
                 "parameters": [_in_path("name")],
             }
         },
+        "/suggest": {"post": _post("Suggest a better translation", suggest, _object({"success": _FLAG}), forms=True)},
         "/languages": {"get": _get("The languages of the loaded models", _list(_ref("Language")))},
         "/frontend/settings": {"get": _get("What a form for this server needs to know", {"type": "object"})},
     }
