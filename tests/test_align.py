@@ -12,6 +12,7 @@ from commands import regard as command
 
 import regard
 from regard.api import aligning
+from regard.api.heads import FILE
 from regard.api.training import gather
 from regard.data.builtin.phrasebook import generate
 from regard.data.builtin.registry import generate_copy
@@ -68,14 +69,14 @@ def test_a_choice_by_gold_is_kept_in_the_run_and_used_again(files, tmp_path):
     code, _, err = align(tmp_path, run, *files, "--gold", tmp_path / "gold", "--choose")
     assert code == 0, err
     assert f"saved in {run}: layer 0" in err
-    kept = json.loads((run / aligning.FILE).read_text(encoding="utf-8"))
+    kept = json.loads((run / FILE).read_text(encoding="utf-8"))
     assert kept == {"layer": 0, "head": None, "shift": 0}
-    assert aligning.find_choice(run, trained.translator("copy")) == aligning.Heads(0, None, 0)
+    assert regard.load(run).heads == aligning.Heads(0, None, 0)
     assert "layer 0" in align(tmp_path, run, *files, "--gold", tmp_path / "gold")[1]
-    (run / aligning.FILE).write_text("{", encoding="utf-8")
+    (run / FILE).write_text("{", encoding="utf-8")
     with pytest.raises(RunError, match="is damaged; delete it, or choose again"):
-        aligning.find_choice(run, trained.translator("copy"))
-    assert aligning.find_choice(trained.run("copy"), trained.translator("copy")) == aligning.Heads()
+        regard.load(run)
+    assert trained.translator("copy").heads == aligning.Heads()
 
 
 def test_two_directions_agree_and_are_joined(files, tmp_path):

@@ -1,18 +1,16 @@
 """Word alignments from attention: the source word of each target word, and the error rate of such links."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.api.heads import Heads
 from regard.api.translator import Translator
-from regard.data.files import Progress, read_small, write_atomically
+from regard.data.files import Progress
 from regard.data.pharaoh import Alignment, Gold
-from regard.errors import DataError, RunError, unknown
+from regard.errors import DataError, unknown
 from regard.evaluate.alignment import (
     argmax_links,
     mutual_argmax_links,
@@ -24,7 +22,6 @@ from regard.look.change import find
 from regard.look.table import Label, arrange, leading_modules
 from regard.look.tokens import Sentence
 from regard.look.trace import Trace
-from regard.training.translation import guided_module
 
 Links = Callable[[Any], Alignment]
 
@@ -34,28 +31,6 @@ METHODS: dict[str, Callable[[float], Links]] = {
     "threshold": lambda least: lambda weights: threshold_links(weights, least),
 }
 _AT_ONCE = 64  # pairs whose traces are held together
-FILE = "alignment.json"  # in the run folder: the head that was chosen
-
-
-@dataclass(frozen=True)
-class Heads:
-    """Which weights give the alignment: a layer of cross-attention, and one of its heads or their mean.
-
-    None is the trace's own choice, the last layer but one. `shift` 1 takes row t + 1 for word t; None is what the
-    model says of itself.
-    """
-
-    layer: int | None = None
-    head: int | None = None
-    shift: int | None = None
-
-    def describe(self, translator: Translator) -> str:
-        """In words, for the model they are heads of."""
-        alone = self.layer is None and len(translator.model.looking.cross) == 1  # type: ignore[arg-type]
-        layer = "the last layer but one" if self.layer is None else f"layer {self.layer}"
-        head = "mean of its heads" if self.head is None else f"head {self.head}"
-        weights = "the one attention over the source" if alone and self.head is None else f"{layer}, {head}"
-        return weights + ("" if self.shift is None else f", shift {self.shift}")
 
 
 def word_weights(trace: Trace, heads: Heads) -> NDArray[np.float32]:
@@ -162,29 +137,3 @@ def reverse(links: Alignment) -> Alignment:
 def join(ahead: Sequence[Alignment], behind: Sequence[Alignment], method: str) -> list[Alignment]:
     """Two directions joined, sentence by sentence; `behind` is as its own model sees it, target to source."""
     return [symmetrise(a, reverse(b), method) for a, b in zip(ahead, behind, strict=True)]
-
-
-def keep_choice(run: Path, heads: Heads) -> None:
-    """Store a choice in the run folder, where `find_choice` finds it."""
-    write_atomically(run / FILE, (json.dumps(asdict(heads)) + "\n").encode())
-
-
-def find_choice(run: Path, translator: Translator) -> Heads:
-    """The choice stored in a run, the head that was guided in training, or the default."""
-    path = run / FILE
-    if not path.exists():
-        return guided_heads(translator)
-    try:
-        return Heads(**json.loads(read_small(path)))
-    except (OSError, ValueError, TypeError, RecursionError):
-        raise RunError(f"{path} is damaged; delete it, or choose again with `regard align --gold`.") from None
-
-
-def guided_heads(translator: Translator) -> Heads:
-    """What was guided in training: its rows align the words that they write, so there is no shift."""
-    model, train = translator.model, translator.experiment.train
-    if not train.guided:
-        return Heads()
-    cross: tuple[str, ...] = model.looking.cross  # type: ignore[assignment]
-    layer = cross.index(guided_module(model, train.guided_layer))
-    return Heads(layer, None if train.guided_head < 0 else train.guided_head, 0)

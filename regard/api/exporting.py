@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from regard.api.aligning import find_choice
 from regard.api.loading import load, read_experiment
 from regard.data.expects import expectations
 from regard.data.files import read_small
@@ -36,7 +35,7 @@ def export(run: str | Path, out: str | Path, to: str = "small", numbers: str = "
         return export_small(run, out, about_run(run))
     check_new(out)
     translator = load(run, "cpu", "translate")
-    heads = find_choice(run, translator)
+    heads = translator.heads
     names: tuple[str, ...] = translator.model.looking.cross
     layer = max(0, len(names) - 2) if heads.layer is None else heads.layer
     if to == "ctranslate2":

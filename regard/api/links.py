@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.api.aligning import Heads, guided_heads
+from regard.api.heads import Heads
 from regard.api.tracing import LONGEST_LOOK
 from regard.api.translator import Translator
 from regard.data.formats import Sentence
@@ -55,8 +55,9 @@ def describe(links: Sequence[Link]) -> list[dict[str, Any]]:
 def link_words(translator: Translator, sources: Sequence[str], targets: Sequence[str]) -> list[Sentence]:
     """Each translation with the links of its words, for placing tags.
 
-    The weights are those of the head that was guided in training, where one was, else of the last layer but one. A
-    sentence that is too long to look into, and a model without attention, has the links of the diagonal.
+    The weights are those of the head that `regard align --choose` chose or that was guided in training, where one was,
+    else of the last layer but one. A sentence that is too long to look into, and a model without attention, has the
+    links of the diagonal.
     """
     found: dict[int, Sentence] = {}
     attends = bool(getattr(getattr(translator.model, "looking", None), "cross", ()))  # an ensemble has no such thing
@@ -70,7 +71,7 @@ def link_words(translator: Translator, sources: Sequence[str], targets: Sequence
         names = find(translator.model, None)
         traces = translator.trace_pairs([sources[one] for one in some], [targets[one] for one in some], names)
         for number, trace in zip(some, traces, strict=True):
-            links = tuple((one.source, one.target) for one in strongest(trace, guided_heads(translator)))
+            links = tuple((one.source, one.target) for one in strongest(trace, translator.heads))
             if links:
                 found[number] = Sentence(targets[number], links)
     return [

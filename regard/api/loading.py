@@ -10,6 +10,7 @@ from torch import nn
 
 from regard.api.captioner import CaptionWriter
 from regard.api.classifier import Classifier
+from regard.api.heads import find_choice
 from regard.api.language_model import Writer
 from regard.api.translator import Translator
 from regard.data.documents import load_words
@@ -54,7 +55,8 @@ def load(run: Run | Sequence[Run], device: str = "auto", task: str | None = None
 def _translator(run: Path, experiment: Experiment, device: str) -> Translator:
     source, target = (Vocabulary.load(run, side) for side in ("source", "target"))
     model = _open(run, experiment, device, source_vocabulary=len(source), target_vocabulary=len(target))
-    return Translator(model, source, target, experiment, _name(run))
+    heads = find_choice(run, model, experiment.train)
+    return Translator(model, source, target, experiment, _name(run), heads)
 
 
 def _captioner(run: Path, experiment: Experiment, device: str) -> CaptionWriter:

@@ -3,6 +3,7 @@
 import dataclasses
 import operator
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, overload
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.api.heads import Heads
 from regard.api.languages import other_language
 from regard.api.passages import NOTES, Passage, join_text, keep_whole, merge, take_apart, unseen, worst, wrong_with
 from regard.api.terms import Termbase, copy_unknown, place_terms
@@ -77,8 +79,10 @@ class Translator(Trained):
         target_vocabulary: Vocabulary,
         experiment: Experiment,
         name: str,
+        heads: Heads | None = None,
     ) -> None:
         super().__init__(model, experiment, name)
+        self.heads = heads or Heads()  # whose weights say which words belong together
         self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
         self.engine: Engine | None = None  # what translates instead of regard's own search
         self.lowercases = knows_no_capitals(source_vocabulary)  # trained on lower-case text, so it reads no other
@@ -115,8 +119,8 @@ class Translator(Trained):
         prefix), `terms` (source words that must become given target words, as a mapping or pairs; `unplaced` of the
         result lists those that could not be placed), `unknown="copy"` (unknown words of the translation become the
         source words with their largest weight, or what `lexicon` says for those; "keep" leaves them),
-        `progress(done, total)`, and `stop() -> bool`, called before every step. An empty line gives an empty
-        translation.
+        `progress(done, total)`, `observe(step)`, shown every step of a beam search, and `stop() -> bool`, called before
+        every step. An empty line gives an empty translation.
         """
         if isinstance(text, bytes) or not isinstance(text, Iterable):
             raise DataError(f"A sentence is text; got {type(text).__name__}.")
@@ -124,7 +128,7 @@ class Translator(Trained):
         for one in texts:
             clean(one)  # refuses what is no text
         prefix = options.pop("prefix", None)
-        progress, stop = options.pop("progress", None), options.pop("stop", None)
+        progress, observe, stop = (options.pop(name, None) for name in ("progress", "observe", "stop"))
         split = options.pop("split", True) and prefix is None
         terms, lexicon = options.pop("terms", None), options.pop("lexicon", None)
         unknown = options.pop("unknown", "copy")
@@ -140,7 +144,9 @@ class Translator(Trained):
             if len(wanted) != len(texts):
                 raise DataError(f"Expected one prefix for each of the {len(texts)} sentences; got {len(wanted)}.")
             prefixes = [self.prefix_ids(one) for one in wanted]
-        search = self._search_many if self.engine is None else self.engine.search
+        search: Any = self._search_many if self.engine is None or observe else self.engine.search
+        if observe:
+            search = partial(search, observe=observe)
         found = search(rows, config, prefixes=prefixes, tell=progress, stop=stop)
         sentences = [sentence for passage in passages for sentence in passage.sentences]
         encoded = [one for passage in passages for one in passage.encoded]
@@ -325,12 +331,12 @@ class Translator(Trained):
             raise RunError(f"An ensemble has no single attention; load one of its runs to {what}.")
 
     def _weigh(self, sources: list[list[int]], targets: list[list[int]]) -> list[NDArray[np.float32]]:
-        """The weights [T, S] with which each word of a translation attended to its source: of the head that was guided
-        in training, where one was, else the mean of the heads of the last layer but one."""
-        model, train = self.model, self.experiment.train
+        """The weights [T, S] with which each word of a translation attended to its source, by `heads`."""
+        model, heads = self.model, self.heads
         looking: Looking = model.looking  # type: ignore[assignment]
-        name = guided_module(model, train.guided_layer if train.guided else -2)
-        head, shift = (train.guided_head, 0) if train.guided else (-1, looking.shift)
+        name = guided_module(model, -2 if heads.layer is None else heads.layer)
+        shift = looking.shift if heads.shift is None else heads.shift
+        head = -1 if heads.head is None else heads.head
         found: dict[int, NDArray[np.float32]] = {}
         pairs = [([*source, END], [*target, END]) for source, target in zip(sources, targets, strict=True)]
         for places, read, lengths, written in read_together(pairs, self.device):

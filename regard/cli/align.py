@@ -38,6 +38,7 @@ def align(
 ) -> None:
     """Extract word alignments from attention as Pharaoh lines (i-j, from 0); with --gold, report AER."""
     from regard.api import aligning
+    from regard.api.heads import Heads, keep_choice
     from regard.data.pharaoh import format_pharaoh
     from regard.evaluate.alignment import read_gold, score_alignments, symmetrise, write_pharaoh
     from regard.look.trace import Trace
@@ -51,10 +52,10 @@ def align(
     if choose and answers is None and back is None:
         raise ConfigError("--choose needs --gold, or --back to compare with.")
     ahead, behind = regard.load(run, task="translate"), regard.load(back, task="translate") if back else None
-    heads = aligning.find_choice(run, ahead)
+    heads = ahead.heads
     if (layer, head, shift) != (None, None, None):
-        heads = aligning.Heads(layer, head, shift)
-    other = aligning.find_choice(back, behind) if back and behind else heads
+        heads = Heads(layer, head, shift)
+    other = behind.heads if behind else heads
     seen: list[Trace] = []
     back_traces: list[Trace] = []  # of both directions, kept so that --choose reads nothing twice
     if choose:
@@ -66,10 +67,10 @@ def align(
                 back_traces = list(aligning.traces(behind, targets, sources, progress))
                 heads, other = aligning.choose_by_agreement(seen, back_traces)
         if back and answers is None:
-            aligning.keep_choice(back, other)
-            typer.echo(f"saved in {back}: {other.describe(behind or ahead)}", err=True)
-        aligning.keep_choice(run, heads)
-        typer.echo(f"saved in {run}: {heads.describe(ahead)}", err=True)
+            keep_choice(back, other)
+            typer.echo(f"saved in {back}: {other.describe((behind or ahead).model)}", err=True)
+        keep_choice(run, heads)
+        typer.echo(f"saved in {run}: {heads.describe(ahead.model)}", err=True)
     with bar("aligning") as progress:
         links = aligning.align(seen or aligning.traces(ahead, sources, targets, progress), heads, method, threshold)
     if behind is not None:
@@ -83,4 +84,4 @@ def align(
             put(format_pharaoh(line))
     if answers is not None:
         both = "" if behind is None else f", symmetrised by {join}"
-        put(f"{score_alignments(links, answers)}  ({heads.describe(ahead)}, {method}{both})")
+        put(f"{score_alignments(links, answers)}  ({heads.describe(ahead.model)}, {method}{both})")

@@ -39,7 +39,7 @@ def add_norm(x: Tensor, added: Tensor | None, gamma: Tensor, beta: Tensor, eps: 
 
 
 @or_triton("linear_relu")
-def linear_relu(x: Tensor, linear: nn.Linear) -> Tensor:
+def linear_relu(x: Tensor, linear: nn.Module) -> Tensor:
     """max(0, x W^T + b)."""
     return torch.relu(linear(x))
 
@@ -150,7 +150,7 @@ class FeedForward(nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""
         inner, activate, outer = self
-        return outer(linear_relu(x, inner) if isinstance(activate, nn.ReLU) else activate(inner(x)))  # type: ignore[arg-type]
+        return outer(linear_relu(x, inner) if isinstance(activate, nn.ReLU) else activate(inner(x)))
 
 
 class PostNorm(nn.Module):

@@ -136,6 +136,12 @@ class Placer:
         # An elided word (n', l') belongs to the word that follows it.
         while end - begin > 1 and self.text[self.target[end - 1][1] - 1] in "'’" and self._joined(end):
             end -= 1
+        # Marks at its ends are inside it only if the source has some there.
+        opens, closes = (self.segment.text[at : at + 1] for at in (pair.source[0], pair.source[1] - 1))
+        while end - begin > 1 and closes.isalnum() and not has_words(self.text[slice(*self.target[end - 1])]):
+            end -= 1
+        while end - begin > 1 and opens.isalnum() and not has_words(self.text[slice(*self.target[begin])]):
+            begin += 1
         return begin, end
 
     def _joined(self, number: int) -> bool:
