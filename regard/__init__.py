@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "load": "regard.api.loading",
+    "translate_corpus": "regard.api.corpus",
     "train": "regard.api.training",
     "Translator": "regard.api.translator",
     "Translation": "regard.api.translator",

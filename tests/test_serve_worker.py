@@ -13,7 +13,7 @@ from serve_parts import backwards, trained
 from regard.errors import RunError
 from regard.serve.limits import Limits, RefusedError, StoppedError
 from regard.serve.metrics import Metrics
-from regard.serve.queue import MOST_COST, MOST_ROWS, Options, Queue, Sentence, Ticket, Work
+from regard.serve.queue import MOST_COST, MOST_ROWS, MethodCall, Options, Queue, Row, Ticket
 from regard.serve.worker import Worker
 
 
@@ -47,7 +47,7 @@ def test_clients_take_turns_however_many_requests_they_send() -> None:
     assert sizes(queue.take()).count(6) == MOST_ROWS // 2, "half of the batch for each of the two"
     queue = Queue()
     for client in ("giant", "giant", "giant", "small"):
-        queue.put(Ticket(time.monotonic() + 60, client, work=Work("look")))
+        queue.put(Ticket(time.monotonic() + 60, client, work=MethodCall("look")))
     order = [queue.take() for _ in range(4)]
     assert [one.client for one in order if isinstance(one, Ticket)] == ["giant", "small", "giant", "giant"]
 
@@ -85,7 +85,7 @@ def test_only_short_sentences_are_taken_in_between() -> None:
 
 
 def test_exclusive_work_waits_its_turn() -> None:
-    queue, work = Queue(), Ticket(time.monotonic() + 60, work=Work("look"))
+    queue, work = Queue(), Ticket(time.monotonic() + 60, work=MethodCall("look"))
     queue.put(work)
     queue.put(ticket(5))
     assert sizes(queue.take(100, exclusive=False)) == [5], "in between, only sentences are taken"
@@ -100,7 +100,7 @@ def test_a_sentence_knows_its_place() -> None:
     assert not made.answer.done()
     made.give(1, "b")
     assert made.answer.result(0) == ["a", "b", "c"]
-    assert isinstance(made.waiting[0], Sentence)
+    assert isinstance(made.waiting[0], Row)
 
 
 # --- with a process
@@ -162,7 +162,7 @@ def test_a_client_that_leaves_frees_its_place_and_the_model(shared_worker: Worke
     assert shared_worker.accepted["one"] == 1
     leave(long)
     assert shared_worker.accepted.total() == 0
-    work = Ticket(time.monotonic() + PATIENCE, work=Work("rehearse"))
+    work = Ticket(time.monotonic() + PATIENCE, work=MethodCall("rehearse"))
     shared_worker.submit(work)
     assert isinstance(work.answer.result(PATIENCE), str), (
         "exclusive work never comes in between: the batch was given up"
@@ -231,7 +231,7 @@ def test_a_process_that_dies_is_replaced_and_its_requests_are_answered(monkeypat
     assert worker.aside("fit", ["ba da"]).result(PATIENCE) == [1.0]
     translated = []
 
-    def translate_and_die(batch: list[Sentence], alone: bool = True) -> None:
+    def translate_and_die(batch: list[Row], alone: bool = True) -> None:
         if not translated:
             os.kill(frozen(worker), signal.SIGKILL)  # while the batch is in the process, which cannot answer any more
         translated.append(len(batch))
@@ -249,7 +249,7 @@ def test_a_process_that_dies_is_replaced_and_its_requests_are_answered(monkeypat
 
 def test_a_process_that_is_stuck_is_ended_and_the_request_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = begin()
-    stuck = Ticket(time.monotonic() + PATIENCE, work=Work("head_errors"))
+    stuck = Ticket(time.monotonic() + PATIENCE, work=MethodCall("head_errors"))
 
     def freeze_and_work(taken: Ticket) -> None:
         frozen(worker)

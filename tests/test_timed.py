@@ -10,10 +10,10 @@ import torch
 import regard
 from regard.api import timed
 from regard.errors import ConfigError, DataError
+from regard.training.clock import FEW
 from regard.training.events import Noticed, Stepped
 from regard.training.experiment import resolve
-from regard.training.loop import FEW
-from regard.training.schedules import Progress, cosine
+from regard.training.schedules import Moment, cosine
 from regard.training.settings import TrainConfig
 
 DATA = {"corpus": "reverse", "size": 400, "max_words": 6}
@@ -23,7 +23,7 @@ DATA = {"corpus": "reverse", "size": 400, "max_words": 6}
 def ticking(monkeypatch: pytest.MonkeyPatch):
     """A clock that moves by as much each time it is read, however fast the machine is."""
     looks = itertools.count()
-    monkeypatch.setattr("regard.training.loop.time.monotonic", lambda: 0.02 * next(looks))
+    monkeypatch.setattr("regard.training.clock.time.monotonic", lambda: 0.02 * next(looks))
 
 
 def speeds(fast: float):
@@ -84,7 +84,7 @@ def test_an_empty_corpus_is_refused(tmp_path: Path):
 
 def test_a_cosine_ends_with_the_updates_or_with_the_time():
     config = TrainConfig(rate=1.0, schedule="cosine")
-    at = lambda step, share: cosine(Progress(step, 1000, 0.0, 0, 8, share), config)  # noqa: E731
+    at = lambda step, share: cosine(Moment(step, 1000, 0.0, 0, 8, share), config)  # noqa: E731
     assert at(1, 0.0) == pytest.approx(1.0, abs=1e-5)
     assert at(1, 0.5) == pytest.approx(0.5, abs=1e-5)
     assert at(500, 0.1) == pytest.approx(0.5, abs=1e-5)

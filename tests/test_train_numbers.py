@@ -11,21 +11,14 @@ from commands import metrics
 from test_train_resume import state_of
 
 from regard.errors import ConfigError, DataError, TrainingError
+from regard.training.cursor import BLIND, Cursor
 from regard.training.distributed import Ranks
 from regard.training.events import DataReady, Finished, Journal, Noticed, Saved, Skipped, Stepped, Validated
-from regard.training.loop import BLIND, PATIENCE_WITH_NAN, grouped
+from regard.training.loop import PATIENCE_WITH_NAN, grouped
 from regard.training.optimisers import OPTIMISERS, clip, make_optimiser, step_if
 from regard.training.precision import arithmetic
-from regard.training.runs import (
-    Cursor,
-    average_weights,
-    checkpoints,
-    newest_checkpoint,
-    read_cursor,
-    read_tensors,
-    withdraw,
-)
-from regard.training.schedules import SCHEDULES, Progress
+from regard.training.runs import average_weights, checkpoints, newest_checkpoint, read_cursor, read_tensors, withdraw
+from regard.training.schedules import SCHEDULES, Moment
 from regard.training.settings import TrainConfig
 from regard.training.start import prepare
 from regard.training.task import Validation
@@ -415,7 +408,7 @@ def test_the_loss_shown_is_per_token_whatever_the_gradient_is_divided_by(tmp_pat
 def test_the_speed_counts_the_optimiser_and_the_wait_for_data_and_not_validations(tmp_path, monkeypatch):
     """By a clock that only moves where the test says: 1 s for a batch, 2 s for a step, 100 s for a validation."""
     now = [0.0]
-    monkeypatch.setattr("regard.training.loop.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("regard.training.clock.time.monotonic", lambda: now[0])
 
     def slow(seconds, method):
         def slowly(*args, **kwargs):
@@ -538,7 +531,7 @@ def test_a_log_that_was_torn_is_mended(tmp_path):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_schedules_are_positive_and_finite_and_rise_first(schedule):
     config = TrainConfig(rate=0.5, warmup=10, schedule=schedule, halve_after=2.0, halve_every=0.5)
-    rates = [SCHEDULES[schedule](Progress(step, 200, step / 50, step // 60, 64), config) for step in range(1, 200)]
+    rates = [SCHEDULES[schedule](Moment(step, 200, step / 50, step // 60, 64), config) for step in range(1, 200)]
     assert all(math.isfinite(rate) and rate > 0 for rate in rates)
     assert max(rates) <= 0.5 + 1e-12
     if schedule != "halving":
@@ -548,7 +541,7 @@ def test_schedules_are_positive_and_finite_and_rise_first(schedule):
 
 def test_schedules_at_their_landmarks():
     def rate(name, step=1, epoch=0.0, stalls=0, **settings):
-        return SCHEDULES[name](Progress(step, 100, epoch, stalls, 16), TrainConfig(rate=1.0, schedule=name, **settings))
+        return SCHEDULES[name](Moment(step, 100, epoch, stalls, 16), TrainConfig(rate=1.0, schedule=name, **settings))
 
     assert rate("constant") == 1
     assert rate("constant", 3, warmup=6) == 0.5

@@ -13,13 +13,13 @@ from regard.models.registry import build, preset
 from regard.symbols import PAD
 from regard.training.objectives import cross_entropy, guided_alignment
 from regard.training.optimisers import OPTIMISERS
-from regard.training.schedules import SCHEDULES, Progress
+from regard.training.schedules import SCHEDULES, Moment
 
 T, V = 4, 7
 
 
-def at(step: int, width: int = 512, epoch: float = 0.0) -> Progress:
-    return Progress(step=step, total=100_000, epoch=epoch, stalls=0, width=width)
+def at(step: int, width: int = 512, epoch: float = 0.0) -> Moment:
+    return Moment(step=step, total=100_000, epoch=epoch, stalls=0, width=width)
 
 
 @pytest.mark.parametrize("width", [512, 1024])

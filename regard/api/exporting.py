@@ -36,7 +36,7 @@ def export(run: str | Path, out: str | Path, to: str = "small", numbers: str = "
     check_new(out)
     translator = load(run, "cpu", "translate")
     heads = translator.heads
-    names: tuple[str, ...] = translator.model.looking.cross  # type: ignore[assignment]
+    names: tuple[str, ...] = translator.model.looking.cross
     layer = max(0, len(names) - 2) if heads.layer is None else heads.layer
     if to == "ctranslate2":
         vocabularies = translator.source_vocabulary, translator.target_vocabulary

@@ -28,7 +28,7 @@ class Heads:
 
     def describe(self, model: nn.Module) -> str:
         """In words, for the model they are heads of."""
-        alone = self.layer is None and len(model.looking.cross) == 1  # type: ignore[arg-type, union-attr]
+        alone = self.layer is None and len(model.looking.cross) == 1  # type: ignore[arg-type]
         layer = "the last layer but one" if self.layer is None else f"layer {self.layer}"
         head = "mean of its heads" if self.head is None else f"head {self.head}"
         weights = "the one attention over the source" if alone and self.head is None else f"{layer}, {head}"
@@ -55,6 +55,6 @@ def guided_heads(model: nn.Module, train: TrainConfig) -> Heads:
     """What was guided in training: its rows align the words that they write, so there is no shift."""
     if not train.guided:
         return Heads()
-    cross: tuple[str, ...] = model.looking.cross  # type: ignore[assignment, union-attr]
+    cross: tuple[str, ...] = model.looking.cross  # type: ignore[assignment]
     layer = cross.index(guided_module(model, train.guided_layer))
     return Heads(layer, None if train.guided_head < 0 else train.guided_head, 0)

@@ -11,7 +11,7 @@ from regard.cli.options import Beam, Device, Engine, With
 from regard.cli.progress import bar
 from regard.cli.text import batches, is_setting, put, put_json
 from regard.data.settings import Reading
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, RunError
 
 CHARACTERS = 16  # a line of more than --max-tokens times this is not even tokenised
 
@@ -50,11 +50,22 @@ def translate(
     ] = "copy",
     device: Device = "auto",
     engine: Engine = "regard",
+    on: Annotated[
+        str | None, typer.Option(help="Files of any size into the folder --out, in shards: local processes, or ray.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="With --on: processes (default: one per GPU or 2 cores).")] = None,
+    shard: Annotated[int, typer.Option(help="With --on: lines of a shard.")] = 10_000,
+    column: Annotated[str, typer.Option(help="With --on: number (TSV) or name (JSONL, Parquet) of a column.")] = "",
+    form: Annotated[str, typer.Option("--format", help="With --on: text, jsonl or parquet.")] = "text",
+    address: Annotated[str | None, typer.Option(help="With --on ray: the cluster (default: this machine).")] = None,
 ) -> None:
     """Translate a file, a sentence, or standard input: line n of the output is line n of the input.
 
     With --out the ending of the file says its format: only the text is translated, everything else stays byte for byte,
     and inline tags and placeholders are placed by attention. Translated units of PO and XLIFF files stay.
+
+    With --on any number of files or patterns ('in/*.txt.gz') is translated into the folder --out, every line exactly
+    once: after a crash the same command makes what is missing.
 
     An argument that contains a space and names no file is translated as a text. Every line is translated sentence by
     sentence; what is not right with a translation is a note on standard error. A line longer than --max-tokens gives an
@@ -68,6 +79,12 @@ def translate(
     for setting in filter(is_setting, arguments):
         tables = override(tables, setting)
     names = [one for one in arguments if not is_setting(one)]
+    if on:
+        decode = {"beam": beam, "temperature": temperature, **tables.get("decode", {})}
+        given = {name: value for name, value in decode.items() if value is not None}
+        where = {"on": on, "workers": workers, "shard": shard, "column": column, "format": form, "address": address}
+        write_corpus(names[0], names[1:], out, device=device, max_tokens=max_tokens, unknown=unknown, **where, **given)
+        return
     if not 1 <= len(names) <= 2 or tables.keys() - {"decode", "data"}:
         raise ConfigError(
             f"translate takes a run, at most one file or sentence, and settings decode.key=value; got "
@@ -124,6 +141,28 @@ def translate(
             f"{too_long} of {done} lines are longer than {max_tokens} tokens and were left empty; split them into "
             f"sentences, or pass a larger --max-tokens."
         )
+
+
+def write_corpus(run: str, inputs: list[str], out: Path | None, **options: Any) -> None:
+    """Translate files of any size into a folder, and say what became of them."""
+    from regard.api.corpus import translate_corpus
+
+    if not inputs or out is None:
+        raise ConfigError(
+            "--on takes files and a folder for the results: regard translate RUN FILES --out DIR --on local."
+        )
+    try:
+        with bar("translating") as progress:
+            found = translate_corpus(run, inputs, out, progress=progress, **options)
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; the shards in {out} are kept, and the same command continues", err=True)
+        raise
+    if found.failed:
+        raise RunError(
+            f"{found.failed} shards failed three times and were set aside; {out / 'failed'} says why. The others are "
+            f"kept: the same command tries again."
+        )
+    typer.echo(f"{found.lines} lines into {', '.join(str(path) for path in found.outputs)}", err=True)
 
 
 def write_translated(translator: "regard.Translator", file: Path, out: Path, options: dict[str, Any]) -> None:

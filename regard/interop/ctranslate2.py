@@ -19,7 +19,7 @@ from regard.data.vocabulary import Vocabulary
 from regard.decode.hypothesis import Hypothesis, length_penalty, rank
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, RunError
-from regard.layers.transformer import SSRU, TransformerLayer
+from regard.layers.transformer import SSRU
 from regard.models.transformer import Transformer
 from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
 
@@ -67,7 +67,9 @@ class Engine(NamedTuple):
                 for row in some:
                     found[row] = [Hypothesis([], 0.0, 0.0, "stopped", [])]
             else:
-                results = self._batch([rows[row] for row in some], config, prefixes and [prefixes[row] for row in some])
+                results = self._batch(
+                    [rows[row] for row in some], config, None if prefixes is None else [prefixes[row] for row in some]
+                )
                 for row, hypotheses in zip(some, results, strict=True):
                     found[row] = hypotheses
             done += len(some)
@@ -190,7 +192,7 @@ def _save(
     specification.save(str(folder))
 
 
-def _specification(model: Transformer, specs: Any, head: tuple[int, int]) -> Any:
+def _specification(model: Any, specs: Any, head: tuple[int, int]) -> Any:
     """The model in CTranslate2's own terms."""
     config, depth = model.config, len(model.decoder)
     rotary = {"rotary_dim": 0, "rotary_interleave": True} if config.positions == "rotary" else {}
@@ -237,7 +239,7 @@ def _table(model: Transformer) -> NDArray[np.float32]:
         return _array(model.place(zeros, place)[0][0])
 
 
-def _layer(spec: Any, layer: TransformerLayer) -> None:
+def _layer(spec: Any, layer: Any) -> None:
     attention = layer.self_attention
     _linear(spec.self_attention.linear[0], attention.project)
     _linear(spec.self_attention.linear[1], attention.output)

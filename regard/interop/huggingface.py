@@ -146,7 +146,7 @@ def _model_settings(config: dict[str, Any], folder: Path) -> dict[str, Any]:
 def _table(ids: dict[str, Any], spms: list[Pieces], config: dict[str, Any], path: Path) -> Table:
     """regard's order of the tokens in a vocab.json, with what only the SentencePiece models have behind it."""
     names = {index: token for token, index in ids.items() if type(index) is int and 0 <= index < 10_000_000}
-    first = [config.get("decoder_start_token_id"), config.get("eos_token_id"), ids.get("<unk>")]
+    first: list[Any] = [config.get("decoder_start_token_id"), config.get("eos_token_id"), ids.get("<unk>")]
     if len(names) != len(ids) or len(set(first)) != 3 or not set(first) <= names.keys():
         raise DataError(
             f"{path} must give each token a number, among them decoder_start_token_id, eos_token_id and <unk>; got "

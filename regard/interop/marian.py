@@ -43,7 +43,7 @@ SLACK = 2**24  # bytes by which an npz may be larger unpacked than four times it
 LONGEST_SETTINGS = 100_000  # bytes of a YAML text
 
 # Settings that change the model. Anything else than these values is another architecture.
-NEEDED = {
+NEEDED: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
     "transformer-postprocess-emb": ("d", ""),
     "transformer-ffn-depth": ("2",),

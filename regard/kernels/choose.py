@@ -134,7 +134,7 @@ def attend(query: Tensor, memory: Memory, score: Score, normalise: Normalise, wa
     with aside():
         check_memory(query, memory)
         why = no_triton(query.device.type, query.dtype)
-        again = loop is not None and not why and not watched and _steps_again(loop, query, memory, score, normalise)
+        again = loop is not None and not watched and _steps_again(loop, query, memory, score, normalise)
         path = attention_path(score, normalise, watched, query.device.type, query.dtype).name
     if loop is not None and again:
         return _in_loop(loop, query, memory, score)
@@ -153,10 +153,13 @@ def attend(query: Tensor, memory: Memory, score: Score, normalise: Normalise, wa
 
 
 def _steps_again(loop: Collect, query: Tensor, memory: Memory, score: Score, normalise: Normalise) -> bool:
-    """Whether every step of a loop attends to this memory with one query, by a score that Triton has."""
-    fixed = all(part is None or id(part) in loop.fixed for part in memory[:3])
-    known = (is_perceptron(score) or is_dot(score)) and normalise is softmax
-    return fixed and known and query.dim() == 3 and query.shape[1] == 1 and memory.keys.shape[1] > 0
+    """Whether every step of a loop attends to this memory with one query, by a score that an `AttentionLoop` has."""
+    keys, values, mask, _ = memory
+    if normalise is not softmax or query.dim() != 3 or query.shape[1] != 1 or not keys.shape[1]:
+        return False
+    if not all(part is None or id(part) in loop.fixed for part in (keys, values, mask)):
+        return False
+    return (is_perceptron(score) or is_dot(score)) and not no_triton(query.device.type, query.dtype)
 
 
 def _in_loop(loop: Collect, query: Tensor, memory: Memory, score: Score) -> Look:

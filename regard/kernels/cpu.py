@@ -1,4 +1,4 @@
-"""Cells and linear layers for a CPU: the plain numbers with fewer passes over memory, and fewer calls.
+"""Cells and linear layers for a CPU: the plain numbers with fewer passes and fewer calls.
 
 The elementwise half of a cell is one autograd function. Inside it no product is taken, so `aside` hides its calls from
 the loop around it (`recur`), which would otherwise look at each of them.
@@ -63,7 +63,8 @@ class _Blend(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        d_update, d_state, d_new = _blend_backward(grad, *ctx.saved_tensors, ctx.keep)
+        update, state, new = ctx.saved_tensors
+        d_update, d_state, d_new = _blend_backward(grad, update, state, new, ctx.keep)
         return d_update, d_state, d_new, d_new, None
 
 
@@ -134,10 +135,10 @@ class _LSTM(torch.autograd.Function):
         i, f, g, o = gates.chunk(4, dim=-1)
         d_cell = d_after + tanh_backward(d_hidden * o, squashed)  # [B, n], of c'
         d_gates = torch.empty_like(gates)  # [B, 4n]
-        for part, a, b in zip(
-            d_gates.chunk(4, dim=-1), (d_cell, d_cell, d_cell, d_hidden), (g, cell, i, squashed), strict=True
-        ):
-            torch.mul(a, b, out=part)
+        torch.mul(d_cell, g, out=d_gates[..., :n])
+        torch.mul(d_cell, cell, out=d_gates[..., n : 2 * n])
+        torch.mul(d_cell, i, out=d_gates[..., 2 * n : 3 * n])
+        torch.mul(d_hidden, squashed, out=d_gates[..., 3 * n :])
         for part, slope in (
             (slice(0, 2 * n), sigmoid_backward),
             (slice(2 * n, 3 * n), tanh_backward),

@@ -114,7 +114,9 @@ class Collect(TorchFunctionMode):
 
     def low(self, x: Tensor, dtype: torch.dtype, low: Tensor | None = None) -> Tensor:
         """x in another dtype: converted once, whichever products read it, or `low` as the caller computed it."""
-        if x.dtype == dtype or not x.is_contiguous():
+        if x.dtype == dtype:
+            return x
+        if not x.is_contiguous():
             return x.to(dtype)
         key = _key(x, dtype)
         if key not in self.lows:
@@ -166,7 +168,9 @@ class Collect(TorchFunctionMode):
         return self.views[key]
 
     def known(self, tensor: Any) -> bool:
-        return isinstance(tensor, nn.Parameter) or id(tensor) in self.fixed
+        if id(tensor) not in self.fixed and isinstance(tensor, nn.Parameter):
+            self.fixed[id(tensor)] = tensor
+        return id(tensor) in self.fixed
 
     def invariant(self, matrix: Any) -> bool:
         return self.known(matrix) and matrix.requires_grad

@@ -39,7 +39,7 @@ def add_norm(x: Tensor, added: Tensor | None, gamma: Tensor, beta: Tensor, eps: 
 
 
 @or_triton("linear_relu")
-def linear_relu(x: Tensor, linear: nn.Linear) -> Tensor:
+def linear_relu(x: Tensor, linear: nn.Module) -> Tensor:
     """max(0, x W^T + b)."""
     return torch.relu(linear(x))
 

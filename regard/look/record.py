@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from regard.core.attend import Look, Memory
 from regard.errors import ConfigError, ShapeError, unknown
 from regard.layers.attention import Attention
+from regard.look.foreign import foreign_attentions, watch_foreign
 
 
 class Seen(NamedTuple):
@@ -105,13 +106,30 @@ def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = 
     What is kept is detached but not copied. Blocks may be nested, and a `change` inside or outside is seen as changed.
     `names` records only these modules, so that the rest keep their fused kernels. With `detach=False` what is kept
     is part of the graph: a loss of the weights trains the model.
+
+    A model of another library is recorded too, where it uses `nn.MultiheadAttention` or is one of transformers with
+    attn_implementation="eager"; there `scores` are the logarithm of the weights. What cannot be recorded is refused.
     """
     recorded = Recorded()
     handles = []
-    modules = attentions(model)
+    modules: dict[str, Any] = attentions(model)
+    others = {} if modules or hasattr(model, "looking") else foreign_attentions(model)
+    if not modules and not others and not hasattr(model, "looking"):
+        raise ConfigError(
+            f"{type(model).__name__} holds no attention that can be recorded: neither regard's Attention, nor "
+            f"nn.MultiheadAttention, nor a module of transformers."
+        )
+    modules = modules or others
     for name in names or ():
         if name not in modules:
             raise ConfigError(unknown("attention module", name, modules))
+
+    def keep(name: str, seen: Seen) -> None:
+        free = {key: part.detach() for key, part in seen._asdict().items() if part is not None}
+        recorded.keep(name, Seen(**free) if detach else seen)
+
+    def keep_foreign(name: str, context: Tensor, weights: Tensor, query: Tensor) -> None:
+        keep(name, Seen(context, weights, weights.log(), query))
 
     def watch(name: str) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], look: Look) -> None:
@@ -121,16 +139,16 @@ def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = 
                     f"'{name}' gave no weights while it was recorded; under a hook it must run its plain form."
                 )
             scores = look.scores if memory.mask is None else look.scores.masked_fill(~memory.mask, float("-inf"))
-            seen = Seen(look.context, look.weights, scores, query, centre)
-            free = {key: part.detach() for key, part in seen._asdict().items() if part is not None}
-            recorded.keep(name, Seen(**free) if detach else seen)
+            keep(name, Seen(look.context, look.weights, scores, query, centre))
 
         return hook
 
     try:
         for name in modules if names is None else names:
-            module = modules[name]
-            handles.append(module.register_forward_hook(watch(name), with_kwargs=True))
+            if name in others:
+                handles += watch_foreign(name, others[name], keep_foreign)
+            else:
+                handles.append(modules[name].register_forward_hook(watch(name), with_kwargs=True))
         yield recorded
     finally:
         for handle in handles:

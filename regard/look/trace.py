@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from regard.errors import ConfigError, unknown
 from regard.look import html, trace_file
 from regard.look.draw import terminal
-from regard.look.huggingface import cross_attentions
+from regard.look.huggingface import cross_attentions, self_attentions
 from regard.look.show import CAPTION_VIEWS, PAGE, STILL, TERMINAL, VIEWS, Show, chosen
 from regard.look.tokens import Sentence, Token, sentence
 from regard.look.trace_data import Attended, Contents, as_array
@@ -92,16 +92,26 @@ class Trace(Contents):
         cls,
         outputs: Any,
         source: "Sentence | Sequence[str | Token]",
-        target: "Sentence | Sequence[str | Token]",
+        target: "Sentence | Sequence[str | Token] | None" = None,
         row: int = 0,
     ) -> "Trace":
-        """A trace from a transformers encoder-decoder: outputs of a forward pass or of `generate`, and token strings.
+        """A trace from a model of transformers: outputs of a forward pass or of `generate`, and token strings.
 
         Pass output_attentions=True (and for `generate` return_dict_in_generate=True). `target` are the tokens that
-        were predicted, in order; a leading decoder start symbol must be left out.
+        were predicted, in order, or `generate`'s sequence as it comes, with the start symbol and the padding. A model
+        without an encoder (GPT) has no `target`: `source` are all its tokens, of which the first stands as the start.
         """
+        about: dict[str, Any] = {"score": "scaled dot", "model": {"id": "", "kind": "transformer"}}
+        if target is None:
+            tokens, layers = sentence(source).tokens, self_attentions(outputs, row)  # [L, H, T, T]
+            predicted = tokens[1:]
+            layers = layers[..., : len(predicted), : len(predicted)]  # what follows the last token is not known
+            return cls.from_arrays([], predicted, layers, kind="decoder", **about)
         layers = cross_attentions(outputs, row)  # [L, H, T, S]
-        return cls.from_arrays(source, target, layers, score="scaled dot", model={"id": "", "kind": "transformer"})
+        words = sentence(target)
+        if len(words.tokens) > layers.shape[2]:
+            words = sentence(words.tokens[1 : layers.shape[2] + 1])
+        return cls.from_arrays(source, words, layers, **about)
 
     # --- pictures
 

@@ -10,7 +10,8 @@ over sentences.
 
 The weights act on h, not on u. The paper's two baselines, the mean of all states and the largest of each dimension,
 are `pooling`. There is no padding in what the model reads: a batch is one row of words, the lengths of the sentences
-and the number of sentences of each document, so that one long sentence does not widen all other sentences.
+and the number of sentences of each document, so that one long sentence does not widen all other sentences. How the rows
+are grouped follows from the lengths, on the host: with `lengths` and `counts` on the CPU, a GPU is never waited for.
 """
 
 from collections.abc import Callable
@@ -66,12 +67,14 @@ class Document(nn.Module):
         the sentences of each document. A sentence without words counts for nothing; a document without any is the
         zero vector, so that its logits are the biases: what the model believes before reading.
         """
+        lengths, counts = lengths.cpu(), counts.cpu()
         check_documents(words, lengths, counts)
         vectors = self.words(self.dropout(self.embed(words)), lengths)  # [N, 2n]
-        written = lengths > 0  # [N]
-        owner = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)  # [N]
+        written = lengths.nonzero().squeeze(1)  # [N or fewer]
+        owner = torch.repeat_interleave(torch.arange(len(counts)), counts)  # [N]
         counts = torch.bincount(owner[written], minlength=len(counts))  # [B]
-        return self.W_c(self.dropout(self.sentences(self.dropout(vectors[written]), counts)))  # [B, C]
+        vectors = vectors[written.to(vectors.device)]
+        return self.W_c(self.dropout(self.sentences(self.dropout(vectors), counts)))  # [B, C]
 
 
 class Level(nn.Module):
@@ -83,29 +86,29 @@ class Level(nn.Module):
         self.pool = POOLS[config.pooling](config)
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """x [M, m], the rows one after the other, lengths [N] -> [N, 2n]; zeros for a row without anything."""
+        """x [M, m], the rows one after the other, lengths [N] (host) -> [N, 2n]; zeros for a row without anything."""
         states = run_rows(self.gru, x, lengths)  # [M, 2n]
         starts = lengths.cumsum(0) - lengths  # [N]
         chosen, seen = [], []
         for rows in groups(lengths):
-            places = torch.arange(int(lengths[rows].max()), device=x.device)  # [S]
+            places = torch.arange(int(lengths[rows].max()))  # [S]
             mask = places < lengths[rows, None]  # [n, S]
-            index = torch.where(mask, starts[rows, None] + places, 0)  # [n, S]
-            seen.append(self.pool(states[index], mask[:, None]))  # [n, 2n]
+            index = torch.where(mask, starts[rows, None] + places, 0).to(x.device)  # [n, S]
+            seen.append(self.pool(states[index], mask[:, None].to(x.device)))  # [n, 2n]
             chosen.append(rows)
         pooled = states.new_zeros(len(lengths), states.shape[-1])
-        return pooled.index_copy(0, torch.cat(chosen), torch.cat(seen)) if chosen else pooled
+        return pooled.index_copy(0, torch.cat(chosen).to(x.device), torch.cat(seen)) if chosen else pooled
 
 
 def run_rows(gru: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
-    """Run a GRU over every row, x [M, m] and lengths [N] -> states [M, directions * n], without padding anything."""
+    """Run a GRU over every row, x [M, m], lengths [N] (host) -> states [M, directions * n], without padding."""
     if not len(x):
         return x.new_zeros(0, gru.hidden_size * (2 if gru.bidirectional else 1))
-    rows = torch.repeat_interleave(torch.arange(len(lengths), device=x.device), lengths)  # [M]
-    places = torch.arange(len(x), device=x.device) - (lengths.cumsum(0) - lengths)[rows]  # [M], counted in the row
+    rows = torch.repeat_interleave(torch.arange(len(lengths)), lengths)  # [M]
+    places = torch.arange(len(x)) - (lengths.cumsum(0) - lengths)[rows]  # [M], counted in the row
     rank = lengths.argsort(descending=True, stable=True).argsort()  # [N]: a packed batch has the longest row first
-    order = (places * len(lengths) + rank[rows]).argsort()  # [M]: first words of all rows, second words, ...
-    states, _ = by_library(gru, PackedSequence(x[order], torch.bincount(places).cpu()))
+    order = (places * len(lengths) + rank[rows]).argsort().to(x.device)  # [M]: all first words, all second ones, ...
+    states, _ = by_library(gru, PackedSequence(x[order], torch.bincount(places)))
     return torch.zeros_like(states.data).index_copy(0, order, states.data)
 
 
@@ -115,12 +118,12 @@ def groups(lengths: Tensor) -> list[Tensor]:
     Rows of one group differ in length by less than a factor of two, so padding never doubles the work; and a group
     holds at most ROOM places, so that a document of any size is read in calls of bounded size.
     """
-    host = lengths.cpu()
+    lengths = lengths.cpu()
     found = []
-    for power in range(int(host.max()).bit_length() if len(host) else 0):
-        rows = ((host >= 1 << power) & (host < 2 << power)).nonzero().squeeze(1)
+    for power in range(int(lengths.max()).bit_length() if len(lengths) else 0):
+        rows = ((lengths >= 1 << power) & (lengths < 2 << power)).nonzero().squeeze(1)
         found += list(rows.split(max(1, ROOM >> (power + 1)))) if len(rows) else []
-    return [rows.to(lengths.device) for rows in found]
+    return found
 
 
 def check_documents(words: Tensor, lengths: Tensor, counts: Tensor) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from importlib import import_module
 from importlib.metadata import entry_points
+from sys import modules
 from typing import Any
 
 from torch import nn
@@ -44,131 +45,44 @@ class Entry:
     task: str = "translate"
 
 
-MODELS: dict[str, Entry] = {
-    "cho": Entry(
-        encdec.Cho,
-        encdec.ChoConfig,
-        encdec.CHO_PRESETS,
-        "Cho et al. 2014",
-        "GRU encoder-decoder; one vector of the source at every step",
-        {},
-        encdec.CHO_RECIPES,
-    ),
-    "rnnencdec": Entry(
-        encdec.RNNencdec,
-        encdec.RNNencdecConfig,
-        encdec.RNNENCDEC_PRESETS,
-        "Bahdanau et al. 2015, the baseline",
-        "RNNsearch without attention: the context is always the last encoder state",
-        encdec.RNNENCDEC_VARIANTS,
-        encdec.RNNENCDEC_RECIPES,
-    ),
-    "sutskever": Entry(
-        encdec.Sutskever,
-        encdec.SutskeverConfig,
-        encdec.SUTSKEVER_PRESETS,
-        "Sutskever et al. 2014",
-        "stacked LSTMs, reversed source; one vector of the source, once",
-        encdec.SUTSKEVER_VARIANTS,
-        encdec.SUTSKEVER_RECIPES,
-    ),
-    "bahdanau": Entry(
-        bahdanau.Bahdanau,
-        bahdanau.BahdanauConfig,
-        bahdanau.PRESETS,
-        "Bahdanau et al. 2015",
-        "additive attention over a bidirectional GRU; the query is the state before the step",
-        bahdanau.VARIANTS,
-        bahdanau.RECIPES,
-    ),
-    "luong": Entry(
-        luong.Luong,
-        luong.LuongConfig,
-        luong.PRESETS,
-        "Luong et al. 2015",
-        "global or local attention over stacked LSTMs; the query is the state after the step; input feeding",
-        luong.VARIANTS,
-        luong.RECIPES,
-    ),
-    "transformer": Entry(
-        transformer.Transformer,
-        transformer.TransformerConfig,
-        transformer.PRESETS,
-        "Vaswani et al. 2017",
-        "self-attention and cross-attention with many heads, no recurrence",
-        transformer.VARIANTS,
-        transformer.RECIPES,
-    ),
-    "captioner": Entry(
-        captioner.Captioner,
-        captioner.CaptionerConfig,
-        captioner.PRESETS,
-        "Xu et al. 2015",
-        "an LSTM with attention over the cells of a picture: all of them (soft) or one (hard)",
-        captioner.VARIANTS,
-        captioner.RECIPES,
-        task="caption",
-    ),
-    "lstmn": Entry(
-        lstmn.LSTMN,
-        lstmn.LSTMNConfig,
-        lstmn.PRESETS,
-        "Cheng et al. 2016",
-        "LSTMs with attention over their past, in encoder and decoder; shallow or deep fusion",
-        lstmn.VARIANTS,
-        lstmn.RECIPES,
-    ),
-    "document": Entry(
-        document.Document,
-        document.DocumentConfig,
-        document.PRESETS,
-        "Yang et al. 2016",
-        "attention over the words of a sentence, then over the sentences of a document",
-        document.VARIANTS,
-        document.RECIPES,
-        task="classify",
-    ),
-    "lstmn-lm": Entry(
-        lstmn.LSTMNLanguageModel,
-        lstmn.LSTMNLanguageConfig,
-        lstmn.LANGUAGE_PRESETS,
-        "Cheng et al. 2016",
-        "a language model whose memory cell is attention over its past",
-        lstmn.LANGUAGE_VARIANTS,
-        lstmn.LANGUAGE_RECIPES,
-        task="language",
-    ),
-    "attentive-lm": Entry(
-        attentive_lm.AttentiveLanguageModel,
-        attentive_lm.AttentiveConfig,
-        attentive_lm.PRESETS,
-        "Salton et al. 2017, Daniluk et al. 2017",
-        "an LSTM language model with attention over its past states",
-        attentive_lm.VARIANTS,
-        attentive_lm.RECIPES,
-        task="language",
-    ),
-    "lstm-lm": Entry(
-        lstm_lm.LSTMLanguageModel,
-        lstm_lm.LSTMLanguageConfig,
-        lstm_lm.PRESETS,
-        "the baseline",
-        "an LSTM language model without attention",
-        lstm_lm.VARIANTS,
-        lstm_lm.RECIPES,
-        task="language",
-    ),
-    "transformer-lm": Entry(
-        transformer_lm.TransformerLanguageModel,
-        transformer_lm.TransformerLanguageConfig,
-        transformer_lm.PRESETS,
-        "Vaswani et al. 2017, the decoder alone",
-        "a causal Transformer language model",
-        transformer_lm.VARIANTS,
-        transformer_lm.RECIPES,
-        task="language",
-    ),
-}
+# name, model, what its PRESETS, VARIANTS and RECIPES are called before that, task, paper, idea
+_TABLE: tuple[tuple[str, type[nn.Module], str, str, str, str], ...] = (
+    ("cho", encdec.Cho, "CHO_", "translate", "Cho et al. 2014",
+     "GRU encoder-decoder; one vector of the source at every step"),
+    ("rnnencdec", encdec.RNNencdec, "RNNENCDEC_", "translate", "Bahdanau et al. 2015, the baseline",
+     "RNNsearch without attention: the context is always the last encoder state"),
+    ("sutskever", encdec.Sutskever, "SUTSKEVER_", "translate", "Sutskever et al. 2014",
+     "stacked LSTMs, reversed source; one vector of the source, once"),
+    ("bahdanau", bahdanau.Bahdanau, "", "translate", "Bahdanau et al. 2015",
+     "additive attention over a bidirectional GRU; the query is the state before the step"),
+    ("luong", luong.Luong, "", "translate", "Luong et al. 2015",
+     "global or local attention over stacked LSTMs; the query is the state after the step; input feeding"),
+    ("transformer", transformer.Transformer, "", "translate", "Vaswani et al. 2017",
+     "self-attention and cross-attention with many heads, no recurrence"),
+    ("captioner", captioner.Captioner, "", "caption", "Xu et al. 2015",
+     "an LSTM with attention over the cells of a picture: all of them (soft) or one (hard)"),
+    ("lstmn", lstmn.LSTMN, "", "translate", "Cheng et al. 2016",
+     "LSTMs with attention over their past, in encoder and decoder; shallow or deep fusion"),
+    ("document", document.Document, "", "classify", "Yang et al. 2016",
+     "attention over the words of a sentence, then over the sentences of a document"),
+    ("lstmn-lm", lstmn.LSTMNLanguageModel, "LANGUAGE_", "language", "Cheng et al. 2016",
+     "a language model whose memory cell is attention over its past"),
+    ("attentive-lm", attentive_lm.AttentiveLanguageModel, "", "language", "Salton et al. 2017, Daniluk et al. 2017",
+     "an LSTM language model with attention over its past states"),
+    ("lstm-lm", lstm_lm.LSTMLanguageModel, "", "language", "the baseline",
+     "an LSTM language model without attention"),
+    ("transformer-lm", transformer_lm.TransformerLanguageModel, "", "language",
+     "Vaswani et al. 2017, the decoder alone", "a causal Transformer language model"),
+)  # fmt: skip
+
+
+def _entry(model: type[nn.Module], prefix: str, task: str, paper: str, idea: str) -> Entry:
+    found = vars(modules[model.__module__])
+    presets, variants = found[f"{prefix}PRESETS"], found.get(f"{prefix}VARIANTS", {})
+    return Entry(model, type(presets["paper"]), presets, paper, idea, variants, found[f"{prefix}RECIPES"], task)
+
+
+MODELS: dict[str, Entry] = {name: _entry(*row) for name, *row in _TABLE}  # type: ignore[arg-type]
 
 
 def register(name: str, model: Entry) -> None:

@@ -21,6 +21,7 @@ from regard.core.positions import sinusoid
 from regard.layers.dropout import Dropout
 from regard.layers.past import Past
 from regard.layers.transformer import JOINS, FeedForward, SelfAttention, TransformerLayer, last_norm
+from regard.models import transformer
 from regard.models.contract import Looking, check_target, shift_right
 
 
@@ -115,32 +116,9 @@ VARIANTS = {
     "post": replace(PRESETS["tiny"], norm="post"),
     "untied": replace(PRESETS["tiny"], tied=False),
 }
+COSINE: dict[str, object] = {"clip": 1.0, "schedule": "cosine", "best_by": "loss"}
 RECIPES: dict[str, dict[str, object]] = {
-    "paper": {
-        "rate": 1.0,
-        "schedule": "noam",
-        "warmup": 4000,
-        "beta2": 0.98,
-        "batch_tokens": 16_384,
-        "clip": 0.0,
-        "best_by": "loss",
-    },
-    "small": {
-        "rate": 0.001,
-        "clip": 1.0,
-        "batch_tokens": 4_096,
-        "schedule": "cosine",
-        "warmup": 400,
-        "epochs": 20,
-        "best_by": "loss",
-    },
-    "tiny": {
-        "rate": 0.003,
-        "clip": 1.0,
-        "batch_tokens": 2_048,
-        "schedule": "cosine",
-        "warmup": 100,
-        "epochs": 6,
-        "best_by": "loss",
-    },
+    "paper": {**transformer.NOAM, "batch_tokens": 16_384, "best_by": "loss"},
+    "small": {**COSINE, "rate": 0.001, "batch_tokens": 4_096, "warmup": 400, "epochs": 20},
+    "tiny": {**COSINE, "rate": 0.003, "batch_tokens": 2_048, "warmup": 100, "epochs": 6},
 }

@@ -50,7 +50,7 @@ SAFE = {
 }
 
 
-def answer(path: str, refusal: RefusedError) -> JSONResponse:
+def refusal_response(path: str, refusal: RefusedError) -> JSONResponse:
     """{"error": sentence}, or {"message": sentence} for the paths of DeepL's API."""
     key = "message" if path.startswith("/v2/") else "error"
     return JSONResponse({key: refusal.sentence}, refusal.status, refusal.headers)
@@ -131,6 +131,8 @@ class Access:
         return found[0]
 
     def _check_host(self, host: str | None) -> None:
+        # Not by Starlette's TrustedHostMiddleware: it takes the first of several Hosts, cannot allow addresses but not
+        # names, and answers with plain text or a redirect. Its CORSMiddleware is used below.
         found = _HOST.fullmatch(host or "")
         if found is None:
             raise RefusedError(403, "The Host of the request is missing or malformed.")
@@ -204,11 +206,11 @@ class Guard:
             self._check(scope)
             await self.app(scope, receive, leave)
         except RefusedError as refusal:
-            await answer(path, refusal)(scope, receive, leave)
+            await refusal_response(path, refusal)(scope, receive, leave)
         except Exception:
             log.exception("A request to %s failed", name)
             if not started:
-                await answer(path, FAULT)(scope, receive, leave)
+                await refusal_response(path, FAULT)(scope, receive, leave)
         finally:
             self.under_way -= 1
             self.metrics.requests.labels(name, status).inc()

@@ -18,11 +18,12 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from regard.errors import RegardError, RunError
 from regard.serve.limits import FAULT, Limits, RefusedError, StoppedError
-from regard.serve.queue import Options, Work
+from regard.serve.queue import MethodCall, Options
 
 log = logging.getLogger("regard.serve")
 SWITCH = 0.001  # seconds after which a busy thread lets another one run
@@ -51,6 +52,7 @@ def load_model(run: str, limits: Limits, engine: str = "regard") -> Any:
     # Imported in this process alone: the server itself does without torch, starts quickly and stays small.
     import regard
     from regard.api.captioner import CaptionWriter
+    from regard.api.exporting import read_card
     from regard.api.translator import Translator
     from regard.serve.captions import CaptionModel
     from regard.serve.models import TranslationModel
@@ -58,7 +60,7 @@ def load_model(run: str, limits: Limits, engine: str = "regard") -> Any:
     loaded = regard.load(run, engine=engine)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", loaded.name) or "model"
     if isinstance(loaded, Translator):
-        return TranslationModel(loaded, name, limits)
+        return TranslationModel(loaded, name, limits, read_card(Path(run)))
     if isinstance(loaded, CaptionWriter):
         return CaptionModel(loaded, name)
     raise RunError(
@@ -131,7 +133,7 @@ class ModelProcess:
         with self._sending:
             self.connection.send((number, status, value))
 
-    def _do(self, number: int, job: "Work | tuple[list[str], Options]", deadline: float) -> None:
+    def _do(self, number: int, job: "MethodCall | tuple[list[str], Options]", deadline: float) -> None:
         def stop() -> bool:
             self.beat.value = now = time.monotonic()
             if self._between:
@@ -139,10 +141,11 @@ class ModelProcess:
             return number in self._stopped or now > deadline
 
         self.beat.value = time.monotonic()
-        if not isinstance(job, Work):
+        if not isinstance(job, MethodCall):
             self._answer(number, "translate", *job, stop)
-        elif not job.answer:
-            self._answer(number, job.method, *job.args, stop)
+        elif not job.written:
+            send = [lambda part: self._send(number, "part", part)] if job.parts else []
+            self._answer(number, job.method, *job.args, *send, stop)
         else:
             self._unwritten.acquire()
             tree = self._try(number, job.method, *job.args, stop)

@@ -10,7 +10,7 @@ Costs are characters times beam: they are known without tokenising.
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -42,13 +42,17 @@ class TraceRequest(NamedTuple):
     heads: tuple[int, ...] | None = None
 
 
-class Work(NamedTuple):
-    """A method of the model and its arguments. With `answer` the result becomes the bytes of an answer."""
+class MethodCall(NamedTuple):
+    """A method of the model and its arguments.
+
+    If `written`, the process of the model makes JSON of the result; with `parts` the method gets a function for parts.
+    """
 
     method: str
     args: tuple[Any, ...] = ()
-    answer: bool = False
+    written: bool = False
     compressed: bool = False
+    parts: bool = False
 
 
 class Written(NamedTuple):
@@ -64,8 +68,8 @@ class Written(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sentence:
-    """One text of a ticket."""
+class Row:
+    """One text of a ticket, and later one row of a batch."""
 
     ticket: "Ticket"
     place: int
@@ -80,18 +84,19 @@ class Ticket:
     client: Hashable = None
     beam: int = 1
     options: Options | None = None
-    work: Work | None = None
-    waiting: deque[Sentence] = field(default_factory=deque)
+    work: MethodCall | None = None
+    waiting: deque[Row] = field(default_factory=deque)
     results: list[Any] = field(default_factory=list)
     missing: int = 0
     answer: "Future[Any]" = field(default_factory=Future)
     gone: bool = False  # its client no longer waits
+    part: Callable[[Any], None] = field(default=lambda part: None)  # receives parts of the result, in another thread
 
     def add(self, texts: list[str]) -> None:
         """Set the texts to translate."""
         self.results = [None] * len(texts)
         self.missing = len(texts)
-        self.waiting.extend(Sentence(self, place, text) for place, text in enumerate(texts))
+        self.waiting.extend(Row(self, place, text) for place, text in enumerate(texts))
 
     @property
     def cost(self) -> int:
@@ -150,7 +155,7 @@ class Queue:
             self._awake = False
             return bool(self._clients)
 
-    def take(self, most_cost: int = MOST_COST, exclusive: bool = True) -> "Ticket | list[Sentence] | None":
+    def take(self, most_cost: int = MOST_COST, exclusive: bool = True) -> "Ticket | list[Row] | None":
         """The next exclusive ticket, or the next batch of sentences, or None if nothing waits.
 
         Without `exclusive`, and with a smaller cost than usual, only sentences that fit are taken.
@@ -173,13 +178,13 @@ class Queue:
                         return first
             return None
 
-    def _gather(self, first: Ticket, most_cost: int) -> list[Sentence]:
+    def _gather(self, first: Ticket, most_cost: int) -> list[Row]:
         """A batch of sentences like the first one's: the same options, a similar length, no more than the cost."""
         head = len(first.waiting[0].text)
         # A single sentence may exceed the usual cost, since it cannot be cut, but not a smaller one.
         if most_cost < MOST_COST and head * first.beam > most_cost:
             return []
-        batch: list[Sentence] = []
+        batch: list[Row] = []
         longest, took = 0, True
         while took and len(batch) < MOST_ROWS:
             took = False

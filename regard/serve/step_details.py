@@ -22,7 +22,7 @@ from regard.look.record import attentions
 BEST = 10  # words of the output that are listed
 
 
-class Call(NamedTuple):
+class AttentionCall(NamedTuple):
     """The inputs and outputs of one call of an attention module."""
 
     query: Tensor  # [1, (H), T, D]
@@ -32,17 +32,17 @@ class Call(NamedTuple):
 
 
 @torch.inference_mode()
-def watch(model: nn.Module, name: str | None, run: Callable[[], Tensor]) -> tuple[str, list[Call], Tensor]:
+def watch(model: nn.Module, name: str | None, run: Callable[[], Tensor]) -> tuple[str, list[AttentionCall], Tensor]:
     """Run a forward pass and keep the calls of one attention module; by default the last one over the source."""
     modules = attentions(model)
     chosen = name or _leading(model)
     if chosen not in modules:
         raise ConfigError(unknown("attention module", chosen, modules))
-    calls: list[Call] = []
+    calls: list[AttentionCall] = []
 
     def keep(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], look: Look) -> None:
         given = {**dict(zip(("query", "memory", "centre"), args, strict=False)), **named}
-        calls.append(Call(given["query"], given["memory"], given.get("centre"), look))
+        calls.append(AttentionCall(given["query"], given["memory"], given.get("centre"), look))
 
     handle = modules[chosen].register_forward_hook(keep, with_kwargs=True)
     try:
@@ -58,7 +58,7 @@ def _leading(model: nn.Module) -> str:
 
 
 @torch.inference_mode()
-def explain(module: Attention, calls: list[Call], t: int, head: int) -> dict[str, Any]:
+def explain(module: Attention, calls: list[AttentionCall], t: int, head: int) -> dict[str, Any]:
     """Row t of the calls as plain numbers: query, the two sides of the score, scores, weights, values, context."""
     call, row = _find(calls, t)
     heads = call.query.shape[1] if call.query.dim() == 4 else 1
@@ -101,7 +101,7 @@ def output(logits: Tensor, chosen: int, word: Callable[[int], dict[str, Any]]) -
     }
 
 
-def _find(calls: list[Call], t: int) -> tuple[Call, int]:
+def _find(calls: list[AttentionCall], t: int) -> tuple[AttentionCall, int]:
     """The call that made row t, and the row's place in it."""
     first = 0
     for call in calls:

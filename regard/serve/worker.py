@@ -21,7 +21,7 @@ from regard.errors import RegardError
 from regard.serve.limits import Limits, RefusedError, StoppedError
 from regard.serve.metrics import Metrics
 from regard.serve.model_process import serve_model
-from regard.serve.queue import Queue, Sentence, Ticket, Work, settle
+from regard.serve.queue import MethodCall, Queue, Row, Ticket, settle
 
 log = logging.getLogger("regard.serve")
 
@@ -44,6 +44,7 @@ class Call:
     number: int
     result: "Future[Any]" = field(default_factory=Future)
     free: "Future[None]" = field(default_factory=Future)
+    part: Callable[[Any], None] = field(default=lambda part: None)  # receives what comes before the result
 
 
 class Process:
@@ -66,9 +67,10 @@ class Process:
         """Receive results in a new thread; `died` is called when the process has ended."""
         threading.Thread(target=self._receive, args=(died,), daemon=True).start()
 
-    def call(self, kind: str, *message: Any) -> Call:
-        """Send a job."""
+    def call(self, kind: str, *message: Any, part: Callable[[Any], None] = lambda part: None) -> Call:
+        """Send a job; `part` receives what it sends before its result."""
         call = self._open()
+        call.part = part
         self._send(kind, call.number, *message)
         return call
 
@@ -109,6 +111,9 @@ class Process:
                 call = self._calls.get(number)
                 if call is None:  # an error came before
                     continue
+                if status == "part":
+                    call.part(value)
+                    continue
                 if status == "ok":
                     settle(call.result, value)
                 elif status == "error":
@@ -144,7 +149,7 @@ class Worker:
         self._began = time.monotonic()
         self._working = self._stuck = self._closed = False
         self._failures = 0
-        self._again: list[list[Sentence]] = []  # short batches that a process did not finish
+        self._again: list[list[Row]] = []  # short batches that a process did not finish
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=run, daemon=True)
 
@@ -253,7 +258,7 @@ class Worker:
 
     def _probe(self) -> None:
         """Let the model translate a sample: it is well if that gives the same as the first time."""
-        call = self._begin("run", Work("rehearse"), time.monotonic() + self.limits.seconds)
+        call = self._begin("run", MethodCall("rehearse"), time.monotonic() + self.limits.seconds)
         self._watch(call, lambda: False)
         try:
             found = call.result.result()
@@ -264,9 +269,9 @@ class Worker:
             self._trouble = "the model fails"
             self._sample = self._sample or ""
 
-    def _begin(self, kind: str, job: Any, deadline: float) -> Call:
+    def _begin(self, kind: str, job: Any, deadline: float, part: Callable[[Any], None] = lambda part: None) -> Call:
         self._began, self._working, self._stuck = time.monotonic(), True, False
-        return self._process.call(kind, job, deadline)
+        return self._process.call(kind, job, deadline, part=part)
 
     def _watch(self, call: Call, over: Callable[[], bool], between: Callable[[], None] = lambda: None) -> None:
         """Wait until the process is free again; cancel the job when it is `over`, end the process if it is stuck."""
@@ -283,7 +288,7 @@ class Worker:
                 call.free.exception()  # the receiver completes it
         self._working = False
 
-    def _serve(self, taken: "Ticket | list[Sentence]") -> None:
+    def _serve(self, taken: "Ticket | list[Row]") -> None:
         """Work on a ticket or a batch, a second time if the process dies."""
         for last in (False, True):
             if self._process.dead and not self._closed:
@@ -301,7 +306,7 @@ class Worker:
                     self._fail(taken)
                     return
 
-    def _fail(self, taken: "Ticket | list[Sentence]") -> None:
+    def _fail(self, taken: "Ticket | list[Row]") -> None:
         sentence = f"The process of the model {self.name} ended while it worked on this request."
         for ticket in [taken] if isinstance(taken, Ticket) else {one.ticket for one in taken}:
             settle(ticket.answer, error=RefusedError(503, sentence, {"Retry-After": "10"}))
@@ -309,12 +314,12 @@ class Worker:
     def _work(self, ticket: Ticket) -> None:
         work = ticket.work
         assert work is not None
-        if work.answer and self.held() + self.limits.numbers * NUMBER_BYTES > self.limits.held:
+        if work.written and self.held() + self.limits.numbers * NUMBER_BYTES > self.limits.held:
             waiting = RefusedError(503, "Too many answers wait to be read by their clients.", {"Retry-After": "5"})
             settle(ticket.answer, error=waiting)
             return
         began = time.monotonic()
-        call = self._begin("run", work, ticket.deadline)
+        call = self._begin("run", work, ticket.deadline, ticket.part)
         self._watch(call, lambda: ticket.over, self._let_pass())
         if self._process.dead and isinstance(call.result.exception(), DiedError):
             raise DiedError
@@ -348,7 +353,7 @@ class Worker:
 
         return between
 
-    def _translate(self, batch: list[Sentence], alone: bool = True) -> None:
+    def _translate(self, batch: list[Row], alone: bool = True) -> None:
         options = batch[0].ticket.options
         deadline = max(sentence.ticket.deadline for sentence in batch)
         began = time.monotonic()

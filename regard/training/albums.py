@@ -1,11 +1,10 @@
 """Captioned pictures made ready for training: read or drawn, their captions tokenised, their features computed once.
 
 The features of a frozen encoder are kept memory-mapped under a fingerprint of the pictures and of its weights. Pictures
-for an encoder that is trained are read again for each batch, and those of the built-in corpus stay drawn in memory.
+for an encoder that is trained are read again for each batch, and those of the built-in corpus drawn again.
 """
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from regard.data.builtin import shapes
 from regard.data.captions import CaptionConfig, Captioned, PictureFiles, open_captions, without_punctuation
 from regard.data.images import Pixels, as_tensor, read_picture
-from regard.data.prepare import PLAIN, Corpus, Encoding, How, Stages, Tally, prepared, train_vocabulary
+from regard.data.prepare import PLAIN, Corpus, Encoding, How, Stages, Tally, fingerprint_of, prepared, train_vocabulary
 from regard.data.store import Array, Block, Column, ColumnType, find_store, id_type, write_store
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError
@@ -26,14 +25,15 @@ from regard.layers.image import image_encoder, load_pretrained
 from regard.symbols import END
 
 _BLOCK = 32  # pictures encoded at once
+DRAWN = 8192  # pictures kept in memory
 
-Source = Callable[[Sequence[int]], Tensor]  # numbers of pictures -> pictures [B, 3, H, W] or features [B, S, D]
+ReadPictures = Callable[[Sequence[int]], Tensor]  # numbers of pictures -> pictures [B, 3, H, W] or features [B, S, D]
 
 
 class Album(NamedTuple):
     """Captions beside their pictures: each caption is one example."""
 
-    source: Source
+    source: ReadPictures
     targets: Column  # the ids of each caption, END included
     pictures: Array  # [N] the picture of each caption, as a place in `entries`
     entries: list[Captioned]  # of the whole corpus
@@ -141,15 +141,15 @@ def prepare_captions(config: CaptionConfig, model: Any, folder: Path, how: How =
     return CaptionData(encoding.vocabularies[0], albums[0], albums[1], model.grid**2, made.fingerprint, notes)
 
 
-def _drawn(scenes: Sequence[shapes.Scene], grid: int) -> Source:
-    """Drawn pictures; once drawn they stay in memory."""
-    picture = lru_cache(maxsize=None)(lambda number: shapes.draw_scene(scenes[number], grid))
+def _drawn(scenes: Sequence[shapes.Scene], grid: int) -> ReadPictures:
+    """Drawn pictures; the last ones drawn stay in memory."""
+    picture = lru_cache(maxsize=DRAWN)(lambda number: shapes.draw_scene(scenes[number], grid))
     return lambda numbers: as_tensor([picture(int(number)) for number in numbers])
 
 
 def _source(
     config: CaptionConfig, model: Any, pictures: Pictures, place: Path, notes: list[str], tell: Stages
-) -> Source:
+) -> ReadPictures:
     """How pictures are read: as features kept on disk, or again for each batch where the encoder is trained."""
     files, names = pictures.files, [entry.image for entry in pictures.entries]
     assert files is not None
@@ -164,7 +164,7 @@ def _source(
     if any(weight.requires_grad for weight in encoder.parameters()):
         return lambda numbers: as_tensor([picture(int(number)) for number in numbers])
     parts = [pictures.content, model.encoder, load_pretrained(encoder), str(side)]
-    fingerprint = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    fingerprint = fingerprint_of(parts)
     place = Path(config.cache) / f"features-{fingerprint[:16]}" if config.cache else place
     found, damage = find_store(place, fingerprint)
     notes += damage

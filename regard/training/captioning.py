@@ -22,7 +22,7 @@ from regard.errors import ConfigError
 from regard.evaluate.scores import perplexity, score_captions
 from regard.layers.image import load_pretrained
 from regard.symbols import PAD
-from regard.training.albums import Album, CaptionData, Source
+from regard.training.albums import Album, CaptionData, ReadPictures
 from regard.training.objectives import likelihood
 from regard.training.reinforce import (
     doubly_stochastic,
@@ -170,7 +170,7 @@ class Captioning:
 
 def caption_all(
     model: nn.Module,
-    source: Source,
+    source: ReadPictures,
     pictures: list[int],
     data: CaptionData,
     config: DecodeConfig,

@@ -22,6 +22,8 @@ SHOWN = 3  # held-out documents shown in each validation
 class Documents:
     """What the loop needs to train a classifier of documents. Its `batch_tokens` are words; nothing is padded."""
 
+    on_host = ("lengths", "counts")  # the model groups its rows by them
+
     def __init__(self, data: DocumentData, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
         self.data, self.config, self.run, self.fingerprint = data, config, run, data.fingerprint
 
@@ -57,7 +59,8 @@ class Documents:
         watched = any(document.deciding for document in self.data.shown) and looks(model)
         for position in range(len(plan)):
             numbers = plan[position]
-            batch = DocumentBatch(*(part.to(device) for part in dev.batch(numbers.tolist())))
+            batch = dev.batch(numbers.tolist())
+            batch = batch._replace(words=batch.words.to(device), labels=batch.labels.to(device))
             if watched:
                 logits, weights = look_at(model, batch.words, batch.lengths, batch.counts)  # type: ignore[arg-type]
                 for number, seen in zip(numbers.tolist(), weights, strict=True):

@@ -5,7 +5,6 @@ needs no generator state, and a run that was killed anywhere ends with the same 
 """
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -16,11 +15,12 @@ from torch import nn
 
 from regard.data.files import digest, prefetch
 from regard.errors import ConfigError, DataError, RunError, TrainingError
+from regard.training.clock import FEW, PACE, Clock
+from regard.training.cursor import BLIND, Cursor
 from regard.training.distributed import Ranks
 from regard.training.events import Finished, Journal, Noticed, Observe, Resumed, Saved, Skipped, Stepped, Validated
 from regard.training.precision import arithmetic
 from regard.training.runs import (
-    Cursor,
     average_weights,
     check_belongs,
     checkpoints,
@@ -33,7 +33,7 @@ from regard.training.runs import (
     save_checkpoint,
     withdraw,
 )
-from regard.training.schedules import SCHEDULES, Progress
+from regard.training.schedules import SCHEDULES, Moment
 from regard.training.settings import TrainConfig
 from regard.training.stopping import BrokenOff, Stop
 from regard.training.task import Batches, Carries, Even, FromLines, Task
@@ -42,11 +42,6 @@ from regard.training.warm_start import Origin
 from regard.training.weights import optimiser_state, set_optimiser_state, set_weights, weights_of
 
 PATIENCE_WITH_NAN = 10  # updates in a row that may be left out before training gives up
-NOISE = 1.0  # of BLEU, in percent
-LOWER_IS_BETTER = {"loss"}
-BLIND, NEAR = 3, 0.02  # validations in a row, nats per token: less than that is no difference
-FEW = 300  # updates in all, below which a translator has hardly begun to learn
-PACE = 5  # updates after which the clock is compared with the pace
 ENDLESS = 10**9  # updates in all, where only the clock ends training
 
 
@@ -87,12 +82,8 @@ class Loop:
             raise DataError("There is nothing to train on: an epoch has no batch.")
         self.total = config.steps or math.ceil(self.batches_an_epoch / config.accumulate) * config.epochs or ENDLESS
         self.cursor = Cursor(data=task.fingerprint)
-        self.seconds = config.minutes * 60  # that training may take; 0 = no limit
-        self.since: float | None = None  # when the command began, whose preparations count as well
-        self.started = 0.0  # when the first update began
-        self.validating = 0.0  # seconds that the last validation took
+        self.clock = Clock(config.minutes)
         self.standing: int | None = None  # the step whose checkpoint was resumed from, whole on the disk
-        self.clock = 0.0  # when the last update was reported
         self.refused = False  # whether it was reported that updates cannot be captured
         self.about: dict[str, Any] = {}  # more fields of the manifest
         self.journal: Journal | None = None
@@ -106,12 +97,12 @@ class Loop:
         if reason and any(self.ranks.add(self.ranks.first and is_finished(self.run_folder))):
             self.observe(Finished(self.cursor.step, reason, self.cursor.seconds))
             return reason  # the same command again
-        began = (self.since or time.monotonic()) - self.cursor.seconds
+        self.clock.start(self.cursor.seconds)
         if self.ranks.first:
             self.journal = Journal(self.run_folder, self.cursor.step, self.cursor.due)
         try:
             with self.stop.listening(), arithmetic(self.config.precision):
-                reason = self.train(began)
+                reason = self.train()
                 if reason != "asked" and self.ranks.first:
                     self.finish()
             self.ranks.wait()
@@ -142,11 +133,11 @@ class Loop:
         if isinstance(self.task, Carries):
             self.task.restore(cursor.carried)
         self.standing = cursor.step
-        self.time_is_up = bool(self.seconds) and cursor.seconds >= self.seconds
+        self.time_is_up = self.clock.is_over(cursor.seconds)
         damaged = [path.name for path in checkpoints(self.run_folder) if int(path.name) > int(folder.name)]
         self.observe(Resumed(cursor.step, damaged))
 
-    def train(self, began: float) -> str:
+    def train(self) -> str:
         """Epoch after epoch until an end is reached."""
         if self.ranks.first:
             withdraw(self.run_folder)  # a finished run that continues is not finished
@@ -154,12 +145,12 @@ class Loop:
             self.refuse("the batches of this task have no shape that recurs")
         if self.cursor.due:
             self.after_update()
-        self.clock = self.started = time.monotonic()
+        self.clock.start_updates()
         while not (reason := self.ended()):
-            self.one_epoch(began)
+            self.one_epoch()
         return reason
 
-    def one_epoch(self, began: float) -> None:
+    def one_epoch(self) -> None:
         """From the cursor's position to the end of the epoch, or of training."""
         cursor = self.cursor
         if not cursor.position:
@@ -167,7 +158,7 @@ class Loop:
         plan = self.plan(cursor.epoch, cursor.even)
         with prefetch(self.load(plan, cursor.position, cursor.epoch)) as parts:
             for group in grouped(parts, self.config.accumulate):
-                cursor.seconds = time.monotonic() - began
+                cursor.seconds = self.clock.spent()
                 self.update(group, last=cursor.position + len(group) == len(plan))
                 self.after_update()
                 if self.ended():
@@ -198,7 +189,7 @@ class Loop:
         cursor, config = self.cursor, self.config
         seed_everything(config.seed, cursor.step, self.ranks.rank)
         rate = self.advance(len(group), last)
-        over = self.ranks.first and bool(self.seconds) and cursor.seconds + self.validating >= self.seconds
+        over = self.ranks.first and self.clock.is_over(cursor.seconds)
         numbers = self.make_update(self.task, group, rate, lambda: (self.stop.asked, over))
         for made, found in self.late(Made(cursor.step, cursor.epoch, rate, group), numbers):
             self.report(made, found)
@@ -215,21 +206,20 @@ class Loop:
             cursor.epoch, cursor.position = cursor.epoch + 1, 0
         width = getattr(getattr(self.model, "config", None), "width", 1)
         # Clocks of several ranks differ, and their rates must not.
-        share = cursor.seconds / self.seconds if self.seconds and self.ranks.world == 1 else 0.0
-        return self.schedule(Progress(cursor.step, self.total, epoch, cursor.stalls, width, share), self.config)
+        share = self.clock.share(cursor.seconds) if self.ranks.world == 1 else 0.0
+        return self.schedule(Moment(cursor.step, self.total, epoch, cursor.stalls, width, share), self.config)
 
     def report(self, made: Made, numbers: Numbers) -> None:
         """Say what became of an update, once its numbers are known; all ranks agree on them."""
         self.asked = bool(numbers.asked) or (self.ranks.world == 1 and self.stop.asked)
         self.time_is_up = bool(numbers.time_is_up)
-        now = time.monotonic()
-        seconds, self.clock = now - self.clock, now
+        seconds = self.clock.lap()
         if numbers.problem:
             self.skip(made, numbers.problem)
             return
         self.cursor.skipped = 0
         tokens = max(1.0, numbers.tokens)
-        self.tell_step(made, numbers.loss / tokens, tokens / max(1e-9, seconds))
+        self.tell_step(made, numbers.loss / tokens, tokens / seconds)
 
     def refuse(self, reason: str) -> None:
         """Report once why updates are not captured."""
@@ -259,21 +249,16 @@ class Loop:
 
     def tell_step(self, made: Made, loss: float, speed: float) -> None:
         """Report an update that was made."""
-        seconds = self.cursor.seconds
-        left = seconds / max(1, made.step - 1) * (self.total - made.step)
-        if self.seconds:
-            left = min(left, self.seconds - seconds)
-            if made.step == PACE:
-                self.watch_clock(seconds)
-        self.observe(Stepped(made.step, self.total, made.epoch, loss, made.rate, speed, max(0.0, left)))
+        if made.step == PACE and self.clock.limit:
+            self.watch_clock()
+        left = self.clock.left(self.cursor.seconds, made.step, self.total)
+        self.observe(Stepped(made.step, self.total, made.epoch, loss, made.rate, speed, left))
         if self.journal:
             self.journal.write(made.step, loss=round(loss, 6), rate=made.rate, tokens_per_second=round(speed, 1))
 
-    def watch_clock(self, seconds: float) -> None:
+    def watch_clock(self) -> None:
         """Notice a training that the clock will end before much can have been learned."""
-        pace = (time.monotonic() - self.started) / PACE
-        fit = PACE + int(max(0.0, self.seconds - seconds) / max(pace, 1e-9))
-        smaller = max(1, self.config.batch_tokens // 8)
+        fit, smaller = self.clock.fit(self.cursor.seconds), max(1, self.config.batch_tokens // 8)
         if fit < min(FEW, self.total):
             self.notice(
                 f"about {fit} updates fit into {self.config.minutes:g} minutes at this pace, which teach little: use a "
@@ -301,16 +286,16 @@ class Loop:
         self.settle()
         cursor.due = cursor.due or bool(self.over())
         if self.time_is_up:
-            cursor.seconds = max(cursor.seconds, self.seconds)  # the validation that follows is part of the time
+            cursor.seconds = max(cursor.seconds, self.clock.limit)  # the validation that follows is part of the time
         best = cursor.due and not self.asked and self.validate()
         planned = best or saves or bool(self.over() and not self.asked)
         if planned or self.asked:
             self.save(planned)
-        self.clock = time.monotonic()  # the speed is that of training alone
+        self.clock.rest()  # the speed is that of training alone
 
     def validate(self) -> bool:
         """Measure on rank 0; returns whether this is the best so far, the same on every rank."""
-        cursor, began = self.cursor, time.monotonic()
+        began = self.clock.spent()
         found = torch.zeros(5, dtype=torch.float64, device=self.ranks.device)
         if self.ranks.first:
             found = torch.tensor(self.measure(), dtype=torch.float64, device=self.ranks.device)
@@ -318,13 +303,8 @@ class Loop:
         if asked:
             self.asked = True
             return False
-        self.validating = time.monotonic() - began
-        cursor.due = False
-        if better:
-            cursor.best, cursor.best_step, cursor.waiting = value, cursor.step, 0
-            cursor.best_loss = loss if math.isfinite(loss) else None
-        elif measured:
-            cursor.waiting, cursor.stalls = cursor.waiting + 1, cursor.stalls + 1
+        self.clock.validating = self.clock.spent() - began
+        self.cursor.validated(value, loss, bool(measured), bool(better))
         return bool(better)
 
     def measure(self) -> tuple[float, float, bool, bool, bool]:
@@ -337,26 +317,17 @@ class Loop:
                 metrics, samples = self.task.validate(self.model)
         except BrokenOff:
             return 0.0, 0.0, False, False, True
-        by = self.config.best_by if self.config.best_by in metrics else "loss"
-        value, loss = metrics.get(by, math.nan), metrics.get("loss", math.nan)
-        if by == "bleu" and value < NOISE:
-            value = 0.0  # a BLEU of next to nothing says nothing: the loss decides
-        sign = -1 if by in LOWER_IS_BETTER else 1
-        better = math.isfinite(value) and (cursor.best is None or sign * value > sign * cursor.best)
-        if value == cursor.best and cursor.best_loss is not None:
-            better = loss < cursor.best_loss
+        value, loss, better = cursor.judge(metrics, self.config.best_by)
         self.observe(Validated(cursor.step, metrics, samples, better))
         if self.journal and metrics:
             self.journal.write(cursor.step, **{f"dev_{name}": number for name, number in metrics.items()})
-        self.watch_source(metrics)
+        if cursor.ignores_source(metrics):
+            self.warn_of_blindness(metrics)
         return value, loss, bool(metrics), better, False
 
-    def watch_source(self, metrics: dict[str, float]) -> None:
-        """Report a model that ignores its source, as a Transformer that started badly does."""
-        cursor, loss, shuffled = self.cursor, metrics.get("loss", math.nan), metrics.get("shuffled_loss", math.nan)
-        cursor.blind = cursor.blind + 1 if shuffled - loss < NEAR else 0
-        if cursor.blind != BLIND:
-            return
+    def warn_of_blindness(self, metrics: dict[str, float]) -> None:
+        """Report a model that ignores its source, and what may help."""
+        loss, shuffled = metrics["loss"], metrics["shuffled_loss"]
         gain = getattr(getattr(self.model, "config", None), "gain", 0.0)
         advice = "model.gain=0.5, " if gain > 0.5 else ""
         self.notice(

@@ -21,7 +21,6 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from torch import Tensor
 from regard.config import parse_toml, read
 from regard.data.files import digest, read_small, seal, sync_folder, unseal, write_atomically
 from regard.errors import ConfigError, DataError, RunError, brief
+from regard.training.cursor import Cursor
 from regard.version import __version__
 
 if sys.platform == "win32":
@@ -47,29 +47,6 @@ SEAL = b"# sha256 of the lines above: "
 LEFT = ".*.[0-9]*.tmp"  # what a killed process may leave in a run folder
 CHECKPOINT = ("weights.safetensors", "state.safetensors", "state.json")
 FINISHED = ("weights.safetensors", "config.toml")
-
-
-@dataclass
-class Cursor:
-    """The progress of training. A checkpoint holds these numbers, the weights and the optimiser's state."""
-
-    step: int = 0  # updates made
-    epoch: int = 0
-    position: int = 0  # batches of this epoch that are done
-    even: bool = False  # whether this epoch's batches are those of few shapes
-    due: bool = False  # this step is to be validated, and has not been: training was stopped first
-    best: float | None = None
-    best_loss: float | None = None  # decides where the measure is as good as the best, as BLEU is at 0
-    best_step: int | None = None
-    waiting: int = 0  # validations since the best
-    stalls: int = 0  # validations in all that brought no new best
-    skipped: int = 0  # updates left out in a row
-    seconds: float = 0.0  # spent in training so far
-    kept: list[int] = field(default_factory=list)  # steps of the newest checkpoints, those of a stop not among them
-    blind: int = 0  # validations in a row in which the model ignored its source
-    data: str = ""  # fingerprint of the corpus
-    carried: dict[str, float] = field(default_factory=dict)  # what the task carries from update to update
-    origin: dict[str, str] = field(default_factory=dict)  # the run whose weights came first, and their SHA-256
 
 
 def entry(content: bytes) -> dict[str, Any]:
@@ -396,7 +373,7 @@ def held(run: Path) -> Iterator[None]:
         raise RunError(f"{run} is a file; --out needs the name of a folder for the run.")
     if not made and not (run / "config.toml").exists() and not all(map(is_scratch, run.iterdir())):
         raise RunError(f"{run} exists and is not a run of regard; nothing was touched. Choose another --out.")
-    with _locked(run):
+    with locked(run, "is training"):
         try:
             yield
         finally:
@@ -412,17 +389,18 @@ def is_scratch(path: Path) -> bool:
 
 
 @contextmanager
-def _locked(run: Path) -> Iterator[None]:
-    path = run / ".lock"
+def locked(folder: Path, doing: str) -> Iterator[None]:
+    """Hold a folder, which is made if need be, for the block; `doing` is what another process in it is said to do."""
+    path = folder / ".lock"
     while True:
         try:
-            run.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             stream = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed below
         except OSError as error:
-            raise RunError(f"{run} cannot be made or written to: {error.strerror or error}.") from None
+            raise RunError(f"{folder} cannot be made or written to: {error.strerror or error}.") from None
         with stream:
             if not _lock(stream.fileno()):
-                raise RunError(f"Another process is training in {run}; wait for it, or choose another --out.")
+                raise RunError(f"Another process {doing} in {folder}; wait for it, or choose another --out.")
             if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):  # not just removed
                 yield
                 return

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
-class Progress(NamedTuple):
+class Moment(NamedTuple):
     """The progress of training when an update is made."""
 
     step: int  # from 1: the update that is being made
@@ -16,50 +16,50 @@ class Progress(NamedTuple):
     share: float = 0.0  # of the time that training may take, where it ends by the clock
 
 
-Schedule = Callable[[Progress, Any], float]
+Schedule = Callable[[Moment, Any], float]
 
 
-def constant(at: Progress, config: Any) -> float:
+def constant(at: Moment, config: Any) -> float:
     """rate, after a linear rise over `warmup` updates."""
     return config.rate * _rise(at, config)
 
 
-def noam(at: Progress, config: Any) -> float:
+def noam(at: Moment, config: Any) -> float:
     """rate * width^-0.5 * min(step^-0.5, step * warmup^-1.5) (Vaswani 2017, eq. 3); its warm-up is 4000."""
     warmup = max(1, config.warmup)
     return config.rate * at.width**-0.5 * min(at.step**-0.5, at.step * warmup**-1.5)
 
 
-def inverse_sqrt(at: Progress, config: Any) -> float:
+def inverse_sqrt(at: Moment, config: Any) -> float:
     """Noam's shape with its top at `rate`."""
     warmup = max(1, config.warmup)
     return config.rate * min(at.step / warmup, (warmup / at.step) ** 0.5)
 
 
-def cosine(at: Progress, config: Any) -> float:
+def cosine(at: Moment, config: Any) -> float:
     """From `rate` down to zero along half a cosine, after the rise: by updates or by time, whichever ends first."""
     done = max((at.step - config.warmup) / max(1, at.total - config.warmup), at.share)
     return config.rate * _rise(at, config) * 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, done))))
 
 
-def halving(at: Progress, config: Any) -> float:
+def halving(at: Moment, config: Any) -> float:
     """rate, halved at `halve_after` epochs and every `halve_every` epochs from there (Sutskever: 5 and 0.5)."""
     if at.epoch < config.halve_after:
         return config.rate
     return config.rate * 0.5 ** (1 + math.floor((at.epoch - config.halve_after) / config.halve_every))
 
 
-def decay(at: Progress, config: Any) -> float:
+def decay(at: Moment, config: Any) -> float:
     """rate * decay^k after k epochs (Cheng 2016: 0.85)."""
     return config.rate * _rise(at, config) * config.decay ** math.floor(at.epoch)
 
 
-def plateau(at: Progress, config: Any) -> float:
+def plateau(at: Moment, config: Any) -> float:
     """rate, halved for every validation that brought no new best."""
     return config.rate * _rise(at, config) * 0.5**at.stalls
 
 
-def _rise(at: Progress, config: Any) -> float:
+def _rise(at: Moment, config: Any) -> float:
     return min(1.0, at.step / config.warmup) if config.warmup else 1.0
 
 

@@ -14,10 +14,11 @@ from regard.data.expects import expectations
 from regard.data.prepare import PLAIN, How, Stages
 from regard.errors import ConfigError, RegardError, RunError
 from regard.models.registry import build
+from regard.training.clock import FEW
 from regard.training.distributed import Ranks
 from regard.training.events import DataReady, Observe
 from regard.training.experiment import KINDS, Experiment, resolve
-from regard.training.loop import FEW, Loop, seed_everything
+from regard.training.loop import Loop, seed_everything
 from regard.training.runs import (
     check_belongs,
     checkpoints,
@@ -62,7 +63,7 @@ def train(
                 if fresh:
                     set_aside(run)  # a refused run leaves nothing behind
                 raise
-            loop.since = since
+            loop.clock.since = since
             return loop.run()
     finally:
         ranks.close()

@@ -80,6 +80,13 @@ class Even(Protocol):
 
 
 @runtime_checkable
+class OnHost(Protocol):
+    """A task whose model reads some parts of a batch on the host, so that it need not wait for the device."""
+
+    on_host: tuple[str, ...]  # names of these parts
+
+
+@runtime_checkable
 class Carries(Protocol):
     """A task that carries numbers from update to update, such as a moving baseline; a checkpoint keeps them.
 

@@ -18,12 +18,11 @@ from regard.kernels.graphs import Captured
 from regard.training.distributed import Ranks, Reducer
 from regard.training.optimisers import clip, make_optimiser, set_rate, step_if
 from regard.training.settings import TrainConfig
-from regard.training.task import Carries, Task
+from regard.training.task import Carries, OnHost, Task
 
 LATE = 4  # updates between one on a GPU and the reading of its numbers
 
-Item = TypeVar("Item")
-Work = Callable[..., Tensor]
+Of = TypeVar("Of")
 
 
 class Part(NamedTuple):
@@ -63,7 +62,7 @@ class Update:
         self.optimiser = make_optimiser(self.weights, config)
         self.reducer = Reducer(self.weights) if ranks.world > 1 else None
         self.whole = config.accumulate == 1 and ranks.world == 1  # an update is one batch, and one graph
-        self.work: Work = self.update_from if self.whole else self.gradient
+        self.work: Callable[..., Tensor] = self.update_from if self.whole else self.gradient
         self.graphs = Captured(self.work, ranks.device) if capture else None
         self.task: Task
         self.kind: Callable[..., Any] = tuple  # of the batch
@@ -94,10 +93,13 @@ class Update:
     def run(self, batch: Any, *numbers: Tensor) -> Tensor:
         """Do the work with a batch: by its graph, or plainly."""
         self.kind = type(batch)
-        inputs = (*numbers, *batch)
         if self.graphs:
-            return self.graphs(*inputs)
-        return self.work(*(part.to(self.ranks.device, non_blocking=True) for part in inputs))
+            return self.graphs(*numbers, *batch)
+        stay = self.task.on_host if isinstance(self.task, OnHost) else ()
+        moved = (
+            x if name in stay else x.to(self.ranks.device, non_blocking=True) for name, x in batch._asdict().items()
+        )
+        return self.work(*numbers, *moved)
 
     def update_from(self, own: Tensor, *batch: Tensor) -> Tensor:
         """A whole update from one batch."""
@@ -184,19 +186,19 @@ class Update:
         return here.pin_memory() if self.ranks.device.type == "cuda" else here
 
 
-class Late(Generic[Item]):
+class Late(Generic[Of]):
     """Numbers of the device that are read a few updates after they were computed, so that the host never waits.
 
     On a CPU they are there at once.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.waiting: deque[tuple[Item, Tensor, torch.cuda.Event]] = deque()
+        self.waiting: deque[tuple[Of, Tensor, torch.cuda.Event]] = deque()
         self.late = LATE if device.type == "cuda" else 0
         self.buffers = [torch.empty(7, dtype=torch.float64, pin_memory=True) for _ in range(LATE + 1) if self.late]
         self.count = 0
 
-    def __call__(self, item: Item, numbers: Tensor) -> Iterator[tuple[Item, Numbers]]:
+    def __call__(self, item: Of, numbers: Tensor) -> Iterator[tuple[Of, Numbers]]:
         """Keep the numbers of this update, and yield those that are due."""
         if not self.late:
             yield item, Numbers(*numbers.tolist())
@@ -209,7 +211,7 @@ class Late(Generic[Item]):
         self.waiting.append((item, buffer, event))
         yield from self.read(self.late)
 
-    def read(self, leave: int = 0) -> Iterator[tuple[Item, Numbers]]:
+    def read(self, leave: int = 0) -> Iterator[tuple[Of, Numbers]]:
         """Yield all that wait but the last `leave`."""
         while len(self.waiting) > leave:
             item, buffer, event = self.waiting.popleft()

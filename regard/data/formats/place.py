@@ -137,10 +137,10 @@ class Placer:
         while end - begin > 1 and self.text[self.target[end - 1][1] - 1] in "'’" and self._joined(end):
             end -= 1
         # Marks at its ends are inside it only if the source has some there.
-        first, last = (self.segment.text[at : at + 1] for at in (pair.source[0], pair.source[1] - 1))
-        while end - begin > 1 and last.isalnum() and not has_words(self.text[slice(*self.target[end - 1])]):
+        opens, closes = (self.segment.text[at : at + 1] for at in (pair.source[0], pair.source[1] - 1))
+        while end - begin > 1 and closes.isalnum() and not has_words(self.text[slice(*self.target[end - 1])]):
             end -= 1
-        while end - begin > 1 and first.isalnum() and not has_words(self.text[slice(*self.target[begin])]):
+        while end - begin > 1 and opens.isalnum() and not has_words(self.text[slice(*self.target[begin])]):
             begin += 1
         return begin, end
 

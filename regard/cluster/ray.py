@@ -1,0 +1,59 @@
+"""Shards on a Ray cluster: Ray Data with a pool of actors, each of which loads once. Scaling and placing are Ray's."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.cluster.shards import TRIES, Plan, Reader, Shard, Start, set_aside, write_results
+from regard.data.files import Progress
+from regard.errors import ConfigError, RunError
+
+
+class Actor:
+    """One worker of the pool. A shard that fails three times is set aside; the actor lives on."""
+
+    def __init__(self, start: Start, plan: Plan, out: Path) -> None:
+        self.work, self.read, self.plan, self.out = start(), Reader(plan), plan, out
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Batches of one shard: its number, first line and so on; returns the lines done and whether it failed."""
+        shard = Shard(*(int(batch[name][0]) for name in Shard._fields))
+        for attempt in range(TRIES):
+            try:
+                write_results(self.out, shard, self.work(self.read(shard), lambda rows: None))
+                return {"lines": [shard.lines], "failed": [False]}
+            except Exception as error:  # any failure of one shard is retried and reported, and ends nothing else
+                self.read = Reader(self.plan)
+                if attempt == TRIES - 1:
+                    set_aside(self.out, shard, f"{type(error).__name__}: {error}")
+        return {"lines": [shard.lines], "failed": [True]}
+
+
+def run_ray(
+    start: Start, plan: Plan, out: Path, shards: Sequence[Shard], workers: int, progress: Progress | None = None,
+    address: str | None = None, gpus: float = 0,
+) -> int:  # fmt: skip
+    """Work on `shards` with a pool of so many actors; returns how many were set aside after failing three times.
+
+    `out` and the inputs must be on storage that all nodes share. `gpus` is the part of a GPU that an actor takes.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise ConfigError("Ray is not installed; install it, or use --on local: pip install 'regard[ray]'.") from None
+    try:
+        ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level="ERROR")
+    except ConnectionError as error:
+        raise RunError(f"There is no Ray cluster at {address}: {str(error).splitlines()[0]}") from None
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    rows = ray.data.from_items([shard._asdict() for shard in shards], override_num_blocks=len(shards))
+    results = rows.map_batches(
+        Actor, fn_constructor_args=(start, plan, out), batch_size=1, concurrency=min(workers, len(shards)),
+        num_cpus=1, num_gpus=gpus or None,
+    )  # fmt: skip
+    total, done, failed = sum(shard.lines for shard in shards), 0, 0
+    for row in results.iter_rows():
+        done, failed = done + row["lines"], failed + bool(row["failed"])
+        if progress:
+            progress(done, total)
+    return failed

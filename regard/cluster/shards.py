@@ -1,0 +1,322 @@
+"""A corpus of any size as shards: cut once, worked on in any order by any number of processes, joined at the end.
+
+    OUT/plan.json             the inputs with their SHA-256, the lines of a shard, what is done with them
+    OUT/shards/000012.jsonl   the results of a shard, one object a line; its last line says that it is whole
+    OUT/failed/000012.txt     why a shard was set aside
+    OUT/NAME                  the results of the input NAME, once all shards are there
+    OUT/manifest.json         comes last: the SHA-256 of every output
+
+A shard is a pure function of the plan, and its results appear under their name by one rename. So whatever is killed,
+and however often, the same command again makes what is missing: each line once, in order. Nothing here knows a model or
+an engine.
+"""
+
+import bz2
+import gzip
+import hashlib
+import json
+import lzma
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.data.files import Digests, read_lines, seal, sync_folder, unseal, write_atomically
+from regard.errors import ConfigError, DataError, RunError, unknown
+
+Tell = Callable[[int], None]  # called with the number of rows that were just done
+Work = Callable[[Sequence[str], Tell], Iterable[dict[str, Any]]]  # the rows of a shard -> one result for each
+Start = Callable[
+    [], Work
+]  # called once in every worker: loads what the work needs; pickled, since it crosses processes
+
+PACK: dict[str, Callable[..., Any]] = {
+    ".gz": partial(gzip.GzipFile, mtime=0),
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+}  # ending -> how such a file is opened
+FORMATS = {"text": ".txt", "jsonl": ".jsonl", "parquet": ".parquet"}
+TRIES = 3  # that a shard has before it is set aside
+
+
+class Input(NamedTuple):
+    """A file of the corpus, as it was when the plan was made."""
+
+    path: str
+    sha256: str
+    size: int
+    changed: int  # time of its last change, in nanoseconds
+    lines: int
+
+
+class Shard(NamedTuple):
+    """Consecutive lines of one input."""
+
+    number: int
+    input: int
+    first: int  # line, from 0
+    lines: int
+
+
+class Plan(NamedTuple):
+    """What is to be done: all shards follow from it."""
+
+    inputs: list[Input]
+    size: int  # lines of a shard
+    column: str  # of a table: its number (TSV) or name (JSONL, Parquet); "" = whole lines
+    task: dict[str, Any]  # what is done with the lines: another task needs another folder
+
+    def shards(self) -> list[Shard]:
+        """Every shard, in order."""
+        places = [(i, first) for i, one in enumerate(self.inputs) for first in range(0, one.lines, self.size)]
+        return [
+            Shard(number, i, first, min(self.size, self.inputs[i].lines - first))
+            for number, (i, first) in enumerate(places)
+        ]
+
+
+def read_rows(path: str, column: str = "", digests: Digests | None = None) -> Iterator[str]:
+    """The rows of a text, TSV, JSONL or Parquet file, packed or not; the ending says which it is."""
+    kind = Path(path.removesuffix(packing(path))).suffix
+    if kind == ".parquet":
+        yield from _parquet_rows(path, column)
+        return
+    for number, line in enumerate(read_lines(path, digests=digests), 1):
+        if not column:
+            yield line
+        elif kind == ".jsonl":
+            try:
+                yield str(json.loads(line)[column])
+            except (ValueError, KeyError, TypeError, RecursionError):
+                raise DataError(
+                    f"{path}, line {number} is no JSON object with {column!r}; name another --column."
+                ) from None
+        else:
+            cells = line.split("\t")
+            if not column.isdecimal() or not 1 <= int(column) <= len(cells):
+                raise DataError(
+                    f"{path}, line {number} has {len(cells)} columns; --column is one of their numbers, got {column}."
+                )
+            yield cells[int(column) - 1]
+
+
+def _parquet_rows(path: str, column: str) -> Iterator[str]:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise ConfigError("Parquet files need pyarrow; install it: pip install 'regard[ray]'.") from None
+    with pq.ParquetFile(path) as file:
+        if column not in file.schema_arrow.names:
+            raise DataError(
+                f"{path} has no column {column!r}; pass --column, one of {', '.join(file.schema_arrow.names)}."
+            )
+        for batch in file.iter_batches(columns=[column]):
+            yield from (str(value).replace("\n", " ") for value in batch.column(0).to_pylist())
+
+
+def packing(path: str) -> str:
+    """The ending of a packed file, or nothing."""
+    return next((ending for ending in PACK if path.endswith(ending)), "")
+
+
+def make_plan(paths: Sequence[str], out: Path, size: int, column: str, task: dict[str, Any]) -> Plan:
+    """The plan in the folder `out`, or a new one that is kept there. Inputs that have changed since are refused."""
+    if size < 1:
+        raise ConfigError(f"A shard has at least one line; got --shard {size}.")
+    kept = _read_plan(out)
+    if kept is None:
+        if out.is_dir() and any(not one.name.startswith(".") for one in out.iterdir()):
+            raise RunError(f"{out} holds other files; choose another --out.")
+        names = [Path(path).name for path in paths]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise DataError(f"Several inputs are called {min(twice)}, and so would their outputs; rename one.")
+        if not paths:
+            raise DataError("There is nothing to do: no input file.")
+        plan = Plan([_measure(path, column) for path in paths], size, column, task)
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomically(out / "plan.json", seal({"inputs": plan.inputs, "size": size, "column": column, "task": task}))
+        return plan
+    if (kept.size, kept.column, kept.task) != (size, column, json.loads(json.dumps(task))):
+        raise RunError(f"{out} was begun with another run or other settings; choose another --out.")
+    if [one.path for one in kept.inputs] != list(paths):
+        raise RunError(f"{out} was begun with other input files; choose another --out.")
+    for one in kept.inputs:
+        if not _is_same(one):
+            raise RunError(f"{one.path} has changed since {out} was begun; choose another --out.")
+    return kept
+
+
+def _read_plan(out: Path) -> Plan | None:
+    try:
+        found = unseal((out / "plan.json").read_bytes())
+        return Plan([Input(*one) for one in found["inputs"]], found["size"], found["column"], found["task"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{out / 'plan.json'} is damaged ({error}); choose another --out.") from None
+
+
+def _measure(path: str, column: str) -> Input:
+    digests: Digests = {}
+    lines = sum(1 for _ in read_rows(path, column, digests))
+    if path not in digests:
+        with open(path, "rb") as stream:
+            digests[path] = hashlib.file_digest(stream, "sha256").hexdigest()
+    about = os.stat(path)
+    return Input(path, digests[path], about.st_size, about.st_mtime_ns, lines)
+
+
+def _is_same(one: Input) -> bool:
+    """Whether a file is what it was; it is read again only where its time differs."""
+    try:
+        about = os.stat(one.path)
+        if about.st_size != one.size:
+            return False
+        if about.st_mtime_ns == one.changed:
+            return True
+        with open(one.path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest() == one.sha256
+    except OSError:
+        return False
+
+
+class Reader:
+    """The rows of one shard after the other. A file stays open, so that shards in rising order are one pass."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.input, self.reached = plan, -1, 0
+        self.rows: Iterator[str] = iter(())
+
+    def __call__(self, shard: Shard) -> list[str]:
+        if shard.input != self.input or shard.first < self.reached:
+            path = self.plan.inputs[shard.input].path
+            self.rows, self.input, self.reached = read_rows(path, self.plan.column), shard.input, 0
+        rows = list(islice(self.rows, shard.first - self.reached, shard.first - self.reached + shard.lines))
+        self.reached = shard.first + shard.lines
+        if len(rows) != shard.lines:
+            raise DataError(f"{self.plan.inputs[shard.input].path} is shorter than when the work was begun.")
+        return rows
+
+
+def results_path(out: Path, shard: Shard) -> Path:
+    """Where the results of a shard are."""
+    return out / "shards" / f"{shard.number:06d}.jsonl"
+
+
+def write_results(out: Path, shard: Shard, results: Iterable[dict[str, Any]]) -> None:
+    """Commit the results of a shard, each with the number of its line from 1."""
+    numbered = enumerate(results, shard.first + 1)
+    lines = [json.dumps({"line": line, **result}, ensure_ascii=False).encode() + b"\n" for line, result in numbered]
+    if len(lines) != shard.lines:
+        raise RunError(f"Shard {shard.number} has {shard.lines} lines but {len(lines)} results.")
+    write_atomically(results_path(out, shard), b"".join(lines) + _last_line(lines))
+
+
+def read_results(out: Path, shard: Shard) -> list[bytes] | None:
+    """The lines of a shard's results, or None where they are not there or not whole."""
+    try:
+        *lines, last = results_path(out, shard).read_bytes().splitlines(keepends=True)
+    except (OSError, ValueError):
+        return None
+    return lines if len(lines) == shard.lines and last == _last_line(lines) else None
+
+
+def _last_line(lines: Sequence[bytes]) -> bytes:
+    sha256 = hashlib.sha256()
+    for line in lines:
+        sha256.update(line)
+    return json.dumps({"lines": len(lines), "sha256": sha256.hexdigest()}).encode() + b"\n"
+
+
+def missing(plan: Plan, out: Path) -> list[Shard]:
+    """The shards without results. Those that were set aside get another chance."""
+    (out / "shards").mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(out / "failed", ignore_errors=True)
+    return [shard for shard in plan.shards() if read_results(out, shard) is None]
+
+
+def set_aside(out: Path, shard: Shard, reason: str) -> None:
+    """Keep the reason why a shard has no results."""
+    (out / "failed").mkdir(exist_ok=True)
+    write_atomically(out / "failed" / f"{shard.number:06d}.txt", (reason + "\n").encode())
+
+
+def finished(out: Path) -> list[Path] | None:
+    """The outputs of a folder that was finished, or None."""
+    try:
+        return [out / name for name in unseal((out / "manifest.json").read_bytes())["outputs"]]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError) as error:
+        raise RunError(f"{out / 'manifest.json'} is damaged ({error}); delete it to join the shards again.") from None
+
+
+def join(plan: Plan, out: Path, form: str, text: Callable[[dict[str, Any]], str]) -> list[Path]:
+    """Write one output for each input from all shards, then the manifest; the shards are removed after that."""
+    if form not in FORMATS:
+        raise ConfigError(unknown("format", form, FORMATS))
+    outputs: dict[str, str] = {}
+    for i, one in enumerate(plan.inputs):
+        packed = packing(one.path)
+        name = Path(one.path).name.removesuffix(packed)
+        if form != "text" or Path(name).suffix in (".tsv", ".jsonl", ".parquet"):
+            name = str(Path(name).with_suffix(FORMATS[form]))
+        name += packed if form != "parquet" else ""
+        lines = (line for shard in plan.shards() if shard.input == i for line in _whole(out, shard))
+        outputs[name] = _write(out / name, lines, form, text)
+    write_atomically(out / "manifest.json", seal({"outputs": outputs}))
+    shutil.rmtree(out / "shards", ignore_errors=True)
+    return [out / name for name in outputs]
+
+
+def _whole(out: Path, shard: Shard) -> list[bytes]:
+    lines = read_results(out, shard)
+    if lines is None:
+        raise RunError(f"{results_path(out, shard)} is missing or damaged; give the same command again.")
+    return lines
+
+
+def _write(path: Path, lines: Iterator[bytes], form: str, text: Callable[[dict[str, Any]], str]) -> str:
+    """Write an output under a temporary name, sync and rename it; returns its SHA-256."""
+    with _replacing(path) as temporary:
+        if form == "parquet":
+            _write_parquet(temporary, lines)
+        else:
+            with PACK.get(packing(path.name), open)(temporary, "wb") as stream:
+                for line in lines:
+                    stream.write(line if form == "jsonl" else text(json.loads(line)).encode() + b"\n")
+        with open(temporary, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _write_parquet(path: Path, lines: Iterator[bytes], at_once: int = 10_000) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    writer: Any = None
+    while some := [json.loads(line) for line in islice(lines, at_once)]:
+        table = pa.Table.from_pylist(some, schema=writer.schema if writer else None)
+        writer = writer or pq.ParquetWriter(path, table.schema)
+        writer.write_table(table)
+    if writer:
+        writer.close()
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with open(temporary, "rb") as stream:
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise DataError(f"{path} could not be written: {error.strerror or error}; nothing was lost.") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)

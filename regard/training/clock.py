@@ -1,0 +1,57 @@
+"""The time that training takes: what it may take (`train.minutes`), the pace of its updates, what is left."""
+
+import time
+
+FEW = 300  # updates in all, below which a translator has hardly begun to learn
+PACE = 5  # updates after which the limit is compared with the pace
+
+
+class Clock:
+    """Counts the seconds of training over all sessions of a run. `limit` is 0 where time does not end it."""
+
+    def __init__(self, minutes: float) -> None:
+        self.limit = minutes * 60
+        self.since: float | None = None  # when the command began, whose preparations count as well
+        self.validating = 0.0  # seconds that the last validation took
+        self._zero = self._first = self._last = 0.0  # begin of all training, of the updates, of the current one
+
+    def start(self, spent: float) -> None:
+        """Continue behind the `spent` seconds of earlier sessions."""
+        self._zero = (self.since or time.monotonic()) - spent
+
+    def start_updates(self) -> None:
+        """The first update begins: the pace counts from here."""
+        self.rest()
+        self._first = self._last
+
+    def rest(self) -> None:
+        """What came before this moment does not count for the speed of the next update."""
+        self._last = time.monotonic()
+
+    def spent(self) -> float:
+        """The seconds of training so far."""
+        return time.monotonic() - self._zero
+
+    def lap(self) -> float:
+        """The seconds since the last lap, or rest."""
+        before = self._last
+        self.rest()
+        return max(1e-9, self._last - before)
+
+    def is_over(self, spent: float) -> bool:
+        """Whether the time is up; a last validation must fit into it."""
+        return bool(self.limit) and spent + self.validating >= self.limit
+
+    def share(self, spent: float) -> float:
+        """How much of the time is over, where it is limited."""
+        return spent / self.limit if self.limit else 0.0
+
+    def left(self, spent: float, step: int, total: int) -> float:
+        """Seconds to the end of training, after update `step` of `total`."""
+        left = spent / max(1, step - 1) * (total - step)
+        return max(0.0, min(left, self.limit - spent) if self.limit else left)
+
+    def fit(self, spent: float) -> int:
+        """About how many updates fit into the time, at the pace of the first `PACE`, which are just over."""
+        pace = (time.monotonic() - self._first) / PACE
+        return PACE + int(max(0.0, self.limit - spent) / max(pace, 1e-9))

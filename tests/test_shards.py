@@ -1,0 +1,227 @@
+"""A corpus in shards: every line once and in order, whatever is killed; the core knows no model."""
+
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from regard.cluster.local import run_local
+from regard.cluster.shards import Reader, finished, join, make_plan, missing, read_results, results_path, write_results
+from regard.errors import DataError, RunError
+
+TASK = {"work": "upper"}
+
+
+@dataclass(frozen=True)
+class Upper:
+    """Work that needs no model. It may die once or always at a line, be slow, or count its starts."""
+
+    folder: str = ""
+    dies_once_at: str | None = None
+    fails_at: str | None = None
+    pause: float = 0.0
+
+    def __call__(self):
+        def work(lines, tell):
+            for line in lines:
+                if line == self.dies_once_at and not (mark := Path(self.folder) / "died").exists():
+                    mark.touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if line == self.fails_at:
+                    raise ValueError("no good")
+                time.sleep(self.pause)
+                tell(1)
+                yield {"translation": line.upper()}
+
+        return work
+
+
+def text(result):
+    return result["translation"]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Two files, one packed, with a blank line, a line separator and no newline at the end."""
+    lines = [f"line {n}" if n % 7 else "" for n in range(23)], ["a\u2028b", "ç", "end"]
+    (tmp_path / "a.txt").write_text("\n".join(lines[0]) + "\n", encoding="utf-8", newline="\n")
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress("\n".join(lines[1]).encode()))
+    return [str(tmp_path / "a.txt"), str(tmp_path / "b.txt.gz")], lines
+
+
+def outputs(out):
+    return [
+        (out / "a.txt").read_text(encoding="utf-8").split("\n"),
+        gzip.decompress((out / "b.txt.gz").read_bytes()).decode().split("\n"),
+    ]
+
+
+def whole(lines):
+    return [[line.upper() for line in some] + [""] for some in lines]
+
+
+def test_every_line_once_in_order_in_the_shape_of_the_input(corpus, tmp_path):
+    paths, lines = corpus
+    out = tmp_path / "out"
+    plan = make_plan(paths, out, 4, "", TASK)
+    assert [shard.lines for shard in plan.shards()] == [4] * 5 + [3, 3]
+    seen = []
+    assert run_local(Upper(), plan, out, missing(plan, out), 2, lambda done, total: seen.append((done, total))) == 0
+    assert seen[-1] == (26, 26)
+    assert join(plan, out, "text", text) == [out / "a.txt", out / "b.txt.gz"]
+    assert outputs(out) == whole(lines)
+    assert finished(out) == [out / "a.txt", out / "b.txt.gz"]
+    assert not (out / "shards").exists()
+
+
+def test_results_do_not_depend_on_workers_or_order(corpus, tmp_path):
+    paths, _ = corpus
+    made = []
+    for workers, order in ((1, 1), (3, -1)):
+        out = tmp_path / str(workers)
+        plan = make_plan(paths, out, 5, "", TASK)
+        run_local(Upper(), plan, out, missing(plan, out)[::order], workers)
+        join(plan, out, "jsonl", text)
+        made.append([path.read_bytes() for path in sorted(out.glob("*.jsonl*"))])
+    assert made[0] == made[1]
+    assert json.loads(made[0][0].split(b"\n")[1]) == {"line": 2, "translation": "LINE 1"}
+
+
+def test_a_worker_that_dies_is_replaced(corpus, tmp_path):
+    paths, lines = corpus
+    out = tmp_path / "out"
+    plan = make_plan(paths, out, 4, "", TASK)
+    assert run_local(Upper(str(tmp_path), dies_once_at="line 9"), plan, out, missing(plan, out), 2) == 0
+    assert (tmp_path / "died").exists()
+    join(plan, out, "text", text)
+    assert outputs(out) == whole(lines)
+
+
+def test_a_shard_that_keeps_failing_is_set_aside_and_the_rest_is_done(corpus, tmp_path):
+    paths, lines = corpus
+    out = tmp_path / "out"
+    plan = make_plan(paths, out, 4, "", TASK)
+    assert run_local(Upper(fails_at="line 9"), plan, out, missing(plan, out), 1) == 1
+    assert (out / "failed" / "000002.txt").read_text(encoding="utf-8") == "ValueError: no good\n"
+    with pytest.raises(RunError, match=r"000002\.jsonl is missing or damaged"):
+        join(plan, out, "text", text)
+    assert not (out / "manifest.json").exists()
+    assert [shard.number for shard in missing(plan, out)] == [2]  # another chance
+    assert run_local(Upper(), plan, out, missing(plan, out), 1) == 0
+    join(plan, out, "text", text)
+    assert outputs(out) == whole(lines)
+
+
+def test_work_that_cannot_start_is_one_sentence(corpus, tmp_path):
+    paths, _ = corpus
+    plan = make_plan(paths, tmp_path / "out", 4, "", TASK)
+    with pytest.raises(RunError, match="no such model"):
+        run_local(broken_start, plan, tmp_path / "out", missing(plan, tmp_path / "out"), 2)
+
+
+def broken_start():
+    raise RunError("no such model")
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty"])
+def test_a_damaged_shard_is_made_again(damage, corpus, tmp_path):
+    paths, _ = corpus
+    out = tmp_path / "out"
+    plan = make_plan(paths, out, 10, "", TASK)
+    (out / "shards").mkdir()
+    read = Reader(plan)
+    for shard in plan.shards():
+        write_results(out, shard, [{"translation": row} for row in read(shard)])
+    assert missing(plan, out) == []
+    shard = plan.shards()[1]
+    path = results_path(out, shard)
+    content = path.read_bytes()
+    path.write_bytes({"cut": content[:-9], "flip": content.replace(b"line 12", b"line 13"), "empty": b""}[damage])
+    assert read_results(out, shard) is None
+    assert missing(plan, out) == [shard]
+
+
+def test_a_folder_of_other_inputs_or_another_task_is_refused(corpus, tmp_path):
+    paths, _ = corpus
+    out = tmp_path / "out"
+    make_plan(paths, out, 4, "", TASK)
+    for change, sentence in (
+        ((paths, out, 5, "", TASK), "begun with another run or other settings"),
+        ((paths, out, 4, "", {"work": "lower"}), "begun with another run or other settings"),
+        ((paths[:1], out, 4, "", TASK), "begun with other input files"),
+    ):
+        with pytest.raises(RunError, match=sentence):
+            make_plan(*change)
+    Path(paths[0]).touch()
+    make_plan(paths, out, 4, "", TASK)  # the same bytes at another time
+    Path(paths[0]).write_text("other\n", encoding="utf-8")
+    with pytest.raises(RunError, match=r"a\.txt has changed since"):
+        make_plan(paths, out, 4, "", TASK)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").touch()
+    with pytest.raises(RunError, match="holds other files"):
+        make_plan(paths, tmp_path / "mine", 4, "", TASK)
+    from regard.training.runs import locked  # imports torch, which the workers above do without
+
+    other = pytest.raises(RunError, match="Another process is working in")
+    with locked(out, "is working"), other, locked(out, "is working"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "column", "rows"),
+    [
+        ("a.tsv", "1\tone\n2\ttwo\n", "2", ["one", "two"]),
+        ("a.jsonl", '{"text": "one"}\n{"text": "two"}\n', "text", ["one", "two"]),
+        ("a.tsv", "1\tone\n2\n", "2", r"line 2 has 1 columns"),
+        ("a.jsonl", '{"text": "one"}\n[]\n', "text", r"line 2 is no JSON object with 'text'"),
+    ],
+)
+def test_columns_of_tables(name, content, column, rows, tmp_path):
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8")
+    if isinstance(rows, str):
+        with pytest.raises(DataError, match=rows):
+            make_plan([str(path)], tmp_path / "out", 4, column, TASK)
+        assert not (tmp_path / "out" / "plan.json").exists()
+    else:
+        plan = make_plan([str(path)], tmp_path / "out", 4, column, TASK)
+        assert Reader(plan)(plan.shards()[0]) == rows
+
+
+def test_a_driver_killed_at_random_moments_loses_and_repeats_nothing(corpus, tmp_path):
+    """The driver is killed with SIGKILL; its workers end by themselves, and the next driver does what is missing."""
+    paths, lines = corpus
+    out, seed = tmp_path / "out", time.time_ns()
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    code = (
+        "import sys; sys.path[:0] = [sys.argv[3], sys.argv[4]]\n"
+        "from pathlib import Path\n"
+        "from test_shards import *\n"
+        "if __name__ == '__main__':\n"
+        "    out = Path(sys.argv[1]); plan = make_plan(sys.argv[2].split('|'), out, 4, '', TASK)\n"
+        "    run_local(Upper(pause=0.02), plan, out, missing(plan, out), 2)\n"
+        "    join(plan, out, 'text', text)\n"
+    )
+    script = tmp_path / "driver.py"
+    script.write_text(code, encoding="utf-8")
+    here = Path(__file__).parent
+    command = [sys.executable, str(script), str(out), "|".join(paths), str(here), str(here.parent)]
+    for _ in range(2):
+        driver = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        wanted = len(list(out.glob("shards/*.jsonl"))) + rng.randrange(3)
+        while driver.poll() is None and len(list(out.glob("shards/*.jsonl"))) < wanted:
+            time.sleep(0.01)
+        driver.kill()
+        driver.wait()
+    assert subprocess.run(command).returncode == 0
+    assert outputs(out) == whole(lines)
