@@ -3,8 +3,12 @@
 import os
 import re
 import runpy
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import httpx
 import pytest
 import torch
 import trained
@@ -93,3 +97,40 @@ def test_attend_has_defaults_and_clear_errors() -> None:
         regard.attend((query, query), memory)
     with pytest.raises(RegardError, match=r"The values of the memory must be a tensor .* got a list"):
         regard.attend(query, regard.Memory(states, [states]))
+
+
+def test_the_trace_of_a_hugging_face_model(tmp_path, capsys) -> None:
+    transformers = pytest.importorskip("transformers")
+    words = {word: number for number, word in enumerate(["<pad>", "</s>", "<unk>", "a", "b", "c"])}
+    tokenizers = pytest.importorskip("tokenizers")
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    inner.post_processor = tokenizers.processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="</s>", pad_token="<pad>")
+    fast.save_pretrained(tmp_path / "model")
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 2, "num_heads": 2, "vocab_size": len(words)}
+    config = transformers.T5Config(**sizes, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1)
+    transformers.T5ForConditionalGeneration(config).save_pretrained(tmp_path / "model")
+    script = runpy.run_path(str(EXAMPLES / "huggingface.py"))
+    script["main"](str(tmp_path / "model"), "a b c", str(tmp_path / "attention.html"))
+    assert "attention.html" in capsys.readouterr().out
+    assert (tmp_path / "attention.html").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_serving_several_pairs() -> None:
+    runs = [trained.run(name) for name in ("copy", "bahdanau", "heads")]
+    command = [sys.executable, str(EXAMPLES / "serve_pairs.py"), *map(str, runs)]
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
+        try:
+            address = server.stdout.readline().strip().partition("#")[0]
+            for _ in range(1200):
+                if httpx.get(f"{address}health", trust_env=False).status_code == 200:
+                    break
+                time.sleep(0.05)
+            listed = httpx.get(f"{address}api/v1/models", trust_env=False).json()["models"]
+            assert len(listed) == 3
+        finally:
+            server.terminate()
+            assert server.wait(60) == 0
