@@ -21,7 +21,15 @@ async function show(texts) {
     host.step = async (t) => step(some, t);
     const side = { code: text, name: text };
     const model = { id: text, name: text, source: side, target: side, examples: some };
-    state.set({ trace, text: some.join(" "), lines: some, error: "", models: [model], t: 0, s: 0 });
+    const sentences = some.map((one) => ({
+      source: [0, 0],
+      translatedText: one,
+      done: true,
+      flags: [],
+      unknown: some,
+    }));
+    const swapped = { before: text, words: some };
+    state.set({ trace, text: some.join(" "), sentences, swapped, error: "", models: [model], t: 0, s: 0, sub: 6 });
     for (const chosen of [
       { view: "alignment", form: "ribbons" },
       { form: "matrix" },
@@ -111,7 +119,16 @@ function views(some, colours) {
     right_to_left: false,
   };
   const measures = [{ entropy: 1, diagonality: 1, special: 0 }];
-  const seen = { name: text, leading: true, text, heads: [text], combined: null, measures, words: null, pieces: [table] };
+  const seen = {
+    name: text,
+    leading: true,
+    text,
+    heads: [text],
+    combined: null,
+    measures,
+    words: null,
+    pieces: [table],
+  };
   return {
     modules: [seen],
     default: text,

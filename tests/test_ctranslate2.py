@@ -17,7 +17,11 @@ ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not inst
 
 WORDS = 23
 ENTRY = MODELS["transformer"]
-KINDS = {"post": ENTRY.presets["tiny"], **{name: one for name, one in ENTRY.variants.items() if one.decoder != "ssru"}}
+KINDS = {
+    "post": ENTRY.presets["tiny"],
+    **ENTRY.variants,
+    "marian": replace(ENTRY.variants["marian"], decoder="attention"),  # the engine has no SSRU
+}
 ROWS = [[5, 9, 4, 17], [8], [20, 6, 7, 21, 22, 10, 4, 11], [12, 13]]
 PIECES = [*SYMBOLS, *(f"w{index}" for index in range(4, WORDS))]
 
@@ -114,7 +118,7 @@ def test_the_attention_of_the_chosen_head_comes_with_it(layer, head, tmp_path):
 
 def test_what_it_cannot_do_is_said():
     with pytest.raises(ConfigError, match="no SSRU"):
-        open_engine(build("transformer", replace(ENTRY.variants["ssru"], width=16, heads=4)), Words(), Words(), 1)
+        open_engine(build("transformer", replace(ENTRY.variants["marian"], width=16, heads=4)), Words(), Words(), 1)
     with pytest.raises(ConfigError, match="runs Transformers"):
         open_engine(torch.nn.Linear(2, 2), Words(), Words(), 1)
     engine = open_engine(model_of("learned"), Words(), Words(), threads=1)

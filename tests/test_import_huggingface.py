@@ -14,7 +14,7 @@ from regard.api.importing import import_model
 from regard.errors import DataError
 from regard.symbols import END, START
 
-transformers = pytest.importorskip("transformers", reason="transformers is not installed (pip install regard[interop])")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed (pip install transformers)")
 
 ENGLISH = ["the cat sees the red house", "a dog and the black cat", "the house is red", "dogs see a house"]
 FRENCH = ["le chat voit la maison rouge", "un chien et le chat noir", "la maison est rouge", "les chiens voient"]

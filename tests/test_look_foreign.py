@@ -130,5 +130,5 @@ def test_a_model_without_an_encoder_becomes_a_trace(transformers):
         assert np.abs(seen.weights - generated.attention[name].weights).max() < 1e-5
     with pytest.raises(DataError, match="leave the target out"):
         regard.Trace.from_huggingface(found, tokens, tokens)
-    with pytest.raises(DataError, match=r"no weights in .attentions."):
+    with pytest.raises(DataError, match="hold no weights"):
         regard.Trace.from_huggingface(model(ids), tokens)

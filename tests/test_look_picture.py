@@ -38,7 +38,7 @@ def svg(trace: Trace, path: Path, **options: Any) -> str:
 
 def test_one_words_map_says_where_it_looked(tmp_path: Path):
     text = svg(make(), tmp_path, view="picture", step=1)
-    assert "\u2018red\u2019: strongest at row 0, column 2 (from 0), 0.90; the top 5 cells hold 1.00." in _plain(text)
+    assert "\u2018red\u2019: strongest at row 1, column 3, 0.90; the top 5 cells hold 1.00." in _plain(text)
     assert "grid 2 x 3" in _plain(text)
     assert "smoothed" not in text
     assert "smoothed for display" in _plain(svg(make(), tmp_path, view="picture", step=1, smooth=True))
@@ -46,18 +46,18 @@ def test_one_words_map_says_where_it_looked(tmp_path: Path):
 
 def test_all_words_together_are_their_sum(tmp_path: Path):
     text = _plain(svg(make(), tmp_path, view="picture"))
-    assert "All 3 words together: strongest at row 0, column 2 (from 0), 1.80; 0 of 6 cells get less than 0.05." in text
+    assert "All 3 words together: strongest at row 1, column 3, 1.80; 0 of 6 cells get less than 0.05." in text
     with_end = _plain(svg(make(), tmp_path, view="picture", special=True))
     assert "All 4 words together" in with_end
 
 
 def test_a_region_shows_a_bar_for_each_word(tmp_path: Path):
     text = _plain(svg(make(), tmp_path, view="region", cells=(0, 2)))
-    assert "Row 0, column 2 (from 0): most attention from \u2018red\u2019 0.90, then \u2018circle\u2019 0.80." in text
+    assert "Row 1, column 3: most attention from \u2018red\u2019 0.90, then \u2018circle\u2019 0.80." in text
     for value in ("0.10", "0.90", "0.80"):
         assert value in text
     wide = _plain(svg(make(), tmp_path, view="region", cells=(0, 2, 1, 2)))
-    assert "Rows 0-1, columns 2-2 (from 0): most attention from \u2018circle\u2019 1.00" in wide
+    assert "Rows 1-2, columns 3-3: most attention from \u2018circle\u2019 1.00" in wide
 
 
 def test_the_picture_lies_behind_the_map(tmp_path: Path):
@@ -85,8 +85,8 @@ def test_a_page_holds_the_picture_once(view: str, tmp_path: Path):
 def test_a_page_says_what_it_shows():
     said = held(make().to_html())["trace"]["views"]["maps"]["words hidden"]
     red = "\u2018\u2068red\u2069\u2019"  # isolated: it keeps its own direction
-    assert said["maps"][2] == f"{red}: strongest at row 0, column 2 (from 0), 0.90; the top 5 cells hold 1.00."
-    assert said["cells"][2].startswith(f"Row 0, column 2 (from 0): most attention from {red} 0.90")
+    assert said["maps"][2] == f"{red}: strongest at row 1, column 3, 0.90; the top 5 cells hold 1.00."
+    assert said["cells"][2].startswith(f"Row 1, column 3: most attention from {red} 0.90")
     assert held(make().to_html(view="picture", step=1))["selection"]["t"] == 1
     region = held(make().to_html(view="region", cells=(0, 2, 1, 2)))["selection"]["region"]
     assert region["corners"] == [0, 2, 1, 2]

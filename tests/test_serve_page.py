@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from browser_parts import browser, opened, picture, until
+from browser_parts import opened, picture, until
 from npm_parts import packages
 from serve_parts import Server, one_vector, serving, trained
 
@@ -32,12 +32,6 @@ def server() -> Iterator[Server]:
     runs = trained(), one_vector(), trained("transformer", "data.joint=true", steps=60)
     with serving(*runs) as server:
         yield server
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser() as running:
-        yield running
 
 
 @pytest.fixture
@@ -69,15 +63,35 @@ def test_type_a_sentence_and_see_its_translation(page: Any) -> None:
     picture(page, "translate")
 
 
-def test_of_several_lines_the_one_with_the_caret_is_looked_into(page: Any) -> None:
+def test_of_several_sentences_the_one_with_the_caret_is_looked_into(page: Any) -> None:
     page.locator("#source").fill("ba da\nlu me ko")
-    page.locator(".sentence.other").wait_for()
-    assert page.locator(".sentence.other").inner_text() == "da ba"
-    assert words(page) == ["ko", "me", "lu"]
-    page.locator("#source").press("Control+Home")
+    until(page, "document.querySelector('.translation .other')?.innerText === 'ko me lu'")
     until(page, "document.querySelectorAll('.translation .word').length === 2")
     assert words(page) == ["da", "ba"]
-    assert page.locator(".sentence.other").inner_text() == "ko me lu"
+    page.locator("#source").press("Control+End")
+    until(page, "document.querySelectorAll('.translation .word').length === 3")
+    assert words(page) == ["ko", "me", "lu"]
+    assert page.locator(".translation .other").inner_text() == "da ba"
+    assert page.evaluate("document.querySelector('regard-translate').whole()") == "da ba\nko me lu"
+
+
+def test_an_error_belongs_to_its_sentence(server: Server, chromium: Any) -> None:
+    context = chromium.new_context()  # an answer of 422 is an error to the console
+    page = context.new_page()
+    page.route("**/api/v1/beam", lambda route: route.fulfill(status=422, json={"error": "This one is too long."}))
+    page.goto(f"{server.address}#text=lu+me%0Ako+ba")
+    page.locator(".translation .error").wait_for()
+    text = page.locator("regard-translate .translation").inner_text()
+    assert " ".join(text.split()) == "me lu This one is too long. ba ko"
+    context.close()
+
+
+def test_the_documentation_of_the_api_needs_nothing_from_elsewhere(server: Server, chromium: Any) -> None:
+    with opened(chromium, f"{server.address}docs") as page:
+        page.get_by_text("POST /translate", exact=True).wait_for()
+        assert "required" in page.locator("section", has_text="POST /translate").first.inner_text()
+        described = server.client.get("/spec").json()["paths"]
+        assert page.locator("main section").count() == sum(map(len, described.values()))
 
 
 def test_a_first_visit_shows_an_example_at_once(server: Server, chromium: Any) -> None:
@@ -102,19 +116,32 @@ def test_pointing_at_a_word_marks_where_the_model_looked(page: Any) -> None:
     assert linked == TEXT, "the words behind the box are the words in the box"
 
 
-def test_a_chosen_alternative_is_kept_and_the_rest_written_anew(page: Any) -> None:
+def test_a_chosen_alternative_is_kept_and_the_rest_written_again(page: Any) -> None:
     page.locator(".translation .word").first.click()
     choices = page.locator(".popover li button")
     choices.first.wait_for()
     assert choices.first.get_attribute("aria-current") == "true"
     other = choices.nth(1).locator("bdi").inner_text()
     choices.nth(1).click()
-    page.get_by_role("button", name="Undo the choice").wait_for()
+    bar = page.locator("regard-changes")
     until(page, "other => document.querySelector('.translation .word').innerText === other", other)
     assert page.locator(".translation .word.changed").all_inner_texts() == [other], "what was forced is marked"
     assert page.locator("regard-alignment text.changed").all_text_contents() == [f"\u2068{other}\u2069"]
-    assert f"changed: begins with '{other}'" in page.locator("regard-alignment .caption").inner_text()
-    page.get_by_role("button", name="Undo the choice").click()
+    for name in ("Step by step", "Compare", "Search", "Where it looked"):
+        view(page, name)
+        assert f"begin with \u2018{other}\u2019" in bar.inner_text(), "a change is named in every view"
+    bar.get_by_role("button", name="undo").click()
+    until(page, "document.querySelector('.translation .word').innerText === 'fo'")
+    assert not bar.is_visible()
+
+
+def test_another_translation_of_the_search_becomes_the_translation(page: Any) -> None:
+    page.get_by_text("Other translations").click()
+    other = page.locator(".nbest li button").first
+    text = other.inner_text()
+    other.click()
+    until(page, "text => document.querySelector('.translation .sentence').innerText === text", text)
+    page.get_by_role("button", name="undo").click()
     until(page, "document.querySelector('.translation .word').innerText === 'fo'")
 
 
@@ -122,9 +149,17 @@ def test_alignment_as_ribbons_matrix_and_table(page: Any) -> None:
     assert page.locator(".ribbons .band").count() >= 3
     page.get_by_role("button", name="Matrix").click()
     assert page.locator(".matrix [role=gridcell]").count() == 9
-    page.get_by_role("button", name="Special tokens").click()
+    caption = page.locator("regard-alignment .caption")
+    assert caption.inner_text().startswith(
+        "Bahdanau\u2019s attention, computed from the state before each word, whole words. The end mark is not drawn"
+    )
+    special = page.get_by_role("button", name="Special tokens")
+    assert not special.is_visible(), "what experts need is under More"
+    page.get_by_text("More").click()
+    special.click()
     assert page.locator(".matrix [role=gridcell]").count() == 16
-    assert "hidden" not in page.locator("regard-alignment .caption").inner_text()
+    assert "not drawn" not in caption.inner_text()
+    special.press("Escape")
     page.get_by_role("button", name="Table").click()
     rows = [
         [float(cell) for cell in row.split("\t")[1:]]
@@ -147,64 +182,181 @@ def test_the_matrix_is_walked_with_the_keys(page: Any) -> None:
     said(page, "target \u2018da\u2019, source \u2018fo\u2019, weight ")
     picture(page, "matrix")
     page.keyboard.press("Enter")
-    page.locator("regard-steps .panel").first.wait_for()
+    page.locator("regard-steps .stagegrid").wait_for()
     page.keyboard.press("Escape")
 
 
-def test_step_through_decoding(page: Any) -> None:
+SUBS = ["read", "query", "scores", "weights", "context", "next word", "written"]
+
+
+def at(page: Any, step: int, sub: int) -> None:
+    """Wait until the stage shows a sub-step."""
+    until(
+        page,
+        "([step, sub]) => document.querySelector('.player .number')?.innerText === `${step + 1} / 4` && "
+        "document.querySelector('.stagegrid')?.dataset.sub === String(sub)",
+        [step, sub],
+    )
+
+
+def shown(page: Any, selector: str) -> list[str]:
+    return [one.text_content() for one in page.locator(selector).all() if one.is_visible()]
+
+
+def test_nothing_of_a_step_is_shown_before_it_is_computed(page: Any) -> None:
     view(page, "Step by step")
-    page.locator(".panel").nth(5).wait_for()
-    assert page.locator(".panel").count() == 6
-    for step in range(4):
-        until(page, "step => document.querySelector('.player .number').innerText === `${step + 1} / 4`", step)
-        until(page, "document.querySelectorAll('.check').length === 4")
-        checks = page.locator(".check").all_inner_texts()
-        assert all(check.startswith("✓") for check in checks), checks
-        picture(page, f"step-{step + 1}")
-        if step < 3:
-            page.get_by_role("button", name="Next step").click()
-    assert "end of sentence" in page.locator(".panel.word").inner_text()
-    page.locator(".panels").click()
-    page.locator("regard-steps .dot").first.focus()
-    page.keyboard.press("ArrowLeft")
-    until(page, "document.querySelector('.player .number').innerText === '3 / 4'")
+    at(page, 0, 0)
+    assert not page.locator("regard-translate .panes").is_visible(), "the panes would give the translation away"
+    whole = "document.querySelector('main').innerText"
+    for sub in range(7):
+        at(page, 0, sub)
+        parts = ["1", "2", "3", "4", "5"]
+        assert shown(page, ".stagegrid .badge") == parts[: min(sub, 5)]
+        assert len(shown(page, ".rows .cell:nth-child(2) .number")) == (4 if sub >= 2 else 0)
+        assert len(shown(page, ".rows .cell:nth-child(3) .number")) == (4 if sub >= 3 else 0)
+        assert bool(shown(page, ".sum .strip")) == (sub >= 4)
+        assert bool(shown(page, ".words li")) == (sub >= 5)
+        assert page.locator(".sofar .target").inner_text().replace("the next word", "").strip() == (
+            "fo" if sub == 6 else ""
+        )
+        label = page.locator(".rows li").first.get_attribute("aria-label")
+        assert [" score " in label, " weight " in label] == [sub >= 2, sub >= 3]
+        picture(page, f"step-{SUBS[sub].replace(' ', '-')}")
+        page.keyboard.press("ArrowRight")
+    at(page, 1, 1)
+    assert "da" not in page.locator(".sofar .target").inner_text()
+    assert "da" in page.evaluate(whole)
+    page.keyboard.press("End")
+    at(page, 3, 6)
+    assert all(check.startswith("\u2713") for check in page.locator(".check").all_inner_texts())
+    assert page.locator(".check").count() == 4
     page.keyboard.press("Shift+ArrowLeft")
-    until(page, "document.querySelectorAll('.panel.later').length === 1")
-    page.get_by_role("button", name="Play").click()
-    page.get_by_role("button", name="Pause").click()
+    at(page, 2, 1)
+
+
+def test_the_keys_of_the_steps_work_as_soon_as_the_tab_is_opened(page: Any) -> None:
+    page.get_by_role("tab", name="Where it looked").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    at(page, 0, 0)
+    page.keyboard.press("ArrowRight")
+    at(page, 0, 1)
+    page.keyboard.press("ArrowLeft")
+    at(page, 0, 0)
+    page.keyboard.press(" ")
+    page.get_by_role("button", name="Pause").wait_for()
+    page.keyboard.press(" ")
+    page.get_by_role("button", name="Play").wait_for()
+
+
+@pytest.mark.parametrize(("wide", "high"), [(1440, 900), (1024, 768), (390, 844)])
+def test_all_of_a_step_fits_on_the_screen(server: Server, chromium: Any, wide: int, high: int) -> None:
+    with opened(
+        chromium, f"{server.address}#text=ba+da+fo&view=steps&t=1", viewport={"width": wide, "height": high}
+    ) as page:
+        page.locator(".stagegrid").wait_for()
+        for _ in range(7):
+            page.keyboard.press("ArrowRight")
+            size = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]")
+            assert size[0] <= wide
+            assert size[1] <= high
+            clipped = """[...document.querySelectorAll('.stagegrid .formula')].filter((one) =>
+              one.checkVisibility({ visibilityProperty: true }) && one.scrollWidth > one.clientWidth + 1).length"""
+            assert page.evaluate(clipped) == 0, "no formula runs out of its box"
+        picture(page, f"steps-{wide}")
+
+
+def test_a_number_opens_to_its_arithmetic(page: Any) -> None:
+    view(page, "Step by step")
+    at(page, 0, 0)
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    at(page, 0, 4)
+    page.locator(".rows li").first.focus()
+    page.keyboard.press("ArrowDown")
+    score, weight, share = page.locator(".details .sum-line").all_inner_texts()
+    assert score.startswith("score v \u00b7 tanh(W q + U k) = ")
+    assert score.endswith("\u2713")
+    powers = re.search(r"= ([\d.]+) \u00f7 ([\d.]+) = ([\d.]+) \u2713$", weight)
+    assert powers is not None
+    assert float(powers[1]) / float(powers[2]) == pytest.approx(float(powers[3]), abs=0.002)
+    assert share.startswith("share of the context ")
+    assert page.locator(".rows li[tabindex='0']").count() == 1, "the list is one stop of the Tab key"
+
+
+def test_the_softmax_is_seen_to_happen_unless_readers_want_no_movement(server: Server, chromium: Any) -> None:
+    moving = "document.getAnimations().filter((one) => one.effect.target.matches('.track.weight .fill')).length"
+    for motion, least in (("no-preference", 1), ("reduce", 0)):
+        with opened(chromium, f"{server.address}#text=ba+da+fo&view=steps&sub=2", reduced_motion=motion) as page:
+            at(page, 0, 2)
+            running = page.evaluate(
+                f"""async () => {{
+                  document.body.dispatchEvent(new KeyboardEvent("keydown", {{ key: "ArrowRight", bubbles: true }}));
+                  return {moving};
+                }}"""
+            )
+            assert (running >= 1) == (least == 1)
+            at(page, 0, 3)
+            assert shown(page, ".rows .cell:nth-child(3) .number"), "the same as a still"
 
 
 def test_what_if(page: Any) -> None:
     view(page, "Step by step")
-    page.locator(".panel.score").wait_for()
-    page.get_by_label("Source word").select_option("2")
-    page.get_by_role("button", name="Hide it").click()
-    page.locator(".bars.score .masked").wait_for()
-    assert page.locator(".bars.score .masked bdi").inner_text() == "fo"
-    assert words(page) == ["fo", "da", "ba"], "the words stay until decoding goes on"
-    page.get_by_role("button", name="Continue decoding from here").click()
-    page.locator(".chips .chip").nth(1).wait_for()
+    at(page, 0, 0)
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+    bar = page.locator("regard-changes")
+    before = shown(page, ".rows .cell:nth-child(3) .number")
+    slider = page.get_by_label("Temperature")
+    slider.evaluate("one => { one.value = 6; one.dispatchEvent(new Event('input')); }")
+    dragged = shown(page, ".rows .cell:nth-child(3) .number")
+    assert max(map(float, dragged)) < max(map(float, before)), "live, and softer"
+    assert page.locator(".track.weight .ghost").count() == 4, "with what was before"
+    slider.evaluate("one => one.dispatchEvent(new Event('change'))")
+    until(page, "document.querySelector('regard-changes').innerText.includes('softer (temperature 4)')")
+    until(page, "document.querySelectorAll('.track.output .ghost').length > 3")
     picture(page, "what-if")
-    page.get_by_role("button", name="Undo everything").click()
-    until(page, "document.querySelectorAll('.chips .chip').length === 0")
-    page.get_by_label("Write instead").select_option(index=0)
-    page.get_by_role("button", name="Write it and continue").click()
+    assert shown(page, ".rows .cell:nth-child(3) .number") == dragged, "the model agrees with the page"
+    bar.get_by_role("button", name="undo").click()
+    until(page, "document.querySelectorAll('.ghost').length === 0")
+    page.locator(".rows li").nth(2).click()
+    page.get_by_role("button", name="it is hidden").click()
+    page.locator(".rows .masked").wait_for()
+    assert "\u2018fo\u2019 is hidden" in bar.inner_text()
+    bar.get_by_role("button", name="undo").click()
+    until(page, "document.querySelectorAll('.rows .masked').length === 0")
+    page.get_by_role("button", name="the model looks only here").click()
+    until(page, "document.querySelector('regard-changes').innerText.includes('looks only at')")
+    bar.get_by_role("button", name="undo").click()
+    page.get_by_role("button", name="all words alike").click()
+    until(page, "document.querySelector('regard-changes').innerText.includes('the same attention')")
+    weights = (
+        "[...document.querySelectorAll('.track.weight .fill')].map((one) => one.style.getPropertyValue('--share'))"
+    )
+    until(page, f"{weights}.every((one) => Math.abs(one - 0.25) < 0.005)")
+    bar.get_by_role("button", name="undo").click()
+    until(page, "document.querySelectorAll('.ghost').length === 0")
+    page.locator(".rows li").nth(0).click()
+    page.get_by_role("button", name="it is swapped with the next word").click()
+    until(page, "document.querySelector('#source').value === 'da ba fo'")
+    assert "\u2018ba\u2019 and \u2018da\u2019 are swapped" in bar.inner_text()
+    bar.get_by_role("button", name="undo").click()
+    until(page, "document.querySelector('#source').value === 'ba da fo'")
+    page.locator(".words button").first.click()
     until(page, "document.querySelector('.translation .word').innerText !== 'fo'")
 
 
 def test_hiding_a_word_masks_all_its_pieces(page: Any) -> None:
     """The same positions as `regard look --mask`, for a word of several pieces beside a full stop."""
-    trace = Trace.from_arrays(["▁a", "▁hou", "se", ".", "</s>"], ["▁x", "</s>"], np.full((2, 5), 0.2))
+    trace = Trace.from_arrays(["\u2581a", "\u2581hou", "se", ".", "</s>"], ["\u2581x", "</s>"], np.full((2, 5), 0.2))
     positions = page.evaluate(
         """async (text) => {
           const { host } = await import("/page/host.js");
           const { state } = await import("/page/state.js");
           const { Trace } = await import("/page/trace.js");
-          const { whatIf } = await import("/page/whatif.js");
+          const { hide, sourceWord } = await import("/page/whatif.js");
           host.translate = () => {};
-          state.set({ s: 2 });
-          const bar = whatIf(new Trace(JSON.parse(text)), 0, { output: { words: [] } });
-          [...bar.querySelectorAll("button")].find((one) => one.textContent === "Hide it").click();
+          hide(sourceWord(new Trace(JSON.parse(text)), 2));
           return state.get("changes")[0].positions;
         }""",
         write(page_tree(trace)),
@@ -213,22 +365,66 @@ def test_hiding_a_word_masks_all_its_pieces(page: Any) -> None:
 
 
 def test_a_model_without_attention_shows_its_one_vector(page: Any) -> None:
-    page.get_by_label("Model").select_option("rnnencdec-reverse")
+    model(page, "rnnencdec-reverse")
     view(page, "Step by step")
-    page.locator(".panel.fixed").wait_for()
-    assert "squeezed into this one vector" in page.locator(".panel.fixed").inner_text()
-    assert page.locator(".panel").count() == 4
+    page.locator(".stagegrid.fixed").wait_for()
+    page.keyboard.press("End")
+    until(page, "document.querySelector('.stagegrid.fixed')?.dataset.sub === '6'")
+    assert "squeezed into this one vector" in page.locator(".stagegrid .box.context").inner_text()
+    assert shown(page, ".stagegrid .badge") == ["1", "2\u20134", "5"]
     picture(page, "one-vector")
 
 
-def test_heads_and_models_are_compared(page: Any) -> None:
+def model(page: Any, name: str) -> None:
+    """Choose a model."""
+    page.locator(".picker summary").click()
+    page.locator(f".picker [data-model={name}]").click()
+    until(page, "!document.querySelector('regard-translate').classList.contains('busy')")
+
+
+def test_models_are_compared(page: Any) -> None:
     view(page, "Compare")
-    page.get_by_label("With").select_option("rnnencdec-reverse")
     page.locator(".fixed-note").wait_for()
+    page.get_by_role("button", name="transformer-reverse").click()
+    until(page, "document.querySelectorAll('.beside .card').length === 3")
+    assert "other=rnnencdec-reverse%2Ctransformer-reverse" in page.url
     picture(page, "compare-models")
-    page.get_by_label("Model").select_option("transformer-reverse")
+    page.get_by_role("button", name="rnnencdec-reverse").click()
+    page.get_by_role("heading", name="Difference").wait_for()
+    page.get_by_role("button", name="With and without attention").click()
+    page.locator(".contrast").nth(1).wait_for()
+    assert "comparing=length" in page.url
+    short, long = (int(text.split()[0]) for text in page.locator(".contrast h2").all_inner_texts())
+    assert short < long
+    page.get_by_label("Length").fill("0")
+    until(page, "document.querySelectorAll('.contrast').length === 1")
+    picture(page, "compare-length")
+
+
+def test_outputs_are_aligned_before_their_rows_are_compared(page: Any) -> None:
+    gap = page.evaluate(
+        """async () => {
+          const { difference } = await import("/page/sides.js");
+          const table = (rows, weights) => ({
+            seen: { kind: "cross" }, columns: [{ text: "a" }, { text: "b" }], weights,
+            rows: rows.map((text, at) => ({ text, tokens: [at] })),
+          });
+          const one = table(["x", "y"], [[1, 0], [0, 1]]);
+          const { rows, weights } = difference(one, table(["z", "x", "y"], [[1, 0], [1, 0], [1, 0]]));
+          return [rows.map((one) => one.text), weights.map((row) => row.map(Number))];
+        }"""
+    )
+    assert gap == [["z (second only)", "x", "y"], [[-1, 0], [0, 0], [-1, 1]]]
+
+
+def test_heads_are_compared(page: Any) -> None:
+    view(page, "Compare")
+    model(page, "transformer-reverse")
     page.get_by_role("button", name="Heads").click()
     page.locator(".thumbnail").nth(7).wait_for()
+    page.get_by_label("Attention").select_option("encoder")
+    assert page.locator(".thumbnail").count() == 8
+    page.get_by_label("Attention").select_option("cross")
     page.get_by_label("Order").select_option("entropy")
     picture(page, "compare-heads")
     page.get_by_label("Order").select_option("least alignment error")
@@ -238,9 +434,19 @@ def test_heads_and_models_are_compared(page: Any) -> None:
     assert errors == sorted(errors)
     page.locator(".thumbnail").nth(3).click()
     page.locator("regard-alignment .caption").wait_for()
-    assert re.search(r"layer \d, head \d", page.locator("regard-alignment .caption").inner_text())
+    caption = page.locator("regard-alignment .caption")
+    assert re.search(r"layer \d, head \d", caption.inner_text())
     page.get_by_label("Head").select_option("max")
-    assert "largest of 4 heads" in page.locator("regard-alignment .caption").inner_text()
+    assert "largest of 4 heads" in caption.inner_text()
+    page.get_by_label("Attention").select_option("encoder")
+    assert caption.inner_text().startswith("Self-attention of the encoder, source words looking at source words, layer")
+    assert page.locator(".ribbons text[data-row]").all_text_contents() == [
+        "\u2068ba\u2069",
+        "\u2068da\u2069",
+        "\u2068fo\u2069",
+    ]
+    page.get_by_label("Attention").select_option("decoder")
+    assert caption.inner_text().startswith("Self-attention of the decoder")
 
 
 def test_the_search_tree(page: Any) -> None:
@@ -265,7 +471,7 @@ def test_the_search_tree(page: Any) -> None:
     page.get_by_label("Word to write here").fill("lu")
     page.keyboard.press("Enter")
     until(page, "document.querySelector('.translation').innerText.startsWith('fo da lu')")
-    page.get_by_role("button", name="Undo the choice").click()
+    page.get_by_role("button", name="undo").click()
     page.get_by_role("button", name="List").click()
     assert page.locator("[role=tree] [role=treeitem]").count() > 1
     page.get_by_role("button", name="Table").click()
@@ -274,7 +480,7 @@ def test_the_search_tree(page: Any) -> None:
 
 def export(page: Any, kind: str, folder: Path) -> Path:
     """Export the shown view, as a user does."""
-    page.locator(".menu summary").click()
+    page.locator("regard-views .menu summary", has_text="Export").click()
     with page.expect_download() as download:
         page.locator(f".menu [data-kind={kind}]").click()
     path = folder / download.value.suggested_filename
@@ -285,8 +491,8 @@ def export(page: Any, kind: str, folder: Path) -> Path:
 @pytest.mark.parametrize("name", ["Where it looked", "Step by step", "Compare", "Search"])
 def test_every_view_is_exported(page: Any, name: str, tmp_path: Path) -> None:
     view(page, name)
-    page.locator("regard-views .menu").wait_for()
-    page.locator(".panel.output, .band, .matrix, .tree").first.wait_for()
+    page.locator("regard-views .menu").first.wait_for()
+    page.locator(".stagegrid, .band, .matrix, .tree").first.wait_for()
     drawing = ElementTree.fromstring(export(page, "SVG", tmp_path).read_text("utf-8"))
     assert drawing.tag == "{http://www.w3.org/2000/svg}svg"
     assert any("fo" in (text.text or "") for text in drawing.iter("{http://www.w3.org/2000/svg}text"))
@@ -297,15 +503,18 @@ def test_every_view_is_exported(page: Any, name: str, tmp_path: Path) -> None:
 
 def test_the_exported_page_opens_with_the_network_off(page: Any, chromium: Any, tmp_path: Path) -> None:
     view(page, "Step by step")
-    page.locator(".panel.output").wait_for()
+    at(page, 0, 0)
     saved = export(page, "HTML", tmp_path)
     text = saved.read_text("utf-8")
     assert "127.0.0.1" not in text
     with opened(chromium, saved.as_uri(), offline=True) as alone:
-        alone.locator(".panel.output").wait_for()
+        at(alone, 0, 0)
+        alone.keyboard.press("Shift+ArrowRight")
+        at(alone, 1, 1)
+        alone.keyboard.press("End")
+        at(alone, 3, 6)
+        assert alone.locator(".check").count() == 4
         assert all(check.startswith("✓") for check in alone.locator(".check").all_inner_texts())
-        alone.get_by_role("button", name="Next step").click()
-        until(alone, "document.querySelector('.player .number').innerText === '2 / 4'")
         view(alone, "Where it looked")
         alone.get_by_role("button", name="Matrix").click()
         assert alone.locator(".matrix [role=gridcell]").count() == 9
@@ -320,6 +529,7 @@ def test_the_address_holds_the_selection(server: Server, chromium: Any) -> None:
     address = f"{server.address}#text=ba+da+fo&view=alignment&form=matrix&t=1&s=2&special=true&palette=cividis"
     with opened(chromium, address) as page:
         page.locator(".matrix .active").wait_for()
+        page.get_by_text("More").click()
         assert page.get_by_role("button", name="Special tokens").get_attribute("aria-pressed") == "true"
         assert page.get_by_label("Colours").input_value() == "cividis"
 
@@ -330,19 +540,122 @@ def test_everything_is_reached_with_the_tab_key(page: Any) -> None:
     for _ in range(40):
         page.keyboard.press("Tab")
         reached.append(page.evaluate(f"(({FOCUSED}))(document.activeElement)"))
-    for wanted in ("fo", "da", "ba", "Where it looked", "Matrix", "Whole words"):
+    for wanted in ("Clear", "Copy", "Share", "fo", "Where it looked", "Matrix", "More"):
         assert wanted in reached, (wanted, reached)
+    assert "da" not in reached, "the words are one stop; the arrows go from word to word"
     assert any("Links between source words" in str(name) for name in reached)
+    page.locator(".translation .word").first.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.innerText") == "da"
     page.locator("[role=tab]").first.focus()
     page.keyboard.press("?")
     page.locator("dialog.keys").wait_for()
     page.keyboard.press("Escape")
-    page.keyboard.press("ArrowRight")
-    page.locator("regard-steps .panel").first.wait_for()
+
+
+def test_the_first_minute(server: Server, chromium: Any) -> None:
+    with opened(chromium, f"{server.address}#text=ba+da+fo") as page:
+        cards = page.locator("regard-guide .caption-card")
+        cards.nth(2).wait_for()
+        cards.nth(0).click()
+        said = page.locator(".sure").inner_text()
+        assert re.fullmatch(r"While writing \w+, the model looked \d+\s% at \w+\.", said)
+        cards.nth(1).click()
+        until(page, "document.querySelector('regard-changes').innerText.includes('is hidden')")
+        cards.nth(2).click()
+        page.locator(".contrast").nth(1).wait_for()
+        assert [text[0] for text in cards.all_inner_texts()] == ["\u2713"] * 3
+        page.get_by_role("button", name="Do not show this again").click()
+        page.reload()
+        page.locator(".translation .word").first.wait_for()
+        assert not page.locator("regard-guide").is_visible()
+
+
+def test_the_picker_says_what_a_model_is(page: Any) -> None:
+    page.locator(".picker summary").click()
+    text = page.locator(".picker [data-model=bahdanau-reverse]").inner_text()
+    assert "Bahdanau et al. 2015" in text
+    assert "additive attention" in text
+    assert "parameters" in text
+    page.keyboard.press("Escape")
+    assert not page.locator(".picker .sheet").is_visible()
+
+
+def test_a_translation_is_seen_while_it_is_written_and_escape_stops_it(page: Any) -> None:
+    held = page.evaluate(
+        """async () => {
+          const { state } = await import("/page/state.js");
+          const seen = [];
+          const end = state.on(["sentences"], () => seen.push(state.get("sentences")[0]?.translatedText));
+          const box = document.querySelector("#source");
+          box.value = "lu me ko";
+          box.dispatchEvent(new Event("input"));
+          while (state.get("trace")?.source.text !== "lu me ko") await new Promise((done) => setTimeout(done, 20));
+          end();
+          return seen;
+        }"""
+    )
+    assert held[:3] == ["ko", "ko me", "ko me lu"]
+    page.route("**/translate", lambda route: None)  # never answered
+    page.locator("#source").fill("ba ba")
+    page.get_by_role("button", name="Stop (Esc)").wait_for()
+    page.locator("#source").press("Escape")
+    until(page, "!document.querySelector('regard-translate').classList.contains('busy')")
+    page.unroute("**/translate")
+
+
+def test_copy_clear_share_and_the_way_back(server: Server, chromium: Any) -> None:
+    with opened(chromium, f"{server.address}#text=ba+da+fo", permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.locator(".translation .word").first.wait_for()
+        page.get_by_role("button", name="Copy", exact=True).click()
+        until(page, "document.querySelector('#announcements').textContent === 'The translation is copied'")
+        assert page.evaluate("navigator.clipboard.readText()") == "fo da ba"
+        page.get_by_role("button", name="Share").click()
+        until(page, "document.querySelector('#announcements').textContent === 'The address is copied'")
+        assert page.evaluate("navigator.clipboard.readText()") == page.url
+        assert page.locator("#counter").inner_text() == "8 / 65,536"
+        page.locator("#source").fill("lu me ko")
+        until(page, "document.querySelector('.translation .word')?.innerText === 'ko'")
+        page.go_back()
+        until(page, "document.querySelector('#source').value === 'ba da fo'")
+        until(page, "document.querySelector('.translation .word')?.innerText === 'fo'")
+        page.go_forward()
+        until(page, "document.querySelector('#source').value === 'lu me ko'")
+        page.get_by_role("button", name="Clear").click()
+        assert page.locator("#source").input_value() == ""
+        assert page.locator("regard-translate .translation").inner_text() == "The translation appears here."
+
+
+def test_pointing_moves_nothing_and_a_full_stop_can_be_hit(page: Any) -> None:
+    where = "document.querySelector('.tabs').getBoundingClientRect().top"
+    before = page.evaluate(where)
+    for at_word in range(3):
+        page.locator(".translation .word").nth(at_word).hover()
+        assert page.evaluate(where) == before
+    page.evaluate(SHOW, write(page_tree(Trace.from_arrays(["a", "."], ["x", "."], np.eye(2, dtype=np.float32)))))
+    page.get_by_role("button", name="Ribbons").click()
+    box = page.locator(".ribbons .hit").nth(1).bounding_box()
+    assert min(box["width"], box["height"]) >= 24
+
+
+def test_right_to_left_words_are_isolated_and_run_the_right_way(page: Any) -> None:
+    hebrew = Trace.from_arrays(
+        ["\u05e9\u05dc\u05d5\u05dd", "\u05e2\u05d5\u05dc\u05dd"], ["hello", "world"], np.eye(2, dtype=np.float32)
+    )
+    page.evaluate(SHOW, write(page_tree(hebrew)))
+    page.get_by_role("button", name="Ribbons").click()
+    first, second = (page.locator(f".ribbons text[data-column='{at_word}']") for at_word in (0, 1))
+    assert first.bounding_box()["x"] > second.bounding_box()["x"], "the first word is on the right"
+    assert first.text_content() == "\u2068\u05e9\u05dc\u05d5\u05dd\u2069"
+    left, right = (page.locator(f".ribbons text[data-row='{at_word}']").bounding_box()["x"] for at_word in (0, 1))
+    assert left < right
+    assert page.locator(".translation bdi, .translation .word").evaluate_all(
+        "all => all.every((one) => one.dir === 'auto')"
+    )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(server: Server, chromium: Any, scheme: str) -> None:
+def test_axe_finds_nothing(server: Server, chromium: Any, scheme: str) -> None:
     script = (packages() / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
     options = {"color_scheme": scheme, "bypass_csp": True, "reduced_motion": "reduce"}  # colours do not fade in
     with opened(chromium, f"{server.address}#text=ba+da+fo", **options) as page:
@@ -350,12 +663,12 @@ def test_axe_finds_nothing_serious(server: Server, chromium: Any, scheme: str) -
         page.evaluate(script)
         for name in ("Where it looked", "Step by step", "Compare", "Search"):
             view(page, name)
-            page.locator(".panel.output, .band, .matrix, .tree").first.wait_for()
+            page.locator(".stagegrid, .band, .matrix, .tree").first.wait_for()
+            if name == "Step by step":
+                page.keyboard.press("End")
             if name == "Where it looked":
                 page.get_by_role("button", name="Matrix").click()
-            found = [
-                one for one in page.evaluate("axe.run()")["violations"] if one["impact"] in ("serious", "critical")
-            ]
+            found = page.evaluate("axe.run()")["violations"]
             assert [(one["id"], [node["html"][:160] for node in one["nodes"][:3]]) for one in found] == [], name
             picture(page, f"{scheme}-{name.lower().replace(' ', '-')}")
 
@@ -365,7 +678,9 @@ def test_nothing_is_wider_than_a_small_phone(server: Server, chromium: Any, name
     with opened(chromium, f"{server.address}#text=ba+da+fo", viewport={"width": 360, "height": 740}) as page:
         page.locator(".translation .word").first.wait_for()
         view(page, name)
-        page.locator(".panel.output, .band, .matrix, .tree").first.wait_for()
+        page.locator(".stagegrid, .band, .matrix, .tree").first.wait_for()
+        tabs = page.locator("[role=tablist]").evaluate("one => one.scrollWidth <= one.clientWidth")
+        assert tabs, "the tabs fit"
         picture(page, f"phone-{name.lower().replace(' ', '-')}")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
@@ -374,8 +689,9 @@ def test_with_reduced_motion_and_forced_colours_the_same_is_there(server: Server
     with opened(
         chromium, f"{server.address}#text=ba+da+fo&view=steps", reduced_motion="reduce", forced_colors="active"
     ) as page:
-        page.locator(".panel.output").wait_for()
-        assert page.evaluate("getComputedStyle(document.querySelector('.panel')).transitionDuration") == "0s"
+        page.locator(".stagegrid").wait_for()
+        page.keyboard.press("End")
+        at(page, 3, 6)
         picture(page, "forced-colours")
 
 

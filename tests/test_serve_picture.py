@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 import numpy as np
 import patience
 import pytest
-from browser_parts import browser, opened, picture, until
+from browser_parts import opened, picture, until
 from npm_parts import packages
 from PIL import Image
 from serve_parts import Server, captioner, serving, trained
@@ -316,12 +316,6 @@ DROP = """([name, type, base64]) => {
 HOSTILE_NAME = "<img src=x onerror=alert(1)>\u202egnp.png"
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser() as running:
-        yield running
-
-
 @pytest.fixture
 def page(server: Server, chromium: Any) -> Iterator[Any]:
     with opened(chromium, f"{server.address}#model=captioner-shapes") as page:
@@ -356,7 +350,7 @@ def test_a_first_visit_shows_an_example_and_where_each_word_looked(page: Any, se
     row, column = np.unravel_index(weights.argmax(), weights.shape)
     top = np.sort(weights, axis=None)[-5:].sum()
     assert page.locator(".said").inner_text() == (
-        f"{named(words[1])}: strongest at row {row}, column {column} (from 0), {weights.max():.2f}; "
+        f"{named(words[1])}: strongest at row {row + 1}, column {column + 1}, {weights.max():.2f}; "
         f"the top 5 cells hold {top:.2f}."
     )
     assert page.locator(".telling .note").inner_text().startswith(f"Gate \u03b2 {answer['words'][1]['gate']:.2f}: ")
@@ -378,10 +372,10 @@ def test_pointing_at_a_region_shows_which_words_looked_there(page: Any) -> None:
     box = page.locator("svg.looked-at").bounding_box()
     at = {"x": box["width"] * 0.6, "y": box["height"] * 0.3}
     page.locator("svg.looked-at").hover(position=at)
-    assert page.locator(".asked").inner_text().startswith("Row 1, column 2 (from 0): most attention from ")
+    assert page.locator(".asked").inner_text().startswith("Row 2, column 3: most attention from ")
     assert page.locator(".shares .bar").count() == len(chips(page))
     page.locator("svg.looked-at").click(position=at)
-    said(page, "Row 1, column 2 (from 0): most attention from ")
+    said(page, "Row 2, column 3: most attention from ")
     assert "s=6" in page.url
     picture(page, "picture-region")
     frame = page.locator("svg.looked-at .region").bounding_box()
@@ -404,12 +398,12 @@ def test_the_picture_is_walked_with_the_keys(page: Any) -> None:
     said(page, "Row ")
     for key in ("ArrowUp", "ArrowLeft") * 4:
         page.keyboard.press(key)
-    said(page, "Row 0, column 0 (from 0)")
+    said(page, "Row 1, column 1")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
-    said(page, "Row 1, column 1 (from 0)")
+    said(page, "Row 2, column 2")
     assert page.locator("svg.looked-at").get_attribute("aria-activedescendant") == "region-5"
-    assert page.locator("#region-5").get_attribute("aria-label").startswith("Row 1, column 1 (from 0)")
+    assert page.locator("#region-5").get_attribute("aria-label").startswith("Row 2, column 2")
     page.keyboard.press("Escape")
     said(page, "out of the regions")
     page.keyboard.press("ArrowRight")

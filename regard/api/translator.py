@@ -3,6 +3,7 @@
 import dataclasses
 import operator
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, overload
 
 import numpy as np
@@ -118,8 +119,8 @@ class Translator(Trained):
         prefix), `terms` (source words that must become given target words, as a mapping or pairs; `unplaced` of the
         result lists those that could not be placed), `unknown="copy"` (unknown words of the translation become the
         source words with their largest weight, or what `lexicon` says for those; "keep" leaves them),
-        `progress(done, total)`, and `stop() -> bool`, called before every step. An empty line gives an empty
-        translation.
+        `progress(done, total)`, `observe(step)`, shown every step of a beam search, and `stop() -> bool`, called before
+        every step. An empty line gives an empty translation.
         """
         if isinstance(text, bytes) or not isinstance(text, Iterable):
             raise DataError(f"A sentence is text; got {type(text).__name__}.")
@@ -127,7 +128,7 @@ class Translator(Trained):
         for one in texts:
             clean(one)  # refuses what is no text
         prefix = options.pop("prefix", None)
-        progress, stop = options.pop("progress", None), options.pop("stop", None)
+        progress, observe, stop = (options.pop(name, None) for name in ("progress", "observe", "stop"))
         split = options.pop("split", True) and prefix is None
         terms, lexicon = options.pop("terms", None), options.pop("lexicon", None)
         unknown = options.pop("unknown", "copy")
@@ -143,7 +144,9 @@ class Translator(Trained):
             if len(wanted) != len(texts):
                 raise DataError(f"Expected one prefix for each of the {len(texts)} sentences; got {len(wanted)}.")
             prefixes = [self.prefix_ids(one) for one in wanted]
-        search = self._search_many if self.engine is None else self.engine.search
+        search: Any = self._search_many if self.engine is None or observe else self.engine.search
+        if observe:
+            search = partial(search, observe=observe)
         found = search(rows, config, prefixes=prefixes, tell=progress, stop=stop)
         sentences = [sentence for passage in passages for sentence in passage.sentences]
         encoded = [one for passage in passages for one in passage.encoded]

@@ -31,6 +31,10 @@ def serve(
         list[str] | None,
         typer.Option(help="Origin whose pages may use the server, as https://editor.example; repeatable."),
     ] = None,
+    suggestions: Annotated[
+        Path | None,
+        typer.Option(help="File to which better translations that people suggest are added, as JSON lines."),
+    ] = None,
     limit: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Change a limit of docs/serving.md, as seconds=30; repeatable."),
@@ -52,5 +56,6 @@ def serve(
         hosts=allow_host or [],
         origins=allow_origin or [],
         engine=engine,
+        suggestions=suggestions,
         ready=lambda address: typer.echo(f"Open {address}"),
     )

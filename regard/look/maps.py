@@ -49,7 +49,7 @@ def describe(table: Table, step: int | None, cells: Cells) -> str:
     if not cells.size or not table.rows:
         return "Nothing was written."
     row, column = (int(at) for at in np.unravel_index(int(cells.argmax()), cells.shape))
-    where = f"strongest at row {row}, column {column} (from 0), {cells[row, column]:.2f}"
+    where = f"strongest at row {row + 1}, column {column + 1}, {cells[row, column]:.2f}"
     if step is None:
         unseen = int((cells < 0.05).sum())
         return f"All {len(table.rows)} words together: {where}; {unseen} of {cells.size} cells get less than 0.05."
@@ -77,7 +77,8 @@ def shares_of(table: Table, region: Region, size: Picture) -> tuple[NDArray[np.f
     maps = table.weights.reshape(-1, *size.grid)  # [T, rows, columns]
     shares = maps[:, top : bottom + 1, left : right + 1].sum(axis=(1, 2))  # [T]
     one = (top, left) == (bottom, right)
+    top, left, bottom, right = (at + 1 for at in region)  # people count from 1
     where = f"Row {top}, column {left}" if one else f"Rows {top}-{bottom}, columns {left}-{right}"
     order = np.argsort(-shares, kind="stable")[:2].tolist()
     most = ", then ".join(f"{quoted(table.rows[row])} {shares[row]:.2f}" for row in order) or "no word"
-    return shares, f"{where} (from 0): most attention from {most}."
+    return shares, f"{where}: most attention from {most}."

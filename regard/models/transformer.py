@@ -238,8 +238,7 @@ VARIANTS = {
     "tied-target": replace(PRESETS["tiny"], tied="target"),
     "untied": replace(PRESETS["tiny"], tied="none"),
     "shallow-decoder": replace(PRESETS["tiny"], decoder_layers=1),
-    "ssru": replace(PRESETS["tiny"], decoder="ssru"),
-    "marian": replace(PRESETS["tiny"], activation="swish", bias=True),
+    "marian": replace(PRESETS["tiny"], decoder="ssru", activation="swish", bias=True),
 }
 
 # Adam with beta2 = 0.98 and 4000 updates of warm-up is the paper's.

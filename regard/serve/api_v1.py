@@ -44,6 +44,17 @@ async def steps(state: State, request: Request, fields: Fields) -> Response:
     return await state.answer(request, state.translator(fields), "step", _look(state, fields), t, name, head)
 
 
+async def path(state: State, request: Request, fields: Fields) -> Response:
+    """POST /api/v1/path: what each layer of a Transformer adds at a decoding step, and what it would write."""
+    t = fields.number("t", 0, 0, _MOST_STEPS)
+    return await state.answer(request, state.translator(fields), "path", _look(state, fields), t)
+
+
+async def worth(state: State, request: Request, fields: Fields) -> Response:
+    """POST /api/v1/worth: how much less likely a translation is without each head, the most important first."""
+    return JSONResponse({"heads": await state.work(request, state.translator(fields), "worth", _look(state, fields))})
+
+
 async def alternatives(state: State, request: Request, fields: Fields) -> Response:
     """POST /api/v1/alternatives: words that could come at a position of the translation, with probabilities."""
     worker = state.translator(fields)

@@ -1,8 +1,7 @@
 """The application: which path leads to which endpoint."""
 
 import mimetypes
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -29,6 +28,7 @@ ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
     "/detect": (("POST",), libre.detect),
     "/translate_file": (("POST",), documents.translate_file),
     "/download_file/{name}": (("GET",), documents.download_file),
+    "/suggest": (("POST",), libre.suggest),
     "/languages": (("GET",), libre.list_languages),
     "/frontend/settings": (("GET",), libre.settings),
     "/health": (("GET",), libre.health),
@@ -43,6 +43,8 @@ ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
     "/api/v1/heads": (("GET",), api_v1.heads),
     "/api/v1/trace": (("POST",), api_v1.trace),
     "/api/v1/steps": (("POST",), api_v1.steps),
+    "/api/v1/path": (("POST",), api_v1.path),
+    "/api/v1/worth": (("POST",), api_v1.worth),
     "/api/v1/beam": (("POST",), api_v1.beam),
     "/api/v1/alternatives": (("POST",), api_v1.alternatives),
     "/api/v1/what-if": (("POST",), api_v1.what_if),
@@ -68,6 +70,11 @@ async def page(request: Request) -> Response:
     return FileResponse(PAGE / "index.html", media_type="text/html")
 
 
+async def docs(request: Request) -> Response:
+    """GET /docs: the API for people."""
+    return FileResponse(PAGE / "docs.html", media_type="text/html")
+
+
 async def exported(state: State, request: Request, fields: Fields) -> Response:
     """GET /page/file.html: the page of an exported file, without data."""
     return HTMLResponse(await state.aside(request, next(iter(state.workers.values())), "exported"))
@@ -81,14 +88,11 @@ def build(state: State) -> Guard:
             fields = await read(request, state.limits)
             key = fields.get("api_key", "apiKey")
             request.scope["regard.token"] = state.access.admit(request.url.path, request.headers, key)
+            if state.loading and request.url.path not in ("/health", "/metrics"):
+                raise RefusedError(503, "The models are being loaded; try again in a second.", {"Retry-After": "1"})
             return await endpoint(state, request, fields)
 
         return act
-
-    @asynccontextmanager
-    async def live(app: Starlette) -> AsyncIterator[None]:
-        state.start()
-        yield
 
     endpoints = {**ENDPOINTS, "/spec": (("GET",), spec), "/metrics": (("GET",), metrics)}
     endpoints["/page/file.html"] = (("GET",), exported)
@@ -101,13 +105,13 @@ def build(state: State) -> Guard:
                 for path, (methods, endpoint) in endpoints.items()
             ),
             Route("/", page),
+            Route("/docs", docs),
             Mount("/page", GZipMiddleware(views, minimum_size=2000, compresslevel=5)),
         ],
         exception_handlers={HTTPException: _framework_error, RefusedError: _refused, Exception: _fault},
-        lifespan=live,
     )
     app.router.redirect_slashes = False
-    return Guard(app, state.access, state.limits, state.metrics, frozenset([*endpoints, "/"]))
+    return Guard(app, state.access, state.limits, state.metrics, frozenset([*endpoints, "/", "/docs"]))
 
 
 async def _framework_error(request: Request, error: Exception) -> Response:

@@ -1,5 +1,6 @@
 """LibreTranslate's endpoints: the contract of many editors, content systems and client libraries."""
 
+import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,6 +16,7 @@ from regard.serve.layout import Layout, Marked, plain
 from regard.serve.limits import RefusedError
 from regard.serve.queue import Options, Written
 from regard.serve.state import State
+from regard.serve.streaming import stream
 from regard.serve.worker import Worker
 
 
@@ -29,6 +31,10 @@ async def translate(state: State, request: Request, fields: Fields) -> Response:
     nbest = fields.number("alternatives", 0, 0, state.limits.alternatives) + 1
     choices = await choose(state, request, fields, texts, source, target)
     layouts = await lay_out(state, texts, read_html if form == "html" else None)
+    if fields.flag("stream"):
+        if isinstance(q, list) or not isinstance(layouts[0], Layout) or nbest > 1:
+            raise RefusedError(400, "Invalid request: stream needs one text, without HTML and alternatives")
+        return await stream(state, request, choices[0][0], layouts[0])
     workers = [worker for worker, _ in choices]
     found = await translate_all(state, request, workers, layouts, nbest)
     aligned = []
@@ -207,10 +213,22 @@ async def settings(state: State, request: Request, fields: Fields) -> Response:
             "frontendTimeout": 500,
             "keyRequired": bool(state.access.tokens),
             "language": {side: first.about[side] for side in ("source", "target")} if first else {},
-            "suggestions": False,
+            "suggestions": state.suggestions is not None,
             "supportedFilesFormat": [f".{ending}" for ending in FORMATS],
         }
     )
+
+
+async def suggest(state: State, request: Request, fields: Fields) -> Response:
+    """POST /suggest: a better translation `s` of `q`, kept in the file that the operator named, if there is one."""
+    if state.suggestions is None:
+        raise RefusedError(403, "Suggestions are disabled on this server.")
+    kept = {name: fields.text(name) for name in ("q", "s", "source", "target")}
+    state.check_size([kept["q"], kept["s"]])
+    line = json.dumps(kept, ensure_ascii=False)
+    with state.suggestions.open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+    return JSONResponse({"success": True})
 
 
 async def health(state: State, request: Request, fields: Fields) -> Response:

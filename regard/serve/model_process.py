@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from regard.errors import RegardError, RunError
@@ -51,6 +52,7 @@ def load_model(run: str, limits: Limits, engine: str = "regard") -> Any:
     # Imported in this process alone: the server itself does without torch, starts quickly and stays small.
     import regard
     from regard.api.captioner import CaptionWriter
+    from regard.api.exporting import read_card
     from regard.api.translator import Translator
     from regard.serve.captions import CaptionModel
     from regard.serve.models import TranslationModel
@@ -58,7 +60,7 @@ def load_model(run: str, limits: Limits, engine: str = "regard") -> Any:
     loaded = regard.load(run, engine=engine)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", loaded.name) or "model"
     if isinstance(loaded, Translator):
-        return TranslationModel(loaded, name, limits)
+        return TranslationModel(loaded, name, limits, read_card(Path(run)))
     if isinstance(loaded, CaptionWriter):
         return CaptionModel(loaded, name)
     raise RunError(
@@ -142,7 +144,8 @@ class ModelProcess:
         if not isinstance(job, MethodCall):
             self._answer(number, "translate", *job, stop)
         elif not job.written:
-            self._answer(number, job.method, *job.args, stop)
+            send = [lambda part: self._send(number, "part", part)] if job.parts else []
+            self._answer(number, job.method, *job.args, *send, stop)
         else:
             self._unwritten.acquire()
             tree = self._try(number, job.method, *job.args, stop)

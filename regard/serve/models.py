@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from regard.api.inspecting import report_heads
 from regard.api.links import describe, link_words, strongest
 from regard.api.tracing import describe_forced
-from regard.api.translator import Translator
+from regard.api.translator import Translation, Translator
+from regard.core.scores import uniform
 from regard.data.builtin import Example
 from regard.data.builtin.registry import find_builtin
 from regard.data.expects import expectations
@@ -30,7 +31,9 @@ from regard.look.views import page_tree
 from regard.models.registry import entry
 from regard.serve import languages
 from regard.serve.changes import parse
+from regard.serve.inside import follow_path, weigh_heads
 from regard.serve.limits import Limits, RefusedError, StoppedError
+from regard.serve.live import follow
 from regard.serve.queue import Options, TraceRequest, Written
 from regard.serve.step_details import explain, output, watch
 from regard.symbols import END, UNKNOWN
@@ -49,6 +52,16 @@ SENTENCES = {
         "Elle n'a pas signé l'accord sur l'Espace économique européen.",
         "Où est la gare ?",
         "Le chat noir n'aime pas le chien blanc.",
+    ],
+}
+# Sentences that grow from 10 words to 40, to compare models with and without attention.
+LENGTHS = {
+    "en": [
+        "The committee could not agree on the amount of money.",
+        "The members of the committee who were present could not agree on the amount of money for the regions.",
+        "After several hours the members of the committee who were present could not agree on the amount of money that "
+        "should be given to the regions which had suffered.",
+        SENTENCES["en"][-1],
     ],
 }
 EXAMPLE_WORDS = 8
@@ -89,8 +102,11 @@ class TranslationModel:
     write = staticmethod(write_answer)
     exported = staticmethod(html.file)  # the page of an exported file
 
-    def __init__(self, translator: Translator, name: str, limits: Limits) -> None:
+    def __init__(
+        self, translator: Translator, name: str, limits: Limits, card: Mapping[str, Any] | None = None
+    ) -> None:
         self.id = name
+        self.card = card or {}  # of a model that ships
         self.translator = translator
         # Looking inside puts hooks on a model. Translations that come in between use a twin with the same parameters.
         shared: dict[int, Any] = {
@@ -117,10 +133,21 @@ class TranslationModel:
             "paper": about.paper,
             "idea": about.idea,
             "expects": expectations(self.translator.experiment.data, self.translator.source_vocabulary),
+            "bytes": self.card.get("bytes"),
+            "score": _score(self.card),
             "parameters": sum(part.numel() for part in self.translator.model.parameters()),
             "examples": [example.source for example in self._examples[:EXAMPLES]] or SENTENCES.get(codes["source"], []),
+            "lengths": None if self._examples else LENGTHS.get(codes["source"]),
             "aligned": any(example.alignment for example in self._examples),
+            "fixed": self._fixed,
         }
+
+    @property
+    def _fixed(self) -> bool:
+        """Whether it has no attention: one vector of the source serves every step."""
+        modules = attentions(self.translator.model)
+        cross: tuple[str, ...] = self.translator.model.looking.cross  # type: ignore[assignment]
+        return all(modules[name].score is uniform for name in cross)
 
     @cached_property
     def _examples(self) -> list[Example]:
@@ -140,18 +167,19 @@ class TranslationModel:
         links: list[Any] = [()] * len(texts)
         if options.links and not stop():
             links = [one.links for one in link_words(self._twin, texts, [one.text for one in found])]
-        return [
-            Written(
-                one.text,
-                tuple(other.text for other in one.nbest),
-                size + 1,
-                one.finished,
-                tuple(one.flags),
-                tuple(one.unknown[:_UNKNOWN_WORDS]),
-                linked,
-            )
-            for one, size, linked in zip(found, sizes, links, strict=True)
-        ]
+        return [_written(one, size + 1, linked) for one, size, linked in zip(found, sizes, links, strict=True)]
+
+    def stream(self, texts: list[str], emit: Callable[[tuple[int, str | Written]], None], stop: Stop) -> int:
+        """Translate one text after the other; `emit` gets its number and its beginning as it grows, then all of it.
+
+        The result is how many were translated.
+        """
+        for place, text in enumerate(texts):
+            found = follow(self._twin, text, lambda part, place=place: emit((place, part)), stop)  # type: ignore[misc]
+            if stop():
+                raise StoppedError
+            emit((place, _written(found, 0)))
+        return len(texts)
 
     def rehearse(self, stop: Stop) -> str:
         """The translation of a short text of known words: always the same while the model is well."""
@@ -159,16 +187,20 @@ class TranslationModel:
         last = range(len(vocabulary) - min(3, len(vocabulary) - UNKNOWN - 1), len(vocabulary))
         return self.translate([vocabulary.decode(last) or "a"], Options(), stop)[0].text
 
-    def fit(self, texts: list[str]) -> list[float]:
-        """How well each text fits the source vocabulary, from 0 to 1: 1 if every word is one piece, 0 if all words are
-        spelled letter by letter or unknown. It compares languages and is no probability."""
+    def fit(self, texts: list[str]) -> list[tuple[float, float]]:
+        """How well each text fits the source vocabulary, and how long it is there.
+
+        The fit is from 0 to 1: 1 if every word is one piece, 0 if all words are spelled letter by letter or unknown.
+        The length is that of a code in which all pieces are equally likely, in nats: the language in which a text is
+        shorter is the likelier one.
+        """
         return [self._fit(text[:_COMPARED]) for text in texts]
 
-    def _fit(self, text: str) -> float:
+    def _fit(self, text: str) -> tuple[float, float]:
         vocabulary = self.translator.source_vocabulary
         words, letters = len(re.findall(r"\S+", text)), len(re.sub(r"\s+", "", text))
         if not words:
-            return 0.0
+            return 0.0, 0.0
         pieces = 0
         for index, piece, (start, end) in zip(*vocabulary.encode(text)[:3], strict=True):
             if not text[start:end].isspace():
@@ -177,7 +209,7 @@ class TranslationModel:
         whole = words if vocabulary.kind != "char" and letters > words else 0
         spelled = letters if whole else 2 * letters
         best = whole or letters
-        return max(0.0, min(1.0, (spelled - pieces) / (spelled - best)))
+        return max(0.0, min(1.0, (spelled - pieces) / (spelled - best))), pieces * math.log(len(vocabulary))
 
     # --- looking inside
 
@@ -289,6 +321,35 @@ class TranslationModel:
 
     def step(self, look: TraceRequest, t: int, name: str | None, head: int, stop: Stop) -> dict[str, Any]:
         """The arithmetic of step t in full: see `regard.serve.step_details`."""
+        model = self.translator.model
+        written, forward = self._forced(look, t, stop)
+        with interruptible(model, stop), change(model, *parse(look.changes, self.limits.changes)):
+            chosen, calls, logits = watch(model, name, forward)
+        return {
+            "t": t,
+            "name": chosen,
+            "head": head,
+            "changed": bool(look.changes),
+            **explain(model.get_submodule(chosen), calls, t, head),  # type: ignore[arg-type]
+            "output": output(logits[0, t], written[t], self._word),
+        }
+
+    def path(self, look: TraceRequest, t: int, stop: Stop) -> dict[str, Any]:
+        """The path of step t through the layers of a Transformer: see `regard.serve.inside`."""
+        model = self.translator.model
+        _, forward = self._forced(look, t, stop)
+        with interruptible(model, stop), change(model, *parse(look.changes, self.limits.changes)):
+            return {"t": t, "layers": follow_path(model, forward, t, self._word)}
+
+    def worth(self, look: TraceRequest, stop: Stop) -> list[dict[str, Any]]:
+        """What each head is worth to a translation."""
+        model = self.translator.model
+        written, forward = self._forced(look, 0, stop)
+        with interruptible(model, stop):
+            return weigh_heads(model, forward, written)
+
+    def _forced(self, look: TraceRequest, t: int, stop: Stop) -> tuple[list[int], Callable[[], Tensor]]:
+        """The ids of a translation, END included, and the forward pass that gives its logits [1, T, V]."""
         model, device = self.translator.model, self.translator.device
         source = self._source(look.text)
         written = [*self._written(look, stop)[0], END]
@@ -301,18 +362,9 @@ class TranslationModel:
             logits: Tensor = model(
                 torch.tensor([source], device=device), lengths, torch.tensor([written], device=device)
             )
-            return logits  # [1, T, V]
+            return logits
 
-        with interruptible(model, stop), change(model, *parse(look.changes, self.limits.changes)):
-            chosen, calls, logits = watch(model, name, forward)
-        return {
-            "t": t,
-            "name": chosen,
-            "head": head,
-            "changed": bool(look.changes),
-            **explain(model.get_submodule(chosen), calls, t, head),  # type: ignore[arg-type]
-            "output": output(logits[0, t], written[t], self._word),
-        }
+        return written, forward
 
     def head_errors(self, stop: Stop) -> dict[str, Any]:
         """The alignment error rate of every head over sentences whose links are known; computed once."""
@@ -368,6 +420,16 @@ class TranslationModel:
     def _name(self, index: int) -> str:
         vocabulary = self.translator.target_vocabulary
         return vocabulary.decode([index]) or vocabulary.pieces([index])[0]
+
+
+def _score(card: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The first score on a card, of the weights that ship."""
+    return next(({"name": one["name"], "bleu": one["small"]["bleu"]} for one in card.get("scores", [])), None)
+
+
+def _written(one: Translation, tokens: int, links: Any = ()) -> Written:
+    others, unknown = tuple(other.text for other in one.nbest), tuple(one.unknown[:_UNKNOWN_WORDS])
+    return Written(one.text, others, tokens, one.finished, tuple(one.flags), unknown, links)
 
 
 def _part(trace: Trace, look: TraceRequest) -> Trace:

@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import sys
+import threading
 import time
 import tomllib
 from collections.abc import Callable, Sequence
@@ -84,13 +85,18 @@ def serve(
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
     engine: str = "regard",
+    suggestions: str | Path | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve runs until SIGTERM or SIGINT. `ready` is called with the address of the page once the port is open.
 
+    The models are loaded in the background: until then /health says so and requests are answered with 503. A model that
+    cannot be loaded ends the server with its error.
+
     Beyond loopback a token is needed to use the API: `token`, those of the file `tokens`, that of the environment
     variable REGARD_TOKEN, or a random one, which is then part of the address. `hosts` are further names that the server
     answers to, `origins` pages of other servers that may call it. `engine` is what translates, as in `regard.load`.
+    `suggestions` is a file to which POST /suggest adds.
     """
     if not runs:
         raise RunError("There is nothing to serve; name at least one run folder.")
@@ -108,6 +114,7 @@ def serve(
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     bounded = replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
     state = State([str(run) for run in runs], limits, access, engine)
+    state.suggestions = None if suggestions is None else Path(suggestions)
     try:
         guard = build(state)
         config = uvicorn.Config(
@@ -121,10 +128,23 @@ def serve(
             h11_max_incomplete_event_size=limits.header_bytes * 2,
             timeout_keep_alive=int(limits.sending) or 1,
             timeout_graceful_shutdown=3,
-            lifespan="on",
+            lifespan="off",
         )
         address = _address(host, listener.getsockname()[1], shown)
-        Server(config, guard, state, lambda: ready(address) if ready is not None else None).run(sockets=[listener])
+        server = Server(config, guard, state, lambda: ready(address) if ready is not None else None)
+        failed: list[BaseException] = []
+
+        def load() -> None:
+            try:
+                state.open()
+            except BaseException as error:
+                failed.append(error)
+                server.should_exit = True
+
+        threading.Thread(target=load, name="load", daemon=True).start()
+        server.run(sockets=[listener])
+        if failed and not state.stopping:
+            raise failed[0]
     finally:
         state.close()
 

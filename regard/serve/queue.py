@@ -10,7 +10,7 @@ Costs are characters times beam: they are known without tokenising.
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -43,12 +43,16 @@ class TraceRequest(NamedTuple):
 
 
 class MethodCall(NamedTuple):
-    """A method of the model and its arguments. If `written`, the process of the model makes JSON of the result."""
+    """A method of the model and its arguments.
+
+    If `written`, the process of the model makes JSON of the result; with `parts` the method gets a function for parts.
+    """
 
     method: str
     args: tuple[Any, ...] = ()
     written: bool = False
     compressed: bool = False
+    parts: bool = False
 
 
 class Written(NamedTuple):
@@ -86,6 +90,7 @@ class Ticket:
     missing: int = 0
     answer: "Future[Any]" = field(default_factory=Future)
     gone: bool = False  # its client no longer waits
+    part: Callable[[Any], None] = field(default=lambda part: None)  # receives parts of the result, in another thread
 
     def add(self, texts: list[str]) -> None:
         """Set the texts to translate."""

@@ -51,19 +51,28 @@ def _libre(limits: Limits, model: Schema) -> Schema:
             "format": {"enum": ["text", "html"], "default": "text"},
             "alternatives": {**_WHOLE, "maximum": limits.alternatives, "default": 0},
             "alignment": {**_FLAG, "description": "ours: also report which words belong together"},
+            "stream": {
+                **_FLAG,
+                "description": "ours: answer with server-sent events while one text is written, each a JSON object "
+                "with sentence, source (its place in q), translatedText so far and, when done, flags and unknown; "
+                "the last event holds the whole translatedText",
+            },
             "model": {**model, "description": "ours: one of /api/v1/models"},
             "api_key": _TEXT,
         },
         required=["q", "source", "target"],
     )
+    suggest = _object(dict.fromkeys(("q", "s", "source", "target"), text), required=["q", "s", "source", "target"])
     detect = _object({"q": text, "api_key": _TEXT}, required=["q"])
     upload = _object(
         {"file": {"type": "string", "format": "binary"}, "source": _TEXT, "target": _TEXT, "model": model},
         required=["file", "source", "target"],
     )
     address = _object({"translatedFileUrl": _TEXT}, required=["translatedFileUrl"])
+    post = _post("Translate", translate, _ref("Translated"), forms=True)
+    post["responses"]["200"]["content"]["text/event-stream"] = {"schema": _TEXT}
     return {
-        "/translate": {"post": _post("Translate", translate, _ref("Translated"), forms=True)},
+        "/translate": {"post": post},
         "/detect": {"post": _post("Which loaded language fits a text", detect, _list(_ref("Detected")), forms=True)},
         "/translate_file": {"post": _form("Translate a file; its ending says the format", upload, address)},
         "/download_file/{name}": {
@@ -72,6 +81,7 @@ def _libre(limits: Limits, model: Schema) -> Schema:
                 "parameters": [_in_path("name")],
             }
         },
+        "/suggest": {"post": _post("Suggest a better translation", suggest, _object({"success": _FLAG}), forms=True)},
         "/languages": {"get": _get("The languages of the loaded models", _list(_ref("Language")))},
         "/frontend/settings": {"get": _get("What a form for this server needs to know", {"type": "object"})},
     }
@@ -161,6 +171,14 @@ def _own(limits: Limits, model: Schema) -> Schema:
         "/api/v1/heads": {"get": {**_get("How well each head aligns", rates), "parameters": [_query("model", model)]}},
         "/api/v1/trace": {"post": _post("The attention of a model while it translated", body["look"], trace)},
         "/api/v1/steps": {"post": _post("The arithmetic of one step", body["step"], {"type": "object"})},
+        "/api/v1/path": {"post": _post("The layers of a Transformer at one step", body["step"], {"type": "object"})},
+        "/api/v1/worth": {
+            "post": _post(
+                "How much less likely a translation is without each head",
+                body["look"],
+                _object({"heads": _list(_object({"name": _TEXT, "head": _WHOLE, "drop": _NUMBER}))}),
+            )
+        },
         "/api/v1/beam": {"post": _post("A trace with the search tree", body["look"], trace)},
         "/api/v1/alternatives": {
             "post": _post(

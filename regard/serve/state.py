@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
@@ -34,19 +36,11 @@ class State:
         self.shelf, self.glossaries = Shelf(), Glossaries()
         self.held = 0  # bytes of answers that clients have not read yet
         self.stopping = False
+        self.suggestions: Path | None = None  # the file that keeps them
         self._receiving = 0  # pictures
-        self.workers: dict[str, Worker] = {}  # in the order given
-        opened = [Worker(run, limits, self.metrics, engine) for run in runs]  # the processes start side by side
-        try:
-            for worker in opened:
-                worker.open()
-                worker.held = lambda: self.held
-                worker.about["id"] = self._unused(worker.name)
-                self.workers[worker.name] = worker
-        except BaseException:
-            for worker in opened:
-                worker.close(0)
-            raise
+        self.workers: dict[str, Worker] = {}  # in the order given; empty while they are loaded
+        self.loading = True
+        self._opened = [Worker(run, limits, self.metrics, engine) for run in runs]  # the processes start side by side
         self.metrics.read(
             lambda: {
                 "regard_waiting_requests": {name: worker.accepted.total() for name, worker in self.workers.items()},
@@ -55,27 +49,31 @@ class State:
             }
         )
 
-    def _unused(self, name: str) -> str:
-        number, found = 1, name
-        while found in self.workers:
-            number, found = number + 1, f"{name}-{number + 1}"
-        return found
-
-    def start(self) -> None:
-        """Start every model."""
-        for worker in self.workers.values():
+    def open(self) -> None:
+        """Wait until every model is loaded, and start them; raises the error of loading one."""
+        loaded: dict[str, Worker] = {}
+        for worker in self._opened:
+            worker.open()
+            worker.held = lambda: self.held
+            worker.about["id"] = _unused(worker.name, loaded)
+            loaded[worker.name] = worker
+        self.workers = loaded
+        for worker in loaded.values():
             worker.start()
+        self.loading = False
 
     def close(self) -> None:
-        """End the processes of all models."""
-        for worker in self.workers.values():
-            worker.close()
+        """End the processes of all models; at once if they were still being loaded."""
+        for worker in self._opened:
+            worker.close(*([0.0] if self.loading else []))
 
     @property
     def trouble(self) -> str:
         """Why the server is not ready, or an empty string."""
         if self.stopping:
             return "stopping"
+        if self.loading:
+            return "the models are being loaded"
         return next((f"{name}: {worker.trouble}" for name, worker in self.workers.items() if worker.trouble), "")
 
     # --- choosing a model
@@ -119,13 +117,17 @@ class State:
         return None
 
     async def detect(self, request: Request, texts: list[str]) -> list[list[tuple[str, float]]]:
-        """For each text the loaded source languages with their fit in per cent, the best first."""
-        fits: list[dict[str, float]] = [{} for _ in texts]
+        """For each text the loaded source languages with a confidence in per cent, the best first.
+
+        It is how well the text fits the vocabulary times how much likelier the language is than the other loaded ones:
+        low for a text of none of them, and for a text that could be of two.
+        """
+        fits: list[dict[str, tuple[float, float]]] = [{} for _ in texts]
         for worker in self.of_kind("translate").values():
             code = worker.about["source"]["code"]
-            for each, fit in zip(fits, await self.aside(request, worker, "fit", texts), strict=True):
-                each[code] = max(each.get(code, 0.0), round(100 * fit, 1))
-        return [sorted(each.items(), key=lambda pair: -pair[1]) for each in fits]
+            for each, found in zip(fits, await self.aside(request, worker, "fit", texts), strict=True):
+                each[code] = max(each.get(code, found), found)
+        return [_confidences(each) for each in fits]
 
     def language(self, code: str, known: list[str]) -> str:
         """The known code that a client means, or a refusal."""
@@ -143,12 +145,16 @@ class State:
         ticket = Ticket(deadline(request), client(request), options.beam or worker.about["beam"], options)
         ticket.add(texts)
         worker.make_room(ticket.client, ticket.cost)
+        self.count(request, texts)
+        return list(await self._wait(request, worker, ticket))
+
+    def count(self, request: Request, texts: Sequence[str]) -> None:
+        """Count the characters of an accepted request, and refuse it above the quota of its token."""
         characters = sum(map(len, texts))
         token = request.scope.get("regard.token")
         if token is not None:
             token.count_characters(characters, time.monotonic(), request.url.path)
         self.metrics.characters += characters
-        return list(await self._wait(request, worker, ticket))
 
     async def work(self, request: Request, worker: Worker, method: str, *args: Any, admitted: bool = False) -> Any:
         """The result of exclusive work: a method of the model. `admitted` is the second part of an accepted request."""
@@ -261,6 +267,22 @@ def _write(tree: Any, packed: bool) -> bytes:
 def accepts_gzip(request: Request) -> bool:
     """Whether the client reads gzip."""
     return "gzip" in request.headers.get("accept-encoding", "")
+
+
+def _confidences(fits: Mapping[str, tuple[float, float]]) -> list[tuple[str, float]]:
+    """Languages with (fit, length of the code in nats) -> languages with their confidence in per cent."""
+    shortest = min((length for _, length in fits.values()), default=0.0)
+    likely = {code: math.exp(shortest - length) for code, (_, length) in fits.items()}
+    total = sum(likely.values())
+    found = [(code, round(100 * fit * likely[code] / total, 1)) for code, (fit, _) in fits.items()]
+    return sorted(found, key=lambda pair: -pair[1])
+
+
+def _unused(name: str, among: Mapping[str, Worker]) -> str:
+    number, found = 1, name
+    while found in among:
+        number, found = number + 1, f"{name}-{number + 1}"
+    return found
 
 
 def deadline(request: Request) -> float:

@@ -44,6 +44,7 @@ class Call:
     number: int
     result: "Future[Any]" = field(default_factory=Future)
     free: "Future[None]" = field(default_factory=Future)
+    part: Callable[[Any], None] = field(default=lambda part: None)  # receives what comes before the result
 
 
 class Process:
@@ -66,9 +67,10 @@ class Process:
         """Receive results in a new thread; `died` is called when the process has ended."""
         threading.Thread(target=self._receive, args=(died,), daemon=True).start()
 
-    def call(self, kind: str, *message: Any) -> Call:
-        """Send a job."""
+    def call(self, kind: str, *message: Any, part: Callable[[Any], None] = lambda part: None) -> Call:
+        """Send a job; `part` receives what it sends before its result."""
         call = self._open()
+        call.part = part
         self._send(kind, call.number, *message)
         return call
 
@@ -108,6 +110,9 @@ class Process:
                 number, status, value = self._connection.recv()
                 call = self._calls.get(number)
                 if call is None:  # an error came before
+                    continue
+                if status == "part":
+                    call.part(value)
                     continue
                 if status == "ok":
                     settle(call.result, value)
@@ -264,9 +269,9 @@ class Worker:
             self._trouble = "the model fails"
             self._sample = self._sample or ""
 
-    def _begin(self, kind: str, job: Any, deadline: float) -> Call:
+    def _begin(self, kind: str, job: Any, deadline: float, part: Callable[[Any], None] = lambda part: None) -> Call:
         self._began, self._working, self._stuck = time.monotonic(), True, False
-        return self._process.call(kind, job, deadline)
+        return self._process.call(kind, job, deadline, part=part)
 
     def _watch(self, call: Call, over: Callable[[], bool], between: Callable[[], None] = lambda: None) -> None:
         """Wait until the process is free again; cancel the job when it is `over`, end the process if it is stuck."""
@@ -314,7 +319,7 @@ class Worker:
             settle(ticket.answer, error=waiting)
             return
         began = time.monotonic()
-        call = self._begin("run", work, ticket.deadline)
+        call = self._begin("run", work, ticket.deadline, ticket.part)
         self._watch(call, lambda: ticket.over, self._let_pass())
         if self._process.dead and isinstance(call.result.exception(), DiedError):
             raise DiedError

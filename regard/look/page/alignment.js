@@ -1,6 +1,6 @@
 // Attention as ribbons, as a matrix or as a table, and exactly what is drawn.
 
-import { h, put, renew, segments, select, toggle } from "./dom.js";
+import { h, menu, put, renew, segments, select, toggle } from "./dom.js";
 import { exporter } from "./export.js";
 import { drawMatrix } from "./matrix.js";
 import { drawRibbons } from "./ribbons.js";
@@ -8,6 +8,7 @@ import { state } from "./state.js";
 import { table as asTable } from "./tables.js";
 import { palettes } from "./palette.js";
 import { summary, tableOf } from "./trace.js";
+import { caption, SIDES } from "./wording.js";
 
 const NAMES = [
   "form",
@@ -25,14 +26,9 @@ const NAMES = [
 
 const LEADS = {
   ribbons:
-    "For each word that it writes (below), the model weighs the words of the source (above). The wider the band, the " +
-    "larger the weight: that is attention.",
-  matrix:
-    "Each row is a word being written; the stronger the colour of a cell, the larger the weight of the source" +
-    " word above it. A row’s weights sum to one.",
-  table:
-    "Each row is a word being written, each number the weight of a source word. A row’s weights " +
-    "sum to one.",
+    "For each word that it writes (below), the model weighs the source words (above): the wider the band, the larger the weight.",
+  matrix: "Each row is a word being written; the stronger a cell, the larger the weight of the source word above it.",
+  table: "Each row is a word being written, each number the weight of a source word. The weights of a row add up to 1.",
 };
 
 const FIXED =
@@ -97,11 +93,12 @@ class Alignment extends HTMLElement {
     renew(this.controls, this.buttons(trace, shown));
     const detail =
       form === "ribbons"
-        ? `; links that hold ${Math.round(100 * state.get("mass"))} % of each row`
+        ? ` Bands hold ${Math.round(100 * state.get("mass"))} % of each word’s attention.`
         : state.get("rowScale") && form === "matrix"
-          ? "; each row scaled to its largest"
+          ? " Each row is scaled to its largest weight."
           : "";
-    put(this.caption, shown.caption + detail);
+    put(this.caption, caption(shown, trace, state.values) + detail);
+    this.caption.title = shown.caption; // the same in the words of `regard look`
     put(this.summary, summary(shown));
     mark?.();
   }
@@ -111,6 +108,11 @@ class Alignment extends HTMLElement {
     const heads = shown.seen.weights.shape[0];
     const form = state.get("form");
     const on = (name, text) => toggle(text, state.get(name), set(name));
+    const { kind } = shown.seen;
+    const kinds = Object.keys(SIDES).filter((one) => trace.modules.some((seen) => seen.kind === one));
+    const layers = trace.modules.filter((seen) => seen.kind === kind);
+    const key = (seen) => (seen.leading ? String(seen.layer) : seen.name);
+    const choose = (layer) => state.set({ layer, head: null, t: null, s: null, preview: null });
     return [
       segments(
         "Form",
@@ -122,14 +124,18 @@ class Alignment extends HTMLElement {
         form,
         set("form"),
       ),
-      trace.modules.length > 1 &&
+      kinds.length > 1 &&
+        select(
+          "Attention",
+          kinds.map((one) => ({ value: one, text: SIDES[one] })),
+          kind,
+          (one) => choose(one === "cross" ? null : key(trace.modules.findLast((seen) => seen.kind === one))),
+        ),
+      layers.length > 1 &&
         select(
           "Layer",
-          trace.modules.map((seen) => ({
-            value: seen.leading ? String(seen.layer) : seen.name,
-            text: seen.leading ? String(seen.layer) : `${seen.layer}, ${seen.text}`,
-          })),
-          shown.seen.leading ? String(shown.seen.layer) : shown.seen.name,
+          layers.map((seen) => ({ value: key(seen), text: String(seen.layer) })),
+          key(shown.seen),
           set("layer"),
         ),
       heads > 1 &&
@@ -142,25 +148,28 @@ class Alignment extends HTMLElement {
             ...(String(state.get("head")).includes(",") ? [{ value: state.get("head"), text: state.get("head") }] : []),
           ],
           String(state.get("head") ?? "mean"),
-          (head) => state.set({ head }),
+          set("head"),
         ),
-      on("words", "Whole words"),
-      on("special", "Special tokens"),
-      on("renormalise", "Renormalise"),
-      shown.seen.pieces.length > 1 &&
-        toggle("Shift by one", Boolean(shown.shift), (value) => state.set({ shift: value ? 1 : 0 }), {
-          title: "Show the attention just after a word was read",
-        }),
-      form === "matrix" && on("rowScale", "Scale each row"),
-      form === "matrix" && on("numbers", "Numbers"),
-      form === "matrix" &&
-        select(
-          "Colours",
-          palettes().map((name) => ({ value: name, text: name })),
-          state.get("palette"),
-          set("palette"),
-        ),
-      form === "ribbons" && this.slider(),
+      menu(
+        "More",
+        on("words", "Whole words"),
+        on("special", "Special tokens"),
+        on("renormalise", "Renormalise"),
+        shown.seen.pieces.length > 1 &&
+          toggle("Shift by one", Boolean(shown.shift), (value) => state.set({ shift: value ? 1 : 0 }), {
+            title: "Show the attention just after a word was read",
+          }),
+        form === "matrix" && on("rowScale", "Scale each row"),
+        form === "matrix" && on("numbers", "Numbers"),
+        form === "matrix" &&
+          select(
+            "Colours",
+            palettes().map((name) => ({ value: name, text: name })),
+            state.get("palette"),
+            set("palette"),
+          ),
+        form === "ribbons" && this.slider(),
+      ),
     ];
   }
 

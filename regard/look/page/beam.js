@@ -1,6 +1,6 @@
 // The search: every candidate, which ones were kept, and which translation has the best score.
 
-import { announce, h, put, renew, segments, svg, toggle, word } from "./dom.js";
+import { announce, h, put, renew, segments, svg, toggle, visible, word } from "./dom.js";
 import { exporter } from "./export.js";
 import { wide } from "./grid.js";
 import { show } from "./maths.js";
@@ -11,7 +11,12 @@ import { clean, described, fate, plainText, ranking, spelled } from "./ranking.j
 import { grow, path, walk } from "./treelayout.js";
 
 const LINE = 30,
-  FONT = 13;
+  FONT = 13,
+  GAP = 34;
+
+const yOf = (one) => 20 + one.y * LINE;
+const kind = (one) => `${one.main ? "main" : one.alive ? "alive" : ""}${one.last.pruned ? " pruned" : ""}`;
+
 class BeamView extends HTMLElement {
   connectedCallback() {
     this.lead = h("div", { class: "headline" });
@@ -54,7 +59,7 @@ class BeamView extends HTMLElement {
     const form = state.get("tree");
     renew(
       this.place,
-      form === "list" ? this.list(tree, beam) : form === "table" ? this.table(beam) : this.drawing(tree, beam, trace),
+      form === "list" ? this.list(tree, beam) : form === "table" ? this.table(beam) : this.drawing(tree, beam),
     );
     put(
       this.ranks,
@@ -126,88 +131,81 @@ class BeamView extends HTMLElement {
         "beam",
         () =>
           this.place.querySelector("svg") ??
-          this.drawing(grow(beam, { pruned: state.get("pruned"), until: null }), beam, trace).firstChild,
+          this.drawing(grow(beam, { pruned: state.get("pruned"), until: null }), beam).firstChild,
         () => ({ trace, csv: lines().join("\r\n") }),
       ),
     );
   }
 
-  drawing(tree, beam, trace) {
-    const all = walk(tree.roots);
-    const widths = Array.from({ length: tree.steps + 1 }, () => 40);
-    for (const { one } of all)
-      one.chain.forEach(
-        (node) => (widths[node.step] = Math.max(widths[node.step], wide(clean(node.token), FONT) + 46)),
-      );
-    const x = widths.reduce((ends, width) => [...ends, ends.at(-1) + width], [0]); // x[step] is where the step begins
-    const left = 44,
-      width = left + x.at(-1) + 90,
-      height = tree.lines * LINE + 44;
-    const chosen = state.get("node");
-    const on = new Set(chosen === null ? [] : path(beam, chosen).map((node) => node.id));
-    const drawing = svg(
-      "svg",
-      {
-        class: `tree${on.size ? " chosen" : ""}`,
-        width,
-        height,
-        viewBox: `0 0 ${width} ${height}`,
-        tabindex: 0,
-        role: "application",
-        "aria-label": "Search tree: arrow keys move, Enter shows alternatives, typing forces a word, Backspace goes up",
-        onkeydown: (event) => this.key(event, tree, beam, trace),
-      },
-      svg("title", {}, "Search tree"),
-      Array.from({ length: tree.steps }, (_, step) =>
-        svg("text", { class: "axis", x: left + x[step + 1] + 4, y: 14, "font-size": 11 }, step + 1),
-      ),
-      svg("circle", { class: "root", cx: left - 10, cy: 40, r: 4 }),
-    );
+  /** The tree from left to right; words that follow each other without a choice are one label. */
+  drawing(tree, beam) {
+    const left = 30,
+      all = walk(tree.roots),
+      on = new Set(state.get("node") === null ? [] : path(beam, state.get("node")).map((node) => node.id));
+    let width = 0;
     for (const { one, parent } of all) {
-      let from = parent
-        ? { x: left + x[parent.last.step] + wide(clean(parent.last.token), FONT) + 14, y: 40 + parent.y * LINE }
-        : { x: left - 10, y: 40 };
-      one.chain.forEach((node, number) => {
-        const at = { x: left + x[node.step], y: 40 + one.y * LINE };
-        const share = Math.exp(node.logprob);
-        drawing.append(this.node(node, one, from, at, { share, on: on.has(node.id), bend: number === 0 }));
-        from = { x: at.x + wide(clean(node.token), FONT) + 14, y: at.y };
-      });
-      if (one.last.finished)
-        drawing.append(
-          svg(
-            "text",
-            { class: `score${one.rank === 0 ? " winner" : ""}`, x: from.x + 14, y: from.y + 4, "font-size": 12 },
-            `${one.rank + 1}.  ${show(one.last.score)}`,
-          ),
-        );
+      one.text = visible(plainText(one.chain.map((node) => node.token)))
+        .replace("</s>", " ■")
+        .trim();
+      one.x = parent ? parent.x + parent.wide + GAP : left;
+      one.wide = wide(one.text, FONT) + 14;
+      width = Math.max(width, one.x + one.wide + (one.last.finished ? 70 : 10));
     }
-    return h("div", { class: "scroller" }, drawing);
+    const height = tree.lines * LINE + 30;
+    return h(
+      "div",
+      { class: "scroller" },
+      svg(
+        "svg",
+        {
+          class: `tree${on.size ? " chosen" : ""}`,
+          width,
+          height,
+          viewBox: `0 0 ${width} ${height}`,
+          tabindex: 0,
+          role: "application",
+          "aria-label":
+            "Search tree: arrow keys move, Enter shows alternatives, typing forces a word, Backspace goes up",
+          onkeydown: (event) => this.key(event, tree, beam),
+        },
+        svg("title", {}, "Search tree"),
+        svg("circle", { class: "root", cx: 10, cy: yOf(tree.roots[0] ?? { y: 0 }), r: 4 }),
+        all.map(({ one, parent }) => this.edge(one, parent, tree)),
+        all.map(({ one }) => this.branch(one, on)),
+      ),
+    );
   }
 
-  node(node, one, from, at, { share, on, bend }) {
-    const middle = (from.x + at.x) / 2;
-    const line =
-      bend && from.y !== at.y
-        ? `M${from.x} ${from.y}C${middle} ${from.y} ${middle} ${at.y} ${at.x} ${at.y}`
-        : `M${from.x} ${from.y}L${at.x} ${at.y}`;
+  edge(one, parent, tree) {
+    const from = parent ? { x: parent.x + parent.wide, y: yOf(parent) } : { x: 10, y: yOf(tree.roots[0]) };
+    const to = { x: one.x, y: yOf(one) },
+      middle = (from.x + to.x) / 2;
+    return svg("path", {
+      class: kind(one),
+      d: `M${from.x} ${from.y}C${middle} ${from.y} ${middle} ${to.y} ${to.x} ${to.y}`,
+      "stroke-width": (0.8 + 4 * Math.exp(one.first.logprob)).toFixed(2),
+      fill: "none",
+    });
+  }
+
+  branch(one, on) {
+    const y = yOf(one);
     return svg(
       "g",
       {
-        class: `node${one.main ? " main" : one.alive ? " alive" : ""}${node.pruned ? " pruned" : ""}${on ? " on" : ""}`,
-        onclick: () => this.choose(node),
+        class: `node ${kind(one)}${on.has(one.last.id) ? " on" : ""}`,
+        "data-id": one.last.id,
+        onclick: () => this.choose(one.last),
       },
-      svg("title", {}, described(node, share)),
-      svg("path", { d: line, "stroke-width": (0.8 + 4 * share).toFixed(2), fill: "none" }),
-      svg("rect", {
-        class: "hit",
-        x: at.x,
-        y: at.y - 11,
-        width: wide(clean(node.token), FONT) + 12,
-        height: 22,
-        rx: 6,
-      }),
-      svg("text", { x: at.x + 6, y: at.y + 4.5, "font-size": FONT }, `\u2068${clean(node.token)}\u2069`),
+      svg("title", {}, described(one.last, Math.exp(one.last.logprob))),
+      svg("rect", { class: "hit", x: one.x, y: y - 12, width: one.wide, height: 24, rx: 6 }),
+      svg("text", { x: one.x + 7, y: y + 4.5, "font-size": FONT }, `\u2068${one.text}\u2069`),
+      one.last.finished &&
+        svg(
+          "text",
+          { class: `score${one.rank === 0 ? " winner" : ""}`, x: one.x + one.wide + 8, y: y + 4, "font-size": 12 },
+          `${one.rank + 1}.  ${show(one.last.score)}`,
+        ),
     );
   }
 
@@ -219,45 +217,34 @@ class BeamView extends HTMLElement {
     announce(`${spelled(prefix)}: log-probability ${show(node.total)}, score ${show(node.score)}`);
   }
 
-  key(event, tree, beam, trace) {
-    const order = walk(tree.roots).flatMap(({ one }) => one.chain);
+  key(event, tree, beam) {
+    const all = walk(tree.roots),
+      order = all.map(({ one }) => one).sort((a, b) => a.y - b.y || a.x - b.x);
     const node = beam.nodes.find((one) => one.id === state.get("node"));
-    const children = (id) => order.filter((one) => one.parent === id);
-    const line = (one) => walk(tree.roots).find((each) => each.one.chain.includes(one))?.one.y ?? 0;
-    const level = (one) => order.filter((each) => each.step === one.step).sort((a, b) => line(a) - line(b));
-    const beside = (by) => {
-      const row = level(node);
-      return row[row.indexOf(node) + by];
-    };
-    const parent = () => order.find((one) => one.id === node.parent);
-    const next = !node
-      ? order[0]
+    const here = node && order.find((one) => one.chain.includes(node));
+    const parent = () => all.find(({ one }) => one === here)?.parent;
+    // Up and down go through every branch, so that each of them can be reached.
+    const next = !here
+      ? tree.roots[0]
       : {
-          ArrowRight: () => children(node.id)[0],
+          ArrowRight: () => here.branches[0],
           ArrowLeft: parent,
           Backspace: parent,
-          ArrowUp: () => beside(-1),
-          ArrowDown: () => beside(1),
+          ArrowUp: () => order[order.indexOf(here) - 1],
+          ArrowDown: () => order[order.indexOf(here) + 1],
         }[event.key]?.();
     if (event.key === "Escape") state.set({ node: null });
     else if (event.key === "Enter" && node && host.live) {
       event.preventDefault();
-      const anchor = this.place.querySelector("svg .on:last-of-type") ?? this.place;
+      const anchor = this.place.querySelector(`[data-id="${node.id}"]`) ?? this.place;
       host.alternatives(anchor, this.prefix(node), null, () => this.place.querySelector("svg")?.focus());
-    } else if (
-      /^\p{L}$/u.test(event.key) &&
-      node &&
-      host.live &&
-      !event.ctrlKey &&
-      !event.metaKey &&
-      !event.altKey
-    ) {
+    } else if (/^\p{L}$/u.test(event.key) && node && host.live && !event.ctrlKey && !event.metaKey && !event.altKey) {
       event.preventDefault();
       event.stopPropagation();
       this.force(node, event.key);
     } else if (next && ["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown", "Backspace"].includes(event.key)) {
       event.preventDefault();
-      this.choose(next);
+      this.choose(next.last);
       this.place.querySelector("svg")?.focus();
     }
   }

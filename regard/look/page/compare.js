@@ -1,28 +1,46 @@
-// Compare: the heads of one model side by side, or two models on the same sentence.
+// Compare: the heads of one model, several models on the same sentence, or with and without attention by length.
 
 import { chosenTable } from "./alignment.js";
-import { h, put, renew, segments, select, toggle } from "./dom.js";
+import { h, put, renew, segments, select, toggle, word } from "./dom.js";
 import { exporter } from "./export.js";
-import { BY_ERROR, headLines, headTable, measuredHeads, ORDERS, sheet, thumbnails } from "./heads.js";
+import {
+  BY_ERROR,
+  BY_WORTH,
+  headLines,
+  headTable,
+  measuredHeads,
+  ORDERS,
+  sheet,
+  thumbnails,
+  worthMap,
+} from "./heads.js";
 import { host } from "./host.js";
-import { beside, difference, differenceMap, sideTable } from "./sides.js";
+import { beside, difference, differenceMap, differing, sideTable } from "./sides.js";
 import { state } from "./state.js";
 import { csv } from "./tables.js";
 import { tableOf } from "./trace.js";
+import { SIDES } from "./wording.js";
 
 const HEADS =
   "A model may have several heads, each with its own query. Some follow the words, some the order, some give most " +
   "weight to the end of the sentence.";
-const MODELS = "The same sentence through two models: the translation of each, and its attention.";
+const MODELS = "The same sentence through several models: the translation of each, and its attention.";
+const LENGTH =
+  "With attention the model looks back at every source word while it writes. Without, all it knows is one vector of " +
+  "fixed size: enough for a short sentence, not for a long one.";
 const HINT =
   "Click a head to show it alone; with Shift, to take the mean of several of one layer. Entropy: 0 is one place, " +
   "larger is more spread.";
 
+const WORTH =
+  "What each head is worth here: how much the log-probability of this translation falls when the head is silenced. " +
+  "`regard heads` measures the same over many sentences.";
 const ERROR =
   "Alignment error: how far the strongest links of a head, over {} generated sentences whose right links are known, are from " +
   "those; 0 is all right.";
 
-let mode = "";
+const sized = (text) => text.split(/\s+/u).filter(Boolean).length;
+const pairOf = (one) => `${one.source.code} ${one.target.code}`;
 let asTable = false;
 
 class Compare extends HTMLElement {
@@ -31,7 +49,19 @@ class Compare extends HTMLElement {
     this.controls = h("div", { class: "controls" });
     this.place = h("div", {});
     put(this, this.lead, this.controls, this.place);
-    const names = ["trace", "models", "head", "layer", "sort", "other", "words", "special", "theme"];
+    const names = [
+      "trace",
+      "models",
+      "head",
+      "layer",
+      "sort",
+      "other",
+      "words",
+      "special",
+      "theme",
+      "comparing",
+      "length",
+    ];
     this.ends = [
       state.on(names, () => this.show()),
       state.on(["t", "s", "preview"], () => this.marks?.forEach((mark) => mark())),
@@ -46,48 +76,83 @@ class Compare extends HTMLElement {
   show() {
     const trace = state.get("trace");
     this.marks = [];
-    put(this.lead);
     if (!trace) {
+      put(this.lead);
       put(this.controls);
       put(this.place, h("p", { class: "empty" }, "Translate a sentence to compare heads and models."));
       return;
     }
     const many = trace.leading.length * (trace.leading[0]?.weights.shape[0] ?? 0) > 1;
-    if ((mode || (many ? "heads" : "models")) === "heads") this.heads(trace);
+    const chosen = state.get("comparing") || (many ? "heads" : "models");
+    if (chosen === "length" && this.rivals().length === 2) this.byLength();
+    else if (chosen === "heads") this.heads(trace);
     else this.models(trace);
   }
 
-  /** The buttons that both kinds share, around their own. */
+  /** A model with attention and one without, of the same pair; empty where there are not both. */
+  rivals() {
+    const here = host.model(),
+      same = host.translators().filter((one) => here && pairOf(one) === pairOf(here));
+    const without = here?.fixed ? here : same.find((one) => one.fixed),
+      has = here?.fixed ? same.find((one) => !one.fixed) : here;
+    return has && without ? [has, without] : [];
+  }
+
+  /** The buttons that all kinds share, around their own. */
   buttons(chosen, ...own) {
     const options = [
       { value: "heads", text: "Heads" },
       { value: "models", text: "Models" },
+      ...(this.rivals().length ? [{ value: "length", text: "With and without attention" }] : []),
     ];
-    const choose = (value) => {
-      mode = value;
-      this.show();
-    };
     const switchTable = (on) => {
       asTable = on;
       this.show();
     };
-    renew(this.controls, segments("Compare", options, chosen, choose), own, toggle("Table", asTable, switchTable));
+    renew(
+      this.controls,
+      segments("Compare", options, chosen, (comparing) => state.set({ comparing })),
+      own,
+      chosen !== "length" && toggle("Table", asTable, switchTable),
+    );
   }
+
+  // --- heads
 
   /** The heads, at first without what the server must still find out. */
   async heads(trace) {
-    this.showHeads(trace, null);
-    const errors = await host.alignmentErrors().catch(() => null);
-    const still = trace === state.get("trace") && this.isConnected && this.controls.querySelector(".order");
-    if (errors?.heads.length && still) this.showHeads(trace, errors);
+    this.showHeads(trace);
+    const still = () => trace === state.get("trace") && this.isConnected && this.controls.querySelector(".order");
+    const [errors, worth] = await Promise.all(
+      [host.alignmentErrors(), host.worth()].map((one) => one.catch(() => null)),
+    );
+    if ((errors || worth) && still()) this.showHeads(trace, errors ?? undefined, worth ?? undefined);
   }
 
-  showHeads(trace, errors) {
-    const order = state.get("sort");
-    const heads = measuredHeads(trace, order, errors?.heads);
-    const orders = errors || order === BY_ERROR.value ? [...ORDERS, BY_ERROR] : ORDERS;
+  showHeads(trace, errors, worth) {
+    const order = state.get("sort"),
+      seen = trace.module(state.get("layer")),
+      kinds = Object.keys(SIDES).filter((kind) => trace.modules.some((one) => one.kind === kind));
+    const kind = kinds.includes(this.kind) ? this.kind : (seen?.kind ?? "cross");
+    const modules = trace.modules.filter((one) => one.kind === kind);
+    const heads = measuredHeads(trace, modules, order, errors?.heads, worth);
+    const orders = [
+      ...ORDERS,
+      ...(worth || order === BY_WORTH.value ? [BY_WORTH] : []),
+      ...(errors || order === BY_ERROR.value ? [BY_ERROR] : []),
+    ];
     this.buttons(
       "heads",
+      kinds.length > 1 &&
+        select(
+          "Attention",
+          kinds.map((one) => ({ value: one, text: SIDES[one] })),
+          kind,
+          (one) => {
+            this.kind = one;
+            this.show();
+          },
+        ),
       select("Order", orders, order, (sort) => state.set({ sort }), { class: "order" }),
     );
     const data = () => ({ trace, csv: headLines(heads) });
@@ -100,28 +165,48 @@ class Compare extends HTMLElement {
     renew(
       this.place,
       heads.length < 2 && h("p", { class: "note" }, one),
+      worth &&
+        heads.length > 1 &&
+        h("div", { class: "row" }, worthMap(heads), h("p", { class: "note worth-note" }, WORTH)),
       asTable ? headTable(heads) : thumbnails(heads),
       h("p", { class: "caption" }, HINT, errors && ` ${ERROR.replace("{}", errors.sentences)}`),
     );
   }
 
+  // --- models
+
   async models(trace) {
     const here = host.model();
-    const others = host.translators().filter((one) => one.id !== here.id && one.source.code === here.source.code);
+    const others = host
+      .translators()
+      .filter((one) => one.id !== here.id && (one.source.code === here.source.code || pairOf(one) === back(here)));
     if (!others.length) {
       this.buttons("models");
+      put(this.lead);
       put(this.place, host.live ? alone() : h("p", { class: "note" }, "This file holds one model."));
       return;
     }
-    const id = others.some((one) => one.id === state.get("other")) ? state.get("other") : others[0].id;
-    const names = others.map((one) => ({ value: one.id, text: one.id }));
+    const wanted = state.get("other").split(",");
+    const chosen = others.filter((one) => wanted.includes(one.id));
+    if (!chosen.length) chosen.push(others[0]);
+    const flip = (one) => (on) => {
+      const left = on ? [...chosen, one] : chosen.filter((other) => other !== one);
+      state.set({ other: left.map((other) => other.id).join(",") });
+    };
     this.buttons(
       "models",
-      select("With", names, id, (other) => state.set({ other })),
+      h("span", { class: "note" }, "With"),
+      others.map((one) => toggle(one.id, chosen.includes(one), flip(one))),
     );
     try {
-      const other = await host.elsewhere(id);
-      if (trace === state.get("trace") && this.isConnected) this.sides([trace, other], [here.id, id]);
+      const traces = await Promise.all(
+        chosen.map((one) => host.elsewhere(one.id, pairOf(one) === back(here) ? trace.target.text : undefined)),
+      );
+      if (trace === state.get("trace") && this.isConnected)
+        this.sides(
+          [trace, ...traces],
+          [here.id, ...chosen.map((one) => (pairOf(one) === back(here) ? `${one.id}, back again` : one.id))],
+        );
     } catch (error) {
       if (error.name !== "AbortError") put(this.place, h("p", { class: "error" }, error.message));
     }
@@ -129,14 +214,17 @@ class Compare extends HTMLElement {
 
   sides(traces, names) {
     const options = { words: state.get("words"), special: state.get("special") };
-    const tables = [chosenTable(traces[0]), tableOf(traces[1], options)];
-    const gap = difference(tables[0], tables[1]);
+    const tables = traces.map((trace, at) => (at ? tableOf(trace, options) : chosenTable(trace)));
+    const same = traces.findIndex((trace, at) => at && trace.source.text === traces[0].source.text);
+    const gap = same > 0 && difference(tables[0], tables[same]);
     const { element, marks } = beside(traces, tables, names);
     this.marks = marks;
     const data = () => ({ trace: traces[0], shown: tables[0], csv: gap ? csv(gap) : undefined });
     const drawing = () => this.place.querySelector("svg.matrix") ?? this.place.querySelector("svg");
     put(this.lead, h("p", { class: "lead" }, MODELS), exporter("compare", drawing, data));
-    const colours = `orange: larger weight in ${names[0]}; purple: larger weight in ${names[1]}. Rows are compared by their place.`;
+    const colours =
+      `Orange: larger weight in ${names[0]}; purple: larger weight in ${names[same]}. ` +
+      "Words that both wrote are compared; a word of one alone shows its own weights.";
     put(
       this.place,
       asTable ? sideTable(traces, names) : element,
@@ -145,14 +233,72 @@ class Compare extends HTMLElement {
         h(
           "section",
           { class: "card" },
-          h("h3", {}, "Difference"),
+          h("h2", {}, "Difference"),
           differenceMap(gap),
           h("p", { class: "caption" }, colours),
         ),
     );
     for (const mark of marks) mark();
   }
+
+  // --- with and without attention
+
+  /** The same sentence with and without attention, short and long. */
+  async byLength() {
+    const models = this.rivals(),
+      texts = [...(models[0].lengths ?? models[0].examples)].sort((a, b) => sized(a) - sized(b));
+    const last = texts.length - 1,
+      at = Math.max(0, Math.min(last, state.get("length") ?? last));
+    const slider = h("input", {
+      type: "range",
+      min: 0,
+      max: last,
+      value: at,
+      "aria-valuetext": `${sized(texts[at])} words`,
+      oninput: () => state.set({ length: Number(slider.value) }),
+    });
+    this.buttons(
+      "length",
+      h("label", { class: "field" }, h("span", {}, "Length"), slider, h("output", {}, `${sized(texts[at])} words`)),
+    );
+    put(this.lead, h("p", { class: "lead" }, LENGTH));
+    const chosen = [...new Set([texts[0], texts[at]])];
+    try {
+      const rows = await Promise.all(
+        chosen.map(async (text) => ({
+          text,
+          traces: await Promise.all(models.map((one) => host.elsewhere(one.id, text, `${one.id} ${sized(text)}`))),
+        })),
+      );
+      if (!this.isConnected || state.get("comparing") !== "length" || (state.get("length") ?? last) !== at) return;
+      put(
+        this.place,
+        rows.map((row) => this.contrast(row, models)),
+      );
+    } catch (error) {
+      if (error.name !== "AbortError") put(this.place, h("p", { class: "error" }, error.message));
+    }
+  }
+
+  contrast({ text, traces }, models) {
+    const card = (trace, at) =>
+      h(
+        "div",
+        { class: "card" },
+        h("h3", {}, at ? "Without attention" : "With attention", h("span", { class: "small" }, ` ${models[at].id}`)),
+        h("p", { class: "sentence", dir: "auto" }, at ? differing(trace, traces[0]) : word(trace.target.text)),
+      );
+    return h(
+      "section",
+      { class: "contrast" },
+      h("h2", {}, `${sized(text)} words`),
+      h("p", { class: "note" }, word(text)),
+      h("div", { class: "beside" }, traces.map(card)),
+    );
+  }
 }
+
+const back = (one) => `${one.target.code} ${one.source.code}`;
 
 const alone = () =>
   h(

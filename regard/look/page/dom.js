@@ -103,6 +103,36 @@ export const segments = (label, options, value, onchange) =>
     ),
   );
 
+const opened = new Set(); // menus that stay open while what is around them is drawn again
+
+/** A button that opens a sheet of further controls. */
+export function menu(name, ...contents) {
+  const box = h(
+    "details",
+    { class: "menu", open: opened.has(name) },
+    h("summary", {}, name),
+    h("div", { class: "sheet" }, ...contents),
+  );
+  box.addEventListener("toggle", () => opened[box.open ? "add" : "delete"](name));
+  closes(box);
+  return box;
+}
+
+/** Escape, or a click elsewhere, closes a menu. @param {HTMLDetailsElement} box */
+export function closes(box) {
+  box.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !box.open) return;
+    event.stopPropagation();
+    box.open = false;
+    box.querySelector("summary").focus();
+  });
+  const outside = (event) => {
+    if (!box.isConnected) document.removeEventListener("pointerdown", outside);
+    else if (!box.contains(event.target)) box.open = false;
+  };
+  document.addEventListener("pointerdown", outside);
+}
+
 let timer = 0;
 /** Announce to a screen reader; of several quick messages only the last. */
 export function announce(text) {

@@ -1,7 +1,7 @@
 // Export of every view: SVG, PNG, CSV, JSON, and one HTML file that needs no network.
 
 import { bundle } from "./bundle.js";
-import { announce, h } from "./dom.js";
+import { announce, closes, h } from "./dom.js";
 import { host } from "./host.js";
 import { csv } from "./tables.js";
 
@@ -133,10 +133,6 @@ export function exporter(name, picture, data) {
       status,
     ),
   );
-  menu.addEventListener("keydown", (event) => {
-    if (event.key !== "Escape") return;
-    menu.open = false;
-    menu.querySelector("summary").focus();
-  });
+  closes(menu);
   return menu;
 }

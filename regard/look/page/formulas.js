@@ -28,7 +28,7 @@ const SCORES = {
   "concat as released": () => formula(e(), o("="), sup("v", "\u22a4"), call("tanh", i("W"), after(), o("+"), word())),
   location: () => formula(e(), o("="), sub(row(o("("), i("W"), after(), o(")")), "j")),
   "scaled dot": () =>
-    formula(e(), o("="), math("mfrac", {}, row(sub("q", "t"), o("\u00b7"), sub("k", "j")), math("msqrt", {}, i("d")))),
+    formula(e(), o("="), math("mfrac", {}, row(sub("q", "t"), o("\u00b7"), sub("k", "j")), row(o("\u221a"), i("d")))),
   cosine: () => formula(e(), o("="), i("\u03b2"), call("cos", sub("q", "t"), o(","), sub("k", "j"))),
 };
 
@@ -57,9 +57,12 @@ export function weightFormula(name) {
   );
 }
 
-/** The context from the weights. */
-export const contextFormula = () =>
-  formula(context(), o("="), math("munder", {}, o("\u2211"), i("j")), alpha(), word());
+/** The context from the weights; `symbol` names what a word offers. */
+export const contextFormula = (symbol) =>
+  formula(context(), o("="), math("munder", {}, o("\u2211"), i("j")), alpha(), sub(symbol, "j"));
+
+/** A recurrent decoder attends to the encoder's states h, a Transformer to values v that were projected from them. */
+export const valueSymbol = (kind) => (kind === "transformer" ? "v" : "h");
 
 const probability = (...inside) => formula(call("p", sub("y", "t")), o("="), call("softmax", ...inside));
 const feed = () => sub(math("mover", {}, i("h"), o("~")), "t");
@@ -68,7 +71,8 @@ const last = () => sub("y", "t", "\u2212", "1");
 const OUTPUTS = {
   bahdanau: () => [
     formula(sub("s", "t"), o("="), call("GRU", before(), o(","), last(), o(","), context())),
-    probability(i("W"), call("maxout", sub("s", "t"), o(","), last(), o(","), context())),
+    formula(sub("m", "t"), o("="), call("maxout", sub("s", "t"), o(","), last(), o(","), context())),
+    probability(i("W"), sub("m", "t")),
   ],
   luong: () => [
     formula(feed(), o("="), call("tanh", i("W"), o("["), context(), o(";"), after(), o("]"))),
@@ -77,7 +81,7 @@ const OUTPUTS = {
 };
 OUTPUTS.rnnencdec = OUTPUTS.bahdanau;
 
-/** The output from the context, in one or two lines. */
+/** The output from the context, in one to three lines. */
 export const outputFormula = (kind) => OUTPUTS[kind]?.() ?? [probability(sub("z", "t"))];
 
 /** What the query is. */

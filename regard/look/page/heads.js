@@ -14,22 +14,25 @@ export const ORDERS = [
   { value: "diagonality", text: "most diagonal first" },
   { value: "special", text: "most on special tokens" },
 ];
+export const BY_WORTH = { value: "worth", text: "most important first" };
 export const BY_ERROR = { value: "aer", text: "least alignment error" };
 
 /**
- * Every head of the leading modules with its measures, in the chosen order.
+ * Every head of some modules with its measures, in the chosen order.
  * @param {{layer: number, head: number, aer: number}[]} errors of heads, where they are known
+ * @param {{name: string, head: number, drop: number}[]} worth of heads, where it is known
  */
-export function measuredHeads(trace, order, errors = []) {
-  const heads = trace.leading.flatMap((seen) =>
+export function measuredHeads(trace, modules, order, errors = [], worth = []) {
+  const heads = modules.flatMap((seen) =>
     Array.from({ length: seen.weights.shape[0] }, (_, head) => ({
       ...measured(trace, seen, head),
-      aer: errors.find((one) => one.layer === seen.layer && one.head === head)?.aer ?? null,
+      aer: (seen.leading ? errors : []).find((one) => one.layer === seen.layer && one.head === head)?.aer ?? null,
+      worth: worth.find((one) => one.name === seen.name && one.head === head)?.drop ?? null,
     })),
   );
   if (order === "entropy") heads.sort((a, b) => a.entropy - b.entropy);
   else if (order === "aer") heads.sort((a, b) => (a.aer ?? Infinity) - (b.aer ?? Infinity));
-  else if (order !== "layer") heads.sort((a, b) => b[order] - a[order]);
+  else if (order !== "layer") heads.sort((a, b) => (b[order] ?? 0) - (a[order] ?? 0));
   return heads;
 }
 
@@ -38,8 +41,8 @@ const known = (heads) => heads.some((one) => one.aer !== null);
 /** A head as a table and with the measures that Python computed. */
 function measured(trace, seen, head) {
   const { words, special, renormalise } = state.values;
-  const table = tableOf(trace, { layer: seen.layer, head: String(head), words, special, renormalise });
-  return { layer: seen.layer, head, table, ...seen.measures[head] };
+  const table = tableOf(trace, { layer: seen.name, head: String(head), words, special, renormalise });
+  return { layer: seen.layer, key: seen.leading ? String(seen.layer) : seen.name, head, table, ...seen.measures[head] };
 }
 
 /** The measures as a table. */
@@ -80,11 +83,11 @@ export function thumbnails(heads) {
 
 /** A head as a button: a click shows it alone, with Shift it joins the other chosen ones of its layer. */
 function thumbnail(one, picked) {
-  const on = String(one.layer) === String(state.get("layer") ?? one.layer) && picked.includes(String(one.head));
+  const on = one.key === String(state.get("layer") ?? one.key) && picked.includes(String(one.head));
   const act = (event) => {
     const several =
       event.shiftKey &&
-      String(state.get("layer")) === String(one.layer) &&
+      String(state.get("layer")) === one.key &&
       picked[0] !== "" &&
       !["mean", "max"].includes(picked[0]);
     const heads = several
@@ -93,7 +96,7 @@ function thumbnail(one, picked) {
         : [...picked, String(one.head)]
       : [String(one.head)];
     state.set({
-      layer: String(one.layer),
+      layer: one.key,
       head: heads.sort((a, b) => a - b).join(",") || null,
       ...(several ? {} : { view: "alignment" }),
     });
@@ -112,6 +115,7 @@ function thumbnail(one, picked) {
     h("span", {}, name),
     h("span", { class: "small" }, `entropy ${show(one.entropy)} \u00b7 diagonal ${show(one.diagonality)}`),
     one.aer !== null && h("span", { class: "small" }, `alignment error ${show(one.aer)}`),
+    one.worth !== null && h("span", { class: "small" }, `worth ${show(one.worth)}`),
   );
 }
 
@@ -127,9 +131,53 @@ const tiny = ({ weights: rows, rightToLeft }, size = 96) =>
       "aria-hidden": "true",
     },
     rows.flatMap((row, t) =>
-      row.map((weight, s) => svg("rect", { x: rightToLeft ? row.length - 1 - s : s, y: t, width: 1.03, height: 1.03, fill: weightColour(weight) })),
+      row.map((weight, s) =>
+        svg("rect", {
+          x: rightToLeft ? row.length - 1 - s : s,
+          y: t,
+          width: 1.03,
+          height: 1.03,
+          fill: weightColour(weight),
+        }),
+      ),
     ),
   );
+
+/** A small map of what each head is worth: layers down, heads across. */
+export function worthMap(heads) {
+  const most = Math.max(1e-9, ...heads.map((one) => one.worth)),
+    cell = 26,
+    [left, top] = [64, 18];
+  const layers = [...new Set(heads.map((one) => one.layer))].sort((a, b) => a - b),
+    across = Math.max(...heads.map((one) => one.head)) + 1;
+  const text = (x, y, what, anchor) => svg("text", { x, y, "font-size": 11, "text-anchor": anchor }, what);
+  return svg(
+    "svg",
+    {
+      class: "worth",
+      width: left + across * cell + 4,
+      height: top + layers.length * cell + 4,
+      role: "img",
+      "aria-label": heads.map((one) => `layer ${one.layer}, head ${one.head}: ${show(one.worth)}`).join("; "),
+    },
+    Array.from({ length: across }, (_, head) => text(left + (head + 0.5) * cell, 12, head, "middle")),
+    layers.map((layer, row) => text(left - 8, top + (row + 0.6) * cell, `layer ${layer}`, "end")),
+    heads.map((one) =>
+      svg(
+        "rect",
+        {
+          x: left + one.head * cell + 1,
+          y: top + layers.indexOf(one.layer) * cell + 1,
+          width: cell - 2,
+          height: cell - 2,
+          rx: 4,
+          fill: weightColour(Math.max(0, one.worth) / most),
+        },
+        svg("title", {}, `layer ${one.layer}, head ${one.head}: ${show(one.worth)}`),
+      ),
+    ),
+  );
+}
 
 /** All heads on one sheet, for export. */
 export function sheet(heads) {

@@ -97,7 +97,8 @@ export function lines(style, size) {
 
 /** The scale of a map, from 0 to `most`. */
 export function legend(style, most, what = "weight") {
-  const shades = style.tint === "spotlight" ? ["#000000", "#404040", "#808080", "#c0c0c0", "#ffffff"] : steps(style.tint);
+  const shades =
+    style.tint === "spotlight" ? ["#000000", "#404040", "#808080", "#c0c0c0", "#ffffff"] : steps(style.tint);
   const width = 144 / shades.length;
   return svg(
     "svg",
@@ -113,8 +114,8 @@ export function legend(style, most, what = "weight") {
 /** The weights of all words together. */
 export const coverage = (table) => table.columns.map((_, at) => table.weights.reduce((sum, row) => sum + row[at], 0));
 
-/** "row 5, column 9 (from 0)": counted as in the trace and in `regard style --cell`. */
-const where = (at, [, columns]) => `row ${Math.floor(at / columns)}, column ${at % columns} (from 0)`;
+/** "row 5, column 9": people count from 1. */
+const where = (at, [, columns]) => `row ${Math.floor(at / columns) + 1}, column ${(at % columns) + 1}`;
 
 /** Python's sentence about the map of a row; -1 is all words together. */
 export const describeMap = (said, row) => said.maps[row + 1];
@@ -146,7 +147,14 @@ export const measured = (table, trace, grid) =>
 /** The words and their weights for a spreadsheet. */
 export function wordLines(table, words) {
   const number = (value) => (value === null ? "" : value.toFixed(6));
-  const head = ["word", "probability", "gate", ...table.columns.map((label) => `row ${label.text.replace(",", ", column ")}`)].map(quote).join(",");
+  const head = [
+    "word",
+    "probability",
+    "gate",
+    ...table.columns.map((label) => `row ${label.text.replace(",", ", column ")}`),
+  ]
+    .map(quote)
+    .join(",");
   const body = words.map((one) =>
     [quote(one.label.text), number(one.probability), number(one.gate), ...one.values.map(number)].join(","),
   );

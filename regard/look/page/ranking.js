@@ -59,7 +59,7 @@ function finished(trace, beam) {
   return h(
     "section",
     { class: "card" },
-    h("h3", {}, "Finished translations"),
+    h("h2", {}, "Finished translations"),
     plainTable("Finished translations, best first", head, rows),
     h("p", { class: "caption" }, why),
   );

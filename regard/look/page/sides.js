@@ -1,4 +1,4 @@
-// Two models on one sentence: their words, their matrices, and where they differ.
+// Several models on one sentence: their words, their matrices, and where they differ.
 
 import { h, svg, visible, word } from "./dom.js";
 import { drawMatrix } from "./matrix.js";
@@ -13,8 +13,8 @@ const chance = (trace) => `log-probability ${show(total(trace))}`;
 const waited = (trace) => (trace.waited === undefined ? "" : `, ${Math.round(trace.waited)} ms`);
 
 /**
- * The two models beside each other.
- * @param {[object, object]} traces @param {[object, object]} tables @param {[string, string]} names
+ * The models beside each other.
+ * @param {object[]} traces the first is what the others are compared with @param {object[]} tables @param {string[]} names
  * @returns {{element: Element, marks: (() => void)[]}}
  */
 export function beside(traces, tables, names) {
@@ -27,13 +27,13 @@ export function beside(traces, tables, names) {
     h(
       "section",
       { class: "card", "aria-label": names[at] },
-      h("h3", {}, names[at]),
-      h("p", { class: "sentence", dir: "auto" }, marked(trace, traces[1 - at])),
+      h("h2", {}, names[at]),
+      h("p", { class: "sentence", dir: "auto" }, differing(trace, traces[at ? 0 : Math.min(1, traces.length - 1)])),
       drawn[at]?.element ?? fixed(trace),
       h("p", { class: "small" }, `${trace.target.tokens.length} tokens, ${chance(trace)}${waited(trace)}`),
     );
   return {
-    element: h("div", { class: "beside" }, card(traces[0], 0), card(traces[1], 1)),
+    element: h("div", { class: "beside" }, traces.map(card)),
     marks: drawn.flatMap((one) => (one ? [one.mark] : [])),
   };
 }
@@ -41,7 +41,7 @@ export function beside(traces, tables, names) {
 /** The same in numbers. */
 export const sideTable = (traces, names) =>
   plainTable(
-    "Two models",
+    "Models",
     ["model", "translation", "tokens", "log-probability", "milliseconds"],
     traces.map((trace, at) => [
       names[at],
@@ -61,49 +61,72 @@ function fixed(trace) {
   ];
 }
 
-/** The words of a translation; those that are not part of the longest run of words shared with the other are marked. */
-function marked(trace, other) {
-  const ours = trace.target.text.split(" "),
-    theirs = other.target.text.split(" ");
+/** Places [a, b] of the longest common subsequence of two lists of texts. */
+export function matches(ours, theirs) {
   const shared = Array.from({ length: ours.length + 1 }, () => new Array(theirs.length + 1).fill(0));
-  for (let a = ours.length - 1; a >= 0; a--) {
+  for (let a = ours.length - 1; a >= 0; a--)
     for (let b = theirs.length - 1; b >= 0; b--)
       shared[a][b] = ours[a] === theirs[b] ? shared[a + 1][b + 1] + 1 : Math.max(shared[a + 1][b], shared[a][b + 1]);
+  const found = [];
+  for (let a = 0, b = 0; a < ours.length && b < theirs.length;) {
+    if (ours[a] === theirs[b]) found.push([a++, b++]);
+    else if (shared[a + 1][b] >= shared[a][b + 1]) a++;
+    else b++;
   }
-  let b = 0;
-  return ours.map((text, a) => {
-    while (b < theirs.length && ours[a] !== theirs[b] && shared[a][b + 1] === shared[a][b]) b++;
-    const same = ours[a] === theirs[b] && shared[a][b] === shared[a + 1][b + 1] + 1;
-    if (same) b++;
-    return [a ? " " : "", same ? word(text) : h("mark", {}, word(text))];
-  });
+  return found;
 }
 
-/** Where two tables of the same source differ; rows are compared by their place. */
+/** The words of a translation; those that the other one does not have in common with it are marked. */
+export function differing(trace, other) {
+  const ours = trace.target.text.split(" ");
+  const same = new Set(matches(ours, other.target.text.split(" ")).map(([a]) => a));
+  return ours.map((text, a) => [a ? " " : "", same.has(a) ? word(text) : h("mark", {}, word(text))]);
+}
+
+/** Where two tables of the same source differ. Equal words are compared; a word of one alone keeps its own weights. */
 export function difference(one, two) {
   if (one?.seen.kind !== "cross" || two?.seen.kind !== "cross" || one.columns.length !== two.columns.length)
     return null;
-  const rows = Math.min(one.rows.length, two.rows.length);
-  return {
-    rows: one.rows.slice(0, rows).map((label, t) => ({
-      ...label,
-      text: label.text === two.rows[t].text ? label.text : `${label.text} / ${two.rows[t].text}`,
-    })),
-    columns: one.columns,
-    weights: one.weights.slice(0, rows).map((row, t) => row.map((weight, s) => weight - two.weights[t][s])),
+  const texts = (table) => table.rows.map((label) => label.text);
+  const pairs = [...matches(texts(one), texts(two)), [one.rows.length, two.rows.length]];
+  const rows = [],
+    weights = [];
+  const add = (label, text, values) => {
+    rows.push({ ...label, text });
+    weights.push(values);
   };
+  let a = 0,
+    b = 0;
+  for (const [next, other] of pairs) {
+    for (; a < next; a++) add(one.rows[a], `${one.rows[a].text} (first only)`, one.weights[a]);
+    for (; b < other; b++)
+      add(
+        two.rows[b],
+        `${two.rows[b].text} (second only)`,
+        two.weights[b].map((weight) => -weight),
+      );
+    if (a === one.rows.length || b === two.rows.length) continue;
+    add(
+      one.rows[a],
+      one.rows[a].text,
+      one.weights[a].map((weight, s) => weight - two.weights[b][s]),
+    );
+    a++;
+    b++;
+  }
+  return { rows, columns: one.columns, weights };
 }
 
 /** The difference as a map: no colour where both are equal. */
 export function differenceMap(gap) {
   const size = Math.max(14, Math.min(34, 560 / gap.columns.length)),
-    left = 150,
+    left = 190,
     top = 80;
   const width = left + gap.columns.length * size + 60,
     height = top + gap.rows.length * size + 6;
   return h(
     "div",
-    { class: "scroller" },
+    { class: "scroller", tabindex: 0, role: "region", "aria-label": "Difference of the attention" },
     svg(
       "svg",
       { class: "matrix", width, height, role: "img", "aria-label": "Difference of the two models\u2019 attention" },
@@ -134,7 +157,7 @@ export function differenceMap(gap) {
             "dominant-baseline": "central",
             "font-size": 12,
           },
-          visible(label.text),
+          `\u2068${visible(label.text)}\u2069`,
         ),
       ),
       gap.columns.map((label, s) =>
@@ -145,7 +168,7 @@ export function differenceMap(gap) {
             transform: `translate(${left + (s + 0.5) * size} ${top - 8}) rotate(-45)`,
             "font-size": 12,
           },
-          visible(label.text),
+          `\u2068${visible(label.text)}\u2069`,
         ),
       ),
     ),

@@ -5,6 +5,7 @@ import { host } from "./host.js";
 export const DEFAULTS = {
   text: "",
   model: "",
+  line: 0, // the sentence that is looked into
   view: "alignment",
   t: null,
   s: null,
@@ -19,11 +20,14 @@ export const DEFAULTS = {
   numbers: true,
   mass: 0.75,
   palette: "blue",
-  sub: 6,
+  sub: 0,
   changes: [],
   prefix: null, // the step view
+  swapped: null,
   other: "",
-  sort: "layer", // compare
+  sort: "layer",
+  comparing: "",
+  length: null, // compare
   tree: "drawing",
   pruned: false,
   replay: null,
@@ -36,7 +40,7 @@ export const DEFAULTS = {
   listed: false, // a picture
 };
 // What is not part of an address.
-const QUIET = new Set(["trace", "picture", "models", "preview", "error", "busy", "lines", "line", "theme", "region"]);
+const QUIET = new Set(["trace", "picture", "models", "preview", "error", "busy", "sentences", "theme", "region"]);
 
 class State extends EventTarget {
   constructor() {
@@ -49,8 +53,7 @@ class State extends EventTarget {
       preview: null,
       error: "",
       busy: false,
-      lines: [],
-      line: 0,
+      sentences: [],
       theme: "",
       region: null,
     };
@@ -67,9 +70,19 @@ class State extends EventTarget {
       (name === "preview" && JSON.stringify(this.values.preview) === JSON.stringify(changes.preview));
     const changed = Object.keys(changes).filter((name) => !same(name));
     if (!changed.length) return;
+    // What was asked before stays in the history; the first change of the text or the model begins another entry.
+    if (host.live && this.settled && !this.reading && changed.some((name) => name === "text" || name === "model")) {
+      this.settled = false;
+      history.pushState(null, "", location.href);
+    }
     for (const name of changed) this.values[name] = changes[name];
     if (host.live && changed.some((name) => !QUIET.has(name))) this.write();
     this.dispatchEvent(new CustomEvent("change", { detail: new Set(changed) }));
+  }
+
+  /** The answer is there: what is asked next is another entry of the history. */
+  settle() {
+    this.settled = true;
   }
 
   /** Call `act` when one of the names changes. @returns {() => void} what ends it */
@@ -107,7 +120,9 @@ class State extends EventTarget {
         }
       }
     }
+    this.reading = true;
     this.set(values);
+    this.reading = false;
     return parts;
   }
 }

@@ -1,23 +1,36 @@
-// One step as one drawing, for export: scores, weights and the likeliest words.
+// One step as one drawing, for export: query, scores, weights, values with their sum, and the likeliest words.
 
 import { svg, visible } from "./dom.js";
-import { quote } from "./tables.js";
+import { wide } from "./grid.js";
 import { percent, show } from "./maths.js";
-import { probability } from "./panels.js";
+import { probability } from "./stage.js";
+import { largest, strip } from "./strips.js";
+import { quote } from "./tables.js";
 
 const LINE = 22,
-  NAME = 130,
-  BAR = 170;
+  BAR = 150,
+  NUMBER = 64,
+  GAP = 24,
+  TOP = 92;
 
 /** The drawing. @returns {SVGElement} */
 export function stepPicture(step, { tokens, token }) {
-  const shares = step.output.words.map((one) => probability(one, step));
+  const words = step.output.words,
+    shares = words.map((one) => probability(one, step));
   const scores = Array.from(step.scores?.data ?? tokens, (value) => (Number.isFinite(value) ? value : NaN)),
     most = Math.max(1e-9, ...scores.filter(Number.isFinite).map(Math.abs));
-  const rows = Math.max(tokens.length, shares.length),
-    width = NAME + 2 * BAR + 80 + NAME + BAR + 100,
-    height = rows * LINE + 60;
+  const room = (texts) => 12 + Math.max(60, ...texts.map((text) => wide(visible(text), 13)));
+  const names = room(tokens.map((one) => one.text)),
+    likely = room(words.map((one) => one.text ?? one.piece));
+  const at = { score: names };
+  at.weight = at.score + BAR + NUMBER + GAP;
+  at.value = at.weight + BAR + NUMBER + GAP;
+  at.word = at.value + BAR + GAP + likely;
+  const width = at.word + BAR + NUMBER + 8,
+    rows = Math.max(tokens.length + 2, words.length),
+    height = TOP + rows * LINE + 12;
   const text = (x, y, what, more = {}) => svg("text", { x, y: y + 15, "font-size": 13, ...more }, what);
+  const end = { "text-anchor": "end" };
   const bar = (x, y, share, role) =>
     svg("rect", {
       class: role,
@@ -27,36 +40,48 @@ export function stepPicture(step, { tokens, token }) {
       height: 11,
       rx: 2,
     });
+  const cells = (vector, x, y, name) => {
+    if (!vector) return null;
+    const drawn = strip(vector, largest(vector), { label: name, height: 14 });
+    for (const [key, value] of Object.entries({ x, y: y + 4, width: BAR })) drawn.setAttribute(key, value);
+    return drawn;
+  };
   const left = tokens.flatMap((one, s) => {
-    const y = 34 + s * LINE,
+    const y = TOP + s * LINE,
       hidden = !Number.isFinite(scores[s]);
     return [
-      text(NAME - 8, y, `\u2068${visible(one.text)}\u2069`, { "text-anchor": "end" }),
-      !hidden && bar(NAME + BAR / 2, y, scores[s] / most / 2, "score"),
-      text(NAME + BAR + 4, y, hidden ? (step.scores ? "masked" : "") : show(scores[s])),
-      bar(NAME + BAR + 70, y, step.weights.data[s], "weight"),
-      text(NAME + 2 * BAR + 76, y, step.weights.data[s].toFixed(3)),
+      text(names - 8, y, `\u2068${visible(one.text)}\u2069`, end),
+      !hidden && bar(at.score + BAR / 2, y, scores[s] / most / 2, "score"),
+      text(at.score + BAR + NUMBER, y, hidden ? (step.scores ? "hidden" : "") : show(scores[s]), end),
+      bar(at.weight, y, step.weights.data[s], "weight"),
+      text(at.weight + BAR + NUMBER, y, step.weights.data[s].toFixed(3), end),
+      step.values && cells(step.values.row(s), at.value, y, `vector of ${one.text}`),
     ];
   });
-  const x = NAME + 2 * BAR + 130;
-  const right = step.output.words.flatMap((one, at) => {
-    const y = 34 + at * LINE;
+  const right = words.flatMap((one, place) => {
+    const y = TOP + place * LINE;
     return [
-      text(x + NAME - 8, y, `\u2068${visible(one.text ?? one.piece)}\u2069`, {
-        "text-anchor": "end",
+      text(at.word - 8, y, `\u2068${visible(one.text ?? one.piece)}\u2069`, {
+        ...end,
         "font-weight": one.chosen ? 700 : 400,
       }),
-      bar(x + NAME, y, shares[at], "output"),
-      text(x + NAME + BAR + 4, y, percent(shares[at])),
+      bar(at.word, y, shares[place], "output"),
+      text(at.word + BAR + NUMBER, y, percent(shares[place]), end),
     ];
   });
+  const sum = TOP + (tokens.length + 0.5) * LINE;
   return svg(
     "svg",
     { class: "steppicture", width, height, viewBox: `0 0 ${width} ${height}` },
-    text(NAME, 4, "scores"),
-    text(NAME + BAR + 70, 4, "weights"),
-    text(x + NAME, 4, `next word: ${visible(token.text)}`),
+    text(names - 8, 8, "1 query", end),
+    cells(step.query?.data, at.score, 8, "query"),
+    text(at.score, TOP - 28, "2 scores"),
+    text(at.weight, TOP - 28, "3 weights"),
+    text(at.value, TOP - 28, "4 vectors, and their weighted sum"),
+    text(at.word, TOP - 28, `5, 6 next word: ${visible(token.text)}`),
     left,
+    text(at.value - 8, sum, "context", end),
+    cells(step.context?.data, at.value, sum, "context"),
     right,
   );
 }

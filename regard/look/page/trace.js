@@ -34,7 +34,10 @@ export function unpack(stored) {
     const shape = [];
     for (let part = stored; Array.isArray(part); part = part[0]) shape.push(part.length);
     const values = stored.flat(Infinity);
-    return new Numbers(shape, Float32Array.from(values, (value) => value ?? -Infinity));
+    return new Numbers(
+      shape,
+      Float32Array.from(values, (value) => value ?? -Infinity),
+    );
   }
   const bytes = Uint8Array.from(atob(stored.base64), (sign) => sign.charCodeAt(0));
   if (stored.dtype === "float32") return new Numbers(stored.shape, new Float32Array(bytes.buffer));
@@ -87,7 +90,7 @@ export class Trace {
   /** The module of a layer among the leading ones, or of a name; else the default. */
   module(layer) {
     const named = (name) => this.modules.find((seen) => seen.name === name);
-    const numbered = this.leading.find((seen) => String(seen.layer) === String(layer));
+    const numbered = this.leading.find((seen) => String(seen.layer) === String(layer) || seen.name === layer);
     return (layer === null ? null : (numbered ?? named(layer))) ?? named(this.default) ?? null;
   }
 
@@ -180,6 +183,9 @@ export function tableOf(trace, options = {}) {
     rightToLeft: whole.right_to_left,
     changed: trace.changed,
     caption: caption.replace("{head}", name).replace("{lost}", lost.toFixed(2)),
+    head: name,
+    lost,
+    unseen: whole.columns.filter((label) => label.special).map((label) => label.text),
   };
 }
 
@@ -230,5 +236,19 @@ export function summary(table) {
   return (
     `${sure} of ${table.rows.length} rows give at least half of their weight to one of ${table.columns.length} columns. ` +
     `The largest weight, ${best.w.toFixed(2)}, is from ${quoted(table.rows[best.t])} to ${quoted(table.columns[best.s])}.`
+  );
+}
+
+/** The head to go through step by step: the chosen one, or the one whose weights are nearest to the mean of all. */
+export function closestHead(seen, head) {
+  const count = seen.weights.shape[0],
+    chosen = Number.parseInt(head, 10);
+  if (Number.isInteger(chosen) && chosen < count) return chosen;
+  if (count === 1) return 0;
+  const mean = seen.combined.row(0);
+  const far = (one) => seen.weights.row(one).reduce((sum, weight, at) => sum + Math.abs(weight - mean[at]), 0);
+  return Array.from({ length: count }, (_, one) => far(one)).reduce(
+    (best, value, at, all) => (value < all[best] ? at : best),
+    0,
   );
 }

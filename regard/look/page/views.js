@@ -1,21 +1,22 @@
-// The views below the translation, one at a time, as tabs.
+// The views below the translation, one at a time, as tabs; above them, what is changed.
 
 import "./alignment.js";
 import "./beam.js";
 import "./compare.js";
 import "./picture.js";
 import "./steps.js";
+import "./whatif.js";
 import { h, put, renew } from "./dom.js";
 import { host } from "./host.js";
 import { state } from "./state.js";
 
 const SENTENCE = [
-  { id: "alignment", title: "Where it looked", element: "regard-alignment" },
-  { id: "steps", title: "Step by step", element: "regard-steps" },
-  { id: "compare", title: "Compare", element: "regard-compare" },
-  { id: "beam", title: "Search", element: "regard-beam" },
+  { id: "alignment", title: "Where it looked", short: "Attention", element: "regard-alignment" },
+  { id: "steps", title: "Step by step", short: "Steps", element: "regard-steps" },
+  { id: "compare", title: "Compare", short: "Compare", element: "regard-compare" },
+  { id: "beam", title: "Search", short: "Search", element: "regard-beam" },
 ];
-const PICTURE = [{ id: "picture", title: "Where it looked", element: "regard-picture" }];
+const PICTURE = [{ id: "picture", title: "Where it looked", short: "Attention", element: "regard-picture" }];
 
 class Views extends HTMLElement {
   connectedCallback() {
@@ -26,7 +27,7 @@ class Views extends HTMLElement {
       onkeydown: (event) => this.key(event),
     });
     this.place = h("div", { class: "view", role: "tabpanel", id: "view", tabindex: -1 });
-    put(this, this.tabs, this.place);
+    put(this, h("regard-changes"), this.tabs, this.place);
     state.on(["view", "trace", "models", "model"], (changed) => this.show(changed));
     this.show(new Set(["view"]));
   }
@@ -39,6 +40,7 @@ class Views extends HTMLElement {
   show(changed) {
     const chosen = this.shown.find((view) => view.id === state.get("view")) ?? this.shown[0];
     this.tabs.hidden = this.shown.length < 2;
+    document.body.classList.toggle("stepping", chosen.id === "steps");
     renew(
       this.tabs,
       this.shown.map((view) =>
@@ -50,10 +52,12 @@ class Views extends HTMLElement {
             id: `tab-${view.id}`,
             "aria-selected": String(view === chosen),
             "aria-controls": "view",
+            "aria-label": view.title,
             tabindex: view === chosen ? 0 : -1,
-            onclick: () => state.set({ view: view.id }),
+            onclick: () => this.open(view.id),
           },
-          view.title,
+          h("span", { class: "long" }, view.title),
+          h("span", { class: "short", "aria-hidden": "true" }, view.short),
         ),
       ),
     );
@@ -62,14 +66,20 @@ class Views extends HTMLElement {
       put(this.place, h(chosen.element));
   }
 
+  /** Open a view; its keys work at once. */
+  open(view) {
+    state.set({ view });
+    this.place.focus({ preventScroll: true });
+  }
+
+  /** The arrows move among the tabs; Enter or Space opens one. */
   key(event) {
-    const views = this.shown,
-      at = views.findIndex((view) => view.id === state.get("view"));
-    const next = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: views.length - 1 }[event.key];
+    const tabs = [...this.tabs.children],
+      at = tabs.indexOf(document.activeElement);
+    const next = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 }[event.key];
     if (next === undefined) return;
     event.preventDefault();
-    state.set({ view: views[(next + views.length) % views.length].id });
-    this.tabs.querySelector('[aria-selected="true"]').focus();
+    tabs[(next + tabs.length) % tabs.length].focus();
   }
 }
 

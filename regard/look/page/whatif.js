@@ -1,174 +1,156 @@
-// What if? Changes, always marked: soften the attention, hide a word, set a row, write another word.
+// What if? Every change is named in a bar above all views until it is undone; nothing is changed silently.
 
-import { h, select, visible, word } from "./dom.js";
+import { h, put, visible, word } from "./dom.js";
 import { host } from "./host.js";
 import { state } from "./state.js";
 
-const change = (changes) => {
-  state.set({ changes, prefix: null });
+/** Make changes; the words before step `t` stay, where it is given. */
+export function change(changes, t = null) {
+  const trace = state.get("trace");
+  state.set({ changes, prefix: t ? trace.pieces(t) : null, ...(t === null ? { t: null, s: null } : {}) });
   host.translate();
-};
+}
 
-/** A change with another of its kind replaced. */
+/** The changes with those of a kind replaced. */
 const replaced = (kind, one, same = () => true) => [
   ...state.get("changes").filter((each) => each.kind !== kind || !same(each)),
   ...(one ? [one] : []),
 ];
 
-/** The bar of what-ifs for step t. */
-export function whatIf(trace, t, step) {
-  const changes = state.get("changes"),
-    touched = changes.length > 0 || state.get("prefix") !== null;
-  return h(
-    "section",
-    { class: `card${touched ? " touched" : ""}`, "aria-label": "What if" },
-    h("h3", {}, "What if\u2026"),
-    trace.looks
-      ? h("div", { class: "row" }, temperature(), source(trace, t))
-      : h("p", { class: "note" }, "This model has no attention, so only the words can be changed."),
-    h(
-      "div",
-      { class: "row" },
-      instead(trace, t, step),
-      h(
-        "button",
-        { type: "button", class: "strong", disabled: !changes.length, onclick: () => host.goOn(trace.pieces(t)) },
-        "Continue decoding from here",
-      ),
-    ),
-    touched && chips(trace),
-  );
-}
+/** Soften or sharpen attention; 1 is the model's own. */
+export const setTemperature = (value, t) =>
+  change(replaced("temperature", value === 1 ? null : { kind: "temperature", value }), t);
 
-function temperature() {
-  const now = state.get("changes").find((each) => each.kind === "temperature")?.value ?? 1;
-  const input = h("input", {
-    type: "range",
-    min: -2,
-    max: 2,
-    step: 0.25,
-    value: Math.log2(now),
-    "aria-valuetext": `temperature ${now}`,
-    onchange: () =>
-      change(
-        replaced(
-          "temperature",
-          Number(input.value) ? { kind: "temperature", value: Math.round(100 * 2 ** Number(input.value)) / 100 } : null,
-        ),
-      ),
-  });
-  return h("label", { class: "field" }, h("span", {}, "Attention temperature"), input, h("output", {}, now.toFixed(2)));
-}
+/** The temperature that is set. */
+export const temperature = () => state.get("changes").find((each) => each.kind === "temperature")?.value ?? 1;
 
-/** The source words; hiding one masks all its pieces, as `regard look --mask` does. */
-function source(trace, t) {
+/** Every word gets nearly the same weight at this temperature. */
+export const UNIFORM = 1000;
+
+/** The label of the source word that holds a token: hiding it masks all its pieces, as `regard look --mask` does. */
+export function sourceWord(trace, s) {
   const seen = trace.leading[0];
-  const words = (seen.words ?? seen.pieces)[0].columns;
-  const chosen = () => words.find((label) => label.tokens.includes(state.get("s") ?? 0)) ?? words[0];
-  const same = (each) => String(each.positions) === String(chosen().tokens);
-  const hidden = () => state.get("changes").some((each) => each.kind === "mask" && same(each));
-  const hide = h("button", {
-    type: "button",
-    onclick: () => change(replaced("mask", hidden() ? null : { kind: "mask", positions: chosen().tokens }, same)),
+  return (seen.words ?? seen.pieces)[0].columns.find((label) => label.tokens.includes(s));
+}
+
+const masks = (label) => (each) => each.kind === "mask" && String(each.positions) === String(label.tokens);
+
+/** Whether a source word is hidden. */
+export const isHidden = (label) => state.get("changes").some(masks(label));
+
+/** Hide a source word, or show it again. */
+export const hide = (label, t = null) =>
+  change(replaced("mask", isHidden(label) ? null : { kind: "mask", positions: label.tokens }, masks(label)), t);
+
+/** Give all attention of step t to one source token. */
+export const lookOnly = (t, s) =>
+  change(
+    replaced("set-row", { kind: "set-row", t, position: s }, (each) => each.t === t),
+    t,
+  );
+
+/** Swap a source word with the next one: another sentence, named until it is undone. */
+export function swap(trace, s) {
+  const seen = trace.leading[0];
+  const labels = (seen.words ?? seen.pieces)[0].columns.filter((label) => !label.special);
+  const at = labels.findIndex((label) => label.tokens.includes(s));
+  const [one, two] = [labels[at], labels[at + 1]];
+  if (!one || !two) return;
+  const span = ({ tokens }) => [trace.source.tokens[tokens[0]].start, trace.source.tokens[tokens.at(-1)].end];
+  const points = [...trace.source.text],
+    [[a, b], [c, d]] = [span(one), span(two)];
+  const part = (from, to) => points.slice(from, to).join("");
+  const text = part(0, a) + part(c, d) + part(b, c) + part(a, b) + part(d);
+  const before = state.get("text");
+  state.set({
+    text: before.replace(trace.source.text, () => text),
+    swapped: { before, words: [one.text, two.text] },
+    changes: [],
+    prefix: null,
   });
-  const only = h(
-    "button",
-    {
-      type: "button",
-      onclick: () => {
-        const all = { kind: "set-row", t, position: state.get("s") ?? chosen().tokens[0] };
-        change(replaced("set-row", all, (each) => each.t === t));
-      },
-    },
-    "All attention there",
-  );
-  const options = words.map((label) => ({ value: String(label.tokens[0]), text: label.text }));
-  const box = select("Source word", options, String(chosen().tokens[0]), (value) => state.set({ s: Number(value) }));
-  const show = () => {
-    box.querySelector("select").value = String(chosen().tokens[0]);
-    hide.textContent = hidden() ? "Show it again" : "Hide it";
-  };
-  show();
-  return h("div", { class: "row", onregardselect: show }, box, hide, only);
+  host.translate();
 }
 
-function instead(trace, t, step) {
-  const others = step.output.words.filter((one) => !one.chosen && !one.special);
-  const box = h(
-    "select",
-    {},
-    others.map((one) => h("option", { value: one.piece }, visible(one.text ?? one.piece))),
-  );
-  return h(
-    "div",
-    { class: "row" },
-    h("label", { class: "field" }, h("span", {}, "Write instead"), box),
-    h(
-      "button",
-      { type: "button", disabled: !others.length, onclick: () => host.goOn([...trace.pieces(t), box.value]) },
-      "Write it and continue",
-    ),
-  );
+/** Whether there is a word after `s` to swap with. */
+export const canSwap = (trace, s) => {
+  const label = sourceWord(trace, s),
+    next = label && trace.source.tokens[label.tokens.at(-1) + 1];
+  return Boolean(label && !label.special && next && !next.special && state.get("text").includes(trace.source.text));
+};
+
+/** Undo everything. */
+export function undoAll() {
+  const swapped = state.get("swapped");
+  state.set({ changes: [], prefix: null, swapped: null, ...(swapped ? { text: swapped.before } : {}) });
+  host.translate();
 }
 
-function chips(trace) {
-  const list = [
-    ...state.get("changes").map((each) => ({
-      text: describe(each, trace),
-      act: () => change(state.get("changes").filter((other) => other !== each)),
-    })),
-    ...(state.get("prefix")
-      ? [
-          {
-            text: beginning(),
-            act: () => {
-              state.set({ prefix: null });
-              host.translate();
-            },
-          },
-        ]
-      : []),
-  ];
-  return h(
-    "p",
-    { class: "chips" },
-    list.map((each) =>
-      h(
-        "button",
-        { type: "button", class: "chip", title: "Take this change back", onclick: each.act },
-        word(each.text),
-        " \u00d7",
-      ),
-    ),
-    h(
-      "button",
-      {
-        type: "button",
-        class: "quiet",
-        onclick: () => {
-          state.set({ changes: [], prefix: null });
-          host.translate();
-        },
-      },
-      "Undo everything",
-    ),
-  );
+const quoted = (text) => `‘${visible(text)}’`;
+
+function described(each, trace) {
+  const name = (s) => quoted(trace?.source.tokens[s]?.text ?? String(s));
+  if (each.kind === "temperature")
+    return each.value >= UNIFORM
+      ? "every word gets the same attention"
+      : `attention is ${each.value > 1 ? "softer" : "sharper"} (temperature ${each.value})`;
+  if (each.kind === "mask") {
+    const label = trace && sourceWord(trace, each.positions[0]);
+    return `${quoted(label?.text ?? name(each.positions[0]))} is hidden`;
+  }
+  if (each.kind === "set-row") return `word ${each.t + 1} looks only at ${name(each.position)}`;
+  return each.kind;
 }
 
 /** The words for a forced beginning. */
-function beginning() {
-  const prefix = state.get("prefix");
-  return typeof prefix === "string"
-    ? `begins with \u201c${prefix}\u201d`
-    : prefix.length
-      ? `begins with ${prefix.length} chosen pieces`
-      : "decoded again from the start";
+function beginning(prefix, trace) {
+  if (typeof prefix === "string") return `it must begin with ${quoted(prefix)}`;
+  if (!prefix.length) return "written again from the start";
+  const last = trace?.target.tokens[prefix.length - 1];
+  const text = last ? [...trace.target.text].slice(0, last.end).join("") : prefix.join("").replaceAll("▁", " ").trim();
+  return `it must begin with ${quoted(text)}`;
 }
 
-function describe(each, trace) {
-  const name = (s) => `\u2018${trace.source.tokens[s]?.text ?? s}\u2019`;
-  if (each.kind === "temperature") return `temperature ${each.value}`;
-  if (each.kind === "mask") return `${each.positions.map(name).join("")} hidden`;
-  if (each.kind === "set-row") return `step ${each.t + 1} gives all attention to ${name(each.position)}`;
-  return each.kind;
+/** The bar that names what is changed. */
+class Changes extends HTMLElement {
+  connectedCallback() {
+    this.end = state.on(["changes", "prefix", "swapped", "trace"], () => this.show());
+    this.show();
+  }
+
+  disconnectedCallback() {
+    this.end();
+  }
+
+  show() {
+    const { changes, prefix, swapped, trace } = state.values;
+    const list = (host.live ? changes : []).map((each) => ({
+      text: described(each, trace),
+      undo: () => {
+        const left = changes.filter((other) => other !== each);
+        state.set({ changes: left, ...(left.length ? {} : { prefix: null }) });
+        host.translate();
+      },
+    }));
+    if (host.live && prefix && !changes.length)
+      list.push({ text: beginning(prefix, trace), undo: () => (state.set({ prefix: null }), host.translate()) });
+    if (swapped) list.push({ text: `${swapped.words.map(quoted).join(" and ")} are swapped`, undo: undoAll });
+    if (!host.live) list.push(...(trace?.changes ?? []).map(({ text }) => ({ text })));
+    this.hidden = !list.length;
+    this.setAttribute("role", "status");
+    put(
+      this,
+      list.length > 0 && h("b", {}, "Changed: "),
+      list.map((each) =>
+        h(
+          "span",
+          { class: "changed" },
+          word(each.text),
+          host.live && h("button", { type: "button", class: "quiet", onclick: each.undo }, "undo"),
+        ),
+      ),
+      list.length > 1 && host.live && h("button", { type: "button", class: "quiet", onclick: undoAll }, "Undo all"),
+    );
+  }
 }
+
+customElements.define("regard-changes", Changes);

@@ -39,16 +39,26 @@ export const get = (path) => request(path, { headers: headers({}) });
 
 const running = new Map();
 
-/**
- * POST a body: a file as it is, anything else as JSON. Where a lane is named, an older request in it is aborted.
- * @param {string} path @param {object | Blob} body @param {string} [lane]
- */
-export async function post(path, body, lane) {
+function open(lane) {
   const control = new AbortController();
   if (lane) {
     running.get(lane)?.abort();
     running.set(lane, control);
   }
+  return control;
+}
+
+const close = (lane, control) => lane && running.get(lane) === control && running.delete(lane);
+
+/** Abort what runs in a lane. */
+export const stop = (lane) => running.get(lane)?.abort();
+
+/**
+ * POST a body: a file as it is, anything else as JSON. Where a lane is named, an older request in it is aborted.
+ * @param {string} path @param {object | Blob} body @param {string} [lane]
+ */
+export async function post(path, body, lane) {
+  const control = open(lane);
   try {
     return await request(path, {
       method: "POST",
@@ -57,6 +67,42 @@ export async function post(path, body, lane) {
       signal: control.signal,
     });
   } finally {
-    if (lane && running.get(lane) === control) running.delete(lane);
+    close(lane, control);
   }
+}
+
+/**
+ * POST a body and read the answer as server-sent events, each of them JSON.
+ * @param {string} path @param {object} body @param {string} lane @param {(event: object) => void} receive
+ */
+export async function stream(path, body, lane, receive) {
+  const control = open(lane);
+  try {
+    const response = await fetch(path, {
+      method: "POST",
+      headers: headers({ "Content-Type": "application/json" }),
+      body: JSON.stringify(body),
+      signal: control.signal,
+    });
+    if (!response.ok) return void (await answer(response));
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let left = "";
+    for (let part = await reader.read(); !part.done; part = await reader.read()) {
+      const events = (left + part.value).split("\n\n");
+      left = events.pop();
+      for (const event of events) receive(JSON.parse(event.replace(/^data: /, "")));
+    }
+  } catch (error) {
+    if (error instanceof Refused || error.name === "AbortError") throw error;
+    throw new Refused(0, "The server cannot be reached. Is it still running?");
+  } finally {
+    close(lane, control);
+  }
+}
+
+/** POST a form with a file. @param {string} path @param {Record<string, string | Blob>} fields */
+export function sendFile(path, fields) {
+  const form = new FormData();
+  for (const [name, value] of Object.entries(fields)) form.set(name, value);
+  return request(path, { method: "POST", headers: headers({}), body: form });
 }

@@ -1,6 +1,7 @@
 // The page: header, what is translated or described, views; started once the models are known.
 
 import "./caption.js";
+import "./guide.js";
 import "./translate.js";
 import "./views.js";
 import { openAlternatives } from "./alternatives.js";
@@ -9,7 +10,22 @@ import { announce, h, put, renew, segments } from "./dom.js";
 import { host } from "./host.js";
 import { showKeys } from "./keys.js";
 import { describes, open } from "./pictures.js";
-import { alignmentErrors, begin, choose, elsewhere, goOn, model, step, translate, translators } from "./session.js";
+import {
+  alignmentErrors,
+  before,
+  begin,
+  choose,
+  elsewhere,
+  goOn,
+  halt,
+  model,
+  NOTHING,
+  path,
+  step,
+  translate,
+  translators,
+  worth,
+} from "./session.js";
 import { state } from "./state.js";
 
 Object.assign(host, {
@@ -17,6 +33,9 @@ Object.assign(host, {
   model,
   translators,
   step,
+  before,
+  path,
+  worth,
   translate,
   goOn,
   alternatives: openAlternatives,
@@ -82,7 +101,7 @@ function examples(place) {
             type: "button",
             class: "chip",
             onclick: () => {
-              state.set({ text });
+              state.set({ ...NOTHING, text, line: 0 });
               translate();
             },
           },
@@ -130,18 +149,15 @@ async function start() {
   state.on(["models", "model"], kinds);
   state.read();
   try {
-    await begin();
+    await begin((error) => state.set({ error }));
+    state.set({ error: "" });
   } catch (error) {
     if (error instanceof Refused && (error.status === 400 || error.status === 403)) askForToken(error.message);
     else put(document.querySelector("main"), h("p", { class: "error card", role: "alert" }, error.message));
     return;
   }
-  const box = document.getElementById("source");
-  if (!describes() && !state.get("text")) {
-    state.set({ text: model()?.examples?.[0] ?? "" }); // so that there is something to see; typing replaces it
-    box.focus({ preventScroll: true });
-    box.select();
-  }
+  // So that there is something to see.
+  if (!describes() && !state.get("text")) state.set({ text: model()?.examples?.[0] ?? "" });
   work();
 }
 
@@ -165,9 +181,9 @@ document.addEventListener("keydown", (event) => {
   )
     return;
   if (event.key === "?") showKeys();
-  else if (event.key === "Escape") state.set({ t: null, s: null, preview: null, node: null });
+  else if (event.key === "Escape" && !halt()) state.set({ t: null, s: null, preview: null, node: null });
   else if (/^[1-4]$/.test(event.key)) {
-    state.set({ view: VIEWS[Number(event.key) - 1] });
+    document.querySelector("regard-views").open(VIEWS[Number(event.key) - 1]);
     announce(document.querySelector('[aria-selected="true"]').textContent);
   }
 });

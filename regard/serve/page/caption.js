@@ -30,7 +30,6 @@ class CaptionFront extends HTMLElement {
     this.output = h("div", { class: "translation", "aria-live": "polite", "aria-atomic": "true" });
     this.note = h("p", { class: "note" });
     this.best = h("div", { class: "nbest" });
-    this.code = h("div", { class: "code" });
     put(
       this,
       this.models,
@@ -40,12 +39,11 @@ class CaptionFront extends HTMLElement {
         h("section", { class: "pane drop", "aria-label": "Picture" }, this.given, this.actions, this.file),
         h("section", { class: "pane target", "aria-label": "Caption" }, this.output, this.note, this.best),
       ),
-      this.code,
     );
     state.on(["models", "model"], () => this.showModels());
     state.on(["trace", "picture", "busy", "error", "models", "model"], () => this.show());
     state.on(["t", "preview"], () => this.mark());
-    state.on(["model", "models"], () => put(this.code, describes() && requests()));
+    state.on(["model", "models"], () => describes() && put(document.querySelector(".request"), requests()));
     this.receive();
   }
 

@@ -7,7 +7,7 @@ const KEYS = [
     "Anywhere",
     [
       ["?", "this list"],
-      ["Esc", "clear the selection"],
+      ["Esc", "stop writing; clear the selection"],
       ["1 \u2013 4", "choose a view"],
     ],
   ],
@@ -22,7 +22,7 @@ const KEYS = [
     "On a word of the translation",
     [
       ["Enter", "alternatives at this place"],
-      ["Tab", "next word"],
+      ["\u2190 \u2192", "word before, word after"],
     ],
   ],
   [
@@ -37,10 +37,11 @@ const KEYS = [
   [
     "Step by step",
     [
-      ["\u2190 \u2192", "step back, step on"],
-      ["Shift + \u2190 \u2192", "part of a step"],
+      ["\u2190 \u2192", "back, next"],
+      ["Shift + \u2190 \u2192", "word before, word after"],
       ["Space", "play, pause"],
-      ["Home, End", "first and last step"],
+      ["Home, End", "first and last word"],
+      ["\u2191 \u2193", "in the list: open the numbers of a source word"],
     ],
   ],
   [

@@ -1,20 +1,12 @@
-// What happens when the text, the model or a what-if changes: a request to the server, and its answer in the state.
+// What happens when the text, the model or a what-if changes: requests to the server, and their answers in the state.
 
-import { get, post, Refused } from "./api.js";
+import { get, post, Refused, stop, stream } from "./api.js";
 import { announce } from "./dom.js";
 import { state } from "./state.js";
 import { Trace } from "./trace.js";
 
 const cache = new Map(); // answers of this visit, by their requests
-const MOST_KEPT = 60;
-
-/** The lines of the text that hold something to translate, and the position of each. */
-export const lines = () =>
-  state
-    .get("text")
-    .split("\n")
-    .map((text, at) => ({ text, at }))
-    .filter((line) => /[\p{L}\p{N}]/u.test(line.text));
+const MOST_KEPT = 80;
 
 /** The description of the chosen model. */
 export const model = () => state.get("models").find((one) => one.id === state.get("model")) ?? state.get("models")[0];
@@ -22,26 +14,28 @@ export const model = () => state.get("models").find((one) => one.id === state.ge
 /** The models that translate. */
 export const translators = () => state.get("models").filter((one) => one.kind !== "caption");
 
+/** What a choice of words leaves of the selection. */
+export const NOTHING = { t: null, s: null, prefix: null, changes: [], swapped: null, node: null, replay: null };
+
 /** Choose a model; the selection of another one's words is cleared. */
 export const choose = (one) =>
-  state.set({
-    model: one.id,
-    t: null,
-    s: null,
-    layer: null,
-    head: null,
-    shift: null,
-    prefix: null,
-    changes: [],
-    node: null,
-    example: null,
-    trace: null,
-    error: "",
-  });
+  state.set({ ...NOTHING, model: one.id, layer: null, head: null, shift: null, example: null, trace: null, error: "" });
 
-/** Load the list of models. */
-export async function begin() {
-  const { models } = await get("/api/v1/models");
+/** What this server offers: the limit of a text, and whether it takes files. */
+export let settings = { charLimit: 5000, filesTranslation: false, supportedFilesFormat: [] };
+
+/** Load the list of models; while the server is still loading them, `waiting` is called and it is tried again. */
+export async function begin(waiting) {
+  let found = null;
+  while (!found)
+    found = await Promise.all([get("/api/v1/models"), get("/frontend/settings")]).catch(async (error) => {
+      if (error.status !== 503) throw error;
+      waiting(error.message);
+      await new Promise((done) => setTimeout(done, 500));
+      return null;
+    });
+  const [{ models }, offered] = found;
+  settings = offered;
   const known = models.some((one) => one.id === state.get("model"));
   state.set({ models, model: known ? state.get("model") : (models[0]?.id ?? "") });
 }
@@ -60,43 +54,28 @@ export async function trace(body, path = "/api/v1/trace", lane) {
   return cache.get(key);
 }
 
+const NEVER = /[\p{L}\p{N}]/u;
 let current = null; // the request behind the shown trace
+let streamed = ""; // the text and model behind the shown sentences
 
-/** The request of the current selection: the line, the model, and the prefix or the changes. */
-async function wanted() {
-  const line = lines()[Math.max(0, Math.min(state.get("line"), lines().length - 1))];
-  if (!line || !model()) return null;
-  const body = { model: model().id, text: line.text.trim(), beam: state.get("beam") };
-  const { prefix, changes } = state.values;
-  if (!prefix && !changes.length) return { path: "/api/v1/beam", body };
-  // A change is first shown on the same words; only going on from a prefix writes others.
-  const same = prefix ? { prefix } : { target: (await trace(body, "/api/v1/beam", "trace")).pieces() };
-  return { path: "/api/v1/what-if", body: { ...body, ...same, changes: changes.flatMap(single) } };
-}
+/** The sentence that is looked into. */
+export const sentence = () => state.get("sentences")[state.get("line")] ?? null;
 
-/** A hidden word is a change of every piece of it. */
-const single = ({ positions, ...change }) =>
-  positions ? positions.map((position) => ({ ...change, position })) : [change];
-
-/** Translate the text in the box. An older request that is still running is aborted. */
+/** Translate the text in the box, sentence by sentence as it is written, then look into the chosen sentence. */
 export async function translate() {
+  const text = state.get("text"),
+    chosen = model();
+  if (!NEVER.test(text) || !chosen) {
+    stop("trace");
+    streamed = "";
+    state.set({ trace: null, sentences: [], busy: false, error: "" });
+    return;
+  }
   state.set({ busy: true, error: "" });
   try {
-    current = await wanted();
-    if (!current) {
-      state.set({ trace: null, lines: [], busy: false });
-      return;
-    }
-    const found = await trace(current.body, current.path, "trace");
-    const last = found.target.tokens.length - 1;
-    state.set({
-      trace: found,
-      busy: false,
-      t: state.get("t") === null ? null : Math.max(0, Math.min(state.get("t"), last)),
-      s: state.get("s") === null || state.get("s") < found.source.tokens.length ? state.get("s") : null,
-    });
-    announce(`Translation: ${found.target.text}`);
-    await others();
+    const key = `${chosen.id}\n${text}`;
+    if (key !== streamed) await write(text, chosen, key);
+    await look();
   } catch (error) {
     if (error.name === "AbortError") return;
     state.set({ busy: false, error: error instanceof Refused ? error.message : String(error.message ?? error) });
@@ -104,21 +83,71 @@ export async function translate() {
   }
 }
 
-/** The other lines of a longer text, translated without a trace. */
-async function others() {
-  const all = lines();
-  if (all.length < 2) {
-    state.set({ lines: [] });
+/** The translation as it is written: each event names a sentence and what there is of it. */
+async function write(text, chosen, key) {
+  streamed = "";
+  const sentences = [];
+  const body = { q: text, source: chosen.source.code, target: chosen.target.code, model: chosen.id, stream: true };
+  state.set({ trace: null });
+  await stream("/translate", body, "trace", (event) => {
+    if (event.error) throw new Refused(500, event.error);
+    if (event.sentence === undefined) return;
+    sentences[event.sentence] = event;
+    state.set({ sentences: [...sentences] });
+  });
+  if (state.get("line") >= sentences.length) state.set({ line: 0 });
+  streamed = key;
+}
+
+/** Look into the chosen sentence. What goes wrong here belongs to that sentence; the text stays translated. */
+export async function look() {
+  const found = sentence();
+  if (!found) {
+    state.set({ trace: null, busy: false });
     return;
   }
-  const chosen = model();
-  const { translatedText } = await post(
-    "/translate",
-    { q: all.map((line) => line.text), source: chosen.source.code, target: chosen.target.code, model: chosen.id },
-    "lines",
-  );
-  state.set({ lines: translatedText });
+  const { prefix, changes } = state.values;
+  const body = {
+    model: model().id,
+    text: [...state.get("text")].slice(...found.source).join(""),
+    beam: state.get("beam"),
+  };
+  current =
+    prefix || changes.length
+      ? { path: "/api/v1/what-if", body: { ...body, prefix: prefix ?? [], changes: changes.flatMap(single) } }
+      : { path: "/api/v1/beam", body };
+  try {
+    const seen = await trace(current.body, current.path, "trace");
+    const last = seen.target.tokens.length - 1;
+    state.set({
+      trace: seen,
+      busy: false,
+      t: state.get("t") === null ? null : Math.max(0, Math.min(state.get("t"), last)),
+      s: state.get("s") === null || state.get("s") < seen.source.tokens.length ? state.get("s") : null,
+    });
+    state.settle();
+    if (!document.body.classList.contains("stepping")) announce(`Translation: ${seen.target.text}`);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    const sentences = [...state.get("sentences")];
+    sentences[state.get("line")] = { ...found, error: error.message };
+    state.set({ sentences, trace: null, busy: false });
+    announce(error.message);
+  }
 }
+
+/** Stop writing; what is there stays. */
+export function halt() {
+  if (!state.get("busy")) return false;
+  stop("trace");
+  state.set({ busy: false });
+  announce("Stopped");
+  return true;
+}
+
+/** A hidden word is a change of every piece of it. */
+const single = ({ positions, ...change }) =>
+  positions ? positions.map((position) => ({ ...change, position })) : [change];
 
 /** The words that could follow a prefix of the translation, most likely first. */
 export async function alternatives(prefix) {
@@ -127,19 +156,32 @@ export async function alternatives(prefix) {
   return found.alternatives;
 }
 
+const stepOf = (t, { name }, head, changes, lane) => {
+  const { model: id, text } = current.body;
+  return trace({ model: id, text, target: state.get("trace").pieces(), changes, t, name, head }, "/api/v1/steps", lane);
+};
+
 /** The numbers of step t in full. */
-export function step(t, { name }, head, lane = "steps") {
+export const step = (t, seen, head, lane = "steps") => stepOf(t, seen, head, current.body.changes ?? [], lane);
+
+/** The same step on the same words, without the what-ifs. */
+export const before = (t, seen, head) => stepOf(t, seen, head, [], "before");
+
+const written = () => {
   const { model: id, text, changes } = current.body;
-  return trace(
-    { model: id, text, target: state.get("trace").pieces(), changes: changes ?? [], t, name, head },
-    "/api/v1/steps",
-    lane,
-  );
-}
+  return { model: id, text, target: state.get("trace").pieces(), changes: changes ?? [] };
+};
+
+/** The way of step t through the layers of a Transformer. */
+export const path = async (t) =>
+  model().name === "transformer" ? trace({ ...written(), t }, "/api/v1/path", "path") : null;
+
+/** How much less likely the translation is without each head. */
+export const worth = async () => (await trace(written(), "/api/v1/worth", "worth")).heads;
 
 /** Translate again after a prefix, given as pieces or as text. */
 export function goOn(prefix) {
-  state.set({ prefix, node: null, replay: null });
+  state.set({ prefix, changes: [], node: null, replay: null });
   return translate();
 }
 
@@ -152,6 +194,6 @@ export async function alignmentErrors() {
   return cache.get(key);
 }
 
-/** Another model's trace of the same sentence. */
-export const elsewhere = (id) =>
-  trace({ model: id, text: current.body.text, beam: current.body.beam }, "/api/v1/beam", "elsewhere");
+/** Another model's trace of the same sentence, or of another one. */
+export const elsewhere = (id, text = current?.body.text, lane = `elsewhere ${id}`) =>
+  trace({ model: id, text, beam: state.get("beam") }, "/api/v1/beam", lane);

@@ -1,15 +1,27 @@
 // Translation: two panes, linked words, alternatives on a click, and the request as code.
 
 import { openAlternatives } from "./alternatives.js";
-import { h, put, renew, select, visible, word } from "./dom.js";
+import { announce, h, put, renew, select, visible, word } from "./dom.js";
+import { offerFile } from "./files.js";
 import { icon } from "./icons.js";
 import { percent } from "./maths.js";
+import { picker } from "./picker.js";
 import { requests } from "./requests.js";
-import { choose, lines, model, translate, translators } from "./session.js";
+import { choose, goOn, halt, look, model, NOTHING, sentence, settings, translate, translators } from "./session.js";
 import { state } from "./state.js";
 import { tableOf } from "./trace.js";
+import { path } from "./treelayout.js";
 
 const PAUSE = 400; // milliseconds after the last key
+const NOTES = {
+  unseen: "some words were never seen in training (underlined)",
+  "lower-cased": "it was lower-cased: the model knows lower-case text only",
+  cut: "a sentence is longer than any in training and was cut at clauses",
+  loop: "the translation repeats itself",
+  copy: "the translation is the source again",
+  empty: "the translation is empty",
+  length: "the translation was cut off at the length limit",
+};
 
 class Translate extends HTMLElement {
   connectedCallback() {
@@ -19,56 +31,95 @@ class Translate extends HTMLElement {
       dir: "auto",
       spellcheck: "false",
       autocomplete: "off",
-      maxlength: 20000,
       "aria-label": "Text to translate",
-      placeholder: "Type a sentence\u2026",
+      "aria-describedby": "counter",
+      placeholder: "Type or paste a text…",
       oninput: () => this.typed(),
       onkeydown: (event) => this.key(event),
       onkeyup: () => this.moved(),
       onclick: () => this.moved(),
+      onscroll: () => (this.behind.scrollTop = this.box.scrollTop),
     });
     this.pair = h("div", { class: "pair" });
     this.behind = h("div", { class: "behind", dir: "auto", "aria-hidden": "true" });
-    this.output = h("div", { class: "translation", "aria-live": "polite", "aria-atomic": "true" });
-    this.sure = h("p", { class: "note" });
+    this.output = h("div", { class: "translation", onkeydown: (event) => this.roam(event) });
+    this.sure = h("p", { class: "note sure" });
     this.best = h("div", { class: "nbest" });
-    this.code = h("div", { class: "code" });
+    this.counter = h("span", { class: "number", id: "counter" });
+    const button = (text, act) => h("button", { type: "button", class: "quiet", onclick: act }, text);
+    this.stop = button("Stop (Esc)", halt);
     put(
       this,
       this.pair,
       h(
         "div",
         { class: "panes" },
-        h("section", { class: "pane", "aria-label": "Source" }, h("div", { class: "typing" }, this.behind, this.box)),
-        h("section", { class: "pane target", "aria-label": "Translation" }, this.output, this.sure, this.best),
+        h(
+          "section",
+          { class: "pane", "aria-label": "Source" },
+          h("div", { class: "typing" }, this.behind, this.box),
+          h(
+            "div",
+            { class: "row actions" },
+            button("Clear", () => this.clear()),
+            offerFile(),
+            this.counter,
+          ),
+        ),
+        h(
+          "section",
+          { class: "pane target", "aria-label": "Translation" },
+          this.output,
+          this.sure,
+          this.best,
+          h(
+            "div",
+            { class: "row actions" },
+            button("Copy", () => copy(this.whole(), "The translation")),
+            button("Share", () => copy(location.href, "The address")),
+            this.stop,
+          ),
+        ),
       ),
-      this.code,
     );
     state.on(["models", "model"], () => this.showPair());
-    state.on(["text"], () => this.showText());
-    state.on(["trace", "busy", "error", "lines", "layer", "head", "shift", "prefix"], () => this.show());
+    state.on(["text", "models"], () => this.showText());
+    state.on(["trace", "busy", "error", "sentences", "line", "layer", "head", "shift", "prefix"], () => this.show());
     state.on(["t", "s", "preview"], () => this.mark());
-    state.on(["text", "model", "models"], () => put(this.code, model()?.kind !== "caption" && requests()));
+    const code = document.querySelector(".request");
+    state.on(["text", "model", "models"], () => model()?.kind !== "caption" && put(code, requests()));
     this.show();
   }
 
   typed() {
     clearTimeout(this.timer);
-    state.set({ text: this.box.value, prefix: null, changes: [], t: null, s: null, node: null, line: this.lineOf() });
+    state.set({ ...NOTHING, text: this.box.value });
     this.timer = setTimeout(translate, PAUSE);
   }
 
-  /** The caret moved: another line may be the one to inspect. */
-  moved() {
-    const line = this.lineOf();
-    if (line === state.get("line") || lines().length < 2) return;
-    state.set({ line, trace: null, prefix: null, changes: [], t: null, s: null, node: null });
+  clear() {
+    state.set({ ...NOTHING, text: "" });
     translate();
+    this.box.focus();
   }
 
-  lineOf() {
-    const before = this.box.value.slice(0, this.box.selectionStart).split("\n").length - 1;
-    return Math.max(0, lines().filter((line) => line.at <= before).length - 1);
+  /** The caret moved: another sentence may be the one to look into. */
+  moved() {
+    const before = [...this.box.value.slice(0, this.box.selectionStart)].length,
+      sentences = state.get("sentences");
+    if (sentences.length < 2 || state.get("busy")) return;
+    const line = Math.max(
+      0,
+      sentences.findLastIndex((one) => one.source[0] <= before),
+    );
+    this.choose(line);
+  }
+
+  /** Look into another sentence. */
+  choose(line) {
+    if (line === state.get("line")) return;
+    state.set({ ...NOTHING, line, trace: null, busy: true });
+    look();
   }
 
   key(event) {
@@ -76,14 +127,27 @@ class Translate extends HTMLElement {
       event.preventDefault();
       clearTimeout(this.timer);
       translate();
-    }
+    } else if (event.key === "Escape") halt();
+  }
+
+  /** The words of the translation are one stop of the Tab key; the arrows go from word to word. */
+  roam(event) {
+    const words = [...this.output.querySelectorAll(".word")],
+      at = words.indexOf(document.activeElement);
+    const next = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: words.length - 1 }[event.key];
+    if (at < 0 || next === undefined || !words[next]) return;
+    event.preventDefault();
+    words[next].focus();
   }
 
   showText() {
-    if (this.box.value !== state.get("text")) this.box.value = state.get("text");
+    const text = state.get("text");
+    if (this.box.value !== text) this.box.value = text;
+    this.box.maxLength = settings.charLimit;
     this.box.style.setProperty("height", "auto");
-    this.box.style.setProperty("height", `${this.box.scrollHeight + 2}px`);
-    if (state.get("trace")?.source.text !== state.get("text").trim()) put(this.behind);
+    this.box.style.setProperty("height", `${Math.min(this.box.scrollHeight + 2, 0.4 * innerHeight)}px`);
+    put(this.counter, `${[...text].length.toLocaleString("en")} / ${settings.charLimit.toLocaleString("en")}`);
+    if (!text.includes(state.get("trace")?.source.text)) put(this.behind);
   }
 
   showPair() {
@@ -95,7 +159,6 @@ class Translate extends HTMLElement {
         value,
         text,
       }));
-    const same = (one, other) => one.source.code === other.source.code && one.target.code === other.target.code;
     const back = models.find(
       (one) => one.source.code === chosen.target.code && one.target.code === chosen.source.code && one !== chosen,
     );
@@ -113,7 +176,7 @@ class Translate extends HTMLElement {
           "aria-label": "Swap the languages",
           title: back ? "Swap the languages" : "No model translates back",
           disabled: !back,
-          onclick: () => take(back),
+          onclick: () => this.swap(back),
         },
         icon("swap"),
       ),
@@ -126,12 +189,7 @@ class Translate extends HTMLElement {
         chosen.target.code,
         (code) => take(models.find((one) => one.source.code === chosen.source.code && one.target.code === code)),
       ),
-      select(
-        "Model",
-        models.filter((one) => same(one, chosen)).map((one) => ({ value: one.id, text: one.id })),
-        chosen.id,
-        (id) => take(models.find((one) => one.id === id)),
-      ),
+      picker(take),
     );
   }
 
@@ -140,60 +198,95 @@ class Translate extends HTMLElement {
     translate();
   }
 
+  /** Translate back: the translation becomes the text. */
+  swap(back) {
+    const text = this.whole();
+    choose(back);
+    state.set({ text: text || state.get("text") });
+    translate();
+  }
+
+  /** The whole translation, with the white space between the sentences of the source. */
+  whole() {
+    const points = [...state.get("text")],
+      sentences = state.get("sentences");
+    let at = 0;
+    const parts = sentences.flatMap((one, number) => {
+      const gap = points.slice(at, one.source[0]).join("");
+      at = one.source[1];
+      return [gap, this.textOf(one, number)];
+    });
+    return [...parts, points.slice(at).join("")].join("");
+  }
+
+  textOf(one, number) {
+    const trace = state.get("trace");
+    return number === state.get("line") && trace ? trace.target.text : one.translatedText;
+  }
+
   show() {
-    const trace = this.hidden ? null : state.get("trace"); // that of a picture is shown elsewhere
-    this.classList.toggle("busy", state.get("busy"));
-    if (state.get("error")) {
-      put(this.output, h("p", { class: "error", role: "alert" }, state.get("error")));
-      put(this.behind);
-      put(this.sure);
-      put(this.best);
-      return;
-    }
-    if (!trace) {
+    if (this.hidden) return; // a picture is shown elsewhere
+    const { trace, sentences, error, busy } = state.values;
+    this.classList.toggle("busy", busy);
+    this.stop.hidden = !busy;
+    if (error || !sentences.length) {
       put(
         this.output,
-        h("p", { class: "sentence empty" }, state.get("busy") ? "\u2026" : "The translation appears here."),
+        error
+          ? h("p", { class: "error", role: "alert" }, error)
+          : h("p", { class: "sentence empty" }, busy ? "…" : "The translation appears here."),
       );
-      put(this.behind);
-      put(this.sure);
-      put(this.best);
+      for (const place of [this.behind, this.sure, this.best]) put(place);
       return;
     }
-    this.table = tableOf(trace, { layer: state.get("layer"), head: state.get("head"), shift: state.get("shift") });
-    this.showWords(trace);
+    this.table =
+      trace && tableOf(trace, { layer: sourceLayer(trace), head: state.get("head"), shift: state.get("shift") });
+    this.showWords(trace, sentences);
     this.showBest(trace);
     this.mark();
   }
 
-  showWords(trace) {
+  showWords(trace, sentences) {
     const focused = this.output.contains(document.activeElement) ? document.activeElement.dataset.t : null;
-    const words = targetWords(trace);
-    const buttons = words.map((label) => this.button(trace, label));
-    const spaced = buttons.flatMap((button, number) => (number ? [gap(trace, words, number), button] : [button]));
-    const all = state.get("lines"),
-      line = state.get("line");
-    const other = (text) => h("p", { class: "sentence other", dir: "auto" }, text);
+    const line = state.get("line"),
+      points = [...state.get("text")];
+    const breaks = (one, number) =>
+      number > 0 && points.slice(sentences[number - 1].source[1], one.source[0]).includes("\n") ? h("br") : " ";
+    const said = (one) => [
+      one.flags?.length > 0 &&
+        h("span", { class: "flag", title: "Note" }, ` (${one.flags.map((flag) => NOTES[flag]).join("; ")})`),
+      one.error && h("span", { class: "error", role: "alert" }, ` ${one.error}`),
+    ];
     put(
       this.output,
-      all.slice(0, line).map(other),
-      h("p", { class: "sentence", dir: "auto" }, spaced),
-      all.slice(line + 1).map(other),
-      state.get("prefix") &&
-        h(
-          "button",
-          {
-            type: "button",
-            class: "quiet",
-            onclick: () => {
-              state.set({ prefix: null });
-              translate();
-            },
-          },
-          "Undo the choice",
-        ),
+      h(
+        "p",
+        { class: "sentence", dir: "auto", lang: model().target.code },
+        sentences.map((one, number) => [
+          breaks(one, number),
+          number === line && trace
+            ? h("span", { class: sentences.length > 1 ? "chosen" : null }, this.words(trace))
+            : h(
+                "span",
+                {
+                  class: one.done ? "other" : "other writing",
+                  onclick: () => one.done && this.choose(number),
+                },
+                word(one.translatedText),
+              ),
+          said(one),
+        ]),
+      ),
     );
     if (focused) this.output.querySelector(`[data-t="${focused}"]`)?.focus();
+  }
+
+  words(trace) {
+    const words = targetWords(trace);
+    return words.flatMap((label, number) => {
+      const button = this.button(trace, label, number);
+      return number ? [gap(trace, words, number), button] : [button];
+    });
   }
 
   /** Show what is pointed at or pinned; nothing is built again, so that focus and pointer stay where they are. */
@@ -214,44 +307,46 @@ class Translate extends HTMLElement {
 
   /** The source words behind the text box, marked by their attention weight: the same text in the same place. */
   showLinks(trace, table, row) {
-    const all = state.get("text").split("\n"),
-      at = lines()[state.get("line")]?.at ?? 0;
-    const line = all[at] ?? "",
-      core = line.trim();
-    if (!trace.looks || core !== trace.source.text) {
+    const found = sentence(),
+      points = [...state.get("text")];
+    if (!found || points.slice(...found.source).join("") !== trace.source.text) {
       put(this.behind);
       return;
     }
-    const points = [...core],
+    const [first, last] = found.source,
       pieces = [];
-    let done = 0;
+    const unseen = (text) => found.unknown?.some((one) => text.includes(one));
+    let done = first;
     table.columns.forEach((label, s) => {
-      const first = trace.source.tokens[label.tokens[0]],
-        last = trace.source.tokens[label.tokens.at(-1)];
-      if (label.special || first.start >= last.end) return;
+      const start = first + trace.source.tokens[label.tokens[0]].start,
+        end = first + trace.source.tokens[label.tokens.at(-1)].end;
+      if (label.special || start >= end) return;
       const weight = row < 0 ? 0 : (table.weights[row]?.[s] ?? 0);
+      const text = points.slice(start, end).join("");
       pieces.push(
-        points.slice(done, first.start).join(""),
+        points.slice(done, start).join(""),
         h(
           "span",
           {
-            class: label.tokens.includes(state.get("s")) ? "linked pinned" : "linked",
+            class: `linked${label.tokens.includes(state.get("s")) ? " pinned" : ""}${unseen(text) ? " unseen" : ""}`,
             style: { "--share": weight < 0.02 ? "0" : weight.toFixed(3) },
           },
-          points.slice(first.start, last.end).join(""),
+          text,
         ),
       );
-      done = last.end;
+      done = end;
     });
-    const before =
-      all
-        .slice(0, at)
-        .map((text) => `${text}\n`)
-        .join("") + line.slice(0, line.indexOf(core));
-    put(this.behind, before, pieces, points.slice(done).join(""));
+    put(
+      this.behind,
+      points.slice(0, first).join(""),
+      pieces,
+      points.slice(done, last).join(""),
+      points.slice(last).join(""),
+    );
+    this.behind.scrollTop = this.box.scrollTop;
   }
 
-  button(trace, label) {
+  button(trace, label, number) {
     const probability = Math.exp(label.tokens.reduce((sum, t) => sum + (trace.target.tokens[t].logprob ?? 0), 0));
     const t = label.tokens[0];
     const forced = label.tokens.some((at) => trace.changed.rows.includes(at));
@@ -263,12 +358,16 @@ class Translate extends HTMLElement {
         dir: "auto",
         class: `word${unsure ? " unsure" : ""}${forced ? " changed" : ""}`,
         title: `${forced ? "forced, " : ""}probability ${percent(probability)}: click for alternatives`,
+        tabindex: number ? -1 : 0,
         "data-t": t,
         "data-tokens": label.tokens.join(","),
         "aria-haspopup": "dialog",
         onpointerenter: () => state.set({ preview: { t } }),
         onpointerleave: () => state.set({ preview: null }),
-        onfocus: () => state.set({ preview: { t } }),
+        onfocus: (event) => {
+          for (const one of this.output.querySelectorAll(".word")) one.tabIndex = one === event.currentTarget ? 0 : -1;
+          state.set({ preview: { t } });
+        },
         onblur: () => state.set({ preview: null }),
         onclick: (event) => {
           state.set({ t, s: null });
@@ -285,8 +384,7 @@ class Translate extends HTMLElement {
   }
 
   sentence(trace, table, row) {
-    if (!trace.looks)
-      return "This model has no attention: it keeps the whole sentence in one fixed vector.";
+    if (!trace.looks) return "This model has no attention: it keeps the whole sentence in one fixed vector.";
     if (row < 0) return "Point at a word of the translation to see its attention to the source.";
     const best = table.weights[row].indexOf(Math.max(...table.weights[row]));
     if (best < 0) return "";
@@ -301,24 +399,52 @@ class Translate extends HTMLElement {
     ];
   }
 
+  /** The other translations that the search found; each can become the translation. */
   showBest(trace) {
-    const ranked = trace.translations.slice(0, 5);
+    const ranked = trace?.beam ? trace.translations.slice(1, 5) : [];
+    const take = ({ node }) =>
+      goOn(
+        path(trace.beam, node)
+          .filter((one) => !one.finished)
+          .map((one) => one.token),
+      );
     put(
       this.best,
-      ranked.length > 1 &&
+      ranked.length > 0 &&
         h(
           "details",
           {},
-          h("summary", {}, `Other translations (${ranked.length - 1})`),
+          h("summary", {}, `Other translations (${ranked.length})`),
           h(
             "ol",
             {},
-            ranked
-              .slice(1)
-              .map((one) => h("li", {}, word(one.text), h("span", { class: "number" }, one.score.toFixed(2)))),
+            ranked.map((one) =>
+              h(
+                "li",
+                {},
+                h(
+                  "button",
+                  { type: "button", title: "Take this translation", onclick: () => take(one) },
+                  word(one.text),
+                ),
+                h("span", { class: "number" }, one.score.toFixed(2)),
+              ),
+            ),
           ),
         ),
     );
+  }
+}
+
+/** The chosen layer, where it connects target and source; else the default. */
+const sourceLayer = (trace) => (trace.module(state.get("layer"))?.leading ? state.get("layer") : null);
+
+async function copy(text, what) {
+  try {
+    await navigator.clipboard.writeText(text);
+    announce(`${what} is copied`);
+  } catch {
+    announce("This browser does not allow copying here");
   }
 }
 

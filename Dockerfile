@@ -1,0 +1,14 @@
+# The server with the models that ship; docs/serving.md says how to run it.
+FROM python:3.12-slim
+
+RUN useradd --create-home regard
+WORKDIR /opt/regard
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY regard regard
+COPY models models
+RUN pip install --no-cache-dir --constraint constraints.txt --editable ".[serve]"
+
+USER regard
+EXPOSE 5000
+HEALTHCHECK CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:5000/health')"]
+ENTRYPOINT ["regard", "serve", "--host", "0.0.0.0"]

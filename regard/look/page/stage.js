@@ -1,0 +1,487 @@
+// The stage of one decoding step. Everything is in its place from the start and becomes visible when it is computed:
+// 0 the source is read, 1 query, 2 scores, 3 weights, 4 context, 5 next word, 6 the word is written.
+
+import { arithmetic, check } from "./arithmetic.js";
+import { announce, h, put, word } from "./dom.js";
+import { contextFormula, outputFormula, queryWords, scoreFormula, valueSymbol, weightFormula } from "./formulas.js";
+import { host } from "./host.js";
+import { difference, norm, normalise, percent, score, show, weigh } from "./maths.js";
+import { appear, become, pour } from "./motion.js";
+import { state } from "./state.js";
+import { lens, pathOf } from "./layers.js";
+import { largest, strip } from "./strips.js";
+import { canSwap, hide, isHidden, lookOnly, setTemperature, sourceWord, swap, temperature, UNIFORM } from "./whatif.js";
+
+/** The sub-steps: what becomes visible at each. */
+export const SUBS = ["read", "query", "scores", "weights", "context", "next word", "written"];
+
+const HALVES = "The left half of each strip was read from left to right, the right half from right to left.";
+const WIDTHS = [0.25, 0.5, 0.71, 1, 1.41, 2, 4];
+
+/** The probability of a likely word: from its logit, or as the trace has it. */
+export const probability = (one, step) =>
+  one.logit === undefined ? Math.exp(one.logprob) : Math.exp(one.logit - step.output.log_total);
+
+const heading = (number, role, text, formula) =>
+  h(
+    "h2",
+    { class: `part ${role}` },
+    h("span", { class: "badge", "aria-hidden": "true" }, number),
+    h("span", {}, text),
+    formula && h("span", { class: "formula" }, formula),
+  );
+
+/** A bar that fills a share of its track, with the share before a what-if as an outline. */
+const track = (role, share, before) =>
+  h(
+    "span",
+    { class: `track ${role}` },
+    h("span", { class: `fill${share < 0 ? " below" : ""}`, style: { "--share": Math.abs(share).toFixed(4) } }),
+    before !== undefined &&
+      h("span", { class: `ghost${before < 0 ? " below" : ""}`, style: { "--share": Math.abs(before).toFixed(4) } }),
+  );
+
+/**
+ * The stage of a step.
+ * @param {object} step its numbers @param {object | null} before the same step without the what-ifs
+ * @param {object} about names and tokens
+ */
+export class Stage {
+  constructor(step, before, about) {
+    Object.assign(this, { step, before, about });
+    this.fixed = step.formula.kind === "fixed";
+    this.weights = Array.from(step.weights.data);
+    this.details = h("section", { class: "details from-2", "aria-label": "Arithmetic", tabindex: 0 });
+    this.element = h(
+      "div",
+      { class: `stagegrid${this.fixed ? " fixed" : ""}` },
+      h("div", { class: "left" }, this.queryBox(), !this.fixed && this.details),
+      this.fixed ? this.vectorBox() : this.sourceBox(),
+      this.outputBox(),
+    );
+  }
+
+  /** Show what is computed up to `sub`; what is new moves where `moving`. */
+  reveal(sub, moving) {
+    this.sub = sub;
+    this.element.dataset.sub = sub;
+    for (let part = 0; part <= 6; part++) this.element.classList.toggle(`at-${part}`, part <= sub);
+    this.rows?.forEach((row, s) => row.setAttribute("aria-label", this.label(s)));
+    this.mark();
+    if (moving) this.move(sub);
+  }
+
+  move(sub) {
+    const each = (selector, act) => this.element.querySelectorAll(selector).forEach(act);
+    if (sub === 0) {
+      const rows = this.rows?.length ?? 0;
+      each(".states .forward", (one, s) => appear(one, s * 60));
+      each(".states .backward", (one, s) => appear(one, (rows - 1 - s) * 60));
+    }
+    if (sub === 1) each(".query .strip", (one) => appear(one));
+    if (sub === 2) each(".track.score .fill", (one) => appear(one));
+    if (sub === 3) this.soften();
+    if (sub === 4) {
+      const sum = this.element.querySelector(".sum .strip");
+      each(".states .faded", (one, s) => this.weights[s] > 0.02 && pour(one, sum));
+      appear(sum, 400);
+    }
+    if (sub === 5) each(".track.output .fill", (one) => appear(one));
+  }
+
+  /** The softmax, seen to happen. */
+  soften() {
+    const scores = this.step.scores?.data;
+    if (!scores) return;
+    const top = Math.max(...scores),
+      most = Math.max(1e-9, ...Array.from(scores).filter(Number.isFinite).map(Math.abs)),
+      from = getComputedStyle(this.element).getPropertyValue("--score");
+    this.element.querySelectorAll(".track.weight .fill").forEach((bar, s) => {
+      const share = Number.isFinite(scores[s]) ? Math.abs(scores[s]) / most : 0;
+      become(bar, { score: share, power: Math.exp(scores[s] - top), weight: this.weights[s], from });
+    });
+  }
+
+  // --- the parts
+
+  queryBox() {
+    const { step, about } = this;
+    const { query } = step;
+    return h(
+      "section",
+      { class: "box query from-1", "aria-label": "1: the query" },
+      heading(1, "query", this.fixed ? "The state" : "The query"),
+      h(
+        "p",
+        {},
+        this.fixed
+          ? "The decoder’s state. It is compared with nothing: there is one vector of the source."
+          : queryWords(about.kind, about.seen.query),
+      ),
+      about.previous && [
+        h("p", { class: "small" }, "one word before"),
+        strip(about.previous.data, largest(about.previous.data), { label: "query one step before", height: 12 }),
+        h("p", { class: "small" }, "now"),
+      ],
+      query
+        ? [
+            strip(query.data, largest(query.data), { label: `query of ${query.data.length} numbers`, height: 22 }),
+            h("p", { class: "small" }, `${query.data.length} numbers, length ${show(norm(query.data))}`),
+          ]
+        : h("p", { class: "small" }, "not recorded"),
+    );
+  }
+
+  sourceBox() {
+    const { step, about } = this;
+    const { seen, tokens } = about;
+    this.both = about.kind === "bahdanau" && step.values?.shape[1] % 2 === 0; // a bidirectional encoder
+    this.list = h(
+      "ol",
+      {
+        class: "rows",
+        role: "listbox",
+        "aria-label": "Source words",
+        onkeydown: (event) => this.key(event),
+      },
+      tokens.map((token, s) => this.row(token, s)),
+    );
+    this.rows = [...this.list.children];
+    this.total = h("span", { class: "small" });
+    this.context = h("span", { class: "context" });
+    this.showSum();
+    return h(
+      "section",
+      { class: "box source", "aria-label": "2 to 4: scores, weights and context" },
+      h(
+        "div",
+        { class: "columns" },
+        h("span", {}),
+        h("div", { class: "from-2" }, heading(2, "score", "The scores", scoreFormula(seen.score))),
+        h("div", { class: "from-3" }, heading(3, "weight", "The weights", weightFormula(seen.normalise))),
+        h("div", { class: "from-4" }, heading(4, "context", "The context", contextFormula(valueSymbol(about.kind)))),
+      ),
+      this.list,
+      h(
+        "div",
+        { class: "columns sum" },
+        h("span", {}),
+        h("div", { class: "from-2" }, this.scoreCheck()),
+        h("div", { class: "from-3" }, this.total, this.weightCheck()),
+        h("div", { class: "from-4" }, this.context),
+      ),
+      h(
+        "div",
+        { class: "tools-row" },
+        this.both && h("span", { class: "small" }, HALVES),
+        host.live && step.scores && h("span", { class: "from-3" }, this.slider()),
+      ),
+    );
+  }
+
+  row(token, s) {
+    const { step, before } = this;
+    const scores = step.scores?.data,
+      finite = scores ? Array.from(scores).filter(Number.isFinite) : [],
+      most = Math.max(1e-9, ...finite.map(Math.abs), ...(before?.scores ? finiteOf(before.scores.data) : []));
+    const seen = scores && Number.isFinite(scores[s]);
+    const was = before?.scores && Number.isFinite(before.scores.data[s]) ? before.scores.data[s] / most : undefined;
+    return h(
+      "li",
+      {
+        role: "option",
+        "aria-selected": "false",
+        tabindex: -1,
+        class: scores && !seen ? "masked" : null,
+        "data-s": s,
+        onpointerenter: () => state.set({ preview: { t: this.step.t, s } }),
+        onpointerleave: () => state.set({ preview: null }),
+        onclick: () => state.set({ s }),
+        onfocus: () => state.set({ s }),
+      },
+      word(token.text, { class: token.special ? "special" : "" }),
+      h(
+        "span",
+        { class: "from-2 cell" },
+        track("score", seen ? scores[s] / most : 0, was),
+        h("span", { class: "number" }, !scores ? "–" : seen ? show(scores[s]) : "hidden"),
+      ),
+      h(
+        "span",
+        { class: "from-3 cell" },
+        track("weight", this.weights[s], before?.weights.data[s]),
+        h("span", { class: "number" }, show(this.weights[s], 3)),
+      ),
+      h("span", { class: "states from-read" }, step.values && this.strips(s)),
+    );
+  }
+
+  /** The vector that a word offers; of a bidirectional encoder both halves. */
+  strips(s) {
+    const values = this.step.values.row(s),
+      most =
+        this.most ??
+        (this.most = largest(
+          ...Array.from({ length: this.step.values.shape[0] }, (_, at) => this.step.values.row(at)),
+        ));
+    const name = this.about.tokens[s]?.text ?? "";
+    if (!this.both) return h("span", { class: "faded forward" }, strip(values, most, { label: `vector of ${name}` }));
+    const half = values.length / 2;
+    return h(
+      "span",
+      { class: "faded halves" },
+      h("span", { class: "forward" }, strip(values.subarray(0, half), most, { label: `${name}, read forwards` })),
+      h("span", { class: "backward" }, strip(values.subarray(half), most, { label: `${name}, read backwards` })),
+    );
+  }
+
+  /** The sum of the weights, and the context that they give. */
+  showSum() {
+    const { step } = this;
+    put(
+      this.total,
+      `sum = ${show(
+        this.weights.reduce((sum, weight) => sum + weight, 0),
+        3,
+      )}`,
+    );
+    this.list
+      .querySelectorAll(".faded")
+      .forEach((one, s) => one.style.setProperty("--share", Math.max(0.06, this.weights[s]).toFixed(3)));
+    if (!step.values) {
+      const { context } = step;
+      put(
+        this.context,
+        context ? strip(context.data, largest(context.data), { label: "context vector", height: 22 }) : "not recorded",
+      );
+      return;
+    }
+    const sum = weigh(this.weights, step.values);
+    put(
+      this.context,
+      strip(sum, largest(sum), { label: "context vector", height: 22 }),
+      this.tried === undefined && check("weighted sum of all", difference(sum, step.context.data)),
+    );
+  }
+
+  scoreCheck() {
+    const known = this.step.scores?.data;
+    if (!known) return h("p", { class: "small" }, "not recorded");
+    if (this.step.changed) return h("p", { class: "check changed" }, "changed by a what-if");
+    const again = score(this.step.formula, known.length);
+    const masked = again?.map((value, s) => (Number.isFinite(known[s]) ? value : -Infinity));
+    return masked && check("recomputed", difference(masked, known));
+  }
+
+  weightCheck() {
+    const { step, about } = this;
+    const again = step.scores && normalise(about.seen.normalise, step.scores.data, step.centre, step.half_width);
+    if (!again) return null;
+    const far = difference(again, step.weights.data);
+    return step.changed && far > 1e-3
+      ? h("p", { class: "check changed" }, "set by a what-if")
+      : check(`${about.seen.normalise} of the scores`, far);
+  }
+
+  /** Temperature beside the weights: live while it is dragged, from the next word on when it is let go. */
+  slider() {
+    const now = temperature();
+    const at = WIDTHS.reduce((best, one, n) => (Math.abs(one - now) < Math.abs(WIDTHS[best] - now) ? n : best), 0);
+    const output = h("output", {}, now >= UNIFORM ? "∞" : String(now));
+    const input = h("input", {
+      type: "range",
+      min: 0,
+      max: WIDTHS.length - 1,
+      step: 1,
+      value: at,
+      "aria-valuetext": `temperature ${now}`,
+      oninput: () => {
+        output.textContent = String(WIDTHS[input.value]);
+        this.attempt(WIDTHS[input.value]);
+      },
+      onchange: () => setTemperature(WIDTHS[input.value], this.step.t),
+    });
+    return [
+      h("label", { class: "field" }, h("span", {}, "Temperature"), input, output),
+      h(
+        "button",
+        {
+          type: "button",
+          class: "quiet",
+          "aria-pressed": String(now >= UNIFORM),
+          onclick: () => setTemperature(now >= UNIFORM ? 1 : UNIFORM, this.step.t),
+        },
+        "all words alike",
+      ),
+    ];
+  }
+
+  /** Weights and context at another temperature, computed here; the model's own stay as outlines. */
+  attempt(value) {
+    const plain = this.before ?? this.step,
+      { seen } = this.about;
+    const scores = Array.from(plain.scores.data, (one) => one / value);
+    const found = normalise(seen.normalise, scores, plain.centre, plain.half_width);
+    if (!found) return;
+    this.tried = value;
+    this.weights = found;
+    this.rows.forEach((row, s) => {
+      const bar = row.querySelector(".track.weight");
+      bar.replaceWith(track("weight", found[s], plain.weights.data[s]));
+      row.querySelectorAll(".number")[1].textContent = show(found[s], 3);
+    });
+    this.showSum();
+    this.element.classList.add("trying");
+  }
+
+  vectorBox() {
+    const { step } = this;
+    return h(
+      "section",
+      { class: "box context from-2", "aria-label": "2 to 4: one fixed vector" },
+      heading("2–4", "context", "One fixed vector"),
+      h(
+        "p",
+        {},
+        "This model has no attention. The whole sentence, short or long, was squeezed into this one vector before" +
+          " the first word was written. Its weight is 1 at every step:",
+      ),
+      step.context
+        ? strip(step.context.data, largest(step.context.data), { label: "the one fixed vector", height: 40 })
+        : h("p", { class: "small" }, "not recorded"),
+      h(
+        "p",
+        {},
+        "The longer the sentence, the more must fit into it. Attention lets the decoder see every word instead.",
+      ),
+      step.values &&
+        check("weight 1 times the one vector", difference(weigh(this.weights, step.values), step.context.data)),
+    );
+  }
+
+  outputBox() {
+    const { step, before, about } = this;
+    const shares = step.output.words.map((one) => probability(one, step));
+    const chosen = step.output.words.findIndex((one) => one.chosen);
+    const { token } = about;
+    const far = token.logprob === undefined || chosen < 0 ? null : Math.abs(shares[chosen] - Math.exp(token.logprob));
+    const was = (one) => {
+      const found = before?.output.words.find((other) => other.piece === one.piece);
+      return before ? (found ? probability(found, before) : 0) : undefined;
+    };
+    const line = (one, at) => [
+      word(one.special ? "end of sentence" : (one.text ?? one.piece)),
+      track("output", shares[at], was(one)),
+      h("span", { class: "number" }, percent(shares[at])),
+    ];
+    return h(
+      "section",
+      { class: "box output from-5", "aria-label": "5: the next word" },
+      heading(5, "output", "The next word"),
+      h("div", { class: "formula" }, outputFormula(about.kind)),
+      h(
+        "ol",
+        { class: "words" },
+        step.output.words.map((one, at) =>
+          h(
+            "li",
+            { class: one.chosen ? "chosen" : null },
+            host.live && !one.chosen && !one.special && one.piece
+              ? h(
+                  "button",
+                  {
+                    type: "button",
+                    title: "Write this word instead",
+                    onclick: () => host.goOn([...state.get("trace").pieces(step.t), one.piece]),
+                  },
+                  line(one, at),
+                )
+              : h("span", { class: "line" }, line(one, at)),
+          ),
+        ),
+      ),
+      h(
+        "p",
+        { class: "small" },
+        step.output.vocabulary && `The best of ${step.output.vocabulary.toLocaleString("en")} words. `,
+        host.live && "Click one to write it instead.",
+      ),
+      far === null || !step.output.log_total ? null : check("softmax of the logits", far),
+      about.layers && lens(about.layers),
+    );
+  }
+
+  // --- one source word
+
+  label(s) {
+    const { tokens } = this.about,
+      scores = this.step.scores?.data;
+    const parts = [tokens[s].text];
+    if (this.sub >= 2 && scores) parts.push(Number.isFinite(scores[s]) ? `score ${show(scores[s])}` : "hidden");
+    if (this.sub >= 3) parts.push(`weight ${show(this.weights[s], 3)}`);
+    return parts.join(", ");
+  }
+
+  key(event) {
+    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const next = Math.max(0, Math.min(this.rows.length - 1, this.rows.indexOf(document.activeElement) + by));
+    this.rows[next].focus();
+    announce(this.label(next));
+  }
+
+  /** Mark the word that is pointed at or chosen, and open the arithmetic of the chosen one. */
+  mark() {
+    if (this.fixed) return;
+    const chosen = state.get("s"),
+      at = state.get("preview")?.s ?? chosen;
+    this.rows.forEach((row, s) => {
+      row.classList.toggle("on", s === at);
+      row.setAttribute("aria-selected", String(s === chosen));
+      row.tabIndex = s === (chosen ?? 0) ? 0 : -1;
+    });
+    const known = chosen !== null && chosen < this.rows.length;
+    this.details.classList.toggle("open", known);
+    put(
+      this.details,
+      known
+        ? [
+            h(
+              "button",
+              { type: "button", class: "quiet close", "aria-label": "Close", onclick: () => state.set({ s: null }) },
+              "×",
+            ),
+            arithmetic(this.step, this.about, chosen, this.sub),
+            host.live && this.sub >= 2 && this.changesOf(chosen),
+          ]
+        : [
+            h(
+              "p",
+              { class: "small" },
+              "Click a source word, or press ↓ in the list, to open its arithmetic and to change it.",
+            ),
+            this.about.layers && pathOf(this.about.layers[this.about.seen.layer], this.step.head),
+          ],
+    );
+  }
+
+  changesOf(s) {
+    const trace = state.get("trace"),
+      label = sourceWord(trace, s),
+      { t } = this.step;
+    if (!label) return null;
+    const button = (text, act, off) => h("button", { type: "button", disabled: off, onclick: act }, text);
+    return h(
+      "div",
+      { class: "row" },
+      h("span", { class: "small" }, "What if "),
+      button(isHidden(label) ? "it is shown again" : "it is hidden", () => hide(label, t)),
+      button("the model looks only here", () => lookOnly(t, s)),
+      button("it is swapped with the next word", () => swap(trace, s), !canSwap(trace, s)),
+    );
+  }
+}
+
+const finiteOf = (values) => Array.from(values).filter(Number.isFinite).map(Math.abs);

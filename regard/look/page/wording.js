@@ -1,0 +1,38 @@
+// What is drawn, in plain words.
+
+const OWN = {
+  bahdanau: "Bahdanau’s attention",
+  luong: "Luong’s attention",
+  transformer: "The Transformer’s attention",
+};
+
+const KINDS = {
+  cross: (name) => OWN[name] ?? "The model’s attention",
+  encoder: () => "Self-attention of the encoder, source words looking at source words",
+  decoder: () => "Self-attention of the decoder, each word looking at the words before it",
+  fixed: () => "No attention: one vector of the whole sentence",
+};
+
+/** The names of the kinds of attention that one model may have. */
+export const SIDES = { cross: "to the source", encoder: "inside the source", decoder: "inside the translation" };
+
+/** One sentence or two about a table. @param {object} table @param {object} trace @param {object} chosen the switches */
+export function caption(table, trace, { words, special, renormalise }) {
+  const { seen } = table;
+  const many = trace.modules.filter((one) => one.kind === seen.kind).length > 1;
+  const parts = [
+    (KINDS[seen.kind] ?? KINDS.cross)(trace.model.name),
+    many && `layer ${seen.layer}`,
+    seen.weights.shape[0] > 1 && table.head,
+    seen.kind === "cross" && seen.query === "previous" && "computed from the state before each word",
+    words ? "whole words" : "word pieces",
+    table.shift && "shown one word later, when the word is read",
+  ];
+  const first = parts.filter(Boolean).join(", ");
+  const hidden = table.unseen.length && !special && seen.kind !== "fixed";
+  const mass = `${Math.round(100 * table.lost)} % of the weight`;
+  const second = hidden
+    ? ` The end mark is not drawn; it takes ${mass}${renormalise ? ", and the rest was scaled up" : ""}.`
+    : "";
+  return `${first}.${second}`;
+}

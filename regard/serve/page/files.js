@@ -1,0 +1,57 @@
+// Files: choose or drop one, and get it back translated. Offered where the server translates files.
+
+import { sendFile } from "./api.js";
+import { announce, h } from "./dom.js";
+import { model, settings } from "./session.js";
+import { state } from "./state.js";
+
+const endings = () => settings.supportedFilesFormat.map((one) => (one.startsWith(".") ? one : `.${one}`));
+
+async function translateFile(file) {
+  if (!file) return;
+  const chosen = model();
+  state.set({ busy: true, error: "" });
+  try {
+    const { translatedFileUrl } = await sendFile("/translate_file", {
+      file,
+      source: chosen.source.code,
+      target: chosen.target.code,
+    });
+    const link = h("a", { href: new URL(translatedFileUrl, location.origin).pathname, download: "" });
+    document.body.append(link);
+    link.click();
+    link.remove();
+    state.set({ busy: false });
+    announce(`${file.name} is translated`);
+  } catch (error) {
+    state.set({ busy: false, error: `${file.name}: ${error.message}` });
+  }
+}
+
+/** A button for files, shown once the server says that it takes them; files may also be dropped on the page. */
+export function offerFile() {
+  const input = h("input", {
+    type: "file",
+    class: "hidden",
+    tabindex: -1,
+    "aria-hidden": "true",
+    onchange: () => {
+      translateFile(input.files[0]);
+      input.value = "";
+    },
+  });
+  const button = h("button", { type: "button", class: "quiet", hidden: true, onclick: () => input.click() }, "File…");
+  const takes = () => settings.filesTranslation && model()?.kind !== "caption";
+  state.on(["models", "model"], () => {
+    button.hidden = !takes();
+    input.accept = endings().join(",");
+    button.title = `Translate a file: ${endings().join(", ")}`;
+  });
+  document.addEventListener("dragover", (event) => takes() && event.preventDefault());
+  document.addEventListener("drop", (event) => {
+    if (!takes() || !event.dataTransfer.files.length) return;
+    event.preventDefault();
+    translateFile(event.dataTransfer.files[0]);
+  });
+  return [button, input];
+}

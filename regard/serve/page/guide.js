@@ -1,0 +1,106 @@
+// The first minute: three short captions, each an action that is done when it is clicked. They can be skipped for ever.
+
+import { h, put } from "./dom.js";
+import { model, translators } from "./session.js";
+import { state } from "./state.js";
+import { tableOf } from "./trace.js";
+import { hide, sourceWord } from "./whatif.js";
+
+const KEY = "regard-guide";
+const NEGATIONS = /^(not|never|no|pas|jamais|ne)$/i;
+
+/** The word whose attention is farthest from its own place: there the order of the languages crosses. */
+function point() {
+  const table = tableOf(state.get("trace"));
+  const best = table.weights.map((row) => row.indexOf(Math.max(...row)));
+  const far = best.map((s, t) => Math.abs(s / best.length - t / best.length) * table.weights[t][s]);
+  const t = far.indexOf(Math.max(...far));
+  state.set({ view: "alignment", form: "ribbons", t: table.rows[t].tokens[0], s: table.columns[best[t]].tokens[0] });
+}
+
+/** Hide the negation, or the word that gets most attention. */
+function conceal() {
+  const trace = state.get("trace"),
+    table = tableOf(trace);
+  const total = table.columns.map((_, s) => table.weights.reduce((sum, row) => sum + row[s], 0));
+  const not = table.columns.findIndex((label) => NEGATIONS.test(label.text));
+  const label = table.columns[not >= 0 ? not : total.indexOf(Math.max(...total))];
+  state.set({ view: "alignment" });
+  hide(sourceWord(trace, label.tokens[0]));
+}
+
+/** A model of the same pair without attention. */
+const withoutAttention = () => {
+  const here = model();
+  return translators().find(
+    (one) => one.fixed && one.source.code === here.source.code && one.target.code === here.target.code,
+  );
+};
+
+const STEPS = [
+  {
+    id: "point",
+    title: "Point at a word",
+    text: "Where did the model look while it wrote it?",
+    act: point,
+    looks: true,
+  },
+  { id: "hide", title: "Hide a word", text: "What changes when the model cannot see it?", act: conceal, looks: true },
+  {
+    id: "away",
+    title: "Take attention away",
+    text: "The same sentence from one fixed vector: fine at 10 words, lost at 40.",
+    act: () => state.set({ view: "compare", comparing: "length" }),
+    possible: withoutAttention,
+  },
+];
+
+class Guide extends HTMLElement {
+  connectedCallback() {
+    this.done = new Set();
+    state.on(["trace", "models", "model"], () => this.show());
+  }
+
+  show() {
+    const trace = state.get("trace");
+    const offered = STEPS.filter((one) => (!one.possible || one.possible()) && (!one.looks || trace?.looks));
+    this.hidden = localStorage.getItem(KEY) === "skip" || !trace || trace.plain.image || !offered.length;
+    if (this.hidden) return;
+    put(
+      this,
+      offered.map((one, at) =>
+        h(
+          "button",
+          {
+            type: "button",
+            class: `caption-card${this.done.has(one.id) ? " done" : ""}`,
+            "data-step": one.id,
+            onclick: () => {
+              this.done.add(one.id);
+              one.act();
+              this.show();
+              document.querySelector(".views").scrollIntoView({ block: "nearest" });
+            },
+          },
+          h("b", {}, `${this.done.has(one.id) ? "✓" : at + 1} ${one.title}`),
+          h("span", {}, one.text),
+        ),
+      ),
+      h(
+        "button",
+        {
+          type: "button",
+          class: "quiet",
+          onclick: () => {
+            localStorage.setItem(KEY, "skip");
+            this.show();
+            document.getElementById("source").focus();
+          },
+        },
+        "Do not show this again",
+      ),
+    );
+  }
+}
+
+customElements.define("regard-guide", Guide);

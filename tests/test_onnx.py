@@ -1,0 +1,63 @@
+"""Models as ONNX graphs: onnxruntime computes the same numbers over whole sentences, whatever their size."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from regard.interop.onnx import export_onnx
+from regard.models.registry import MODELS, build
+from regard.symbols import END, START
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (pip install regard[onnx])")
+pytest.importorskip("onnxscript", reason="onnxscript is not installed (pip install regard[onnx])")
+
+WORDS = 23
+SMALL = {"width": 16, "heads": 4, "inner": 24, "layers": 1, "embedding": 8, "annotation": 10}
+CASES = [("transformer", "tiny"), ("transformer", "marian"), ("bahdanau", "tiny"), ("luong", "tiny")]
+
+
+def batch_of(rows, words, seed):
+    draw = torch.Generator().manual_seed(seed)
+    lengths = torch.full((rows,), words)
+    lengths[0] = max(1, words - 1)
+    source = torch.randint(4, WORDS, (rows, words), generator=draw)
+    source[torch.arange(rows), lengths - 1] = END
+    return source.masked_fill(torch.arange(words) >= lengths[:, None], 0), lengths
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "variant"), CASES)
+def test_onnxruntime_computes_the_same_over_whole_sentences(name, variant, tmp_path):
+    """Batches of other sizes than the example's, from an empty past on; also the weights of the attention."""
+    entry = MODELS[name]
+    config = {"tiny": entry.presets["tiny"], **entry.variants}[variant]
+    sizes = {"source_vocabulary": WORDS, "target_vocabulary": WORDS}
+    torch.manual_seed(1)
+    model = build(name, replace(config, **sizes, **{key: SMALL[key] for key in SMALL if hasattr(config, key)})).eval()
+    for weight_name, weight in model.named_parameters():
+        torch.nn.init.normal_(weight, float("norm.weight" in weight_name), 0.4)
+    attention = model.looking.cross[-1]
+    export_onnx(model, tmp_path / "model", {}, attention)
+    encoder, step = (
+        onnxruntime.InferenceSession(str(tmp_path / "model" / f"{part}.onnx"), providers=["CPUExecutionProvider"])
+        for part in ("encoder", "step")
+    )
+    about = json.loads((tmp_path / "model" / "model.json").read_bytes())
+    names = [part["name"] for part in about["state"]]
+    taken = {one.name for one in step.get_inputs()}
+    for rows, words in ((1, 4), (2, 9), (4, 3)):
+        source, lengths = batch_of(rows, words, seed=rows)
+        with torch.no_grad():
+            state = model.start(model.encode(source, lengths))
+            parts = encoder.run(names, {"source": source.numpy(), "lengths": lengths.numpy()})
+            token = torch.full((rows,), START)
+            for _ in range(6):
+                logits, state = model.step(token, state)
+                given = {"token": token.numpy(), **dict(zip(names, parts, strict=True))}
+                theirs, weights, *parts = step.run(None, {key: part for key, part in given.items() if key in taken})
+                assert (logits - torch.from_numpy(theirs)).abs().max() < 1e-4
+                assert weights.shape[0] == rows
+                assert weights.sum(-1) == pytest.approx(1.0, abs=1e-4)
+                token = logits.argmax(-1)

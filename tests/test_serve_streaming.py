@@ -1,0 +1,121 @@
+"""Translations while they are written, what layers and heads do, and what is answered while models are loaded."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from serve_parts import Server, serving, shared, trained
+
+from regard.look.trace_file import array
+from regard.serve.access import Access
+from regard.serve.app import build
+from regard.serve.limits import Limits
+from regard.serve.state import State, _confidences
+
+
+@pytest.fixture(scope="module")
+def deep() -> Iterator[Server]:
+    with serving(trained("transformer", "data.joint=true", steps=60)) as server:
+        yield server
+
+
+def events(server: Server, **fields: Any) -> list[dict[str, Any]]:
+    with server.client.stream("POST", "/translate", json={"source": "en", "target": "de", **fields}) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        parts = "".join(response.iter_text()).split("\n\n")
+    assert parts.pop() == ""
+    assert all(part.startswith("data: ") for part in parts)
+    return [json.loads(part.removeprefix("data: ")) for part in parts]
+
+
+def test_a_text_is_streamed_sentence_by_sentence() -> None:
+    server, text = shared(), "ba da fo\nlu me"
+    found = events(server, q=text, stream=True)
+    whole = server.translate(text)["translatedText"]
+    assert found[-1] == {"translatedText": whole}
+    for place, sentence in enumerate(text.split("\n")):
+        mine = [one for one in found[:-1] if one["sentence"] == place]
+        assert {text[slice(*one["source"])] for one in mine} == {sentence}
+        *growing, last = mine
+        assert last["done"] is True
+        assert last["flags"] == []
+        assert last["translatedText"] == whole.split("\n")[place]
+        assert [one["translatedText"] for one in growing] == [
+            " ".join(last["translatedText"].split()[:count]) for count in range(1, len(growing) + 1)
+        ], "a model that is sure writes one word after the other"
+
+
+def test_what_cannot_be_streamed_is_refused_before_the_first_event() -> None:
+    server = shared()
+    for more in ({"q": ["ba", "da"]}, {"q": "ba", "format": "html"}, {"q": "ba", "alternatives": 2}):
+        response = server.post("/translate", source="en", target="de", stream=True, **more)
+        assert response.status_code == 400
+        assert "stream needs one text" in response.json()["error"]
+
+
+def test_the_last_layer_of_the_lens_is_what_the_model_writes(deep: Server) -> None:
+    fields = {"text": "ba da fo", "t": 1}
+    layers = deep.post("/api/v1/path", **fields).json()["layers"]
+    words = deep.post("/api/v1/steps", **fields).json()["output"]
+    assert len(layers) == 2
+    best = layers[-1]["lens"][0]
+    assert best["piece"] == words["words"][0]["piece"]
+    assert best["probability"] == pytest.approx(np.exp(words["words"][0]["logit"] - words["log_total"]), abs=1e-5)
+    context = deep.post("/api/v1/steps", **fields, name="decoder.1.cross_attention.attention", head=2).json()["context"]
+    assert np.allclose(array(layers[1]["heads"][2]), array(context), atol=1e-5)
+
+
+def test_a_model_without_layers_has_no_path_in_a_sentence() -> None:
+    response = shared().post("/api/v1/path", text="ba da", t=0)
+    assert response.status_code == 422
+    assert response.json()["error"] == "Only a Transformer has a path through layers to show; this model has none."
+
+
+def test_the_worth_of_a_head_is_what_silencing_it_costs(deep: Server) -> None:
+    text = "ba da fo"
+    heads = deep.post("/api/v1/worth", text=text).json()["heads"]
+    assert len(heads) == 3 * 2 * 4
+    assert [one["drop"] for one in heads] == sorted((one["drop"] for one in heads), reverse=True)
+    trace = deep.post("/api/v1/trace", text=text).json()
+    target = [token["piece"] for token in trace["target"]["tokens"] if not token["special"]]
+    change = {"kind": "silence", "name": heads[0]["name"], "head": heads[0]["head"]}
+    without = deep.post("/api/v1/what-if", text=text, target=target, changes=[change]).json()
+    total = [sum(token["logprob"] for token in one["target"]["tokens"]) for one in (trace, without)]
+    assert total[0] - total[1] == pytest.approx(heads[0]["drop"], abs=1e-3)
+
+
+def test_while_models_are_loaded_the_server_says_so() -> None:
+    state = State([], Limits(), Access())
+    transport = httpx.ASGITransport(build(state))
+
+    async def ask(path: str) -> httpx.Response:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            return await client.get(path)
+
+    health, languages = (asyncio.run(ask(path)) for path in ("/health", "/languages"))
+    assert (health.status_code, health.json()["error"]) == (503, "the models are being loaded")
+    assert (languages.status_code, languages.headers["retry-after"]) == (503, "1")
+    state.open()
+    assert asyncio.run(ask("/languages")).json() == []
+
+
+def test_the_confidence_in_a_language_is_low_where_two_fit() -> None:
+    assert _confidences({"en": (0.9, 10.0)}) == [("en", 90.0)]
+    assert _confidences({"en": (0.9, 10.0), "fr": (0.9, 10.0)}) == [("en", 45.0), ("fr", 45.0)]
+    assert _confidences({"en": (0.4, 60.0), "fr": (0.9, 20.0)}) == [("fr", 90.0), ("en", 0.0)]
+
+
+def test_suggestions_are_kept_where_the_operator_wants_them(tmp_path: Path) -> None:
+    fields = {"q": "ba da", "s": "da ba \u00e9", "source": "en", "target": "de"}
+    refused = shared().post("/suggest", **fields)
+    assert (refused.status_code, refused.json()["error"]) == (403, "Suggestions are disabled on this server.")
+    kept = tmp_path / "kept.jsonl"
+    with serving(suggestions=str(kept)) as server:
+        assert server.client.get("/frontend/settings").json()["suggestions"] is True
+        assert server.post("/suggest", **fields).json() == {"success": True}
+    assert [json.loads(line) for line in kept.read_text("utf-8").split("\n") if line] == [fields]
