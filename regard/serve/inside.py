@@ -22,8 +22,6 @@ def follow_path(model: nn.Module, run: Forward, t: int, name: Callable[[int], di
     "lens" is what the model would write if this layer were the last one: softmax(W norm(x)) (nostalgebraist 2020).
     """
     layers = [one for one in model.modules() if isinstance(one, TransformerLayer) and one.cross_attention is not None]
-        layer for layer in model.modules() if isinstance(layer, TransformerLayer) and layer.cross_attention is not None
-    ]
     if not layers:
         raise DataError("Only a Transformer has a path through layers to show; this model has none.")
     seen: list[dict[str, Tensor]] = [{} for _ in layers]

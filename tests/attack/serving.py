@@ -29,8 +29,7 @@ PATIENCE = 120.0  # seconds; a busy machine is slow
 @cache
 def strict() -> Server:
     """A server with little room, for what would disturb other tests; it describes pictures too."""
-    limits = {"queue": 8, "sending": 2.0, "reading": 2.0, "connections": 24}
-    return Server(trained(), captioner(), limits=limits)
+    return Server(trained(), captioner(), limits={"queue": 8, "connections": 24})
 
 
 def sentence(draw: Random) -> str:
