@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 import httpx
+from patience import PATIENCE, until
 from promises import check
 from serve_parts import Server, captioner, shared, trained
 from starlette.datastructures import Headers
@@ -23,7 +24,6 @@ from regard.serve.access import Access
 from regard.serve.limits import RefusedError
 
 WORDS = ["ba", "da", "ga", "ka"]
-PATIENCE = 120.0  # seconds; a busy machine is slow
 
 
 @cache
@@ -34,13 +34,6 @@ def strict() -> Server:
 
 def sentence(draw: Random) -> str:
     return " ".join(draw.choices(WORDS, k=draw.randint(2, 4)))
-
-
-def until(reached: Any) -> None:
-    end = time.monotonic() + PATIENCE
-    while not reached():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def metric(server: Server, name: str) -> float:
