@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.files import fill_folder, write_atomically
-from regard.errors import RunError
+from regard.errors import ConfigError, RunError
 from regard.kernels.recur import by_scan
 from regard.look.record import record
 from regard.symbols import END, PAD, START, UNKNOWN
@@ -57,9 +57,12 @@ class Step(nn.Module):
     def forward(self, token: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         with record(self.model, [self.attention]) as seen:
             logits, after = self.model.step(token, put_parts(self.state, iter(state)))
-        weights = seen[self.attention].weights  # [B, (H), 1, S]
-        weights = weights if weights.dim() == 4 else weights[:, None]
-        return logits, weights[:, :, 0], *(tensor for _, tensor in parts_of(after))
+        if self.attention in seen:
+            weights = seen[self.attention].weights  # [B, (H), 1, S]
+            weights = (weights if weights.dim() == 4 else weights[:, None])[:, :, 0]
+        else:  # Sutskever reads its one vector before the first step
+            weights = torch.ones_like(logits[:, None, :1])
+        return logits, weights, *(tensor for _, tensor in parts_of(after))
 
 
 def export_onnx(model: nn.Module, out: Path, files: dict[str, bytes], attention: str) -> int:
@@ -171,17 +174,21 @@ def _example(rows: int, words: int) -> tuple[Tensor, Tensor]:
 def _write(
     module: nn.Module, inputs: tuple[Any, ...], shapes: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path
 ) -> None:
-    torch.onnx.export(
-        module.eval(),
-        inputs,
-        str(path),
-        input_names=names[0],
-        output_names=names[1],
-        dynamic_shapes=shapes,
-        dynamo=True,
-        external_data=False,
-        verbose=False,
-    )
+    try:
+        torch.onnx.export(
+            module.eval(),
+            inputs,
+            str(path),
+            input_names=names[0],
+            output_names=names[1],
+            dynamic_shapes=shapes,
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+    except torch.onnx.errors.OnnxExporterError as error:
+        kind = type(module.model).__name__
+        raise ConfigError(f"{kind} cannot be exported to ONNX: torch cannot trace its {path.stem}.") from error
 
 
 @contextmanager

@@ -76,7 +76,7 @@ def _scan(step: Callable[[Any, State], tuple[Any, State]], inputs: Inputs, state
         output, state = step(x, state)
         return state, tree_map(torch.clone, output)  # the operator allows no tensor twice
 
-    after, outputs = scan(turned, state, inputs, dim=1)
+    after, outputs = scan(turned, tree_map(torch.clone, state), inputs, dim=1)
     return outputs, after
 
 
