@@ -1,7 +1,7 @@
 """`make attack`: try every promise often and print one table.
 
-python tests/attack                        the counts of the table, about an hour on two cores
-python tests/attack --times 10             ten times as many tries: a night
+python tests/attack                        the counts of each check: hours
+python tests/attack --times 10             ten times as many tries
 python tests/attack --times 0.01 R1 X6     few tries of some promises
 """
 
