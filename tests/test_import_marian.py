@@ -18,7 +18,7 @@ import torch
 from torch.nn import functional as F
 
 import regard
-from regard.api.aligning import find_choice, word_weights
+from regard.api.aligning import word_weights
 from regard.api.exporting import export
 from regard.api.importing import import_model
 from regard.interop.marian import read_settings
@@ -237,7 +237,7 @@ def test_an_imported_run_is_a_run(tmp_path):
     translator = regard.load(tmp_path / "run")
     assert (translator.source_language, translator.target_language) == ("en", "pt")
     assert translator.experiment.decode.beam == 1
-    assert find_choice(tmp_path / "run", translator).layer == 0  # the last, whose first head a student aligns with
+    assert translator.heads.layer == 0  # the last, whose first head a student aligns with
     trace = translator.look("the cat", max_extra=5, max_ratio=0.0)
     assert {seen.kind for seen in trace.attention.values()} == {"encoder", "cross"}  # an SSRU attends to nothing
     export(tmp_path / "run", tmp_path / "small")
@@ -369,9 +369,8 @@ def test_a_translator_of_firefox_translates_and_aligns(firefox):
     translator = regard.load(firefox)
     text = "The black cat sees the red apple on the kitchen table."
     assert str(translator.translate(text)) == "O gato preto vê a maçã vermelha na mesa da cozinha."
-    heads = find_choice(firefox, translator)
     trace = translator.look(text)
-    weights = word_weights(trace, heads)
+    weights = word_weights(trace, translator.heads)
     rows, columns = trace.target.text.split(), trace.source.text.split()
     for target, source in (("gato", "cat"), ("preto", "black"), ("vermelha", "red")):
         row = weights[rows.index(target)]
