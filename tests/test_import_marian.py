@@ -369,9 +369,8 @@ def test_a_translator_of_firefox_translates_and_aligns(firefox):
     translator = regard.load(firefox)
     text = "The black cat sees the red apple on the kitchen table."
     assert str(translator.translate(text)) == "O gato preto vê a maçã vermelha na mesa da cozinha."
-    heads = translator.heads
     trace = translator.look(text)
-    weights = word_weights(trace, heads)
+    weights = word_weights(trace, translator.heads)
     rows, columns = trace.target.text.split(), trace.source.text.split()
     for target, source in (("gato", "cat"), ("preto", "black"), ("vermelha", "red")):
         row = weights[rows.index(target)]
