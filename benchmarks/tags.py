@@ -3,8 +3,8 @@
 Sentences of the built-in phrasebook, whose word links are known, are written as people write them and get one pair of
 tags around one to three words whose translation stands together. Only sentences that the model translates as the
 phrasebook does count, so that the right place of the tags is known. Two methods place them in the same translation:
-attention (regard), and the substring method of LibreTranslate, which translates the tagged words and looks for the
-result in the translation of the sentence.
+attention (regard), and the substring method of LibreTranslate, which translates the tagged words alone and looks for
+the result in the translation of the sentence.
 """
 
 import argparse

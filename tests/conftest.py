@@ -1,6 +1,4 @@
-"""Tests look for wrong answers, not for slow machines: no example has a deadline, and no file waits for the disk.
-
-One browser serves all tests."""
+"""Tests look for wrong answers, not for slow machines: no example has a deadline, and no file waits for the disk."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +12,8 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """A running Chromium."""
+    """A running Chromium, one for each file: while Playwright runs, no other test can use asyncio."""
     with browser() as running:
         yield running

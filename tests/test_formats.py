@@ -175,7 +175,7 @@ def test_po_is_filled_and_nothing_else_changes(ending: str, tmp_path) -> None:
     document = read_document(data, "app.po")
     assert document.unchanged() == data
     assert [segment.text for segment in document.segments] == [
-        'Open "" now', "One line\nand another.", "file", "files", "Old words",
+        "Open now", "One line\nand another.", "file", "files", "Old words",
     ]  # fmt: skip
     written = document.write(
         [segment.inner.upper().replace("%D", "%d").replace("%S", "%s") for segment in document.segments]
@@ -325,3 +325,32 @@ def test_xml_fragments_keep_every_element_inline() -> None:
     assert [tag.raw for tag in segment.tags] == ["<p>", "<Term>", "</Term>", "<x>cat</x>", "</p>"]
     assert {form.name for form in FORMATS.values()} == {"plain text", "HTML", "Markdown", "SRT", "PO", "XLIFF"}
     assert find_format("A.HTML").name == "HTML"
+
+
+def test_po_and_xliff_are_memories_to_train_on(tmp_path) -> None:
+    from regard.data.corpus import open_corpus
+    from regard.data.pairs import find_corpus
+    from regard.data.settings import DataConfig
+    from regard.errors import ConfigError
+
+    po, xlf = tmp_path / "app.po", tmp_path / "app.xlf"
+    filled = PO.replace('now"\nmsgstr ""', 'now"\nmsgstr "Ouvrir <b>%s</b> ici"').replace(
+        'msgstr[0] ""\nmsgstr[1] ""', 'msgstr[0] "%d fichier"\nmsgstr[1] "%d fichiers"'
+    )
+    po.write_text(filled, encoding="utf-8")
+    xlf.write_text(XLIFF2.replace("<target>Fait", '<target>Fait <ph id="1"/>'), encoding="utf-8")
+    found = {}
+    for path in (po, xlf):
+        corpus = open_corpus(DataConfig(tmx=str(path)))
+        assert corpus is not None
+        found[path.name] = [(pair.source, pair.target) for pair in corpus if not pair.unfit]
+    assert found["app.po"] == [
+        ('Open "%s" now', "Ouvrir %s ici"), ("%d file", "%d fichier"), ("%d files", "%d fichiers"), ("Done", "Fait"),
+    ]  # fmt: skip
+    assert found["app.xlf"] == [("Done", "Fait")]
+    for files in ({"source": str(po), "target": str(po)}, {"tsv": str(xlf)}):
+        with pytest.raises(ConfigError, match="holds both sides of a corpus, and markup: give it as a memory"):
+            find_corpus(DataConfig(**files))
+    po.write_text(filled.replace('"Language: fr\\n"\n', ""), encoding="utf-8")
+    with pytest.raises(DataError, match="the header names no language"):
+        open_corpus(DataConfig(tmx=str(po)))

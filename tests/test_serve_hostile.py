@@ -3,12 +3,11 @@
 import itertools
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_parts import browser, opened, until
+from browser_parts import opened, until
 from serve_parts import Server, shared
 
 RUN = "globalThis.pwned=(globalThis.pwned||0)+1"
@@ -46,12 +45,6 @@ ALL = payloads()
 @pytest.fixture(scope="module")
 def server() -> Server:
     return shared()
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser() as running:
-        yield running
 
 
 def test_500_hostile_texts_through_every_field(server: Server) -> None:

@@ -86,6 +86,15 @@ def test_an_error_belongs_to_its_sentence(server: Server, chromium: Any) -> None
     context.close()
 
 
+def test_the_page_is_small_and_comes_from_one_place(page: Any) -> None:
+    loaded = page.evaluate(
+        """performance.getEntriesByType("resource").filter((one) => one.name.includes("/page/"))
+          .map((one) => [new URL(one.name).origin, one.decodedBodySize])"""
+    )
+    assert {origin for origin, _ in loaded} == {page.evaluate("location.origin")}
+    assert sum(size for _, size in loaded) < 300_000
+
+
 def test_the_documentation_of_the_api_needs_nothing_from_elsewhere(server: Server, chromium: Any) -> None:
     with opened(chromium, f"{server.address}docs") as page:
         page.get_by_text("POST /translate", exact=True).wait_for()
@@ -422,9 +431,9 @@ def test_heads_are_compared(page: Any) -> None:
     model(page, "transformer-reverse")
     page.get_by_role("button", name="Heads").click()
     page.locator(".thumbnail").nth(7).wait_for()
-    page.get_by_label("Attention").select_option("encoder")
+    page.locator("label", has_text="Attention").locator("select").select_option("encoder")
     assert page.locator(".thumbnail").count() == 8
-    page.get_by_label("Attention").select_option("cross")
+    page.locator("label", has_text="Attention").locator("select").select_option("cross")
     page.get_by_label("Order").select_option("entropy")
     picture(page, "compare-heads")
     page.get_by_label("Order").select_option("least alignment error")
@@ -438,14 +447,14 @@ def test_heads_are_compared(page: Any) -> None:
     assert re.search(r"layer \d, head \d", caption.inner_text())
     page.get_by_label("Head").select_option("max")
     assert "largest of 4 heads" in caption.inner_text()
-    page.get_by_label("Attention").select_option("encoder")
+    page.locator("label", has_text="Attention").locator("select").select_option("encoder")
     assert caption.inner_text().startswith("Self-attention of the encoder, source words looking at source words, layer")
     assert page.locator(".ribbons text[data-row]").all_text_contents() == [
         "\u2068ba\u2069",
         "\u2068da\u2069",
         "\u2068fo\u2069",
     ]
-    page.get_by_label("Attention").select_option("decoder")
+    page.locator("label", has_text="Attention").locator("select").select_option("decoder")
     assert caption.inner_text().startswith("Self-attention of the decoder")
 
 

@@ -59,7 +59,7 @@ def test_what_cannot_be_streamed_is_refused_before_the_first_event() -> None:
 
 
 def test_the_last_layer_of_the_lens_is_what_the_model_writes(deep: Server) -> None:
-    fields = {"text": "ba da fo", "t": 1}
+    fields = {"text": "ba da fo", "t": 0}
     layers = deep.post("/api/v1/path", **fields).json()["layers"]
     words = deep.post("/api/v1/steps", **fields).json()["output"]
     assert len(layers) == 2

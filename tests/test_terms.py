@@ -86,6 +86,15 @@ def test_unknown_words_become_the_source_words_with_their_largest_weight() -> No
     found = copy_unknown(text, encoded, ids, weights, vocabulary, {"smith": "Forgeron"})
     assert found == "Forgeron le a.b@c.org de 1,234.50"
 
+    assert copy_unknown(text, encoded, ids, 0 * weights, vocabulary, {}).count("<unk>") == 3  # no attention, no guess
+
+
+def test_a_model_without_attention_places_terms_too() -> None:
+    fixed = trained.translator("fixed")
+    a, b, c = fixed.source_vocabulary.pieces(range(5, 8))
+    found = fixed.translate(f"{a} {b}", terms={a: c}, beam=2)
+    assert c in found.text.split() or found.unplaced
+
 
 def test_a_translator_copies_unknown_words_unless_they_are_to_be_kept(copier, monkeypatch) -> None:
     a, b = words_of(copier, 2)

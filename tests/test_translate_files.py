@@ -97,6 +97,9 @@ def test_deepls_own_client_uses_glossaries_and_tags(server: Server) -> None:
     assert client.get_glossary_entries(made.glossary_id) == {"da": "fo", "lu": "neverseen"}
     found = client.translate_text("ba da", source_lang="EN", target_lang="DE", glossary=made)
     assert "fo" in found.text.split()
+    sent = {"text": ["ba lu"], "source_lang": "EN", "target_lang": "DE", "glossary_id": made.glossary_id}
+    (plain,) = server.post("/v2/translate", **sent).json()["translations"]
+    assert plain["unplaced_terms"] == ["lu → neverseen"]
     with pytest.raises(deepl.DeepLException):
         client.create_glossary("bad", "EN", "FR", {"a": "b"})
     pairs = client.get_glossary_languages()

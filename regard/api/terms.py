@@ -172,6 +172,9 @@ def _candidates(one: Wanted, weights: NDArray[np.float32], vocabulary: Vocabular
         columns = [at for at, (a, b) in enumerate(one.encoded.spans) if a < span[1] and b > span[0] and a < b]
         mass = weights[:, columns].sum(1) if columns else np.zeros(len(weights), np.float32)  # [T]
         each = [float(mass[a:b].max(initial=0.0)) for a, b in zip(starts, ends, strict=True)]
+        if not any(each):  # no attention: the same place in the sentence
+            expected = span[0] / max(1, len(one.encoded.text)) * len(ids)
+            each = [1 / (1 + abs(at - expected)) for at in starts]
         order = sorted(range(len(starts)), key=lambda at: -each[at])
         # Where attention is not clear, the model's score decides; it may not prefer a place that has hardly any.
         near = [at for at in order[:CANDIDATES] if each[at] >= CLEAR * each[order[0]]]
@@ -239,8 +242,10 @@ def copy_unknown(
     for at, index in enumerate(ids):
         if index != UNKNOWN:
             continue
-        best = int(np.argmax(weights[at, : len(encoded.ids)])) if encoded.ids else -1
-        word = text[slice(*encoded.spans[best])].strip() if best >= 0 else ""
+        seen = weights[at, : len(encoded.ids)]
+        if not seen.any():  # a model with one vector for the whole source does not know
+            return vocabulary.decode(ids)
+        word = text[slice(*encoded.spans[int(np.argmax(seen))])].strip()
         pieces.append(lexicon.get(word, lexicon.get(word.lower(), word)))
     # A stand-in for each unknown word, so that white space is written as the vocabulary writes it.
     parts = vocabulary.decode(ids).split(vocabulary.pieces([UNKNOWN])[0])

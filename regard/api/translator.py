@@ -331,7 +331,8 @@ class Translator(Trained):
             raise RunError(f"An ensemble has no single attention; load one of its runs to {what}.")
 
     def _weigh(self, sources: list[list[int]], targets: list[list[int]]) -> list[NDArray[np.float32]]:
-        """The weights [T, S] with which each word of a translation attended to its source, by `heads`."""
+        """The weights [T, S] with which each word of a translation attended to its source, by `heads`; zeros where the
+        model has one vector for the whole source."""
         model, heads = self.model, self.heads
         looking: Looking = model.looking  # type: ignore[assignment]
         name = guided_module(model, -2 if heads.layer is None else heads.layer)
@@ -345,7 +346,8 @@ class Translator(Trained):
             weights = guided_head(seen[name].weights, head).float().cpu().numpy()  # [B, T, S]
             for row, place in enumerate(places):
                 T, S = len(pairs[place][1]), len(pairs[place][0])
-                found[place] = np.concatenate([weights[row, shift:T, :S], weights[row, T - shift : T, :S]])
+                shifted = np.concatenate([weights[row, shift:T, :S], weights[row, T - shift : T, :S]])
+                found[place] = shifted if shifted.shape == (T, S) else np.zeros((T, S), np.float32)
         return [found[place] for place in range(len(pairs))]
 
     def _copy_unknown(

@@ -1,5 +1,9 @@
 """The commands. Each is thin: it reads arguments, calls the library, and prints."""
 
+import os
+import sys
+from typing import Annotated
+
 import typer
 
 from regard.cli import align, corpora, demo, look, measure, models, predict, score, serve, train, translate
@@ -33,5 +37,15 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _main(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    packages: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="PACKAGE", help="A package of yours that registers models; repeatable."),
+    ] = None,
 ) -> None:
-    pass
+    if packages:
+        from regard.models.registry import IMPORTED, import_package
+
+        os.environ[IMPORTED] = ",".join(packages)
+        sys.path.insert(0, os.getcwd())  # a module beside you is found, as by python -m
+        for package in packages:
+            import_package(package)

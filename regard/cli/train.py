@@ -45,7 +45,9 @@ def train(
         list[str] | None, typer.Option(metavar="FILE", help="Source sentences, one per line; repeatable.")
     ] = None,
     target: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Target sentences, line for line.")] = None,
-    tmx: Annotated[list[str] | None, typer.Option(metavar="FILE", help="TMX translation memory; repeatable.")] = None,
+    tmx: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="Translation memory (TMX, XLIFF, PO); repeatable.")
+    ] = None,
     corpus: Annotated[str | None, typer.Option(help="Built-in corpus; see `regard corpora`.")] = None,
     model: Annotated[str | None, typer.Option(help="Model; see `regard models`.")] = None,
     preset: Annotated[str | None, typer.Option(help="Size: tiny, small, paper, ...")] = None,

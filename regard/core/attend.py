@@ -16,6 +16,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from regard.core.masks import check_mask
+from regard.core.normalise import softmax
+from regard.core.scores import scaled_dot
 from regard.errors import ShapeError
 
 Score = Callable[[Tensor, Tensor], Tensor]
@@ -44,8 +46,22 @@ class Look(NamedTuple):
     scores: Tensor | None  # [B, ..., T, S]
 
 
-def attend(query: Tensor, memory: Memory, score: Score, normalise: Normalise) -> Look:
-    """Attend to `memory` with `query` [B, ..., T, D]: three lines, which every model uses."""
+def attend(query: Tensor, memory: Memory, score: Score = scaled_dot, normalise: Normalise = softmax) -> Look:
+    """Attend to `memory` with `query` [B, ..., T, D]: three lines, which every model uses.
+
+    >>> states = torch.randn(2, 5, 8)  # [B, S, D]
+    >>> context, weights, scores = attend(torch.randn(2, 3, 8), Memory(keys=states, values=states))
+    >>> weights.shape  # [B, T, S]; every row sums to one
+    torch.Size([2, 3, 5])
+    """
+    if not isinstance(memory, Memory):
+        raise ShapeError(
+            f"attend needs a Memory; got a {type(memory).__name__}. Write Memory(keys, values) or, with a mask of what "
+            "may be looked at, Memory(keys, values, mask)."
+        )
+    for name, part in (("query", query), ("keys of the memory", memory.keys), ("values of the memory", memory.values)):
+        if not isinstance(part, Tensor):
+            raise ShapeError(f"The {name} must be a tensor [B, ..., size]; got a {type(part).__name__}.")
     check_memory(query, memory)
     return attend_unchecked(query, memory, score, normalise)
 

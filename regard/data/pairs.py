@@ -13,6 +13,7 @@ from regard.data.builtin import Example
 from regard.data.builtin.registry import find_builtin
 from regard.data.corpus import Pair, open_corpus, pairs_in_memory
 from regard.data.files import is_blank
+from regard.data.formats import is_bilingual
 from regard.data.links import LinkReader, Links, same_words
 from regard.data.pharaoh import Link
 from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared, train_vocabulary
@@ -40,6 +41,8 @@ def find_corpus(config: DataConfig) -> Corpus[Pair]:
     for kind, others in (("tsv", paired), ("tmx", paired + tsv)):
         if any(re.search(rf"\.{kind}(\.(gz|bz2|xz))?$", path, re.IGNORECASE) for path in others):
             raise ConfigError(f"A {kind.upper()} file holds both sides of a corpus: give it as data.{kind}, alone.")
+    if both := next(filter(is_bilingual, paired + tsv), None):
+        raise ConfigError(f"{both} holds both sides of a corpus, and markup: give it as a memory, data.tmx, alone.")
     corpus = open_corpus(config)
     if corpus is None:
         raise ConfigError("There is no corpus: give data.source and data.target, data.tsv, data.tmx, or data.corpus.")

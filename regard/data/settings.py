@@ -40,7 +40,7 @@ class DataConfig(Reading):
         "", "file or list of files with the target sentences, line for line beside the source"
     )
     tsv: str | tuple[str, ...] = setting("", "file or list of files with source and target separated by a tab")
-    tmx: str | tuple[str, ...] = setting("", "translation memory or memories in TMX (plain, gz, bz2 or xz)")
+    tmx: str | tuple[str, ...] = setting("", "translation memory or memories: TMX, XLIFF or PO (plain, gz, bz2 or xz)")
     corpus: str = setting("", "name of a built-in corpus, which is generated (see `regard corpora`)")
     alignment: str | tuple[str, ...] = setting(
         "", "file or files of word links i-j, line for line beside the pairs, or gold for those of a built-in corpus"
@@ -55,7 +55,7 @@ class DataConfig(Reading):
     )
     dev_target: str | tuple[str, ...] = setting("", "file or files with target sentences for validation")
     dev_tsv: str | tuple[str, ...] = setting("", "file or files of validation pairs separated by a tab")
-    dev_tmx: str | tuple[str, ...] = setting("", "translation memory or memories in TMX for validation")
+    dev_tmx: str | tuple[str, ...] = setting("", "translation memory or memories (TMX, XLIFF or PO) for validation")
     held_out: int = setting(1_000, "pairs held out for validation where no files are given for it, at most a tenth")
 
     subwords: str = setting("bpe", "what a token is", choices=("bpe", "unigram", "word", "char"))

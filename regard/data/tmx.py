@@ -12,6 +12,8 @@ from typing import NamedTuple
 from xml.parsers import expat
 
 from regard.data.files import UNREADABLE, Digests, read_blocks
+from regard.data.formats.bilingual import read_bilingual
+from regard.data.formats.document import LARGEST, is_bilingual
 from regard.data.settings import READING, Reading
 from regard.errors import DataError
 
@@ -33,8 +35,11 @@ class Unit(NamedTuple):
 def read_units(path: str, reading: Reading = READING, digests: Digests | None = None) -> Iterator[Unit]:
     """The units of a TMX file, plain or packed, in UTF-8, UTF-16 or one byte a character. Tags are like en-gb.
 
-    `digests` as in `read_blocks`.
+    PO and XLIFF files, by their ending, are read as memories too. `digests` as in `read_blocks`.
     """
+    if is_bilingual(path):
+        yield from _read_others(path, reading, digests)
+        return
     found = _Found(path, reading.max_line)
     blocks, block = read_blocks(path, reading, digests), b"-"
     while block:
@@ -56,6 +61,22 @@ def read_units(path: str, reading: Reading = READING, digests: Digests | None = 
             raise found.refusal(f"more than {KINDS} names of elements and attributes")
         yield from found.units
         found.units.clear()
+
+
+def _read_others(path: str, reading: Reading, digests: Digests | None) -> Iterator[Unit]:
+    """The units of a PO or XLIFF file, whose texts are one line each."""
+    data = bytearray()
+    try:
+        for block in read_blocks(path, reading, digests):
+            data += block
+            if len(data) > LARGEST:
+                raise DataError(f"{path} has more than {LARGEST} bytes; split it, or export it as TMX.")
+    except UNREADABLE as error:
+        raise DataError(f"{path} cannot be read: {error}.") from None
+    for languages, *both in read_bilingual(bytes(data), path):
+        tags = tuple(map(plain_tag, languages))
+        texts = {tag: _BREAKS.sub(" ", text).strip() for tag, text in zip(tags, both, strict=True)}
+        yield Unit(tags[0], {tag: text for tag, text in texts.items() if text})
 
 
 class _Found:

@@ -1,7 +1,13 @@
-"""The only list of models: a name, the paper, the class, its settings, presets and named variants."""
+"""The only list of models: a name, the paper, the class, its settings, presets and named variants.
 
+Models of other packages join it by `register`.
+"""
+
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from importlib import import_module
+from importlib.metadata import entry_points
 from sys import modules
 from typing import Any
 
@@ -22,6 +28,8 @@ from regard.models import (
     transformer_lm,
 )
 
+IMPORTED = "REGARD_IMPORT"  # the environment variable that --import sets, so that every process of a server knows it
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -34,7 +42,7 @@ class Entry:
     idea: str
     variants: Mapping[str, Any]  # the named variants, at tiny size
     recipes: Mapping[str, Mapping[str, Any]]  # for each preset, the settings of training that go with it
-    task: str
+    task: str = "translate"
 
 
 # name, model, what its PRESETS, VARIANTS and RECIPES are called before that, task, paper, idea
@@ -77,11 +85,50 @@ def _entry(model: type[nn.Module], prefix: str, task: str, paper: str, idea: str
 MODELS: dict[str, Entry] = {name: _entry(*row) for name, *row in _TABLE}  # type: ignore[arg-type]
 
 
-def entry(name: str) -> Entry:
-    """The entry of a model's name."""
+def register(name: str, model: Entry) -> None:
+    """Add a model of another package under a new name; it then trains, loads, translates and serves like the others.
+
+    Call it when the package is imported: `regard --import my_package train --model mine ...` does so, and so does an
+    entry point of the group `regard.models` with the name of the model and the module that registers it.
+    """
+    if name in MODELS and MODELS[name].model is not model.model:
+        raise ConfigError(f"There is a model {name!r} already; register yours under another name.")
+    MODELS[name] = model
+
+
+def package_of(name: str) -> str:
+    """The package that a model comes from: "regard", or the one that registered it."""
+    return entry(name).model.__module__.partition(".")[0]
+
+
+def entry(name: str, package: str = "") -> Entry:
+    """The entry of a model's name; `package` is where a run says that it comes from.
+
+    A name that is not known is looked for in the packages of `--import` and among the entry points of installed
+    packages. Nothing else is imported: a run folder cannot make regard run code.
+    """
     if name not in MODELS:
+        for module in filter(None, os.environ.get(IMPORTED, "").split(",")):
+            import_package(module)
+    if name not in MODELS:
+        for point in entry_points(group="regard.models", name=name):
+            point.load()
+    if name not in MODELS:
+        if package not in ("", "regard"):
+            raise ConfigError(
+                f"The model {name!r} comes from the package {package!r}, which is not loaded: install it, or pass "
+                f"--import {package} before the command."
+            )
         raise ConfigError(unknown("model", name, MODELS))
     return MODELS[name]
+
+
+def import_package(module: str) -> None:
+    """Import a package that registers models."""
+    try:
+        import_module(module)
+    except ImportError as error:
+        raise ConfigError(f"The package {module!r} cannot be imported: {error}.") from None
 
 
 def preset(name: str, size: str = "paper") -> Any:

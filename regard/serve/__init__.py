@@ -6,7 +6,8 @@ access          hosts, origins, tokens, timers, headers of every answer
 fields          query, form, multipart or JSON into fields
 layout          texts into sentences and back
 app, spec       which path leads where, and its description
-libre, deepl, api_v1     the endpoints
+libre, deepl, api_v1, documents, glossaries     the endpoints
+stored          files and glossaries that clients leave for a while
 state           the models side by side, and how work is handed to one
 queue, worker   tickets and batches; the process of a model seen from the server
 model_process   the process of a model seen from inside, with

@@ -12,6 +12,7 @@ from regard.serve import languages
 from regard.serve.fields import Fields
 from regard.serve.libre import choose, lay_out, translate_all
 from regard.serve.limits import RefusedError
+from regard.serve.queue import Written
 from regard.serve.state import State, client
 
 _NO_LIMIT = 10**12  # characters: DeepL's clients expect a number
@@ -42,12 +43,19 @@ async def translate(state: State, request: Request, fields: Fields) -> Response:
                     "detected_source_language": worker.about["source"]["code"].upper(),
                     "text": layout.write(results),
                     "billed_characters": len(text),  # the official Python client fails without it
+                    **_unplaced(results),
                 }
                 for text, (worker, _), (layout, results) in zip(texts, choices, found, strict=True)
             ]
         }
 
     return await state.respond(request, sum(map(len, texts)), build)
+
+
+def _unplaced(results: list[Written]) -> dict[str, list[str]]:
+    """Ours: the terms of the glossary that could not be placed; left out where there is none."""
+    found = list(dict.fromkeys(term for one in results for term in one.unplaced))
+    return {"unplaced_terms": found} if found else {}
 
 
 def _rules(fields: Fields) -> Rules:

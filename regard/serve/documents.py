@@ -29,7 +29,10 @@ async def translate_file(state: State, request: Request, fields: Fields) -> Resp
     sample = " ".join(layout.sentences)[:2000]
     ((worker, _),) = await choose(state, request, fields, [sample], source, target)
     ((_, results),) = await translate_all(state, request, [worker], [layout], 1)
-    data = await aside(len(upload.data), lambda: document.encode(layout.write(results)))
+    try:
+        data = await aside(len(upload.data), lambda: document.encode(layout.write(results)))
+    except DataError as error:  # a character that the encoding of the file cannot write
+        raise RefusedError(422, str(error)) from None
     path = PurePath(upload.name)
     key = state.shelf.put(data, f"{path.stem}_{worker.about['target']['code']}{path.suffix}")
     return JSONResponse({"translatedFileUrl": f"{request.base_url}download_file/{key}"})

@@ -31,12 +31,11 @@ async def create(state: State, request: Request, fields: Fields) -> Response:
     if not any((a.partition("-")[0], b.partition("-")[0]) == (source, target) for a, b in pairs):
         raise RefusedError(400, f"Unsupported glossary source and target language pair: {source[:20]}, {target[:20]}.")
     terms = read_terms(fields.text("entries"), kind)
-    mine = state.glossaries.of(client(request))
     if state.glossaries.count() >= MOST:
         raise RefusedError(456, f"There are {MOST} glossaries already; delete one first.")
     made = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     found = Glossary(str(uuid.uuid4()), fields.text("name"), source, target, terms, made)
-    mine[found.id] = found
+    state.glossaries.add(client(request), found)
     return JSONResponse(found.describe(), 201)
 
 
@@ -65,26 +64,21 @@ async def every(state: State, request: Request, fields: Fields) -> Response:
     """GET or POST /v2/glossaries."""
     if request.method == "POST":
         return await create(state, request, fields)
-    return JSONResponse({"glossaries": [one.describe() for one in state.glossaries.of(client(request)).values()]})
+    return JSONResponse({"glossaries": [one.describe() for one in state.glossaries.of(client(request))]})
 
 
 async def one(state: State, request: Request, fields: Fields) -> Response:
     """GET or DELETE /v2/glossaries/ID."""
-    mine = state.glossaries.of(client(request))
-    found = mine.get(request.path_params["id"])
-    if found is None:
-        raise RefusedError(404, "Glossary not found.")
+    found = state.glossaries.find(client(request), request.path_params["id"])
     if request.method == "DELETE":
-        del mine[found.id]
+        state.glossaries.remove(client(request), found.id)
         return Response(status_code=204)
     return JSONResponse(found.describe())
 
 
 async def entries(state: State, request: Request, fields: Fields) -> Response:
     """GET /v2/glossaries/ID/entries."""
-    found = state.glossaries.of(client(request)).get(request.path_params["id"])
-    if found is None:
-        raise RefusedError(404, "Glossary not found.")
+    found = state.glossaries.find(client(request), request.path_params["id"])
     return Response("\n".join("\t".join(pair) for pair in found.terms), media_type="text/tab-separated-values")
 
 

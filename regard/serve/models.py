@@ -429,7 +429,7 @@ def _score(card: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _written(one: Translation, tokens: int, links: Any = ()) -> Written:
     others, unknown = tuple(other.text for other in one.nbest), tuple(one.unknown[:_UNKNOWN_WORDS])
-    return Written(one.text, others, tokens, one.finished, tuple(one.flags), unknown, links)
+    return Written(one.text, others, tokens, one.finished, tuple(one.flags), unknown, links, tuple(one.unplaced))
 
 
 def _part(trace: Trace, look: TraceRequest) -> Trace:

@@ -65,6 +65,7 @@ class Written(NamedTuple):
     flags: tuple[str, ...] = ()  # what is not right with it
     unknown: tuple[str, ...] = ()  # words or characters of the source that were never seen in training
     links: tuple[tuple[tuple[int, int], tuple[int, int]], ...] = ()  # spans of source and translation
+    unplaced: tuple[str, ...] = ()  # terms that could not be placed
 
 
 @dataclass(frozen=True)

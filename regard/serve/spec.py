@@ -353,7 +353,12 @@ _SCHEMAS: Schema = {
         required=["translatedText"],
     ),
     "DeepLTranslation": _object(
-        {"detected_source_language": _TEXT, "text": _TEXT, "billed_characters": _WHOLE},
+        {
+            "detected_source_language": _TEXT,
+            "text": _TEXT,
+            "billed_characters": _WHOLE,
+            "unplaced_terms": {**_list(_TEXT), "description": "ours: terms of the glossary that were not placed"},
+        },
         required=["detected_source_language", "text"],
     ),
     "Glossary": _object(

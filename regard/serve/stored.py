@@ -71,9 +71,27 @@ class Glossaries:
     def __init__(self) -> None:
         self._of: dict[Hashable, dict[str, Glossary]] = {}
 
-    def of(self, client: Hashable) -> dict[str, Glossary]:
-        """Those of one client, by their ids; it may add and delete."""
-        return self._of.setdefault(client, {})
+    def of(self, client: Hashable) -> list[Glossary]:
+        """Those of one client."""
+        return list(self._of.get(client, {}).values())
+
+    def find(self, client: Hashable, id: str) -> Glossary:
+        """A glossary of a client, or a refusal."""
+        found = self._of.get(client, {}).get(id)
+        if found is None:
+            raise RefusedError(404, "Glossary not found.")
+        return found
+
+    def add(self, client: Hashable, glossary: Glossary) -> None:
+        """Keep one for a client."""
+        self._of.setdefault(client, {})[glossary.id] = glossary
+
+    def remove(self, client: Hashable, id: str) -> None:
+        """Forget one of a client."""
+        self.find(client, id)
+        del self._of[client][id]
+        if not self._of[client]:
+            del self._of[client]
 
     def count(self) -> int:
         """How many there are of all clients."""
@@ -83,9 +101,7 @@ class Glossaries:
         """The terms of the glossary that a request names, which must be of its languages; none without a name."""
         if not id:
             return ()
-        found = self._of.get(client, {}).get(id)
-        if found is None:
-            raise RefusedError(404, "Glossary not found.")
+        found = self.find(client, id)
         if source == "auto":
             raise RefusedError(400, "Value for 'source_lang' is required with a glossary.")
         if (_plain(source), _plain(target)) != (found.source, found.target):

@@ -14,7 +14,7 @@ from regard.data.settings import DataConfig
 from regard.data.text_corpus import TextDataConfig, prepare_text
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, unknown
-from regard.models.registry import MODELS, check_sizes, entry, preset
+from regard.models.registry import MODELS, check_sizes, entry, package_of, preset
 from regard.training.albums import prepare_captions
 from regard.training.captioning import Captioning
 from regard.training.documents import Documents
@@ -40,7 +40,9 @@ class Experiment:
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """Plain tables, every setting spelled out."""
-        model = {"name": self.name, "preset": self.preset, **dataclasses.asdict(self.model)}
+        package = package_of(self.name)
+        origin = {} if package == "regard" else {"package": package}  # what must be imported to load the run
+        model = {"name": self.name, **origin, "preset": self.preset, **dataclasses.asdict(self.model)}
         parts = {"data": self.data, "train": self.train, "decode": self.decode}
         return {"model": model, **{name: dataclasses.asdict(part) for name, part in parts.items()}}
 
@@ -81,7 +83,7 @@ def resolve(tables: Mapping[str, Any]) -> Experiment:
     if "name" not in model:
         raise ConfigError(f"Which model? Set model.name (or --model) to one of: {', '.join(MODELS)}.")
     name, size = str(model.pop("name")), str(model.pop("preset", "small"))
-    found = entry(name)
+    found = entry(name, str(model.pop("package", "")))
     task = tables.get("task", found.task)
     if task != found.task:
         raise ConfigError(f"The model {name} is for the task {found.task!r}; got task = {task!r}. Leave it out.")

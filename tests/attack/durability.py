@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -22,6 +23,7 @@ from regard.core import Memory, attend, dot, scaled_dot, softmax
 from regard.data.batching import plan_epoch
 from regard.data.vocabulary import Vocabulary
 from regard.data.word_vocabulary import Plain
+from regard.errors import RegardError
 from regard.symbols import SYMBOLS
 from regard.training.events import Stepped
 from regard.training.runs import entry, find_weights, make_manifest, newest_checkpoint
@@ -137,19 +139,48 @@ class StoppedError(Exception):
     """An interruption at a step."""
 
 
-@check("R5", "interrupted after any update and resumed, once or twice: the same weights, bit by bit", 3, 500)
-def resume(draw: Random, folder: Path) -> None:
-    model = draw.choice(list(small.MODELS))
-    for place in sorted(draw.sample(range(1, 12), draw.randint(1, 2))):
+def interrupted(model: str, run: Path, *places: int) -> None:
+    """Train, and interrupt it after each of these updates."""
+    for place in places:
 
         def interrupt(event: object, place: int = place) -> None:
             if isinstance(event, Stepped) and event.step == place:
                 raise StoppedError
 
-        try:
-            small.train(model, folder / "run", STEPS, observe=interrupt)
-        except StoppedError:
-            continue
+        with suppress(StoppedError):
+            small.train(model, run, STEPS, observe=interrupt)
+
+
+@check("R4", "any file of an unfinished run damaged, corpus and settings too: refused, or the same weights", 4, 500)
+def flip_unfinished(draw: Random, folder: Path) -> None:
+    model, run = draw.choice(list(small.MODELS)), folder / "run"
+    interrupted(model, run, draw.randint(5, 11))
+    done = damage(
+        draw.choice([path for path in sorted(run.rglob("*")) if path.is_file() and path.stat().st_size]), draw
+    )
+    with suppress(RegardError):
+        small.train(model, run, STEPS)
+        assert sha256(run / "weights.safetensors") == whole(model)[0], done
+
+
+@check("R1", "a second training with the same --out and other settings is refused and disturbs nothing", 1, 30)
+def second(draw: Random, folder: Path) -> None:
+    model, run, place, others = draw.choice(list(small.MODELS)), folder / "run", draw.randint(1, 3), []
+
+    def start(event: object) -> None:
+        if isinstance(event, Stepped) and event.step == place:  # before the first checkpoint
+            others.append(regard(*small.arguments(model, run, "train.steps=30"), folder=folder / "log"))
+
+    small.train(model, run, STEPS, observe=start)
+    assert [other.code for other in others] == [2]
+    assert "Another process is training" in others[0].err
+    assert (sha256(run / "weights.safetensors"), files(run)) == whole(model)
+
+
+@check("R5", "interrupted after any update and resumed, once or twice: the same weights, bit by bit", 3, 500)
+def resume(draw: Random, folder: Path) -> None:
+    model = draw.choice(list(small.MODELS))
+    interrupted(model, folder / "run", *sorted(draw.sample(range(1, 12), draw.randint(1, 2))))
     small.train(model, folder / "run", STEPS)
     assert sha256(folder / "run" / "weights.safetensors") == whole(model)[0]
 

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 import httpx
+from patience import PATIENCE, until
 from promises import check
 from serve_parts import Server, captioner, shared, trained
 from starlette.datastructures import Headers
@@ -23,25 +24,16 @@ from regard.serve.access import Access
 from regard.serve.limits import RefusedError
 
 WORDS = ["ba", "da", "ga", "ka"]
-PATIENCE = 120.0  # seconds; a busy machine is slow
 
 
 @cache
 def strict() -> Server:
     """A server with little room, for what would disturb other tests; it describes pictures too."""
-    limits = {"queue": 8, "sending": 2.0, "reading": 2.0, "connections": 24}
-    return Server(trained(), captioner(), limits=limits)
+    return Server(trained(), captioner(), limits={"queue": 8, "connections": 24})
 
 
 def sentence(draw: Random) -> str:
     return " ".join(draw.choices(WORDS, k=draw.randint(2, 4)))
-
-
-def until(reached: Any) -> None:
-    end = time.monotonic() + PATIENCE
-    while not reached():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def metric(server: Server, name: str) -> float:

@@ -25,12 +25,14 @@ from test_serve_hostile import ALL
 
 import regard
 from regard.data.files import seal
+from regard.data.formats import FORMATS, read_document
 from regard.data.images import encode_png, read_picture
 from regard.data.tmx import read_units
 from regard.data.vocabulary import Vocabulary
 from regard.errors import RegardError
 from regard.look.trace import Trace
-from regard.serve.layout import marked, plain
+from regard.serve.layout import Marked, plain
+from regard.serve.queue import Written
 from regard.training.runs import read_shapes, read_tensors
 
 TRAPS = {
@@ -258,6 +260,33 @@ def tmx(draw: Random, folder: Path) -> None:
     refused_or_done(use)
 
 
+DOCUMENTS = {
+    "txt": b"A cat.\n\nTwo dogs sleep.\n",
+    "html": b"<html><body><p>The <b>black</b> cat &amp; <a href='x'>a dog</a>.</p><script>x</script></body></html>",
+    "md": b"# A cat\n\n* the **black** [cat](x) `code`\n\n| a | b |\n|---|---|\n",
+    "srt": b"1\n00:00:01,000 --> 00:00:02,000\n<i>A cat</i> sleeps.\n\n2\n00:00:03,000 --> 00:00:04,000\nYes.\n",
+    "po": b'msgid ""\nmsgstr "Language: fr\\n"\n\n#: a.c\nmsgid "the %s cat"\nmsgid_plural "cats"\nmsgstr[0] ""\n',
+    "xlf": b"<xliff version='1.2'><file source-language='en' target-language='fr'><body><trans-unit id='1'>"
+    b"<source>the <g id='1'>cat</g></source><target/></trans-unit></body></file></xliff>",
+}
+
+
+@check("X4", "a hostile document of any format is refused or read, and written back as it was", 60, 20_000)
+def documents(draw: Random, folder: Path) -> None:
+    name = draw.choice(list(DOCUMENTS))
+    data = mutated(
+        DOCUMENTS[name], draw, [*XML, b"\\", b'"', b"*" * 500, b"[" * 500, b"{" * 500, b"\r", b"\xfe\xff", b"%s"]
+    )
+
+    def use() -> None:
+        document = read_document(data, f"x.{name}")
+        assert document.unchanged() == data
+        layout = Marked(document.parts)
+        document.encode(layout.write([Written(sentence) for sentence in layout.sentences]))
+
+    refused_or_done(use)
+
+
 @cache
 def _trace() -> dict[str, Any]:
     return json.loads(trained.translator("heads").look("the cat sees the dog .").to_json())
@@ -340,20 +369,40 @@ def scripts(draw: Random, folder: Path) -> None:
 
 SHAPES = [
     "a", " ", "\u00a0", "a ", "a\n", "<!--", "<a", "<a b=", "</", "<![", "<![CDATA[", "<?", "<!", "<script>", "&", "&#",
-    "<a x='", "&lt;", ". ", "a.", "\u3000", "<p>", '"', "=", "'", "a'", "A. ",
+    "<a x='", "&lt;", ". ", "a.", "\u3000", "<p>", '"', "=", "'", "a'", "A. ", "*", "_", "`", "[", "](", "{", "%s",
+    "\n\n", 'msgid "', '"\n', "<g id='1'>", "<source>", "-->", "1\n", "|", "#", "~", "\\", "!["
 ]  # fmt: skip
 
 
-@check("X9", "splitting a text takes time in proportion to it", 8, 300)
+def split_plain(text: str, name: str) -> None:
+    layout = plain(text)
+    layout.write([Written(sentence) for sentence in layout.sentences])
+
+
+def split_document(text: str, name: str) -> None:
+    try:
+        document = read_document(text.encode("utf-8"), f"x.{name}")
+    except RegardError:
+        return
+    layout = Marked(document.parts)
+    layout.write([Written(sentence) for sentence in layout.sentences])
+
+
+@check("X9", "splitting a text or document and joining it again takes time in proportion to it", 12, 1000)
 def linear(draw: Random, folder: Path) -> None:
-    shape, split = "".join(draw.choices(SHAPES, k=draw.randint(1, 3))), draw.choice([plain, marked])
+    shape = "".join(draw.choices(SHAPES, k=draw.randint(1, 3)))
+    first, name, split = (
+        draw.choice(["a", "<b>", ""]),
+        draw.choice(list(FORMATS)),
+        draw.choice([split_plain, split_document]),
+    )
     times = []
-    for size in (1 << 13, 1 << 17):
-        text = draw.choice(["a", "<b>", ""]) + shape * (size // len(shape)) + "a"
+    for size in (1 << 12, 1 << 16):
+        text = first + shape * (size // len(shape)) + "a"
         began = time.process_time()
-        split(text)
+        split(text, name)
         times.append(time.process_time() - began)
-    assert times[1] < 0.05 + 16 * 6 * times[0], f"{shape!r}: {times}"  # quadratic would be 256 times
+    assert times[1] < 0.1 + 16 * 6 * times[0], f"{name} {shape!r}: {times}"  # quadratic would be 256 times
 
 
 ODD = [

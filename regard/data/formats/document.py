@@ -102,20 +102,27 @@ def read_document(data: bytes, name: str) -> Document:
     form = find_format(name)
     if len(data) > LARGEST:
         raise DataError(f"{name} has {len(data)} bytes; a file may have at most {LARGEST}. Split it.")
+    text, encoding, mark = decode_file(data, name, form)
+    try:
+        parts = [part for part in form.read(text) if part != ""]
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from None
+    return Document(parts, encoding, mark, form.outside, name)
+
+
+def decode_file(data: bytes, name: str, form: Format) -> tuple[str, str, bytes]:
+    """The text of a file, its encoding (by its byte order mark, else as it says, else UTF-8), and that mark."""
     mark, encoding = next(((mark, encoding) for mark, encoding in _MARKS if data.startswith(mark)), (b"", ""))
     data = data[len(mark) :]
     encoding = encoding or _known(form.declared(data[:_HEAD]), name) or "utf-8"
     try:
         text = data.decode(encoding)
-        parts = [part for part in form.read(text) if part != ""]
         if text.encode(encoding) != data:
             raise UnicodeError("it is not written in the usual way")
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from None
     except UnicodeError as error:
         what = f"byte {error.start}" if isinstance(error, UnicodeDecodeError) else str(error)
         raise DataError(f"{name} is not valid {encoding} ({what}); save the file as UTF-8.") from None
-    return Document(parts, encoding, mark, form.outside, name)
+    return text, encoding, mark
 
 
 def _known(encoding: str, name: str) -> str:

@@ -56,14 +56,14 @@ def put_tags(segment: Segment, found: Aligned) -> str:
 
 def spell(segment: Segment, found: Aligned | None = None) -> str:
     """The words of a segment (or of its translation) with its placeholders, without markup and escapes."""
-    kept = segment._replace(
-        tags=tuple(tag for tag in segment.tags if tag.kind in ("word", "argument")), escape=as_it_is
-    )
-    if found is None:
-        words = split_words(segment.text, (0, len(segment.text)))
-        whole = (0, len(segment.text))
-        found = Aligned(segment.text, [(whole, whole)], [(word, word) for word in words])
-    return put_tags(kept, found)
+    tags = tuple(tag for tag in segment.tags if tag.kind in ("word", "argument"))
+    if found is not None:
+        return put_tags(segment._replace(tags=tags, escape=as_it_is), found)
+    pieces, reached = [], 0
+    for tag in tags:
+        pieces += [Piece(segment.text[reached : tag.at]), Piece(tag.raw, tag)]
+        reached = tag.at
+    return _write([*pieces, Piece(segment.text[reached:])], as_it_is)
 
 
 class Placer:

@@ -19,6 +19,7 @@ _START = re.compile(rf"(?<![\w%])%%|(?P<printf>(?<!\d)(?<!\d\s){_PRINTF})|<%|[$#
 _NAMED = re.compile(
     r"\{(?:\S*|\s*[\w.-]+\s*(?:,\s*(?:plural|select|selectordinal|number|date|time)\b.*)?|[{%].*)\}", re.S
 )
+_AROUND = {'"': '"', "'": "'", "(": ")", "[": "]", "«": "»", "“": "”", "‘": "’", "„": "“"}
 _INSIDE = re.compile(r"[{}]")
 _LONGEST = 2_000  # characters of a placeholder with its braces
 
@@ -45,6 +46,8 @@ def find_placeholders(text: str) -> Iterator[tuple[Span, Kind]]:
                 at = end
                 continue
             end = found + 2
+        if start > at and _AROUND.get(text[start - 1]) == text[end : end + 1]:  # "%s" with its quotes
+            start, end = start - 1, end + 1
         yield (start, end), kind
         at = end
 

@@ -15,7 +15,7 @@ export function pathOf(layer, head) {
   const part = (name) => unpack(layer[name]).data;
   return h(
     "div",
-    { class: "path from-5" },
+    { class: "path" },
     h("b", { class: "small" }, `The path through layer ${layer.layer}`),
     h("p", { class: "small" }, "contexts of all heads, side by side"),
     h(

@@ -442,7 +442,10 @@ export class Stage {
       row.setAttribute("aria-selected", String(s === chosen));
       row.tabIndex = s === (chosen ?? 0) ? 0 : -1;
     });
-    const known = chosen !== null && chosen < this.rows.length;
+    const known = chosen !== null && chosen < this.rows.length,
+      key = `${known ? chosen : ""} ${this.sub}`;
+    if (key === this.opened) return; // pointing builds nothing again
+    this.opened = key;
     this.details.classList.toggle("open", known);
     put(
       this.details,
@@ -462,7 +465,7 @@ export class Stage {
               { class: "small" },
               "Click a source word, or press ↓ in the list, to open its arithmetic and to change it.",
             ),
-            this.about.layers && pathOf(this.about.layers[this.about.seen.layer], this.step.head),
+            this.sub >= 5 && this.about.layers && pathOf(this.about.layers[this.about.seen.layer], this.step.head),
           ],
     );
   }

@@ -106,3 +106,11 @@ export function sendFile(path, fields) {
   for (const [name, value] of Object.entries(fields)) form.set(name, value);
   return request(path, { method: "POST", headers: headers({}), body: form });
 }
+
+/** GET a file, with the name that the server gives it. */
+export async function download(path) {
+  const response = await fetch(path, { headers: headers({}) });
+  if (!response.ok) await answer(response);
+  const name = /filename="([^"]*)"/.exec(response.headers.get("content-disposition") ?? "")?.[1] ?? "";
+  return { blob: await response.blob(), name };
+}

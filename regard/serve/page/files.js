@@ -1,6 +1,6 @@
 // Files: choose or drop one, and get it back translated. Offered where the server translates files.
 
-import { sendFile } from "./api.js";
+import { download, sendFile } from "./api.js";
 import { announce, h } from "./dom.js";
 import { model, settings } from "./session.js";
 import { state } from "./state.js";
@@ -17,10 +17,13 @@ async function translateFile(file) {
       source: chosen.source.code,
       target: chosen.target.code,
     });
-    const link = h("a", { href: new URL(translatedFileUrl, location.origin).pathname, download: "" });
+    const { pathname } = new URL(translatedFileUrl, location.origin);
+    const { blob, name } = await download(pathname);
+    const link = h("a", { href: URL.createObjectURL(blob), download: name || file.name });
     document.body.append(link);
     link.click();
     link.remove();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
     state.set({ busy: false });
     announce(`${file.name} is translated`);
   } catch (error) {

@@ -1,0 +1,136 @@
+"""Every example runs; a model from outside trains, says which package it needs, and works in other processes."""
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+import trained
+from commands import regard as command
+
+import regard
+from regard.core import scaled_dot, softmax
+from regard.data.builtin.registry import find_builtin
+from regard.data.formats.memory import write as write_memory
+from regard.errors import ConfigError, RegardError
+from regard.models.registry import MODELS, Entry, register
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+TINY = ["train.steps=2", "train.validate_sentences=0", "train.batch_tokens=100", "data.size=60", "data.held_out=4",
+        "data.subwords=word", "data.max_words=4", "model.width=8"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["own_score", "own_module"])
+def test_examples_of_attention(name: str, capsys) -> None:
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    numbers = [float(one) for one in re.findall(r"\d\.\d\d", capsys.readouterr().out)]
+    assert numbers
+    if name == "own_module":
+        assert sum(numbers) == pytest.approx(2, abs=0.03)  # two rows of weights
+        assert numbers[-1] == 0  # the word that is not there
+
+
+def beside_the_examples() -> None:
+    """What a command begins with: its folder is that of the examples."""
+    os.chdir(EXAMPLES)
+
+
+def test_a_model_from_outside_works_in_every_process(tmp_path) -> None:
+    out = tmp_path / "run"
+    train = [
+        "--import",
+        "own_model",
+        "train",
+        "--model",
+        "nearest",
+        "--preset",
+        "tiny",
+        "--corpus",
+        "copy",
+        "--out",
+        out,
+    ]
+    made = command(*train, *TINY, folder=tmp_path, plant=beside_the_examples)
+    assert made.code == 0, made.err
+    assert 'package = "own_model"' in (out / "config.toml").read_text(encoding="utf-8")
+    use = ["--import", "own_model", "translate", out, "ba da fo"]
+    assert command(*use, folder=tmp_path, plant=beside_the_examples).code == 0
+    assert "nearest" not in MODELS  # this process did not import it
+    with pytest.raises(ConfigError, match="comes from the package 'own_model', which is not loaded: install it, or"):
+        regard.load(out)
+    missing = command("--import", "no_such_package", "models", folder=tmp_path)
+    assert missing.code == 2
+    assert "The package 'no_such_package' cannot be imported" in missing.err
+
+
+def test_names_of_models_are_taken_once() -> None:
+    with pytest.raises(ConfigError, match="There is a model 'luong' already"):
+        register("luong", Entry(torch.nn.Linear, dict, {}, "", "", {}, {}))
+
+
+def test_fine_tuning_on_a_memory(tmp_path, capsys) -> None:
+    pairs = [(one.source, one.target) for one in find_builtin("phrasebook").generate(30, 9, 3, 6)]
+    memory = tmp_path / "memory.tmx"
+    memory.write_bytes(write_memory(pairs, "en", "fr"))
+    script = runpy.run_path(str(EXAMPLES / "fine_tune.py"))
+    settings = ["train.steps=2", "train.validate_sentences=0", "train.batch_tokens=100", "data.held_out=2"]
+    script["main"](str(trained.run("bahdanau")), str(memory), str(tmp_path / "out"), *settings)
+    assert re.search("before: .*\nafter: ", capsys.readouterr().out)
+
+
+def test_attend_has_defaults_and_clear_errors() -> None:
+    query, states = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
+    memory = regard.Memory(states, states)
+    for ours, theirs in zip(
+        regard.attend(query, memory), regard.attend(query, memory, scaled_dot, softmax), strict=True
+    ):
+        assert torch.equal(ours, theirs)
+    with pytest.raises(RegardError, match=r"attend needs a Memory; got a tuple. Write Memory\(keys, values\)"):
+        regard.attend(query, (states, states))
+    with pytest.raises(RegardError, match=r"The query must be a tensor .* got a tuple"):
+        regard.attend((query, query), memory)
+    with pytest.raises(RegardError, match=r"The values of the memory must be a tensor .* got a list"):
+        regard.attend(query, regard.Memory(states, [states]))
+
+
+def test_the_trace_of_a_hugging_face_model(tmp_path, capsys) -> None:
+    transformers = pytest.importorskip("transformers")
+    words = {word: number for number, word in enumerate(["<pad>", "</s>", "<unk>", "a", "b", "c"])}
+    tokenizers = pytest.importorskip("tokenizers")
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    inner.post_processor = tokenizers.processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="</s>", pad_token="<pad>")
+    fast.save_pretrained(tmp_path / "model")
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 2, "num_heads": 2, "vocab_size": len(words)}
+    config = transformers.T5Config(**sizes, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1)
+    transformers.T5ForConditionalGeneration(config).save_pretrained(tmp_path / "model")
+    script = runpy.run_path(str(EXAMPLES / "huggingface.py"))
+    script["main"](str(tmp_path / "model"), "a b c", str(tmp_path / "attention.html"))
+    assert "attention.html" in capsys.readouterr().out
+    assert (tmp_path / "attention.html").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_serving_several_pairs() -> None:
+    runs = [trained.run(name) for name in ("copy", "bahdanau", "heads")]
+    command = [sys.executable, str(EXAMPLES / "serve_pairs.py"), *map(str, runs)]
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
+        try:
+            address = server.stdout.readline().strip().partition("#")[0]
+            for _ in range(1200):
+                if httpx.get(f"{address}health", trust_env=False).status_code == 200:
+                    break
+                time.sleep(0.05)
+            listed = httpx.get(f"{address}api/v1/models", trust_env=False).json()["models"]
+            assert len(listed) == 3
+        finally:
+            server.terminate()
+            assert server.wait(60) == 0
