@@ -45,8 +45,9 @@ def is_tokenised(vocabulary: Vocabulary) -> bool:
     pieces = _pieces(vocabulary)
     if vocabulary.kind == "word":
         return any(mark in pieces for mark in (".", ","))
-    early = pieces[:_EARLY]  # where raw text is split by unigrams, the bare mark is among them
-    return any(SPACE + mark in early and mark not in early for mark in (".", ","))
+    early = {piece: place for place, piece in enumerate(pieces[:_EARLY])}
+    late = len(pieces)  # raw text that is split by unigrams has both, the bare mark first
+    return any(early.get(SPACE + mark, late) < early.get(mark, late) for mark in (".", ","))
 
 
 def _pieces(vocabulary: Vocabulary) -> list[str]:
