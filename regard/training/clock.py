@@ -7,7 +7,7 @@ PACE = 5  # updates after which the limit is compared with the pace
 
 
 class Clock:
-    """Counts the seconds of training over all sessions of a run. `limit` is 0 where time does not end it."""
+    """Counts the seconds of training over all starts of a run. `limit` is 0 where time does not end it."""
 
     def __init__(self, minutes: float) -> None:
         self.limit = minutes * 60
@@ -16,7 +16,7 @@ class Clock:
         self._zero = self._first = self._last = 0.0  # begin of all training, of the updates, of the current one
 
     def start(self, spent: float) -> None:
-        """Continue behind the `spent` seconds of earlier sessions."""
+        """Continue behind the `spent` seconds of earlier starts."""
         self._zero = (self.since or time.monotonic()) - spent
 
     def start_updates(self) -> None:
