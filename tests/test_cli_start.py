@@ -13,7 +13,7 @@ from regard.cli.models import models
 from regard.models.registry import MODELS
 
 COMMANDS = (
-    "align caption classify compare corpora demo export flow generate heads look models perplexity reach score serve "
+    "align caption classify compare corpora demo export flow generate heads import look models perplexity reach score serve "
     "train translate"
 )
 

@@ -70,7 +70,7 @@ def test_a_captioner_shows_its_picture_with_a_map_for_each_word(told, picture, t
             page = (tmp_path / "a.html").read_text(encoding="utf-8")
             assert page.count("data:image/png;base64,") == 1
             assert held(page)["selection"]["smooth"] == ("--smooth" in more)
-            assert ("Rows 1-2, columns 1-2 (from 0): most attention from" in page) == ("--cell" in more)
+            assert ("Rows 2-3, columns 2-3: most attention from" in page) == ("--cell" in more)
     assert told("caption", run, picture, "--out", tmp_path / "a.png")[0] == 0
     with_picture = (tmp_path / "a.png").read_bytes()
     trained.model("captioner").look(picture).draw(tmp_path / "bare.png", "film")

@@ -99,7 +99,7 @@ def test_svg_text_is_text_and_squares_hold_the_numbers():
     )
     outside = re.sub(r'xmlns(:\w+)?="[^"]*"', "", svg)
     assert "http" not in outside, "no address of anything"
-    assert "<title>Attention from 3 target rows" in svg
+    assert "<title>3 of 3 rows give at least half of their weight" in svg
 
 
 def test_the_scale_is_fixed():
@@ -369,7 +369,8 @@ def test_the_terminal_shows_the_same_table():
         [":25", "#75"],
     ]
     coloured = trace.to_terminal()
-    assert "48;2;{};{};{}".format(*mix(PALETTES["blue"], np.float32(0.9))) in coloured
+    painted = np.array(re.findall(r"48;2;(\d+);(\d+);(\d+)", coloured), dtype=int)  # [cells, 3]
+    assert np.abs(painted - mix(PALETTES["blue"], 0.9)).max(-1).min() <= 2  # a weight is float32
     assert "cross-attention" in plain
 
 

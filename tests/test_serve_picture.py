@@ -441,7 +441,7 @@ def test_smoothing_colours_and_tables_say_what_they_are(page: Any) -> None:
 @pytest.mark.browser
 def test_a_picture_is_chosen_dropped_or_pasted(page: Any) -> None:
     with page.expect_response("**/api/v1/caption*") as response:
-        page.locator("input[type=file]").set_input_files(
+        page.locator("regard-caption input[type=file]").set_input_files(
             {"name": HOSTILE_NAME, "mimeType": "image/png", "buffer": photo("PNG", 90, 60)}
         )
     assert response.value.status == 200
@@ -461,7 +461,7 @@ def test_what_is_refused_is_said_in_a_sentence(server: Server, chromium: Any) ->
     page = context.new_page()
     page.goto(f"{server.address}#model=captioner-shapes")
     page.locator(".shot").nth(1).wait_for()
-    page.locator("input[type=file]").set_input_files(
+    page.locator("regard-caption input[type=file]").set_input_files(
         {"name": "x.png", "mimeType": "image/png", "buffer": png_bomb(60_000, 60_000)}
     )
     page.locator("regard-caption [role=alert]").wait_for()
@@ -480,7 +480,9 @@ def test_between_sentences_and_pictures(page: Any) -> None:
     until(page, "document.querySelectorAll('.translation .word').length === 3")
     assert page.get_by_role("tab").count() == 4
     assert page.locator("regard-picture").count() == 0
-    assert page.get_by_label("Model").locator("option").all_inner_texts() == ["bahdanau-reverse"]
+    assert page.locator(".picker [data-model]").evaluate_all("all => all.map(one => one.dataset.model)") == [
+        "bahdanau-reverse"
+    ]
     page.get_by_role("tab", name="Compare").click()
     page.get_by_role("button", name="Models").click()
     page.get_by_text("Only one model is loaded for this language.").wait_for()

@@ -142,7 +142,7 @@ def test_a_run_that_dies_after_each_single_step_arrives(tmp_path):
 
 def test_the_same_seed_is_the_same_model_and_another_is_not(tmp_path):
     hashes = []
-    for name, seed in (("a", 5), ("b", 5), ("c", 6), ("d", 2**70), ("e", -1)):
+    for name, seed in (("a", 5), ("b", 5), ("c", 6), ("d", 2**62), ("e", -1)):
         small.train("bahdanau", tmp_path / name, "train.steps=3", "model.dropout=0.2", f"train.seed={seed}")
         hashes.append(sha256(tmp_path / name / "weights.safetensors"))
     assert hashes[0] == hashes[1]

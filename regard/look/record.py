@@ -113,8 +113,9 @@ def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = 
     recorded = Recorded()
     handles = []
     modules: dict[str, Any] = attentions(model)
-    others = {} if modules or hasattr(model, "looking") else foreign_attentions(model)
-    if not modules and not others and not hasattr(model, "looking"):
+    ours = type(model).__module__.startswith("regard.") or hasattr(model, "looking")  # which may hold no attention
+    others = {} if modules or ours else foreign_attentions(model)
+    if not modules and not others and not ours:
         raise ConfigError(
             f"{type(model).__name__} holds no attention that can be recorded: neither regard's Attention, nor "
             f"nn.MultiheadAttention, nor a module of transformers."
