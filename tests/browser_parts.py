@@ -75,7 +75,7 @@ def opened(running: Any, address: str, **options: Any) -> Iterator[Any]:
     try:
         page.goto(address)
         yield page
-        assert watch.faults == []
+        assert watch.faults == [], watch.faults
     finally:
         context.close()
 

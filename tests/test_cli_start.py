@@ -13,8 +13,8 @@ from regard.cli.models import models
 from regard.models.registry import MODELS
 
 COMMANDS = (
-    "align caption classify compare corpora demo export flow generate heads import look models perplexity reach score serve "
-    "train translate"
+    "align caption classify compare corpora demo export flow generate heads import look models perplexity reach score "
+    "serve train translate"
 )
 
 

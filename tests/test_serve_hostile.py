@@ -80,7 +80,7 @@ def test_hostile_sentences_in_every_view_and_export(server: Server, chromium: An
             saved = tmp_path / f"{number}.html"
             saved.write_text(text, "utf-8", errors="replace")
             page.goto(saved.as_uri())
-            page.locator(".panel.output").wait_for()
+            page.locator(".stagegrid").wait_for()
             assert page.evaluate("globalThis.pwned") is None, number
             assert page.evaluate("document.querySelectorAll('script').length") == 2, number  # the data and the views
             assert page.locator(".check.off").count() == 0

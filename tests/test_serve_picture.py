@@ -489,7 +489,7 @@ def test_between_sentences_and_pictures(page: Any) -> None:
     page.get_by_role("button", name="Describe a picture").click()
     page.locator(".shot").nth(1).wait_for()
     page.get_by_text("Show the request").last.click()
-    assert "/api/v1/caption?model=captioner-shapes" in page.locator("regard-caption pre").inner_text()
+    assert "/api/v1/caption?model=captioner-shapes" in page.locator(".request pre").inner_text()
 
 
 def export(page: Any, kind: str, folder: Path) -> Path:

@@ -33,7 +33,7 @@ function conceal() {
 const withoutAttention = () => {
   const here = model();
   return translators().find(
-    (one) => one.fixed && one.source.code === here.source.code && one.target.code === here.target.code,
+    (one) => one.fixed && one.source.code === here.source?.code && one.target.code === here.target?.code, // captions have none
   );
 };
 

@@ -261,7 +261,7 @@ class Translate extends HTMLElement {
       this.output,
       h(
         "p",
-        { class: "sentence", dir: "auto", lang: model().target.code },
+        { class: "sentence", dir: "auto", lang: model().target?.code },
         sentences.map((one, number) => [
           breaks(one, number),
           number === line && trace
