@@ -100,6 +100,9 @@ def serve(
     """
     if not runs:
         raise RunError("There is nothing to serve; name at least one run folder.")
+    for run in runs:
+        if not Path(run).is_dir():  # said before the address is; what else is wrong shows when the run is loaded
+            raise RunError(f"There is no run folder {run}; train one with `regard train ... --out {run}`.")
     limits = limits or Limits()
     known = read_tokens(token, tokens)
     shown = token
