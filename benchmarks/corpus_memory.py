@@ -73,7 +73,7 @@ def measure(folder: Path) -> None:
 
 
 def main() -> None:
-    """Write the corpus here and measure in a process of its own, whose memory the writing has not touched."""
+    """Write the corpus here and measure in a separate process, whose memory the writing has not touched."""
     if len(sys.argv) == 3 and sys.argv[1] == "--measure":
         measure(Path(sys.argv[2]))
         return

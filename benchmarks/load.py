@@ -2,7 +2,7 @@
 
 Serves the shipped Transformer and lets many clients send a sentence again as soon as they have an answer; a client that
 is refused waits for the second that Retry-After names, unless --rude. What a refusal takes is measured by one more
-client in a process of its own, since the clients' process is busy. Expected of an idle machine: refusals within 50 ms
+client in a separate process, since the clients' process is busy. Expected of an idle machine: refusals within 50 ms
 (99 %), accepted requests within twice the time of a full batch on an unloaded server (99 %), no wrong answer, no 5xx.
 The processor time a refusal costs the server is shown too: it does not depend on what else the machine does.
 """
@@ -42,7 +42,7 @@ class Answer(NamedTuple):
 
 
 async def send(port: int, number: int) -> Answer:
-    """One request on a connection of its own."""
+    """One request on a new connection."""
     body = json.dumps({"q": SENTENCES[number % len(SENTENCES)], "source": "en", "target": "fr"}).encode()
     head = f"POST /translate HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
     began = time.perf_counter()
@@ -69,7 +69,7 @@ async def repeat(port: int, number: int, end: float, pause: float, found: list[A
 
 
 async def crowd(port: int, clients: int, seconds: float, pause: float) -> list[Answer]:
-    """Everything that so many clients got."""
+    """All answers to these clients."""
     found: list[Answer] = []
     end = time.monotonic() + seconds
     await asyncio.gather(*(repeat(port, number, end, pause, found) for number in range(clients)))
@@ -82,7 +82,7 @@ async def burst(port: int) -> list[Answer]:
 
 
 def measure(port: int, seconds: float, results: "multiprocessing.Queue[list[Answer]]") -> None:
-    """The client in a process of its own."""
+    """The client in a separate process."""
 
     async def go() -> list[Answer]:
         found, end = [], time.monotonic() + seconds

@@ -20,7 +20,6 @@ from regard.training.known import find_run
 from regard.training.runs import locked
 
 ENGINES = ("local", "ray")
-CHARACTERS = 16  # a line of more than `max_tokens` times this is not even tokenised
 DIGITS = 4  # of a score: more would depend on the number of threads
 
 
@@ -46,11 +45,6 @@ class Translating:
         torch.set_num_threads(self.threads)
         translator = load(self.run, self.device, "translate")
 
-        def fits(line: str) -> bool:
-            if len(line.encode("utf-8", "replace")) <= self.max_tokens:
-                return True  # a token has at least one byte
-            return len(line) <= CHARACTERS * self.max_tokens and len(translator.encode(line).ids) <= self.max_tokens
-
         def work(lines: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
             seen = 0
 
@@ -60,7 +54,7 @@ class Translating:
                 tell(share - seen)
                 seen = share
 
-            short = [fits(line) for line in lines]
+            short = [not translator.too_long(line, self.max_tokens) for line in lines]
             kept = [line if fit else "" for line, fit in zip(lines, short, strict=True)]
             found = translator.translate(kept, progress=progress, **self.options)
             for fit, one in zip(short, found, strict=True):

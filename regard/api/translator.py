@@ -49,6 +49,7 @@ from regard.training.experiment import Experiment
 from regard.training.objectives import cross_entropy
 from regard.training.translation import guided_head, guided_module
 
+CHARACTERS = 16  # a text of more than the allowed tokens times this is not even tokenised
 BATCH_TOKENS = (4096, 65536)  # source tokens in a batch over all beams, on a CPU and on a GPU
 
 
@@ -280,6 +281,15 @@ class Translator(Trained):
             if index < UNKNOWN:
                 raise DataError(f"A translation cannot contain the symbol {piece} (token {index}); leave it out.")
         return ids
+
+    def too_long(self, text: str, most: int) -> str:
+        """The length of a text of more than `most` tokens, as "5000 tokens"; nothing where it is shorter."""
+        if len(text.encode("utf-8", "replace")) <= most:
+            return ""  # a token has at least one byte
+        if len(text) > CHARACTERS * most:
+            return f"{len(text)} characters"
+        tokens = len(self.encode(text).ids)
+        return f"{tokens} tokens" if tokens > most else ""
 
     def encode(self, text: str) -> Tokenised:
         """The pieces of a source sentence, without END."""

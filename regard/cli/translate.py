@@ -13,8 +13,6 @@ from regard.cli.text import batches, is_setting, put, put_json
 from regard.data.settings import Reading
 from regard.errors import ConfigError, DataError, RunError
 
-CHARACTERS = 16  # a line of more than --max-tokens times this is not even tokenised
-
 
 def translate(
     arguments: Annotated[
@@ -183,14 +181,10 @@ def write_translated(translator: "regard.Translator", file: Path, out: Path, opt
 
 def fits(translator: "regard.Translator", number: int, line: str, most: int) -> bool:
     """Whether a line is short enough to translate; warns if not."""
-    if len(line.encode("utf-8", "replace")) <= most:
-        return True  # a token has at least one byte
-    short = len(line) <= CHARACTERS * most
-    tokens = len(translator.encode(line).ids) if short else len(line)
-    unit = "tokens" if short else "characters"
-    if tokens > most:
-        typer.echo(f"line {number}: not translated; {tokens} {unit} exceed the limit of {most} tokens", err=True)
-    return tokens <= most
+    length = translator.too_long(line, most)
+    if length:
+        typer.echo(f"line {number}: not translated; {length} exceed the limit of {most} tokens", err=True)
+    return not length
 
 
 class Unknown:

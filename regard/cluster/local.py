@@ -27,7 +27,7 @@ class Worker(NamedTuple):
 def run_local(
     start: Start, plan: Plan, out: Path, shards: Sequence[Shard], workers: int, progress: Progress | None = None
 ) -> int:
-    """Work on `shards` with so many processes; returns how many were set aside after failing three times."""
+    """Work on `shards` with `workers` processes; returns how many were set aside after failing three times."""
     waiting, total, done = list(reversed(shards)), sum(shard.lines for shard in shards), 0
     tries: Counter[int] = Counter()
     busy: dict[Connection, tuple[Worker, Shard | None, int]] = {}  # None: it is still loading; rows of its shard done
@@ -115,7 +115,7 @@ def _serve(pipe: Connection, start: Start, plan: Plan, out: Path) -> None:
             try:
                 write_results(out, shard, work(read(shard), lambda rows: pipe.send(("rows", rows))))
                 said = ("done", None)
-            except (BrokenPipeError, ConnectionError):
+            except ConnectionError:
                 return
             except Exception as error:  # any failure of one shard is reported and retried, and ends nothing else
                 read = Reader(plan)

@@ -6,7 +6,7 @@ from typing import Any
 
 from regard.cluster.shards import TRIES, Plan, Reader, Shard, Start, set_aside, write_results
 from regard.data.files import Progress
-from regard.errors import ConfigError, RunError
+from regard.errors import ConfigError, RunError, brief
 
 
 class Actor:
@@ -33,7 +33,7 @@ def run_ray(
     start: Start, plan: Plan, out: Path, shards: Sequence[Shard], workers: int, progress: Progress | None = None,
     address: str | None = None, gpus: float = 0,
 ) -> int:  # fmt: skip
-    """Work on `shards` with a pool of so many actors; returns how many were set aside after failing three times.
+    """Work on `shards` with a pool of `workers` actors; returns how many were set aside after failing three times.
 
     `out` and the inputs must be on storage that all nodes share. `gpus` is the part of a GPU that an actor takes.
     """
@@ -44,7 +44,7 @@ def run_ray(
     try:
         ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level="ERROR")
     except ConnectionError as error:
-        raise RunError(f"There is no Ray cluster at {address}: {str(error).splitlines()[0]}") from None
+        raise RunError(f"There is no Ray cluster at {address}: {brief(error)}") from None
     ray.data.DataContext.get_current().enable_progress_bars = False
     rows = ray.data.from_items([shard._asdict() for shard in shards], override_num_blocks=len(shards))
     results = rows.map_batches(

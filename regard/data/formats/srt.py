@@ -1,6 +1,6 @@
 """SubRip subtitles: the lines of a cue are one segment, numbers and times stay. <i> and {\\an8} are tags.
 
-A line that begins with a dash is another speaker and a segment of its own. Lines of one segment stay lines: the breaks
+A line that begins with a dash is another speaker and a separate segment. Lines of one segment stay lines: the breaks
 between them are placed like tags.
 """
 
