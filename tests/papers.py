@@ -607,30 +607,72 @@ def attention(Q, K, V, mask=None):
 def multi_head(X_q, X_m, w, mask=None, rotate=False):
     """[head_1 ; ... ; head_h] W^O, head_i = Attention(X_q W_i^Q, X_m W_i^K, X_m W_i^V).
 
-    w: W_Q, W_K (h of d x d_k), W_V (h of d x d_v), W_O (h d_v x d) (b_Q b_K b_V b_O).
+    w: W_Q, W_K (h of d x d_k), W_V (h of d x d_v), W_O (h d_v x d) (b_Q b_K b_V b_O). With fewer W_K and W_V than W_Q
+    (grouped queries), neighbouring heads share one. a_K, a_V: relative positions; alibi: linear biases.
     rotate: rotary positions on the queries and keys of every head. Returns the rows and the weights [h, T, S].
     """
     heads, weights = [], []
     for i in range(len(w.W_Q)):
-        Q, K, V = X_q @ w.W_Q[i], X_m @ w.W_K[i], X_m @ w.W_V[i]
+        group = i * len(w.W_K) // len(w.W_Q)
+        Q, K, V = X_q @ w.W_Q[i], X_m @ w.W_K[group], X_m @ w.W_V[group]
         if "b_Q" in w:
             Q, K, V = Q + w.b_Q[i], K + w.b_K[i], V + w.b_V[i]
         if rotate:
             Q = np.array([rotary(q, pos) for pos, q in enumerate(Q)])
             K = np.array([rotary(k, pos) for pos, k in enumerate(K)])
-        head, alpha = attention(Q, K, V, mask)
+        if "a_K" in w:
+            head, alpha = relative_attention(Q, K, V, w.a_K, w.a_V, mask)
+        elif "alibi" in w:
+            head, alpha = alibi_attention(Q, K, V, i + 1, len(w.W_Q), mask)
+        else:
+            head, alpha = attention(Q, K, V, mask)
         heads.append(head)
         weights.append(alpha)
     return np.concatenate(heads, axis=1) @ w.W_O + w.b_O, np.array(weights)
 
 
+def relative_attention(Q, K, V, a_K, a_V, mask=None):
+    """Shaw 2018, eq. 1-4: e_ij = q_i (k_j + a^K_ij)^T / sqrt(d), z_i = sum_j alpha_ij (v_j + a^V_ij).
+
+    a^K_ij is row clip(j - i, -k, k) + k of a_K, a table of 2k + 1 rows.
+    """
+    k = len(a_K) // 2
+    rows, weights = [], []
+    for i in range(len(Q)):
+        place = [max(-k, min(k, j - i)) + k for j in range(len(K))]
+        e = np.array([dot(Q[i], K[j] + a_K[place[j]]) / math.sqrt(len(K[j])) for j in range(len(K))])
+        alpha = softmax(e, None if mask is None else mask[i])
+        rows.append(sum(alpha[j] * (V[j] + a_V[place[j]]) for j in range(len(K))))
+        weights.append(alpha)
+    return np.array(rows), np.array(weights)
+
+
+def alibi_attention(Q, K, V, h, H, mask=None):
+    """Press 2022: q_i k_j / sqrt(d) - m |j - i| with the slope m = 2^(-8 h / H) of head h, counted from 1."""
+    rows, weights = [], []
+    for i in range(len(Q)):
+        e = np.array([scaled_dot(Q[i], K[j]) - 2.0 ** (-8.0 * h / H) * abs(j - i) for j in range(len(K))])
+        alpha = softmax(e, None if mask is None else mask[i])
+        rows.append(context_of(alpha, V))
+        weights.append(alpha)
+    return np.array(rows), np.array(weights)
+
+
 def feed_forward(X, w):
-    """FFN(x) = max(0, x W1 + b1) W2 + b2"""
+    """FFN(x) = max(0, x W1 + b1) W2 + b2; Shazeer 2020, eq. 6: (swish(x W) * x V) W2, swish(x) = x sigmoid(x)"""
+    if "V" in w:
+        inner = X @ w.W
+        return (inner * sigmoid(inner) * (X @ w.V)) @ w.W2
     return np.maximum(0.0, X @ w.W1 + w.b1) @ w.W2 + w.b2
 
 
 def layer_norm(X, w, eps=1e-5):
-    """g (x - mean) / sqrt(variance + eps) + b for every row, with the biased variance. w: g (b)"""
+    """g (x - mean) / sqrt(variance + eps) + b for every row, with the biased variance. w: g (b)
+
+    w: g_rms is an RMSNorm, g x / sqrt(mean(x^2) + 1e-6) (Zhang and Sennrich 2019, eq. 4).
+    """
+    if "g_rms" in w:
+        return np.array([w.g_rms * x / math.sqrt(sum(a * a for a in x) / len(x) + 1e-6) for x in X])
     rows = []
     for x in X:
         mean = sum(x) / len(x)

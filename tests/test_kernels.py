@@ -321,3 +321,7 @@ def test_an_explanation_names_what_keeps_a_part_from_a_faster_path():
     luong = dict(explain(build("luong", MODELS["luong"].presets["tiny"]), "cpu").parts)
     assert luong["attention"].name == "plain in training, torch's fused attention in decoding"
     assert luong["decoder"] == ("loop", "each step reads what the model attended to in the step before")
+    for name, said in (("alibi", "alibi"), ("relative", "Relative")):
+        later = dict(explain(build("transformer", MODELS["transformer"].variants[name]), "cuda").parts)
+        assert later["encoder.0.self_attention.attention"] == ("plain", f"no kernel for the score {said}")
+        assert "fused attention" in later["decoder.0.cross_attention.attention"].name

@@ -5,9 +5,9 @@ import torch
 from papers import Weights
 from torch import Tensor, nn
 
-from regard.core.scores import Additive
+from regard.core.scores import Additive, Relative, alibi
 from regard.layers.recurrent import GateInputs, GRUEncoder, ResetAfterGRU, ResetBeforeGRU, StackedLSTM
-from regard.layers.transformer import CrossAttention, FeedForward, SelfAttention
+from regard.layers.transformer import CrossAttention, FeedForward, SelfAttention, SwiGLU
 from regard.models.bahdanau import Bahdanau, Decoder, Readout
 from regard.models.encdec import Cho, RNNencdec, Sutskever
 from regard.models.luong import Luong
@@ -95,14 +95,22 @@ def additive_of(score: Additive) -> Weights:
 
 def projections_of(block: SelfAttention | CrossAttention) -> tuple[Tensor, ...]:
     """W^Q, W^K and W^V, [D, D] each, as they multiply from the left."""
-    whole = block.project.weight
-    return whole.chunk(3) if isinstance(block, SelfAttention) else (block.query.weight, *whole.chunk(2))
+    whole, few = block.project.weight, block.output.in_features // block.heads * block.key_heads
+    if not isinstance(block, SelfAttention):
+        return block.query.weight, *whole.chunk(2)
+    return whole.split((block.output.in_features, few, few))
 
 
 def heads_of(block: SelfAttention | CrossAttention) -> Weights:
     """The H matrices of a kind, each d x d_k as in the paper's x W."""
-    kinds = ([array(part.T) for part in whole.chunk(block.heads)] for whole in projections_of(block))
-    return Weights(zip(("W_Q", "W_K", "W_V"), kinds, strict=True), W_O=array(block.output.weight.T))
+    counts = block.heads, block.key_heads, block.key_heads
+    wholes = zip(projections_of(block), counts, strict=True)
+    kinds = ([array(part.T) for part in whole.chunk(count)] for whole, count in wholes)
+    w = Weights(zip(("W_Q", "W_K", "W_V"), kinds, strict=True), W_O=array(block.output.weight.T))
+    score = block.attention.score
+    if isinstance(score, Relative):
+        w["a_K"], w["a_V"] = array(score.distances.weight), array(block.values.weight)
+    return Weights(w, alibi=True) if score is alibi else w
 
 
 # --- whole models ----------------------------------------------------------------------------------------------------
@@ -193,11 +201,16 @@ def luong_of(model: Luong) -> Weights:
     return w
 
 
-def norm_of(norm: nn.LayerNorm) -> Weights:
+def norm_of(norm: nn.LayerNorm | nn.RMSNorm) -> Weights:
+    if isinstance(norm, nn.RMSNorm):
+        return Weights(g_rms=array(norm.weight))
     return Weights(g=array(norm.weight), b=array(norm.bias))
 
 
-def feed_forward_of(net: FeedForward) -> Weights:
+def feed_forward_of(net: FeedForward | SwiGLU) -> Weights:
+    if isinstance(net, SwiGLU):
+        W, V = net.project.weight.T.chunk(2, dim=1)
+        return Weights(W=array(W), V=array(V), W2=array(net.output.weight.T))
     return Weights(W1=array(net[0].weight.T), b1=array(net[0].bias), W2=array(net[2].weight.T), b2=array(net[2].bias))
 
 

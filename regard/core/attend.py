@@ -20,7 +20,7 @@ from regard.core.normalise import softmax
 from regard.core.scores import scaled_dot
 from regard.errors import ShapeError
 
-Score = Callable[[Tensor, Tensor], Tensor]
+Score = Callable[..., Tensor]
 Normalise = Callable[[Tensor, Tensor | None], Tensor]
 
 

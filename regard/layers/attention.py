@@ -27,8 +27,14 @@ class Attention(nn.Module):
         """A memory of `states` [B, S, D], with the keys that this score compares projected once."""
         return Memory(project_keys(self.score, states), states, mask, summary)
 
-    def forward(self, query: Tensor, memory: Memory, centre: Tensor | None = None) -> Look:
-        """Attend to `memory` with `query` [B, ..., T, D]; local attention is centred at `centre` [B, T]."""
+    def forward(
+        self, query: Tensor, memory: Memory, centre: Tensor | None = None, *, beside: Tensor | None = None
+    ) -> Look:
+        """Attend to `memory` with `query` [B, ..., T, D]; local attention is centred at `centre` [B, T].
+
+        `beside` is what the score reads besides query and keys, such as the distances [T, S] of relative positions.
+        """
         normalise = self.normalise if centre is None else partial(self.normalise, centre=centre)
+        score = self.score if beside is None else lambda query, keys: self.score(query, keys, beside)
         # A forward hook needs the weights.
-        return attend(query, memory, self.score, normalise, watched=bool(self._forward_hooks))
+        return attend(query, memory, score, normalise, watched=bool(self._forward_hooks))
