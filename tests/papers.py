@@ -469,6 +469,39 @@ def bahdanau_b(h, s, Y, w, cell=bahdanau_gru):
     return bahdanau_a(h, s, Y, w, readout_state="before", cell=cell)
 
 
+def coverage(h, s, Y, w, kind):
+    """Tu 2016: e_ij = v_a^T tanh(W_a s_{i-1} + U_a h_j + V_a C_{i-1,j}), the rest as Bahdanau's main text.
+
+    kind "linguistic": C_ij = C_{i-1,j} + alpha_ij / Phi_j with Phi_j = N sigmoid(U_f h_j), w: U_f (1 x 2n), N; without
+    U_f, Phi_j = 1. kind "neural": C_ij = GRU(C_{i-1,j}; [alpha_ij ; h_j ; s_{i-1}]), w.gru. w.align has V_a, too.
+    """
+    C = [np.zeros(w.align.V_a.shape[1]) for _ in h]
+    trace = []
+    for y in Y:
+        a = w.align
+        e = [dot(a.v_a, np.tanh(a.W_a @ s + a.U_a @ h[j] + a.V_a @ C[j])) for j in range(len(h))]
+        alpha = softmax(np.array(e))
+        c = context_of(alpha, h)
+        for j in range(len(h)):
+            if kind == "linguistic":
+                fertility = w.N * sigmoid(w.U_f @ h[j]) if "U_f" in w else 1.0
+                C[j] = C[j] + alpha[j] / fertility
+            else:
+                C[j] = bahdanau_gru(concat([alpha[j]], h[j], s), C[j], w.gru)
+        s = bahdanau_gru(y, s, w.decoder, c)
+        trace.append((alpha, c, s, bahdanau_readout(s, y, c, w.readout)))
+    return collect(trace)
+
+
+def coverage_loss(alpha):
+    """See 2017, eq. 10-12: c^t = sum_{t' < t} a^{t'}, covloss_t = sum_i min(a_i^t, c_i^t); alpha [T, S]."""
+    total = 0.0
+    for t in range(len(alpha)):
+        for i in range(len(alpha[t])):
+            total += min(alpha[t][i], sum(alpha[k][i] for k in range(t)))
+    return total
+
+
 def bahdanau_c(h, d, Y, Y_now, w, cell=bahdanau_gru):
     """Released code: c_i = att(d_{i-1}); the readout sees d_{i-1}, y_{i-1}, c_i; then d_i = f(d_{i-1}, y_i, c_i).
 

@@ -9,6 +9,7 @@ from regard.core.scores import Additive, Relative, alibi
 from regard.layers.recurrent import GateInputs, GRUEncoder, ResetAfterGRU, ResetBeforeGRU, StackedLSTM
 from regard.layers.transformer import CrossAttention, FeedForward, SelfAttention, SwiGLU
 from regard.models.bahdanau import Bahdanau, Decoder, Readout
+from regard.models.coverage import Coverage, Linguistic
 from regard.models.encdec import Cho, RNNencdec, Sutskever
 from regard.models.luong import Luong
 from regard.models.transformer import Transformer
@@ -152,6 +153,17 @@ def bahdanau_decoder_of(decoder: Decoder, output: nn.Linear) -> Weights:
 def bahdanau_of(model: Bahdanau | RNNencdec) -> Weights:
     w = bahdanau_decoder_of(model.decoder, model.output)
     return Weights(w, E_x=columns(model.embed), directions=directions_of(model.encoder))
+
+
+def coverage_of(model: Coverage) -> Weights:
+    w, part = bahdanau_of(model), model.decoder.coverage
+    w["align"]["V_a"] = array(model.decoder.attention.score.V.weight)
+    if isinstance(part, Linguistic):
+        return w if part.U_f is None else Weights(w, U_f=array(part.U_f.weight), N=part.most)
+    W = torch.cat([part.W_alpha.weight, part.W_h.weight, part.W_s.weight], dim=1)
+    biases = {"b_r": part.W_h.bias.chunk(3)[0], "b_z": part.W_h.bias.chunk(3)[1], "b": part.W_h.bias.chunk(3)[2]}
+    gru = thirds(W, "W") | state_of(part.gru) | {name: array(bias) for name, bias in biases.items()}
+    return Weights(w, gru=Weights(gru))
 
 
 def cho_of(model: Cho) -> Weights:

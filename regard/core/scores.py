@@ -149,6 +149,20 @@ class Additive(Perceptron):
         return self.W(query)
 
 
+class Covered(Additive):
+    """v^T tanh(W q + U k + V C), with the coverage C of each slot (Tu 2016; See 2017 with a bias): [B, S, d].
+
+    Coverage is what a slot has been attended to so far; it changes from step to step, so it comes beside the keys.
+    """
+
+    def __init__(self, query_width: int, key_width: int, width: int, coverage_width: int, bias: bool = False) -> None:
+        super().__init__(query_width, key_width, width)
+        self.V = nn.Linear(coverage_width, width, bias)
+
+    def forward(self, query: Tensor, keys: Tensor, coverage: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(query, keys + self.V(coverage))
+
+
 class Concat(Perceptron):
     """v^T tanh(W [q; k]), Luong's concat as the paper prints it.
 

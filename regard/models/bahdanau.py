@@ -69,14 +69,14 @@ class BahdanauState(NamedTuple):
 
 
 class Bahdanau(nn.Module):
-    """RNNsearch: a bidirectional encoder, and one of the decoders below that attends to it."""
+    """RNNsearch: a bidirectional encoder, and a decoder that attends to it: one of those below, or another model's."""
 
-    def __init__(self, config: BahdanauConfig) -> None:
+    def __init__(self, config: BahdanauConfig, decoder: "Decoder | None" = None) -> None:
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(config.source_vocabulary, config.embedding)
         self.encoder = GRUEncoder(config.cell, config.embedding, config.width, directions=2, blend=write)
-        self.decoder = DECODERS[config.timing](config, memory_width=2 * config.width)
+        self.decoder = decoder or DECODERS[config.timing](config, memory_width=2 * config.width)
         self.output = nn.Linear(config.output_rank or config.readout, config.target_vocabulary)  # W_o
         self.dropout = Dropout(config.dropout)
         self.looking = Looking(self.decoder.query, shift=0, cross=("decoder.attention",))

@@ -1,0 +1,126 @@
+"""Coverage, copying and monotonic attention: each is its paper's equations, learns, and shows what it adds."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import papers
+import pytest
+import torch
+from torch import Tensor, nn
+from weights_of import array, coverage_of, spread
+
+from regard.data.batching import Batch
+from regard.errors import ConfigError
+from regard.look.assemble import assemble
+from regard.look.record import record
+from regard.look.tokens import sentence
+from regard.look.trace import Trace
+from regard.models.contract import shift_right
+from regard.models.coverage import Coverage, CoverageConfig
+from regard.models.encdec import Sutskever, SutskeverConfig
+from regard.symbols import END, PAD
+from regard.training.objectives import coverage_loss
+from regard.training.settings import TrainConfig
+from regard.training.translation import Translation
+
+SOURCE = torch.tensor([[5, 7, 4, 9, 6, END], [8, 6, 5, END, PAD, PAD]])
+LENGTHS = torch.tensor([6, 4])
+TARGET = torch.tensor([[4, 10, 12, 7, END], [6, 4, END, PAD, PAD]])
+SIZES = {"source_vocabulary": 11, "target_vocabulary": 13, "embedding": 5, "width": 4, "attention": 6, "readout": 3}
+COVERAGE = CoverageConfig(**SIZES, coverage_width=2)
+
+
+def close(ours: Tensor, reference: np.ndarray) -> bool:
+    return np.allclose(array(ours), np.asarray(reference), atol=1e-9, rtol=0.0)
+
+
+def run(model: nn.Module) -> tuple[Tensor, Tensor]:
+    """Logits [B, T, V] and the weights [B, T, S] of the attention to the source."""
+    with torch.no_grad(), record(model) as seen:
+        logits = model(SOURCE, LENGTHS, TARGET)
+    return logits, seen[model.looking.cross[0]].weights
+
+
+def sentences():
+    """Row, source ids without padding, the ids the decoder reads."""
+    for b, length in enumerate(LENGTHS.tolist()):
+        yield b, SOURCE[b, :length].tolist(), shift_right(TARGET)[b].tolist()
+
+
+def read_source(w, source, n):
+    """Annotations and s_0 of RNNsearch."""
+    h, _, back = papers.bigru_encoder([w.E_x[:, x] for x in source], *w.directions, n)
+    return h, papers.bahdanau_start(back, w)
+
+
+# --- coverage --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "fertility"), [("linguistic", 2.0), ("linguistic", 0.0), ("neural", 2.0)])
+def test_coverage_is_the_papers(kind: str, fertility: float):
+    torch.manual_seed(5)
+    model = spread(Coverage(replace(COVERAGE, coverage=kind, fertility=fertility)))
+    logits, weights = run(model)
+    w = coverage_of(model)
+    for b, source, read in sentences():
+        want = papers.coverage(*read_source(w, source, COVERAGE.width), [w.E_y[:, y] for y in read], w, kind)
+        assert close(weights[b, :, : len(source)], want.alpha)
+        assert close(logits[b], want.logits)
+
+
+@torch.no_grad()
+def test_coverage_without_fertility_is_the_sum_of_the_weights():
+    """sum_j C_ij = i, and a word that gets no more weight keeps its coverage."""
+    torch.manual_seed(5)
+    model = spread(Coverage(replace(COVERAGE, coverage="linguistic", fertility=0.0)))
+    state = model.start(model.encode(SOURCE, LENGTHS))
+    for i, token in enumerate(shift_right(TARGET).unbind(1)):
+        assert close(state.coverage.sum((1, 2)), np.full(2, float(i)))
+        assert (state.coverage[1, 4:] == 0).all()
+        _, state = model.step(token, state)
+
+
+def test_coverage_loss_is_the_papers():
+    """Of the real words only; 0 for the first word and for disjoint supports; at most 1 a word."""
+    torch.manual_seed(5)
+    weights = torch.rand(2, 5, 6, dtype=torch.float64).softmax(-1)
+    words = TARGET != PAD
+    want = sum(papers.coverage_loss(array(weights[b, : int(words[b].sum())])) for b in range(2))
+    assert float(coverage_loss(weights, words)) == pytest.approx(want, abs=1e-6)
+    assert 0 < want < int(words.sum()) - 2
+    assert coverage_loss(weights[:, :1], words[:, :1]) == 0
+    assert coverage_loss(torch.eye(5).expand(2, 5, 5), words) == 0
+    assert float(coverage_loss(torch.ones(2, 5, 1), words)) == int(words.sum()) - 2
+
+
+def looked(model: nn.Module, row: int = 1) -> Trace:
+    """The trace of a sentence of three words, with END."""
+    with torch.no_grad(), record(model) as seen:
+        model(SOURCE, LENGTHS, TARGET)
+    return assemble(model, seen, sentence(["the", "black", "cat", "</s>"]), sentence(["chat", "noir", "</s>"]), row)
+
+
+def test_look_shows_the_coverage():
+    torch.manual_seed(5)
+    trace = looked(spread(Coverage(COVERAGE)))
+    total = trace.attention["decoder.attention"].weights[0].sum(0)
+    line = f"coverage: the {total[0]:.2f}, black {total[1]:.2f}, cat {total[2]:.2f}, </s> {total[3]:.2f}\n"
+    assert trace.to_terminal(colour=False).endswith(line)
+    assert sum(total) == pytest.approx(3)
+
+
+def test_training_adds_the_coverage_loss():
+    """As many times as the settings say; a model that sees one vector is refused."""
+    torch.manual_seed(5)
+    model = spread(Coverage(COVERAGE))
+    batch = Batch(torch.arange(2), SOURCE, LENGTHS, TARGET, torch.tensor([5, 3]))
+    plain, added = (
+        Translation.loss(SimpleNamespace(config=TrainConfig(coverage=weight)), model, batch).total
+        for weight in (0.0, 2.0)
+    )
+    assert close(added - plain, 2 * array(coverage_loss(run(model)[1], TARGET != PAD)))
+    with pytest.raises(ConfigError, match=r"train\.coverage needs attention over the source words"):
+        Translation.ready(
+            SimpleNamespace(config=TrainConfig(coverage=1.0)), Sutskever(SutskeverConfig(11, 13, width=4, layers=1))
+        )
