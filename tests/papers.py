@@ -424,6 +424,45 @@ def rnnencdec(h, Y, w, readout_state="after", cell=bahdanau_gru):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# See 2017
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def pointer(source, read, w, n):
+    """The pointer-generator with coverage, eq. 1-4, 8-11, and what the released code adds: s_t = [c_t ; h_t] in the
+    attention and p_gen, x_t = W_x [E y_{t-1} ; h*_{t-1}] + b_x, h_0 = ReLU(W_h0 [->h ; <-h] + b_h0), c_0 likewise.
+
+    source, read: ids. w: E (m x K), forwards, backwards, decoder (LSTMs), W_h0 b_h0 W_c0 b_c0, W_x b_x, align (W_h W_s
+    w_c v b_attn), V b_V, V_prime b_V_prime, w_gen b_gen on [x_t ; s_t ; h*_t]. Returns P(w) [T, K], a [T, S] and
+    p_gen [T].
+    """
+    X = [w.E[:, x] for x in source]
+    ahead, back = stacked_lstm_encoder(X, [w.forwards], n), stacked_lstm_encoder(X[::-1], [w.backwards], n)
+    H = [concat(f, b) for f, b in zip(ahead[0], back[0][::-1], strict=True)]
+    hidden = np.maximum(0.0, w.W_h0 @ concat(ahead[1][0], back[1][0]) + w.b_h0)
+    cell = np.maximum(0.0, w.W_c0 @ concat(ahead[2][0], back[2][0]) + w.b_c0)
+    context, c = np.zeros(2 * n), np.zeros(len(H))
+    written, weights, shares = [], [], []
+    for y in read:
+        x = w.W_x @ concat(w.E[:, y], context) + w.b_x
+        hidden, cell = lstm(x, hidden, cell, w.decoder)
+        s, p = concat(cell, hidden), w.align
+        e = [dot(p.v, np.tanh(p.W_h @ h + p.W_s @ s + p.w_c * c[i] + p.b_attn)) for i, h in enumerate(H)]
+        a = softmax(np.array(e))
+        c = c + a
+        context = context_of(a, H)
+        P = np.exp(log_softmax(w.V_prime @ (w.V @ concat(hidden, context) + w.b_V) + w.b_V_prime))
+        p_gen = float(sigmoid(dot(w.w_gen, concat(x, s, context)) + w.b_gen))
+        P = p_gen * P
+        for i, word in enumerate(source):
+            P[word] += (1.0 - p_gen) * a[i]
+        written.append(P)
+        weights.append(a)
+        shares.append(p_gen)
+    return np.array(written), np.array(weights), np.array(shares)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Bahdanau 2015
 # ---------------------------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,11 @@ import papers
 import pytest
 import torch
 from torch import Tensor, nn
-from weights_of import array, coverage_of, spread
+from weights_of import array, coverage_of, pointer_of, spread
 
+from regard.api.tracing import trace_forward
 from regard.data.batching import Batch
+from regard.data.builtin.registry import find_builtin
 from regard.errors import ConfigError
 from regard.look.assemble import assemble
 from regard.look.record import record
@@ -19,7 +21,8 @@ from regard.look.trace import Trace
 from regard.models.contract import shift_right
 from regard.models.coverage import Coverage, CoverageConfig
 from regard.models.encdec import Sutskever, SutskeverConfig
-from regard.symbols import END, PAD
+from regard.models.pointer import Pointer, PointerConfig
+from regard.symbols import END, PAD, START
 from regard.training.objectives import coverage_loss
 from regard.training.settings import TrainConfig
 from regard.training.translation import Translation
@@ -29,6 +32,7 @@ LENGTHS = torch.tensor([6, 4])
 TARGET = torch.tensor([[4, 10, 12, 7, END], [6, 4, END, PAD, PAD]])
 SIZES = {"source_vocabulary": 11, "target_vocabulary": 13, "embedding": 5, "width": 4, "attention": 6, "readout": 3}
 COVERAGE = CoverageConfig(**SIZES, coverage_width=2)
+POINTER = PointerConfig(13, 13, embedding=5, width=4, attention=6)
 
 
 def close(ours: Tensor, reference: np.ndarray) -> bool:
@@ -124,3 +128,79 @@ def test_training_adds_the_coverage_loss():
         Translation.ready(
             SimpleNamespace(config=TrainConfig(coverage=1.0)), Sutskever(SutskeverConfig(11, 13, width=4, layers=1))
         )
+
+
+# --- copying ---------------------------------------------------------------------------------------------------------
+
+
+def test_pointer_is_the_papers():
+    """P(w) is a distribution; a word that occurs twice in the source gets both weights."""
+    torch.manual_seed(5)
+    model = spread(Pointer(POINTER))
+    twice = SOURCE.clone()
+    twice[0, 3] = twice[0, 1]
+    shares: list[Tensor] = []
+    hook = model.generate.register_forward_hook(lambda module, args, share: shares.append(share))
+    with torch.no_grad(), record(model) as seen:
+        logits = model(twice, LENGTHS, TARGET)
+    hook.remove()
+    assert close(logits.exp().sum(-1), np.ones((2, 5)))
+    for b, length in enumerate(LENGTHS.tolist()):
+        read = shift_right(TARGET)[b].tolist()
+        want, weights, p_gen = papers.pointer(twice[b, :length].tolist(), read, pointer_of(model), POINTER.width)
+        assert close(logits[b].exp(), want)
+        assert close(seen["attention"].weights[b, :, :length], weights)
+        assert close(shares[0][b, :, 0], p_gen)
+
+
+def test_pointer_needs_one_vocabulary():
+    with pytest.raises(ConfigError, match=r"one vocabulary for both languages; got 11 and 13 words"):
+        Pointer(replace(POINTER, source_vocabulary=11))
+
+
+def test_look_shows_what_was_copied():
+    torch.manual_seed(5)
+    model = spread(Pointer(POINTER))
+    sides = sentence(["Melu", "saw", "Zo", "</s>"]), sentence(["Zo", "vu", "</s>"])
+    inputs, written = (torch.tensor([[5, 7, 6, END]]), torch.tensor([4])), [6, 9, END]
+    trace = trace_forward(model, inputs, written, sides, SimpleNamespace(pieces=lambda ids: ["?"]), topk=1)
+    p_gen = papers.pointer([5, 7, 6, END], [START, 6, 9], pointer_of(model), POINTER.width)[2]
+    words = ", ".join(f"{word} {1 - share:.2f}" for word, share in zip(("Zo", "vu", "</s>"), p_gen, strict=True))
+    assert trace.to_terminal(colour=False).endswith(f"\ncopied: {words}\n")
+    assert not model.generate._forward_hooks
+
+
+# --- built-in corpora ------------------------------------------------------------------------------------------------
+
+
+def test_names_are_copied_and_mostly_new():
+    examples = find_builtin("names").generate(2_000, 1, 3, 12)
+    named = [{word for word in one.source.split(" ") if word[0].isupper()} for one in examples]
+    for one, names in zip(examples, named, strict=True):
+        assert names
+        assert names == {word for word in one.target.split(" ") if word[0].isupper()}
+        words, written = one.source.split(" "), one.target.split(" ")
+        assert all((words[i] == written[j]) == (words[i] in {*names, ".", "?"}) for i, j in one.alignment)
+    known = set().union(*named[:1_900])
+    held_out = set().union(*named[1_900:])
+    assert len(held_out - known) > 0.8 * len(held_out)
+
+
+def test_questions_have_the_last_place_of_the_person():
+    for one in find_builtin("questions").generate(500, 1, 3, 12):
+        question, story = one.source.split(" ? ")
+        person = question.split(" ")[2]
+        facts = [fact.split(" ") for fact in story.removesuffix(" .").split(" . ")]
+        assert one.target == {fact[0]: fact[-1] for fact in facts}[person]
+        ((place, answer),) = one.alignment
+        assert one.source.split(" ")[place] == one.target
+        assert answer == 0
+        assert person not in one.source.split(" ")[place:]
+
+
+def test_summaries_say_what_each_does_with_what_is_theirs():
+    for one in find_builtin("summaries").generate(500, 1, 3, 12):
+        words, clauses = one.source.split(" "), [clause.split(" ") for clause in one.target.split(" ; ")]
+        first = " ".join(words[: words.index("so")]).rstrip(" ,").split(" , ")
+        assert [(clause[0], clause[2]) for clause in clauses] == [(c.split(" ")[0], c.split(" ")[2]) for c in first]
+        assert all(words[i] == one.target.split(" ")[j] for i, j in one.alignment)

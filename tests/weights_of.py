@@ -12,6 +12,7 @@ from regard.models.bahdanau import Bahdanau, Decoder, Readout
 from regard.models.coverage import Coverage, Linguistic
 from regard.models.encdec import Cho, RNNencdec, Sutskever
 from regard.models.luong import Luong
+from regard.models.pointer import Pointer
 from regard.models.transformer import Transformer
 
 
@@ -164,6 +165,36 @@ def coverage_of(model: Coverage) -> Weights:
     biases = {"b_r": part.W_h.bias.chunk(3)[0], "b_z": part.W_h.bias.chunk(3)[1], "b": part.W_h.bias.chunk(3)[2]}
     gru = thirds(W, "W") | state_of(part.gru) | {name: array(bias) for name, bias in biases.items()}
     return Weights(w, gru=Weights(gru))
+
+
+def pointer_of(model: Pointer) -> Weights:
+    def bias(name: str, linear: nn.Linear) -> Weights:
+        return Weights({name: array(linear.weight), f"b_{name}": array(linear.bias)})
+
+    score, own = model.attention.score, {}
+    for name, part in (("V", model.V), ("V_prime", model.V_prime)):
+        own |= bias(name, part)
+    for kind, part in zip(("h0", "c0"), model.reduce, strict=True):
+        own |= {f"W_{kind}": array(part.weight), f"b_{kind}": array(part.bias)}
+    align = Weights(
+        W_h=array(score.U.weight),
+        W_s=array(score.W.weight),
+        w_c=array(score.V.weight)[:, 0],
+        b_attn=array(score.V.bias),
+        v=array(score.v.weight)[0],
+    )
+    return Weights(
+        own,
+        E=columns(model.embed),
+        forwards=stack_of(model.forwards)[0],
+        backwards=stack_of(model.backwards)[0],
+        decoder=stack_of(model.lstm)[0],
+        W_x=np.concatenate([array(model.W_x.weight), array(model.W_context.weight)], axis=1),
+        b_x=array(model.W_x.bias),
+        align=align,
+        w_gen=array(model.generate.w.weight)[0],
+        b_gen=array(model.generate.w.bias)[0],
+    )
 
 
 def cho_of(model: Cho) -> Weights:

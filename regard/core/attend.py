@@ -11,7 +11,7 @@ Dv value width, V vocabulary. Batch comes first, always.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -35,7 +35,7 @@ class Memory(NamedTuple):
     keys: Tensor  # [B, ..., S, D]
     values: Tensor  # [B, ..., S, Dv]
     mask: Tensor | None = None  # bool, broadcastable to [B, ..., T, S]; True = may look
-    summary: Tensor | None = None  # [B, ...]
+    summary: Any = None  # a tensor [B, ...], or a NamedTuple of them
 
 
 class Look(NamedTuple):

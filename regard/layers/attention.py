@@ -23,7 +23,7 @@ class Attention(nn.Module):
         self.score = score
         self.normalise = normalise
 
-    def remember(self, states: Tensor, mask: Tensor | None = None, summary: Tensor | None = None) -> Memory:
+    def remember(self, states: Tensor, mask: Tensor | None = None, summary: Any = None) -> Memory:
         """A memory of `states` [B, S, D], with the keys that this score compares projected once."""
         return Memory(project_keys(self.score, states), states, mask, summary)
 

@@ -1,4 +1,5 @@
-"""What a model adds to attention, as lines of text under its matrix: the coverage of the source words.
+"""What a model adds to attention, as lines of text under its matrix: the coverage of the source words, and how likely
+each target word was copied.
 
 A trace of any other model has no such lines. The numbers are those of the trace, so that they can be computed again
 from its JSON.
@@ -26,4 +27,8 @@ def _lines(trace: Contents, seen: Attended) -> list[str]:
     if seen.score == COVERED:
         pairs = zip(trace.source.tokens, coverage(seen), strict=True)
         lines.append("coverage: " + ", ".join(f"{token.text} {total:.2f}" for token, total in pairs))
+    copied = {step.t: step.norms["copy"] for step in trace.steps if step.name == seen.name and "copy" in step.norms}
+    if copied:
+        tokens = ((trace.target.tokens[t], share) for t, share in copied.items())
+        lines.append("copied: " + ", ".join(f"{token.text} {share:.2f}" for token, share in tokens))
     return lines

@@ -144,7 +144,7 @@ class Trace(Contents):
     def to_terminal(self, show: Show | None = None, **options: Any) -> str:
         """The matrix, or a caption's maps, as text for a terminal: coloured blocks, or ASCII with colour=False.
 
-        Below the matrix is what the model adds to attention: the coverage of the source words.
+        Below the matrix is what the model adds to attention: `regard.look.remarks`.
         """
         view = self._view(None)
         wanted = chosen(show, options, TERMINAL[view], "a trace in a terminal")

@@ -12,6 +12,7 @@ the coverage before it. Everything else is RNNsearch (`bahdanau`). The loss of S
 c_i the sum of the weights of all steps before, is a setting for any model that attends to words: `train.coverage=1`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -137,7 +138,7 @@ class Neural(nn.Module):
         return self.gru(gates, coverage)
 
 
-COVERAGES = {
+COVERAGES: dict[str, Callable[[CoverageConfig], Linguistic | Neural]] = {
     "linguistic": lambda config: Linguistic(2 * config.width, config.fertility),
     "neural": lambda config: Neural(2 * config.width, config.width, config.coverage_width),
 }

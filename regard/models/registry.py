@@ -25,6 +25,7 @@ from regard.models import (
     lstm_lm,
     lstmn,
     luong,
+    pointer,
     transformer,
     transformer_lm,
 )
@@ -60,6 +61,8 @@ _TABLE: tuple[tuple[str, type[nn.Module], str, str, str, str], ...] = (
      "RNNsearch whose score reads how much each source word has been attended to so far"),
     ("luong", luong.Luong, "", "translate", "Luong et al. 2015",
      "global or local attention over stacked LSTMs; the query is the state after the step; input feeding"),
+    ("pointer", pointer.Pointer, "", "translate", "See et al. 2017",
+     "an LSTM encoder-decoder that writes a word or copies one that it attends to; coverage in its attention"),
     ("transformer", transformer.Transformer, "", "translate", "Vaswani et al. 2017",
      "self-attention and cross-attention with many heads, no recurrence"),
     ("captioner", captioner.Captioner, "", "caption", "Xu et al. 2015",

@@ -139,7 +139,8 @@ class Transformer(nn.Module):
         join = partial(JOINS[config.norm], config.width, config.dropout, config.layer_norm)
         size, key_heads = (config.width, config.heads), config.key_heads if cross else 0
         ssru = cross and config.decoder == "ssru"
-        own = Attention(DISTANCE_SCORES.get(config.positions, lambda config: scaled_dot)(config), normalise)
+        by_distance = DISTANCE_SCORES.get(config.positions)
+        own = Attention(by_distance(config) if by_distance else scaled_dot, normalise)
         to_self = RelativeSelfAttention if config.positions == "relative" else SelfAttention
         return TransformerLayer(
             SSRU(config.width) if ssru else to_self(*size, own, config.gain, config.bias, key_heads),
