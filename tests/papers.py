@@ -508,6 +508,45 @@ def bahdanau_b(h, s, Y, w, cell=bahdanau_gru):
     return bahdanau_a(h, s, Y, w, readout_state="before", cell=cell)
 
 
+def monotonic_weights(e, previous):
+    """Raffel 2017: p_j = sigmoid(e_j); q_j = (1 - p_{j-1}) q_{j-1} + previous_j; alpha_j = p_j q_j, one j at a time."""
+    alpha, q, passed = np.zeros(len(e)), 0.0, 0.0
+    for j in range(len(e)):
+        q = passed * q + previous[j]
+        alpha[j] = sigmoid(e[j]) * q
+        passed = 1.0 - sigmoid(e[j])
+    return alpha
+
+
+def monotonic_stop(e, previous):
+    """At test: the first j from where the step before stopped with sigmoid(e_j) > 0.5; zeros where there is none."""
+    alpha = np.zeros(len(e))
+    if previous.sum() == 0:
+        return alpha
+    for j in range(int(np.argmax(previous)), len(e)):
+        if sigmoid(e[j]) > 0.5:
+            alpha[j] = 1.0
+            break
+    return alpha
+
+
+def monotonic(h, s, Y, w, weights):
+    """e_ij = g v^T tanh(W_a s_{i-1} + U_a h_j + b_a) / |v| + r, weights from those of the step before.
+
+    w.align: W_a U_a v_a b_a g r. The rest is `bahdanau_a`.
+    """
+    alpha = np.array([1.0] + [0.0] * (len(h) - 1))
+    trace = []
+    for y in Y:
+        a = w.align
+        e = [a.g * additive(s, h_j, a.W_a, a.U_a, a.v_a, a.b_a) / math.sqrt(dot(a.v_a, a.v_a)) + a.r for h_j in h]
+        alpha = weights(e, alpha)
+        c = context_of(alpha, h)
+        s = bahdanau_gru(y, s, w.decoder, c)
+        trace.append((alpha, c, s, bahdanau_readout(s, y, c, w.readout)))
+    return collect(trace)
+
+
 def coverage(h, s, Y, w, kind):
     """Tu 2016: e_ij = v_a^T tanh(W_a s_{i-1} + U_a h_j + V_a C_{i-1,j}), the rest as Bahdanau's main text.
 

@@ -8,9 +8,10 @@ import papers
 import pytest
 import torch
 from torch import Tensor, nn
-from weights_of import array, coverage_of, pointer_of, spread
+from weights_of import array, bahdanau_of, coverage_of, pointer_of, spread
 
 from regard.api.tracing import trace_forward
+from regard.core.normalise import Monotonic
 from regard.data.batching import Batch
 from regard.data.builtin.registry import find_builtin
 from regard.errors import ConfigError
@@ -21,6 +22,7 @@ from regard.look.trace import Trace
 from regard.models.contract import shift_right
 from regard.models.coverage import Coverage, CoverageConfig
 from regard.models.encdec import Sutskever, SutskeverConfig
+from regard.models.monotonic import MonotonicConfig, MonotonicModel
 from regard.models.pointer import Pointer, PointerConfig
 from regard.symbols import END, PAD, START
 from regard.training.objectives import coverage_loss
@@ -32,6 +34,7 @@ LENGTHS = torch.tensor([6, 4])
 TARGET = torch.tensor([[4, 10, 12, 7, END], [6, 4, END, PAD, PAD]])
 SIZES = {"source_vocabulary": 11, "target_vocabulary": 13, "embedding": 5, "width": 4, "attention": 6, "readout": 3}
 COVERAGE = CoverageConfig(**SIZES, coverage_width=2)
+MONOTONIC = MonotonicConfig(**SIZES)
 POINTER = PointerConfig(13, 13, embedding=5, width=4, attention=6)
 
 
@@ -168,6 +171,60 @@ def test_look_shows_what_was_copied():
     words = ", ".join(f"{word} {1 - share:.2f}" for word, share in zip(("Zo", "vu", "</s>"), p_gen, strict=True))
     assert trace.to_terminal(colour=False).endswith(f"\ncopied: {words}\n")
     assert not model.generate._forward_hooks
+
+
+# --- monotonic attention ---------------------------------------------------------------------------------------------
+
+
+def monotonic(test: str = "hard") -> MonotonicModel:
+    """A model that stops at several words: scores are spread around zero."""
+    torch.manual_seed(37)
+    model = spread(MonotonicModel(replace(MONOTONIC, test=test)))
+    with torch.no_grad():
+        model.decoder.attention.score.g.fill_(3.0)
+        model.decoder.attention.score.r.fill_(-1.0)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("test", "weights"), [("hard", papers.monotonic_stop), ("expectation", papers.monotonic_weights)]
+)
+def test_monotonic_attention_is_the_papers(test: str, weights):
+    model = monotonic(test)
+    logits, seen = run(model)
+    w, score = bahdanau_of(model), model.decoder.attention.score
+    w["align"] |= {"g": array(score.g), "r": array(score.r), "b_a": array(score.b)}
+    for b, source, read in sentences():
+        want = papers.monotonic(*read_source(w, source, MONOTONIC.width), [w.E_y[:, y] for y in read], w, weights)
+        assert close(seen[b, :, : len(source)], want.alpha)
+        assert close(logits[b], want.logits)
+    places = seen[0].argmax(-1)
+    assert seen[0].any(-1).all()
+    assert places.unique().numel() > 1
+    assert test == "expectation" or (places.diff() >= 0).all()
+
+
+def test_monotonic_weights_do_not_underflow_and_agree_when_sure():
+    """200 slots that are passed with certainty; scores far from zero, where the expectation is the choice."""
+    scores = torch.full((1, 1, 200), -50.0)
+    scores[..., 150] = 50.0
+    previous = (torch.arange(200) == 3).float()[None, None]
+    for hard in (True, False):
+        normalise = Monotonic(hard=hard).eval()
+        assert torch.allclose(normalise(scores, None, previous), (torch.arange(200) == 150).float())
+        assert not normalise(scores, None, torch.zeros_like(previous)).any()
+    noisy = [Monotonic(noise=2.0).train()(torch.zeros(1, 1, 200), None, previous) for _ in range(2)]
+    assert not torch.equal(*noisy)
+    assert all((one.sum() <= 1 + 1e-5) and not one[..., :3].any() for one in noisy)
+
+
+def test_look_shows_where_attention_stopped():
+    trace = looked(monotonic())
+    weights = trace.attention["decoder.attention"].weights[0]
+    words = ["the", "black", "cat", "</s>"]
+    places = [words[row.argmax()] if row.any() else "nowhere" for row in weights]
+    line = f"\nstopped: chat at {places[0]}, noir at {places[1]}, </s> at {places[2]}\n"
+    assert trace.to_terminal(colour=False).endswith(line)
 
 
 # --- built-in corpora ------------------------------------------------------------------------------------------------

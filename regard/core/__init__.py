@@ -4,6 +4,7 @@ from regard.core.attend import Look, Memory, Normalise, Score, attend
 from regard.core.masks import causal_mask, padding_mask, window_mask
 from regard.core.normalise import (
     GaussianWindow,
+    Monotonic,
     Sample,
     Window,
     causal_softmax,
@@ -22,6 +23,7 @@ from regard.core.scores import (
     Covered,
     General,
     Location,
+    NormedAdditive,
     Relative,
     alibi,
     dot,
@@ -42,7 +44,9 @@ __all__ = [
     "Location",
     "Look",
     "Memory",
+    "Monotonic",
     "Normalise",
+    "NormedAdditive",
     "Relative",
     "Sample",
     "Score",

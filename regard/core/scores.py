@@ -163,6 +163,33 @@ class Covered(Additive):
         return super().forward(query, keys + self.V(coverage))
 
 
+class NormedAdditive(Additive):
+    """g v^T tanh(W q + U k + b) / |v| + r (Raffel 2017): the length of v is learned by itself, scores have an offset.
+
+    Scores that are compared with zero, and not with each other, need both.
+    """
+
+    def __init__(self, query_width: int, key_width: int, width: int, offset: float = 0.0) -> None:
+        super().__init__(query_width, key_width, width)
+        self.b = nn.Parameter(torch.zeros(width))
+        self.g, self.r = nn.Parameter(torch.empty(())), nn.Parameter(torch.empty(()))
+        self.reset(offset)
+
+    @torch.no_grad()
+    def reset(self, offset: float) -> None:
+        """The paper's start: g = 1 / sqrt(width), r = offset, b = 0, and a v of any length."""
+        self.v.weight.normal_()
+        self.b.zero_()
+        self.g.fill_(self.v.in_features**-0.5)
+        self.r.fill_(offset)
+
+    def ask(self, query: Tensor) -> Tensor:
+        return super().ask(query) + self.b
+
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        return self.g / self.v.weight.norm() * super().forward(query, keys) + self.r  # [..., T, S]
+
+
 class Concat(Perceptron):
     """v^T tanh(W [q; k]), Luong's concat as the paper prints it.
 

@@ -21,8 +21,8 @@ the main text is the default.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +57,12 @@ class BahdanauConfig:
     cell: str = setting("paper", "GRU with the reset before the product, or torch's faster one", ("paper", "torch"))
     dropout: float = setting(0.0, "share of embeddings and readout dropped in training; the paper has none")
     spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
+
+
+def twin_of(config: Any) -> BahdanauConfig:
+    """The settings that another model has in common with RNNsearch; the rest as published."""
+    names = (field.name for field in fields(BahdanauConfig))
+    return BahdanauConfig(**{name: getattr(config, name) for name in names if hasattr(config, name)})
 
 
 class BahdanauState(NamedTuple):

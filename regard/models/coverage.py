@@ -25,7 +25,7 @@ from regard.core.cells import write
 from regard.core.scores import Covered
 from regard.layers.recurrent import ResetBeforeGRU
 from regard.models import bahdanau
-from regard.models.bahdanau import Bahdanau, BahdanauConfig, Decoder
+from regard.models.bahdanau import Bahdanau, BahdanauConfig, Decoder, twin_of
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,7 @@ class Coverage(Bahdanau):
     """RNNsearch whose attention knows what it has attended to."""
 
     def __init__(self, config: CoverageConfig) -> None:
-        twin = BahdanauConfig(
-            source_vocabulary=config.source_vocabulary,
-            target_vocabulary=config.target_vocabulary,
-            embedding=config.embedding,
-            width=config.width,
-            attention=config.attention,
-            readout=config.readout,
-            dropout=config.dropout,
-            spread=config.spread,
-        )
+        twin = twin_of(config)
         super().__init__(twin, CoverageDecoder(twin, COVERAGES[config.coverage](config)))
         self.config = config  # type: ignore[assignment]
 

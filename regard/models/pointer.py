@@ -113,7 +113,7 @@ class Pointer(nn.Module):
         """h_0 and c_0 = ReLU(W [last forward ; last backward] + b); no context and no coverage yet."""
         assert memory.summary is not None
         pairs = zip(self.reduce, memory.summary.last.unbind(1), strict=True)
-        lstm = [torch.relu(reduce(last)).to(reduce.weight.dtype)[:, None] for reduce, last in pairs]  # [B, 1, n]
+        lstm = [torch.relu(reduce(last)).to(self.embed.weight.dtype)[:, None] for reduce, last in pairs]  # [B, 1, n]
         nothing = lstm[0].new_zeros(*memory.values.shape[:2], 1)
         return PointerState(memory, LSTMState(*lstm), lstm[0].new_zeros(len(nothing), 2 * self.config.width), nothing)
 
@@ -139,7 +139,7 @@ class Pointer(nn.Module):
         written = self.V_prime(units)  # [B, T, V]
         wide = torch.promote_types(written.dtype, torch.float32)
         p_gen = self.generate(x, torch.cat([cell, hidden], dim=-1), context).to(wide)  # [B, T, 1]
-        source = state.memory.summary.words[:, None].expand(weights.shape)  # type: ignore[union-attr]  # [B, T, S]
+        source = state.memory.summary.words[:, None].expand(weights.shape)  # [B, T, S]
         copied = torch.zeros_like(written, dtype=wide).scatter_add(-1, source, weights.to(wide))  # [B, T, V]
         mixed = torch.logaddexp(
             (p_gen + LEAST).log() + written.to(wide).log_softmax(-1), (1 - p_gen + LEAST).log() + (copied + LEAST).log()
