@@ -172,7 +172,7 @@ class Generate(nn.Module):
 
 PRESETS = {
     "paper": PointerConfig(),
-    "small": PointerConfig(embedding=256, width=256, attention=256, dropout=0.3, spread=0.05),
+    "small": PointerConfig(embedding=128, width=192, attention=256, dropout=0.3, spread=0.05),
     "tiny": PointerConfig(embedding=48, width=64, attention=64, spread=0.1),
 }
 
