@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from weights_of import spread
 
 from regard.core.attend import Memory
-from regard.core.normalise import GaussianWindow, Monotonic, Window
+from regard.core.normalise import ForwardOnly, GaussianWindow, Window
 from regard.core.positions import rotate
 from regard.kernels.past import with_room
 from regard.look.record import attentions, record
@@ -274,7 +274,7 @@ def test_weights_are_zero_on_padding_and_sum_to_one(case: str):
         assert (weights >= 0).all()
         sums, anything = weights.sum(-1), visible.any(-1)
         assert (sums[~anything] == 0).all()
-        if isinstance(module.normalise, GaussianWindow | Monotonic):
+        if isinstance(module.normalise, GaussianWindow | ForwardOnly):
             assert (sums <= 1 + 1e-12).all()
             assert (sums[anything] > 0).all() or is_hard(CASES[case][1])  # which may stop nowhere
         else:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from weights_of import array, bahdanau_of, coverage_of, pointer_of, spread
 
 from regard.api.tracing import trace_forward
-from regard.core.normalise import Monotonic
+from regard.core.normalise import ForwardOnly
 from regard.data.batching import Batch
 from regard.data.builtin.registry import find_builtin
 from regard.errors import ConfigError
@@ -22,7 +22,7 @@ from regard.look.trace import Trace
 from regard.models.contract import shift_right
 from regard.models.coverage import Coverage, CoverageConfig
 from regard.models.encdec import Sutskever, SutskeverConfig
-from regard.models.monotonic import MonotonicConfig, MonotonicModel
+from regard.models.monotonic import Monotonic, MonotonicConfig
 from regard.models.pointer import Pointer, PointerConfig
 from regard.symbols import END, PAD, START
 from regard.training.objectives import coverage_loss
@@ -176,10 +176,10 @@ def test_look_shows_what_was_copied():
 # --- monotonic attention ---------------------------------------------------------------------------------------------
 
 
-def monotonic(test: str = "hard") -> MonotonicModel:
+def monotonic(test: str = "hard") -> Monotonic:
     """A model that stops at several words: scores are spread around zero."""
     torch.manual_seed(37)
-    model = spread(MonotonicModel(replace(MONOTONIC, test=test)))
+    model = spread(Monotonic(replace(MONOTONIC, test=test)))
     with torch.no_grad():
         model.decoder.attention.score.g.fill_(3.0)
         model.decoder.attention.score.r.fill_(-1.0)
@@ -210,10 +210,10 @@ def test_monotonic_weights_do_not_underflow_and_agree_when_sure():
     scores[..., 150] = 50.0
     previous = (torch.arange(200) == 3).float()[None, None]
     for hard in (True, False):
-        normalise = Monotonic(hard=hard).eval()
+        normalise = ForwardOnly(hard=hard).eval()
         assert torch.allclose(normalise(scores, None, previous), (torch.arange(200) == 150).float())
         assert not normalise(scores, None, torch.zeros_like(previous)).any()
-    noisy = [Monotonic(noise=2.0).train()(torch.zeros(1, 1, 200), None, previous) for _ in range(2)]
+    noisy = [ForwardOnly(noise=2.0).train()(torch.zeros(1, 1, 200), None, previous) for _ in range(2)]
     assert not torch.equal(*noisy)
     assert all((one.sum() <= 1 + 1e-5) and not one[..., :3].any() for one in noisy)
 

@@ -3,8 +3,8 @@
 from regard.core.attend import Look, Memory, Normalise, Score, attend
 from regard.core.masks import causal_mask, padding_mask, window_mask
 from regard.core.normalise import (
+    ForwardOnly,
     GaussianWindow,
-    Monotonic,
     Sample,
     Window,
     causal_softmax,
@@ -38,13 +38,13 @@ __all__ = [
     "ConcatReleased",
     "Cosine",
     "Covered",
+    "ForwardOnly",
     "GaussianWindow",
     "General",
     "LearnedPositions",
     "Location",
     "Look",
     "Memory",
-    "Monotonic",
     "Normalise",
     "NormedAdditive",
     "Relative",

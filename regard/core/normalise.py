@@ -109,7 +109,7 @@ class GaussianWindow:
         return window_mask(centre.floor() if self.released else centre, self.half_width, scores.shape[-1])
 
 
-class Monotonic(nn.Module):
+class ForwardOnly(nn.Module):
     """Where attention stops that goes forward from where it stopped before (Raffel 2017).
 
         p_j = sigmoid(e_j);  q_j = (1 - p_{j-1}) q_{j-1} + previous_j;  alpha_j = p_j q_j

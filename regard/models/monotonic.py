@@ -21,7 +21,7 @@ from torch import Tensor
 
 from regard.config import setting
 from regard.core.attend import Memory
-from regard.core.normalise import Monotonic
+from regard.core.normalise import ForwardOnly
 from regard.core.scores import NormedAdditive
 from regard.models import bahdanau
 from regard.models.bahdanau import Bahdanau, BahdanauConfig, Decoder, twin_of
@@ -52,12 +52,12 @@ class MonotonicState(NamedTuple):
     previous: Tensor  # [B, 1, S], alpha_{i-1}
 
 
-class MonotonicModel(Bahdanau):
+class Monotonic(Bahdanau):
     """RNNsearch whose attention moves forward only."""
 
     def __init__(self, config: MonotonicConfig) -> None:
         twin = twin_of(config)
-        super().__init__(twin, MonotonicDecoder(twin, Monotonic(config.noise, config.test == "hard")))
+        super().__init__(twin, MonotonicDecoder(twin, ForwardOnly(config.noise, config.test == "hard")))
         self.config = config  # type: ignore[assignment]
         score = self.decoder.attention.score
         assert isinstance(score, NormedAdditive)
@@ -67,7 +67,7 @@ class MonotonicModel(Bahdanau):
 class MonotonicDecoder(Decoder):
     """Bahdanau's decoder of the main text, which remembers where it stopped."""
 
-    def __init__(self, config: BahdanauConfig, normalise: Monotonic) -> None:
+    def __init__(self, config: BahdanauConfig, normalise: ForwardOnly) -> None:
         score = NormedAdditive(config.width, 2 * config.width, config.attention)
         super().__init__(config, memory_width=2 * config.width, score=score)
         self.attention.normalise = normalise

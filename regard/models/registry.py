@@ -60,7 +60,7 @@ _TABLE: tuple[tuple[str, type[nn.Module], str, str, str, str], ...] = (
      "additive attention over a bidirectional GRU; the query is the state before the step"),
     ("coverage", coverage.Coverage, "", "translate", "Tu et al. 2016",
      "RNNsearch whose score reads how much each source word has been attended to so far"),
-    ("monotonic", monotonic.MonotonicModel, "", "translate", "Raffel et al. 2017",
+    ("monotonic", monotonic.Monotonic, "", "translate", "Raffel et al. 2017",
      "RNNsearch whose attention moves forward only: one word at test, the expectation in training"),
     ("luong", luong.Luong, "", "translate", "Luong et al. 2015",
      "global or local attention over stacked LSTMs; the query is the state after the step; input feeding"),
