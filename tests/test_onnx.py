@@ -15,7 +15,10 @@ pytest.importorskip("onnxscript", reason="onnxscript is not installed (pip insta
 
 WORDS = 23
 SMALL = {"width": 16, "heads": 4, "inner": 24, "layers": 1, "embedding": 8, "annotation": 10}
-CASES = [("transformer", "tiny"), ("transformer", "marian"), ("bahdanau", "tiny"), ("luong", "tiny")]
+CASES = [
+    *(("transformer", variant) for variant in ("tiny", "marian", "modern")),
+    *((name, "tiny") for name in ("bahdanau", "coverage", "luong", "pointer")),
+]
 
 
 def batch_of(rows, words, seed):
