@@ -518,25 +518,30 @@ def test_t5_4_the_past_in_place_is_the_plain_one(case: str, room: int, fixed: bo
     assert case == "transformer-marian" or state.past[0].tensors[0].shape[-2] == 16  # an SSRU's past does not grow
 
 
-@everywhere
+# Tracing takes seconds: one case of every model and of every choice that changes what is traced. `make slow` has all.
+TRACED = [
+    "cho-tiny", "rnnencdec-tiny", "sutskever-tiny", "bahdanau-tiny", "bahdanau-appendix", "bahdanau-released",
+    "bahdanau-conditional", "luong-tiny", "luong-global-location", "luong-local-m-dot", "luong-local-p-dot",
+    "luong-local-p-concat-released", "luong-no-feed", "transformer-tiny", "transformer-learned", "transformer-rotary",
+    "transformer-marian", "lstmn-tiny", "lstmn-shallow", "lstmn-released",
+]  # fmt: skip
+traced = pytest.mark.parametrize(
+    "case", [one if one in TRACED else pytest.param(one, marks=pytest.mark.slow) for one in CASES]
+)
+
+
+@traced
 @torch.no_grad()
 def test_forward_can_be_compiled(case: str):
     """The eager backend: no graph break hides a question to the device."""
     model = make(case)
+    batch = SOURCE[1:, :5], LENGTHS[1:], TARGET[1:, :3]  # few steps, since each is traced
     compiled = torch.compile(model, backend="eager", fullgraph=True)
-    assert_close(compiled(SOURCE, LENGTHS, TARGET), model(SOURCE, LENGTHS, TARGET), rtol=0, atol=1e-10)
+    assert_close(compiled(*batch), model(*batch), rtol=0, atol=1e-10)
     torch._dynamo.reset()
 
 
-# Tracing takes seconds: one case of every model, and the variants whose steps differ.
-TRACED = [
-    case
-    for case in CASES
-    if case.endswith(("-tiny", "-appendix", "-released", "-conditional", "-shallow", "-local-m-dot", "-local-p-dot"))
-]
-
-
-@pytest.mark.parametrize("case", TRACED)
+@traced
 @torch.no_grad()
 def test_encode_and_one_step_can_be_exported(case: str):
     model = make(case)
@@ -549,7 +554,7 @@ def test_encode_and_one_step_can_be_exported(case: str):
     assert_close(step(TARGET[:, 0], state)[0], model.step(TARGET[:, 0], state)[0], rtol=0, atol=1e-10)
 
 
-@transformers
+@pytest.mark.parametrize("case", [one for one in TRACED if one.startswith("transformer")])
 @torch.no_grad()
 def test_a_transformer_is_exported_for_any_length(case: str):
     """No data-dependent Python: a step of another length is the exported one's."""
