@@ -112,7 +112,7 @@ def test_a_locale_without_unicode_changes_nothing(tmp_path):
 
 def test_the_demo(tmp_path):
     out = tmp_path / "demo"
-    done = regard("demo", "--minutes", 0.05, "--out", out, folder=tmp_path / "log")
+    done = regard("demo", "--minutes", 0.02, "--out", out, folder=tmp_path / "log")
     assert done.code == 0, done.err
     assert "time limit reached" in done.err
     assert "bleu" in done.err
@@ -127,10 +127,10 @@ def test_the_demo(tmp_path):
     ):
         assert part in done.out, part
     assert (out / "alignment.png").read_bytes().startswith(b"\x89PNG")
-    again = regard("demo", "--minutes", 0.05, "--out", out, folder=tmp_path / "log")  # already trained: shown at once
+    again = regard("demo", "--minutes", 0.02, "--out", out, folder=tmp_path / "log")  # already trained: shown at once
     assert again.code == 0
     assert again.out == done.out
-    other = regard("demo", "--minutes", 0.05, "--out", out, "--model", "cho", folder=tmp_path / "log")
+    other = regard("demo", "--minutes", 0.02, "--out", out, "--model", "cho", folder=tmp_path / "log")
     assert other.code == 2
     assert "holds a run with other settings" in other.err
     assert Path(out / "manifest.json").exists()

@@ -61,7 +61,13 @@ def every_case() -> dict[str, tuple[str, Any]]:
 
 
 CASES = every_case()
-everywhere = pytest.mark.parametrize("case", CASES)
+# Luong's windows and scores are independent: every score with the global window, and two with the others, show it.
+CROSSED = {
+    f"luong-{window}-{score}" for window in ("local-m", "local-p") for score in ("general", "concat", "location")
+}
+everywhere = pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow) if case in CROSSED else case for case in CASES]
+)
 
 SOURCE = torch.tensor([[5, 9, 4, 10, 7, END], [6, 3, END, PAD, PAD, PAD], [8, 4, 7, 9, END, PAD]])
 LENGTHS = torch.tensor([6, 3, 5])
