@@ -33,7 +33,8 @@ class Translation:
 
     def __init__(self, data: PairData, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
         self.data, self.config, self.run, self.fingerprint = data, config, run, data.fingerprint
-        plain = {"nbest": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "coverage_penalty": 0.0}
+        low = "bf16" if config.precision == "bf16" else "float32"
+        plain = {"nbest": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "coverage_penalty": 0.0, "precision": low}
         self.packs = False  # whether batches of a GPU are sentences end to end; known when the model is
         self.decode = dataclasses.replace(decode, beam=config.validate_beam, **plain)  # type: ignore[arg-type]
 
