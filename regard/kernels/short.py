@@ -144,7 +144,7 @@ def _at(b, h, row, d, b_stride, h_stride, row_stride):
 def _places(places, b, t, T, PACKED: tl.constexpr):
     """Where the words t of sentence b are, -1 where it has none."""
     if PACKED:
-        return tl.load(places + b * T + t, t < T, other=-1)
+        return tl.load(places + b * T + t, t < T, other=-1).to(tl.int32)
     return tl.where(t < T, t, -1)
 
 
