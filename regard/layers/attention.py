@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.core.attend import Look, Memory, Score
+from regard.core.blocks import Blocks
 from regard.core.normalise import softmax
 from regard.core.scores import project_keys
 from regard.kernels.choose import attend
@@ -41,13 +42,15 @@ class Attention(nn.Module):
         *,
         beside: Tensor | None = None,
         previous: Tensor | None = None,
+        blocks: Blocks | None = None,
     ) -> Look:
         """Attend to `memory` with `query` [B, ..., T, D]; local attention is centred at `centre` [B, T].
 
         `beside` is what the score reads besides query and keys, such as the distances [T, S] of relative positions.
         `previous` [B, T, S] are the weights of the step before, from which monotonic attention goes on.
+        With `blocks`, query [1, H, N, D] and memory are rows of sentences end to end, each of which attends to itself.
         """
         normalise = self.normaliser(centre, previous)
         score = self.score if beside is None else lambda query, keys: self.score(query, keys, beside)
         # A forward hook needs the weights.
-        return attend(query, memory, score, normalise, watched=bool(self._forward_hooks))
+        return attend(query, memory, score, normalise, watched=bool(self._forward_hooks), blocks=blocks)

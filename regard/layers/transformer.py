@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.core.attend import Look, Memory
+from regard.core.blocks import Blocks
 from regard.core.scores import Relative, clip_distances, scaled_dot
 from regard.errors import ConfigError
 from regard.kernels.choose import dropout, or_triton
@@ -87,12 +88,15 @@ class MultiHead(nn.Module):
         self.output = xavier(nn.Linear(width, width, bias), gain)
         self.attention = attention or Attention(scaled_dot)
 
-    def look(self, query: Tensor, memory: Memory, distances: Tensor | None = None) -> Tensor:
+    def look(
+        self, query: Tensor, memory: Memory, blocks: Blocks | None = None, distances: Tensor | None = None
+    ) -> Tensor:
         """query [B, H, T, D/H], keys and values [B, key_heads, S, D/H] -> [B, T, D]."""
         if self.key_heads < self.heads:
             keys, values = (x.repeat_interleave(self.heads // self.key_heads, dim=1) for x in memory[:2])
             memory = memory._replace(keys=keys, values=values)
-        context = self.collect(self.attention(query, memory, beside=distances), distances)  # [B, H, T, D/H]
+        look = self.attention(query, memory, beside=distances, blocks=blocks)
+        context = self.collect(look, distances)  # [B, H, T, D/H]
         return self.output(context.transpose(1, 2).flatten(2))
 
     def collect(self, look: Look, distances: Tensor | None) -> Tensor:
@@ -117,14 +121,19 @@ class SelfAttention(MultiHead):
         self.project = xavier(nn.Linear(width, width + 2 * few, bias), 1.0, 1.0, gain, rows=(width, few, few))
 
     def forward(
-        self, x: Tensor, past: Past, mask: Tensor | None = None, places: Places = NO_PLACES
+        self,
+        x: Tensor,
+        past: Past,
+        mask: Tensor | None = None,
+        places: Places = NO_PLACES,
+        blocks: Blocks | None = None,
     ) -> tuple[Tensor, Past]:
         """x [B, T, D] behind the steps in `past`, mask [B, 1, 1, S] -> [B, T, D], and the past with x in it."""
         query, keys, values = self.split(self.project(x))
         past = past.append(places.rotate(keys), values)
         keys, values = past.tensors
         memory = Memory(keys, values, past.mask if mask is None else mask)
-        return self.look(places.rotate(query), memory, places.distances(keys)), past
+        return self.look(places.rotate(query), memory, blocks, places.distances(keys)), past
 
     def split(self, x: Tensor) -> tuple[Tensor, ...]:
         """Queries [B, H, T, D/H], and keys and values [B, key_heads, T, D/H], which lie side by side in x [B, T, .]."""
@@ -177,9 +186,14 @@ class SSRU(nn.Module):
         self.project = xavier(nn.Linear(width, width, bias=False), 1.0)
 
     def forward(
-        self, x: Tensor, past: Carry, mask: Tensor | None = None, places: Places = NO_PLACES
+        self,
+        x: Tensor,
+        past: Carry,
+        mask: Tensor | None = None,
+        places: Places = NO_PLACES,
+        blocks: Blocks | None = None,
     ) -> tuple[Tensor, Carry]:
-        """x [B, T, D] behind the steps in `past` -> [B, T, D], and the state after x."""
+        """x [B, T, D] behind the steps in `past` -> [B, T, D], and the state after x; x is never end to end."""
         forget = torch.sigmoid(self.forget(x))  # [B, T, D]
         new = (1 - forget) * self.project(x)  # [B, T, D]
         cell = past.tensors[0] if past.tensors else torch.zeros_like(new[:, 0])  # [B, D]
@@ -215,10 +229,10 @@ class CrossAttention(MultiHead):
         keys, values = split_heads(self.project(states), 2, self.key_heads)
         return Memory(keys, values, mask)
 
-    def forward(self, x: Tensor, memory: Memory) -> Tensor:
+    def forward(self, x: Tensor, memory: Memory, blocks: Blocks | None = None) -> Tensor:
         """x [B, T, D] -> [B, T, D]."""
         (query,) = split_heads(self.query(x), 1, self.heads)
-        return self.look(query, memory)
+        return self.look(query, memory, blocks)
 
 
 class FeedForward(nn.Sequential):
@@ -329,12 +343,17 @@ class TransformerLayer(nn.Module):
         mask: Tensor | None = None,
         source: Memory | None = None,
         places: Places = NO_PLACES,
+        blocks: Blocks | None = None,
+        source_blocks: Blocks | None = None,
     ) -> tuple[Tensor, Past | Carry]:
-        """x [B, T, D] -> [B, T, D], and the past with x in it."""
-        attended, past = self.self_attention(self.join_self.enter(x), past, mask, places)
+        """x [B, T, D] -> [B, T, D], and the past with x in it.
+
+        `blocks` and `source_blocks`: x, or x and the source, are sentences end to end in one row.
+        """
+        attended, past = self.self_attention(self.join_self.enter(x), past, mask, places, blocks)
         x = self.join_self.leave(x, attended)
         if self.cross_attention is not None and self.join_cross is not None:
-            x = self.join_cross.leave(x, self.cross_attention(self.join_cross.enter(x), source))
+            x = self.join_cross.leave(x, self.cross_attention(self.join_cross.enter(x), source, source_blocks))
         return self.join_feed.leave(x, self.feed_forward(self.join_feed.enter(x))), past
 
 
