@@ -43,7 +43,13 @@ def look(
     step: Annotated[
         int | None, typer.Option(help="Show scores, weights and context of this step, from 0 (--view steps).")
     ] = None,
-    layer: Annotated[int | None, typer.Option(help="Layer to draw, from 0 (default: the last but one).")] = None,
+    layer: Annotated[
+        str | None,
+        typer.Option(
+            help="Layer to draw, from 0 (default: the last but one), or the name of any attention module, as in "
+            "encoder.0.self_attention.attention."
+        ),
+    ] = None,
     head: Annotated[int | None, typer.Option(help="Head to draw, from 0 (default: the mean of all).")] = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="Show subword pieces instead of words.")] = False,
     special: Annotated[bool, typer.Option("--special", help="Show special tokens.")] = False,
@@ -78,6 +84,8 @@ def look(
 
     if view is not None and view not in VIEWS:
         raise ConfigError(unknown("view", view, VIEWS))
+    if layer is not None and layer.removeprefix("-").isdecimal():
+        given["layer"] = int(layer)
     run, text = run_and_text(arguments)
     task = read_experiment(run).task
     for name in given:

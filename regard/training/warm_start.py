@@ -26,6 +26,9 @@ VOCABULARY = (
 )  # fmt: skip
 
 
+LANGUAGES = ("source_language", "target_language")
+
+
 class Origin(NamedTuple):
     """The run that another begins from."""
 
@@ -51,8 +54,8 @@ def inherit(tables: Mapping[str, Any], run: Path) -> dict[str, Any]:
     if given.get("name", other.name) != other.name:
         return dict(tables)  # `check_origin` refuses it
     model, data = (other.tables()[section] for section in ("model", "data"))
-    words = {name: value for name, value in data.items() if name in VOCABULARY}
-    return {**tables, "model": {**model, **given}, "data": {**words, **tables.get("data", {})}}
+    taken = {name: value for name, value in data.items() if name in VOCABULARY or name in LANGUAGES}
+    return {**tables, "model": {**model, **given}, "data": {**taken, **tables.get("data", {})}}
 
 
 def take_over(experiment: Experiment, run: Path) -> Origin:
@@ -66,7 +69,14 @@ def take_over(experiment: Experiment, run: Path) -> Origin:
 
 
 def check_origin(new: Experiment, old: Experiment) -> None:
-    """Refuse settings that contradict the model or the vocabulary of the run that is started from."""
+    """Refuse settings that contradict the model, the vocabulary or the languages of the run that is started from."""
+    here, there = ([getattr(one.data, side, "") for side in LANGUAGES] for one in (new, old))
+    if any(ours and theirs and ours != theirs for ours, theirs in zip(here, there, strict=True)):
+        raise ConfigError(
+            f"{new.train.start_from} translates {' to '.join(there)}, but the corpus is {' to '.join(here)}. Start "
+            f"from a model of these languages, swap --source and --target, or set data.source_language={there[0]} "
+            f"data.target_language={there[1]} if the corpus is named wrongly."
+        )
     pairs = [
         ("model.name", new.name, old.name),
         ("model.preset", new.preset, old.preset),
