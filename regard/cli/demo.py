@@ -160,7 +160,7 @@ _TRANSLATOR = (
 # task -> model, built-in corpus, settings, what to show
 DEMOS: dict[str, tuple[str, str, str, Callable[[Path, Any], None]]] = {
     "translate": ("bahdanau", "phrasebook", _TRANSLATOR, show_translations),
-    "caption": ("captioner", "shapes", "data.size=6000", show_captions),
+    "caption": ("captioner", "shapes", "data.size=6000 train.seed=2", show_captions),
     "document": ("document", "reviews", "", show_documents),
     "language": ("attentive-lm", "tales", "data.subwords=word", show_texts),
 }

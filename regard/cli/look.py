@@ -1,5 +1,6 @@
 """regard look"""
 
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -130,7 +131,7 @@ def run_and_text(arguments: list[str]) -> tuple[Path, str]:
     name, *rest = arguments if len(arguments) > 1 else [DEFAULT, *arguments]
     if len(rest) != 1:
         raise ConfigError(f"look takes a run and one text; got {len(arguments)} arguments. Put the text in quotes.")
-    if len(arguments) == 1 and (Path(rest[0]).is_dir() or rest[0] in FOLDERS):
+    if len(arguments) == 1 and (os.path.isdir(rest[0]) or rest[0] in FOLDERS):
         raise ConfigError(f'look needs a text as well, as in: regard look {rest[0]} "Where is the station?"')
     return find_run(name), rest[0]
 
