@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from models_data import Pairs, place, read
+from models_data import Pairs, read, tatoeba
 
 import regard
 from regard.evaluate.scores import ScoreReport
@@ -83,13 +83,13 @@ def arguments() -> argparse.Namespace:
 
 def sentences(data: Path, most: int) -> tuple[Pairs, Pairs]:
     """Pairs to train on, Tatoeba's first, in random order, and the test set."""
-    lines = [line.split("\t")[:2] for line in read(data / "tatoeba" / "eng-fra.tsv.bz2")]
-    random.Random(1).shuffle(lines)
-    train = [(english, french) for english, french in lines if place(english) == "train"]
-    test = [(english, french) for english, french in lines if place(english) == "test"]
+    parts = tatoeba(data)
+    for pairs in parts.values():
+        random.Random(1).shuffle(pairs)
+    train = parts["train"]
     if most > len(train):
         train += europarl(data / "europarl.en-fr")
-    return train, list(dict(reversed(test)).items())[:TESTED]
+    return train, parts["test"][:TESTED]
 
 
 def europarl(folder: Path) -> Iterator[tuple[str, str]]:

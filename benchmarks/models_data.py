@@ -23,6 +23,16 @@ def place(english: str) -> str:
     return "test" if number < 12 else "dev" if number < 16 else "train"
 
 
+def tatoeba(data: Path) -> dict[str, Pairs]:
+    """The pairs of Tatoeba by part. For testing and validation an English sentence has its first translation only."""
+    parts: dict[str, Pairs] = {"train": [], "test": [], "dev": []}
+    for line in read(data / "tatoeba/eng-fra.tsv.bz2"):
+        english, french = line.split("\t")[:2]
+        parts[place(english)].append((english, french))
+    first = {name: list(dict(reversed(parts[name])).items())[::-1] for name in ("test", "dev")}
+    return {**parts, **first}
+
+
 def write(folder: Path, name: str, pairs: Pairs) -> None:
     """Two files, line for line."""
     for side, language in enumerate(("en", "fr")):
@@ -33,17 +43,13 @@ def write(folder: Path, name: str, pairs: Pairs) -> None:
 def main(data: Path, out: Path) -> None:
     """Split, and write."""
     out.mkdir(parents=True, exist_ok=True)
-    parts: dict[str, Pairs] = {"train": [], "test": [], "dev": []}
-    for line in read(data / "tatoeba/eng-fra.tsv.bz2"):
-        english, french = line.split("\t")[:2]
-        parts[place(english)].append((english, french))
-    first = {name: [(en, fr) for en, fr in dict(reversed(pairs)).items()][::-1] for name, pairs in parts.items()}
+    parts = tatoeba(data)
     dev: Pairs = []
     for name, most in (("europarl.en-fr/dev", 200), ("newstest.en-fr/newstest2013", 300)):
         dev += list(zip(*(read(data / f"{name}.{side}.bz2") for side in ("en", "fr")), strict=True))[:most]
     write(out, "tatoeba.train", parts["train"])
-    write(out, "tatoeba.test", first["test"])
-    write(out, "dev", dev + first["dev"][:300])
+    write(out, "tatoeba.test", parts["test"])
+    write(out, "dev", dev + parts["dev"][:300])
 
 
 if __name__ == "__main__":
