@@ -18,6 +18,7 @@ from regard.training.experiment import resolve
 from regard.training.known import find_run
 from regard.training.runs import find_weights, read_config
 from regard.training.start import choose_device
+from regard.training.warm_start import LANGUAGES, check_languages
 
 SIZES = ((1, 32), (2, 48), (2, 64), (2, 96), (2, 128), (3, 192), (3, 256), (4, 384), (6, 512))  # layers, width
 # The most pairs, and the size of the vocabulary for them.
@@ -84,6 +85,8 @@ def choose_further(
     other = resolve(read_config(find_run(start)))
     if other.task != "translate":
         return {"data": {}, "model": {}, "train": {}}, []
+    there = [getattr(other.data, side) for side in LANGUAGES]
+    check_languages(start, [str(data.get(side, "")) for side in LANGUAGES], there)  # before anything is measured
     size, where = check(data, minutes), choose_device(device)
     kind = "cuda" if where.type == "cuda" else "cpu"
     tokens, least, most = BATCH[kind]

@@ -57,6 +57,9 @@ def demo(
     if reason == "asked":
         typer.echo("Stopped and saved. Repeat the command to resume.", err=True)
         raise typer.Exit(0)
+    if reason == "time":
+        put(f"\nThe {minutes:g} minutes were over before training was, so expect little of what follows. To continue:")
+        put(f"  {command()} demo --task {task} --minutes {5 * minutes:g}")
     show(run, regard.load(run))
 
 

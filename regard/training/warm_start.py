@@ -4,7 +4,7 @@ The weights become checkpoint 0 of the new run. From then on the other run is no
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,13 +70,7 @@ def take_over(experiment: Experiment, run: Path) -> Origin:
 
 def check_origin(new: Experiment, old: Experiment) -> None:
     """Refuse settings that contradict the model, the vocabulary or the languages of the run that is started from."""
-    here, there = ([getattr(one.data, side, "") for side in LANGUAGES] for one in (new, old))
-    if any(ours and theirs and ours != theirs for ours, theirs in zip(here, there, strict=True)):
-        raise ConfigError(
-            f"{new.train.start_from} translates {' to '.join(there)}, but the corpus is {' to '.join(here)}. Start "
-            f"from a model of these languages, swap --source and --target, or set data.source_language={there[0]} "
-            f"data.target_language={there[1]} if the corpus is named wrongly."
-        )
+    check_languages(new.train.start_from, *([getattr(one.data, side, "") for side in LANGUAGES] for one in (new, old)))
     pairs = [
         ("model.name", new.name, old.name),
         ("model.preset", new.preset, old.preset),
@@ -89,6 +83,16 @@ def check_origin(new: Experiment, old: Experiment) -> None:
                 f"train.start_from takes over the model and vocabulary of {new.train.start_from}, where {setting} is "
                 f"{there!r}; got {here!r}. Leave {setting} out, or begin without train.start_from."
             )
+
+
+def check_languages(name: str, here: Sequence[str], there: Sequence[str]) -> None:
+    """Refuse a corpus of other languages than those of the run `name`; an empty language is not known."""
+    if any(ours and theirs and ours != theirs for ours, theirs in zip(here, there, strict=True)):
+        raise ConfigError(
+            f"{name} translates {' to '.join(there)}, but the corpus is {' to '.join(here)}. Start from a model of "
+            f"these languages, swap --source and --target, or set data.source_language={there[0]} "
+            f"data.target_language={there[1]} if the corpus is named wrongly."
+        )
 
 
 def shaping(new: Experiment, old: Experiment) -> list[str]:

@@ -4,7 +4,7 @@ Letters have one width, so that words can be placed without measuring them.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -18,7 +18,9 @@ from regard.look.text import columns, wrap
 
 SIZE, LETTER, LINE = 10.0, 0.602, 1.75  # points; width of a letter and height of a line, in parts of the size
 WIDTH, BAR = 78, 5  # letters of a line, and of the weight before it
-MONOSPACE = {"font.monospace": ["DejaVu Sans Mono"]}  # comes with matplotlib; a browser without it has another
+MONOSPACE: dict[Any, Any] = {
+    "font.monospace": ["DejaVu Sans Mono"]
+}  # comes with matplotlib; a browser without it has another
 
 
 class Word(NamedTuple):
