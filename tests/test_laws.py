@@ -61,7 +61,13 @@ def every_case() -> dict[str, tuple[str, Any]]:
 
 
 CASES = every_case()
-everywhere = pytest.mark.parametrize("case", CASES)
+# Luong's windows and scores are independent: every score with the global window, and two with the others, show it.
+CROSSED = {
+    f"luong-{window}-{score}" for window in ("local-m", "local-p") for score in ("general", "concat", "location")
+}
+everywhere = pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow) if case in CROSSED else case for case in CASES]
+)
 
 SOURCE = torch.tensor([[5, 9, 4, 10, 7, END], [6, 3, END, PAD, PAD, PAD], [8, 4, 7, 9, END, PAD]])
 LENGTHS = torch.tensor([6, 3, 5])
@@ -518,25 +524,33 @@ def test_t5_4_the_past_in_place_is_the_plain_one(case: str, room: int, fixed: bo
     assert case == "transformer-marian" or state.past[0].tensors[0].shape[-2] == 16  # an SSRU's past does not grow
 
 
-@everywhere
+# Tracing takes seconds: one case of every model and of every choice that changes what is traced. `make slow` has all.
+TRACED = [
+    "cho-tiny", "rnnencdec-tiny", "sutskever-tiny", "bahdanau-tiny", "bahdanau-conditional", "luong-tiny",
+    "luong-local-m-dot", "luong-local-p-dot", "transformer-tiny", "transformer-learned", "transformer-rotary",
+    "transformer-marian", "lstmn-tiny",
+]  # fmt: skip
+
+
+def traced(model: str = "") -> pytest.MarkDecorator:
+    """Every case of a model, those that are not in TRACED as slow tests."""
+    cases = [case for case in CASES if case.startswith(model)]
+    slow = pytest.mark.slow
+    return pytest.mark.parametrize("case", [one if one in TRACED else pytest.param(one, marks=slow) for one in cases])
+
+
+@traced()
 @torch.no_grad()
 def test_forward_can_be_compiled(case: str):
     """The eager backend: no graph break hides a question to the device."""
     model = make(case)
+    batch = SOURCE[1:, :5], LENGTHS[1:], TARGET[1:, :3]  # few steps, since each is traced
     compiled = torch.compile(model, backend="eager", fullgraph=True)
-    assert_close(compiled(SOURCE, LENGTHS, TARGET), model(SOURCE, LENGTHS, TARGET), rtol=0, atol=1e-10)
+    assert_close(compiled(*batch), model(*batch), rtol=0, atol=1e-10)
     torch._dynamo.reset()
 
 
-# Tracing takes seconds: one case of every model, and the variants whose steps differ.
-TRACED = [
-    case
-    for case in CASES
-    if case.endswith(("-tiny", "-appendix", "-released", "-conditional", "-shallow", "-local-m-dot", "-local-p-dot"))
-]
-
-
-@pytest.mark.parametrize("case", TRACED)
+@traced()
 @torch.no_grad()
 def test_encode_and_one_step_can_be_exported(case: str):
     model = make(case)
@@ -549,7 +563,7 @@ def test_encode_and_one_step_can_be_exported(case: str):
     assert_close(step(TARGET[:, 0], state)[0], model.step(TARGET[:, 0], state)[0], rtol=0, atol=1e-10)
 
 
-@transformers
+@traced("transformer")
 @torch.no_grad()
 def test_a_transformer_is_exported_for_any_length(case: str):
     """No data-dependent Python: a step of another length is the exported one's."""

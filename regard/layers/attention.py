@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.core.attend import Look, Memory, Score
+from regard.core.blocks import Blocks
 from regard.core.normalise import softmax
 from regard.core.scores import project_keys
 from regard.kernels.choose import attend
@@ -27,8 +28,13 @@ class Attention(nn.Module):
         """A memory of `states` [B, S, D], with the keys that this score compares projected once."""
         return Memory(project_keys(self.score, states), states, mask, summary)
 
-    def forward(self, query: Tensor, memory: Memory, centre: Tensor | None = None) -> Look:
-        """Attend to `memory` with `query` [B, ..., T, D]; local attention is centred at `centre` [B, T]."""
+    def forward(
+        self, query: Tensor, memory: Memory, centre: Tensor | None = None, blocks: Blocks | None = None
+    ) -> Look:
+        """Attend to `memory` with `query` [B, ..., T, D]; local attention is centred at `centre` [B, T].
+
+        With `blocks`, query [1, H, N, D] and memory are rows of sentences end to end, each of which attends to itself.
+        """
         normalise = self.normalise if centre is None else partial(self.normalise, centre=centre)
         # A forward hook needs the weights.
-        return attend(query, memory, self.score, normalise, watched=bool(self._forward_hooks))
+        return attend(query, memory, self.score, normalise, watched=bool(self._forward_hooks), blocks=blocks)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.core.attend import Memory
+from regard.core.blocks import Blocks
 from regard.core.normalise import softmax
 from regard.core.scores import scaled_dot
 from regard.errors import ConfigError
@@ -59,9 +60,9 @@ class MultiHead(nn.Module):
         self.output = xavier(nn.Linear(width, width, bias), gain)
         self.attention = Attention(scaled_dot, normalise)
 
-    def look(self, query: Tensor, memory: Memory) -> Tensor:
+    def look(self, query: Tensor, memory: Memory, blocks: Blocks | None) -> Tensor:
         """query [B, H, T, D/H] -> [B, T, D]."""
-        context = self.attention(query, memory).context  # [B, H, T, D/H]
+        context = self.attention(query, memory, blocks=blocks).context  # [B, H, T, D/H]
         return self.output(context.transpose(1, 2).flatten(2))
 
 
@@ -73,14 +74,19 @@ class SelfAttention(MultiHead):
         self.project = xavier(nn.Linear(width, 3 * width, bias), 1.0, 1.0, gain)
 
     def forward(
-        self, x: Tensor, past: Past, mask: Tensor | None = None, rotation: Rotation = no_rotation
+        self,
+        x: Tensor,
+        past: Past,
+        mask: Tensor | None = None,
+        rotation: Rotation = no_rotation,
+        blocks: Blocks | None = None,
     ) -> tuple[Tensor, Past]:
         """x [B, T, D] behind the steps in `past`, mask [B, 1, 1, S] -> [B, T, D], and the past with x in it."""
         query, keys, values = split_heads(self.project(x), 3, self.heads)  # [B, H, T, D/H] each
         past = past.append(rotation(keys), values)
         keys, values = past.tensors
         memory = Memory(keys, values, past.mask if mask is None else mask)
-        return self.look(rotation(query), memory), past
+        return self.look(rotation(query), memory, blocks), past
 
     def start(self, memory: Memory) -> Past:
         """An empty past beside a source in `memory` [B, H, S, D/H]."""
@@ -101,9 +107,14 @@ class SSRU(nn.Module):
         self.project = xavier(nn.Linear(width, width, bias=False), 1.0)
 
     def forward(
-        self, x: Tensor, past: Carry, mask: Tensor | None = None, rotation: Rotation = no_rotation
+        self,
+        x: Tensor,
+        past: Carry,
+        mask: Tensor | None = None,
+        rotation: Rotation = no_rotation,
+        blocks: Blocks | None = None,
     ) -> tuple[Tensor, Carry]:
-        """x [B, T, D] behind the steps in `past` -> [B, T, D], and the state after x."""
+        """x [B, T, D] behind the steps in `past` -> [B, T, D], and the state after x; x is never end to end."""
         forget = torch.sigmoid(self.forget(x))  # [B, T, D]
         new = (1 - forget) * self.project(x)  # [B, T, D]
         cell = past.tensors[0] if past.tensors else torch.zeros_like(new[:, 0])  # [B, D]
@@ -131,10 +142,10 @@ class CrossAttention(MultiHead):
         keys, values = split_heads(self.project(states), 2, self.heads)
         return Memory(keys, values, mask)
 
-    def forward(self, x: Tensor, memory: Memory) -> Tensor:
+    def forward(self, x: Tensor, memory: Memory, blocks: Blocks | None = None) -> Tensor:
         """x [B, T, D] -> [B, T, D]."""
         (query,) = split_heads(self.query(x), 1, self.heads)
-        return self.look(query, memory)
+        return self.look(query, memory, blocks)
 
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "swish": nn.SiLU}
@@ -218,12 +229,17 @@ class TransformerLayer(nn.Module):
         mask: Tensor | None = None,
         source: Memory | None = None,
         rotation: Rotation = no_rotation,
+        blocks: Blocks | None = None,
+        source_blocks: Blocks | None = None,
     ) -> tuple[Tensor, Past | Carry]:
-        """x [B, T, D] -> [B, T, D], and the past with x in it."""
-        attended, past = self.self_attention(self.join_self.enter(x), past, mask, rotation)
+        """x [B, T, D] -> [B, T, D], and the past with x in it.
+
+        `blocks` and `source_blocks`: x, or x and the source, are sentences end to end in one row.
+        """
+        attended, past = self.self_attention(self.join_self.enter(x), past, mask, rotation, blocks)
         x = self.join_self.leave(x, attended)
         if self.cross_attention is not None and self.join_cross is not None:
-            x = self.join_cross.leave(x, self.cross_attention(self.join_cross.enter(x), source))
+            x = self.join_cross.leave(x, self.cross_attention(self.join_cross.enter(x), source, source_blocks))
         return self.join_feed.leave(x, self.feed_forward(self.join_feed.enter(x))), past
 
 

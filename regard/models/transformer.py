@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from regard.config import setting
 from regard.core.attend import Memory, Normalise
+from regard.core.blocks import Blocks, word_numbers
 from regard.core.masks import padding_mask
 from regard.core.normalise import causal_softmax, softmax
 from regard.core.positions import LearnedPositions, rotate_by, sinusoid
@@ -135,9 +136,14 @@ class Transformer(nn.Module):
         """Read source [B, S]: a state [B, S, D] for each word."""
         check_batch(source, lengths)
         mask = None if known_full(lengths, source.shape[1]) else padding_mask(lengths, source.shape[1])  # [B, 1, S]
-        x, rotation = self.receive(self.embed, source, torch.arange(source.shape[1], device=source.device))  # [B, S, D]
+        positions = torch.arange(source.shape[1], device=source.device)
+        return self.read(source, positions, mask)
+
+    def read(self, source: Tensor, positions: Tensor, mask: Tensor | None, blocks: Blocks | None = None) -> Memory:
+        """The encoder: source [B, S] at positions [S], mask [B, 1, S] -> states [B, S, D]."""
+        x, rotation = self.receive(self.embed, source, positions)  # [B, S, D]
         for layer in self.encoder:
-            x, _ = layer(x, mask=heads_mask(mask), rotation=rotation)
+            x, _ = layer(x, mask=heads_mask(mask), rotation=rotation, blocks=blocks)
         x = self.encoder_norm(x)
         return Memory(x, x, mask)
 
@@ -161,11 +167,36 @@ class Transformer(nn.Module):
         """What the output layer reads for target [B, T]: [B, T, D], all steps at once under the causal mask."""
         check_target(target, source)
         memory = self.encode(source, lengths)
-        positions = torch.arange(target.shape[1], device=target.device)
-        x, rotation = self.receive(self.embed_target, shift_right(target), positions)  # [B, T, D]
+        return self.write(shift_right(target), torch.arange(target.shape[1], device=target.device), memory)
+
+    def write(
+        self,
+        words: Tensor,
+        positions: Tensor,
+        memory: Memory,
+        blocks: Blocks | None = None,
+        source_blocks: Blocks | None = None,
+    ) -> Tensor:
+        """The decoder: words [B, T], each the one before what is predicted, at positions [T] -> [B, T, D]."""
+        x, rotation = self.receive(self.embed_target, words, positions)  # [B, T, D]
+        seen = {"rotation": rotation, "blocks": blocks, "source_blocks": source_blocks}
         for layer in self.decoder:
-            x, _ = layer(x, source=self.remember(layer, memory), rotation=rotation)
+            x, _ = layer(x, source=self.remember(layer, memory), **seen)
         return self.decoder_norm(x)
+
+    @property
+    def packs(self) -> bool:
+        """Whether `hidden_packed` serves: a recurrence in the decoder would run from one sentence into the next."""
+        return self.config.decoder == "attention"
+
+    def hidden_packed(self, source: Tensor, slots: Tensor, words: Tensor, queries: Tensor) -> Tensor:
+        """`hidden` of sentences end to end, without padding: source [1, N], words [1, M] -> [1, M, D].
+
+        slots [B, S] and queries [B, T] are the places of each sentence's words in source and words (see `Blocks`).
+        """
+        memory = self.read(source, word_numbers(slots, source.shape[1]), None, Blocks(slots, slots))
+        places = word_numbers(queries, words.shape[1])  # [M]
+        return self.write(words, places, memory, Blocks(queries, queries), Blocks(queries, slots))
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Logits [B, T, V] of target [B, T]."""

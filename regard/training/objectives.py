@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.data.batching import PackedBatch
 from regard.kernels.choose import loss_path
 from regard.kernels.cross_entropy import linear_cross_entropy
 from regard.symbols import PAD
@@ -22,7 +23,23 @@ def likelihood(model: nn.Module, *inputs: Tensor, smoothing: float = 0.0) -> tup
     target = inputs[-1]
     if loss_path(getattr(model, "output", None)).name == "plain":
         return cross_entropy(model(*inputs), target, smoothing)
-    hidden, output = model.hidden(*inputs), model.output  # type: ignore[operator]  # [B, T, D]
+    return _output_loss(model, model.hidden(*inputs), target, smoothing)  # type: ignore[operator]
+
+
+def packed_likelihood(model: nn.Module, batch: PackedBatch, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    """`likelihood` of sentences end to end, for a model that `can_pack`."""
+    *inputs, target = batch
+    return _output_loss(model, model.hidden_packed(*inputs), target, smoothing)  # type: ignore[operator]
+
+
+def can_pack(model: nn.Module) -> bool:
+    """Whether a model computes sentences end to end, and its loss from them."""
+    return bool(getattr(model, "packs", False)) and loss_path(getattr(model, "output", None)).name != "plain"
+
+
+def _output_loss(model: nn.Module, hidden: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """hidden [B, T, D], target [B, T]."""
+    output = model.output
     return linear_cross_entropy(hidden, output.weight, output.bias, target, smoothing, PAD)  # type: ignore[arg-type, union-attr]
 
 
