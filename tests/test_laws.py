@@ -71,18 +71,18 @@ CASES = every_case()
 CROSSED = {
     f"luong-{window}-{score}" for window in ("local-m", "local-p") for score in ("general", "concat", "location")
 }
-everywhere = pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.slow) if case in CROSSED else case for case in CASES]
-)
+
+
+def cases(chosen):
+    """A parameter for each case, the crossed ones slow."""
+    return pytest.mark.parametrize(
+        "case", [pytest.param(case, marks=pytest.mark.slow) if case in CROSSED else case for case in chosen]
+    )
+
+
+everywhere = cases(CASES)
 # Hard monotonic attention is a choice, which has no gradient.
-differentiable = pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, marks=pytest.mark.slow) if case in CROSSED else case
-        for case, (_, config) in CASES.items()
-        if not is_hard(config)
-    ],
-)
+differentiable = cases(case for case, (_, config) in CASES.items() if not is_hard(config))
 
 SOURCE = torch.tensor([[5, 9, 4, 10, 7, END], [6, 3, END, PAD, PAD, PAD], [8, 4, 7, 9, END, PAD]])
 LENGTHS = torch.tensor([6, 3, 5])

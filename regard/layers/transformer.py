@@ -89,7 +89,7 @@ class MultiHead(nn.Module):
         self.attention = attention or Attention(scaled_dot)
 
     def look(
-        self, query: Tensor, memory: Memory, blocks: Blocks | None = None, distances: Tensor | None = None
+        self, query: Tensor, memory: Memory, distances: Tensor | None = None, blocks: Blocks | None = None
     ) -> Tensor:
         """query [B, H, T, D/H], keys and values [B, key_heads, S, D/H] -> [B, T, D]."""
         if self.key_heads < self.heads:
@@ -133,7 +133,7 @@ class SelfAttention(MultiHead):
         past = past.append(places.rotate(keys), values)
         keys, values = past.tensors
         memory = Memory(keys, values, past.mask if mask is None else mask)
-        return self.look(places.rotate(query), memory, blocks, places.distances(keys)), past
+        return self.look(places.rotate(query), memory, places.distances(keys), blocks), past
 
     def split(self, x: Tensor) -> tuple[Tensor, ...]:
         """Queries [B, H, T, D/H], and keys and values [B, key_heads, T, D/H], which lie side by side in x [B, T, .]."""
@@ -232,7 +232,7 @@ class CrossAttention(MultiHead):
     def forward(self, x: Tensor, memory: Memory, blocks: Blocks | None = None) -> Tensor:
         """x [B, T, D] -> [B, T, D]."""
         (query,) = split_heads(self.query(x), 1, self.heads)
-        return self.look(query, memory, blocks)
+        return self.look(query, memory, blocks=blocks)
 
 
 class FeedForward(nn.Sequential):

@@ -209,9 +209,9 @@ class Transformer(nn.Module):
 
     @property
     def packs(self) -> bool:
-        """Whether `hidden_packed` serves: a recurrence in the decoder would run from one sentence into the next, and
-        distances in the row are not distances in a sentence."""
-        return self.config.decoder == "attention" and self.config.positions not in DISTANCE_SCORES
+        """Whether `hidden_packed` serves: a recurrence, or distances between words, would cross from one sentence into
+        the next."""
+        return self.config.decoder == "attention" and self.config.positions not in ("relative", "alibi")
 
     def hidden_packed(self, source: Tensor, slots: Tensor, words: Tensor, queries: Tensor) -> Tensor:
         """`hidden` of sentences end to end, without padding: source [1, N], words [1, M] -> [1, M, D].
