@@ -25,6 +25,7 @@ from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
 
 LONGEST = 1024  # positions of the tables that replace a formula
 TYPES = ("int8", "float32")
+ACTIVATIONS = {"relu": "RELU", "swish": "SWISH", "gelu": "GELU"}  # our names -> the engine's
 BATCH_TOKENS = 4096  # source tokens in a batch over all beams, as in regard's own search
 
 
@@ -174,6 +175,11 @@ def _save(
         raise ConfigError(f"CTranslate2 runs Transformers; this run is a {type(model).__name__}.")
     if any(isinstance(part, SSRU) for part in model.modules()):
         raise ConfigError("CTranslate2 has no SSRU, the recurrence in the decoder of this Transformer; use ONNX.")
+    if (model.config.score, model.config.normaliser) != ("scaled-dot", "softmax"):
+        raise ConfigError(
+            f"CTranslate2 computes scaled-dot scores and their softmax; this run has {model.config.score} and "
+            f"{model.config.normaliser}. Use ONNX."
+        )
     if kind not in TYPES:
         raise ConfigError(f"The numbers of a CTranslate2 model are {' or '.join(TYPES)}; got {kind!r}.")
     specification = _specification(model, library.specs, head)
@@ -199,7 +205,7 @@ def _specification(model: Any, specs: Any, head: tuple[int, int]) -> Any:
     options = {
         "num_heads": config.heads,
         "pre_norm": config.norm == "pre",
-        "activation": {"relu": specs.Activation.RELU, "swish": specs.Activation.SWISH}[config.activation],
+        "activation": getattr(specs.Activation, ACTIVATIONS[config.activation]),
         **rotary,
     }
     encoder = specs.TransformerEncoderSpec(config.layers, **options)

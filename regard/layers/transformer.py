@@ -1,14 +1,12 @@
 """The blocks of a Transformer: multi-head attention and feed-forward nets in a residual stream."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.core.attend import Memory
-from regard.core.normalise import softmax
 from regard.core.scores import scaled_dot
 from regard.errors import ConfigError
 from regard.kernels.choose import dropout, or_triton
@@ -47,17 +45,20 @@ def linear_relu(x: Tensor, linear: nn.Module) -> Tensor:
 class MultiHead(nn.Module):
     """[head_1; ...; head_H] W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (Vaswani 2017, section 3.2.2).
 
-    As in the paper, the projections have no biases unless `bias` says so. The H matrices of a kind are kept side by
-    side as one.
+    Attention is scaled dot and softmax unless `attention` is another; it compares the D/H numbers of a head, and heads
+    share its parameters. As in the paper, the projections have no biases unless `bias` says so. The H matrices of a
+    kind are kept side by side as one.
     """
 
-    def __init__(self, width: int, heads: int, normalise: Any = softmax, gain: float = 1.0, bias: bool = False) -> None:
+    def __init__(
+        self, width: int, heads: int, attention: Attention | None = None, gain: float = 1.0, bias: bool = False
+    ) -> None:
         super().__init__()
         if width % heads:
             raise ConfigError(f"width must be a multiple of heads; got width={width} and heads={heads}.")
         self.heads = heads
         self.output = xavier(nn.Linear(width, width, bias), gain)
-        self.attention = Attention(scaled_dot, normalise)
+        self.attention = attention or Attention(scaled_dot)
 
     def look(self, query: Tensor, memory: Memory) -> Tensor:
         """query [B, H, T, D/H] -> [B, T, D]."""
@@ -68,8 +69,10 @@ class MultiHead(nn.Module):
 class SelfAttention(MultiHead):
     """Queries, keys and values come from the same states: W^Q, W^K and W^V are one matrix."""
 
-    def __init__(self, width: int, heads: int, normalise: Any = softmax, gain: float = 1.0, bias: bool = False) -> None:
-        super().__init__(width, heads, normalise, gain, bias)
+    def __init__(
+        self, width: int, heads: int, attention: Attention | None = None, gain: float = 1.0, bias: bool = False
+    ) -> None:
+        super().__init__(width, heads, attention, gain, bias)
         self.project = xavier(nn.Linear(width, 3 * width, bias), 1.0, 1.0, gain)
 
     def forward(
@@ -121,8 +124,10 @@ class SSRU(nn.Module):
 class CrossAttention(MultiHead):
     """Queries come from one sequence, keys and values from another: W^K and W^V are one matrix."""
 
-    def __init__(self, width: int, heads: int, normalise: Any = softmax, gain: float = 1.0, bias: bool = False) -> None:
-        super().__init__(width, heads, normalise, gain, bias)
+    def __init__(
+        self, width: int, heads: int, attention: Attention | None = None, gain: float = 1.0, bias: bool = False
+    ) -> None:
+        super().__init__(width, heads, attention, gain, bias)
         self.query = xavier(nn.Linear(width, width, bias), 1.0)
         self.project = xavier(nn.Linear(width, 2 * width, bias), 1.0, gain)
 
@@ -137,7 +142,7 @@ class CrossAttention(MultiHead):
         return self.look(query, memory)
 
 
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "swish": nn.SiLU}
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "swish": nn.SiLU, "gelu": nn.GELU}
 
 
 class FeedForward(nn.Sequential):
@@ -195,8 +200,8 @@ def last_norm(norm: str, width: int) -> nn.Module:
 class TransformerLayer(nn.Module):
     """Self-attention, attention to another sequence where there is one, then a feed-forward net at each position.
 
-    It is a layer of the encoder (`softmax`), of the decoder (`causal_softmax`, or an `SSRU` instead of self-attention)
-    and of a language model (`causal_softmax`); with a past, x are the steps that follow it.
+    It is a layer of the encoder, of the decoder (a `Causal` normaliser, or an `SSRU` instead of self-attention) and of
+    a language model (`Causal`); with a past, x are the steps that follow it.
     """
 
     def __init__(

@@ -25,10 +25,12 @@ from torch import Tensor, nn
 from regard.config import setting
 from regard.core.attend import Memory, Normalise
 from regard.core.masks import padding_mask
-from regard.core.normalise import causal_softmax, softmax
+from regard.core.normalise import NORMALISERS, Causal
 from regard.core.positions import LearnedPositions, rotate_by, sinusoid
+from regard.core.scores import COMPARISONS
 from regard.errors import ConfigError
 from regard.kernels.choose import known_full
+from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.past import Carry, Past
 from regard.layers.transformer import (
@@ -56,6 +58,8 @@ class TransformerConfig:
     layers: int = setting(6, "layers in the encoder and in the decoder")
     decoder_layers: int = setting(0, "layers in the decoder; 0 is as many as in the encoder")
     heads: int = setting(8, "attention heads; each has width / heads dimensions")
+    score: str = setting("scaled-dot", "how the queries and keys of a head are compared", tuple(COMPARISONS))
+    normaliser: str = setting("softmax", "how scores become weights", tuple(NORMALISERS))
     inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)")
     dropout: float = setting(0.1, "share of each sub-layer's output and of the embeddings dropped in training")
     norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", ("post", "pre"))
@@ -100,11 +104,17 @@ class Transformer(nn.Module):
                 f"tied = 'all' needs one vocabulary for both languages; got {config.source_vocabulary} and "
                 f"{config.target_vocabulary} words. Set data.joint = true, or model.tied = 'target'."
             )
+        if config.positions == "rotary" and config.score == "additive":
+            raise ConfigError(
+                "model.positions = 'rotary' turns queries and keys that meet in a dot product; got model.score = "
+                "'additive'. Use other positions or another score."
+            )
         self.embed = nn.Embedding(config.source_vocabulary, config.width)
         self.embed_target = self.embed if config.tied == "all" else nn.Embedding(config.target_vocabulary, config.width)
         self.place = PLACES[config.positions](config)
-        self.encoder = nn.ModuleList(self._layer(softmax) for _ in range(config.layers))
-        self.decoder = nn.ModuleList(self._layer(causal_softmax, cross=True) for _ in range(depth))
+        self.encoder = nn.ModuleList(self._layer(NORMALISERS[config.normaliser]) for _ in range(config.layers))
+        causal = Causal(NORMALISERS[config.normaliser])
+        self.decoder = nn.ModuleList(self._layer(causal, cross=True) for _ in range(depth))
         self.encoder_norm, self.decoder_norm = (last_norm(config.norm, config.width) for _ in range(2))
         self.output = nn.Linear(config.width, config.target_vocabulary, config.bias)
         self.dropout = Dropout(config.dropout)
@@ -119,9 +129,14 @@ class Transformer(nn.Module):
         join = partial(JOINS[config.norm], config.width, config.dropout)
         size = config.width, config.heads
         ssru = cross and config.decoder == "ssru"
+
+        def attention(normalise: Normalise) -> Attention:
+            return Attention(COMPARISONS[config.score](config.width // config.heads), normalise)
+
+        to_source = attention(NORMALISERS[config.normaliser])
         return TransformerLayer(
-            SSRU(config.width) if ssru else SelfAttention(*size, normalise, config.gain, config.bias),
-            CrossAttention(*size, softmax, config.gain, config.bias) if cross else None,
+            SSRU(config.width) if ssru else SelfAttention(*size, attention(normalise), config.gain, config.bias),
+            CrossAttention(*size, to_source, config.gain, config.bias) if cross else None,
             FeedForward(config.width, config.inner, config.gain, config.activation),
             join,
         )
@@ -238,6 +253,8 @@ VARIANTS = {
     "tied-target": replace(PRESETS["tiny"], tied="target"),
     "untied": replace(PRESETS["tiny"], tied="none"),
     "shallow-decoder": replace(PRESETS["tiny"], decoder_layers=1),
+    "additive-sparsemax": replace(PRESETS["tiny"], score="additive", normaliser="sparsemax"),
+    "cosine-entmax15": replace(PRESETS["tiny"], score="cosine", normaliser="entmax15", positions="rotary"),
     "marian": replace(PRESETS["tiny"], decoder="ssru", activation="swish", bias=True),
 }
 

@@ -14,7 +14,18 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.attend import Look, Memory
-from regard.core.scores import Additive, Concat, ConcatReleased, Cosine, General, Location, dot, scaled_dot, uniform
+from regard.core.scores import (
+    Additive,
+    Concat,
+    ConcatReleased,
+    Cosine,
+    General,
+    Location,
+    Perceptron,
+    dot,
+    scaled_dot,
+    uniform,
+)
 from regard.errors import ConfigError, unknown
 from regard.layers.attention import Attention
 from regard.look.record import attentions
@@ -148,6 +159,7 @@ _FORMULAS: dict[Any, Callable[[Any, Tensor, Tensor], dict[str, Any]]] = {
     Additive: lambda score, query, keys: _added(score.W(query), keys, score.v),
     Concat: lambda score, query, keys: _added(query @ score.W.weight[:, : score.query_width].T, keys, score.v),
     ConcatReleased: lambda score, query, keys: _added(score.W(query), keys, score.v),
+    Perceptron: lambda score, query, keys: _added(query, keys, score.v),  # behind the scores that project the query
     Location: lambda score, query, keys: {"kind": "location", "left": query @ score.W.weight[: len(keys)].T},
     uniform: lambda score, query, keys: {"kind": "fixed"},
 }
