@@ -42,8 +42,10 @@ def read_terms(path: Path) -> list[tuple[str, str]]:
         if not line.strip() or line.startswith("#"):
             continue
         parts = [part.strip() for part in line.split("\t")]
-        if len(parts) < 2 or not parts[0] or not parts[1]:
-            raise DataError(f"{path}, line {number}: a term needs source words, a tab, and target words.")
+        if len(parts) != 2 or not all(parts):
+            raise DataError(
+                f"{path}, line {number}: a term needs source words, a tab, and target words; got {len(parts)} columns."
+            )
         terms.append((parts[0], parts[1]))
         if len(terms) > MOST_TERMS:
             raise DataError(f"{path} has more than {MOST_TERMS} terms; split it.")
