@@ -81,13 +81,12 @@ class Engine(NamedTuple):
     def _batch(
         self, rows: list[Sequence[int]], config: DecodeConfig, prefixes: list[Sequence[int]] | None
     ) -> list[list[Hypothesis]]:
-        names = list(self.target)
         words = [[self.source[index] for index in row] for row in rows]
         longest = max(int(config.max_ratio * len(row)) + config.max_extra for row in rows)
         # All hypotheses of the beam and their plain log-probabilities: the length penalty is regard's.
         results = self.translator.translate_batch(
             words,
-            None if prefixes is None else [[names[index] for index in prefix] for prefix in prefixes],
+            None if prefixes is None else self._pieces(prefixes),
             beam_size=config.beam,
             num_hypotheses=config.beam,
             length_penalty=0.0,
@@ -106,6 +105,10 @@ class Engine(NamedTuple):
             hypotheses = [self._hypothesis(*each, config) for each in zip(one.hypotheses, scores, strict=True)]
             found.append(rank(hypotheses)[: config.nbest] if sentence else [Hypothesis([], 0.0, 0.0, "end", [])])
         return found
+
+    def _pieces(self, rows: list[Sequence[int]]) -> list[list[str]]:
+        names = list(self.target)
+        return [[names[index] for index in row] for row in rows]
 
     def _scores(self, source: list[str], hypotheses: list[list[str]]) -> list[float]:
         """The log-probability of each, where a search does not count its forced prefix."""
