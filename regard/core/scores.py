@@ -177,7 +177,9 @@ ONE_WIDTH = ("dot", "scaled-dot", "cosine")  # they compare a query and keys of 
 
 # Of these, the ones for a model that projects its queries and keys itself: (width) -> score.
 COMPARISONS: dict[str, Callable[[int], Any]] = {
-    **{name: lambda width, name=name: SCORES[name](width, width, width) for name in ONE_WIDTH},
+    "dot": lambda width: dot,
+    "scaled-dot": lambda width: scaled_dot,
+    "cosine": lambda width: Cosine(),
     "additive": Perceptron,
 }
 

@@ -127,8 +127,8 @@ def _attended(name: str, kind: str, module: Any, seen: Seen, sizes: tuple[int, i
     if once:
         scores, norms = scores.repeat(T, 1), norms.repeat(T, 1)
     if isinstance(module.normalise, Causal):  # a sparse normaliser gives weight 0 to slots that are not hidden, too
-        rows_before = scores.shape[-1] - scores.shape[-2]
-        scores = np.where(np.tri(*scores.shape[-2:], rows_before, dtype=bool), scores, -np.inf)
+        queries, size = scores.shape[-2:]
+        scores = np.where(np.tri(queries, size, size - queries, dtype=bool), scores, -np.inf)
     elif plain.normalise in HIDING:
         scores = np.where(weights == 0, -np.inf, scores)
     return replace(
