@@ -5,10 +5,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TASK ?= translate
 
-.PHONY: demo lint test slow attack quick check browser format clean help
+.PHONY: demo gallery lint test slow attack quick check browser format clean help
 
 help:
 	@echo "make demo    train a translator in about a minute and show its attention"
+	@echo "make gallery draw the pictures of docs/gallery.md again"
 	@echo "make lint    format, lint, types and import layers"
 	@echo "make test    all tests but the slow ones"
 	@echo "make check   lint and test, as CI does"
@@ -25,9 +26,12 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/regard demo --task $(TASK)
 
-# Two processes of one thread each, since tiny tensors gain nothing from more threads. The tests of a file stay together,
-# since they share trained models.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --durations 25
+gallery: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/gallery.py
+
+# Two processes of one thread each, since tiny tensors gain nothing from more threads. A process that has nothing left to
+# do takes half of what the other still has.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --durations 25
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

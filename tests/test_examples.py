@@ -17,6 +17,7 @@ import trained
 from commands import regard as command
 
 import regard
+from regard.cli import COMMANDS
 from regard.core import scaled_dot, softmax
 from regard.data.builtin.registry import find_builtin
 from regard.data.formats.memory import write as write_memory
@@ -163,6 +164,19 @@ def test_the_trace_of_a_hugging_face_model(tmp_path, capsys) -> None:
     script["main"](str(tmp_path / "model"), "a b c", str(tmp_path / "attention.html"))
     assert "attention.html" in capsys.readouterr().out
     assert (tmp_path / "attention.html").stat().st_size > 1000
+
+
+def test_every_picture_of_the_gallery_is_there_and_is_made_by_a_command_of_the_page() -> None:
+    script = runpy.run_path(str(EXAMPLES.parent / "benchmarks" / "gallery.py"))
+    page = script["PAGE"].read_text(encoding="utf-8")
+    commands = "".join(one.text for one in script["blocks"](page))
+    shown = {str(path.relative_to(EXAMPLES.parent)) for path in script["pictures"](page)}
+    assert {name for name in shown if name not in commands} == {"docs/length-europarl.svg"}  # its command is in results
+    assert all((EXAMPLES.parent / name).is_file() for name in shown)
+    drawn = [path for ending in ("svg", "png", "gif") for path in (EXAMPLES.parent / "docs").rglob(f"*.{ending}")]
+    assert sum(path.stat().st_size for path in drawn) < script["MOST"]
+    for name in set(re.findall(r"^ *regard (\w+)", commands, re.MULTILINE)):
+        assert name in {one.__name__ for one in COMMANDS}
 
 
 @pytest.mark.slow

@@ -10,9 +10,6 @@ from regard.interop.onnx import Encoder, Step, export_onnx
 from regard.models.registry import MODELS, build
 from regard.symbols import END, START
 
-onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (pip install regard[onnx])")
-pytest.importorskip("onnxscript", reason="onnxscript is not installed (pip install regard[onnx])")
-
 WORDS = 23
 SMALL = {"width": 16, "heads": 4, "inner": 24, "layers": 1, "embedding": 8, "annotation": 10}
 CASES = [
@@ -66,6 +63,8 @@ def test_the_modules_that_are_exported_compute_what_the_model_does(name, variant
 @pytest.mark.parametrize(("name", "variant"), CASES)
 def test_onnxruntime_computes_the_same_over_whole_sentences(name, variant, tmp_path):
     """Batches of other sizes than the example's, from an empty past on; also the weights of the attention."""
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (pip install regard[onnx])")
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed (pip install regard[onnx])")
     model = model_of(name, variant)
     attention = model.looking.cross[-1]
     export_onnx(model, tmp_path / "model", {}, attention)

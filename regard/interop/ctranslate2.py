@@ -26,6 +26,14 @@ from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
 LONGEST = 1024  # positions of the tables that replace a formula
 TYPES = ("int8", "float32")
 ACTIVATIONS = {"relu": "RELU", "swish": "SWISH", "gelu": "GELU"}  # our names -> the engine's
+KNOWN: dict[str, tuple[object, ...]] = {  # the settings of a Transformer that can be written
+    "positions": ("sinusoid", "learned", "rotary"),
+    "activation": tuple(ACTIVATIONS),
+    "layer_norm": ("layer",),
+    "key_heads": (0,),
+    "score": ("scaled-dot",),
+    "normaliser": ("softmax",),
+}
 BATCH_TOKENS = 4096  # source tokens in a batch over all beams, as in regard's own search
 
 
@@ -178,11 +186,12 @@ def _save(
         raise ConfigError(f"CTranslate2 runs Transformers; this run is a {type(model).__name__}.")
     if any(isinstance(part, SSRU) for part in model.modules()):
         raise ConfigError("CTranslate2 has no SSRU, the recurrence in the decoder of this Transformer; use ONNX.")
-    if (model.config.score, model.config.normaliser) != ("scaled-dot", "softmax"):
-        raise ConfigError(
-            f"CTranslate2 computes scaled-dot scores and their softmax; this run has {model.config.score} and "
-            f"{model.config.normaliser}. Use ONNX."
-        )
+    for setting, known in KNOWN.items():
+        if getattr(model.config, setting) not in known:
+            raise ConfigError(
+                f"regard writes no Transformer with {setting} = {getattr(model.config, setting)!r} for CTranslate2; "
+                f"use ONNX."
+            )
     if kind not in TYPES:
         raise ConfigError(f"The numbers of a CTranslate2 model are {' or '.join(TYPES)}; got {kind!r}.")
     specification = _specification(model, library.specs, head)

@@ -24,6 +24,8 @@ _NAMES = {
     "Perceptron": "additive",
     "hard_argmax": "argmax",
     "hard_sample": "one sample",
+    "ForwardOnly": "monotonic",
+    "NormedAdditive": "additive with offset",
 }
 
 
