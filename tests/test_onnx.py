@@ -13,11 +13,8 @@ from regard.symbols import END, START
 WORDS = 23
 SMALL = {"width": 16, "heads": 4, "inner": 24, "layers": 1, "embedding": 8, "annotation": 10}
 CASES = [
-    ("transformer", "tiny"),
-    ("transformer", "marian"),
-    ("transformer", "additive-sparsemax"),
-    ("bahdanau", "tiny"),
-    ("luong", "tiny"),
+    *(("transformer", variant) for variant in ("tiny", "marian", "modern", "additive-sparsemax")),
+    *((name, "tiny") for name in ("bahdanau", "coverage", "luong", "pointer")),
 ]
 
 
