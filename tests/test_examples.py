@@ -3,9 +3,11 @@
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -68,6 +70,52 @@ def test_a_model_from_outside_works_in_every_process(tmp_path) -> None:
     missing = command("--import", "no_such_package", "models", folder=tmp_path)
     assert missing.code == 2
     assert "The package 'no_such_package' cannot be imported" in missing.err
+
+
+def look_in(folder: str) -> None:
+    """What a command begins with: packages are also in `folder`."""
+    sys.path.insert(0, folder)
+
+
+PACKAGE = """
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "nearest-models"
+version = "1.0"
+[project.entry-points."regard.models"]
+nearest = "own_model"
+broken = "no_such_module"
+[tool.setuptools]
+py-modules = ["own_model"]
+"""
+
+
+def test_an_installed_package_offers_its_models_by_entry_points(tmp_path) -> None:
+    """Without --import, in processes that find the package where pip has put it; without it, the run names it."""
+    package, site = tmp_path / "package", tmp_path / "site"
+    package.mkdir()
+    (package / "pyproject.toml").write_text(PACKAGE, encoding="utf-8")
+    shutil.copy(EXAMPLES / "own_model.py", package)
+    install = ["install", "-q", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(site), str(package)]
+    done = subprocess.run([sys.executable, "-m", "pip", *install], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = partial(look_in, str(site))
+    out = tmp_path / "run"
+    train = ["train", "--model", "nearest", "--preset", "tiny", "--corpus", "copy", "--out", out]
+    made = command(*train, *TINY, folder=tmp_path, plant=found)
+    assert made.code == 0, made.err
+    assert 'package = "own_model"' in (out / "config.toml").read_text(encoding="utf-8")
+    assert command("translate", out, "ba da fo", folder=tmp_path, plant=found).code == 0
+    refused = command("translate", out, "ba da fo", folder=tmp_path)
+    assert refused.code == 2
+    assert "comes from the package 'own_model', which is not loaded: install it, or" in refused.err
+    listed = command("models", folder=tmp_path, plant=found)
+    assert re.search("nearest +of the package own_model", listed.out)
+    broken = command("models", "broken", folder=tmp_path, plant=found)
+    assert broken.code == 2
+    assert "The package 'no_such_module' cannot be imported" in broken.err
 
 
 def test_names_of_models_are_taken_once() -> None:

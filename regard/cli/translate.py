@@ -119,7 +119,7 @@ def translate(
                 if one.finished not in ("end", "empty"):
                     typer.echo(f"line {number}: the translation did not end by itself ({one.finished})", err=True)
                 for flag in one.flags:
-                    if flag in ("language", "cut", "loop", "copy", "empty"):
+                    if flag in ("language", "cut", "number", "loop", "copy", "empty"):
                         typer.echo(f"line {number}: {NOTES[flag]}", err=True)
                 unseen.add(number, one.unknown)
                 for term in one.unplaced:
