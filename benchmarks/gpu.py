@@ -27,7 +27,7 @@ from regard.training.distributed import Ranks
 from regard.training.objectives import likelihood
 from regard.training.settings import TrainConfig
 from regard.training.task import Loss
-from regard.training.update import Part, Update
+from regard.training.update import MicroBatch, Update
 
 GPU = torch.device("cuda")
 WORDS, ROUNDS, WARM = 30_000, 7, 4
@@ -90,7 +90,7 @@ def ours(name: str, size: str, given: Sentences, capture: bool, smoothing: float
     update = Update(model, TrainConfig(precision="bf16", rate=1e-4), Ranks(GPU), capture)
     numbers = torch.arange(len(given.source))
     batch = Batch(numbers, given.source, given.lengths, given.target, (given.target != 0).sum(1))
-    part = Part(numbers.tolist(), Batch(*(each.pin_memory() for each in batch)), given.tokens, len(numbers))
+    part = MicroBatch(numbers.tolist(), Batch(*(each.pin_memory() for each in batch)), given.tokens, len(numbers))
     task: Any = Pairs(smoothing)
 
     def work() -> None:

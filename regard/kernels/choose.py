@@ -4,7 +4,6 @@ The plain form is in `regard.core` or `regard.layers` and serves everywhere; a f
 where nothing refuses it.
 """
 
-import platform
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
@@ -19,13 +18,13 @@ from regard.core import cells
 from regard.core.attend import Look, Memory, Normalise, Score, attend_unchecked, check_memory
 from regard.core.cells import Blend, Linear
 from regard.core.normalise import causal_softmax, softmax
-from regard.core.scores import Perceptron, is_dot, is_perceptron, scaled_dot, uniform
+from regard.core.scores import Perceptron, check_width, is_dot, is_perceptron, scaled_dot, uniform
 from regard.kernels import cpu, fused
+from regard.kernels.cpu import ARM
 from regard.kernels.direct import direct
 from regard.kernels.recur import Collect, aside, current_loop, product_dtype
 from regard.kernels.recur import refusal as no_collecting
 
-ARM = platform.machine() in ("aarch64", "arm64")
 TRITON = find_spec("triton") is not None
 LONGEST, WIDEST = 128, 128  # words, and numbers of a head, that Triton's attention takes
 
@@ -95,6 +94,8 @@ def attention_path(
 ) -> Choice:
     """The form of one attention call."""
     if is_perceptron(score):
+        if device == "cpu" and not torch.compiler.is_compiling() and not lowered("cpu"):
+            return Choice("CPU perceptron")
         why = no_triton(device, dtype)
         return Choice("plain", why) if why else Choice("Triton perceptron")
     if watched:
@@ -174,11 +175,14 @@ def _in_loop(loop: Collect, query: Tensor, memory: Memory, score: Score) -> Look
 
 
 def _perceptron(query: Tensor, memory: Memory, score: Perceptron, normalise: Normalise) -> Look:
-    from regard.kernels.additive import additive_scores
-
     keys, values, mask, _ = memory
     if not keys.shape[1]:  # an empty tape has no scores to compute
         return attend_unchecked(query, memory, score, normalise)
+    if query.is_cpu:
+        from regard.kernels.cpu import additive_scores
+    else:
+        from regard.kernels.additive import additive_scores
+    check_width(type(score).__name__, "projected keys", keys, score.v.in_features)
     scores = additive_scores(score.ask(query), keys, score.v.weight[0])  # [B, T, S]
     weights = normalise(scores, mask)  # [B, T, S]
     return Look(weights.to(values.dtype) @ values, weights, scores)

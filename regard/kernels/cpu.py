@@ -1,11 +1,13 @@
-"""Cells and linear layers for a CPU: the plain numbers with fewer passes and fewer calls.
+"""Cells, additive scores and linear layers for a CPU: the plain numbers with fewer passes and fewer calls.
 
 The elementwise half of a cell is one autograd function. Inside it no product is taken, so `aside` hides its calls from
 the loop around it (`recur`), which would otherwise look at each of them.
 """
 
+import platform
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,7 +16,41 @@ from torch.autograd.function import once_differentiable
 from regard.core.cells import Linear
 from regard.kernels.recur import aside
 
+ARM = platform.machine() in ("aarch64", "arm64")
 sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
+
+
+def tanh_(x: Tensor) -> Tensor:
+    """x.tanh_(). On 64-bit Arm numpy needs 40 % of the time of torch, but has one thread."""
+    if ARM and x.dtype == torch.float32 and torch.get_num_threads() <= 2:
+        numbers = x.numpy()
+        np.tanh(numbers, out=numbers)
+        return x
+    return x.tanh_()
+
+
+def additive_scores(query: Tensor, keys: Tensor, v: Tensor) -> Tensor:
+    """v^T tanh(q + k): query [..., T, D] and keys [..., S, D], both projected, and v [D] -> scores [..., T, S]."""
+    return _Additive.apply(query, keys, v)  # type: ignore[no-untyped-call]
+
+
+class _Additive(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, keys: Tensor, v: Tensor) -> Tensor:
+        with aside():
+            hidden = tanh_(query.unsqueeze(-2) + keys.unsqueeze(-3))  # [..., T, S, D]
+            ctx.save_for_backward(hidden, v)
+            return hidden @ v
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        hidden, v = ctx.saved_tensors
+        d_v = grad.flatten() @ hidden.flatten(0, -2)  # [D]
+        d_hidden = grad.unsqueeze(-1) * v  # [..., T, S, D]
+        tanh_backward(d_hidden, hidden, grad_input=d_hidden)
+        d_keys = d_hidden.squeeze(-3) if grad.shape[-2] == 1 else d_hidden.sum(-3)
+        return d_hidden.sum(-2), d_keys, d_v
 
 
 def gru(input_gates: Tensor, state: Tensor, U_gates: Linear, U: Linear, keep: bool) -> Tensor:
@@ -55,7 +91,7 @@ class _Blend(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, update: Tensor, state: Tensor, pushed: Tensor, candidate: Tensor, keep: bool) -> Tensor:
         with aside():
-            new = torch.add(candidate, pushed).tanh_()  # [B, n]
+            new = tanh_(torch.add(candidate, pushed))  # [B, n]
             ctx.save_for_backward(update, state, new)
             ctx.keep = keep
             return torch.lerp(new, state, update) if keep else torch.lerp(state, new, update)
@@ -81,7 +117,7 @@ class _ResetAfter(torch.autograd.Function):
             gates = torch.add(input_gates[..., : 2 * n], hidden_gates[..., : 2 * n]).sigmoid_()  # [B, 2n]
             reset, update = gates.chunk(2, dim=-1)
             pushed = hidden_gates[..., 2 * n :]
-            new = torch.addcmul(input_gates[..., 2 * n :], reset, pushed).tanh_()  # [B, n]
+            new = tanh_(torch.addcmul(input_gates[..., 2 * n :], reset, pushed))  # [B, n]
             ctx.save_for_backward(gates, state, new, pushed)
             ctx.keep = keep
             return torch.lerp(new, state, update) if keep else torch.lerp(state, new, update)
@@ -119,11 +155,11 @@ class _LSTM(torch.autograd.Function):
             n = cell.shape[-1]
             gates = torch.add(input_gates, hidden_gates)  # [B, 4n]
             gates[..., : 2 * n].sigmoid_()  # i and f are adjacent
-            gates[..., 2 * n : 3 * n].tanh_()
+            tanh_(gates[..., 2 * n : 3 * n])
             gates[..., 3 * n :].sigmoid_()
             i, f, g, o = gates.chunk(4, dim=-1)
             after = torch.addcmul(f * cell, i, g)  # [B, n]
-            squashed = torch.tanh(after)  # [B, n]
+            squashed = tanh_(after.clone())  # [B, n]
             ctx.save_for_backward(gates, cell, squashed)
             return o * squashed, after
 

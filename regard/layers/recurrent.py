@@ -98,21 +98,20 @@ class GRUEncoder(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """x [B, S, m] -> states of all words [B, S, directions * n], and the final ones [B, directions * n]."""
+        n = self.width
         padding = (torch.arange(x.shape[1], device=x.device) >= lengths[:, None])[..., None]  # [B, S, 1]
-        gates = []
-        for k, inputs in enumerate(self.inputs):
-            reset, update, new = inputs(x).chunk(3, dim=-1)  # [B, S, n]
-            one = torch.cat([reset, update.masked_fill(padding, SHUT[self.blend]), new], dim=-1)  # [B, S, 3n]
-            gates.append(one.flip(1) if k else one)
+        shut = F.pad(padding.expand(-1, -1, n), (n, n))  # [B, S, 3n], the update gates on padding
+        gates = [inputs(x).masked_fill(shut, SHUT[self.blend]) for inputs in self.inputs]  # [B, S, 3n] each
 
         def step(input_gates: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
             state = self.cell(input_gates, state)  # [directions, B, n]
             return state, state
 
-        start = x.new_zeros(len(gates), len(x), self.width, dtype=self.inputs[0].b.dtype)  # type: ignore[arg-type]
-        states, last = recur(step, torch.stack(gates).transpose(1, 2), start)  # [directions, S, B, n]
-        both = [read.flip(0) if k else read for k, read in enumerate(states)]  # [S, B, n] each
-        return torch.cat(both, dim=-1).transpose(0, 1), torch.cat([*last], dim=-1)
+        both_ways = torch.stack([one.flip(1) if k else one for k, one in enumerate(gates)])  # [directions, B, S, 3n]
+        start = x.new_zeros(len(gates), len(x), n, dtype=self.inputs[0].b.dtype)  # type: ignore[arg-type]
+        states, last = recur(step, both_ways.transpose(1, 2), start)  # [directions, S, B, n]
+        forward_and_back = [read.flip(0) if k else read for k, read in enumerate(states)]  # [S, B, n] each
+        return torch.cat(forward_and_back, dim=-1).transpose(0, 1), torch.cat([*last], dim=-1)
 
 
 def reverse_words(tokens: Tensor, lengths: Tensor) -> Tensor:
