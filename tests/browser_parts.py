@@ -66,7 +66,7 @@ def browser() -> Iterator[Any]:
 
 @contextmanager
 def opened(running: Any, address: str, **options: Any) -> Iterator[Any]:
-    """A page of its own at an address; it must do nothing that it should not."""
+    """A separate page at an address; it must do nothing that it should not."""
     options = {"viewport": {"width": 1200, "height": 900}, "accept_downloads": True, **options}
     context = running.new_context(**options)
     context.set_default_timeout(1000 * patience.PATIENCE)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -410,7 +411,7 @@ def test_the_state_of_a_recurrent_net_keeps_its_precision_under_autocast(case: s
         state = model.start(model.encode(SOURCE, LENGTHS))
         _, after = model.step(TARGET[:, 0], state)
     for found in (state, after):
-        carried = [getattr(found, "hidden", None), *getattr(found, "lstm", ())]
+        carried = [getattr(found, "hidden", None), *chain(*getattr(found, "lstm", ()))]
         assert {part.dtype for part in carried if part is not None} <= {torch.float32}
 
 

@@ -5,7 +5,7 @@ where nothing refuses it.
 """
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -135,12 +135,14 @@ def attend(query: Tensor, memory: Memory, score: Score, normalise: Normalise, wa
     with aside():
         check_memory(query, memory)
         why = no_triton(query.device.type, query.dtype)
-        again = loop is not None and not watched and _steps_again(loop, query, memory, score, normalise)
+        again = loop is not None and not (why or watched) and _steps_again(loop, query, memory, score, normalise)
         path = attention_path(score, normalise, watched, query.device.type, query.dtype).name
     if loop is not None and again:
         return _in_loop(loop, query, memory, score)
     if path == ONE_SLOT and memory.mask is None and memory.keys.shape[-2] == 1:
         return Look(memory.values.expand(*query.shape[:-1], -1), None, None)
+    if loop is not None:
+        normalise = partial(_unseen, normalise)
     if path in ("plain", ONE_SLOT):
         return attend_unchecked(query, memory, score, normalise)
     if isinstance(score, Perceptron):
@@ -153,6 +155,12 @@ def attend(query: Tensor, memory: Memory, score: Score, normalise: Normalise, wa
     return Look(short_attend(query, memory, *kind), None, None)
 
 
+def _unseen(normalise: Normalise, scores: Tensor, mask: Tensor | None) -> Tensor:
+    """The weights; a loop has no product to find there."""
+    with aside():
+        return normalise(scores, mask)
+
+
 def _steps_again(loop: Collect, query: Tensor, memory: Memory, score: Score, normalise: Normalise) -> bool:
     """Whether every step of a loop attends to this memory with one query, by a score that an `AttentionLoop` has."""
     keys, values, mask, _ = memory
@@ -160,7 +168,7 @@ def _steps_again(loop: Collect, query: Tensor, memory: Memory, score: Score, nor
         return False
     if not all(part is None or id(part) in loop.fixed for part in (keys, values, mask)):
         return False
-    return (is_perceptron(score) or is_dot(score)) and not no_triton(query.device.type, query.dtype)
+    return is_perceptron(score) or is_dot(score)
 
 
 def _in_loop(loop: Collect, query: Tensor, memory: Memory, score: Score) -> Look:

@@ -11,10 +11,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from regard.core.cells import Linear
-from regard.kernels.recur import aside
+from regard.kernels.recur import Function, aside, once_differentiable
 
 ARM = platform.machine() in ("aarch64", "arm64")
 sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
@@ -34,7 +33,7 @@ def additive_scores(query: Tensor, keys: Tensor, v: Tensor) -> Tensor:
     return _Additive.apply(query, keys, v)  # type: ignore[no-untyped-call]
 
 
-class _Additive(torch.autograd.Function):
+class _Additive(Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, keys: Tensor, v: Tensor) -> Tensor:
         with aside():
@@ -59,7 +58,7 @@ def gru(input_gates: Tensor, state: Tensor, U_gates: Linear, U: Linear, keep: bo
     return _Blend.apply(update, state, U(left), candidate, keep)  # type: ignore[no-untyped-call]
 
 
-class _Gates(torch.autograd.Function):
+class _Gates(Function):
     """r, z = sigmoid(...) -> r h, z, the candidate's input, and the state as it was.
 
     The last two are handed through, so that all gradients of input and state meet here and are written once.
@@ -85,7 +84,7 @@ class _Gates(torch.autograd.Function):
         return d_input, d_gates, torch.addcmul(d_same, d_left, gates[..., :n])
 
 
-class _Blend(torch.autograd.Function):
+class _Blend(Function):
     """h~ = tanh(candidate + U (r h)), and z between it and the old state."""
 
     @staticmethod
@@ -109,7 +108,7 @@ def gru_reset_after(input_gates: Tensor, hidden_gates: Tensor, state: Tensor, ke
     return _ResetAfter.apply(input_gates, hidden_gates, state, keep)  # type: ignore[no-untyped-call]
 
 
-class _ResetAfter(torch.autograd.Function):
+class _ResetAfter(Function):
     @staticmethod
     def forward(ctx: Any, input_gates: Tensor, hidden_gates: Tensor, state: Tensor, keep: bool) -> Tensor:
         with aside():
@@ -148,7 +147,7 @@ def lstm(input_gates: Tensor, hidden_gates: Tensor, cell: Tensor) -> tuple[Tenso
     return _LSTM.apply(input_gates, hidden_gates, cell)  # type: ignore[no-untyped-call]
 
 
-class _LSTM(torch.autograd.Function):
+class _LSTM(Function):
     @staticmethod
     def forward(ctx: Any, input_gates: Tensor, hidden_gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         with aside():

@@ -123,10 +123,10 @@ def reverse_words(tokens: Tensor, lengths: Tensor) -> Tensor:
 
 
 class LSTMState(NamedTuple):
-    """Hidden and cell state of every layer."""
+    """Hidden and cell state of every layer, [B, n] each."""
 
-    hidden: Tensor  # [B, L, n]
-    cell: Tensor  # [B, L, n]
+    hidden: tuple[Tensor, ...]
+    cell: tuple[Tensor, ...]
 
 
 @or_library
@@ -166,7 +166,7 @@ class StackedLSTM(nn.Module):
 
     def start(self, rows: int) -> LSTMState:
         """Zero states."""
-        nothing = self.U[0].weight.new_zeros(rows, len(self.U), self.width)  # type: ignore[operator]
+        nothing = (self.U[0].weight.new_zeros(rows, self.width),) * len(self.U)  # type: ignore[operator]
         return LSTMState(nothing, nothing)
 
     def project(self, x: Tensor) -> Tensor:
@@ -176,11 +176,10 @@ class StackedLSTM(nn.Module):
     def step(self, input_gates: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
         """One step: input_gates [B, 4n] of the first layer (`project`) -> top hidden state [B, n], state."""
         after: list[tuple[Tensor, Tensor]] = []
-        below = zip(self.W, self.U, state.hidden.unbind(1), state.cell.unbind(1), strict=True)
-        for k, (W, U, hidden, cell) in enumerate(below):
+        for k, (W, U, hidden, cell) in enumerate(zip(self.W, self.U, *state, strict=True)):
             input_gates = W(self.dropout(after[-1][0])) if k else input_gates  # [B, 4n]
             after.append(lstm(input_gates, U(hidden), cell))
-        return after[-1][0], LSTMState(*(torch.stack(part, dim=1) for part in zip(*after, strict=True)))
+        return after[-1][0], LSTMState(*zip(*after, strict=True))
 
     def forward(self, x: Tensor, state: LSTMState, lengths: Tensor | None = None) -> tuple[Tensor, LSTMState]:
         """All steps, layer by layer: x [B, T, m] -> top states [B, T, n], and the state after the last step.
@@ -188,7 +187,7 @@ class StackedLSTM(nn.Module):
         With lengths [B] it is the state after step lengths[b] of row b.
         """
         after = []
-        for k, (W, U) in enumerate(zip(self.W, self.U, strict=True)):
-            x, *last = lstm_layer(self.dropout(x), state.hidden[:, k], state.cell[:, k], W, U, lengths)  # type: ignore[arg-type]
+        for W, U, hidden, cell in zip(self.W, self.U, *state, strict=True):
+            x, *last = lstm_layer(self.dropout(x), hidden, cell, W, U, lengths)  # type: ignore[arg-type]
             after.append(last)
-        return x, LSTMState(*(torch.stack(part, dim=1) for part in zip(*after, strict=True)))
+        return x, LSTMState(*zip(*after, strict=True))
