@@ -25,9 +25,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/regard demo --task $(TASK)
 
-# Two processes of one thread each, since tiny tensors gain nothing from more threads. The tests of a file stay together,
-# since they share trained models.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --durations 25
+# Two processes of one thread each, since tiny tensors gain nothing from more threads. A process that has nothing left to
+# do takes half of what the other still has.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --durations 25
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

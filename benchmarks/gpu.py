@@ -19,12 +19,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
-from regard.data.batching import Batch
+from regard.data.batching import Batch, PackedBatch, pack
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
 from regard.models.registry import build, preset
 from regard.training.distributed import Ranks
-from regard.training.objectives import likelihood
+from regard.training.loop import pinned
+from regard.training.objectives import can_pack, likelihood, packed_likelihood
 from regard.training.settings import TrainConfig
 from regard.training.task import Loss
 from regard.training.update import MicroBatch, Update
@@ -77,8 +78,10 @@ class Pairs:
     def __init__(self, smoothing: float) -> None:
         self.smoothing = smoothing
 
-    def loss(self, model: nn.Module, batch: Batch) -> Loss:
+    def loss(self, model: nn.Module, batch: Batch | PackedBatch) -> Loss:
         """As `Translation` has it."""
+        if isinstance(batch, PackedBatch):
+            return Loss(packed_likelihood(model, batch, self.smoothing)[0])
         inputs = batch.source, batch.source_lengths, batch.target
         return Loss(likelihood(model, *inputs, smoothing=self.smoothing)[0])
 
@@ -89,8 +92,10 @@ def ours(name: str, size: str, given: Sentences, capture: bool, smoothing: float
     model = build(name, replace(preset(name, size), **sizes, **settings)).to(GPU)
     update = Update(model, TrainConfig(precision="bf16", rate=1e-4), Ranks(GPU), capture)
     numbers = torch.arange(len(given.source))
-    batch = Batch(numbers, given.source, given.lengths, given.target, (given.target != 0).sum(1))
-    part = MicroBatch(numbers.tolist(), Batch(*(each.pin_memory() for each in batch)), given.tokens, len(numbers))
+    batch: Any = Batch(numbers, given.source, given.lengths, given.target, (given.target != 0).sum(1))
+    if can_pack(model):
+        batch = pack(batch, given.source.numel())
+    part = MicroBatch(numbers.tolist(), pinned(batch), given.tokens, len(numbers))
     task: Any = Pairs(smoothing)
 
     def work() -> None:

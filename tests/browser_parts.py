@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import patience
 import pytest
 
-PICTURES = Path(os.environ.get("REGARD_TEST_PICTURES", Path(__file__).parent.parent / "build" / "screenshots"))
+PICTURES = os.environ.get("REGARD_TEST_PICTURES")  # a folder for screenshots, where they are wanted
 
 
 def chromium() -> str:
@@ -25,59 +25,80 @@ def chromium() -> str:
     pytest.skip("Chromium is not on the PATH")
 
 
-class Watch:
-    """What a page did that it should not: foreign requests, errors, dialogs."""
+class Browser:
+    """A running Chromium. Pages with the same options share a context, with what it has read and started."""
 
-    def __init__(self) -> None:
-        self.faults: list[str] = []
+    def __init__(self, running: Any) -> None:
+        self.running = running
+        self._contexts: dict[str, Any] = {}
 
-    def on(self, page: Any) -> None:
-        """Watch a page, and let nothing of it reach another machine."""
-        page.context.route("**/*", self._route)
-        page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
-        page.on("console", lambda said: said.type == "error" and self.faults.append(f"console: {said.text}"))
-        page.on("dialog", lambda dialog: (self.faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    def new_context(self, **options: Any) -> Any:
+        """A context for a test that has its own rules."""
+        return self.running.new_context(**options)
 
-    def _route(self, route: Any) -> None:
-        address = route.request.url
-        if urlsplit(address).scheme in ("data", "blob", "file") or urlsplit(address).hostname in (
-            "127.0.0.1",
-            "localhost",
-        ):
-            route.continue_()
-        else:
-            self.faults.append(f"foreign request: {address}")
-            route.abort()
+    def new_page(self, address: str, **options: Any) -> Any:
+        """A page for this address, in the context of these options."""
+        key = repr(sorted(options.items()))
+        if key not in self._contexts:
+            context = self._contexts[key] = self.running.new_context(**options)
+            context.set_default_timeout(1000 * patience.PATIENCE)
+            if address.startswith("http"):  # a page that stays keeps the process of this site alive
+                context.new_page().goto(urljoin(address, "/health"))
+        return self._contexts[key].new_page()
 
 
 @contextmanager
-def browser() -> Iterator[Any]:
-    """A running Chromium."""
+def browser() -> Iterator[Browser]:
+    """A running Chromium that finds no other machine."""
     path = chromium()
     from playwright.sync_api import sync_playwright
 
+    alone = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        running = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu", alone])
         try:
-            yield running
+            yield Browser(running)
         finally:
             running.close()
 
 
+def faults_of(page: Any) -> list[str]:
+    """What a page does from now on that it should not: foreign requests, errors, dialogs."""
+    faults: list[str] = []
+
+    def requested(request: Any) -> None:
+        address = urlsplit(request.url)
+        if address.scheme not in ("data", "blob", "file") and address.hostname not in ("127.0.0.1", "localhost"):
+            faults.append(f"foreign request: {request.url}")
+
+    page.on("request", requested)
+    page.on("pageerror", lambda error: faults.append(f"error: {error}"))
+    page.on("console", lambda said: said.type == "error" and faults.append(f"console: {said.text}"))
+    page.on("dialog", lambda dialog: (faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    return faults
+
+
 @contextmanager
-def opened(running: Any, address: str, **options: Any) -> Iterator[Any]:
-    """A separate page at an address; it must do nothing that it should not."""
-    options = {"viewport": {"width": 1200, "height": 900}, "accept_downloads": True, **options}
-    context = running.new_context(**options)
-    context.set_default_timeout(1000 * patience.PATIENCE)
-    page, watch = context.new_page(), Watch()
-    watch.on(page)
+def opened(
+    running: Browser,
+    address: str,
+    wide: int = 1200,
+    high: int = 900,
+    media: dict[str, str] | None = None,
+    **options: Any,
+) -> Iterator[Any]:
+    """A new page at an address, as on a first visit; it must do nothing that it should not."""
+    page = running.new_page(address, **options)
+    page.set_viewport_size({"width": wide, "height": high})
+    page.emulate_media(**(media or {}))
+    faults = faults_of(page)
     try:
         page.goto(address)
         yield page
-        assert watch.faults == [], watch.faults
+        assert faults == [], faults
     finally:
-        context.close()
+        page.evaluate("try { localStorage.clear(); } catch {}")  # a page without an origin has none
+        page.close()
 
 
 def until(page: Any, true: str, argument: Any = None) -> None:
@@ -88,6 +109,6 @@ def until(page: Any, true: str, argument: Any = None) -> None:
 
 
 def picture(page: Any, name: str) -> None:
-    """Keep a screenshot for people to look at."""
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
+    """Keep a screenshot for people to look at, if REGARD_TEST_PICTURES names a folder."""
+    if PICTURES:
+        page.screenshot(path=Path(PICTURES) / f"{name}.png", full_page=True)

@@ -12,6 +12,11 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that share a server come first: what an idle process takes over is at the end of the list."""
+    items.sort(key=lambda item: not item.path.name.startswith("test_serve"))
+
+
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """A running Chromium, one for each file: while Playwright runs, no other test can use asyncio."""

@@ -9,12 +9,11 @@ import shutil
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 import small
-from commands import PATIENCE, SignalIn, metrics, regard, sha256
+from commands import PATIENCE, Command, SignalIn, metrics, regard, sha256
 from rich.console import Console
 from rich.progress import Progress
 
@@ -284,31 +283,37 @@ def test_a_plain_log_says_what_a_person_wants_to_know(files, tmp_path):
     assert "\x1b" not in done.err
 
 
+class InTerminal:
+    """A plant: the process has a terminal, and its bars are drawn at once."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self) -> None:
+        terminal = os.open(self.name, os.O_RDWR)
+        for number in range(3):
+            os.dup2(terminal, number)
+        os.environ.update({"TERM": "xterm-256color", "COLUMNS": "120"})
+        progress.QUIET = 0.0
+
+
 def test_a_live_bar_in_a_terminal(tmp_path):
     """In a pseudo-terminal, with a bar for reading before the one of training: no crash, and a cursor at the end."""
+    ours, theirs = pty.openpty()
     arguments = small.arguments("bahdanau", tmp_path / "run", "train.steps=8", "train.validate_every=4")
-    pid, terminal = pty.fork()
-    if pid == 0:  # pragma: no cover - another process
-        os.environ.update({"OMP_NUM_THREADS": "1", "TERM": "xterm-256color", "COLUMNS": "120"})
-        code = "import regard.cli.progress as p; p.QUIET = 0.0; from regard.__main__ import main; main()"
-        os.execv(sys.executable, [sys.executable, "-c", code, *arguments])
-    said, end = b"", time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        if select.select([terminal], [], [], 0.2)[0]:
-            try:
-                part = os.read(terminal, 65536)
-            except OSError:
-                break
-            if not part:
-                break
-            said += part
-    _, status = os.waitpid(pid, 0)
-    os.close(terminal)
+    command = Command(arguments, tmp_path / "log", InTerminal(os.ttyname(theirs)))
+    said = b""
+    while command.process.is_alive() or select.select([ours], [], [], 0)[0]:
+        if select.select([ours], [], [], 0.05)[0]:
+            said += os.read(ours, 65536)
     text = said.decode("utf-8", "replace")
-    assert os.waitstatus_to_exitcode(status) == 0, text
+    assert command.wait() == 0, text
+    os.close(theirs)
+    os.close(ours)
     assert "Traceback" not in text
     assert "8/8" in text
     assert "validation: loss" in text
+    assert text.count("\x1b[?25l") > 0
     assert text.count("\x1b[?25h") >= text.count("\x1b[?25l")  # the cursor is shown again
 
 

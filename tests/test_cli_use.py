@@ -3,8 +3,8 @@
 import gzip
 import io
 import json
+import os
 import re
-import subprocess
 import sys
 import zlib
 from pathlib import Path
@@ -424,17 +424,31 @@ def test_a_line_beyond_the_limit_is_left_empty_with_a_message(runs, translator, 
     assert [json.loads(line)["finished"] == "too long" for line in lines_of(done)] == [False, True, True, False]
 
 
-def test_standard_input_is_answered_line_by_line(runs, translator):
+class Pipes:
+    """A plant: standard input and output are named pipes."""
+
+    def __init__(self, given: Path, taken: Path) -> None:
+        self.given, self.taken = given, taken
+
+    def __call__(self) -> None:
+        os.dup2(os.open(self.given, os.O_RDONLY), 0)
+        os.dup2(os.open(self.taken, os.O_WRONLY), 1)
+
+
+def test_standard_input_is_answered_line_by_line(runs, translator, tmp_path):
     """Each line is sent only after the answer to the one before it has arrived."""
     words = translator.source_vocabulary.pieces(range(5, 9))
-    command = [sys.executable, "-m", "regard", "translate", str(runs / "one"), "--beam", "1"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    plant = Pipes(tmp_path / "given", tmp_path / "taken")
+    for pipe in (plant.given, plant.taken):
+        os.mkfifo(pipe)
+    command = Command(["translate", runs / "one", "--beam", 1], tmp_path / "log", plant)
+    with open(plant.given, "wb", buffering=0) as given, open(plant.taken, "rb") as taken:
         for word in words:
-            process.stdin.write(f"{word}\n".encode())
-            process.stdin.flush()
-            assert process.stdout.readline().decode() == translator.translate(word, beam=1).text + "\n"
-        process.stdin.close()
-        assert process.wait(600) == 0
+            given.write(f"{word}\n".encode())
+            assert taken.readline().decode() == translator.translate(word, beam=1).text + "\n"
+        given.close()
+        assert taken.read() == b""
+    assert command.wait() == 0
 
 
 def test_batches_of_standard_input_keep_every_line(monkeypatch):

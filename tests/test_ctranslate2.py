@@ -119,6 +119,9 @@ def test_the_attention_of_the_chosen_head_comes_with_it(layer, head, tmp_path):
 def test_what_it_cannot_do_is_said():
     with pytest.raises(ConfigError, match="no SSRU"):
         open_engine(build("transformer", replace(ENTRY.variants["marian"], width=16, heads=4)), Words(), Words(), 1)
+    for name in ("relative", "modern"):
+        with pytest.raises(ConfigError, match="for CTranslate2; use ONNX"):
+            open_engine(build("transformer", replace(ENTRY.variants[name], width=16, heads=4)), Words(), Words(), 1)
     with pytest.raises(ConfigError, match="runs Transformers"):
         open_engine(torch.nn.Linear(2, 2), Words(), Words(), 1)
     engine = open_engine(model_of("learned"), Words(), Words(), threads=1)

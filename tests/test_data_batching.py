@@ -56,7 +56,7 @@ def test_seed_and_epoch_change_the_order_and_buckets_keep_padding_small():
     assert lengths != sorted(lengths)  # short sentences do not all come first
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(10))
 def test_any_number_of_ranks_sees_the_same_samples_in_the_same_order(seed):
     rows = random_rows(83, seed)
     made = plan(rows, 90, seed, epoch=seed % 3)

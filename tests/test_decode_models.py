@@ -26,6 +26,8 @@ def translator(name: str, seed: int = 0) -> nn.Module:
         for parameter in model.parameters():
             if parameter.dim() > 1:
                 parameter.normal_(std=1.5 / parameter.shape[-1] ** 0.5)
+            elif parameter.dim() == 0:  # so that monotonic attention stops at some words
+                parameter.fill_(0.5)
     return model
 
 
@@ -55,7 +57,7 @@ def test_an_ensemble_of_different_models() -> None:
 
 
 def differences(model: nn.Module, config: DecodeConfig, count: int, batchings: int) -> int:
-    """How many translations change when `count` sentences are put in other batches, of 1 to 64."""
+    """How many translations change when `count` sentences are put in other batches, of 1 to 16."""
     every, chance = texts(count), random.Random(0)
     expected: list[Hypothesis] | None = None
     changed = 0
@@ -63,7 +65,7 @@ def differences(model: nn.Module, config: DecodeConfig, count: int, batchings: i
         order = chance.sample(range(count), count)
         found: list[Hypothesis] = [Hypothesis([], 0.0, 0.0, "stopped", [])] * count
         while order:
-            size = chance.choice([1, 3, 16, 64])
+            size = chance.choice([1, 3, 16])
             rows, order = order[:size], order[size:]
             results = decode(model, *batch([every[row] for row in rows], extra=chance.randint(0, 5)), config)
             for row, (best,) in zip(rows, results, strict=True):
@@ -78,7 +80,7 @@ def differences(model: nn.Module, config: DecodeConfig, count: int, batchings: i
 @pytest.mark.parametrize("name", TRANSLATORS)
 @pytest.mark.parametrize("beam", [1, 5])
 def test_neighbours_change_no_translation(name: str, beam: int) -> None:
-    assert differences(translator(name), DecodeConfig(beam=beam, max_extra=4, max_ratio=1.0), 40, 3) == 0
+    assert differences(translator(name), DecodeConfig(beam=beam, max_extra=4, max_ratio=1.0), 20, 2) == 0
 
 
 @pytest.mark.slow

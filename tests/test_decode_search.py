@@ -464,3 +464,8 @@ def test_the_quick_choice_of_the_best_is_topk(size: int) -> None:
     assert torch.equal(values.gather(1, ids).nan_to_num(9.0), top.nan_to_num(9.0))
     assert ids[3, 0] == 5
     assert all(len(set(row)) == 6 for row in ids.tolist())
+
+
+def test_a_precision_that_the_device_lacks_is_refused_in_a_sentence() -> None:
+    with pytest.raises(ConfigError, match="needs a GPU; use float32 on a CPU"):
+        decode(Tiny(), torch.tensor([[5, END]]), torch.tensor([2]), with_(GREEDY, precision="bf16"))

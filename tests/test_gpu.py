@@ -3,6 +3,7 @@ captured as CUDA graphs are those that run plainly."""
 
 import copy
 import dataclasses
+import gc
 import math
 from typing import NamedTuple
 
@@ -10,9 +11,12 @@ import pytest
 import small
 import torch
 
-from regard.data.batching import Batch
+from regard.data.batching import Batch, pack
 from regard.data.text_corpus import TextBatch
-from regard.kernels.choose import lstm
+from regard.decode.beam import FEW, best
+from regard.decode.search import decode
+from regard.decode.settings import DecodeConfig
+from regard.kernels.choose import lstm, refused
 from regard.kernels.graphs import Captured
 from regard.layers.recurrent import StackedLSTM
 from regard.look.record import record
@@ -21,7 +25,7 @@ from regard.training.captioning import CaptionBatch
 from regard.training.distributed import Ranks
 from regard.training.events import Skipped, Stepped, Validated
 from regard.training.loop import pinned, seed_everything
-from regard.training.objectives import likelihood
+from regard.training.objectives import likelihood, packed_likelihood
 from regard.training.precision import arithmetic
 from regard.training.settings import TrainConfig
 from regard.training.task import Loss
@@ -152,13 +156,13 @@ def settings_of(name):
     return dataclasses.replace(config, **{key: size for key, size in sizes.items() if key in fields})
 
 
-def updates(name, precision, capture, steps=8, dropout=0.0):
+def updates(name, precision, capture, steps=8, dropout=0.0, batches=FewBatches):
     """The numbers of some updates, the weights afterwards, and the `Update` that made them."""
     torch.manual_seed(3)
     config = settings_of(name)
     if hasattr(config, "dropout"):
         config = dataclasses.replace(config, dropout=dropout)
-    task, ranks = FewBatches(name), Ranks(torch.device("cuda"))
+    task, ranks = batches(name), Ranks(torch.device("cuda"))
     make = Update(build(name, config).cuda(), TrainConfig(precision=precision, rate=0.01), ranks, capture)
     late, found = Late(ranks.device), []
     with arithmetic(precision):
@@ -188,6 +192,65 @@ def test_captured_updates_are_the_plain_ones(name, precision):
     assert plain[6].loss != plain[0].loss  # of the same batch, after some updates
     one, other = (torch.cat([weight.flatten() for weight in found]) for found in (weights, others))
     assert (one - other).norm() < 10 * near * one.norm()  # not each by itself: Adam follows the sign of any rounding
+
+
+class PackedBatches(FewBatches):
+    """The same batches, end to end."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.batches = [pack(batch, 40) for batch in self.batches]
+
+    def count(self, batch):
+        return int((batch.target != 0).sum()), len(batch.queries)
+
+    def loss(self, model, batch):
+        return Loss(packed_likelihood(model, batch, smoothing=0.1)[0])
+
+
+@pytest.mark.parametrize("capture", [False, True], ids=["plain", "captured"])
+def test_sentences_end_to_end_have_the_losses_of_padded_ones(capture):
+    padded, weights, _ = updates("transformer", "bf16", capture=capture)
+    packed, others, make = updates("transformer", "bf16", capture=capture, batches=PackedBatches)
+    assert make.refusal == ""
+    assert [found.loss for found in packed] == pytest.approx([found.loss for found in padded], rel=2e-2)
+    one, other = (torch.cat([weight.flatten() for weight in found]) for found in (weights, others))
+    assert (one - other).norm() < 0.2 * one.norm()
+
+
+# --- decoding ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_captured_decoding_finds_what_the_cpu_finds(name, beam):
+    model, (source, lengths, _) = ready(name)
+    settings = DecodeConfig(beam=beam, max_extra=6)
+    with torch.inference_mode():
+        here = decode(model, source, lengths, settings)
+        there = decode(model.cuda(), source.cuda(), lengths.cuda(), settings)
+        again = decode(model, source.cuda(), lengths.cuda(), settings)  # by the same graph
+    assert model not in refused
+    for ours, theirs, replayed in zip(here, there, again, strict=True):
+        assert theirs[0].ids == replayed[0].ids
+        assert theirs[0].logprob == pytest.approx(ours[0].logprob, abs=0.02)
+
+
+def test_graphs_are_captured_after_all_others_are_gone():
+    for _ in range(3):
+        model, (source, lengths, _) = ready("transformer")
+        model.cuda()
+        with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16):
+            decode(model, source.cuda(), lengths.cuda(), DecodeConfig(beam=2))
+        assert model not in refused
+        del model
+        gc.collect()
+
+
+def test_the_best_tokens_of_many_rows_are_those_of_topk():
+    values = torch.randn(FEW, 64 * 40 + 5, device="cuda")
+    for found, wanted in zip(best(values, 5), values.topk(5), strict=True):
+        assert torch.equal(found, wanted)
 
 
 def test_captured_dropout_follows_the_seed_of_the_step():

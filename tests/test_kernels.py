@@ -325,7 +325,9 @@ def test_every_model_explains_its_paths(name: str):
         found = explain(model, device)
         said = dict(found.parts)
         assert set(attentions(model)) < set(said)
-        assert said["loss"].name == ("plain" if name == "document" else "logits in chunks, never all in memory")
+        assert said["loss"].name == (
+            "plain" if name in ("document", "pointer") else "logits in chunks, never all in memory"
+        )
         assert str(found).startswith(f"on {device}:\n")
         assert all(path.name and (path.name != "plain" or path.why_not_faster) for path in said.values())
 
@@ -339,3 +341,7 @@ def test_an_explanation_names_what_keeps_a_part_from_a_faster_path():
     luong = dict(explain(build("luong", MODELS["luong"].presets["tiny"]), "cpu").parts)
     assert luong["attention"].name == "plain in training, torch's fused attention in decoding"
     assert luong["decoder"] == ("loop", "each step reads what the model attended to in the step before")
+    for name, said in (("alibi", "alibi"), ("relative", "Relative")):
+        later = dict(explain(build("transformer", MODELS["transformer"].variants[name]), "cuda").parts)
+        assert later["encoder.0.self_attention.attention"] == ("plain", f"no kernel for the score {said}")
+        assert "fused attention" in later["decoder.0.cross_attention.attention"].name

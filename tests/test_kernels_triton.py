@@ -306,7 +306,13 @@ def test_short_attention_is_the_plain_one(B: int, H: int, T: int, S: int, D: int
     inputs = [random(B, H, size, D, dtype=dtype) for size in (T, S, S)]
     mask = torch.rand(B, 1, 1, S, device=DEVICE) > 0.3
     mask[0] = False
-    for may, normalise in ((mask, softmax), (None, causal_softmax), (mask[1:2] if B > 1 else None, causal_softmax)):
+    past = mask[-1, 0]  # [1, S], the same for all
+    for may, normalise in (
+        (mask, softmax),
+        (None, causal_softmax),
+        (mask[1:2] if B > 1 else None, causal_softmax),
+        (past, softmax),
+    ):
         memory = lambda keys, values, may=may: Memory(keys, values, may)  # noqa: E731
         agree(
             lambda q, *kv: (short_attend(q, memory(*kv), True, normalise is causal_softmax),),  # noqa: B023
@@ -314,6 +320,41 @@ def test_short_attention_is_the_plain_one(B: int, H: int, T: int, S: int, D: int
             inputs,
             (B, H, T, D),
         )
+
+
+@inside
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_of_sentences_end_to_end_is_that_of_each(causal: bool) -> None:
+    from regard.core.attend import Memory, attend
+    from regard.core.blocks import Blocks, apart, end_to_end
+    from regard.core.normalise import causal_softmax
+    from regard.core.scores import scaled_dot
+    from regard.kernels.short import short_attend
+
+    torch.manual_seed(1)
+    inputs = [random(1, 2, size, 4, dtype=torch.float16) for size in (12, 14, 14)]  # the last words of no sentence
+    queries = torch.tensor([[0, 1, 2, -1], [3, 4, 5, 6], [-1] * 4, [7, -1, -1, -1]], device=DEVICE)
+    slots = torch.tensor([[4, 5, 6, 7], [0, 1, 2, 3], [-1] * 4, [8, 9, -1, -1]], device=DEVICE)
+    blocks = Blocks(queries, slots)
+    normalise = causal_softmax if causal else softmax
+
+    def plain(query: Tensor, *kv: Tensor) -> tuple[Tensor]:
+        memory = Memory(*(apart(x, slots) for x in kv), (slots >= 0)[:, None, None])
+        return (end_to_end(attend(apart(query, queries), memory, scaled_dot, normalise).context, queries, 12),)
+
+    agree(lambda q, *kv: (short_attend(q, Memory(*kv), True, causal, blocks),), plain, inputs, (1, 2, 12, 4))
+
+
+@inside
+def test_a_step_is_written_into_its_slot() -> None:
+    from regard.kernels.append import write_slot
+
+    buffers = [torch.zeros(2, 3, 5, 4, dtype=torch.float16, device=DEVICE) for _ in range(2)]
+    new = torch.randn(2, 1, 2, 3, 4, device=DEVICE).permute(2, 0, 3, 1, 4).unbind()  # views, as heads are split
+    write_slot(*buffers, *new, torch.tensor([3], device=DEVICE))
+    for buffer, step in zip(buffers, new, strict=True):
+        assert torch.equal(buffer[:, :, 3:4], step.half())
+        assert not buffer[:, :, [0, 1, 2, 4]].any()
 
 
 @inside

@@ -10,9 +10,6 @@ from regard.interop.onnx import export_onnx
 from regard.models.registry import MODELS, build
 from regard.symbols import END, START
 
-onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (pip install regard[onnx])")
-pytest.importorskip("onnxscript", reason="onnxscript is not installed (pip install regard[onnx])")
-
 WORDS = 23
 SMALL = {"width": 16, "heads": 4, "inner": 24, "layers": 1, "embedding": 8, "annotation": 10}
 CASES = [("transformer", "tiny"), ("transformer", "marian"), ("bahdanau", "tiny"), ("luong", "tiny")]
@@ -31,6 +28,8 @@ def batch_of(rows, words, seed):
 @pytest.mark.parametrize(("name", "variant"), CASES)
 def test_onnxruntime_computes_the_same_over_whole_sentences(name, variant, tmp_path):
     """Batches of other sizes than the example's, from an empty past on; also the weights of the attention."""
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (pip install regard[onnx])")
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed (pip install regard[onnx])")
     entry = MODELS[name]
     config = {"tiny": entry.presets["tiny"], **entry.variants}[variant]
     sizes = {"source_vocabulary": WORDS, "target_vocabulary": WORDS}

@@ -260,9 +260,7 @@ def test_the_keys_of_the_steps_work_as_soon_as_the_tab_is_opened(page: Any) -> N
 
 @pytest.mark.parametrize(("wide", "high"), [(1440, 900), (1024, 768), (390, 844)])
 def test_all_of_a_step_fits_on_the_screen(server: Server, chromium: Any, wide: int, high: int) -> None:
-    with opened(
-        chromium, f"{server.address}#text=ba+da+fo&view=steps&t=1", viewport={"width": wide, "height": high}
-    ) as page:
+    with opened(chromium, f"{server.address}#text=ba+da+fo&view=steps&t=1", wide=wide, high=high) as page:
         page.locator(".stagegrid").wait_for()
         for _ in range(7):
             page.keyboard.press("ArrowRight")
@@ -296,7 +294,9 @@ def test_a_number_opens_to_its_arithmetic(page: Any) -> None:
 def test_the_softmax_is_seen_to_happen_unless_readers_want_no_movement(server: Server, chromium: Any) -> None:
     moving = "document.getAnimations().filter((one) => one.effect.target.matches('.track.weight .fill')).length"
     for motion, least in (("no-preference", 1), ("reduce", 0)):
-        with opened(chromium, f"{server.address}#text=ba+da+fo&view=steps&sub=2", reduced_motion=motion) as page:
+        with opened(
+            chromium, f"{server.address}#text=ba+da+fo&view=steps&sub=2", media={"reduced_motion": motion}
+        ) as page:
             at(page, 0, 2)
             running = page.evaluate(
                 f"""async () => {{
@@ -684,7 +684,7 @@ def test_axe_finds_nothing(server: Server, chromium: Any, scheme: str) -> None:
 
 @pytest.mark.parametrize("name", ["Where it looked", "Step by step", "Compare", "Search"])
 def test_nothing_is_wider_than_a_small_phone(server: Server, chromium: Any, name: str) -> None:
-    with opened(chromium, f"{server.address}#text=ba+da+fo", viewport={"width": 360, "height": 740}) as page:
+    with opened(chromium, f"{server.address}#text=ba+da+fo", wide=360, high=740) as page:
         page.locator(".translation .word").first.wait_for()
         view(page, name)
         page.locator(".stagegrid, .band, .matrix, .tree").first.wait_for()
@@ -696,7 +696,9 @@ def test_nothing_is_wider_than_a_small_phone(server: Server, chromium: Any, name
 
 def test_with_reduced_motion_and_forced_colours_the_same_is_there(server: Server, chromium: Any) -> None:
     with opened(
-        chromium, f"{server.address}#text=ba+da+fo&view=steps", reduced_motion="reduce", forced_colors="active"
+        chromium,
+        f"{server.address}#text=ba+da+fo&view=steps",
+        media={"reduced_motion": "reduce", "forced_colors": "active"},
     ) as page:
         page.locator(".stagegrid").wait_for()
         page.keyboard.press("End")

@@ -586,9 +586,8 @@ def test_axe_finds_nothing_serious(server: Server, chromium: Any) -> None:
 
 @pytest.mark.browser
 def test_nothing_is_wider_than_a_small_phone(server: Server, chromium: Any) -> None:
-    size = {"width": 360, "height": 740}
-    options = {"viewport": size, "reduced_motion": "reduce", "forced_colors": "active"}
-    with opened(chromium, f"{server.address}#model=captioner-shapes&t=1", **options) as page:
+    media = {"reduced_motion": "reduce", "forced_colors": "active"}
+    with opened(chromium, f"{server.address}#model=captioner-shapes&t=1", 360, 740, media) as page:
         page.locator(".shot").nth(1).wait_for()
         picture(page, "phone-picture")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360

@@ -11,7 +11,7 @@ from serve_parts import Server, shared
 
 from regard.serve.app import ENDPOINTS
 
-EXAMPLES = 25
+EXAMPLES = 10
 
 
 def quietly(examples: int) -> hypothesis.settings:
@@ -69,7 +69,7 @@ SENSIBLE = {"q": "ba da", "text": "ba da", "source": "en", "target_lang": "de", 
 
 @pytest.mark.parametrize("path", [path for path, (methods, _) in ENDPOINTS.items() if "POST" in methods])
 def test_any_json_whatever_is_answered(server: Server, path: str) -> None:
-    @quietly(60)
+    @quietly(25)
     @hypothesis.seed(2)
     @hypothesis.given(st.dictionaries(st.sampled_from(NAMES), anything, max_size=5), st.booleans())
     def send(fields: dict, sensible: bool) -> None:
@@ -90,7 +90,7 @@ METHODS = ["GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE"]
 
 
 def test_any_bytes_whatever_are_answered(server: Server) -> None:
-    @quietly(150)
+    @quietly(80)
     @hypothesis.seed(3)
     @hypothesis.given(
         st.sampled_from(sorted(ENDPOINTS)),

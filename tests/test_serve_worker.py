@@ -247,8 +247,10 @@ def test_a_process_that_dies_is_replaced_and_its_requests_are_answered(monkeypat
     assert not worker._process._process.is_alive()
 
 
-def test_a_process_that_is_stuck_is_ended_and_the_request_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = begin()
+def test_a_process_that_is_stuck_is_ended_and_the_request_refused(
+    shared_worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = shared_worker
     stuck = Ticket(time.monotonic() + PATIENCE, work=MethodCall("head_errors"))
 
     def freeze_and_work(taken: Ticket) -> None:
@@ -265,7 +267,6 @@ def test_a_process_that_is_stuck_is_ended_and_the_request_refused(monkeypatch: p
     until(lambda: not worker.trouble)
     assert restarts(worker)
     assert texts(ask(worker, "ba da")) == ["da ba"]
-    worker.close()
 
 
 def frozen(worker: Worker) -> int:
@@ -283,9 +284,10 @@ def test_a_run_that_cannot_be_loaded_is_refused_at_the_start(tmp_path: Path) -> 
     worker.close()
 
 
-def test_a_model_whose_answers_change_is_not_well() -> None:
-    worker = begin()
-    worker._sample = "something else"
-    worker._probe()
-    assert worker.trouble == "the model's answers changed"
-    worker.close()
+def test_a_model_whose_answers_change_is_not_well(shared_worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as changed:
+        changed.setattr(shared_worker, "_sample", "something else")
+        shared_worker._probe()
+        assert shared_worker.trouble == "the model's answers changed"
+    shared_worker._probe()
+    until(lambda: not shared_worker.trouble)

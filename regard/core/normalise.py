@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from regard.core.masks import causal_mask, window_mask
 from regard.errors import ShapeError
@@ -106,6 +107,38 @@ class GaussianWindow:
         """The slots of the window, [B, T, S]."""
         _check_centre(scores, centre)
         return window_mask(centre.floor() if self.released else centre, self.half_width, scores.shape[-1])
+
+
+class ForwardOnly(nn.Module):
+    """Where attention stops that goes forward from where it stopped before (Raffel 2017).
+
+        p_j = sigmoid(e_j);  q_j = (1 - p_{j-1}) q_{j-1} + previous_j;  alpha_j = p_j q_j
+
+    `previous` [..., T, S] are the weights of the step before; a row sums to at most one, since attention may reach the
+    end without stopping. In training, noise N(0, noise^2) is added to the scores; otherwise, if `hard`, all weight is
+    at the first slot with p_j > 0.5 from the previous one on, which has no gradient.
+    """
+
+    def __init__(self, noise: float = 1.0, hard: bool = True) -> None:
+        super().__init__()
+        self.noise, self.hard = noise, hard
+
+    def forward(self, scores: Tensor, mask: Tensor | None, previous: Tensor) -> Tensor:
+        visible = _visible(scores, mask)
+        if self.hard and not self.training:
+            reached = previous.cumsum(dim=-1) > 0.5  # [..., T, S]
+            stops = (scores > 0) & visible & reached
+            return (stops & (stops.cumsum(dim=-1) == 1)).to(scores.dtype)
+        noisy = scores + self.noise * torch.randn_like(scores) if self.training and self.noise else scores
+        exact = noisy.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(~visible, -math.inf)
+        passing = F.logsigmoid(-exact)  # log(1 - p_j)
+        # q_j = sum over k <= j of previous_k prod over k <= l < j of (1 - p_l): no quotient, so nothing underflows
+        before = passing.cumsum(dim=-1) - passing  # [..., T, S], of all l < j
+        ways = before[..., :, None] - before[..., None, :]  # [..., T, S, S], from k to j
+        forwards = causal_mask(scores.shape[-1], scores.device)  # [S, S]
+        ways = ways.masked_fill(~forwards, -math.inf).exp()
+        reaching = (ways @ previous.to(ways.dtype)[..., None]).squeeze(-1)  # [..., T, S], q
+        return (torch.sigmoid(exact) * reaching).to(scores.dtype).masked_fill(~visible, 0.0)
 
 
 def sparsemax(scores: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.errors import ConfigError
-from regard.symbols import PAD
+from regard.symbols import PAD, START
 
 Row = Sequence[int] | NDArray[Any]  # token ids
 
@@ -30,6 +30,16 @@ class Batch(NamedTuple):
     source_lengths: Tensor  # [B]
     target: Tensor  # [B, T]
     target_lengths: Tensor  # [B]
+
+
+class PackedBatch(NamedTuple):
+    """Sentences end to end, one row a side, then PAD; `slots` and `queries` say where the words of each are."""
+
+    source: Tensor  # [1, N]
+    slots: Tensor  # [B, S] places in `source`; -1 where a sentence has ended
+    words: Tensor  # [1, M] what the decoder reads: START, then the target without its last word
+    queries: Tensor  # [B, T] places in `words` and `target`; -1 likewise
+    target: Tensor  # [1, M]
 
 
 class Pairs(Protocol):
@@ -122,6 +132,28 @@ def make_even(batch: Any, batch_tokens: int, world: int = 1) -> Any:
         filled[tuple(slice(size) for size in part.shape)] = part
         evened.append(filled)
     return type(batch)(*evened)
+
+
+def pack(batch: Batch, batch_tokens: int, world: int = 1) -> PackedBatch:
+    """The sentences of a batch end to end, in tensors of few shapes: the sizes that `make_even` would give bound them,
+    and a row has a multiple of a 32nd of its bound."""
+    even = make_even(batch, batch_tokens, world)
+    words = torch.cat([torch.full_like(batch.target[:, :1], START), batch.target[:, :-1]], dim=1)
+    source, slots = _end_to_end([batch.source], batch.source_lengths, even.source.shape)
+    target, queries = _end_to_end([words, batch.target], batch.target_lengths, even.target.shape)
+    return PackedBatch(source[:1], slots, target[:1], queries, target[1:])
+
+
+def _end_to_end(sides: list[Tensor], lengths: Tensor, most: torch.Size) -> tuple[Tensor, Tensor]:
+    """Rows [B, S] of each side as one row: [sides, N], and the places of the words, `most` [B', S']."""
+    inside = torch.arange(sides[0].shape[1]) < lengths[:, None]  # [B, S]
+    count, step = int(lengths.sum()), max(1, most.numel() // 32)
+    row = torch.full((len(sides), -(-count // step) * step), PAD)
+    for number, rows in enumerate(sides):
+        row[number, :count] = rows[inside]
+    places = torch.full(most, -1, dtype=torch.int32)
+    places[: len(lengths), : inside.shape[1]][inside] = torch.arange(count, dtype=torch.int32)
+    return row, places
 
 
 def _has_lengths(part: Tensor) -> bool:

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -27,14 +27,14 @@ ROOM = 32  # slots of a past in the first graph; the next one has twice as many
 GRAPHS = 8  # kept for each model
 
 _graphs: "WeakKeyDictionary[Any, OrderedDict[Any, Graph]]" = WeakKeyDictionary()
-_pools: dict[
-    torch.device, Any
-] = {}  # all that a graph leaves behind is in its own tensors, so graphs share their memory
+# All that a graph leaves behind is in its own tensors, so the graphs of a device share their memory. It is freed with
+# the last of them, and its handle is void after that.
+_alive: "dict[torch.device, WeakSet[torch.cuda.CUDAGraph]]" = {}
 
 
 def captured_steps(
     model: Any,
-    stepped: Any,
+    stepped: Callable[[], Any],
     step: Callable[[Any, State], tuple[Any, State, Tensor | None]],
     kind: tuple[Any, ...],
     search: Any,
@@ -45,7 +45,7 @@ def captured_steps(
 ) -> bool:
     """`plain_steps` by graphs: True when the search is over, False where the first step could not be captured.
 
-    `stepped` is the model as `step` uses it; `kind` is all that `step` depends on besides the model and the shapes.
+    `stepped()` is the model as `step` uses it; `kind` is all that `step` depends on besides the model and the shapes.
     """
     number, room = 0, min(ROOM, rounded(steps))
     search, state = fill(search, state, rounded(len(search.row)))
@@ -56,7 +56,7 @@ def captured_steps(
         graph = graphs.pop(key, None)  # so that no other thread replays it meanwhile
         if graph is None:
             try:
-                graph = Graph(step, search, state, stepped)
+                graph = Graph(step, search, state, stepped())
             except (RuntimeError, TypeError) as error:
                 graphs.clear()
                 if number:
@@ -126,17 +126,19 @@ def capture(warm: Callable[[], None], run: Callable[[], None], device: torch.dev
     ):
         warm()
         stream.synchronize()
-        pool = _pools.setdefault(device, torch.cuda.graph_pool_handle())
+        others = _alive.setdefault(device, WeakSet())
+        pool = next((other.pool() for other in list(others)), None)
         graph.capture_begin(pool, capture_error_mode="thread_local")  # other threads may use the GPU meanwhile
         try:
             run()
         except BaseException:
-            del _pools[device]
+            others.clear()
             with suppress(RuntimeError):
                 graph.capture_end()
             unlock_generator(device)
             raise
         graph.capture_end()
+        others.add(graph)
     torch.cuda.current_stream(device).wait_stream(stream)
     return graph.replay
 

@@ -1,7 +1,8 @@
 """A model into sentences: `decode` writes for a batch, `search` continues from any state."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -55,7 +56,8 @@ def decode(
     some = slice(None) if len(rows) == len(source) else rows
     chosen = rows.tolist()
     source, lengths = few_sizes(source[some], model), lengths[some]
-    state = model.start(model.encode(source, lengths))
+    with products(config.precision, source.device):
+        state = model.start(model.encode(source, lengths))
     # The coverage penalty ranks all that was found.
     wide = replace(config, nbest=max(config.nbest, config.beam)) if config.coverage_penalty else config
     found = search(
@@ -105,11 +107,13 @@ def search(
             )
         limits = torch.maximum(limits, torch.tensor(least, device=limits.device))
     try:
-        if config.temperature:
-            return _sample(model, state, limits, config, prefixes, contents, stop)
-        if config.beam == 1 and observe is None:
-            return [[hypothesis] for hypothesis in follow(model, state, limits, config, prefixes=prefixes, stop=stop)]
-        return beam_search(model, state, limits, config, prefixes=prefixes, observe=observe, stop=stop)
+        with products(config.precision, limits.device):
+            if config.temperature:
+                return _sample(model, state, limits, config, prefixes, contents, stop)
+            if config.beam == 1 and observe is None:
+                paths = follow(model, state, limits, config, prefixes=prefixes, stop=stop)
+                return [[hypothesis] for hypothesis in paths]
+            return beam_search(model, state, limits, config, prefixes=prefixes, observe=observe, stop=stop)
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
@@ -118,6 +122,18 @@ def search(
             f"There is not enough memory for {len(limits)} sentences at once with {many}; set a smaller "
             f"{'decode.nbest' if config.temperature else 'decode.beam'}, or give shorter sentences."
         ) from error
+
+
+@contextmanager
+def products(precision: str, device: torch.device) -> Iterator[None]:
+    """Products in bfloat16 while the block runs, or in whatever precision is set already."""
+    if precision == "float32":
+        yield
+        return
+    if device.type != "cuda":
+        raise ConfigError(f"decode.precision = '{precision}' needs a GPU; use float32 on a {device.type.upper()}.")
+    with torch.autocast("cuda", torch.bfloat16):
+        yield
 
 
 def few_sizes(source: Tensor, model: SequenceModel) -> Tensor:

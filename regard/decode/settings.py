@@ -39,6 +39,9 @@ class DecodeConfig:
     top_k: int = setting(0, "sample among this many likeliest tokens; 0 is all")
     top_p: float = setting(1.0, "sample among the likeliest tokens that together reach this probability")
     seed: int = setting(1, "chooses the samples; the same seed and sentence give the same sample")
+    precision: str = setting(
+        "float32", "of the model's products; bf16 is faster on a GPU, scores stay float32", ("float32", "bf16")
+    )
 
     def __post_init__(self) -> None:
         _at_least(1, beam=self.beam, nbest=self.nbest)

@@ -1,6 +1,7 @@
 """The loop that all searches share: step the model, advance the search, drop the sentences that are done."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -53,10 +54,10 @@ def take_steps(
     if not len(search.row):
         return
     largest = max((token for prefix in prefixes or () for token in prefix), default=-1)
-    stepped: Any = for_steps(model)
+    stepped: Callable[[], Any] = cache(lambda: for_steps(model))  # captured steps may need none
 
     def step(search: AnySearch, state: State) -> tuple[AnySearch, State, Tensor | None]:
-        logits, state = stepped.step(search.token.flatten(), state)
+        logits, state = stepped().step(search.token.flatten(), state)
         check_prefix(largest, logits.shape[1])
         after, rows = advance(search, logits)
         return after, state, rows

@@ -25,6 +25,12 @@ from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
 
 LONGEST = 1024  # positions of the tables that replace a formula
 TYPES = ("int8", "float32")
+KNOWN: dict[str, tuple[object, ...]] = {  # the settings of a Transformer that can be written
+    "positions": ("sinusoid", "learned", "rotary"),
+    "activation": ("relu", "swish"),
+    "layer_norm": ("layer",),
+    "key_heads": (0,),
+}
 BATCH_TOKENS = 4096  # source tokens in a batch over all beams, as in regard's own search
 
 
@@ -174,6 +180,12 @@ def _save(
         raise ConfigError(f"CTranslate2 runs Transformers; this run is a {type(model).__name__}.")
     if any(isinstance(part, SSRU) for part in model.modules()):
         raise ConfigError("CTranslate2 has no SSRU, the recurrence in the decoder of this Transformer; use ONNX.")
+    for setting, known in KNOWN.items():
+        if getattr(model.config, setting) not in known:
+            raise ConfigError(
+                f"regard writes no Transformer with {setting} = {getattr(model.config, setting)!r} for CTranslate2; "
+                f"use ONNX."
+            )
     if kind not in TYPES:
         raise ConfigError(f"The numbers of a CTranslate2 model are {' or '.join(TYPES)}; got {kind!r}.")
     specification = _specification(model, library.specs, head)

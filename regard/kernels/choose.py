@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from regard.core import cells
 from regard.core.attend import Look, Memory, Normalise, Score, attend_unchecked, check_memory
+from regard.core.blocks import Blocks, apart, end_to_end
 from regard.core.cells import Blend, Linear
 from regard.core.normalise import causal_softmax, softmax
 from regard.core.scores import Perceptron, check_width, is_dot, is_perceptron, scaled_dot, uniform
@@ -28,7 +29,7 @@ from regard.kernels.recur import refusal as no_collecting
 TRITON = find_spec("triton") is not None
 LONGEST, WIDEST = 128, 128  # words, and numbers of a head, that Triton's attention takes
 
-FUSED, LIBRARY = "torch's fused attention", "torch's recurrent kernels"
+FUSED, LIBRARY, TRITON_DOT = "torch's fused attention", "torch's recurrent kernels", "Triton attention"
 ONE_SLOT = "plain; a memory of one slot is taken as it is"
 IN_A_LOOP = "inside a recurrence the gradients of keys and values are formed once, after the loop"
 
@@ -108,7 +109,7 @@ def attention_path(
         return Choice("plain", f"no kernel for the score {_name(score)}")
     if normalise is not softmax and normalise is not causal_softmax:
         return Choice("plain", f"fused attention computes the softmax, not {_name(normalise)}")
-    return Choice(FUSED) if no_triton(device, dtype) else Choice(f"Triton attention, {FUSED} for the rest", SHORT)
+    return Choice(FUSED) if no_triton(device, dtype) else Choice(f"{TRITON_DOT}, {FUSED} for the rest", SHORT)
 
 
 SHORT = (
@@ -116,27 +117,44 @@ SHORT = (
 )
 
 
-def not_short(query: Tensor, memory: Memory) -> bool:
+def not_short(query: Tensor, memory: Memory, blocks: Blocks | None = None) -> bool:
     """Whether Triton's attention, for which a whole head is one tile, cannot serve: it takes what `SHORT` says."""
     mask = memory.mask
+    lengths = (query.shape[-2], memory.keys.shape[-2]) if blocks is None else (x.shape[1] for x in blocks)
     return (
         query.dim() != 4
         or memory.values.shape[-1] != query.shape[-1]
-        or not 1 < max(query.shape[2], memory.keys.shape[2]) <= LONGEST
+        or not 1 < max(lengths) <= LONGEST
         or query.shape[3] > WIDEST
         or product_dtype(query) not in (torch.bfloat16, torch.float16)
-        or not (mask is None or (mask.dim() == 4 and mask.shape[1:3] == (1, 1)))
+        or not (mask is None or mask.shape[:-1] == (1,) or (mask.dim() == 4 and mask.shape[1:3] == (1, 1)))
     )
 
 
-def attend(query: Tensor, memory: Memory, score: Score, normalise: Normalise, watched: bool = False) -> Look:
-    """`regard.core.attend.attend`. `watched`: the caller needs the weights, which fused attention never forms."""
+def attend(
+    query: Tensor,
+    memory: Memory,
+    score: Score,
+    normalise: Normalise,
+    watched: bool = False,
+    blocks: Blocks | None = None,
+) -> Look:
+    """`regard.core.attend.attend`. `watched`: the caller needs the weights, which fused attention never forms.
+
+    With `blocks`, query [1, H, N, D] and memory are sentences end to end; the weights are those of each apart.
+    """
     loop = current_loop()
     with aside():
         check_memory(query, memory)
         why = no_triton(query.device.type, query.dtype)
         again = loop is not None and not (why or watched) and _steps_again(loop, query, memory, score, normalise)
         path = attention_path(score, normalise, watched, query.device.type, query.dtype).name
+    if blocks is not None and (not path.startswith(TRITON_DOT) or not_short(query, memory, blocks)):
+        queries, slots = blocks
+        inside = (slots >= 0)[:, None, None]  # [B, 1, 1, S]
+        one = Memory(apart(memory.keys, slots), apart(memory.values, slots), inside)
+        look = attend(apart(query, queries), one, score, normalise, watched)
+        return look._replace(context=end_to_end(look.context, queries, query.shape[2]))
     if loop is not None and again:
         return _in_loop(loop, query, memory, score)
     if path == ONE_SLOT and memory.mask is None and memory.keys.shape[-2] == 1:
@@ -148,11 +166,11 @@ def attend(query: Tensor, memory: Memory, score: Score, normalise: Normalise, wa
     if isinstance(score, Perceptron):
         return _perceptron(query, memory, score, normalise)
     kind = score is scaled_dot, normalise is causal_softmax
-    if why or not_short(query, memory):
+    if why or (blocks is None and not_short(query, memory)):
         return Look(fused.fused_attend(query, memory, *kind), None, None)
     from regard.kernels.short import short_attend
 
-    return Look(short_attend(query, memory, *kind), None, None)
+    return Look(short_attend(query, memory, *kind, blocks), None, None)
 
 
 def _unseen(normalise: Normalise, scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -186,9 +204,8 @@ def _perceptron(query: Tensor, memory: Memory, score: Perceptron, normalise: Nor
     keys, values, mask, _ = memory
     if not keys.shape[1]:  # an empty tape has no scores to compute
         return attend_unchecked(query, memory, score, normalise)
-    if query.is_cpu:
-        from regard.kernels.cpu import additive_scores
-    else:
+    additive_scores = cpu.additive_scores
+    if not query.is_cpu:
         from regard.kernels.additive import additive_scores
     check_width(type(score).__name__, "projected keys", keys, score.v.in_features)
     scores = additive_scores(score.ask(query), keys, score.v.weight[0])  # [B, T, S]
@@ -334,12 +351,28 @@ def for_steps(model: Any) -> Any:
 
     It lives as long as one search; weights that change later are not seen.
     """
-    on_cpu = isinstance(model, nn.Module) and all(weight.is_cpu for weight in model.parameters())
-    return direct(model, _for_few_rows) if on_cpu and not torch.is_grad_enabled() else model
+    if not isinstance(model, nn.Module) or torch.is_grad_enabled():
+        return model
+    if all(weight.is_cpu for weight in model.parameters()):
+        return direct(model, partial(_swap_linear, by=cpu.StepLinear))
+    return direct(model, partial(_swap_linear, by=LowLinear)) if lowered("cuda") else model
 
 
-def _for_few_rows(module: nn.Module) -> nn.Module:
-    return cpu.StepLinear(module) if type(module) is nn.Linear and not module._forward_hooks else module
+def _swap_linear(module: nn.Module, by: Callable[[nn.Linear], nn.Module]) -> nn.Module:
+    return by(module) if type(module) is nn.Linear and not module._forward_hooks else module
+
+
+class LowLinear(nn.Linear):
+    """nn.Linear for the steps of one search, its weights cast to the dtype of autocast once and not at every step."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        for name, weight in linear.named_parameters():
+            low = weight.detach().to(torch.get_autocast_dtype("cuda"))
+            setattr(self, name, nn.Parameter(low, requires_grad=False))
+        if linear.bias is None:
+            self.bias = None
 
 
 # --- explanations ----------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def tanh_(x: Tensor) -> Tensor:
 
 def additive_scores(query: Tensor, keys: Tensor, v: Tensor) -> Tensor:
     """v^T tanh(q + k): query [..., T, D] and keys [..., S, D], both projected, and v [D] -> scores [..., T, S]."""
-    return _Additive.apply(query, keys, v)  # type: ignore[no-untyped-call]
+    return _Additive.apply(query, keys, v)
 
 
 class _Additive(Function):
@@ -54,8 +54,8 @@ class _Additive(Function):
 
 def gru(input_gates: Tensor, state: Tensor, U_gates: Linear, U: Linear, keep: bool) -> Tensor:
     """`regard.core.cells.gru`; an update gate of one keeps the old state (`keep`) or writes the new one."""
-    left, update, candidate, state = _Gates.apply(input_gates, U_gates(state), state)  # type: ignore[no-untyped-call]
-    return _Blend.apply(update, state, U(left), candidate, keep)  # type: ignore[no-untyped-call]
+    left, update, candidate, state = _Gates.apply(input_gates, U_gates(state), state)
+    return _Blend.apply(update, state, U(left), candidate, keep)
 
 
 class _Gates(Function):
@@ -105,7 +105,7 @@ class _Blend(Function):
 
 def gru_reset_after(input_gates: Tensor, hidden_gates: Tensor, state: Tensor, keep: bool) -> Tensor:
     """`regard.core.cells.gru_reset_after`; `keep` as in `gru`."""
-    return _ResetAfter.apply(input_gates, hidden_gates, state, keep)  # type: ignore[no-untyped-call]
+    return _ResetAfter.apply(input_gates, hidden_gates, state, keep)
 
 
 class _ResetAfter(Function):
@@ -144,7 +144,7 @@ def _blend_backward(grad: Tensor, update: Tensor, state: Tensor, new: Tensor, ke
 
 def lstm(input_gates: Tensor, hidden_gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     """`regard.core.cells.lstm`."""
-    return _LSTM.apply(input_gates, hidden_gates, cell)  # type: ignore[no-untyped-call]
+    return _LSTM.apply(input_gates, hidden_gates, cell)
 
 
 class _LSTM(Function):

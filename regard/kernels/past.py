@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from regard.kernels.choose import or_triton
+
 
 class RoomyPast(NamedTuple):
     """Buffers that double when they are full: a step writes its own slot and copies nothing."""
@@ -41,14 +43,25 @@ class FixedPast(NamedTuple):
     filled: Tensor  # [B]
 
     def append(self, *new: Tensor) -> "FixedPast":
-        for buffer, step in zip(self.tensors, new, strict=True):
-            buffer.index_copy_(buffer.dim() - 2, self.filled[:1], step.to(buffer.dtype))
+        if len(new) == 2 and new[0].dim() == 4:
+            (keys_to, values_to), (keys, values) = self.tensors, new
+            write_slot(keys_to, values_to, keys, values, self.filled[:1])
+        else:
+            for buffer, step in zip(self.tensors, new, strict=True):
+                buffer.index_copy_(buffer.dim() - 2, self.filled[:1], step.to(buffer.dtype))
         return FixedPast(self.tensors, self.filled + 1)
 
     @property
     def mask(self) -> Tensor | None:
         slots = torch.arange(self.tensors[0].shape[-2], device=self.filled.device)  # [room]
         return slots < self.filled[:1, None]  # [1, room]
+
+
+@or_triton("append")
+def write_slot(keys_to: Tensor, values_to: Tensor, keys: Tensor, values: Tensor, slot: Tensor) -> None:
+    """Write keys, values [B, H, 1, D] into slot [1] of buffers [B, H, room, D]."""
+    for buffer, step in ((keys_to, keys), (values_to, values)):
+        buffer.index_copy_(2, slot, step.to(buffer.dtype))
 
 
 def with_room(state: Any, steps: int, fixed: bool = False) -> Any:

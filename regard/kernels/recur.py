@@ -27,8 +27,9 @@ class Function(torch.autograd.Function):
 
     @classmethod
     def apply(cls, *given: Any) -> Any:
-        plain = torch._C._are_functorch_transforms_active()
-        return (super() if plain else super(torch.autograd.Function, cls)).apply(*given)  # type: ignore[no-untyped-call]
+        if torch._C._are_functorch_transforms_active():
+            return super().apply(*given)  # type: ignore[no-untyped-call]
+        return super(torch.autograd.Function, cls).apply(*given)  # type: ignore[misc]
 
 
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -144,11 +145,11 @@ class Collect(TorchFunctionMode):
         return seen(self, func, args, kwargs or {})
 
     def linear(self, func: Any, args: Any, kwargs: Any) -> Any:
-        x, matrix, *bias = args
-        found = None if kwargs else self.products.get((id(matrix), id(*bias or (None,)), x.shape))
+        x, matrix, bias = args if len(args) == 3 else (*args, None)
+        found = None if kwargs else self.products.get((id(matrix), id(bias), x.shape))
         if found is None and (kwargs or not self.invariant(matrix) or not _pays(x, matrix)):
             return func(*args, **kwargs)
-        return self.product(found, x, matrix, *bias or (None,), transposed=True)
+        return self.product(found, x, matrix, bias, transposed=True)
 
     def matmul(self, func: Any, args: Any, kwargs: Any) -> Any:
         x, matrix = args
@@ -238,12 +239,12 @@ class Product:
         right = self.matrix.mT if transposed else self.matrix
         self.right = right.contiguous() if right.is_cpu else right  # a CPU multiplies few rows fastest by this layout
         # A zero without memory for each step: forward adds nothing, backward brings back the dy of all steps.
-        zeros = _Collected.apply(x, self, steps, matrix, bias)  # type: ignore[no-untyped-call]
+        zeros = _Collected.apply(x, self, steps, matrix, bias)
         self.zeros = list(zeros.unbind(0))
 
     def __call__(self, x: Tensor) -> Tensor:
         self.seen.append(x.detach())
-        return _Product.apply(self.zeros.pop(), x, self)  # type: ignore[no-untyped-call]
+        return _Product.apply(self.zeros.pop(), x, self)
 
 
 class _Collected(Function):

@@ -14,15 +14,20 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from regard.core.attend import Memory
+from regard.core.blocks import Blocks
 from regard.kernels.recur import product_dtype
 
 
-def short_attend(query: Tensor, memory: Memory, scaled: bool, causal: bool) -> Tensor:
-    """`regard.kernels.fused.fused_attend`: query [B, H, T, D] -> context [B, H, T, D]; mask [B or 1, 1, 1, S]."""
+def short_attend(query: Tensor, memory: Memory, scaled: bool, causal: bool, blocks: Blocks | None = None) -> Tensor:
+    """`regard.kernels.fused.fused_attend`: query [B, H, T, D] -> context [B, H, T, D].
+
+    mask [B or 1, 1, 1, S] or [1, S]. With `blocks`, query [1, H, N, D] and memory are sentences end to end.
+    """
     keys, values, mask, _ = memory
     dtype, scale = product_dtype(query), query.shape[-1] ** -0.5 if scaled else 1.0
-    mask = None if mask is None else mask[:, 0, 0].expand(len(keys), keys.shape[2])
-    return _Attend.apply(query.to(dtype), keys.to(dtype), values.to(dtype), mask, scale, causal)  # type: ignore[no-untyped-call]
+    mask = None if mask is None else mask.flatten(0, -2).expand(len(keys), keys.shape[2])
+    places = (None, None) if blocks is None else blocks
+    return _Attend.apply(query.to(dtype), keys.to(dtype), values.to(dtype), mask, *places, scale, causal)  # type: ignore[no-untyped-call]
 
 
 def split_heads(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
@@ -56,53 +61,78 @@ class _Split(torch.autograd.Function):
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float, causal: bool
+        ctx: Any,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
+        queries: Tensor | None,
+        slots: Tensor | None,
+        scale: float,
+        causal: bool,
     ) -> Tensor:
         query, keys, values = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, keys, values))
         B, H, T, D = query.shape
-        context = query.new_empty(B, T, H, D).transpose(1, 2)  # [B, H, T, D]
-        _launch(_forward, (query, keys, values, context), mask, scale, causal)
-        ctx.save_for_backward(query, keys, values, mask)
+        new = query.new_empty if queries is None else query.new_zeros  # a row may have words of no sentence
+        context = new(B, T, H, D).transpose(1, 2)  # [B, H, T, D]
+        _launch(_forward, (query, keys, values, context), mask, queries, slots, scale, causal)
+        ctx.save_for_backward(query, keys, values, mask, queries, slots)
         ctx.scale, ctx.causal = scale, causal
         return context
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        *inputs, mask = ctx.saved_tensors
-        grads = _same_layout(*inputs)
+        *inputs, mask, queries, slots = ctx.saved_tensors
+        grads = _same_layout(*inputs, zeros=queries is not None)
         grad = grad if grad.stride(-1) == 1 else grad.contiguous()
-        _launch(_backward, (*inputs, grad, *grads), mask, ctx.scale, ctx.causal)
-        return *grads, None, None, None
+        _launch(_backward, (*inputs, grad, *grads), mask, queries, slots, ctx.scale, ctx.causal)
+        return *grads, None, None, None, None, None
 
 
-def _same_layout(*tensors: Tensor) -> list[Tensor]:
+def _same_layout(*tensors: Tensor, zeros: bool) -> list[Tensor]:
     """Memory for the gradients: those of views that make up one tensor are views of one tensor again."""
     views: dict[int, list[Tensor]] = {}
     for x in tensors:
         views.setdefault(x.untyped_storage().data_ptr(), []).append(x)
     wholes = {
-        place: found[0].new_empty(found[0].untyped_storage().nbytes() // found[0].element_size())
+        place: _new(found[0], found[0].untyped_storage().nbytes() // found[0].element_size(), zeros)
         for place, found in views.items()
     }
     grads = []
     for x in tensors:
         place = x.untyped_storage().data_ptr()
         complete = sum(view.numel() for view in views[place]) == wholes[place].numel()
-        whole = wholes[place] if complete else x.new_empty(x.numel())
+        whole = wholes[place] if complete else _new(x, x.numel(), zeros)
         grads.append(whole.as_strided(x.shape, x.stride(), x.storage_offset()) if complete else whole.view(x.shape))
     return grads
 
 
-def _launch(kernel: Any, tensors: tuple[Tensor, ...], mask: Tensor | None, scale: float, causal: bool) -> None:
+def _new(like: Tensor, size: int, zeros: bool) -> Tensor:
+    return like.new_zeros(size) if zeros else like.new_empty(size)
+
+
+def _launch(
+    kernel: Any,
+    tensors: tuple[Tensor, ...],
+    mask: Tensor | None,
+    queries: Tensor | None,
+    slots: Tensor | None,
+    scale: float,
+    causal: bool,
+) -> None:
     """`tensors` are query, keys, values [B, H, T or S, D], and what else the kernel reads and writes."""
     (B, H, T, D), S = tensors[0].shape, tensors[1].shape[2]
+    if queries is not None and slots is not None:
+        (B, T), S = queries.shape, slots.shape[1]
     tiles = [max(16, triton.next_power_of_2(size)) for size in (T, S, D)]
     strides = [stride for x in tensors for stride in x.stride()[:3]]
     mask_strides = (0, 0) if mask is None else mask.stride()
     warps = 4 if max(tiles[:2]) <= 64 else 8
-    flags = causal, mask is not None
-    kernel[(B * H,)](*tensors, mask, *strides, *mask_strides, T, S, H, D, scale, *flags, *tiles, num_warps=warps)
+    flags = causal, mask is not None, queries is not None
+    kernel[(B * H,)](
+        *tensors, mask, queries, slots, *strides, *mask_strides, T, S, H, D, scale, *flags, *tiles, num_warps=warps
+    )
 
 
 @triton.jit
@@ -111,11 +141,19 @@ def _at(b, h, row, d, b_stride, h_stride, row_stride):
 
 
 @triton.jit
+def _places(places, b, t, T, PACKED: tl.constexpr):
+    """Where the words t of sentence b are, -1 where it has none."""
+    if PACKED:
+        return tl.load(places + b * T + t, t < T, other=-1).to(tl.int32)
+    return tl.where(t < T, t, -1)
+
+
+@triton.jit
 def _weights(
-    q, k, mask, b, t, s, mask_b, mask_s, T, S, scale, CAUSAL: tl.constexpr, MASKED: tl.constexpr
+    q, k, mask, b, t, s, t_at, s_at, mask_b, mask_s, T, S, scale, CAUSAL: tl.constexpr, MASKED: tl.constexpr
 ):  # fmt: skip
     """softmax(scale q k^T) [TT, SS] in float32; zeros for a query that is wholly masked."""
-    visible = (s < S)[None, :] & (t < T)[:, None]
+    visible = (s_at >= 0)[None, :] & (t_at >= 0)[:, None]
     if CAUSAL:
         visible = visible & (s[None, :] <= t[:, None] + (S - T))
     if MASKED:
@@ -128,45 +166,51 @@ def _weights(
 
 @triton.jit(do_not_specialize=["T", "S"])
 def _forward(
-    query, keys, values, context, mask,
+    query, keys, values, context, mask, queries, slots,
     query_b, query_h, query_t, keys_b, keys_h, keys_s, values_b, values_h, values_s, context_b, context_h, context_t,
     mask_b, mask_s, T, S, H: tl.constexpr, D: tl.constexpr, scale,
-    CAUSAL: tl.constexpr, MASKED: tl.constexpr, TT: tl.constexpr, SS: tl.constexpr, DD: tl.constexpr,
+    CAUSAL: tl.constexpr, MASKED: tl.constexpr, PACKED: tl.constexpr,
+    TT: tl.constexpr, SS: tl.constexpr, DD: tl.constexpr,
 ):  # fmt: skip
     h, b = tl.program_id(0) % H, (tl.program_id(0) // H).to(tl.int64)
     t, s, d = tl.arange(0, TT), tl.arange(0, SS), tl.arange(0, DD)
-    in_t = (t < T)[:, None] & (d < D)[None, :]
-    in_s = (s < S)[:, None] & (d < D)[None, :]
-    q = tl.load(query + _at(b, h, t, d, query_b, query_h, query_t), in_t, other=0.0)
-    k = tl.load(keys + _at(b, h, s, d, keys_b, keys_h, keys_s), in_s, other=0.0)
-    v = tl.load(values + _at(b, h, s, d, values_b, values_h, values_s), in_s, other=0.0)
-    w = _weights(q, k, mask, b, t, s, mask_b, mask_s, T, S, scale, CAUSAL, MASKED)
+    t_at, s_at = _places(queries, b, t, T, PACKED), _places(slots, b, s, S, PACKED)
+    in_t = (t_at >= 0)[:, None] & (d < D)[None, :]
+    in_s = (s_at >= 0)[:, None] & (d < D)[None, :]
+    row = b * (1 - PACKED)  # sentences end to end are all in the first row
+    q = tl.load(query + _at(row, h, t_at, d, query_b, query_h, query_t), in_t, other=0.0)
+    k = tl.load(keys + _at(row, h, s_at, d, keys_b, keys_h, keys_s), in_s, other=0.0)
+    v = tl.load(values + _at(row, h, s_at, d, values_b, values_h, values_s), in_s, other=0.0)
+    w = _weights(q, k, mask, b, t, s, t_at, s_at, mask_b, mask_s, T, S, scale, CAUSAL, MASKED)
     c = tl.dot(w.to(v.dtype), v, input_precision="ieee")
-    tl.store(context + _at(b, h, t, d, context_b, context_h, context_t), c.to(context.dtype.element_ty), in_t)
+    tl.store(context + _at(row, h, t_at, d, context_b, context_h, context_t), c.to(context.dtype.element_ty), in_t)
 
 
 @triton.jit(do_not_specialize=["T", "S"])
 def _backward(
-    query, keys, values, grad, d_query, d_keys, d_values, mask,
+    query, keys, values, grad, d_query, d_keys, d_values, mask, queries, slots,
     query_b, query_h, query_t, keys_b, keys_h, keys_s, values_b, values_h, values_s, grad_b, grad_h, grad_t,
     d_query_b, d_query_h, d_query_t, d_keys_b, d_keys_h, d_keys_s, d_values_b, d_values_h, d_values_s,
     mask_b, mask_s, T, S, H: tl.constexpr, D: tl.constexpr, scale,
-    CAUSAL: tl.constexpr, MASKED: tl.constexpr, TT: tl.constexpr, SS: tl.constexpr, DD: tl.constexpr,
+    CAUSAL: tl.constexpr, MASKED: tl.constexpr, PACKED: tl.constexpr,
+    TT: tl.constexpr, SS: tl.constexpr, DD: tl.constexpr,
 ):  # fmt: skip
     h, b = tl.program_id(0) % H, (tl.program_id(0) // H).to(tl.int64)
     t, s, d = tl.arange(0, TT), tl.arange(0, SS), tl.arange(0, DD)
-    in_t = (t < T)[:, None] & (d < D)[None, :]
-    in_s = (s < S)[:, None] & (d < D)[None, :]
-    q = tl.load(query + _at(b, h, t, d, query_b, query_h, query_t), in_t, other=0.0)
-    k = tl.load(keys + _at(b, h, s, d, keys_b, keys_h, keys_s), in_s, other=0.0)
-    v = tl.load(values + _at(b, h, s, d, values_b, values_h, values_s), in_s, other=0.0)
-    g = tl.load(grad + _at(b, h, t, d, grad_b, grad_h, grad_t), in_t, other=0.0)
-    w = _weights(q, k, mask, b, t, s, mask_b, mask_s, T, S, scale, CAUSAL, MASKED)
+    t_at, s_at = _places(queries, b, t, T, PACKED), _places(slots, b, s, S, PACKED)
+    in_t = (t_at >= 0)[:, None] & (d < D)[None, :]
+    in_s = (s_at >= 0)[:, None] & (d < D)[None, :]
+    row = b * (1 - PACKED)  # sentences end to end are all in the first row
+    q = tl.load(query + _at(row, h, t_at, d, query_b, query_h, query_t), in_t, other=0.0)
+    k = tl.load(keys + _at(row, h, s_at, d, keys_b, keys_h, keys_s), in_s, other=0.0)
+    v = tl.load(values + _at(row, h, s_at, d, values_b, values_h, values_s), in_s, other=0.0)
+    g = tl.load(grad + _at(row, h, t_at, d, grad_b, grad_h, grad_t), in_t, other=0.0)
+    w = _weights(q, k, mask, b, t, s, t_at, s_at, mask_b, mask_s, T, S, scale, CAUSAL, MASKED)
     d_v = tl.dot(tl.trans(w.to(g.dtype)), g, input_precision="ieee")
-    tl.store(d_values + _at(b, h, s, d, d_values_b, d_values_h, d_values_s), d_v.to(v.dtype), in_s)
+    tl.store(d_values + _at(row, h, s_at, d, d_values_b, d_values_h, d_values_s), d_v.to(v.dtype), in_s)
     d_w = tl.dot(g, tl.trans(v), input_precision="ieee")
     d_scores = (scale * w * (d_w - tl.sum(w * d_w, 1)[:, None])).to(q.dtype)
     d_q = tl.dot(d_scores, k, input_precision="ieee")
-    tl.store(d_query + _at(b, h, t, d, d_query_b, d_query_h, d_query_t), d_q.to(q.dtype), in_t)
+    tl.store(d_query + _at(row, h, t_at, d, d_query_b, d_query_h, d_query_t), d_q.to(q.dtype), in_t)
     d_k = tl.dot(tl.trans(d_scores), q, input_precision="ieee")
-    tl.store(d_keys + _at(b, h, s, d, d_keys_b, d_keys_h, d_keys_s), d_k.to(k.dtype), in_s)
+    tl.store(d_keys + _at(row, h, s_at, d, d_keys_b, d_keys_h, d_keys_s), d_k.to(k.dtype), in_s)

@@ -23,6 +23,8 @@ _NAMES = {
     "ConcatReleased": "concat as released",
     "hard_argmax": "argmax",
     "hard_sample": "one sample",
+    "ForwardOnly": "monotonic",
+    "NormedAdditive": "additive with offset",
 }
 
 

@@ -21,8 +21,8 @@ the main text is the default.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -59,6 +59,12 @@ class BahdanauConfig:
     spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
 
 
+def twin_of(config: Any) -> BahdanauConfig:
+    """The settings that another model has in common with RNNsearch; the rest as published."""
+    names = (field.name for field in fields(BahdanauConfig))
+    return BahdanauConfig(**{name: getattr(config, name) for name in names if hasattr(config, name)})
+
+
 class BahdanauState(NamedTuple):
     """What a step carries to the next."""
 
@@ -69,14 +75,14 @@ class BahdanauState(NamedTuple):
 
 
 class Bahdanau(nn.Module):
-    """RNNsearch: a bidirectional encoder, and one of the decoders below that attends to it."""
+    """RNNsearch: a bidirectional encoder, and a decoder that attends to it: one of those below, or another model's."""
 
-    def __init__(self, config: BahdanauConfig) -> None:
+    def __init__(self, config: BahdanauConfig, decoder: "Decoder | None" = None) -> None:
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(config.source_vocabulary, config.embedding)
         self.encoder = GRUEncoder(config.cell, config.embedding, config.width, directions=2, blend=write)
-        self.decoder = DECODERS[config.timing](config, memory_width=2 * config.width)
+        self.decoder = decoder or DECODERS[config.timing](config, memory_width=2 * config.width)
         self.output = nn.Linear(config.output_rank or config.readout, config.target_vocabulary)  # W_o
         self.dropout = Dropout(config.dropout)
         self.looking = Looking(self.decoder.query, shift=0, cross=("decoder.attention",))

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from regard.config import setting
 from regard.core.normalise import causal_softmax
 from regard.core.positions import sinusoid
+from regard.core.scores import scaled_dot
+from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.past import Past
 from regard.layers.transformer import JOINS, FeedForward, SelfAttention, TransformerLayer, last_norm
@@ -58,7 +60,7 @@ class TransformerLanguageModel(nn.Module):
         self.embed = nn.Embedding(config.vocabulary, config.width)
         self.layers = nn.ModuleList(
             TransformerLayer(
-                SelfAttention(config.width, config.heads, causal_softmax),
+                SelfAttention(config.width, config.heads, Attention(scaled_dot, causal_softmax)),
                 None,
                 FeedForward(config.width, config.inner),
                 join,

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.data.batching import PackedBatch
 from regard.kernels.choose import loss_path
 from regard.kernels.cross_entropy import linear_cross_entropy
 from regard.symbols import PAD
@@ -22,7 +23,23 @@ def likelihood(model: nn.Module, *inputs: Tensor, smoothing: float = 0.0) -> tup
     target = inputs[-1]
     if loss_path(getattr(model, "output", None)).name == "plain":
         return cross_entropy(model(*inputs), target, smoothing)
-    hidden, output = model.hidden(*inputs), model.output  # type: ignore[operator]  # [B, T, D]
+    return _output_loss(model, model.hidden(*inputs), target, smoothing)  # type: ignore[operator]
+
+
+def packed_likelihood(model: nn.Module, batch: PackedBatch, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    """`likelihood` of sentences end to end, for a model that `can_pack`."""
+    *inputs, target = batch
+    return _output_loss(model, model.hidden_packed(*inputs), target, smoothing)  # type: ignore[operator]
+
+
+def can_pack(model: nn.Module) -> bool:
+    """Whether a model computes sentences end to end, and its loss from them."""
+    return bool(getattr(model, "packs", False)) and loss_path(getattr(model, "output", None)).name != "plain"
+
+
+def _output_loss(model: nn.Module, hidden: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """hidden [B, T, D], target [B, T]."""
+    output = model.output
     return linear_cross_entropy(hidden, output.weight, output.bias, target, smoothing, PAD)  # type: ignore[arg-type, union-attr]
 
 
@@ -52,3 +69,14 @@ def guided_alignment(weights: Tensor, links: Tensor) -> Tensor:
     gold = links / rows.clamp(min=1)  # [B, T, S]
     exact = weights.to(torch.promote_types(weights.dtype, torch.float32))  # bfloat16 would lose the logarithm
     return -(gold * (exact + LEAST).log()).sum()
+
+
+def coverage_loss(weights: Tensor, words: Tensor) -> Tensor:
+    """sum_t sum_s min(alpha_ts, c_ts) with c_t = sum of alpha_k over the steps k < t (See 2017, eq. 12).
+
+    weights [B, T, S], words [B, T] True for the real target words. A step gives 0 where it attends to words that no
+    step before has attended to, and at most 1.
+    """
+    exact = weights.to(torch.promote_types(weights.dtype, torch.float32))
+    before = exact.cumsum(dim=1) - exact  # [B, T, S]
+    return (torch.minimum(exact, before).sum(dim=-1) * words).sum()

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from regard.data.batching import Batch, EpochPlan, make_batch, make_even, plan_epoch
+from regard.data.batching import Batch, EpochPlan, PackedBatch, make_batch, make_even, pack, plan_epoch
 from regard.data.files import Progress
 from regard.data.links import LinkedBatch
 from regard.data.pairs import PairData, PairSet, Resampled
@@ -20,8 +20,8 @@ from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError
 from regard.evaluate.scores import perplexity, score
 from regard.look.record import record
-from regard.symbols import END, UNKNOWN
-from regard.training.objectives import guided_alignment, likelihood
+from regard.symbols import END, PAD, UNKNOWN
+from regard.training.objectives import can_pack, coverage_loss, guided_alignment, likelihood, packed_likelihood
 from regard.training.settings import TrainConfig
 from regard.training.task import Loss, Validation
 
@@ -33,7 +33,9 @@ class TranslationTask:
 
     def __init__(self, data: PairData, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
         self.data, self.config, self.run, self.fingerprint = data, config, run, data.fingerprint
-        plain = {"nbest": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "coverage_penalty": 0.0}
+        low = "bf16" if config.precision == "bf16" else "float32"
+        plain = {"nbest": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "coverage_penalty": 0.0, "precision": low}
+        self.packs = False  # whether batches of a GPU are sentences end to end; known when the model is
         self.decode = dataclasses.replace(decode, beam=config.validate_beam, **plain)  # type: ignore[arg-type]
 
     def plan(self, epoch: int, even: bool = False) -> EpochPlan:
@@ -49,8 +51,11 @@ class TranslationTask:
 
     def ready(self, model: nn.Module) -> None:
         """Refuse, before anything is trained, a model whose attention cannot be guided as the settings require."""
-        if not self.config.guided:
+        if not self.config.guided and not self.config.coverage:
+            # The kernel for sentences end to end has 16-bit products alone; elsewhere they would be padded and packed.
+            self.packs = self.config.precision == "bf16" and can_pack(model)
             return
+        wanted = "train.guided" if self.config.guided else "train.coverage"
         name = guided_module(model, self.config.guided_layer)
         source, target = torch.tensor([[UNKNOWN, UNKNOWN, END]]), torch.tensor([[UNKNOWN, END]])
         with torch.no_grad(), record(model.eval(), [name]) as seen:
@@ -58,8 +63,8 @@ class TranslationTask:
         weights = seen[name].weights  # [1, (H), 2, 3] where words are attended to
         if weights.shape[-2:] != (2, 3):
             raise ConfigError(
-                f"train.guided needs attention over the source words; {type(model).__name__} sees the source as one "
-                f"vector, so choose a model that attends, or set train.guided=0."
+                f"{wanted} needs attention over the source words; {type(model).__name__} sees the source as one "
+                f"vector, so choose a model that attends, or set {wanted}=0."
             )
         heads = weights.shape[1] if weights.dim() == 4 else 1
         if self.config.guided_head >= heads:
@@ -70,20 +75,30 @@ class TranslationTask:
         """Target tokens and sentences."""
         return int(batch.target_lengths.sum()), len(batch.target)
 
-    def even(self, batch: Batch | LinkedBatch, world: int) -> Batch | LinkedBatch:
-        """The batch padded to one of few shapes."""
+    def even(self, batch: Batch | LinkedBatch, world: int) -> Batch | LinkedBatch | PackedBatch:
+        """The batch packed or padded to one of few shapes."""
+        if self.packs and isinstance(batch, Batch):
+            return pack(batch, self.config.batch_tokens, world)
         return make_even(batch, self.config.batch_tokens, world)
 
-    def loss(self, model: nn.Module, batch: Batch | LinkedBatch) -> Loss:
-        """Cross-entropy of the target, smoothed if set so; with links, plus `guided` times the alignment loss."""
-        inputs, smoothing = (batch.source, batch.source_lengths, batch.target), self.config.label_smoothing
-        if not isinstance(batch, LinkedBatch):
+    def loss(self, model: nn.Module, batch: Batch | LinkedBatch | PackedBatch) -> Loss:
+        """Cross-entropy of the target, smoothed if set so; with links, plus `guided` times the alignment loss; plus
+        `coverage` times the coverage loss."""
+        smoothing = self.config.label_smoothing
+        if isinstance(batch, PackedBatch):
+            return Loss(packed_likelihood(model, batch, smoothing)[0])
+        inputs = batch.source, batch.source_lengths, batch.target
+        if not isinstance(batch, LinkedBatch) and not self.config.coverage:
             return Loss(likelihood(model, *inputs, smoothing=smoothing)[0])
         name = guided_module(model, self.config.guided_layer)
         with record(model, [name], detach=False) as seen:
             total, _ = likelihood(model, *inputs, smoothing=smoothing)
-        guide = guided_alignment(guided_head(seen[name].weights, self.config.guided_head), batch.links)
-        return Loss(total + self.config.guided * guide)
+        weights = guided_head(seen[name].weights, self.config.guided_head)  # [B, T, S]
+        if isinstance(batch, LinkedBatch):
+            total = total + self.config.guided * guided_alignment(weights, batch.links)
+        if self.config.coverage:
+            total = total + self.config.coverage * coverage_loss(weights, batch.target != PAD)
+        return Loss(total)
 
     def validate(self, model: nn.Module, tell: Progress | None = None) -> Validation:
         """Loss and perplexity per token over all held-out pairs; BLEU of the first `validate_sentences`.

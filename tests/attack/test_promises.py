@@ -17,8 +17,19 @@ PROMISED = {
 }  # fmt: skip
 
 
+# `make test` has these in test_serve_life.py, test_serve_limits.py and test_serve_picture.py.
+REPEATED = {"overload", "disconnect", "stop", "replaced", "slow", "captions"}
+
+
 @pytest.mark.parametrize(
-    "one", [one for one in CHECKS if one.small], ids=lambda one: f"{one.promise}-{one.once.__name__}"
+    "one",
+    [
+        pytest.param(
+            one, id=f"{one.promise}-{one.once.__name__}", marks=[pytest.mark.slow] * (one.once.__name__ in REPEATED)
+        )
+        for one in CHECKS
+        if one.small
+    ],
 )
 def test_a_promise(one: Check):
     result = attempt(one, one.small)

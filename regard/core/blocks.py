@@ -1,0 +1,37 @@
+"""Sentences end to end in one row, so that nothing is computed for padding: what only a word needs is computed for the
+row, and attention stays inside each sentence."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Blocks(NamedTuple):
+    """Query t of sentence b may look at the slots of sentence b."""
+
+    queries: Tensor  # [B, T] the place in the row of each query; -1 where a sentence has ended
+    slots: Tensor  # [B, S] the place in the row of each slot; -1 likewise
+
+
+def apart(x: Tensor, places: Tensor) -> Tensor:
+    """One sentence a row: x [1, H, N, D], places [B, T] -> [B, H, T, D]; where there is no word, any number."""
+    return x[0][:, places.clamp(min=0)].transpose(0, 1)
+
+
+def end_to_end(x: Tensor, places: Tensor, size: int) -> Tensor:
+    """The inverse: x [B, H, T, D], places [B, T] -> [1, H, N, D] with N = size; zeros at places of no sentence."""
+    words = x.transpose(1, 2).flatten(0, 1)  # [B T, H, D]
+    row = x.new_zeros(size + 1, *words.shape[1:]).index_copy(0, _or_last(places, size), words)
+    return row[:size].transpose(0, 1)[None]
+
+
+def word_numbers(places: Tensor, size: int) -> Tensor:
+    """Where each word of the row is in its sentence, from zero: places [B, T] -> [N]."""
+    numbers = torch.arange(places.shape[1], device=places.device).repeat(len(places))  # [B T]
+    return numbers.new_zeros(size + 1).index_copy(0, _or_last(places, size), numbers)[:size]
+
+
+def _or_last(places: Tensor, size: int) -> Tensor:
+    """[B T]; what is nowhere goes to a last place, which is dropped. No device is asked."""
+    return torch.where(places < 0, size, places).flatten().long()
