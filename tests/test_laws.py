@@ -138,7 +138,7 @@ def test_gradients_of_steps_equal_those_of_forward(case: str):
         real(run_steps(model, SOURCE, LENGTHS, TARGET)).square().sum(), list(weights.values())
     )
     for name, one, other in zip(weights, whole, stepped, strict=True):
-        assert_close(one, other, rtol=1e-8, atol=1e-8, msg=lambda told, name=name: f"{name}: {told}")
+        assert_close(one, other, rtol=1e-8, atol=1e-8, msg=lambda message, name=name: f"{name}: {message}")
 
 
 @everywhere

@@ -263,16 +263,16 @@ def test_all_heads_stand_between_their_words():
     assert "named" not in " ".join(texts)
     words = [f"word{at}" for at in range(90)]
     text = " ".join(texts_of(svg_of(Trace.from_arrays(words, words, some_weights(1, 8, 90, 90)), view="heads")))
-    told = re.search(
+    note = re.search(
         r"only every (\w+) target word and every (\w+) source word named, as there is no room for more", text
     )
-    assert told, "what is left out is said"
-    number = {"second": 2, "third": 3}.get(told[1]) or int(told[1].removesuffix("th"))
+    assert note, "what is left out is said"
+    number = {"second": 2, "third": 3}.get(note[1]) or int(note[1].removesuffix("th"))
     assert [word for word in words if word in text.split()] == words[::number]
 
 
 def test_names_beside_heads_do_not_overlap():
-    """Two layers of eight heads, as long as such sentences are: every name has a line of its own."""
+    """Two layers of eight heads, as long as such sentences are: every name has a separate line."""
     words = [f"w{at}" for at in range(26)]
     svg = svg_of(Trace.from_arrays(words, words[:24], some_weights(2, 8, 24, 26)), view="heads")
     size = r"font-size: ([\d.]+)px[^>]*"
