@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from regard.core import cells
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
-from regard.core.normalise import GaussianWindow, causal_softmax, softmax, sparsemax
+from regard.core.normalise import Causal, GaussianWindow, causal_softmax, softmax, sparsemax
 from regard.core.scores import Additive, Concat, Cosine, General, Location, Perceptron, dot, scaled_dot
 from regard.kernels import cpu, library
 from regard.kernels.choose import attention_path, explain, for_steps
@@ -271,12 +271,14 @@ def test_a_model_for_steps_keeps_hooks_and_shared_modules_and_changes_nothing():
 
 
 def test_the_chosen_path_says_why_it_is_not_a_faster_one():
-    assert attention_path(scaled_dot, causal_softmax, watched=False, device="cpu").why_not_faster == ""
+    for causal in (causal_softmax, Causal(softmax)):
+        assert attention_path(scaled_dot, causal, watched=False, device="cpu").why_not_faster == ""
     assert attention_path(General(N, M), softmax, watched=False, device="cpu").name == "torch's fused attention"
     for score, normalise, watched, word in (
         (scaled_dot, softmax, True, "recorded"),
         (Cosine(), softmax, False, "Cosine"),
         (dot, sparsemax, False, "sparsemax"),
+        (scaled_dot, Causal(sparsemax), False, "causal sparsemax"),
     ):
         path = attention_path(score, normalise, watched, "cpu")
         assert path.name == "plain"

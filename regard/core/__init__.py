@@ -3,6 +3,8 @@
 from regard.core.attend import Look, Memory, Normalise, Score, attend
 from regard.core.masks import causal_mask, padding_mask, window_mask
 from regard.core.normalise import (
+    NORMALISERS,
+    Causal,
     ForwardOnly,
     GaussianWindow,
     Sample,
@@ -16,6 +18,8 @@ from regard.core.normalise import (
 )
 from regard.core.positions import LearnedPositions, rotate, sinusoid
 from regard.core.scores import (
+    COMPARISONS,
+    SCORES,
     Additive,
     Concat,
     ConcatReleased,
@@ -27,13 +31,18 @@ from regard.core.scores import (
     Relative,
     alibi,
     dot,
+    make_score,
     project_keys,
     scaled_dot,
     uniform,
 )
 
 __all__ = [
+    "COMPARISONS",
+    "NORMALISERS",
+    "SCORES",
     "Additive",
+    "Causal",
     "Concat",
     "ConcatReleased",
     "Cosine",
@@ -59,6 +68,7 @@ __all__ = [
     "entmax15",
     "hard_argmax",
     "hard_sample",
+    "make_score",
     "padding_mask",
     "project_keys",
     "rotate",

@@ -6,6 +6,7 @@ A row that may look nowhere gets exact zeros, forward and backward: never NaN, a
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,13 +28,30 @@ def softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     return torch.softmax(filled, dim=-1).masked_fill(hidden, 0.0)
 
 
-def causal_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Softmax in which the last query may look at every slot, the one before at all but the last, and so on.
+@dataclass(frozen=True)
+class Causal:
+    """A normaliser in which the last query may look at every slot, the one before at all but the last, and so on.
 
     With T = S that is the causal triangle; with T = 1, one step with its past in the memory, everything is visible.
     """
-    queries, slots = scores.shape[-2:]
-    return softmax(scores, _and(mask, causal_mask(slots, scores.device, queries)))
+
+    normalise: Callable[[Tensor, Tensor | None], Tensor]
+
+    def __call__(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        queries, slots = scores.shape[-2:]
+        return self.normalise(scores, _and(mask, causal_mask(slots, scores.device, queries)))
+
+    @property
+    def __name__(self) -> str:
+        return f"causal {getattr(self.normalise, '__name__', type(self.normalise).__name__)}"
+
+
+causal_softmax = Causal(softmax)
+
+
+def is_causal_softmax(normalise: object) -> bool:
+    """Whether a normaliser is `causal_softmax`, also where a model made it."""
+    return isinstance(normalise, Causal) and normalise.normalise is softmax
 
 
 def hard_argmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -146,6 +164,8 @@ def sparsemax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
     tau is (sum of the k highest scores - 1) / k, where k is the largest number of slots that keeps all k above tau.
     """
+    if not scores.shape[-1]:
+        return scores  # an empty memory has no highest score
     visible = _visible(scores, mask)
     shifted = _shift(_hide(scores, visible))  # [..., T, S]
     ordered = shifted.sort(dim=-1, descending=True).values  # [..., T, S]
@@ -161,6 +181,8 @@ def entmax15(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
     With the k highest of z = e / 2, mean m and variance w, tau = m - sqrt(1/k - w).
     """
+    if not scores.shape[-1]:
+        return scores  # an empty memory has no highest score
     visible = _visible(scores, mask)
     weights = _Entmax15.apply(_shift(_hide(scores, visible) / 2))  # type: ignore[no-untyped-call]
     return weights.to(scores.dtype).masked_fill(~visible, 0.0)  # [..., T, S]
@@ -187,6 +209,14 @@ class _Entmax15(torch.autograd.Function):
         roots = weights.sqrt()  # dp/dz = 2 (z - tau) for the slot itself, shared out over the support
         scaled = 2 * grads[0] * roots
         return scaled - roots * (scaled.sum(-1, keepdim=True) / roots.sum(-1, keepdim=True))
+
+
+# The normalisers that every model with attention can be trained with, by their names in its settings.
+NORMALISERS: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
+    "softmax": softmax,
+    "sparsemax": sparsemax,
+    "entmax15": entmax15,
+}
 
 
 def _visible(scores: Tensor, mask: Tensor | None) -> Tensor:

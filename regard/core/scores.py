@@ -7,12 +7,13 @@ A module with work to do on the keys has `project(states) -> keys`, done once fo
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.errors import ShapeError
+from regard.errors import ConfigError, ShapeError
 
 
 def dot(query: Tensor, keys: Tensor) -> Tensor:
@@ -239,6 +240,37 @@ class Location(nn.Module):
         scores = query @ self.W.weight[:size].T  # [..., T, min(S, longest)]
         beyond = size - scores.shape[-1]
         return nn.functional.pad(scores, (0, beyond), value=-math.inf) if beyond else scores  # [..., T, S]
+
+
+# The scores by their names in the settings of models: (query width, key width, hidden width) -> score.
+SCORES: dict[str, Callable[[int, int, int], Any]] = {
+    "dot": lambda query, key, hidden: dot,
+    "scaled-dot": lambda query, key, hidden: scaled_dot,
+    "cosine": lambda query, key, hidden: Cosine(),
+    "general": lambda query, key, hidden: General(query, key),
+    "additive": Additive,
+    "concat": Concat,
+    "concat-released": lambda query, key, hidden: ConcatReleased(query, key),
+}
+ONE_WIDTH = ("dot", "scaled-dot", "cosine")  # they compare a query and keys of one width
+
+# Of these, the ones for a model that projects its queries and keys itself: (width) -> score.
+COMPARISONS: dict[str, Callable[[int], Any]] = {
+    "dot": lambda width: dot,
+    "scaled-dot": lambda width: scaled_dot,
+    "cosine": lambda width: Cosine(),
+    "additive": Perceptron,
+}
+
+
+def make_score(name: str, query_width: int, key_width: int, width: int) -> Any:
+    """The score of this name in `SCORES`; one that needs a query and keys of one width is refused for others."""
+    if name in ONE_WIDTH and query_width != key_width:
+        raise ConfigError(
+            f"model.score = {name!r} compares a query and keys of one width; here the query has {query_width} numbers "
+            f"and the keys have {key_width}. Use general, additive or concat."
+        )
+    return SCORES[name](query_width, key_width, width)
 
 
 def project_keys(score: Any, states: Tensor) -> Tensor:

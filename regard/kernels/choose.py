@@ -18,7 +18,7 @@ from regard.core import cells
 from regard.core.attend import Look, Memory, Normalise, Score, attend_unchecked, check_memory
 from regard.core.blocks import Blocks, apart, end_to_end
 from regard.core.cells import Blend, Linear
-from regard.core.normalise import causal_softmax, softmax
+from regard.core.normalise import is_causal_softmax, softmax
 from regard.core.scores import Perceptron, check_width, is_dot, is_perceptron, scaled_dot, uniform
 from regard.kernels import cpu, fused
 from regard.kernels.cpu import ARM
@@ -107,7 +107,7 @@ def attention_path(
         return Choice("plain", IN_A_LOOP)
     if score is not scaled_dot and not is_dot(score):
         return Choice("plain", f"no kernel for the score {_name(score)}")
-    if normalise is not softmax and normalise is not causal_softmax:
+    if normalise is not softmax and not is_causal_softmax(normalise):
         return Choice("plain", f"fused attention computes the softmax, not {_name(normalise)}")
     return Choice(FUSED) if no_triton(device, dtype) else Choice(f"{TRITON_DOT}, {FUSED} for the rest", SHORT)
 
@@ -165,7 +165,7 @@ def attend(
         return attend_unchecked(query, memory, score, normalise)
     if isinstance(score, Perceptron):
         return _perceptron(query, memory, score, normalise)
-    kind = score is scaled_dot, normalise is causal_softmax
+    kind = score is scaled_dot, is_causal_softmax(normalise)
     if why or (blocks is None and not_short(query, memory)):
         return Look(fused.fused_attend(query, memory, *kind), None, None)
     from regard.kernels.short import short_attend
@@ -202,14 +202,17 @@ def _in_loop(loop: Collect, query: Tensor, memory: Memory, score: Score) -> Look
 
 def _perceptron(query: Tensor, memory: Memory, score: Perceptron, normalise: Normalise) -> Look:
     keys, values, mask, _ = memory
-    if not keys.shape[1]:  # an empty tape has no scores to compute
+    if not keys.shape[-2]:  # an empty tape has no scores to compute
         return attend_unchecked(query, memory, score, normalise)
-    additive_scores = cpu.additive_scores
-    if not query.is_cpu:
-        from regard.kernels.additive import additive_scores
     check_width(type(score).__name__, "projected keys", keys, score.v.in_features)
-    scores = additive_scores(score.ask(query), keys, score.v.weight[0])  # [B, T, S]
-    weights = normalise(scores, mask)  # [B, T, S]
+    asked, v = score.ask(query), score.v.weight[0]
+    if query.is_cpu:
+        scores = cpu.additive_scores(asked, keys, v)  # [B, ..., T, S]
+    else:
+        from regard.kernels.additive import additive_scores
+
+        scores = additive_scores(asked.flatten(0, -3), keys.flatten(0, -3), v).unflatten(0, query.shape[:-2])
+    weights = normalise(scores, mask)  # [B, ..., T, S]
     return Look(weights.to(values.dtype) @ values, weights, scores)
 
 

@@ -64,10 +64,10 @@ def linear_relu(x: Tensor, linear: nn.Module) -> Tensor:
 class MultiHead(nn.Module):
     """[head_1; ...; head_H] W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (Vaswani 2017, section 3.2.2).
 
-    Attention is scaled dot and softmax unless `attention` is another. As in the paper, the projections have no biases
-    unless `bias` says so. The H matrices of a kind are kept side by side as one. With fewer `key_heads` than heads,
-    H / key_heads heads share keys and values (Ainslie 2023; one for all is Shazeer's multi-query attention, 2019), so
-    that a past or a source is that much smaller.
+    Attention is scaled dot and softmax unless `attention` is another; it compares the D/H numbers of a head, and heads
+    share its parameters. As in the paper, the projections have no biases unless `bias` says so. The H matrices of a
+    kind are kept side by side as one. With fewer `key_heads` than heads, H / key_heads heads share keys and values
+    (Ainslie 2023; one for all is Shazeer's multi-query attention, 2019): a past or a source is that much smaller.
     """
 
     def __init__(
@@ -267,6 +267,7 @@ class SwiGLU(nn.Module):
 FEED_FORWARDS: dict[str, Callable[[int, int, float], nn.Module]] = {
     "relu": FeedForward,
     "swish": partial(FeedForward, activation=nn.SiLU),
+    "gelu": partial(FeedForward, activation=nn.GELU),
     "swiglu": SwiGLU,
 }
 
@@ -320,8 +321,8 @@ def last_norm(norm: str, width: int, kind: str = "layer") -> nn.Module:
 class TransformerLayer(nn.Module):
     """Self-attention, attention to another sequence where there is one, then a feed-forward net at each position.
 
-    It is a layer of the encoder, of the decoder (a causal normaliser, or an `SSRU` instead of self-attention) and of a
-    language model (a causal normaliser); with a past, x are the steps that follow it.
+    It is a layer of the encoder, of the decoder (a `Causal` normaliser, or an `SSRU` instead of self-attention) and of
+    a language model (`Causal`); with a past, x are the steps that follow it.
     """
 
     def __init__(

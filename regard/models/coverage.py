@@ -52,7 +52,7 @@ class CoverageState(NamedTuple):
 
     memory: Memory
     hidden: Tensor  # [B, n], s_{i-1}
-    source: Tensor  # [B, S, 1] 1 / Phi_j, or [B, S, 3d] W h_j in the gates of the GRU: the same at every step
+    fixed: Tensor  # [B, S, 1] 1 / Phi_j, or [B, S, 3d] W h_j in the gates of the GRU: the same at every step
     coverage: Tensor  # [B, S, d], C_{i-1}
 
 
@@ -82,9 +82,9 @@ class CoverageDecoder(Decoder):
         """c_i = att(s_{i-1}, C_{i-1});  s_i = GRU(s_{i-1}, y_{i-1}, c_i);  C_i from C_{i-1} and alpha_i."""
         look = self.attention(state.hidden[:, None], state.memory, beside=state.coverage)
         context, weights = look.context.squeeze(1), look.weights.mT  # [B, 2n], [B, S, 1]
-        coverage = self.coverage(state.coverage, weights.to(state.coverage.dtype), state.source, state.hidden)
+        coverage = self.coverage(state.coverage, weights.to(state.coverage.dtype), state.fixed, state.hidden)
         hidden = self.gru(word + self.C(context), state.hidden)
-        return (hidden, context), CoverageState(state.memory, hidden, state.source, coverage)
+        return (hidden, context), CoverageState(state.memory, hidden, state.fixed, coverage)
 
 
 class Linguistic(nn.Module):
@@ -103,9 +103,9 @@ class Linguistic(nn.Module):
             return torch.ones_like(states[..., :1])
         return 1 / (self.most * torch.sigmoid(self.U_f(states)))
 
-    def forward(self, coverage: Tensor, weights: Tensor, source: Tensor, hidden: Tensor) -> Tensor:
-        """coverage [B, S, 1], weights [B, S, 1], source [B, S, 1] -> [B, S, 1]."""
-        return coverage + weights * source
+    def forward(self, coverage: Tensor, weights: Tensor, fixed: Tensor, hidden: Tensor) -> Tensor:
+        """coverage [B, S, 1], weights [B, S, 1], fixed [B, S, 1] -> [B, S, 1]."""
+        return coverage + weights * fixed
 
 
 class Neural(nn.Module):
@@ -123,9 +123,9 @@ class Neural(nn.Module):
         """W h_j of states [B, S, 2n] in the gates: [B, S, 3d]."""
         return self.W_h(states)
 
-    def forward(self, coverage: Tensor, weights: Tensor, source: Tensor, hidden: Tensor) -> Tensor:
-        """coverage [B, S, d], weights [B, S, 1], source [B, S, 3d], hidden [B, n] -> [B, S, d]."""
-        gates = source + self.W_alpha(weights) + self.W_s(hidden)[:, None]  # [B, S, 3d]
+    def forward(self, coverage: Tensor, weights: Tensor, fixed: Tensor, hidden: Tensor) -> Tensor:
+        """coverage [B, S, d], weights [B, S, 1], fixed [B, S, 3d], hidden [B, n] -> [B, S, d]."""
+        gates = fixed + self.W_alpha(weights) + self.W_s(hidden)[:, None]  # [B, S, 3d]
         return self.gru(gates, coverage)
 
 

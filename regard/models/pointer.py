@@ -40,7 +40,7 @@ class PointerConfig:
     """The pointer-generator with coverage."""
 
     source_vocabulary: int = setting(50_000, "words or pieces of both languages")
-    target_vocabulary: int = setting(50_000, "the same")
+    target_vocabulary: int = setting(50_000, "words or pieces of both languages, as many")
     embedding: int = setting(128, "size of a word vector (m)")
     width: int = setting(256, "size of an LSTM's state, in each direction (n)")
     attention: int = setting(512, "hidden size of the attention perceptron")

@@ -105,6 +105,11 @@ def register(name: str, model: Entry) -> None:
     MODELS[name] = model
 
 
+def installed() -> dict[str, str]:
+    """The models that installed packages offer as entry points, and the module that registers each."""
+    return {point.name: point.module for point in entry_points(group="regard.models")}
+
+
 def package_of(name: str) -> str:
     """The package that a model comes from: "regard", or the one that registered it."""
     return entry(name).model.__module__.partition(".")[0]
@@ -119,9 +124,8 @@ def entry(name: str, package: str = "") -> Entry:
     if name not in MODELS:
         for module in filter(None, os.environ.get(IMPORTED, "").split(",")):
             import_package(module)
-    if name not in MODELS:
-        for point in entry_points(group="regard.models", name=name):
-            point.load()
+    if name not in MODELS and name in installed():
+        import_package(installed()[name])
     if name not in MODELS:
         if package not in ("", "regard"):
             raise ConfigError(

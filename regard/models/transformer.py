@@ -36,9 +36,9 @@ from regard.config import setting
 from regard.core.attend import Memory, Normalise, Score
 from regard.core.blocks import Blocks, word_numbers
 from regard.core.masks import padding_mask
-from regard.core.normalise import causal_softmax, softmax
+from regard.core.normalise import NORMALISERS, Causal
 from regard.core.positions import LearnedPositions, rotate_by, sinusoid
-from regard.core.scores import Relative, alibi, scaled_dot
+from regard.core.scores import COMPARISONS, Relative, alibi
 from regard.errors import ConfigError
 from regard.kernels.choose import known_full
 from regard.layers.attention import Attention
@@ -70,6 +70,8 @@ class TransformerConfig:
     layers: int = setting(6, "layers in the encoder and in the decoder")
     decoder_layers: int = setting(0, "layers in the decoder; 0 is as many as in the encoder")
     heads: int = setting(8, "attention heads; each has width / heads dimensions")
+    score: str = setting("scaled-dot", "how the queries and keys of a head are compared", tuple(COMPARISONS))
+    normaliser: str = setting("softmax", "how scores become weights", tuple(NORMALISERS))
     inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)")
     dropout: float = setting(0.1, "share of each sub-layer's output and of the embeddings dropped in training")
     norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", ("post", "pre"))
@@ -119,11 +121,22 @@ class Transformer(nn.Module):
                 f"tied = 'all' needs one vocabulary for both languages; got {config.source_vocabulary} and "
                 f"{config.target_vocabulary} words. Set data.joint = true, or model.tied = 'target'."
             )
+        if config.score != "scaled-dot" and config.positions in DISTANCE_SCORES:
+            raise ConfigError(
+                f"model.positions = {config.positions!r} adds to scaled-dot scores; got model.score = "
+                f"{config.score!r}. Use other positions, or leave the score out."
+            )
+        if config.positions == "rotary" and config.score == "additive":
+            raise ConfigError(
+                "model.positions = 'rotary' turns queries and keys that meet in a dot product; got model.score = "
+                "'additive'. Use other positions or another score."
+            )
         self.embed = nn.Embedding(config.source_vocabulary, config.width)
         self.embed_target = self.embed if config.tied == "all" else nn.Embedding(config.target_vocabulary, config.width)
         self.place = PLACES[config.positions](config)
-        self.encoder = nn.ModuleList(self._layer(softmax) for _ in range(config.layers))
-        self.decoder = nn.ModuleList(self._layer(causal_softmax, cross=True) for _ in range(depth))
+        self.encoder = nn.ModuleList(self._layer(NORMALISERS[config.normaliser]) for _ in range(config.layers))
+        causal = Causal(NORMALISERS[config.normaliser])
+        self.decoder = nn.ModuleList(self._layer(causal, cross=True) for _ in range(depth))
         self.encoder_norm, self.decoder_norm = (
             last_norm(config.norm, config.width, config.layer_norm) for _ in range(2)
         )
@@ -141,11 +154,16 @@ class Transformer(nn.Module):
         size, key_heads = (config.width, config.heads), config.key_heads if cross else 0
         ssru = cross and config.decoder == "ssru"
         by_distance = DISTANCE_SCORES.get(config.positions)
-        own = Attention(by_distance(config) if by_distance else scaled_dot, normalise)
+
+        def compare() -> Score:
+            return COMPARISONS[config.score](config.width // config.heads)
+
+        own = Attention(by_distance(config) if by_distance else compare(), normalise)
+        source = Attention(compare(), NORMALISERS[config.normaliser])
         to_self = RelativeSelfAttention if config.positions == "relative" else SelfAttention
         return TransformerLayer(
             SSRU(config.width) if ssru else to_self(*size, own, config.gain, config.bias, key_heads),
-            CrossAttention(*size, Attention(scaled_dot), config.gain, config.bias, key_heads) if cross else None,
+            CrossAttention(*size, source, config.gain, config.bias, key_heads) if cross else None,
             FEED_FORWARDS[config.activation](config.width, config.inner, config.gain),
             join,
         )
@@ -312,6 +330,8 @@ VARIANTS = {
     "tied-target": replace(PRESETS["tiny"], tied="target"),
     "untied": replace(PRESETS["tiny"], tied="none"),
     "shallow-decoder": replace(PRESETS["tiny"], decoder_layers=1),
+    "additive-sparsemax": replace(PRESETS["tiny"], score="additive", normaliser="sparsemax"),
+    "cosine-entmax15": replace(PRESETS["tiny"], score="cosine", normaliser="entmax15", positions="rotary"),
     "marian": replace(PRESETS["tiny"], decoder="ssru", activation="swish", bias=True),
 }
 

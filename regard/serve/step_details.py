@@ -23,6 +23,7 @@ from regard.core.scores import (
     General,
     Location,
     NormedAdditive,
+    Perceptron,
     dot,
     scaled_dot,
     uniform,
@@ -167,6 +168,7 @@ _FORMULAS: dict[Any, Callable[[Any, Tensor, Tensor], dict[str, Any]]] = {
     Additive: lambda score, query, keys: _added(score.W(query), keys, score.v),
     Concat: lambda score, query, keys: _added(query @ score.W.weight[:, : score.query_width].T, keys, score.v),
     ConcatReleased: lambda score, query, keys: _added(score.W(query), keys, score.v),
+    Perceptron: lambda score, query, keys: _added(query, keys, score.v),  # behind the scores that project the query
     Location: lambda score, query, keys: {"kind": "location", "left": query @ score.W.weight[: len(keys)].T},
     uniform: lambda score, query, keys: {"kind": "fixed"},
 }

@@ -63,7 +63,7 @@ def check(promise: str, says: str, small: int, large: int) -> Callable[[Try], Tr
 
 
 def attempt(one: Check, tries: int, seed: int = 1) -> Result:
-    """Try a check `tries` times. Try n draws the same numbers whatever `tries` is, so that a failure can be repeated."""
+    """Try a check `tries` times. Try n always draws the same numbers, so that a failure can be repeated."""
     result, began = Result(), time.monotonic()
     for number in range(tries):
         folder = Path(tempfile.mkdtemp(prefix="attack-"))

@@ -1,11 +1,11 @@
-"""`questions`: a question about a short story, and the word that answers it.
+"""`questions`: a short story, a question about it, and the word that answers it.
 
-    where is mary ? tom went to the garden . mary went to the kitchen . tom went to the office .        kitchen
+    tom went to the garden . mary went to the kitchen . tom went to the office . where is mary ?        kitchen
 
 The answer is where the person went last. A model that attends must ask for the person and find, among all places, the
-one beside the last mention: query, key and value are a question, the person of a sentence, and its place. The link of
-an example is that place. The stories are like those of the first bAbI task (Weston et al. 2015) and are generated here;
-the question comes first, so that a model knows what to look for while it reads.
+one beside the last mention: query, key and value are the question, the person of a sentence, and its place. The link of
+an example is that place. The stories are like those of the first bAbI task (Weston et al. 2015) and are generated here.
+The question comes last: a model that reads forwards knows nothing of it when it reads the story, so it must attend.
 """
 
 import random
@@ -35,10 +35,11 @@ def generate(size: int, seed: int, min_words: int, max_words: int) -> list[Examp
 def _write(draw: random.Random) -> Example:
     story = [(draw.choice(_NAMES), draw.choice(_PLACES)) for _ in range(draw.randint(_FEWEST, _MOST))]
     person = draw.choice(story)[0]
-    words = ["where", "is", person, "?"]
+    words: list[str] = []
     answer = 0
     for name, place in story:
         words += [name, draw.choice(_WENT), "to", "the", place, "."]
         if name == person:
             answer = len(words) - 2
+    words += ["where", "is", person, "?"]
     return Example(" ".join(words), words[answer], ((answer, 0),))

@@ -108,7 +108,11 @@ BUILTIN: dict[str, Builtin] = {
         Builtin("reverse", "random syllables, to the same from last to first", "", "", generate_reverse),
         Builtin("names", "English to French with invented names, which must be copied", "en", "fr", names.generate),
         Builtin(
-            "questions", "a question about a short story, to the word that answers it", "en", "en", questions.generate
+            "questions",
+            "a short story and a question about it, to the word that answers it",
+            "en",
+            "en",
+            questions.generate,
         ),
         Builtin("summaries", "a tale of who has what, to what each of them does with it", "en", "en", tales.summaries),
     )
