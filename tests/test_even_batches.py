@@ -64,7 +64,7 @@ def test_what_is_added_is_padding_and_rows_of_length_one():
 def test_a_padded_batch_has_the_loss_and_the_gradients_of_the_batch(name):
     torch.manual_seed(3)
     config = MODELS[name].presets["tiny"]
-    sizes = {"source_vocabulary": 13, "target_vocabulary": 13, "vocabulary": 13, "dropout": 0.0}
+    sizes = {"source_vocabulary": 13, "target_vocabulary": 13, "vocabulary": 13, "dropout": 0.0, "noise": 0.0}
     fields = {field.name for field in dataclasses.fields(config)}
     model = build(name, dataclasses.replace(config, **{k: v for k, v in sizes.items() if k in fields})).double()
     source = torch.tensor([[5, 6, 7, 8, 2], [4, 9, 2, 0, 0], [11, 2, 0, 0, 0]])
