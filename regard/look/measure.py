@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from regard.core.normalise import NORMALISERS, softmax
 from regard.errors import ConfigError, DataError, ShapeError, unknown
 from regard.look.table import tokens_of
 from regard.look.trace_data import HIDING, KINDS, Attended, Contents
@@ -172,9 +174,12 @@ def reproduce(seen: Attended) -> Array | None:
     Softmax over the scores that are not hidden; a Gaussian window then multiplies by exp(-(s - p)^2 / (2 sigma^2)) with
     sigma = half_width / 2 (Luong 2015, eq. 10). Where the future or a window hides slots, those have weight 0.
     """
-    if seen.scores is None or seen.normalise not in ("softmax", *HIDING):
+    sparse = NORMALISERS.get(seen.normalise.removeprefix("causal "))
+    if seen.scores is None or (sparse is None and seen.normalise not in HIDING):
         return None
     scores = seen.scores.astype(np.float64)
+    if sparse is not None and sparse is not softmax:
+        return sparse(torch.from_numpy(scores), None).numpy()
     if seen.normalise in HIDING:
         scores = np.where(seen.weights == 0, -np.inf, scores)
     top = scores.max(-1, keepdims=True, initial=-np.inf)
