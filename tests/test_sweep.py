@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import signal
 from pathlib import Path
 
@@ -79,6 +80,7 @@ def test_settings_of_decoding_share_their_training_and_do_not_leak(tmp_path):
         ("[[runs]]\nmodel.layers = 1\n[[runs]]\nmodel.layers = 1\n", "layers=1 occur twice"),
         ("[test]\nsource = 'none.en'\ntarget = 'none.de'\n[grid]\nmodel.layers = [1]\n", "none.en"),
         ("[test]\nsource = 'none.en'\n[grid]\nmodel.layers = [1]\n", "names two files, source and target"),
+        ("[[runs]]\nmodel.window = 'local-m'\nmodel.normaliser = 'sparsemax'\n", "takes the softmax in a window"),
         ("[[runs]]\nmodel.name = 'lstm-lm'\n", "A sweep compares translators"),
     ],
 )
@@ -90,6 +92,21 @@ def test_a_bad_sweep_is_one_sentence_and_makes_no_folder(text, sentence, tmp_pat
     with pytest.raises((ConfigError, DataError), match=sentence):
         sweep(path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path(__file__).parent.parent.glob("configs/sweeps/*.toml")), ids=lambda p: p.stem
+)
+def test_the_sweeps_that_ship_are_whole(path, monkeypatch, tmp_path):
+    """Every setting is known and fits its model; the first line is the command."""
+    monkeypatch.chdir(path.parent.parent.parent)
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith(f"# regard sweep configs/sweeps/{path.name} --out sweeps/{path.stem}")
+    assert "seeds = [1, 2" in text
+    without_test = tmp_path / path.name  # its files may not be here
+    without_test.write_text(re.sub(r"\[test\]\n(\w.*\n)*", "", text), encoding="utf-8")
+    trials = read_sweep(without_test)
+    assert len({group for trial in trials for group in trial.groups}) >= 4
 
 
 def test_a_folder_of_another_sweep_or_of_something_else_is_refused_untouched(tmp_path):

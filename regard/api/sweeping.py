@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from regard.api.loading import load
+from regard.api.loading import load, read_experiment
 from regard.api.training import gather, plan
 from regard.cluster.local import run_local
 from regard.cluster.shards import Input, Plan, Shard, Tell, Work, missing, read_results
@@ -29,6 +29,7 @@ from regard.config import load_toml
 from regard.data.files import Digests, Progress, read_lines, write_atomically
 from regard.errors import ConfigError, DataError, RunError, unknown
 from regard.evaluate.groups import GroupTable, System, compare_groups, plot_groups
+from regard.models.registry import build
 from regard.training.experiment import SECTIONS, Experiment
 from regard.training.runs import locked, newest_checkpoint, read_cursor
 from regard.training.start import open_data
@@ -79,12 +80,14 @@ def read_sweep(path: str | Path, settings: Sequence[str] = ()) -> list[Trial]:
     trials: dict[str, Trial] = {}
     names: set[str] = set()
     for chosen in _choices(tables):
-        group = " ".join(f"{name.partition('.')[2]}={_text(value)}" for name, value in chosen.items())
+        group = _label(chosen)
         if group in names:
             raise ConfigError(f"The settings {group} occur twice in {path}; leave one out.")
         names.add(group)
+        experiment = _resolve(_changed(common, {**chosen, "train.seed": seeds[0]}))
+        with torch.device("meta"):  # no memory: a model refuses settings that do not go together when it is built
+            build(experiment.name, experiment.model)
         for seed in seeds:
-            experiment = _resolve(_changed(common, {**chosen, "train.seed": seed}))
             learned = {name: value for name, value in chosen.items() if not name.startswith("decode.")}
             key = json.dumps([learned, seed])
             if key not in trials:
@@ -168,6 +171,13 @@ def _test(given: Any) -> dict[str, str]:
     return {**given, "sha256": " ".join(digests[str(given[side])] for side in ("source", "target"))}
 
 
+def _label(settings: Settings) -> str:
+    """A group's name: its settings without their sections, as far as that is clear."""
+    keys = [name.partition(".")[2] for name in settings]
+    short = {name: key if keys.count(key) == 1 else name for name, key in zip(settings, keys, strict=True)}
+    return " ".join(f"{short[name]}={_text(value)}" for name, value in settings.items())
+
+
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
@@ -193,9 +203,8 @@ class Training:
                 raise RunError(f"{run} was stopped and saved.")
             sources, references = self.test_set(trial, experiment, run)
             translator = load(run, experiment.train.device, "translate")
-            newest = newest_checkpoint(run, check=("state.json",))
             yield {
-                "seconds": read_cursor(newest).seconds if newest else None,
+                "seconds": training_seconds(run),
                 "parameters": sum(weight.numel() for weight in translator.model.parameters()),
                 "references": references,
                 "written": [
@@ -271,7 +280,7 @@ def collect(folder: Path, trials: Sequence[Trial], shards: Sequence[Shard], prog
     """The table of the runs that are finished, which is also written to the folder, and why others failed."""
     groups: dict[str, dict[int, System]] = {}
     references: list[str] | None = None
-    finished, failed = 0, {}
+    finished, failed = 0, dict[str, str]()
     for trial, shard in zip(trials, shards, strict=True):
         lines = read_results(folder, shard)
         reason = folder / "failed" / f"{shard.number:06d}.txt"
@@ -291,3 +300,36 @@ def collect(folder: Path, trials: Sequence[Trial], shards: Sequence[Shard], prog
         write_atomically(folder / "results.json", data)
         plot_groups(table, folder / "results.svg")
     return Swept(table, len(trials), finished, failed)
+
+
+def training_seconds(run: Path) -> float | None:
+    """How long a run was trained, over all its starts; None where it has no checkpoint to say so."""
+    newest = newest_checkpoint(run, check=("state.json",))
+    return read_cursor(newest).seconds if newest else None
+
+
+def group_by_seed(runs: Sequence[Path]) -> dict[str, dict[int, Path]]:
+    """Runs that differ in train.seed alone, by group; a group is named by the settings in which the groups differ."""
+    found: dict[str, dict[int, Path]] = {}
+    settings: dict[str, Settings] = {}
+    for run in runs:
+        tables = read_experiment(run, "translate").tables()
+        flat = {f"{section}.{key}": value for section, table in tables.items() for key, value in table.items()}
+        seed = flat.pop("train.seed")
+        key = json.dumps(flat, sort_keys=True)
+        settings[key] = flat
+        if seed in found.setdefault(key, {}):
+            raise ConfigError(f"{run} and {found[key][seed]} have the same settings and the same seed; name one.")
+        found[key][seed] = run
+    alike: dict[str, list[Settings]] = {}  # the groups of each model: settings of others need no mention
+    for flat in settings.values():
+        alike.setdefault(flat["model.name"], []).append(flat)
+    differ = ["model.name"] if len(alike) > 1 else []
+    for some in alike.values():
+        differ += [name for name in some[0] if any(one[name] != some[0][name] for one in some) and name not in differ]
+    first = next(iter(found.values()))
+    return {
+        _label({name: settings[key][name] for name in differ if name in settings[key]})
+        or str(min(first.values())): group
+        for key, group in found.items()
+    }
