@@ -30,7 +30,7 @@ from regard.data.files import Digests, Progress, read_lines, write_atomically
 from regard.errors import ConfigError, DataError, RunError, unknown
 from regard.evaluate.groups import GroupTable, System, compare_groups, plot_groups
 from regard.models.registry import build
-from regard.training.experiment import SECTIONS, Experiment
+from regard.training.experiment import SECTIONS, Experiment, check_tables
 from regard.training.runs import locked, newest_checkpoint, read_cursor
 from regard.training.start import open_data
 from regard.training.start import train as begin
@@ -72,6 +72,7 @@ def read_sweep(path: str | Path, settings: Sequence[str] = ()) -> list[Trial]:
             raise ConfigError(unknown("part of a sweep", name, [*OWN, *SECTIONS]))
     seeds, test = _seeds(tables.get("seeds", [1])), _test(tables.get("test", {}))
     common: dict[str, Any] = load_toml(Path(str(tables["config"]))) if "config" in tables else {}
+    check_tables(common)
     for section in SECTIONS:
         if not isinstance(tables.get(section, {}), Mapping):
             raise ConfigError(f"[{section}] must be a table of settings; got {tables[section]!r}.")
