@@ -28,7 +28,7 @@ from regard.training.loop import pinned
 from regard.training.objectives import can_pack, likelihood, packed_likelihood
 from regard.training.settings import TrainConfig
 from regard.training.task import Loss
-from regard.training.update import Part, Update
+from regard.training.update import MicroBatch, Update
 
 GPU = torch.device("cuda")
 WORDS, ROUNDS, WARM = 30_000, 7, 4
@@ -95,7 +95,7 @@ def ours(name: str, size: str, given: Sentences, capture: bool, smoothing: float
     batch: Any = Batch(numbers, given.source, given.lengths, given.target, (given.target != 0).sum(1))
     if can_pack(model):
         batch = pack(batch, given.source.numel())
-    part = Part(numbers.tolist(), pinned(batch), given.tokens, len(numbers))
+    part = MicroBatch(numbers.tolist(), pinned(batch), given.tokens, len(numbers))
     task: Any = Pairs(smoothing)
 
     def work() -> None:

@@ -32,13 +32,13 @@ class TrainingError(RegardError):
     """Training that cannot continue: numbers that are not finite, no space left."""
 
 
-def brief(told: object) -> str:
+def brief(message: object) -> str:
     """Someone else's words for the middle of a sentence: one line without control characters, not long.
 
     >>> brief("bad\\x1b[2J\\nfile.")
     'bad [2J file'
     """
-    text = "".join(character if character.isprintable() else " " for character in str(told)[:400])
+    text = "".join(character if character.isprintable() else " " for character in str(message)[:400])
     text = " ".join(text.split()).rstrip(".")
     return text if len(text) <= 200 else f"{text[:200]}..."
 

@@ -87,7 +87,7 @@ def opened(
     media: dict[str, str] | None = None,
     **options: Any,
 ) -> Iterator[Any]:
-    """A page of its own at an address, as on a first visit; it must do nothing that it should not."""
+    """A new page at an address, as on a first visit; it must do nothing that it should not."""
     page = running.new_page(address, **options)
     page.set_viewport_size({"width": wide, "height": high})
     page.emulate_media(**(media or {}))

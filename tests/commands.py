@@ -33,7 +33,7 @@ context.set_forkserver_preload(PRELOAD)
 
 
 class Command:
-    """`regard ARGUMENTS` in a process of its own; its output goes to files in `folder`."""
+    """`regard ARGUMENTS` in a separate process; its output goes to files in `folder`."""
 
     def __init__(
         self, arguments: Sequence[object], folder: Path, plant: Callable[[], None] | None = None, stdin: bytes = b""

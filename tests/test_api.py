@@ -171,9 +171,9 @@ def test_unknown_and_unfit_options_are_refused(translator):
 
 
 def test_progress_and_stop(translator, sentences):
-    told = []
-    translator.translate(sentences, progress=lambda done, total: told.append((done, total)))
-    assert told[-1] == (len(sentences), len(sentences))
+    reported = []
+    translator.translate(sentences, progress=lambda done, total: reported.append((done, total)))
+    assert reported[-1] == (len(sentences), len(sentences))
     stopped = translator.translate(sentences[0], stop=lambda: True)
     assert stopped.finished == "stopped"
 

@@ -41,7 +41,7 @@ def refused(*arguments: object, folder: Path, says: str) -> str:
 
 @pytest.fixture
 def files(tmp_path):
-    """Parallel files of so many lines, by their names."""
+    """Parallel files of `lines` lines, by their names."""
 
     def write(name: str, lines: int, text: str = "one two three") -> Path:
         path = tmp_path / name

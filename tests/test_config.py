@@ -69,7 +69,7 @@ def test_whole_numbers_serve_as_numbers_and_lists_as_tuples():
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "message"),
     [
         ("widht", 3, "There is no setting in [model] 'widht'. Did you mean 'width'? Known: width, rate,"),
         ("zzz", 3, "There is no setting in [model] 'zzz'. Known: width,"),
@@ -85,10 +85,10 @@ def test_whole_numbers_serve_as_numbers_and_lists_as_tuples():
         ("most", "all", "model.most must be a whole number or left out; got 'all'."),
     ],
 )
-def test_values_that_do_not_fit(name: str, value: object, told: str):
+def test_values_that_do_not_fit(name: str, value: object, message: str):
     with pytest.raises(ConfigError) as caught:
         read(Sample, {name: value}, "model")
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(message)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_pairs_are_tokenised_as_they_stand_in_the_file(tmp_path):
     assert [[*made.source_vocabulary.encode(line).ids, END] for line in made.dev_source] == [
         made.dev.pair(index)[0].tolist() for index in range(20)
     ]
-    # each line has a number of its own: those held out were not seen by the vocabulary
+    # each line has a different number: those held out were not seen by the vocabulary
     assert all(UNKNOWN in made.dev.pair(index)[0] for index in range(20))
     assert not any(UNKNOWN in made.train.pair(index)[0] for index in range(180))
 

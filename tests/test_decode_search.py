@@ -10,7 +10,17 @@ import torch
 from decode_models import Breaking, Endless, Table, Tiny, batch, sentences, teacher_forced
 from torch import Tensor
 
-from regard.decode import DecodeConfig, Hypothesis, Step, beam_search, decode, follow, length_penalty, longest, search
+from regard.decode import (
+    DecodeConfig,
+    Hypothesis,
+    SearchStep,
+    beam_search,
+    decode,
+    follow,
+    length_penalty,
+    longest,
+    search,
+)
 from regard.decode.beam import best
 from regard.decode.settings import change_settings
 from regard.errors import ConfigError, DataError
@@ -321,7 +331,7 @@ def test_the_steps_shown_are_the_whole_tree() -> None:
         beams: dict[int, tuple[list[int], float]] = {0: ([], 0.0)}
         ended = {}
         for step in steps:
-            assert isinstance(step, Step)
+            assert isinstance(step, SearchStep)
             if sentence not in step.sentences.tolist():
                 continue
             row = step.sentences.tolist().index(sentence)
@@ -351,7 +361,7 @@ def test_the_steps_shown_are_the_whole_tree() -> None:
 
 
 def test_observing_shows_greedy_search_as_a_beam_of_one() -> None:
-    steps: list[Step] = []
+    steps: list[SearchStep] = []
     source = batch(sentences(3))
     assert decode(Tiny(), *source, GREEDY, observe=steps.append) == decode(Tiny(), *source, GREEDY)
     assert steps[0].token.shape == (3, 2)
@@ -436,7 +446,7 @@ def test_the_search_goes_on_while_a_longer_translation_could_still_win() -> None
 
 def test_the_search_ends_when_as_many_as_the_beam_have_finished() -> None:
     model = Table(7, {START: {END: 0.5, 4: 0.5}, 4: {END: 0.5, 5: 0.5}, 5: {5: 1.0}})
-    steps: list[Step] = []
+    steps: list[SearchStep] = []
     (found,) = decode(model, *batch([[4]]), DecodeConfig(beam=2, nbest=2, length_penalty=2.0), observe=steps.append)
     assert [hypothesis.ids for hypothesis in found] == [[], [4]]
     assert len(steps) == 2

@@ -14,7 +14,7 @@ from weights_of import array, spread, torch_gru_of
 from regard.errors import ShapeError
 from regard.look.record import record
 from regard.models import document as paper
-from regard.models.document import PRESETS, VARIANTS, Document, DocumentConfig, Level, groups, run_rows
+from regard.models.document import PRESETS, VARIANTS, DocumentClassifier, DocumentConfig, Level, groups, run_rows
 
 CONFIG = DocumentConfig(vocabulary=23, classes=3, embedding=5, width=4, attention=6)
 DOCUMENTS = [
@@ -37,9 +37,9 @@ def batch(documents: list[list[list[int]]]) -> tuple[Tensor, Tensor, Tensor]:
     return words, lengths, counts
 
 
-def make(pooling: str = "attention", **changes: object) -> Document:
-    model = spread(Document(replace(CONFIG, pooling=pooling, **changes)))
-    assert isinstance(model, Document)
+def make(pooling: str = "attention", **changes: object) -> DocumentClassifier:
+    model = spread(DocumentClassifier(replace(CONFIG, pooling=pooling, **changes)))
+    assert isinstance(model, DocumentClassifier)
     return model
 
 
@@ -61,7 +61,7 @@ def read(level: Level, x: list[np.ndarray]) -> np.ndarray:
     return pool_of(level, papers.bigru_encoder(x, *weights, CONFIG.width, papers.gru_reset_after)[0])
 
 
-def reference(model: Document, document: list[list[int]]) -> np.ndarray:
+def reference(model: DocumentClassifier, document: list[list[int]]) -> np.ndarray:
     E = array(model.embed.weight)
     vectors = [read(model.words, [E[word] for word in sentence]) for sentence in document]
     return array(model.W_c.weight) @ read(model.sentences, vectors) + array(model.W_c.bias)
@@ -92,7 +92,7 @@ def test_torchs_gru_is_the_papers_with_the_update_gate_turned_round():
         assert np.allclose(array(state), h)
 
 
-def weights_of(model: Document, documents: list[list[list[int]]]) -> tuple[list[Tensor], list[Tensor]]:
+def weights_of(model: DocumentClassifier, documents: list[list[list[int]]]) -> tuple[list[Tensor], list[Tensor]]:
     """The word weights of each sentence and the sentence weights of each document, padding and all."""
     with record(model) as seen:
         model(*batch(documents))
@@ -208,7 +208,7 @@ def test_groups_hold_each_row_once_and_pad_less_than_double():
 @torch.no_grad()
 def test_one_long_sentence_does_not_widen_the_others():
     """100,000 short sentences beside one of 3,000 words: padded to one width they would be 300 million states."""
-    model = Document(replace(CONFIG, embedding=2, width=1, attention=2)).eval()
+    model = DocumentClassifier(replace(CONFIG, embedding=2, width=1, attention=2)).eval()
     logits = model(*batch([[[4] * 3_000], *[[[5, 6]] * 20] * 5_000]))
     assert logits.isfinite().all()
 
@@ -234,7 +234,7 @@ def test_lengths_that_do_not_add_up_are_refused():
 
 def test_every_preset_and_variant_learns_something():
     for config in (*PRESETS.values(), *VARIANTS.values()):
-        model = Document(replace(config, vocabulary=23, classes=3))
+        model = DocumentClassifier(replace(config, vocabulary=23, classes=3))
         loss = nn.functional.cross_entropy(model(*batch(DOCUMENTS)), torch.tensor([0, 1, 2]))
         loss.backward()
         assert all(weights.grad is not None and weights.grad.isfinite().all() for weights in model.parameters())

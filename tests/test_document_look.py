@@ -13,16 +13,16 @@ from regard.data.documents import make_set, split_document
 from regard.errors import ConfigError, DataError
 from regard.look.documents import DocumentTrace, DocumentWeights, SeenSentence, look_at
 from regard.look.palette import mix, palette
-from regard.models.document import Document, DocumentConfig
+from regard.models.document import DocumentClassifier, DocumentConfig
 
 CONFIG = DocumentConfig(vocabulary=23, classes=3, embedding=5, width=4, attention=6)
 DOCUMENTS = [[[5, 7, 4], [9, 6, 8, 11, 4, 5, 21, 3, 17], [12]], [], [[4, 4]], [[20, 19], [], [3, 5, 7, 9, 11]]]
 TEXT = "A dull start. But the end, the end was good!"
 
 
-def make(pooling: str = "attention") -> Document:
+def make(pooling: str = "attention") -> DocumentClassifier:
     torch.manual_seed(2)
-    return spread(Document(replace(CONFIG, pooling=pooling)))  # type: ignore[return-value]
+    return spread(DocumentClassifier(replace(CONFIG, pooling=pooling)))  # type: ignore[return-value]
 
 
 def trace(text: str = TEXT) -> DocumentTrace:

@@ -16,7 +16,7 @@ from regard.models.registry import MODELS, build
 from regard.training.distributed import Ranks
 from regard.training.objectives import likelihood
 from regard.training.settings import TrainConfig
-from regard.training.update import Part, Update
+from regard.training.update import MicroBatch, Update
 
 
 def test_lengths_are_rounded_up_to_a_coarse_scale():
@@ -92,7 +92,9 @@ def test_the_baseline_moves_by_the_rewards_of_all_ranks(tmp_path: Path):
     own = []
     loss = task.loss
     task.loss = lambda *args: own.append(loss(*args)) or own[-1]
-    Update(model, TrainConfig(), ranks)(task, [Part([0, 1, 2], batch, *task.count(batch))], 0.1, lambda: (False, False))
+    Update(model, TrainConfig(), ranks)(
+        task, [MicroBatch([0, 1, 2], batch, *task.count(batch))], 0.1, lambda: (False, False)
+    )
     assert float(task.baseline) == pytest.approx((float(own[0].sums[0]) - 8) / 8)
 
 

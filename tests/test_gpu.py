@@ -29,7 +29,7 @@ from regard.training.objectives import likelihood, packed_likelihood
 from regard.training.precision import arithmetic
 from regard.training.settings import TrainConfig
 from regard.training.task import Loss
-from regard.training.update import Late, Part, Update
+from regard.training.update import Late, MicroBatch, Update
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -169,7 +169,7 @@ def updates(name, precision, capture, steps=8, dropout=0.0, batches=FewBatches):
         for step in range(steps):
             seed_everything(1, step, 0)
             batch = task.batches[step % 3]
-            part = Part([step], pinned(batch), *task.count(batch))
+            part = MicroBatch([step], pinned(batch), *task.count(batch))
             found += late(step, make(task, [part], 0.01 / (1 + step), lambda: (False, False)))
     found += late.read()
     return [numbers for _, numbers in found], [weight.detach().clone() for weight in make.weights], make
@@ -280,7 +280,7 @@ def test_an_update_that_is_not_finite_changes_nothing(optimiser, capture):
         make = Update(model, config, Ranks(torch.device("cuda")), capture)
         for step in made:
             row = rows[step] * (math.nan if step in bad else 1.0)
-            make(Squares(), [Part([step], Rows(row.pin_memory()), 4, 4)], 0.01, lambda: (False, False))
+            make(Squares(), [MicroBatch([step], Rows(row.pin_memory()), 4, 4)], 0.01, lambda: (False, False))
 
     bad, other = {0, 2, 6}, copy.deepcopy(model)
     run(model, bad, range(9))
@@ -318,7 +318,7 @@ def test_gradients_of_several_batches_are_captured_too():
         torch.manual_seed(3)
         model, task = build("bahdanau", settings_of("bahdanau")).cuda(), FewBatches("bahdanau")
         make = Update(model, TrainConfig(accumulate=3, rate=0.01), Ranks(torch.device("cuda")), capture)
-        parts = [Part([0], pinned(batch), *task.count(batch)) for batch in task.batches]
+        parts = [MicroBatch([0], pinned(batch), *task.count(batch)) for batch in task.batches]
         found[capture] = [make(task, parts, 0.01, lambda: (False, False)).tolist() for _ in range(4)]
         assert not make.refusal
     assert found[True] == [pytest.approx(row, rel=1e-4) for row in found[False]]

@@ -28,7 +28,7 @@ from regard.models.registry import MODELS, build
 from regard.training.experiment import resolve
 from regard.training.settings import TrainConfig
 from regard.training.start import train as begin
-from regard.training.translation import Translation
+from regard.training.translation import TranslationTask
 
 DATA = DataConfig(corpus="phrasebook", size=80, max_words=7, held_out=5, seed=4, alignment="gold")
 KINDS = {"word": {}, "char": {}, "bpe": {"vocabulary": 330}, "unigram": {"vocabulary": 330}}
@@ -122,7 +122,7 @@ def test_a_rank_sees_the_rows_of_the_whole_batch(tmp_path):
 
 
 def task_of(data, **train):
-    return Translation(data, TrainConfig(batch_tokens=200, **train), DecodeConfig(), Path("run"))
+    return TranslationTask(data, TrainConfig(batch_tokens=200, **train), DecodeConfig(), Path("run"))
 
 
 def model_of(name, data, **settings):

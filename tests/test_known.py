@@ -139,8 +139,8 @@ def test_a_damaged_card_or_one_of_other_weights_is_refused(installed: Path, tmp_
 
 def test_the_demo_shows_them_or_says_that_they_are_missing(installed: Path, tmp_path: Path, capfdbinary, monkeypatch):
     show_shipped(tmp_path / "demo")
-    told = capfdbinary.readouterr().out.decode()
-    assert "Where is the station?" in told
+    printed = capfdbinary.readouterr().out.decode()
+    assert "Where is the station?" in printed
     assert (tmp_path / "demo" / "economic-area.png").stat().st_size > 1000
     monkeypatch.setattr(known, "HOMES", (tmp_path / "nowhere",))
     show_shipped(tmp_path / "demo")

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -137,7 +138,7 @@ def test_gradients_of_steps_equal_those_of_forward(case: str):
         real(run_steps(model, SOURCE, LENGTHS, TARGET)).square().sum(), list(weights.values())
     )
     for name, one, other in zip(weights, whole, stepped, strict=True):
-        assert_close(one, other, rtol=1e-8, atol=1e-8, msg=lambda told, name=name: f"{name}: {told}")
+        assert_close(one, other, rtol=1e-8, atol=1e-8, msg=lambda message, name=name: f"{name}: {message}")
 
 
 @everywhere
@@ -431,7 +432,7 @@ def test_the_state_of_a_recurrent_net_keeps_its_precision_under_autocast(case: s
         state = model.start(model.encode(SOURCE, LENGTHS))
         _, after = model.step(TARGET[:, 0], state)
     for found in (state, after):
-        carried = [getattr(found, "hidden", None), *getattr(found, "lstm", ())]
+        carried = [getattr(found, "hidden", None), *chain(*getattr(found, "lstm", ()))]
         assert {part.dtype for part in carried if part is not None} <= {torch.float32}
 
 

@@ -190,8 +190,8 @@ def test_stacked_lstm_reads_each_padded_row_as_the_papers_read_it_alone(bias: bo
     for b, length in enumerate(LENGTHS.tolist()):
         want, hs, cs = papers.stacked_lstm_encoder(list(array(x[b, :length])), stack_of(lstm), N)
         assert close(tops[b, :length], want)
-        assert close(state.hidden[b], hs)
-        assert close(state.cell[b], cs)
+        for found, expected in zip((*state.hidden, *state.cell), (*hs, *cs), strict=True):
+            assert close(found[b], expected)
 
 
 @pytest.mark.parametrize("stepwise", [False, True])
@@ -205,22 +205,21 @@ def test_stacked_lstm_runs_from_a_state_as_the_papers_do(stepwise: bool):
     else:
         tops, after = lstm(x, state)
     for b in range(B):
-        hs, cs = list(array(state.hidden[b])), list(array(state.cell[b]))
+        hs, cs = ([array(layer[b]) for layer in part] for part in state)
         for t in range(T):
             hs, cs = papers.stacked_lstm_step(array(x[b, t]), hs, cs, stack_of(lstm))
             assert close(tops[b, t], hs[-1])
-        assert close(after.hidden[b], hs)
-        assert close(after.cell[b], cs)
+        for found, expected in zip((*after.hidden, *after.cell), (*hs, *cs), strict=True):
+            assert close(found[b], expected)
 
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_fed_lstm_steps_are_the_papers(bias: bool):
     """A vector fed back adds its own columns to the gates of the first layer."""
     lstm, feed = stack(bias=bias), spread(nn.Linear(N, 4 * N, bias=False))
-    state = LSTMState(torch.randn(B, LAYERS, N), torch.randn(B, LAYERS, N))
+    state = LSTMState(*(tuple(torch.randn(LAYERS, B, N)) for _ in range(2)))
     x, fed = torch.randn(B, T, M), torch.randn(B, T, N)
-    hs = [list(array(state.hidden[b])) for b in range(B)]
-    cs = [list(array(state.cell[b])) for b in range(B)]
+    hs, cs = ([[array(layer[b]) for layer in part] for b in range(B)] for part in state)
     for t in range(T):
         top, state = lstm.step(lstm.project(x[:, t]) + feed(fed[:, t]), state)
         for b in range(B):
@@ -229,8 +228,8 @@ def test_fed_lstm_steps_are_the_papers(bias: bool):
             above, above_c = papers.stacked_lstm_step(h, hs[b][1:], cs[b][1:], rest)
             hs[b], cs[b] = [h, *above], [c, *above_c]
             assert close(top[b], hs[b][-1])
-            assert close(state.hidden[b], hs[b])
-            assert close(state.cell[b], cs[b])
+            for found, expected in zip((*state.hidden, *state.cell), (*hs[b], *cs[b]), strict=True):
+                assert close(found[b], expected)
 
 
 def test_stacked_lstm_is_nn_lstm():
@@ -245,8 +244,8 @@ def test_stacked_lstm_is_nn_lstm():
     theirs, (hidden, cell) = twin(x)
     ours, state = lstm(x, lstm.start(B), torch.tensor([S, S]))
     assert torch.allclose(ours, theirs, **CLOSE)
-    assert torch.allclose(state.hidden, hidden.transpose(0, 1), **CLOSE)
-    assert torch.allclose(state.cell, cell.transpose(0, 1), **CLOSE)
+    assert torch.allclose(torch.stack(state.hidden), hidden, **CLOSE)
+    assert torch.allclose(torch.stack(state.cell), cell, **CLOSE)
 
 
 # --- attention as a module -------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ REVIEW = "The plot is not bad. Then the captain leaves."
 
 
 @pytest.fixture
-def told(tmp_path):
+def regard_command(tmp_path):
     def tell(*arguments):
         done = command(*arguments, folder=tmp_path / "log")
         return done.code, done.out, done.err
@@ -33,71 +33,71 @@ def picture(tmp_path):
     return path
 
 
-def test_a_language_model_shows_what_it_looked_back_at(told, tmp_path):
+def test_a_language_model_shows_what_it_looked_back_at(regard_command, tmp_path):
     run = trained.run("language")
-    code, out, err = told("look", run, LINE)
+    code, out, err = regard_command("look", run, LINE)
     assert code == 0, err
     assert "decoder self-attention" in " ".join(out.split())
-    code, out, err = told("look", run, LINE, "--view", "ribbons", "--out", tmp_path / "a.svg")
+    code, out, err = regard_command("look", run, LINE, "--view", "ribbons", "--out", tmp_path / "a.svg")
     assert code == 0, err
-    assert told("look", run, LINE, "--out", tmp_path / "a.json")[0] == 0
+    assert regard_command("look", run, LINE, "--out", tmp_path / "a.json")[0] == 0
     assert Trace.load(tmp_path / "a.json").target.text == LINE
 
 
-def test_a_document_model_shows_its_sentences(told, tmp_path):
+def test_a_document_model_shows_its_sentences(regard_command, tmp_path):
     run = trained.run("classifier")
-    code, out, err = told("look", run, REVIEW)
+    code, out, err = regard_command("look", run, REVIEW)
     assert code == 0, err
     assert "positive 0." in out
     assert "captain" in out
     for name in ("a.html", "a.json"):
-        assert told("look", run, REVIEW, "--out", tmp_path / name)[0] == 0
+        assert regard_command("look", run, REVIEW, "--out", tmp_path / name)[0] == 0
     assert "captain" in (tmp_path / "a.html").read_text(encoding="utf-8")
     assert DocumentTrace.load(tmp_path / "a.json").text == REVIEW
 
 
-def test_a_captioner_shows_its_picture_with_a_map_for_each_word(told, picture, tmp_path):
+def test_a_captioner_shows_its_picture_with_a_map_for_each_word(regard_command, picture, tmp_path):
     run = trained.run("captioner")
-    code, out, err = told("look", run, picture)
+    code, out, err = regard_command("look", run, picture)
     assert code == 0, err
     caption = trained.model("captioner").caption(picture).text
     assert out.startswith(f"{caption}\n")
     assert "grid 4 x 4" in out
     for command_ in ("look", "caption"):
         for more in ([], ["--word", "0", "--smooth"], ["--cell", "1,1,2,2"]):
-            code, _, err = told(command_, run, picture, *more, "--out", tmp_path / "a.html")
+            code, _, err = regard_command(command_, run, picture, *more, "--out", tmp_path / "a.html")
             assert code == 0, err
             page = (tmp_path / "a.html").read_text(encoding="utf-8")
             assert page.count("data:image/png;base64,") == 1
             assert held(page)["selection"]["smooth"] == ("--smooth" in more)
             assert ("Rows 2-3, columns 2-3: most attention from" in page) == ("--cell" in more)
-    assert told("caption", run, picture, "--out", tmp_path / "a.png")[0] == 0
+    assert regard_command("caption", run, picture, "--out", tmp_path / "a.png")[0] == 0
     with_picture = (tmp_path / "a.png").read_bytes()
     trained.model("captioner").look(picture).draw(tmp_path / "bare.png", "film")
     assert with_picture != (tmp_path / "bare.png").read_bytes()
-    code, out, err = told("look", run, picture, "--mask", "1,2")
+    code, out, err = regard_command("look", run, picture, "--mask", "1,2")
     assert code == 0, err
     assert out.startswith(f"unchanged: {caption}\nchanged:   ")
     assert "(row 1, column 2) masked" in " ".join(out.split())
 
 
-def test_captions_and_their_score_as_json(told, picture, tmp_path):
+def test_captions_and_their_score_as_json(regard_command, picture, tmp_path):
     run, writer = trained.run("captioner"), trained.model("captioner")
-    code, out, err = told("caption", run, picture, "--json", "--out", tmp_path / "a.png")
+    code, out, err = regard_command("caption", run, picture, "--json", "--out", tmp_path / "a.png")
     assert code == 0, err
     assert err.startswith("drawn: ")
     expected = writer.caption(picture)
     found = json.loads(out)
     assert (found["image"], found["caption"], found["tokens"]) == (str(picture), expected.text, expected.tokens)
     assert found["token_logprobs"] == pytest.approx(expected.token_logprobs, abs=1e-5)
-    code, out, err = told("caption", run, picture, picture, "--json")
+    code, out, err = regard_command("caption", run, picture, picture, "--json")
     assert code == 0, err
     assert [json.loads(line)["caption"] for line in out.split("\n")[:-1]] == [expected.text] * 2
     album = tmp_path / "album"
     album.mkdir()
     (album / "scene.png").write_bytes(picture.read_bytes())
     (album / "scene.txt").write_text(f"{expected.text}\n", encoding="utf-8")
-    code, out, err = told("score", run, "--images", album, "--json")
+    code, out, err = regard_command("score", run, "--images", album, "--json")
     assert code == 0, err
     found = json.loads(out)
     assert found["bleu"][0] == pytest.approx(100)
@@ -105,8 +105,8 @@ def test_captions_and_their_score_as_json(told, picture, tmp_path):
     assert "version:" in found["signature"]
 
 
-def test_a_step_is_forced_from_the_command_line(told):
-    code, out, err = told("look", trained.run("fixed"), "ba de fi go", "--force", "1=zu", "--force", "ba")
+def test_a_step_is_forced_from_the_command_line(regard_command):
+    code, out, err = regard_command("look", trained.run("fixed"), "ba de fi go", "--force", "1=zu", "--force", "ba")
     assert code == 0, err
     assert out.split("\n")[1].startswith("changed:   ba zu")
     assert "changed: begins with 'ba', changed: step 1 writes 'zu'" in " ".join(out.split())
@@ -121,22 +121,24 @@ def test_a_step_is_forced_from_the_command_line(told):
         ("captioner", None, ["--target", "a red circle"]),
     ],
 )
-def test_one_step_is_shown(run, text, more, told, picture, tmp_path):
+def test_one_step_is_shown(run, text, more, regard_command, picture, tmp_path):
     for name, shown in (("a.svg", "step 2.*: after “"), ("a.html", '"t": ?2[,}]')):
-        code, _, err = told("look", trained.run(run), text or picture, "--step", "2", *more, "--out", tmp_path / name)
+        code, _, err = regard_command(
+            "look", trained.run(run), text or picture, "--step", "2", *more, "--out", tmp_path / name
+        )
         assert code == 0, err
         assert re.search(shown, (tmp_path / name).read_text(encoding="utf-8"))
 
 
-def test_reach_tells_how_far_back_and_at_which_words(told, tmp_path):
+def test_reach_tells_how_far_back_and_at_which_words(regard_command, tmp_path):
     (tmp_path / "text").write_text("anna has flutes\n" * 30, encoding="utf-8")
     run = trained.run("language")
-    code, out, err = told("reach", run, tmp_path / "text", "--farthest", "3")
+    code, out, err = regard_command("reach", run, tmp_path / "text", "--farthest", "3")
     assert code == 0, err
     assert "mean distance" in out
     assert [line.split()[0] for line in out.split("\n")[1:5]] == ["0", "1", "2", "3+"]
     assert "most attended words, relative to uniform attention: " in out
-    data = json.loads(told("reach", run, tmp_path / "text", "--farthest", "3", "--json")[1])
+    data = json.loads(regard_command("reach", run, tmp_path / "text", "--farthest", "3", "--json")[1])
     (found,) = data["modules"]
     assert sum(found["shares"]) == pytest.approx(1)
     assert data["run"] == str(run)
@@ -179,12 +181,12 @@ def test_reach_tells_how_far_back_and_at_which_words(told, tmp_path):
         (["reach", "language", "EMPTY"], "There is no text"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_sentence(arguments, sentence, told, picture, tmp_path):
+def test_what_does_not_fit_is_refused_in_one_sentence(arguments, sentence, regard_command, picture, tmp_path):
     (tmp_path / "file").write_text("ba\n", encoding="utf-8")
     (tmp_path / "empty").write_text("\n", encoding="utf-8")
     known = {"PICTURE": picture, "FILE": tmp_path / "file", "EMPTY": tmp_path / "empty"}
     command_, run, *rest = arguments
-    code, _, err = told(command_, trained.run(run), *(known.get(one, one) for one in rest))
+    code, _, err = regard_command(command_, trained.run(run), *(known.get(one, one) for one in rest))
     assert code == 2, err
     assert err.startswith("regard: ")
     assert sentence in err
@@ -199,17 +201,17 @@ def test_what_does_not_fit_is_refused_in_one_sentence(arguments, sentence, told,
         ("language", "Samples:", "config.toml"),
     ],
 )
-def test_every_demo_runs_to_its_end(task, says, left, told, tmp_path):
-    code, out, err = told("demo", "--task", task, "--minutes", "0.02", "--out", tmp_path / "run")
+def test_every_demo_runs_to_its_end(task, says, left, regard_command, tmp_path):
+    code, out, err = regard_command("demo", "--task", task, "--minutes", "0.02", "--out", tmp_path / "run")
     assert code == 0, err
     assert says in out
     assert "What to try next" in out
     assert (tmp_path / "run" / left).stat().st_size > 0
 
 
-def test_the_advice_after_training_fits_the_task(told, tmp_path):
+def test_the_advice_after_training_fits_the_task(regard_command, tmp_path):
     settings = ["train.steps=1", "train.batch_tokens=100", "data.size=40", "train.validate_sentences=0"]
-    code, _, err = told("train", "--corpus", "tales", "--model", "lstm-lm", "--preset", "tiny", "--out",
+    code, _, err = regard_command("train", "--corpus", "tales", "--model", "lstm-lm", "--preset", "tiny", "--out",
                         tmp_path / "run", *settings)  # fmt: skip
     assert code == 0, err
     assert f"Try: regard generate {tmp_path / 'run'}" in err

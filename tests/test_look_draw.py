@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from matplotlib.image import imread
 
 from regard.errors import ConfigError
-from regard.look import Beam, Node, Picture, Sentence, Show, Trace
+from regard.look import Beam, BeamNode, Picture, Show, Side, Trace
 from regard.look.draw import beam, fonts, still, terminal
 from regard.look.draw.ribbons import strongest
 from regard.look.palette import PALETTES, ink_on, luminance, mix, parse, ramp
@@ -44,11 +44,12 @@ def a_trace(
     tokens = [
         replace(token, logprob=-0.3, topk=((token.text, -0.3), (source[0], -2.0))) for token in trace.target.tokens
     ]
-    nodes = [Node(0, None, 0, "<s>", 0, 0, 0)]
+    nodes = [BeamNode(0, None, 0, "<s>", 0, 0, 0)]
     nodes += [
-        Node(at + 1, 0, 1, text, -0.5 - at, -0.5 - at, -0.5 - at, pruned=at > 1) for at, text in enumerate(target[:4])
+        BeamNode(at + 1, 0, 1, text, -0.5 - at, -0.5 - at, -0.5 - at, pruned=at > 1)
+        for at, text in enumerate(target[:4])
     ]
-    return replace(trace, target=Sentence(trace.target.text, tuple(tokens)), beam=Beam(2, tuple(nodes), (1,)))
+    return replace(trace, target=Side(trace.target.text, tuple(tokens)), beam=Beam(2, tuple(nodes), (1,)))
 
 
 TEXT_VIEWS = [view for view in VIEWS if view not in ("film", "picture", "region")]
@@ -262,16 +263,16 @@ def test_all_heads_stand_between_their_words():
     assert "named" not in " ".join(texts)
     words = [f"word{at}" for at in range(90)]
     text = " ".join(texts_of(svg_of(Trace.from_arrays(words, words, some_weights(1, 8, 90, 90)), view="heads")))
-    told = re.search(
+    note = re.search(
         r"only every (\w+) target word and every (\w+) source word named, as there is no room for more", text
     )
-    assert told, "what is left out is said"
-    number = {"second": 2, "third": 3}.get(told[1]) or int(told[1].removesuffix("th"))
+    assert note, "what is left out is said"
+    number = {"second": 2, "third": 3}.get(note[1]) or int(note[1].removesuffix("th"))
     assert [word for word in words if word in text.split()] == words[::number]
 
 
 def test_names_beside_heads_do_not_overlap():
-    """Two layers of eight heads, as long as such sentences are: every name has a line of its own."""
+    """Two layers of eight heads, as long as such sentences are: every name has a separate line."""
     words = [f"w{at}" for at in range(26)]
     svg = svg_of(Trace.from_arrays(words, words[:24], some_weights(2, 8, 24, 26)), view="heads")
     size = r"font-size: ([\d.]+)px[^>]*"
@@ -330,8 +331,8 @@ def test_ribbons_keep_the_fewest_links_that_hold_the_mass():
 
 def test_the_winner_of_a_beam_runs_along_the_top():
     nodes = (
-        Node(0, None, 0, "<s>", 0, 0, 0), Node(1, 0, 1, "a", -2, -2, -2), Node(2, 0, 1, "b", -1, -1, -1),
-        Node(3, 1, 2, "c", -0.1, -2.1, -1.05, finished=True), Node(4, 2, 2, "d", -3, -4, -2, finished=True),
+        BeamNode(0, None, 0, "<s>", 0, 0, 0), BeamNode(1, 0, 1, "a", -2, -2, -2), BeamNode(2, 0, 1, "b", -1, -1, -1),
+        BeamNode(3, 1, 2, "c", -0.1, -2.1, -1.05, finished=True), BeamNode(4, 2, 2, "d", -3, -4, -2, finished=True),
     )  # fmt: skip
     heights = beam.layout(Beam(2, nodes, (3, 4)), {node.id: node for node in nodes})
     assert heights == {0: 0, 1: 0, 3: 0, 2: 1, 4: 1}

@@ -10,7 +10,7 @@ from regard.errors import ConfigError, ShapeError
 from regard.look import Picture, add_probabilities, assemble, record
 from regard.look.measure import reproduce
 from regard.look.record import attentions
-from regard.look.tokens import sentence
+from regard.look.tokens import as_side
 from regard.look.trace import Trace
 from regard.models.registry import MODELS, build
 from regard.symbols import END, START
@@ -18,7 +18,7 @@ from regard.symbols import END, START
 SOURCE = torch.tensor([[5, 6, 7, 8, END], [5, 9, END, 0, 0]])  # [B, S]
 LENGTHS = torch.tensor([5, 3])
 TARGET = torch.tensor([[4, 5, 6, 7, 8, END], [7, 8, END, 0, 0, 0]])  # [B, T]
-WORDS = sentence(["a", "b", "c", "d", "</s>"]), sentence(["A", "B", "C", "D", "E", "</s>"])
+WORDS = as_side(["a", "b", "c", "d", "</s>"]), as_side(["A", "B", "C", "D", "E", "</s>"])
 EVERY = [
     (name, variant, config)
     for name, entry in MODELS.items()
@@ -71,7 +71,7 @@ def test_every_model_gives_an_exact_trace_of_each_sentence(name, variant, config
         if "indow" not in module.normalise and module.normalise != "monotonic":  # which may reach the end
             anywhere = np.isfinite(module.scores).any(-1)  # the first word of an LSTMN has nothing to look back at
             assert np.allclose(module.weights.sum(-1), anywhere, atol=1e-5)
-    short = assemble(model, seen, sentence(["a", "e", "</s>"]), sentence(["A", "B", "</s>"]), row=1)
+    short = assemble(model, seen, as_side(["a", "e", "</s>"]), as_side(["A", "B", "</s>"]), row=1)
     for at, module in short.attention.items():  # the padded row, cut to its own tokens, has lost no weight
         whole = seen[at].weights[1]
         whole = whole if whole.dim() == 3 else whole[None]
@@ -144,7 +144,7 @@ def test_wrong_rows_and_ids_are_refused():
     with pytest.raises(ShapeError, match="an id and a row of logits for each of 6"):
         add_probabilities(WORDS[1], [1, 2], logits[0], str)
     with pytest.raises(ShapeError, match=r"expected \[H, 6, 7\]"):
-        assemble(model, seen, sentence([*"abcdefg"]), WORDS[1])
+        assemble(model, seen, as_side([*"abcdefg"]), WORDS[1])
 
 
 def test_a_caption_looks_at_the_cells_of_its_picture():
@@ -153,7 +153,7 @@ def test_a_caption_looks_at_the_cells_of_its_picture():
     cells = torch.randn(2, 16, 64)  # [B, S, D]: a grid of 4 x 4
     with record(model) as seen, torch.no_grad():
         model(cells, torch.tensor([16, 16]), TARGET)
-    trace = assemble(model, seen, sentence(["picture"]), WORDS[1], image=Picture(64, 48, (4, 4)))
+    trace = assemble(model, seen, as_side(["picture"]), WORDS[1], image=Picture(64, 48, (4, 4)))
     (module,) = trace.attention.values()
     assert (module.kind, module.query, module.score, module.weights.shape) == (
         "image",

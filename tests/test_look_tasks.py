@@ -37,11 +37,11 @@ def test_looking_changes_neither_caption_nor_text_nor_class():
         assert writer.caption(PICTURE, beam=3).tokens == before.tokens
     assert sum(token.logprob for token in writer.look(PICTURE, beam=3).target.tokens) == pytest.approx(before.logprob)
     teller = trained.model("language")
-    told = teller.generate("anna", count=2, longest=5)
+    written = teller.generate("anna", count=2, longest=5)
     value, tokens = teller.perplexity([LINE])
     trace = teller.look(LINE)
     assert np.exp(-sum(token.logprob for token in trace.target.tokens) / tokens) == pytest.approx(value, rel=1e-4)
-    assert teller.generate("anna", count=2, longest=5) == told
+    assert teller.generate("anna", count=2, longest=5) == written
     classifier = trained.model("classifier")
     assert classifier.look(REVIEW).probabilities == pytest.approx(classifier.classify(REVIEW).probabilities)
     for model in (writer.model, teller.model, classifier.model):

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regard.errors import ConfigError, DataError, RegardError, ShapeError
-from regard.look import Attended, Beam, Node, Picture, Sentence, StepVectors, Token, Trace, trace_file
+from regard.look import Attended, Beam, BeamNode, Picture, Side, StepVectors, Token, Trace, trace_file
 
 PIECES = ["▁Das", "▁Haus", "▁ist", "▁gr", "oß", "</s>"]
 WORDS = ["the", "house", "is", "big", "</s>"]
@@ -34,10 +34,10 @@ def full_trace():
         replace(token, logprob=-0.1 * at, topk=(("x", -0.1), ("\ud800", -2.5)))
         for at, token in enumerate(trace.target.tokens)
     ]
-    nodes = (Node(0, None, 0, "<s>", 0.0, 0.0, 0.0), Node(1, 0, 1, "a", -0.5, -0.5, -0.25, finished=True))
+    nodes = (BeamNode(0, None, 0, "<s>", 0.0, 0.0, 0.0), BeamNode(1, 0, 1, "a", -0.5, -0.5, -0.25, finished=True))
     return replace(
         trace,
-        target=Sentence(trace.target.text, tuple(tokens)),
+        target=Side(trace.target.text, tuple(tokens)),
         model={"id": "run", "kind": "rnn"},
         steps=(StepVectors(0, "layers.0", (0.1, -0.2), (0.3,), {"query": 1.5}),),
         beam=Beam(2, nodes, (1,)),
@@ -243,9 +243,9 @@ def test_arrays_of_other_models():
         (lambda: Trace.from_arrays(["a"], ["b"], [[1.0]], [[np.nan]]), DataError, "NaN"),
         (lambda: Trace.from_arrays(["a"], ["b"], [[1.0]], kind="image"), DataError, "needs the picture's grid"),
         (lambda: Attended("x", np.ones((1, 1)), query="next"), ConfigError, "'previous' or 'current'"),
-        (lambda: Sentence("ab", (Token("abc", "abc", 0, 3),)), DataError, "outside its text"),
-        (lambda: Beam(1, (Node(0, 5, 0, "a", 0, 0, 0),)), DataError, "names the parent 5"),
-        (lambda: Beam(1, (Node(0, None, 0, "a", 0, 0, 0),), (3,)), DataError, "names node 3"),
+        (lambda: Side("ab", (Token("abc", "abc", 0, 3),)), DataError, "outside its text"),
+        (lambda: Beam(1, (BeamNode(0, 5, 0, "a", 0, 0, 0),)), DataError, "names the parent 5"),
+        (lambda: Beam(1, (BeamNode(0, None, 0, "a", 0, 0, 0),), (3,)), DataError, "names node 3"),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(make, error, says):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import ConfigError, DataError
-from regard.look import Picture, Sentence, Token, Trace, arrange, measure, report
+from regard.look import Picture, Side, Token, Trace, arrange, measure, report
 from regard.look import measure as measure_function
 from regard.look.measure import confidence, coverage, coverage_penalty, covered, diagonality, entropy, special_mass
 
@@ -132,7 +132,7 @@ def test_words_and_punctuation_are_separate_cells(text, cells):
     """With a token for each character; one setting keeps what stands between spaces together."""
     words = [len(text[:at].split()) - (not text[at - 1 : at].isspace() and at > 0) for at in range(len(text))]
     tokens = [Token(sign, sign, at, at + 1, word=words[at]) for at, sign in enumerate(text) if sign != " "]
-    trace = Trace.from_arrays(Sentence(text, tuple(tokens)), ["x"], np.full((1, len(tokens)), 1 / len(tokens)))
+    trace = Trace.from_arrays(Side(text, tuple(tokens)), ["x"], np.full((1, len(tokens)), 1 / len(tokens)))
     assert [label.text for label in arrange(trace).columns] == cells
     assert [label.text for label in arrange(trace, punctuation=False).columns] == text.split()
     assert len(arrange(trace, words=False).columns) == len(tokens)

@@ -15,7 +15,7 @@ from regard.errors import ConfigError
 from regard.kernels.recur import recur
 from regard.look.assemble import assemble
 from regard.look.record import record
-from regard.look.tokens import Sentence, Token
+from regard.look.tokens import Side, Token
 from regard.look.trace import Trace
 from regard.models.contract import SequenceModel, shift_right, take, take_beams
 from regard.models.lstmn import (
@@ -269,7 +269,7 @@ def test_a_trace_has_a_column_for_every_word():
     model = translator("deep", layers=1)
     with record(model) as seen:
         model(SOURCE[:1], LENGTHS[:1], TARGET[:1])
-    source, target = (Sentence("", tuple(Token(piece, piece) for piece in text)) for text in ("uvwxyz", "abcde"))
+    source, target = (Side("", tuple(Token(piece, piece) for piece in text)) for text in ("uvwxyz", "abcde"))
     trace = assemble(model, seen, source, target)
     reading, writing = (trace.attention[f"{side}.0.attention"] for side in ("encoder", "decoder"))
     assert (reading.kind, reading.weights.shape) == ("encoder", (1, 6, 6))

@@ -68,14 +68,14 @@ def test_an_empty_line_has_no_class_and_keeps_its_place(reviews, tmp_path):
     out, _ = reviews
     file = tmp_path / "texts"
     file.write_text("the plot is great.\n\n \nthe plot is poor.\n")
-    code, said, told = command("classify", out, file)
-    assert (code, told) == (0, "")
+    code, said, message = command("classify", out, file)
+    assert (code, message) == (0, "")
     assert [bool(line) for line in said.split("\n")] == [True, False, False, True, False]
-    _, said, told = command("classify", out, file, "--json", "--out", tmp_path / "y.html")
-    assert told.startswith("drawn: ")
-    code, _, told = command("classify", out, file, "--json", "--look")
+    _, said, message = command("classify", out, file, "--json", "--out", tmp_path / "y.html")
+    assert message.startswith("drawn: ")
+    code, _, message = command("classify", out, file, "--json", "--look")
     assert code == 2
-    assert "--look cannot be combined with --json" in told
+    assert "--look cannot be combined with --json" in message
     assert [len(json.loads(line)) for line in said.split("\n")[:-1]] == [2, 0, 0, 2]
     file.write_text("")
     assert command("classify", out, file, "--out", tmp_path / "x.html")[0] == 2
@@ -100,17 +100,17 @@ def test_documents_are_scored_on_the_command_line(reviews, tmp_path):
                 one.label == true and label == answer for one, answer in zip(made, answers, strict=True)
             )
     file.write_text("nobody knows\tthe plot is great.\n")
-    code, _, told = command("score", out, "--documents", file)
+    code, _, message = command("score", out, "--documents", file)
     assert code == 2
-    assert "nobody knows" in told
+    assert "nobody knows" in message
     file.write_text("".join(f"{one.label}\t{one.text}\n" for one in made))
     found = json.loads(command("score", out, "--documents", file, "--bag-of-words", "--json")[1])
     assert (found["accuracy"], found["documents"]) == (right / 20, 20)
     assert found["confusion"] == classifier.score(file).confusion
     assert found["bag_of_words"]["documents"] == 20
-    code, _, told = command("score", out)
+    code, _, message = command("score", out)
     assert code == 2
-    assert "--documents" in told
+    assert "--documents" in message
 
 
 def test_a_language_model_measures_and_writes(tales):
@@ -155,10 +155,10 @@ def test_without_held_out_text_the_last_weights_count(model, corpus, tmp_path):
 
 
 def test_a_run_of_another_task_is_refused(tales, reviews):
-    code, _, told = command("classify", tales[0], text="x\n")
+    code, _, message = command("classify", tales[0], text="x\n")
     assert code == 2
-    assert "'language'" in told
-    assert "'classify'" in told
+    assert "'language'" in message
+    assert "'classify'" in message
     from regard.api.loading import load
 
     with pytest.raises(RunError, match="task 'classify'; this needs one for 'caption'"):

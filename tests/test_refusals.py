@@ -163,7 +163,7 @@ def model(request):
 
 
 @pytest.mark.parametrize(
-    ("source", "lengths", "told"),
+    ("source", "lengths", "message"),
     [
         (SOURCE[0], LENGTHS, "torch.int64 [3]"),
         (SOURCE.float(), LENGTHS, "torch.float32 [2, 3]"),
@@ -172,8 +172,8 @@ def model(request):
         (SOURCE, SOURCE != 0, "lengths torch.bool [2, 3]"),
     ],
 )
-def test_a_batch_that_is_none(model, source: Tensor, lengths: Tensor, told: str):
-    with refused(ShapeError, "ids [B, S] with lengths [B], all whole numbers", told, "count END in lengths"):
+def test_a_batch_that_is_none(model, source: Tensor, lengths: Tensor, message: str):
+    with refused(ShapeError, "ids [B, S] with lengths [B], all whole numbers", message, "count END in lengths"):
         model(source, lengths, TARGET)
 
 
@@ -210,7 +210,7 @@ def test_the_settings_of_another_model():
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "told"),
+    ("name", "changes", "message"),
     [
         ("luong", {"window": "local"}, "model.window must be one of global, local-m, local-p; got 'local'."),
         ("bahdanau", {"timing": "groundhog"}, "model.timing must be one of paper, appendix, released, conditional"),
@@ -223,8 +223,8 @@ def test_the_settings_of_another_model():
         ("transformer", {"source_vocabulary": 9}, "one vocabulary for both languages; got 9 and 37000"),
     ],
 )
-def test_settings_that_cannot_be(name: str, changes: dict[str, Any], told: str):
-    with refused(ConfigError, told):
+def test_settings_that_cannot_be(name: str, changes: dict[str, Any], message: str):
+    with refused(ConfigError, message):
         build(name, replace(preset(name, "tiny"), **changes))
 
 

@@ -14,7 +14,7 @@ from serve_parts import Server, serving
 from starlette.datastructures import Headers
 
 from regard.errors import ConfigError
-from regard.serve.access import Access, Token
+from regard.serve.access import Access, AccessToken
 from regard.serve.limits import Limits, RefusedError
 from regard.serve.model_process import Once
 from regard.serve.process import read_tokens
@@ -344,7 +344,7 @@ def test_beyond_loopback_a_token_is_needed() -> None:
 def test_a_token_that_could_be_guessed_or_not_sent_is_refused() -> None:
     for token in ("short", "with space in it", "naïve-token"):
         with pytest.raises(ConfigError, match="at least 8 characters"):
-            Token("default", token)
+            AccessToken("default", token)
 
 
 def test_tokens_come_from_a_file_and_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,7 +371,7 @@ def test_tokens_come_from_a_file_and_from_the_environment(tmp_path: Path, monkey
 
 
 def test_a_token_has_a_rate_and_a_quota() -> None:
-    token = Token("editor", "secret-of-the-editor", rate=2, quota=100)
+    token = AccessToken("editor", "secret-of-the-editor", rate=2, quota=100)
     now = token._seen
     for _ in range(2):
         token.count_request(now)

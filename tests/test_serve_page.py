@@ -46,7 +46,7 @@ def words(page: Any) -> list[str]:
 
 
 def said(page: Any, text: str) -> None:
-    """Wait until a screen reader is told something that begins so."""
+    """Wait until the page announces a text that begins so."""
     until(page, "text => document.querySelector('#announcements').textContent.startsWith(text)", text)
 
 

@@ -182,7 +182,7 @@ def test_an_example_is_drawn_with_its_right_caption(server: Server) -> None:
 
 
 def png_bomb(width: int, height: int) -> bytes:
-    """A PNG of a few hundred bytes whose header promises so many pixels."""
+    """A PNG of a few hundred bytes whose header promises that size."""
 
     def chunk(name: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
@@ -324,7 +324,7 @@ def page(server: Server, chromium: Any) -> Iterator[Any]:
 
 
 def said(page: Any, text: str) -> None:
-    """Wait until a screen reader is told something that begins so."""
+    """Wait until the page announces a text that begins so."""
     until(page, "text => document.querySelector('#announcements').textContent.startsWith(text)", text)
 
 

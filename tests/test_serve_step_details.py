@@ -15,7 +15,7 @@ import torch
 from regard.errors import ConfigError
 from regard.look.assemble import assemble
 from regard.look.record import record
-from regard.look.tokens import sentence
+from regard.look.tokens import as_side
 from regard.look.trace_file import write
 from regard.models.registry import MODELS, build
 from regard.serve.step_details import explain, output, watch
@@ -47,7 +47,7 @@ def all_steps(name: str, config: Any) -> list[dict[str, Any]]:
     with torch.inference_mode(), record(model) as seen:
         logits = model(source, lengths, target)
     pieces = [f"w{number}" for number in range(WORDS)], [f"v{number}" for number in range(STEPS)]
-    trace = assemble(model, seen, sentence(pieces[0]), sentence(pieces[1]))
+    trace = assemble(model, seen, as_side(pieces[0]), as_side(pieces[1]))
     chosen, calls, again = watch(model, None, lambda: model(source, lengths, target))
     torch.testing.assert_close(again, logits)
     attended = trace.attention[chosen]

@@ -15,7 +15,7 @@ from regard.look.trace_file import array
 from regard.serve.access import Access
 from regard.serve.app import build
 from regard.serve.limits import Limits
-from regard.serve.state import State, _confidences
+from regard.serve.state import ServerState, _confidences
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_the_worth_of_a_head_is_what_silencing_it_costs(deep: Server) -> None:
 
 
 def test_while_models_are_loaded_the_server_says_so() -> None:
-    state = State([], Limits(), Access())
+    state = ServerState([], Limits(), Access())
     transport = httpx.ASGITransport(build(state))
 
     async def ask(path: str) -> httpx.Response:

@@ -14,7 +14,16 @@ from pathlib import Path
 import pytest
 
 from regard.cluster.local import run_local
-from regard.cluster.shards import Reader, finished, join, make_plan, missing, read_results, results_path, write_results
+from regard.cluster.shards import (
+    ShardReader,
+    finished,
+    join,
+    make_plan,
+    missing,
+    read_results,
+    results_path,
+    write_results,
+)
 from regard.errors import DataError, RunError
 
 TASK = {"work": "upper"}
@@ -137,7 +146,7 @@ def test_a_damaged_shard_is_made_again(damage, corpus, tmp_path):
     out = tmp_path / "out"
     plan = make_plan(paths, out, 10, "", TASK)
     (out / "shards").mkdir()
-    read = Reader(plan)
+    read = ShardReader(plan)
     for shard in plan.shards():
         write_results(out, shard, [{"translation": row} for row in read(shard)])
     assert missing(plan, out) == []
@@ -194,7 +203,7 @@ def test_columns_of_tables(name, content, column, rows, tmp_path):
         assert not (tmp_path / "out" / "plan.json").exists()
     else:
         plan = make_plan([str(path)], tmp_path / "out", 4, column, TASK)
-        assert Reader(plan)(plan.shards()[0]) == rows
+        assert ShardReader(plan)(plan.shards()[0]) == rows
 
 
 def test_a_driver_killed_at_random_moments_loses_and_repeats_nothing(corpus, tmp_path):

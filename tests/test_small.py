@@ -139,7 +139,7 @@ def test_the_command(tmp_path: Path):
     small.train("luong", tmp_path / "run", "train.steps=2")
     found = command("export", tmp_path / "run", "--to", "small", "--out", tmp_path / "out", folder=tmp_path / "log")
     assert found.code == 0, found.err
-    told = command("models", tmp_path / "out", folder=tmp_path / "log")
-    assert "luong" in told.out
-    assert "lower case; input is lower-cased" in told.out
+    printed = command("models", tmp_path / "out", folder=tmp_path / "log")
+    assert "luong" in printed.out
+    assert "lower case; input is lower-cased" in printed.out
     assert command("export", tmp_path / "gone", "--out", tmp_path / "y", folder=tmp_path / "log").code == 2

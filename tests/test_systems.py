@@ -17,7 +17,7 @@ from regard.data.builtin.registry import find_builtin
 from regard.errors import ConfigError
 from regard.look.assemble import assemble
 from regard.look.record import record
-from regard.look.tokens import sentence
+from regard.look.tokens import as_side
 from regard.look.trace import Trace
 from regard.models.contract import shift_right
 from regard.models.coverage import Coverage, CoverageConfig
@@ -27,7 +27,7 @@ from regard.models.pointer import Pointer, PointerConfig
 from regard.symbols import END, PAD, START
 from regard.training.objectives import coverage_loss
 from regard.training.settings import TrainConfig
-from regard.training.translation import Translation
+from regard.training.translation import TranslationTask
 
 SOURCE = torch.tensor([[5, 7, 4, 9, 6, END], [8, 6, 5, END, PAD, PAD]])
 LENGTHS = torch.tensor([6, 4])
@@ -105,7 +105,7 @@ def looked(model: nn.Module, row: int = 1) -> Trace:
     """The trace of a sentence of three words, with END."""
     with torch.no_grad(), record(model) as seen:
         model(SOURCE, LENGTHS, TARGET)
-    return assemble(model, seen, sentence(["the", "black", "cat", "</s>"]), sentence(["chat", "noir", "</s>"]), row)
+    return assemble(model, seen, as_side(["the", "black", "cat", "</s>"]), as_side(["chat", "noir", "</s>"]), row)
 
 
 def test_look_shows_the_coverage():
@@ -123,12 +123,12 @@ def test_training_adds_the_coverage_loss():
     model = spread(Coverage(COVERAGE))
     batch = Batch(torch.arange(2), SOURCE, LENGTHS, TARGET, torch.tensor([5, 3]))
     plain, added = (
-        Translation.loss(SimpleNamespace(config=TrainConfig(coverage=weight)), model, batch).total
+        TranslationTask.loss(SimpleNamespace(config=TrainConfig(coverage=weight)), model, batch).total
         for weight in (0.0, 2.0)
     )
     assert close(added - plain, 2 * array(coverage_loss(run(model)[1], TARGET != PAD)))
     with pytest.raises(ConfigError, match=r"train\.coverage needs attention over the source words"):
-        Translation.ready(
+        TranslationTask.ready(
             SimpleNamespace(config=TrainConfig(coverage=1.0)), Sutskever(SutskeverConfig(11, 13, width=4, layers=1))
         )
 
@@ -164,7 +164,7 @@ def test_pointer_needs_one_vocabulary():
 def test_look_shows_what_was_copied():
     torch.manual_seed(5)
     model = spread(Pointer(POINTER))
-    sides = sentence(["Melu", "saw", "Zo", "</s>"]), sentence(["Zo", "vu", "</s>"])
+    sides = as_side(["Melu", "saw", "Zo", "</s>"]), as_side(["Zo", "vu", "</s>"])
     inputs, written = (torch.tensor([[5, 7, 6, END]]), torch.tensor([4])), [6, 9, END]
     trace = trace_forward(model, inputs, written, sides, SimpleNamespace(pieces=lambda ids: ["?"]), topk=1)
     p_gen = papers.pointer([5, 7, 6, END], [START, 6, 9], pointer_of(model), POINTER.width)[2]

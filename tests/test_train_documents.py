@@ -15,7 +15,7 @@ from regard.data.text_corpus import TextData, TextDataConfig, make_rows, prepare
 from regard.decode.settings import DecodeConfig
 from regard.models import attentive_lm, document, lstm_lm
 from regard.models.attentive_lm import AttentiveLanguageModel
-from regard.models.document import Document
+from regard.models.document import DocumentClassifier
 from regard.models.lstm_lm import LSTMLanguageModel
 from regard.symbols import PAD
 from regard.training.distributed import Ranks
@@ -39,9 +39,9 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> TextData:
     return prepare_text(config, tmp_path_factory.mktemp("tales"))
 
 
-def classifier(data: DocumentData, pooling: str = "attention") -> Document:
+def classifier(data: DocumentData, pooling: str = "attention") -> DocumentClassifier:
     torch.manual_seed(1)
-    return Document(replace(document.PRESETS["tiny"], pooling=pooling, **data.sizes))
+    return DocumentClassifier(replace(document.PRESETS["tiny"], pooling=pooling, **data.sizes))
 
 
 def test_an_epoch_holds_every_document_once_in_batches_that_fit(reviews: DocumentData, tmp_path: Path):

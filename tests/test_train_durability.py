@@ -56,7 +56,7 @@ def attempt(disk, action) -> BaseException | None:
 
 
 def content(run) -> int:
-    """The step of the newest whole checkpoint, after a look at every tensor of it."""
+    """The step of the newest whole checkpoint, with every tensor of it read."""
     folder = newest_checkpoint(run)
     step = read_cursor(folder).step
     assert folder.name == f"{step:06d}"
@@ -244,7 +244,7 @@ def test_a_log_that_cannot_be_written_is_one_sentence(run):
 
 
 class SmallFiles:
-    """A fault: no file of this process may grow beyond so many bytes."""
+    """A fault: no file of this process may grow beyond this size."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -274,7 +274,7 @@ def test_a_command_whose_checkpoint_cannot_be_written_is_one_sentence_and_code_2
 
 @pytest.fixture
 def little(tmp_path):
-    """A real file system of its own, and a way to change its size."""
+    """A separate real file system, and a way to change its size."""
     place = tmp_path / "little"
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]

@@ -311,7 +311,7 @@ def test_too_few_updates_to_learn_from_are_told(tmp_path):
         return " ".join(prepared.notes)
 
     assert "only 12 updates in all" in notes("train.epochs=2")
-    assert "updates in all" not in notes("train.steps=2"), "who asks for so many knows it"
+    assert "updates in all" not in notes("train.steps=2"), "who asks for that number knows it"
 
 
 def test_without_held_out_sentences_the_last_weights_are_published(tmp_path):

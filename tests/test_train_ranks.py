@@ -117,15 +117,15 @@ class BadSentences:
     """A fault: the loss of this rank's part is not a number in update 3."""
 
     def __call__(self) -> None:
-        from regard.training.translation import Translation
+        from regard.training.translation import TranslationTask
 
-        loss, count = Translation.loss, iter(range(1, 1000))
+        loss, count = TranslationTask.loss, iter(range(1, 1000))
 
         def bad(task, model, batch):
             found = loss(task, model, batch)
             return found._replace(total=found.total * float("nan")) if next(count) == 3 else found
 
-        Translation.loss = bad
+        TranslationTask.loss = bad
 
 
 def test_a_bad_sentence_of_another_rank_is_left_out_by_all_and_named(tmp_path):

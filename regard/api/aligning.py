@@ -20,7 +20,7 @@ from regard.evaluate.alignment import (
 )
 from regard.look.change import find
 from regard.look.table import Label, arrange, leading_modules
-from regard.look.tokens import Sentence
+from regard.look.tokens import Side
 from regard.look.trace import Trace
 
 Links = Callable[[Any], Alignment]
@@ -44,7 +44,7 @@ def word_weights(trace: Trace, heads: Heads) -> NDArray[np.float32]:
     return weights
 
 
-def word_numbers(side: Sentence, labels: Sequence[Label], size: int) -> NDArray[np.int64]:
+def word_numbers(side: Side, labels: Sequence[Label], size: int) -> NDArray[np.int64]:
     """The word of each label, from 0; -1 where it belongs to none of the `size` words."""
     words = [side.tokens[label.tokens[0]].word for label in labels]
     return np.array([word if word is not None and word < size else -1 for word in words], dtype=np.int64)

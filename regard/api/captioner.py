@@ -19,7 +19,7 @@ from regard.decode.search import decode
 from regard.errors import DataError, RunError
 from regard.evaluate.scores import CaptionScore, score_captions
 from regard.look.change import Change, change
-from regard.look.tokens import Sentence
+from regard.look.tokens import Side
 from regard.look.trace import Trace
 from regard.look.trace_data import Picture, StepVectors
 from regard.symbols import END
@@ -119,7 +119,7 @@ class CaptionWriter(Trained):
             if self.model.gate is not None:
                 hook = self.model.gate.register_forward_hook(lambda module, args, beta: gates.append(float(beta[0])))
                 stack.callback(hook.remove)
-            sides = Sentence("", ()), spelled(self.vocabulary, written)
+            sides = Side("", ()), spelled(self.vocabulary, written)
             about = {"id": self.name, "name": self.experiment.name, "kind": "captioner", "look": config.look}
             picture = Picture(self.model.side, self.model.side, (config.grid, config.grid))
             trace = trace_forward(

@@ -24,7 +24,7 @@ from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError
 from regard.evaluate.classification import BagOfWords, ClassScore, score_classes
 from regard.look.documents import DocumentTrace, look_at
-from regard.models.document import Document
+from regard.models.document import DocumentClassifier
 from regard.training.experiment import Experiment
 
 _WORDS = 16_384  # in a batch
@@ -45,7 +45,7 @@ class Classifier(Trained):
     """A document model with its vocabulary and classes; `regard.load` makes one from a run folder."""
 
     def __init__(
-        self, model: Document, vocabulary: Vocabulary, classes: list[str], experiment: Experiment, name: str
+        self, model: DocumentClassifier, vocabulary: Vocabulary, classes: list[str], experiment: Experiment, name: str
     ) -> None:
         super().__init__(model, experiment, name)
         self.vocabulary, self.classes = vocabulary, classes

@@ -23,7 +23,7 @@ ENGINES = ("local", "ray")
 DIGITS = 4  # of a score: more would depend on the number of threads
 
 
-class Corpus(NamedTuple):
+class CorpusResult(NamedTuple):
     """What became of a corpus."""
 
     outputs: list[Path]
@@ -70,7 +70,7 @@ def translate_corpus(
     run: str | Path, inputs: str | Path | Iterable[str | Path], out: str | Path, *, on: str = "local",
     workers: int | None = None, shard: int = 10_000, column: str = "", format: str = "text", address: str | None = None,
     device: str = "auto", max_tokens: int = 4096, progress: Progress | None = None, **options: Any,
-) -> Corpus:  # fmt: skip
+) -> CorpusResult:  # fmt: skip
     """Translate files into the folder `out`: line n of an output is line n of its input.
 
     `inputs` are files or patterns such as "in/*.txt.gz": text, TSV, JSONL or Parquet (with `column`), packed or not.
@@ -97,13 +97,13 @@ def translate_corpus(
         plan = make_plan(paths, out, shard, column, task)
         lines = sum(one.lines for one in plan.inputs)
         if outputs := finished(out):
-            return Corpus(outputs, lines, 0)
+            return CorpusResult(outputs, lines, 0)
         engine = partial(run_ray, address=address, gpus=min(1.0, gpus)) if on == "ray" else run_local
         threads = max(1, (os.cpu_count() or 1) // workers)
         start = Translating(str(folder.absolute()), device, threads, max_tokens, options)
         failed = engine(start, plan, out, missing(plan, out), workers, progress)
         outputs = [] if failed else join(plan, out, format, lambda result: result["translation"])
-        return Corpus(outputs, lines, failed)
+        return CorpusResult(outputs, lines, failed)
 
 
 def find_inputs(inputs: str | Path | Iterable[str | Path]) -> list[str]:

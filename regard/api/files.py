@@ -25,7 +25,7 @@ from regard.errors import DataError
 LINE = 2000  # characters; a longer sentence is translated in parts
 
 
-class Report(NamedTuple):
+class FileReport(NamedTuple):
     """What was done with a file."""
 
     segments: int
@@ -61,7 +61,7 @@ def translate_segments(
 
 def translate_file(
     translator: Translator, file: Path | str, out: Path | str, progress: Progress | None = None, **options: Any
-) -> Report:
+) -> FileReport:
     """Translate a file into another one of the same format, or into a translation memory (.tmx).
 
     The ending says the format. Everything that is not translated comes back byte for byte; inline tags and
@@ -92,4 +92,4 @@ def translate_file(
         for flag in one.flags:
             flags[flag] = flags.get(flag, 0) + 1
     unplaced = list(dict.fromkeys(term for one in counted for term in one.unplaced))
-    return Report(len(pairs), len(counted), flags, unplaced)
+    return FileReport(len(pairs), len(counted), flags, unplaced)

@@ -13,7 +13,7 @@ from regard.data.sentences import split_words
 from regard.data.vocabulary import Vocabulary
 from regard.look.change import find
 from regard.look.table import Label, arrange
-from regard.look.tokens import Sentence as Side
+from regard.look.tokens import Side
 from regard.look.trace import Trace
 
 Span = tuple[int, int]

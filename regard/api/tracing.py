@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from regard.data.batching import pad, plan_epoch
 from regard.data.vocabulary import Tokenised, Vocabulary
-from regard.decode.beam import Step
+from regard.decode.beam import SearchStep
 from regard.decode.settings import DecodeConfig, change_settings
 from regard.errors import DataError
 from regard.look.assemble import add_probabilities, assemble
 from regard.look.record import record
-from regard.look.tokens import Sentence, Token
+from regard.look.tokens import Side, Token
 from regard.look.trace import Trace
-from regard.look.trace_data import Beam, Node
+from regard.look.trace_data import Beam, BeamNode
 from regard.models.pointer import Pointer
 from regard.symbols import END, SYMBOLS
 from regard.training.experiment import Experiment
@@ -72,7 +72,7 @@ def trace_forward(
     model: nn.Module,
     inputs: tuple[Tensor, ...],
     written: Sequence[int],
-    sides: tuple[Sentence, Sentence],
+    sides: tuple[Side, Side],
     vocabulary: Vocabulary,
     topk: int,
     **parts: Any,
@@ -102,7 +102,7 @@ def trace_forward(
     )
 
 
-def spelled(vocabulary: Vocabulary, written: Sequence[int]) -> Sentence:
+def spelled(vocabulary: Vocabulary, written: Sequence[int]) -> Side:
     """The tokens of ids that a model wrote, END among them where it did."""
     plain = [index for index in written if index != END]
     return tokens_of(vocabulary.tokenised(plain), ended=len(plain) < len(written))
@@ -158,7 +158,7 @@ def describe_forced(vocabulary: Vocabulary, forced: Sequence[int] | None) -> lis
     return [{"kind": "force", "text": text, "rows": list(range(len(forced)))}]
 
 
-def tokens_of(tokenised: Tokenised, ended: bool) -> Sentence:
+def tokens_of(tokenised: Tokenised, ended: bool) -> Side:
     """The tokens of a text with their places in it and the words they belong to; END last if the sentence ended."""
     text = tokenised.text
     tokens = [
@@ -166,18 +166,18 @@ def tokens_of(tokenised: Tokenised, ended: bool) -> Sentence:
         for piece, (start, end), word in zip(tokenised.pieces, tokenised.spans, tokenised.words, strict=True)
     ]
     end = [Token(SYMBOLS[END], SYMBOLS[END], len(text), len(text), special=True)] if ended else []
-    return Sentence(text, (*tokens, *end))
+    return Side(text, (*tokens, *end))
 
 
-def beam_of(search: Sequence[Step], vocabulary: Vocabulary) -> Beam:
+def beam_of(search: Sequence[SearchStep], vocabulary: Vocabulary) -> Beam:
     """The search tree of a single sentence: every candidate weighed, its parent, and whether it went on."""
-    nodes: list[Node] = []
+    nodes: list[BeamNode] = []
     living: dict[int, int] = {}  # beam slot -> node, of the step before
     for step in search:
         born: dict[int, int] = {}
         for place in np.flatnonzero(np.isfinite(step.logprob[0])).tolist():
             slot, ended = int(step.slot[0, place]), bool(step.ended[0, place])
-            node = Node(
+            node = BeamNode(
                 id=len(nodes),
                 parent=living[int(step.parent[0, place])] if step.number > 1 else None,
                 step=step.number,

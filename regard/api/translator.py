@@ -33,7 +33,7 @@ from regard.data.files import Progress
 from regard.data.normalise_text import rewrite
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.batches import decode_many
-from regard.decode.beam import Step
+from regard.decode.beam import SearchStep
 from regard.decode.ensemble import Ensemble
 from regard.decode.hypothesis import Hypothesis, Weigh
 from regard.decode.settings import DecodeConfig
@@ -202,7 +202,7 @@ class Translator(Trained):
             raise DataError("A target excludes a prefix and forced words; pass one or the other.")
         begins = None if prefix is None else self.prefix_ids(prefix)
         forced_words = describe_forced(self.target_vocabulary, begins)
-        steps: list[Step] = []
+        steps: list[SearchStep] = []
         unknown, flags = self._wrong_with_source(source, encoded)
         with torch.inference_mode(), change(self.model, *(one for one in changes if one not in forces)) as changed:
             if target is None:
@@ -314,7 +314,7 @@ class Translator(Trained):
         return self._search_many(rows, terms=terms, prefixes=[one.prefix for one in asked], **options)
 
     def _search(
-        self, ids: list[int], config: DecodeConfig, steps: list[Step] | None, forced: list[int] | None
+        self, ids: list[int], config: DecodeConfig, steps: list[SearchStep] | None, forced: list[int] | None
     ) -> list[Hypothesis]:
         observe = steps.append if steps is not None else None
         found = decode_many(

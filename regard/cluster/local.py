@@ -13,7 +13,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.cluster.shards import TRIES, Plan, Reader, Shard, Start, set_aside, write_results
+from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, set_aside, write_results
 from regard.data.files import Progress
 from regard.errors import RegardError, RunError
 
@@ -21,7 +21,7 @@ _SPAWN = multiprocessing.get_context("spawn")  # a fork would copy threads and C
 GRACE = 60.0  # seconds that a worker has to save what it can, once it is stopped
 
 
-class Worker(NamedTuple):
+class LocalWorker(NamedTuple):
     """A process, and our end of its pipe."""
 
     process: SpawnProcess
@@ -38,7 +38,9 @@ def run_local(
     """
     waiting, total, done = list(reversed(shards)), sum(shard.lines for shard in shards), 0
     tries: Counter[int] = Counter()
-    busy: dict[Connection, tuple[Worker, Shard | None, int]] = {}  # None: it is still loading; rows of its shard done
+    busy: dict[
+        Connection, tuple[LocalWorker, Shard | None, int]
+    ] = {}  # None: it is still loading; rows of its shard done
     failed = idle_deaths = 0
 
     def fail(shard: Shard, reason: str) -> None:
@@ -103,12 +105,12 @@ def run_local(
     return failed
 
 
-def _begin(start: Start, plan: Plan, out: Path) -> Worker:
+def _begin(start: Start, plan: Plan, out: Path) -> LocalWorker:
     ours, theirs = _SPAWN.Pipe()
     process = _SPAWN.Process(target=_serve, args=(theirs, start, plan, out), daemon=True)
     process.start()
     theirs.close()
-    return Worker(process, ours)
+    return LocalWorker(process, ours)
 
 
 def _serve(pipe: Connection, start: Start, plan: Plan, out: Path) -> None:
@@ -121,7 +123,7 @@ def _serve(pipe: Connection, start: Start, plan: Plan, out: Path) -> None:
         except RegardError as error:
             pipe.send(("broken", str(error)))
             return
-        read = Reader(plan)
+        read = ShardReader(plan)
         said: tuple[str, Any] = ("ready", None)
         while True:
             pipe.send(said)
@@ -134,7 +136,7 @@ def _serve(pipe: Connection, start: Start, plan: Plan, out: Path) -> None:
             except ConnectionError:
                 return
             except Exception as error:  # any failure of one shard is reported and retried, and ends nothing else
-                read = Reader(plan)
+                read = ShardReader(plan)
                 said = ("failed", f"{type(error).__name__}: {error}")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.cluster.shards import TRIES, Plan, Reader, Shard, Start, set_aside, write_results
+from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, set_aside, write_results
 from regard.data.files import Progress
 from regard.errors import ConfigError, RunError, brief
 
@@ -13,7 +13,7 @@ class Actor:
     """One worker of the pool. A shard that fails three times is set aside; the actor lives on."""
 
     def __init__(self, start: Start, plan: Plan, out: Path) -> None:
-        self.work, self.read, self.plan, self.out = start(), Reader(plan), plan, out
+        self.work, self.read, self.plan, self.out = start(), ShardReader(plan), plan, out
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Batches of one shard: its number, first line and so on; returns the lines done and whether it failed."""
@@ -23,7 +23,7 @@ class Actor:
                 write_results(self.out, shard, self.work(self.read(shard), lambda rows: None))
                 return {"lines": [shard.lines], "failed": [False]}
             except Exception as error:  # any failure of one shard is retried and reported, and ends nothing else
-                self.read = Reader(self.plan)
+                self.read = ShardReader(self.plan)
                 if attempt == TRIES - 1:
                     set_aside(self.out, shard, f"{type(error).__name__}: {error}")
         return {"lines": [shard.lines], "failed": [True]}

@@ -184,7 +184,7 @@ def _is_same(one: Input) -> bool:
         return False
 
 
-class Reader:
+class ShardReader:
     """The rows of one shard after the other. A file stays open, so that shards in rising order are one pass."""
 
     def __init__(self, plan: Plan) -> None:

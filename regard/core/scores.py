@@ -98,7 +98,7 @@ class General(nn.Module):
         self.W = nn.Linear(key_width, query_width, bias=False)
 
     def project(self, states: Tensor) -> Tensor:
-        _check_width("General", "states", states, self.W.in_features)
+        check_width("General", "states", states, self.W.in_features)
         return self.W(states)  # [..., S, query_width]
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ class Perceptron(nn.Module):
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         query = self.ask(query)
-        _check_width(type(self).__name__, "projected keys", keys, self.v.in_features)
+        check_width(type(self).__name__, "projected keys", keys, self.v.in_features)
         hidden = torch.tanh(query.unsqueeze(-2) + keys.unsqueeze(-3))  # [..., T, S, width]
         return self.v(hidden).squeeze(-1)  # [..., T, S]
 
@@ -142,11 +142,11 @@ class Additive(Perceptron):
         self.U = nn.Linear(key_width, width, bias=False)
 
     def project(self, states: Tensor) -> Tensor:
-        _check_width("Additive", "states", states, self.U.in_features)
+        check_width("Additive", "states", states, self.U.in_features)
         return self.U(states)  # [..., S, width]
 
     def ask(self, query: Tensor) -> Tensor:
-        _check_width("Additive", "query", query, self.W.in_features)
+        check_width("Additive", "query", query, self.W.in_features)
         return self.W(query)
 
 
@@ -203,11 +203,11 @@ class Concat(Perceptron):
         self.W = nn.Linear(query_width + key_width, width, bias=False)
 
     def project(self, states: Tensor) -> Tensor:
-        _check_width("Concat", "states", states, self.W.in_features - self.query_width)
+        check_width("Concat", "states", states, self.W.in_features - self.query_width)
         return nn.functional.linear(states, self.W.weight[:, self.query_width :])  # [..., S, width]
 
     def ask(self, query: Tensor) -> Tensor:
-        _check_width("Concat", "query", query, self.query_width)
+        check_width("Concat", "query", query, self.query_width)
         return nn.functional.linear(query, self.W.weight[:, : self.query_width])
 
 
@@ -219,7 +219,7 @@ class ConcatReleased(Perceptron):
         self.W = nn.Linear(query_width, key_width, bias=False)
 
     def ask(self, query: Tensor) -> Tensor:
-        _check_width("ConcatReleased", "query", query, self.W.in_features)
+        check_width("ConcatReleased", "query", query, self.W.in_features)
         return self.W(query)
 
 
@@ -235,7 +235,7 @@ class Location(nn.Module):
         self.W = nn.Linear(query_width, longest, bias=False)
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        _check_width("Location", "query", query, self.W.in_features)
+        check_width("Location", "query", query, self.W.in_features)
         size = keys.shape[-2]
         scores = query @ self.W.weight[:size].T  # [..., T, min(S, longest)]
         beyond = size - scores.shape[-1]
@@ -279,7 +279,8 @@ def project_keys(score: Any, states: Tensor) -> Tensor:
     return states if project is None else project(states)
 
 
-def _check_width(name: str, what: str, given: Tensor, width: int) -> None:
+def check_width(name: str, what: str, given: Tensor, width: int) -> None:
+    """Refuse what a score was not made for."""
     if given.shape[-1] != width:
         raise ShapeError(
             f"The {name} score was made for {what} of width {width}; got {list(given.shape)}. "

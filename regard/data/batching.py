@@ -52,7 +52,7 @@ class Pairs(Protocol):
         ...
 
 
-class Plan:
+class EpochPlan:
     """The batches of one epoch: `plan[k]` are the indices of batch k, `len(plan)` how many there are."""
 
     def __init__(self, order: NDArray[np.int64], borders: NDArray[np.int64], epoch: int) -> None:
@@ -76,7 +76,7 @@ def plan_epoch(
     seed: int,
     epoch: int,
     even: bool = False,
-) -> Plan:
+) -> EpochPlan:
     """Batches of pairs of like length, none wider than `batch_tokens`: B * max(S, T) <= batch_tokens.
 
     Pairs are sorted by length with ties in random order, cut, and the batches shuffled. A pair longer than
@@ -100,11 +100,11 @@ def plan_epoch(
             borders.append(place)
             widest = width
     if not count:
-        return Plan(order, np.zeros(1, np.int64), epoch)
+        return EpochPlan(order, np.zeros(1, np.int64), epoch)
     cut = np.split(order, borders[1:])
     shuffled = [cut[index] for index in np.argsort(stream.random_raw(len(cut)), kind="stable")]
     sizes = [0, *(len(batch) for batch in shuffled)]
-    return Plan(np.concatenate(shuffled), np.cumsum(sizes, dtype=np.int64), epoch)
+    return EpochPlan(np.concatenate(shuffled), np.cumsum(sizes, dtype=np.int64), epoch)
 
 
 def round_up(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

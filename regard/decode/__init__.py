@@ -1,6 +1,6 @@
 """A model into sentences: greedy, beam, sampling, ensembles. Search uses only `start` and `step`."""
 
-from regard.decode.beam import Step, beam_search
+from regard.decode.beam import SearchStep, beam_search
 from regard.decode.ensemble import Ensemble, arithmetic, geometric
 from regard.decode.greedy import follow
 from regard.decode.hypothesis import Hypothesis, coverage_penalty, flags, length_penalty
@@ -11,7 +11,7 @@ __all__ = [
     "DecodeConfig",
     "Ensemble",
     "Hypothesis",
-    "Step",
+    "SearchStep",
     "arithmetic",
     "beam_search",
     "coverage_penalty",

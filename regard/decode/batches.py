@@ -7,7 +7,7 @@ from torch import Tensor
 
 from regard.data.batching import pad
 from regard.data.files import Progress
-from regard.decode.beam import Step
+from regard.decode.beam import SearchStep
 from regard.decode.hypothesis import Hypothesis, Weigh
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
@@ -28,7 +28,7 @@ def decode_many(
     prefixes: Sequence[Sequence[int]] | None = None,
     terms: Terms | None = None,
     weigher: Weigher | None = None,
-    observe: Callable[[Step], None] | None = None,
+    observe: Callable[[SearchStep], None] | None = None,
     tell: Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> list[list[Hypothesis]]:

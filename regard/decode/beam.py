@@ -40,7 +40,7 @@ Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Bools = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
-class Step(NamedTuple):
+class SearchStep(NamedTuple):
     """What one step of the search weighed: the C best continuations of each of the A sentences still open.
 
     A node of the search tree is (number, slot); its parent is (number - 1, parent). Where `slot` is -1 and `ended`
@@ -58,7 +58,7 @@ class Step(NamedTuple):
     ended: Bools  # [A, C] finished here with END
 
 
-class Finished(NamedTuple):
+class FinishedHypotheses(NamedTuple):
     """The K best finished hypotheses of each sentence, the best first; a score of -inf where there are fewer."""
 
     score: Tensor  # [A, K] total / length penalty
@@ -68,7 +68,7 @@ class Finished(NamedTuple):
     logprob: Tensor  # [A, K] of END
 
 
-class Beam(NamedTuple):
+class BeamState(NamedTuple):
     """The K best hypotheses of each of A sentences; before the first step k may be 1."""
 
     row: Tensor  # [A] of the batch
@@ -85,7 +85,7 @@ class Beam(NamedTuple):
     written: Tensor | None  # [A, K, T + 1] what each hypothesis wrote, where repeats are banned
     prefix: Tensor | None  # [A, P + 1]
     wanted: Wanted | None  # terms that a hypothesis must have
-    finished: Finished
+    finished: FinishedHypotheses
 
 
 class Candidates(NamedTuple):
@@ -110,7 +110,7 @@ def beam_search(
     *,
     prefixes: Sequence[Sequence[int]] | None = None,
     terms: Terms | None = None,
-    observe: Callable[[Step], None] | None = None,
+    observe: Callable[[SearchStep], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> list[list[Hypothesis]]:
     """The `config.nbest` best hypotheses for each row of `state`, none longer than `limits` [B] (END counted).
@@ -120,7 +120,7 @@ def beam_search(
     """
     found: list[list[Hypothesis]] = [[] for _ in limits]
 
-    def collect(some: Beam) -> None:
+    def collect(some: BeamState) -> None:
         for row, hypotheses in zip(some.row.tolist(), hypotheses_of(some, config), strict=True):
             found[row] = hypotheses
 
@@ -135,7 +135,7 @@ def begin(
     config: DecodeConfig,
     prefixes: Sequence[Sequence[int]] | None,
     terms: Terms | None = None,
-) -> Beam:
+) -> BeamState:
     """Nothing written yet. Where steps are captured every one has K beams, of which the first step expands one."""
     A, K, T = len(limits), config.beam, room_for(limits)
     k = 1 if is_host(limits) else K
@@ -144,7 +144,7 @@ def begin(
         return torch.full((A, *shape), value, dtype=dtype, device=limits.device)
 
     never = full(NEVER, K, dtype=torch.float64)
-    return Beam(
+    return BeamState(
         row=torch.arange(A, device=limits.device),
         limit=limits,
         bound=length_penalty(limits.double(), config.length_penalty, config.length_offset),
@@ -159,11 +159,13 @@ def begin(
         written=full(PAD, K, T + 1) if config.no_repeat_ngram else None,
         prefix=None if prefixes is None else padded(prefixes, limits.device),
         wanted=None if terms is None else want(terms, K, limits.device),
-        finished=Finished(never, never.clone(), full(0, K), full(0, K), full(0.0, K, dtype=torch.float32)),
+        finished=FinishedHypotheses(never, never.clone(), full(0, K), full(0, K), full(0.0, K, dtype=torch.float32)),
     )
 
 
-def advance(beam: Beam, logits: Tensor, config: DecodeConfig, observe: Callable[[Step], None] | None) -> Advanced[Beam]:
+def advance(
+    beam: BeamState, logits: Tensor, config: DecodeConfig, observe: Callable[[SearchStep], None] | None
+) -> Advanced[BeamState]:
     """One token more for every sentence, given logits [A * k, V]; and the rows that the beams come from, [A * K]."""
     candidates = expand(beam, logits, config)
     if observe is not None:
@@ -171,7 +173,7 @@ def advance(beam: Beam, logits: Tensor, config: DecodeConfig, observe: Callable[
     return prune(beam._replace(finished=finish(beam, candidates, config)), candidates, config)
 
 
-def expand(beam: Beam, logits: Tensor, config: DecodeConfig) -> Candidates:
+def expand(beam: BeamState, logits: Tensor, config: DecodeConfig) -> Candidates:
     """Rank the continuations of every sentence: log P(hypothesis) + log P(token | hypothesis).
 
     One beam gives at most K words and END to the K best that continue, so its best K + 1 tokens are enough. A row with
@@ -208,7 +210,7 @@ def expand(beam: Beam, logits: Tensor, config: DecodeConfig) -> Candidates:
     return Candidates(sums[:, : 2 * K], parent, token.gather(1, order), each.gather(1, order), reached)
 
 
-def also_terms(beam: Beam, wanted: Wanted, logprobs: Tensor, each: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
+def also_terms(beam: BeamState, wanted: Wanted, logprobs: Tensor, each: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
     """The next token of every term beside the best ones of each beam, [A * k, M]; twice the same counts once."""
     k = beam.total.shape[1]
     more = next_tokens(wanted, beam.length)[:, :k].flatten(0, 1)  # [A * k, terms]
@@ -232,22 +234,24 @@ def best(values: Tensor, k: int, block: int = 64) -> tuple[Tensor, Tensor]:
     return top, torch.cat([ids, tail], 1).gather(1, place)
 
 
-def finish(beam: Beam, candidates: Candidates, config: DecodeConfig) -> Finished:
+def finish(beam: BeamState, candidates: Candidates, config: DecodeConfig) -> FinishedHypotheses:
     """Those of the K best candidates that end join the finished ones, of which the K best are kept."""
     K = config.beam
     total, parent, token, logprob = (part[:, :K] for part in candidates[:4])
     ended = (token == END) & (total > NEVER) & ~beam.done[:, None]  # [A, K]
     length = beam.length + 1  # [A]
     score = total / length_penalty(length.double(), config.length_penalty, config.length_offset)[:, None]  # [A, K]
-    new = Finished(torch.where(ended, score, NEVER), total, length[:, None].expand_as(parent), parent, logprob)
-    both = Finished(*(torch.cat(pair, 1) for pair in zip(beam.finished, new, strict=True)))  # [A, 2K]
+    new = FinishedHypotheses(
+        torch.where(ended, score, NEVER), total, length[:, None].expand_as(parent), parent, logprob
+    )
+    both = FinishedHypotheses(*(torch.cat(pair, 1) for pair in zip(beam.finished, new, strict=True)))  # [A, 2K]
     order = both.score.sort(dim=1, descending=True, stable=True).indices[
         :, :K
     ]  # [A, K]; of equal ones, the first found
-    return Finished(*(part.gather(1, order) for part in both))
+    return FinishedHypotheses(*(part.gather(1, order) for part in both))
 
 
-def prune(beam: Beam, candidates: Candidates, config: DecodeConfig) -> Advanced[Beam]:
+def prune(beam: BeamState, candidates: Candidates, config: DecodeConfig) -> Advanced[BeamState]:
     """The K best that continue, and which sentences are done."""
     (A, k), K, finished = beam.total.shape, config.beam, beam.finished
     stays = (candidates.token == END) | (candidates.total == NEVER)  # [A, C]
@@ -286,7 +290,7 @@ def prune(beam: Beam, candidates: Candidates, config: DecodeConfig) -> Advanced[
     return after, rows.flatten()
 
 
-def hypotheses_of(beam: Beam, config: DecodeConfig) -> list[list[Hypothesis]]:
+def hypotheses_of(beam: BeamState, config: DecodeConfig) -> list[list[Hypothesis]]:
     """The `nbest` best of each sentence: those that finished; where they are too few, also those that were cut."""
     trees = [part.cpu().numpy() for part in (beam.tokens, beam.parents, beam.logprobs)]  # [A, T + 1, K]
     columns = (part.tolist() for part in (beam.length, beam.done, beam.broken, beam.total, *beam.finished))
@@ -319,7 +323,7 @@ def hypotheses_of(beam: Beam, config: DecodeConfig) -> list[list[Hypothesis]]:
     return found
 
 
-def describe(beam: Beam, candidates: Candidates, config: DecodeConfig) -> Step:
+def describe(beam: BeamState, candidates: Candidates, config: DecodeConfig) -> SearchStep:
     """The step as `observe` sees it."""
     total, parent, token, logprob = (part.cpu().numpy() for part in candidates[:4])
     number = int(beam.length.max()) + 1
@@ -328,4 +332,6 @@ def describe(beam: Beam, candidates: Candidates, config: DecodeConfig) -> Step:
     slot = np.where(going & (slot < config.beam), slot, -1)
     ended = (token == END) & (total > NEVER) & (np.arange(token.shape[1]) < config.beam)
     score = total / length_penalty(number, config.length_penalty, config.length_offset)
-    return Step(number, beam.row.cpu().numpy(), parent, token, logprob.astype(np.float64), total, score, slot, ended)
+    return SearchStep(
+        number, beam.row.cpu().numpy(), parent, token, logprob.astype(np.float64), total, score, slot, ended
+    )

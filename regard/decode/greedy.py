@@ -18,7 +18,7 @@ from regard.symbols import END, PAD, START
 Choose = Callable[[Tensor, Tensor | None, DecodeConfig], Tensor]
 
 
-class Path(NamedTuple):
+class GreedyState(NamedTuple):
     """What each of A rows wrote."""
 
     row: Tensor  # [A] of the batch
@@ -53,7 +53,7 @@ def follow(
     """Write one token after another for each row of `state`, until END or the row's longest length `limits` [B]."""
     found: dict[int, Hypothesis] = {}
 
-    def collect(some: Path) -> None:
+    def collect(some: GreedyState) -> None:
         found.update(zip(some.row.tolist(), hypotheses_of(some, config), strict=True))
 
     path = begin(limits, prefixes, drawn)
@@ -61,14 +61,14 @@ def follow(
     return [found[row] for row in range(len(limits))]
 
 
-def begin(limits: Tensor, prefixes: Sequence[Sequence[int]] | None, drawn: Tensor | None) -> Path:
+def begin(limits: Tensor, prefixes: Sequence[Sequence[int]] | None, drawn: Tensor | None) -> GreedyState:
     """Nothing written yet."""
     A, T = len(limits), room_for(limits)
     zeros = torch.zeros_like(limits)  # [A]
     never = zeros.bool()
     if drawn is not None:
         drawn = torch.nn.functional.pad(drawn, (0, T + 1 - drawn.shape[1]))
-    return Path(
+    return GreedyState(
         row=torch.arange(A, device=limits.device),
         limit=limits,
         length=zeros,
@@ -82,7 +82,7 @@ def begin(limits: Tensor, prefixes: Sequence[Sequence[int]] | None, drawn: Tenso
     )
 
 
-def advance(path: Path, logits: Tensor, config: DecodeConfig, choose: Choose) -> Advanced[Path]:
+def advance(path: GreedyState, logits: Tensor, config: DecodeConfig, choose: Choose) -> Advanced[GreedyState]:
     """One token more for every row, given logits [A, V]; all rows stay where they are."""
     logprobs = logits.float().log_softmax(-1)  # [A, V]; one number that is not finite makes the whole row NaN
     apply_rules(logprobs, config, path.length, path.tokens, path.prefix)
@@ -101,7 +101,7 @@ def advance(path: Path, logits: Tensor, config: DecodeConfig, choose: Choose) ->
     ), None
 
 
-def hypotheses_of(path: Path, config: DecodeConfig) -> list[Hypothesis]:
+def hypotheses_of(path: GreedyState, config: DecodeConfig) -> list[Hypothesis]:
     """What each row wrote."""
     found = []
     tokens, logprobs = path.tokens.cpu().numpy(), path.logprobs.cpu().numpy()

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.decode.beam import Step, beam_search
+from regard.decode.beam import SearchStep, beam_search
 from regard.decode.greedy import follow
 from regard.decode.hypothesis import Hypothesis, Weigh, rank, rank_by_coverage
 from regard.decode.sampling import draw, sample, seed_for
@@ -33,7 +33,7 @@ def decode(
     prefixes: Prefixes | None = None,
     terms: Terms | None = None,
     weigh: Weigh | None = None,
-    observe: Callable[[Step], None] | None = None,
+    observe: Callable[[SearchStep], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> list[list[Hypothesis]]:
     """Translate `source` [B, S] with `lengths` [B]: the best hypotheses of each row, the best first.
@@ -90,7 +90,7 @@ def search(
     prefixes: Prefixes | None = None,
     terms: Terms | None = None,
     contents: Sequence[bytes] | None = None,
-    observe: Callable[[Step], None] | None = None,
+    observe: Callable[[SearchStep], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> list[list[Hypothesis]]:
     """Continue from `state`, whose rows are sentences, to at most `limits` [B] tokens each (END counted).

@@ -4,7 +4,6 @@ The plain form is in `regard.core` or `regard.layers` and serves everywhere; a f
 where nothing refuses it.
 """
 
-import platform
 from collections.abc import Callable
 from functools import partial, wraps
 from importlib import import_module
@@ -20,13 +19,13 @@ from regard.core.attend import Look, Memory, Normalise, Score, attend_unchecked,
 from regard.core.blocks import Blocks, apart, end_to_end
 from regard.core.cells import Blend, Linear
 from regard.core.normalise import is_causal_softmax, softmax
-from regard.core.scores import Perceptron, is_dot, is_perceptron, scaled_dot, uniform
+from regard.core.scores import Perceptron, check_width, is_dot, is_perceptron, scaled_dot, uniform
 from regard.kernels import cpu, fused
+from regard.kernels.cpu import ARM
 from regard.kernels.direct import direct
 from regard.kernels.recur import Collect, aside, current_loop, product_dtype
 from regard.kernels.recur import refusal as no_collecting
 
-ARM = platform.machine() in ("aarch64", "arm64")
 TRITON = find_spec("triton") is not None
 LONGEST, WIDEST = 128, 128  # words, and numbers of a head, that Triton's attention takes
 
@@ -96,6 +95,8 @@ def attention_path(
 ) -> Choice:
     """The form of one attention call."""
     if is_perceptron(score):
+        if device == "cpu" and not torch.compiler.is_compiling() and not lowered("cpu"):
+            return Choice("CPU perceptron")
         why = no_triton(device, dtype)
         return Choice("plain", why) if why else Choice("Triton perceptron")
     if watched:
@@ -146,7 +147,7 @@ def attend(
     with aside():
         check_memory(query, memory)
         why = no_triton(query.device.type, query.dtype)
-        again = loop is not None and not watched and _steps_again(loop, query, memory, score, normalise)
+        again = loop is not None and not (why or watched) and _steps_again(loop, query, memory, score, normalise)
         path = attention_path(score, normalise, watched, query.device.type, query.dtype).name
     if blocks is not None and (not path.startswith(TRITON_DOT) or not_short(query, memory, blocks)):
         queries, slots = blocks
@@ -158,6 +159,8 @@ def attend(
         return _in_loop(loop, query, memory, score)
     if path == ONE_SLOT and memory.mask is None and memory.keys.shape[-2] == 1:
         return Look(memory.values.expand(*query.shape[:-1], -1), None, None)
+    if loop is not None:
+        normalise = partial(_unseen, normalise)
     if path in ("plain", ONE_SLOT):
         return attend_unchecked(query, memory, score, normalise)
     if isinstance(score, Perceptron):
@@ -170,6 +173,12 @@ def attend(
     return Look(short_attend(query, memory, *kind, blocks), None, None)
 
 
+def _unseen(normalise: Normalise, scores: Tensor, mask: Tensor | None) -> Tensor:
+    """The weights; a loop has no product to find there."""
+    with aside():
+        return normalise(scores, mask)
+
+
 def _steps_again(loop: Collect, query: Tensor, memory: Memory, score: Score, normalise: Normalise) -> bool:
     """Whether every step of a loop attends to this memory with one query, by a score that an `AttentionLoop` has."""
     keys, values, mask, _ = memory
@@ -177,7 +186,7 @@ def _steps_again(loop: Collect, query: Tensor, memory: Memory, score: Score, nor
         return False
     if not all(part is None or id(part) in loop.fixed for part in (keys, values, mask)):
         return False
-    return (is_perceptron(score) or is_dot(score)) and not no_triton(query.device.type, query.dtype)
+    return is_perceptron(score) or is_dot(score)
 
 
 def _in_loop(loop: Collect, query: Tensor, memory: Memory, score: Score) -> Look:
@@ -192,13 +201,17 @@ def _in_loop(loop: Collect, query: Tensor, memory: Memory, score: Score) -> Look
 
 
 def _perceptron(query: Tensor, memory: Memory, score: Perceptron, normalise: Normalise) -> Look:
-    from regard.kernels.additive import additive_scores
-
     keys, values, mask, _ = memory
     if not keys.shape[-2]:  # an empty tape has no scores to compute
         return attend_unchecked(query, memory, score, normalise)
-    asked, rows = score.ask(query), query.shape[:-2]
-    scores = additive_scores(asked.flatten(0, -3), keys.flatten(0, -3), score.v.weight[0]).unflatten(0, rows)
+    check_width(type(score).__name__, "projected keys", keys, score.v.in_features)
+    asked, v = score.ask(query), score.v.weight[0]
+    if query.is_cpu:
+        scores = cpu.additive_scores(asked, keys, v)  # [B, ..., T, S]
+    else:
+        from regard.kernels.additive import additive_scores
+
+        scores = additive_scores(asked.flatten(0, -3), keys.flatten(0, -3), v).unflatten(0, query.shape[:-2])
     weights = normalise(scores, mask)  # [B, ..., T, S]
     return Look(weights.to(values.dtype) @ values, weights, scores)
 

@@ -1,29 +1,64 @@
-"""Cells and linear layers for a CPU: the plain numbers with fewer passes and fewer calls.
+"""Cells, additive scores and linear layers for a CPU: the plain numbers with fewer passes and fewer calls.
 
 The elementwise half of a cell is one autograd function. Inside it no product is taken, so `aside` hides its calls from
 the loop around it (`recur`), which would otherwise look at each of them.
 """
 
+import platform
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from regard.core.cells import Linear
-from regard.kernels.recur import aside
+from regard.kernels.recur import Function, aside, once_differentiable
 
+ARM = platform.machine() in ("aarch64", "arm64")
 sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
+
+
+def tanh_(x: Tensor) -> Tensor:
+    """x.tanh_(). On 64-bit Arm numpy needs 40 % of the time of torch, but has one thread."""
+    if ARM and x.dtype == torch.float32 and torch.get_num_threads() <= 2:
+        numbers = x.numpy()
+        np.tanh(numbers, out=numbers)
+        return x
+    return x.tanh_()
+
+
+def additive_scores(query: Tensor, keys: Tensor, v: Tensor) -> Tensor:
+    """v^T tanh(q + k): query [..., T, D] and keys [..., S, D], both projected, and v [D] -> scores [..., T, S]."""
+    return _Additive.apply(query, keys, v)
+
+
+class _Additive(Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, keys: Tensor, v: Tensor) -> Tensor:
+        with aside():
+            hidden = tanh_(query.unsqueeze(-2) + keys.unsqueeze(-3))  # [..., T, S, D]
+            ctx.save_for_backward(hidden, v)
+            return hidden @ v
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        hidden, v = ctx.saved_tensors
+        d_v = grad.flatten() @ hidden.flatten(0, -2)  # [D]
+        d_hidden = grad.unsqueeze(-1) * v  # [..., T, S, D]
+        tanh_backward(d_hidden, hidden, grad_input=d_hidden)
+        d_keys = d_hidden.squeeze(-3) if grad.shape[-2] == 1 else d_hidden.sum(-3)
+        return d_hidden.sum(-2), d_keys, d_v
 
 
 def gru(input_gates: Tensor, state: Tensor, U_gates: Linear, U: Linear, keep: bool) -> Tensor:
     """`regard.core.cells.gru`; an update gate of one keeps the old state (`keep`) or writes the new one."""
-    left, update, candidate, state = _Gates.apply(input_gates, U_gates(state), state)  # type: ignore[no-untyped-call]
-    return _Blend.apply(update, state, U(left), candidate, keep)  # type: ignore[no-untyped-call]
+    left, update, candidate, state = _Gates.apply(input_gates, U_gates(state), state)
+    return _Blend.apply(update, state, U(left), candidate, keep)
 
 
-class _Gates(torch.autograd.Function):
+class _Gates(Function):
     """r, z = sigmoid(...) -> r h, z, the candidate's input, and the state as it was.
 
     The last two are handed through, so that all gradients of input and state meet here and are written once.
@@ -49,13 +84,13 @@ class _Gates(torch.autograd.Function):
         return d_input, d_gates, torch.addcmul(d_same, d_left, gates[..., :n])
 
 
-class _Blend(torch.autograd.Function):
+class _Blend(Function):
     """h~ = tanh(candidate + U (r h)), and z between it and the old state."""
 
     @staticmethod
     def forward(ctx: Any, update: Tensor, state: Tensor, pushed: Tensor, candidate: Tensor, keep: bool) -> Tensor:
         with aside():
-            new = torch.add(candidate, pushed).tanh_()  # [B, n]
+            new = tanh_(torch.add(candidate, pushed))  # [B, n]
             ctx.save_for_backward(update, state, new)
             ctx.keep = keep
             return torch.lerp(new, state, update) if keep else torch.lerp(state, new, update)
@@ -70,10 +105,10 @@ class _Blend(torch.autograd.Function):
 
 def gru_reset_after(input_gates: Tensor, hidden_gates: Tensor, state: Tensor, keep: bool) -> Tensor:
     """`regard.core.cells.gru_reset_after`; `keep` as in `gru`."""
-    return _ResetAfter.apply(input_gates, hidden_gates, state, keep)  # type: ignore[no-untyped-call]
+    return _ResetAfter.apply(input_gates, hidden_gates, state, keep)
 
 
-class _ResetAfter(torch.autograd.Function):
+class _ResetAfter(Function):
     @staticmethod
     def forward(ctx: Any, input_gates: Tensor, hidden_gates: Tensor, state: Tensor, keep: bool) -> Tensor:
         with aside():
@@ -81,7 +116,7 @@ class _ResetAfter(torch.autograd.Function):
             gates = torch.add(input_gates[..., : 2 * n], hidden_gates[..., : 2 * n]).sigmoid_()  # [B, 2n]
             reset, update = gates.chunk(2, dim=-1)
             pushed = hidden_gates[..., 2 * n :]
-            new = torch.addcmul(input_gates[..., 2 * n :], reset, pushed).tanh_()  # [B, n]
+            new = tanh_(torch.addcmul(input_gates[..., 2 * n :], reset, pushed))  # [B, n]
             ctx.save_for_backward(gates, state, new, pushed)
             ctx.keep = keep
             return torch.lerp(new, state, update) if keep else torch.lerp(state, new, update)
@@ -109,21 +144,21 @@ def _blend_backward(grad: Tensor, update: Tensor, state: Tensor, new: Tensor, ke
 
 def lstm(input_gates: Tensor, hidden_gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     """`regard.core.cells.lstm`."""
-    return _LSTM.apply(input_gates, hidden_gates, cell)  # type: ignore[no-untyped-call]
+    return _LSTM.apply(input_gates, hidden_gates, cell)
 
 
-class _LSTM(torch.autograd.Function):
+class _LSTM(Function):
     @staticmethod
     def forward(ctx: Any, input_gates: Tensor, hidden_gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         with aside():
             n = cell.shape[-1]
             gates = torch.add(input_gates, hidden_gates)  # [B, 4n]
             gates[..., : 2 * n].sigmoid_()  # i and f are adjacent
-            gates[..., 2 * n : 3 * n].tanh_()
+            tanh_(gates[..., 2 * n : 3 * n])
             gates[..., 3 * n :].sigmoid_()
             i, f, g, o = gates.chunk(4, dim=-1)
             after = torch.addcmul(f * cell, i, g)  # [B, n]
-            squashed = torch.tanh(after)  # [B, n]
+            squashed = tanh_(after.clone())  # [B, n]
             ctx.save_for_backward(gates, cell, squashed)
             return o * squashed, after
 

@@ -13,13 +13,29 @@ from typing import Any, TypeVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import once_differentiable as guarded
 from torch.overrides import TorchFunctionMode
 
 State = TypeVar("State")
 Inputs = Tensor | tuple[Tensor, ...]
 
 aside = torch._C.DisableTorchFunction  # a block whose calls no loop has to see: it is faster there
+
+
+class Function(torch.autograd.Function):
+    """torch.autograd.Function with fewer Python calls around `forward`: a loop makes many small ones."""
+
+    @classmethod
+    def apply(cls, *given: Any) -> Any:
+        if torch._C._are_functorch_transforms_active():
+            return super().apply(*given)  # type: ignore[no-untyped-call]
+        return super(torch.autograd.Function, cls).apply(*given)  # type: ignore[misc]
+
+
+def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """torch's decorator, which guards only where a graph of the gradients is made."""
+    with_guard = guarded(backward)
+    return lambda ctx, *grads: (with_guard if torch.is_grad_enabled() else backward)(ctx, *grads)
 
 
 def recur(step: Callable[[Any, State], tuple[Any, State]], inputs: Inputs, state: State) -> tuple[Any, State]:
@@ -94,7 +110,6 @@ class Collect(TorchFunctionMode):
         self.kept: dict[Any, Any] = {}
         self.products: dict[Any, Product] = {}
         self.lows: dict[Any, tuple[Tensor, Tensor]] = {}
-        self.stacks: dict[int, tuple[Tensor, int, tuple[Tensor, ...]]] = {}
 
     def __enter__(self) -> "Collect":
         _loops.append(self)
@@ -129,25 +144,19 @@ class Collect(TorchFunctionMode):
             return func(*args, **kwargs) if kwargs else func(*args)
         return seen(self, func, args, kwargs or {})
 
-    def stack(self, func: Any, args: Any, kwargs: Any) -> Any:
-        stack = func(*args, **kwargs)
-        self.stacks[id(stack)] = stack, kwargs.get("dim", *args[1:2] or (0,)), tuple(args[0])
-        return stack
-
-    def unbind(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """What was stacked, where it was: two launches fewer, and two more backward."""
-        stack = self.stacks.get(id(args[0]))
-        return stack[2] if stack and not kwargs and stack[1:2] == args[1:] else func(*args, **kwargs)
-
     def linear(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if kwargs or not self.invariant(args[1]) or not _pays(args[0], args[1]):
+        x, matrix, bias = args if len(args) == 3 else (*args, None)
+        found = None if kwargs else self.products.get((id(matrix), id(bias), x.shape))
+        if found is None and (kwargs or not self.invariant(matrix) or not _pays(x, matrix)):
             return func(*args, **kwargs)
-        return self.product(args[0], args[1], args[2] if len(args) > 2 else None, transposed=True)
+        return self.product(found, x, matrix, bias, transposed=True)
 
     def matmul(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if kwargs or not self.invariant(args[1]) or args[0].shape[:-2] != args[1].shape[:-2]:
+        x, matrix = args
+        found = None if kwargs else self.products.get((id(matrix), id(None), x.shape))
+        if found is None and (kwargs or not self.invariant(matrix) or x.shape[:-2] != matrix.shape[:-2]):
             return func(*args, **kwargs)
-        return self.product(args[0], args[1], None, transposed=False)
+        return self.product(found, x, matrix, None, transposed=False)
 
     def convert(self, func: Any, args: Any, kwargs: Any) -> Any:
         if not self.lows or kwargs or not isinstance(args[1], torch.dtype) or _key(*args[:2]) not in self.lows:
@@ -175,12 +184,13 @@ class Collect(TorchFunctionMode):
     def invariant(self, matrix: Any) -> bool:
         return self.known(matrix) and matrix.requires_grad
 
-    def product(self, x: Tensor, matrix: Tensor, bias: Tensor | None, transposed: bool) -> Tensor:
-        key = (id(matrix), id(bias), x.shape)
-        found = self.products.get(key)
+    def product(
+        self, found: "Product | None", x: Tensor, matrix: Tensor, bias: Tensor | None, transposed: bool
+    ) -> Tensor:
         if found is None or not found.zeros:  # a matrix that is used twice a step has a second product
-            found = self.products[key] = Product(x, matrix, bias, self.steps, transposed)
-        return found(self.low(x, found.dtype))
+            found = Product(x, matrix, bias, self.steps, transposed)
+            self.products[id(matrix), id(bias), x.shape] = found
+        return found(x if x.dtype == found.dtype else self.low(x, found.dtype))
 
 
 def _key(x: Tensor, dtype: Any) -> Any:
@@ -198,8 +208,6 @@ def current_loop() -> Collect | None:
 
 VIEWS = Tensor.transpose, Tensor.mT.__get__, Tensor.T.__get__, Tensor.__getitem__, Tensor.unsqueeze, Tensor.__invert__  # type: ignore[attr-defined]
 SEEN: dict[Any, Callable[[Collect, Any, Any, Any], Any]] = {
-    torch.stack: Collect.stack,
-    Tensor.unbind: Collect.unbind,
     F.linear: Collect.linear,
     Tensor.to: Collect.convert,
     **dict.fromkeys((torch.matmul, Tensor.matmul, Tensor.__matmul__), Collect.matmul),
@@ -231,15 +239,15 @@ class Product:
         right = self.matrix.mT if transposed else self.matrix
         self.right = right.contiguous() if right.is_cpu else right  # a CPU multiplies few rows fastest by this layout
         # A zero without memory for each step: forward adds nothing, backward brings back the dy of all steps.
-        zeros = _Collected.apply(x, self, steps, matrix, bias)  # type: ignore[no-untyped-call]
+        zeros = _Collected.apply(x, self, steps, matrix, bias)
         self.zeros = list(zeros.unbind(0))
 
     def __call__(self, x: Tensor) -> Tensor:
         self.seen.append(x.detach())
-        return _Product.apply(self.zeros.pop(), x, self)  # type: ignore[no-untyped-call]
+        return _Product.apply(self.zeros.pop(), x, self)
 
 
-class _Collected(torch.autograd.Function):
+class _Collected(Function):
     """The dy of all steps arrive here together: one product gives the gradient of the matrix."""
 
     @staticmethod
@@ -262,19 +270,29 @@ class _Collected(torch.autograd.Function):
         return None, None, None, (x.mT @ grad).to(ctx.dtype), None
 
 
-class _Product(torch.autograd.Function):
+class _Product(Function):
     @staticmethod
     def forward(ctx: Any, zero: Tensor, x: Tensor, product: Product) -> Tensor:
         ctx.product = product
         if product.bias is None:
-            return torch.matmul(x, product.right)
+            return _multiply(x, product.right)
         return torch.addmm(product.bias, x.flatten(0, -2), product.right).unflatten(0, x.shape[:-1])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         matrix = ctx.product.matrix
-        return grad, grad @ (matrix if ctx.product.transposed else matrix.mT), None
+        return grad, _multiply(grad, matrix if ctx.product.transposed else matrix.mT), None
+
+
+FEW = 2**12
+
+
+def _multiply(x: Tensor, matrix: Tensor) -> Tensor:
+    """x @ matrix. For many small matrices and one row each, a CPU multiplies and adds in half the time."""
+    if x.is_cpu and matrix.dim() == 3 and x.shape[1] == 1 and matrix[0].numel() <= FEW:
+        return (x.mT * matrix).sum(1, keepdim=True)
+    return torch.matmul(x, matrix)
 
 
 def product_dtype(x: Tensor) -> torch.dtype:

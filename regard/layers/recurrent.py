@@ -98,21 +98,20 @@ class GRUEncoder(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """x [B, S, m] -> states of all words [B, S, directions * n], and the final ones [B, directions * n]."""
+        n = self.width
         padding = (torch.arange(x.shape[1], device=x.device) >= lengths[:, None])[..., None]  # [B, S, 1]
-        gates = []
-        for k, inputs in enumerate(self.inputs):
-            reset, update, new = inputs(x).chunk(3, dim=-1)  # [B, S, n]
-            one = torch.cat([reset, update.masked_fill(padding, SHUT[self.blend]), new], dim=-1)  # [B, S, 3n]
-            gates.append(one.flip(1) if k else one)
+        shut = F.pad(padding.expand(-1, -1, n), (n, n))  # [B, S, 3n], the update gates on padding
+        gates = [inputs(x).masked_fill(shut, SHUT[self.blend]) for inputs in self.inputs]  # [B, S, 3n] each
 
         def step(input_gates: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
             state = self.cell(input_gates, state)  # [directions, B, n]
             return state, state
 
-        start = x.new_zeros(len(gates), len(x), self.width, dtype=self.inputs[0].b.dtype)  # type: ignore[arg-type]
-        states, last = recur(step, torch.stack(gates).transpose(1, 2), start)  # [directions, S, B, n]
-        both = [read.flip(0) if k else read for k, read in enumerate(states)]  # [S, B, n] each
-        return torch.cat(both, dim=-1).transpose(0, 1), torch.cat([*last], dim=-1)
+        both_ways = torch.stack([one.flip(1) if k else one for k, one in enumerate(gates)])  # [directions, B, S, 3n]
+        start = x.new_zeros(len(gates), len(x), n, dtype=self.inputs[0].b.dtype)  # type: ignore[arg-type]
+        states, last = recur(step, both_ways.transpose(1, 2), start)  # [directions, S, B, n]
+        forward_and_back = [read.flip(0) if k else read for k, read in enumerate(states)]  # [S, B, n] each
+        return torch.cat(forward_and_back, dim=-1).transpose(0, 1), torch.cat([*last], dim=-1)
 
 
 def reverse_words(tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -124,10 +123,10 @@ def reverse_words(tokens: Tensor, lengths: Tensor) -> Tensor:
 
 
 class LSTMState(NamedTuple):
-    """Hidden and cell state of every layer."""
+    """Hidden and cell state of every layer, [B, n] each."""
 
-    hidden: Tensor  # [B, L, n]
-    cell: Tensor  # [B, L, n]
+    hidden: tuple[Tensor, ...]
+    cell: tuple[Tensor, ...]
 
 
 @or_library
@@ -167,7 +166,7 @@ class StackedLSTM(nn.Module):
 
     def start(self, rows: int) -> LSTMState:
         """Zero states."""
-        nothing = self.U[0].weight.new_zeros(rows, len(self.U), self.width)  # type: ignore[operator]
+        nothing = (self.U[0].weight.new_zeros(rows, self.width),) * len(self.U)  # type: ignore[operator]
         return LSTMState(nothing, nothing)
 
     def project(self, x: Tensor) -> Tensor:
@@ -177,11 +176,10 @@ class StackedLSTM(nn.Module):
     def step(self, input_gates: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
         """One step: input_gates [B, 4n] of the first layer (`project`) -> top hidden state [B, n], state."""
         after: list[tuple[Tensor, Tensor]] = []
-        below = zip(self.W, self.U, state.hidden.unbind(1), state.cell.unbind(1), strict=True)
-        for k, (W, U, hidden, cell) in enumerate(below):
+        for k, (W, U, hidden, cell) in enumerate(zip(self.W, self.U, *state, strict=True)):
             input_gates = W(self.dropout(after[-1][0])) if k else input_gates  # [B, 4n]
             after.append(lstm(input_gates, U(hidden), cell))
-        return after[-1][0], LSTMState(*(torch.stack(part, dim=1) for part in zip(*after, strict=True)))
+        return after[-1][0], LSTMState(*zip(*after, strict=True))
 
     def forward(self, x: Tensor, state: LSTMState, lengths: Tensor | None = None) -> tuple[Tensor, LSTMState]:
         """All steps, layer by layer: x [B, T, m] -> top states [B, T, n], and the state after the last step.
@@ -189,7 +187,7 @@ class StackedLSTM(nn.Module):
         With lengths [B] it is the state after step lengths[b] of row b.
         """
         after = []
-        for k, (W, U) in enumerate(zip(self.W, self.U, strict=True)):
-            x, *last = lstm_layer(self.dropout(x), state.hidden[:, k], state.cell[:, k], W, U, lengths)  # type: ignore[arg-type]
+        for W, U, hidden, cell in zip(self.W, self.U, *state, strict=True):
+            x, *last = lstm_layer(self.dropout(x), hidden, cell, W, U, lengths)  # type: ignore[arg-type]
             after.append(last)
-        return x, LSTMState(*(torch.stack(part, dim=1) for part in zip(*after, strict=True)))
+        return x, LSTMState(*zip(*after, strict=True))

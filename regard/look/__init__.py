@@ -16,12 +16,35 @@ from regard.look.reach import reach
 from regard.look.record import record
 from regard.look.show import Show
 from regard.look.table import arrange
-from regard.look.tokens import Sentence, Token
+from regard.look.tokens import Side, Token
 from regard.look.trace import Trace
-from regard.look.trace_data import Attended, Beam, Node, Picture, StepVectors
+from regard.look.trace_data import Attended, Beam, BeamNode, Picture, StepVectors
 
 __all__ = [
-    "Attended", "Beam", "Force", "Mask", "Node", "Picture", "Sentence", "SetRow", "ShiftRow", "Show", "Silence",
-    "StepVectors", "Temperature", "Token", "Trace", "add_probabilities", "arrange", "assemble", "change", "draw_flows",
-    "flow", "importance", "measure", "reach", "record", "report",
+    "Attended",
+    "Beam",
+    "BeamNode",
+    "Force",
+    "Mask",
+    "Picture",
+    "SetRow",
+    "ShiftRow",
+    "Show",
+    "Side",
+    "Silence",
+    "StepVectors",
+    "Temperature",
+    "Token",
+    "Trace",
+    "add_probabilities",
+    "arrange",
+    "assemble",
+    "change",
+    "draw_flows",
+    "flow",
+    "importance",
+    "measure",
+    "reach",
+    "record",
+    "report",
 ]  # fmt: skip

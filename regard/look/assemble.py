@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regard.core.normalise import Causal
 from regard.errors import ShapeError
 from regard.look.record import Recorded, Seen, attentions
-from regard.look.tokens import Sentence
+from regard.look.tokens import Side
 from regard.look.trace import Trace
 from regard.look.trace_data import HIDING, Array, Attended, Beam, Picture, StepVectors
 
@@ -32,8 +32,8 @@ _NAMES = {
 def assemble(
     model: nn.Module,
     recorded: Recorded,
-    source: Sentence,
-    target: Sentence,
+    source: Side,
+    target: Side,
     row: int = 0,
     *,
     changes: Sequence[Mapping[str, Any]] = (),
@@ -70,8 +70,8 @@ def assemble(
 
 
 def add_probabilities(
-    target: Sentence, ids: Sequence[int], logits: Tensor, name: Callable[[int], str], best: int = 5
-) -> Sentence:
+    target: Side, ids: Sequence[int], logits: Tensor, name: Callable[[int], str], best: int = 5
+) -> Side:
     """The target with the log-probability of each token and of the `best` alternatives at its place.
 
     ids [T] are the tokens' numbers, logits [T, V] (longer ones are cut) what the model said, and `name` gives an id its
@@ -88,7 +88,7 @@ def add_probabilities(
     for t, token in enumerate(target.tokens):
         top = tuple((name(int(i)), round(float(v), 6)) for i, v in zip(which[t], values[t], strict=True))
         tokens.append(replace(token, logprob=round(float(logprobs[t, ids[t]]), 6), topk=top))
-    return Sentence(target.text, tuple(tokens))
+    return Side(target.text, tuple(tokens))
 
 
 def _row(seen: Seen, row: int) -> Seen:
@@ -102,7 +102,7 @@ def _row(seen: Seen, row: int) -> Seen:
     return Seen(context, weights, scores, query, None if seen.centre is None else seen.centre[row])
 
 
-def _kind(name: str, cross: bool, slots: int, source: Sentence, image: Picture | None) -> str:
+def _kind(name: str, cross: bool, slots: int, source: Side, image: Picture | None) -> str:
     if cross:
         if image is not None:
             return "image"

@@ -28,7 +28,7 @@ from regard.look.palette import ink_on, mix, paint, palette
 from regard.look.record import Recorded, record
 from regard.look.show import STILL, chosen
 from regard.look.text import columns, label, visible
-from regard.models.document import Document, groups
+from regard.models.document import DocumentClassifier, groups
 
 VERSION = 1
 LEVELS = 16  # different shades
@@ -54,8 +54,10 @@ class DocumentWeights(NamedTuple):
 
 
 @torch.inference_mode()
-def look_at(model: Document, words: Tensor, lengths: Tensor, counts: Tensor) -> tuple[Tensor, list[DocumentWeights]]:
-    """Read documents as `Document.forward` does: the logits [B, C], and the weights of both levels."""
+def look_at(
+    model: DocumentClassifier, words: Tensor, lengths: Tensor, counts: Tensor
+) -> tuple[Tensor, list[DocumentWeights]]:
+    """Read documents as `DocumentClassifier.forward` does: the logits [B, C], and the weights of both levels."""
     with record(model) as seen:
         logits = model(words, lengths, counts)
     if len(words) and not len(seen):

@@ -57,8 +57,8 @@ def is_whole(value: object) -> bool:
 
 
 @dataclass(frozen=True)
-class Sentence:
-    """A text and its tokens in order."""
+class Side:
+    """One side of a trace: a text and its tokens in order."""
 
     text: str
     tokens: tuple[Token, ...]
@@ -115,19 +115,19 @@ def _letters_from(text: str, at: int) -> str:
     return text[at:end].lower()
 
 
-def sentence(tokens: "Sentence | Sequence[str | Token]") -> Sentence:
-    """A `Sentence` of tokens or of strings, in which the marks of subword vocabularies are understood.
+def as_side(tokens: "Side | Sequence[str | Token]") -> Side:
+    """A `Side` of tokens or of strings, in which the marks of subword vocabularies are understood.
 
     Strings are pieces: "▁" or "Ġ" begins a word, "##" or a preceding "@@" continues one; without any such mark each
     string is a word. SPECIAL names such as "</s>" are special.
     """
-    if isinstance(tokens, Sentence):
+    if isinstance(tokens, Side):
         return tokens
     if isinstance(tokens, str):
         raise DataError(f"Tokens must be a list of strings, one each; got one string of {len(tokens)} characters.")
     listed: list[Any] = list(tokens)
     if listed and all(isinstance(token, Token) for token in listed):
-        return Sentence("".join(_gaps(listed)), tuple(listed))
+        return Side("".join(_gaps(listed)), tuple(listed))
     for token in listed:
         if not isinstance(token, str):
             raise DataError(f"Tokens must be strings (or all of them Token); got {type(token).__name__}.")
@@ -143,7 +143,7 @@ def _gaps(tokens: list[Token]) -> list[str]:
     return text
 
 
-def _from_pieces(pieces: list[str]) -> Sentence:
+def _from_pieces(pieces: list[str]) -> Side:
     style = _style(pieces)
     text, word, tokens, glued = "", -1, [], False
     for piece in pieces:
@@ -159,7 +159,7 @@ def _from_pieces(pieces: list[str]) -> Sentence:
         start = len(text)
         text += shown
         tokens.append(Token(shown or piece, piece, start, len(text), word=word))
-    return Sentence(text, tuple(tokens))
+    return Side(text, tuple(tokens))
 
 
 def _style(pieces: list[str]) -> str:

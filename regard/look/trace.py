@@ -17,7 +17,7 @@ from regard.look.draw import terminal
 from regard.look.huggingface import cross_attentions, self_attentions
 from regard.look.remarks import remarks
 from regard.look.show import CAPTION_VIEWS, PAGE, STILL, TERMINAL, VIEWS, Show, chosen
-from regard.look.tokens import Sentence, Token, sentence
+from regard.look.tokens import Side, Token, as_side
 from regard.look.trace_data import Attended, Contents, as_array
 
 
@@ -59,8 +59,8 @@ class Trace(Contents):
     @classmethod
     def from_arrays(
         cls,
-        source: "Sentence | Sequence[str | Token]",
-        target: "Sentence | Sequence[str | Token]",
+        source: "Side | Sequence[str | Token]",
+        target: "Side | Sequence[str | Token]",
         weights: ArrayLike | Mapping[str, ArrayLike],
         scores: ArrayLike | Mapping[str, ArrayLike] | None = None,
         **settings: Any,
@@ -86,14 +86,14 @@ class Trace(Contents):
             name: Attended(name, array, layer=layer, scores=named_scores.get(name), **settings)
             for layer, (name, array) in enumerate(named.items())
         }
-        return cls(sentence(source), sentence(target), attention, **whole)
+        return cls(as_side(source), as_side(target), attention, **whole)
 
     @classmethod
     def from_huggingface(
         cls,
         outputs: Any,
-        source: "Sentence | Sequence[str | Token]",
-        target: "Sentence | Sequence[str | Token] | None" = None,
+        source: "Side | Sequence[str | Token]",
+        target: "Side | Sequence[str | Token] | None" = None,
         row: int = 0,
     ) -> "Trace":
         """A trace from a model of transformers: outputs of a forward pass or of `generate`, and token strings.
@@ -104,14 +104,14 @@ class Trace(Contents):
         """
         about: dict[str, Any] = {"score": "scaled dot", "model": {"id": "", "kind": "transformer"}}
         if target is None:
-            tokens, layers = sentence(source).tokens, self_attentions(outputs, row)  # [L, H, T, T]
+            tokens, layers = as_side(source).tokens, self_attentions(outputs, row)  # [L, H, T, T]
             predicted = tokens[1:]
             layers = layers[..., : len(predicted), : len(predicted)]  # what follows the last token is not known
             return cls.from_arrays([], predicted, layers, kind="decoder", **about)
         layers = cross_attentions(outputs, row)  # [L, H, T, S]
-        words = sentence(target)
+        words = as_side(target)
         if len(words.tokens) > layers.shape[2]:
-            words = sentence(words.tokens[1 : layers.shape[2] + 1])
+            words = as_side(words.tokens[1 : layers.shape[2] + 1])
         return cls.from_arrays(source, words, layers, **about)
 
     # --- pictures

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ConfigError, DataError, ShapeError, unknown
-from regard.look.tokens import Sentence, is_number, is_whole
+from regard.look.tokens import Side, is_number, is_whole
 
 Array = NDArray[np.float32]
 
@@ -86,7 +86,7 @@ class StepVectors:
 
 
 @dataclass(frozen=True)
-class Node:
+class BeamNode:
     """One candidate of a beam search: `token` after its parent's prefix."""
 
     id: int
@@ -110,7 +110,7 @@ class Beam:
     """A search tree: every candidate, and the finished ones by rank, the best first."""
 
     size: int
-    nodes: tuple[Node, ...]
+    nodes: tuple[BeamNode, ...]
     ranked: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -138,8 +138,8 @@ class Picture:
 class Contents:
     """The data of a `regard.look.Trace`: what a model computed while it wrote one sentence."""
 
-    source: Sentence
-    target: Sentence
+    source: Side
+    target: Side
     attention: Mapping[str, Attended]
     model: Mapping[str, Any] = field(default_factory=dict)
     steps: tuple[StepVectors, ...] = ()

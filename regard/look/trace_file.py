@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from regard.data.files import read_whole, write_atomically
 from regard.errors import DataError, RegardError
-from regard.look.tokens import Sentence, Token
-from regard.look.trace_data import Attended, Beam, Contents, Node, Picture, StepVectors
+from regard.look.tokens import Side, Token
+from regard.look.trace_data import Attended, Beam, BeamNode, Contents, Picture, StepVectors
 
 VERSION = 1
 _ARRAYS = ("weights", "scores", "context_norms", "centre")
@@ -138,7 +138,7 @@ def plain(trace: Contents) -> dict[str, Any]:
     return tree
 
 
-def _plain_sentence(side: Sentence) -> dict[str, Any]:
+def _plain_sentence(side: Side) -> dict[str, Any]:
     def plain(token: Token) -> dict[str, Any]:
         values = {**vars(token), "topk": [{"text": text, "logprob": logprob} for text, logprob in token.topk]}
         return {key: value for key, value in values.items() if key not in _TOKEN_OPTIONAL or value not in (None, [])}
@@ -182,7 +182,7 @@ def _build_step(step: dict[str, Any]) -> StepVectors:
 def _build_beam(beam: dict[str, Any] | None) -> Beam | None:
     if beam is None:
         return None
-    return Beam(int(beam["size"]), tuple(Node(**node) for node in beam["nodes"]), tuple(beam["ranked"]))
+    return Beam(int(beam["size"]), tuple(BeamNode(**node) for node in beam["nodes"]), tuple(beam["ranked"]))
 
 
 def _build_picture(image: dict[str, Any] | None) -> Picture | None:
@@ -192,7 +192,7 @@ def _build_picture(image: dict[str, Any] | None) -> Picture | None:
     return Picture(int(image["width"]), int(image["height"]), (int(rows), int(columns)))
 
 
-def _build_sentence(side: dict[str, Any]) -> Sentence:
+def _build_sentence(side: dict[str, Any]) -> Side:
     tokens = (
         Token(
             **{
@@ -203,7 +203,7 @@ def _build_sentence(side: dict[str, Any]) -> Sentence:
         )
         for token in side["tokens"]
     )
-    return Sentence(side["text"], tuple(tokens))
+    return Side(side["text"], tuple(tokens))
 
 
 def _build_attention(tree: dict[str, Any], model: dict[str, Any]) -> dict[str, Attended]:

@@ -84,7 +84,7 @@ class AttentiveLanguageModel(nn.Module):
     def start(self, rows: int) -> AttentiveState:
         """Zero states and an empty past."""
         lstm = self.lstm.start(rows)
-        empty = lstm.hidden.new_zeros(rows, 0, self.part)
+        empty = lstm.hidden[0].new_zeros(rows, 0, self.part)
         position = torch.zeros(rows, dtype=torch.long, device=empty.device)
         return AttentiveState(lstm, Past((empty, empty)), position)
 

@@ -165,7 +165,7 @@ class Captioner(nn.Module):
 
     def recurrent_step(self, word: Tensor, state: CaptionerState) -> tuple[tuple[Tensor, Tensor], CaptionerState]:
         """z_t = beta_t att(h_{t-1});  h_t, c_t = LSTM(y_{t-1}, h_{t-1}, z_t). word [B, 4n]: y_{t-1} in the gates."""
-        before = state.lstm.hidden[:, 0]  # [B, n]: it has not read y_{t-1}
+        (before,) = state.lstm.hidden  # [B, n]: it has not read y_{t-1}
         context = self.attention(before[:, None], state.memory).context[:, 0]  # [B, D]
         if self.gate is not None:
             context = self.gate(before) * context
@@ -212,11 +212,11 @@ class Initial(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, mean: Tensor) -> LSTMState:
-        """mean [B, D] -> hidden and cell state [B, 1, n]."""
+        """mean [B, D] -> hidden and cell state [B, n]."""
         for layer in self.below:
             mean = self.dropout(torch.relu(layer(mean)))
-        states = (torch.tanh(layer(mean))[:, None].to(layer.weight.dtype) for layer in (self.hidden, self.cell))
-        return LSTMState(*states)
+        hidden, cell = (torch.tanh(layer(mean)).to(layer.weight.dtype) for layer in (self.hidden, self.cell))
+        return LSTMState((hidden,), (cell,))
 
 
 class Readout(nn.Module):

@@ -52,7 +52,7 @@ class DocumentConfig:
     spread: float = setting(0.1, "standard deviation of the initial word and context vectors")
 
 
-class Document(nn.Module):
+class DocumentClassifier(nn.Module):
     """Words into sentences, sentences into a document, and the document into a class."""
 
     def __init__(self, config: DocumentConfig) -> None:

@@ -226,13 +226,13 @@ class Sutskever(nn.Module):
         check_batch(source, lengths)
         words = reverse_words(source, lengths - 1) if self.config.reverse else source  # END keeps its place
         _, state = self.encoder(self.embed(words), self.encoder.start(len(words)), lengths)
-        return self.attention.remember(torch.cat([state.hidden, state.cell], 1).flatten(1)[:, None])
+        return self.attention.remember(torch.cat([*state.hidden, *state.cell], dim=-1)[:, None])
 
     def start(self, memory: Memory) -> SutskeverState:
         """The one attention call: the slot becomes the decoder's state, layer by layer."""
         slot = self.attention(memory.keys, memory).context[:, 0].to(memory.values.dtype)  # [B, 2 L n]
-        hidden, cell = slot.unflatten(-1, (2, self.config.layers, self.config.width)).unbind(1)  # [B, L, n]
-        return SutskeverState(LSTMState(hidden, cell))
+        states = slot.split(self.config.width, dim=-1)  # [B, n] each
+        return SutskeverState(LSTMState(states[: self.config.layers], states[self.config.layers :]))
 
     def step(self, token: Tensor, state: SutskeverState) -> tuple[Tensor, SutskeverState]:
         """token [B] -> logits [B, V]."""

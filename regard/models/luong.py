@@ -114,15 +114,15 @@ class Luong(nn.Module):
         order = (lambda x: reverse_words(x, words)) if self.config.reverse else (lambda x: x)
         states, last = self.encoder(order(self.embed(source)), self.encoder.start(len(source)), words)
         mask = padding_mask(words, source.shape[1])  # [B, 1, S]
-        summary = torch.stack([last.hidden, last.cell], dim=1)  # [B, 2, L, n]
+        summary = torch.stack([*last.hidden, *last.cell], dim=1)  # [B, 2L, n]
         return self.attention.remember(order(states), mask, summary)
 
     def start(self, memory: Memory) -> LuongState:
         """The decoder begins with the encoder's states of all layers, and h~_0 = 0."""
         assert memory.summary is not None
-        hidden, cell = memory.summary.unbind(1)  # [B, L, n]
-        position = torch.zeros(len(hidden), dtype=torch.long, device=hidden.device)
-        return LuongState(memory, LSTMState(hidden, cell), torch.zeros_like(hidden[:, 0]), position)
+        L, states = self.config.layers, memory.summary.unbind(1)  # [B, n] each
+        position = torch.zeros(len(states[0]), dtype=torch.long, device=states[0].device)
+        return LuongState(memory, LSTMState(states[:L], states[L:]), torch.zeros_like(states[0]), position)
 
     def step(self, token: Tensor, state: LuongState) -> tuple[Tensor, LuongState]:
         """token [B] -> logits [B, V]."""

@@ -105,7 +105,7 @@ class Pointer(nn.Module):
         forwards, last = self.forwards(x, self.forwards.start(rows), lengths)  # [B, S, n]
         backwards, first = self.backwards(reverse_words(x, lengths), self.backwards.start(rows), lengths)
         states = torch.cat([forwards, reverse_words(backwards, lengths)], dim=-1)  # [B, S, 2n]
-        ends = [torch.cat([one[:, 0], other[:, 0]], dim=-1) for one, other in zip(last, first, strict=True)]
+        ends = [torch.cat([*one, *other], dim=-1) for one, other in zip(last, first, strict=True)]  # h and c, [B, 2n]
         mask = padding_mask(lengths, source.shape[1])  # [B, 1, S]
         return self.attention.remember(states, mask, Read(torch.stack(ends, dim=1), source))
 
@@ -113,9 +113,10 @@ class Pointer(nn.Module):
         """h_0 and c_0 = ReLU(W [last forward ; last backward] + b); no context and no coverage yet."""
         assert memory.summary is not None
         pairs = zip(self.reduce, memory.summary.last.unbind(1), strict=True)
-        lstm = [torch.relu(reduce(last)).to(self.embed.weight.dtype)[:, None] for reduce, last in pairs]  # [B, 1, n]
-        nothing = lstm[0].new_zeros(*memory.values.shape[:2], 1)
-        return PointerState(memory, LSTMState(*lstm), lstm[0].new_zeros(len(nothing), 2 * self.config.width), nothing)
+        hidden, cell = (torch.relu(reduce(last)).to(self.embed.weight.dtype) for reduce, last in pairs)  # [B, n]
+        context = hidden.new_zeros(len(hidden), 2 * self.config.width)
+        coverage = hidden.new_zeros(*memory.values.shape[:2], 1)
+        return PointerState(memory, LSTMState((hidden,), (cell,)), context, coverage)
 
     def step(self, token: Tensor, state: PointerState) -> tuple[Tensor, PointerState]:
         """token [B] -> log-probabilities [B, V]."""
@@ -150,7 +151,7 @@ class Pointer(nn.Module):
         """x_t from y_{t-1} and h*_{t-1};  s_t = LSTM(x_t);  h*_t = att(s_t, c_t). read [B, m]: y_{t-1} in x_t."""
         x = read + self.W_context(state.context)  # [B, m]
         hidden, lstm = self.lstm.step(self.lstm.project(x), state.lstm)  # [B, n]
-        cell = lstm.cell[:, 0]
+        (cell,) = lstm.cell
         query = torch.cat([cell, hidden], dim=-1)[:, None]  # [B, 1, 2n]
         look = self.attention(query, state.memory, beside=state.coverage)
         context = look.context.squeeze(1).to(state.context.dtype)  # [B, 2n]

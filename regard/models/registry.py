@@ -72,7 +72,7 @@ _TABLE: tuple[tuple[str, type[nn.Module], str, str, str, str], ...] = (
      "an LSTM with attention over the cells of a picture: all of them (soft) or one (hard)"),
     ("lstmn", lstmn.LSTMN, "", "translate", "Cheng et al. 2016",
      "LSTMs with attention over their past, in encoder and decoder; shallow or deep fusion"),
-    ("document", document.Document, "", "classify", "Yang et al. 2016",
+    ("document", document.DocumentClassifier, "", "classify", "Yang et al. 2016",
      "attention over the words of a sentence, then over the sentences of a document"),
     ("lstmn-lm", lstmn.LSTMNLanguageModel, "LANGUAGE_", "language", "Cheng et al. 2016",
      "a language model whose memory cell is attention over its past"),

@@ -56,7 +56,7 @@ def refusal_response(path: str, refusal: RefusedError) -> JSONResponse:
     return JSONResponse({key: refusal.sentence}, refusal.status, refusal.headers)
 
 
-class Token:
+class AccessToken:
     """A secret that clients send, with its rate (requests a second) and quota (characters a day) if it has them."""
 
     def __init__(self, name: str, token: str, rate: float | None = None, quota: int | None = None) -> None:
@@ -96,7 +96,7 @@ class Access:
     """`host` is the address that the server binds to; `hosts` and `origins` are allowed besides its own."""
 
     host: str = "127.0.0.1"
-    tokens: tuple[Token, ...] = ()
+    tokens: tuple[AccessToken, ...] = ()
     hosts: tuple[str, ...] = ()
     origins: frozenset[str] = field(default_factory=frozenset)
 
@@ -115,7 +115,7 @@ class Access:
         if site not in ("none", "same-origin") and not opening:
             raise RefusedError(403, "Another website may not use this server.")
 
-    def admit(self, path: str, headers: Headers, key: object) -> Token | None:
+    def admit(self, path: str, headers: Headers, key: object) -> AccessToken | None:
         """The token of a request, from the field api_key or an Authorization header; None if none is needed."""
         if not self.tokens or path in _OPEN or path.startswith(_OPEN_FOLDER):
             return None

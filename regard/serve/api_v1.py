@@ -9,53 +9,53 @@ from starlette.responses import JSONResponse, Response
 from regard.serve.fields import Fields, read_upload
 from regard.serve.limits import RefusedError
 from regard.serve.queue import TraceRequest
-from regard.serve.state import State
+from regard.serve.state import ServerState
 
 _MOST_EXAMPLES = 1_000_000
 _MOST_STEPS = 10_000
 
 
-async def models(state: State, request: Request, fields: Fields) -> Response:
+async def models(state: ServerState, request: Request, fields: Fields) -> Response:
     """GET /api/v1/models: the loaded models, each of the kind "translate" or "caption"."""
     return JSONResponse(
         {"models": [{**worker.about, "status": worker.trouble or "ok"} for worker in state.workers.values()]}
     )
 
 
-async def heads(state: State, request: Request, fields: Fields) -> Response:
+async def heads(state: ServerState, request: Request, fields: Fields) -> Response:
     """GET /api/v1/heads: how well each head aligns, for models of a corpus with known word links."""
     return JSONResponse(await state.work(request, state.translator(fields), "head_errors"))
 
 
-async def trace(state: State, request: Request, fields: Fields) -> Response:
+async def trace(state: ServerState, request: Request, fields: Fields) -> Response:
     """POST /api/v1/trace: all attention of one sentence, or of some layers and heads, in the format of regard.look."""
     return await state.answer(request, state.translator(fields), "look", _look(state, fields))
 
 
-async def beam(state: State, request: Request, fields: Fields) -> Response:
+async def beam(state: ServerState, request: Request, fields: Fields) -> Response:
     """POST /api/v1/beam: the search tree of one sentence, with the trace of its best translation."""
     return await state.answer(request, state.translator(fields), "look", _look(state, fields)._replace(tree=True))
 
 
-async def steps(state: State, request: Request, fields: Fields) -> Response:
+async def steps(state: ServerState, request: Request, fields: Fields) -> Response:
     """POST /api/v1/steps: the arithmetic of one decoding step in full, so that a reader can compute it again."""
     t = fields.number("t", 0, 0, _MOST_STEPS)
     name, head = fields.text("name", "") or None, fields.number("head", 0, 0, 1000)
     return await state.answer(request, state.translator(fields), "step", _look(state, fields), t, name, head)
 
 
-async def path(state: State, request: Request, fields: Fields) -> Response:
+async def path(state: ServerState, request: Request, fields: Fields) -> Response:
     """POST /api/v1/path: what each layer of a Transformer adds at a decoding step, and what it would write."""
     t = fields.number("t", 0, 0, _MOST_STEPS)
     return await state.answer(request, state.translator(fields), "path", _look(state, fields), t)
 
 
-async def worth(state: State, request: Request, fields: Fields) -> Response:
+async def worth(state: ServerState, request: Request, fields: Fields) -> Response:
     """POST /api/v1/worth: how much less likely a translation is without each head, the most important first."""
     return JSONResponse({"heads": await state.work(request, state.translator(fields), "worth", _look(state, fields))})
 
 
-async def alternatives(state: State, request: Request, fields: Fields) -> Response:
+async def alternatives(state: ServerState, request: Request, fields: Fields) -> Response:
     """POST /api/v1/alternatives: words that could come at a position of the translation, with probabilities."""
     worker = state.translator(fields)
     text, most = _text(state, fields), fields.number("most", 8, 1, 50)
@@ -63,7 +63,7 @@ async def alternatives(state: State, request: Request, fields: Fields) -> Respon
     return JSONResponse({"alternatives": await state.work(request, worker, "alternatives", text, prefix, most)})
 
 
-async def what_if(state: State, request: Request, fields: Fields) -> Response:
+async def what_if(state: ServerState, request: Request, fields: Fields) -> Response:
     """POST /api/v1/what-if: a trace under changes, or with a forced beginning."""
     worker, look = state.translator(fields), _look(state, fields)
     if look.changes in (None, []) and look.prefix is None:
@@ -71,7 +71,7 @@ async def what_if(state: State, request: Request, fields: Fields) -> Response:
     return await state.answer(request, worker, "look", look)
 
 
-async def caption(state: State, request: Request, fields: Fields) -> Response:
+async def caption(state: ServerState, request: Request, fields: Fields) -> Response:
     """POST /api/v1/caption: the body is a JPEG, PNG or WebP file, alone or as the field `image` of a form."""
     worker = state.captioner(fields)
     nbest = fields.number("nbest", 1, 1, state.limits.alternatives + 1)
@@ -83,14 +83,14 @@ async def caption(state: State, request: Request, fields: Fields) -> Response:
     return await state.answer(request, worker, "caption", pixels, beam, nbest)
 
 
-async def example(state: State, request: Request, fields: Fields) -> Response:
+async def example(state: ServerState, request: Request, fields: Fields) -> Response:
     """GET /api/v1/example: a picture like those that a captioner was trained on, and its right caption."""
     number = fields.number("number", 0, 0, _MOST_EXAMPLES - 1)
     text, png = await state.aside(request, state.captioner(fields), "example", number)
     return JSONResponse({"number": number, "caption": text, "png": base64.b64encode(png).decode("ascii")})
 
 
-def _look(state: State, fields: Fields) -> TraceRequest:
+def _look(state: ServerState, fields: Fields) -> TraceRequest:
     return TraceRequest(
         text=_text(state, fields),
         target=_text_or_pieces(state, "target", fields.get("target")),
@@ -102,7 +102,7 @@ def _look(state: State, fields: Fields) -> TraceRequest:
     )
 
 
-def _text(state: State, fields: Fields) -> str:
+def _text(state: ServerState, fields: Fields) -> str:
     text = fields.text("text")
     state.check_size([text])
     if "\n" in text:
@@ -112,14 +112,14 @@ def _text(state: State, fields: Fields) -> str:
     return text
 
 
-def _text_or_pieces(state: State, name: str, given: Any) -> str | tuple[str, ...] | None:
+def _text_or_pieces(state: ServerState, name: str, given: Any) -> str | tuple[str, ...] | None:
     if isinstance(given, str):
         state.check_size([given])
         return given
     return None if given is None else _pieces(state, name, given)
 
 
-def _pieces(state: State, name: str, pieces: Any) -> tuple[str, ...]:
+def _pieces(state: ServerState, name: str, pieces: Any) -> tuple[str, ...]:
     if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
         raise RefusedError(422, f"{name} must be a list of pieces, as in the tokens of a trace.")
     if len(pieces) > state.limits.tokens:

@@ -17,11 +17,11 @@ from regard.serve.access import Guard, refusal_response
 from regard.serve.fields import Fields, read_fields, read_form, read_query
 from regard.serve.limits import FAULT, Limits, RefusedError
 from regard.serve.spec import describe
-from regard.serve.state import State
+from regard.serve.state import ServerState
 
 PAGE = Path(__file__).parent / "page"
-Endpoint = Callable[[State, Request, Fields], Awaitable[Response]]
-Reader = Callable[[Request, Limits], Awaitable[Fields]]
+Endpoint = Callable[[ServerState, Request, Fields], Awaitable[Response]]
+ReadFields = Callable[[Request, Limits], Awaitable[Fields]]
 
 ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
     "/translate": (("POST",), libre.translate),
@@ -52,15 +52,15 @@ ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
     "/api/v1/example": (("GET",), api_v1.example),
 }
 # A picture is received only after its sender was admitted and there is room for it.
-READERS: dict[str, Reader] = {"/api/v1/caption": read_query, "/translate_file": read_form}
+READERS: dict[str, ReadFields] = {"/api/v1/caption": read_query, "/translate_file": read_form}
 
 
-async def spec(state: State, request: Request, fields: Fields) -> Response:
+async def spec(state: ServerState, request: Request, fields: Fields) -> Response:
     """GET /spec: the OpenAPI description of this server."""
     return JSONResponse(describe(state.limits, state.of_kind("translate"), state.of_kind("caption")))
 
 
-async def metrics(state: State, request: Request, fields: Fields) -> Response:
+async def metrics(state: ServerState, request: Request, fields: Fields) -> Response:
     """GET /metrics: counters for Prometheus."""
     return PlainTextResponse(state.metrics.write(), media_type="text/plain; version=0.0.4")
 
@@ -75,15 +75,15 @@ async def docs(request: Request) -> Response:
     return FileResponse(PAGE / "docs.html", media_type="text/html")
 
 
-async def exported(state: State, request: Request, fields: Fields) -> Response:
+async def exported(state: ServerState, request: Request, fields: Fields) -> Response:
     """GET /page/file.html: the page of an exported file, without data."""
     return HTMLResponse(await state.aside(request, next(iter(state.workers.values())), "exported"))
 
 
-def build(state: State) -> Guard:
+def build(state: ServerState) -> Guard:
     """The whole application."""
 
-    def bind(endpoint: Endpoint, read: Reader) -> Callable[[Request], Awaitable[Response]]:
+    def bind(endpoint: Endpoint, read: ReadFields) -> Callable[[Request], Awaitable[Response]]:
         async def act(request: Request) -> Response:
             fields = await read(request, state.limits)
             key = fields.get("api_key", "apiKey")

@@ -13,12 +13,12 @@ from regard.serve.fields import Fields
 from regard.serve.libre import choose, lay_out, translate_all
 from regard.serve.limits import RefusedError
 from regard.serve.queue import Written
-from regard.serve.state import State, client
+from regard.serve.state import ServerState, client
 
 _NO_LIMIT = 10**12  # characters: DeepL's clients expect a number
 
 
-async def translate(state: State, request: Request, fields: Fields) -> Response:
+async def translate(state: ServerState, request: Request, fields: Fields) -> Response:
     """POST /v2/translate."""
     texts = fields.all("text")
     if not texts or not all(isinstance(text, str) for text in texts):
@@ -67,7 +67,7 @@ def _rules(fields: Fields) -> Rules:
     return xml_rules(names("splitting_tags"), names("ignore_tags"))
 
 
-async def list_languages(state: State, request: Request, fields: Fields) -> Response:
+async def list_languages(state: ServerState, request: Request, fields: Fields) -> Response:
     """GET /v2/languages?type=source|target."""
     kind = fields.text("type", "source") or "source"
     if kind not in ("source", "target"):
@@ -78,6 +78,6 @@ async def list_languages(state: State, request: Request, fields: Fields) -> Resp
     return JSONResponse([{"language": code.upper(), "name": languages.name(code), **formality} for code in codes])
 
 
-async def usage(state: State, request: Request, fields: Fields) -> Response:
+async def usage(state: ServerState, request: Request, fields: Fields) -> Response:
     """GET /v2/usage: what this server has translated since it started."""
     return JSONResponse({"character_count": state.metrics.characters, "character_limit": _NO_LIMIT})

@@ -16,10 +16,10 @@ from regard.serve.fields import Fields, Upload, aside
 from regard.serve.layout import Marked
 from regard.serve.libre import choose, translate_all
 from regard.serve.limits import RefusedError
-from regard.serve.state import State
+from regard.serve.state import ServerState
 
 
-async def translate_file(state: State, request: Request, fields: Fields) -> Response:
+async def translate_file(state: ServerState, request: Request, fields: Fields) -> Response:
     """POST /translate_file: a form with the file and the languages; the answer names the address of the result."""
     upload = fields.get("file")
     if not isinstance(upload, Upload):
@@ -61,7 +61,7 @@ def _write(document: Document, layout: Marked, results: Any) -> bytes:
     return document.encode(layout.write(results))
 
 
-async def download_file(state: State, request: Request, fields: Fields) -> Response:
+async def download_file(state: ServerState, request: Request, fields: Fields) -> Response:
     """GET /download_file/NAME: a translated file."""
     found = state.shelf.get(request.path_params["name"])
     if found is None:

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from regard.serve.fields import Fields
 from regard.serve.limits import RefusedError
-from regard.serve.state import State, client
+from regard.serve.state import ServerState, client
 from regard.serve.stored import Glossary
 
 MOST = 100  # glossaries of a server
@@ -21,7 +21,7 @@ MOST_TERMS = 5_000  # of a glossary
 LONGEST = 200  # characters of a term
 
 
-async def create(state: State, request: Request, fields: Fields) -> Response:
+async def create(state: ServerState, request: Request, fields: Fields) -> Response:
     """POST /v2/glossaries."""
     kind = fields.text("entries_format")
     if kind not in ("tsv", "csv"):
@@ -60,14 +60,14 @@ def read_terms(entries: str, kind: str) -> tuple[tuple[str, str], ...]:
     return tuple(terms.items())
 
 
-async def every(state: State, request: Request, fields: Fields) -> Response:
+async def every(state: ServerState, request: Request, fields: Fields) -> Response:
     """GET or POST /v2/glossaries."""
     if request.method == "POST":
         return await create(state, request, fields)
     return JSONResponse({"glossaries": [one.describe() for one in state.glossaries.of(client(request))]})
 
 
-async def one(state: State, request: Request, fields: Fields) -> Response:
+async def one(state: ServerState, request: Request, fields: Fields) -> Response:
     """GET or DELETE /v2/glossaries/ID."""
     found = state.glossaries.find(client(request), request.path_params["id"])
     if request.method == "DELETE":
@@ -76,13 +76,13 @@ async def one(state: State, request: Request, fields: Fields) -> Response:
     return JSONResponse(found.describe())
 
 
-async def entries(state: State, request: Request, fields: Fields) -> Response:
+async def entries(state: ServerState, request: Request, fields: Fields) -> Response:
     """GET /v2/glossaries/ID/entries."""
     found = state.glossaries.find(client(request), request.path_params["id"])
     return Response("\n".join("\t".join(pair) for pair in found.terms), media_type="text/tab-separated-values")
 
 
-async def language_pairs(state: State, request: Request, fields: Fields) -> Response:
+async def language_pairs(state: ServerState, request: Request, fields: Fields) -> Response:
     """GET /v2/glossary-language-pairs."""
     pairs = [{"source_lang": a, "target_lang": b} for a, targets in state.pairs.items() for b in targets]
     return JSONResponse({"supported_languages": pairs})

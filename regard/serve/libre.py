@@ -15,12 +15,12 @@ from regard.serve.fields import Fields, aside
 from regard.serve.layout import Layout, Marked, plain
 from regard.serve.limits import RefusedError
 from regard.serve.queue import Options, Written
-from regard.serve.state import State
+from regard.serve.state import ServerState
 from regard.serve.streaming import stream
 from regard.serve.worker import Worker
 
 
-async def translate(state: State, request: Request, fields: Fields) -> Response:
+async def translate(state: ServerState, request: Request, fields: Fields) -> Response:
     """POST /translate: one text or, as JSON, many."""
     q = fields.get("q")
     texts = _texts(q, state)
@@ -66,7 +66,7 @@ async def translate(state: State, request: Request, fields: Fields) -> Response:
     return await state.respond(request, nbest * sum(map(len, texts)), build)
 
 
-def _texts(q: Any, state: State) -> list[str]:
+def _texts(q: Any, state: ServerState) -> list[str]:
     if q is None:
         raise RefusedError(400, "Invalid request: missing q parameter")
     texts = q if isinstance(q, list) else [q]
@@ -79,7 +79,7 @@ def _texts(q: Any, state: State) -> list[str]:
 
 
 async def choose(
-    state: State, request: Request, fields: Fields, texts: list[str], source: str, target: str
+    state: ServerState, request: Request, fields: Fields, texts: list[str], source: str, target: str
 ) -> list[tuple[Worker, float]]:
     """The model for each text, and how sure its source language is, in per cent (100 if the request names it)."""
     named = state.translator(fields)
@@ -109,7 +109,7 @@ def _no_pair(source: str, target: str) -> RefusedError:
 
 
 async def lay_out(
-    state: State, texts: list[str], read: Callable[[str], Iterable[Part]] | None
+    state: ServerState, texts: list[str], read: Callable[[str], Iterable[Part]] | None
 ) -> list[Layout | Marked]:
     """The layout of each text, which has tags if it is `read`; together they may have a limited number of sentences."""
 
@@ -126,7 +126,7 @@ async def lay_out(
 
 
 async def translate_all(
-    state: State,
+    state: ServerState,
     request: Request,
     workers: list[Worker],
     layouts: list[Layout | Marked],
@@ -167,7 +167,7 @@ def notes_of(layout: Layout | Marked, results: list[Written]) -> list[dict[str, 
 
 
 async def links(
-    state: State, request: Request, worker: Worker, layout: Layout, results: list[Written]
+    state: ServerState, request: Request, worker: Worker, layout: Layout, results: list[Written]
 ) -> list[dict[str, Any]]:
     """For every word of the translation the source word with the largest weight, as code points of the two texts."""
     found = []
@@ -183,7 +183,7 @@ async def links(
     return found
 
 
-async def detect(state: State, request: Request, fields: Fields) -> Response:
+async def detect(state: ServerState, request: Request, fields: Fields) -> Response:
     """POST /detect: the loaded source languages that fit a text, the best first."""
     text = fields.text("q")
     state.check_size([text])
@@ -193,7 +193,7 @@ async def detect(state: State, request: Request, fields: Fields) -> Response:
     )
 
 
-async def list_languages(state: State, request: Request, fields: Fields) -> Response:
+async def list_languages(state: ServerState, request: Request, fields: Fields) -> Response:
     """GET /languages: every language of the loaded models, with the languages it can be translated into."""
     pairs = state.pairs
     codes = dict.fromkeys([*pairs, *(code for targets in pairs.values() for code in targets)])
@@ -202,7 +202,7 @@ async def list_languages(state: State, request: Request, fields: Fields) -> Resp
     )
 
 
-async def settings(state: State, request: Request, fields: Fields) -> Response:
+async def settings(state: ServerState, request: Request, fields: Fields) -> Response:
     """GET /frontend/settings: what a form for this server needs to know."""
     first = next(iter(state.of_kind("translate").values()), None)
     return JSONResponse(
@@ -219,7 +219,7 @@ async def settings(state: State, request: Request, fields: Fields) -> Response:
     )
 
 
-async def suggest(state: State, request: Request, fields: Fields) -> Response:
+async def suggest(state: ServerState, request: Request, fields: Fields) -> Response:
     """POST /suggest: a better translation `s` of `q`, kept in the file that the operator named, if there is one."""
     if state.suggestions is None:
         raise RefusedError(403, "Suggestions are disabled on this server.")
@@ -231,7 +231,7 @@ async def suggest(state: State, request: Request, fields: Fields) -> Response:
     return JSONResponse({"success": True})
 
 
-async def health(state: State, request: Request, fields: Fields) -> Response:
+async def health(state: ServerState, request: Request, fields: Fields) -> Response:
     """GET /health: "ok" if every model has translated its sample and none is stuck; else 503 and the reason."""
     if state.trouble:
         return JSONResponse({"status": "unavailable", "error": state.trouble}, 503)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from regard.api.translator import Translation, Translator
-from regard.decode.beam import Step
+from regard.decode.beam import SearchStep
 
 
 def follow(translator: Translator, text: str, emit: Callable[[str], None], stop: Callable[[], bool]) -> Translation:
@@ -20,7 +20,7 @@ class Live:
         self._ended = float("-inf")  # the best score of a finished translation
         self._said = ""
 
-    def __call__(self, step: Step) -> None:
+    def __call__(self, step: SearchStep) -> None:
         """Take in a step. The rows of a sentence that was cut at clauses are not followed."""
         if len(step.sentences) != 1:
             return

@@ -19,11 +19,11 @@ from types import FrameType
 import uvicorn
 
 from regard.errors import ConfigError, RunError
-from regard.serve.access import Access, Guard, Protocol, Token, is_loopback
+from regard.serve.access import Access, AccessToken, Guard, Protocol, is_loopback
 from regard.serve.app import build
 from regard.serve.limits import Limits
 from regard.serve.model_process import SWITCH, Once
-from regard.serve.state import State
+from regard.serve.state import ServerState
 
 TOKEN_VARIABLE = "REGARD_TOKEN"
 _SPARE_FILES = 64  # for logs, models and pipes: connections may not take all open files
@@ -34,7 +34,7 @@ _LAST = 0.3  # seconds in which requests on accepted connections still get their
 class Server(uvicorn.Server):
     """uvicorn's server; after the first signal it refuses new requests until the accepted ones are answered."""
 
-    def __init__(self, config: uvicorn.Config, guard: Guard, state: State, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, guard: Guard, state: ServerState, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self.guard, self.state, self.ready = guard, state, ready
 
@@ -108,7 +108,7 @@ def serve(
     shown = token
     if not known and not is_loopback(host):
         shown = secrets.token_urlsafe(24)
-        known = (Token("default", shown),)
+        known = (AccessToken("default", shown),)
     access = Access(host, known, tuple(name.lower() for name in hosts), frozenset(origins))
     listener = _bind(host, port)
     for name in ("asyncio", "uvicorn.error", "regard.serve"):
@@ -116,7 +116,7 @@ def serve(
     sys.setswitchinterval(SWITCH)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     bounded = replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
-    state = State([str(run) for run in runs], limits, access, engine)
+    state = ServerState([str(run) for run in runs], limits, access, engine)
     state.suggestions = None if suggestions is None else Path(suggestions)
     try:
         guard = build(state)
@@ -152,7 +152,7 @@ def serve(
         state.close()
 
 
-def read_tokens(token: str | None, file: str | Path | None) -> tuple[Token, ...]:
+def read_tokens(token: str | None, file: str | Path | None) -> tuple[AccessToken, ...]:
     """The tokens that clients may send: an option, the environment, and a TOML file with one table for each.
 
     [tokens.editor]
@@ -160,11 +160,11 @@ def read_tokens(token: str | None, file: str | Path | None) -> tuple[Token, ...]
     rate = 10        # requests a second; optional
     quota = 1000000  # characters a day; optional
     """
-    found = [Token("default", one) for one in (token, os.environ.get(TOKEN_VARIABLE)) if one is not None]
+    found = [AccessToken("default", one) for one in (token, os.environ.get(TOKEN_VARIABLE)) if one is not None]
     if file is not None:
         try:
             tables = tomllib.loads(Path(file).read_text("utf-8")).get("tokens", {})
-            found += [Token(name, **table) for name, table in tables.items()]
+            found += [AccessToken(name, **table) for name, table in tables.items()]
         except (OSError, ValueError, TypeError, AttributeError) as error:
             if isinstance(error, ConfigError):
                 raise

@@ -26,7 +26,7 @@ from regard.serve.worker import DiedError, Worker
 _SLICE = 1 << 16  # bytes of an answer that are sent at once
 
 
-class State:
+class ServerState:
     """The models side by side, and what every endpoint needs."""
 
     def __init__(self, runs: Sequence[str], limits: Limits, access: Access, engine: str = "regard") -> None:
@@ -241,7 +241,7 @@ class SlicedResponse(Response):
 
     media_type = "application/json"
 
-    def __init__(self, state: State, body: bytes, compressed: bool) -> None:
+    def __init__(self, state: ServerState, body: bytes, compressed: bool) -> None:
         super().__init__(body, headers={"Vary": "Accept-Encoding"})
         if compressed:
             self.headers["Content-Encoding"] = "gzip"

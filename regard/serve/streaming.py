@@ -11,11 +11,11 @@ from starlette.responses import StreamingResponse
 from regard.serve.layout import Layout
 from regard.serve.limits import RefusedError
 from regard.serve.queue import MethodCall, Ticket, Written
-from regard.serve.state import State, client, deadline
+from regard.serve.state import ServerState, client, deadline
 from regard.serve.worker import Worker
 
 
-async def stream(state: State, request: Request, worker: Worker, layout: Layout) -> StreamingResponse:
+async def stream(state: ServerState, request: Request, worker: Worker, layout: Layout) -> StreamingResponse:
     """The answer to a text with "stream": true; refused before the first event if it cannot be accepted."""
     work = MethodCall("stream", (layout.sentences,), parts=True)
     ticket = Ticket(deadline(request), client(request), worker.about["beam"], work=work)

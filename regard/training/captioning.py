@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.data.batching import Plan, make_even, pad, plan_epoch
+from regard.data.batching import EpochPlan, make_even, pad, plan_epoch
 from regard.data.files import Progress
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
@@ -65,7 +65,7 @@ class Captioning:
         if encoder is not None:
             load_pretrained(encoder)
 
-    def plan(self, epoch: int, even: bool = False) -> Plan:
+    def plan(self, epoch: int, even: bool = False) -> EpochPlan:
         """Batches of captions of like length, of at most `batch_tokens` words."""
         return _plan(self.data.train, self.config, epoch, even)
 
@@ -215,7 +215,7 @@ class _Weights:
         return {"on_object": self.share / self.words, "best_on_object": self.best / self.words}
 
 
-def _plan(album: Album, config: TrainConfig, epoch: int, even: bool = False) -> Plan:
+def _plan(album: Album, config: TrainConfig, epoch: int, even: bool = False) -> EpochPlan:
     lengths = album.targets.lengths
     return plan_epoch(lengths, lengths, config.batch_tokens, config.seed, epoch, even)
 

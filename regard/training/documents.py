@@ -7,12 +7,12 @@ import numpy as np
 from torch import nn
 from torch.nn import functional as F
 
-from regard.data.batching import Plan, plan_epoch
+from regard.data.batching import EpochPlan, plan_epoch
 from regard.data.documents import DocumentBatch, DocumentData, DocumentSet
 from regard.data.files import Progress
 from regard.decode.settings import DecodeConfig
 from regard.look.documents import look_at
-from regard.models.document import Document
+from regard.models.document import DocumentClassifier
 from regard.training.settings import TrainConfig
 from regard.training.task import Loss, Validation
 
@@ -30,7 +30,7 @@ class Documents:
     def ready(self, model: nn.Module) -> None:
         """A fresh model needs nothing more."""
 
-    def plan(self, epoch: int, even: bool = False) -> Plan:
+    def plan(self, epoch: int, even: bool = False) -> EpochPlan:
         """Documents of like size together, at most `batch_tokens` words in a batch. Their shapes never recur."""
         return self._plan(self.data.train, epoch)
 
@@ -80,7 +80,7 @@ class Documents:
         """The vocabulary and the classes."""
         return [self.run / "classes.json", *sorted(self.run.glob("words.*"))]
 
-    def _plan(self, documents: DocumentSet, epoch: int) -> Plan:
+    def _plan(self, documents: DocumentSet, epoch: int) -> EpochPlan:
         return plan_epoch(documents.sizes, documents.sizes, self.config.batch_tokens, self.config.seed, epoch)
 
     def _sample(self, number: int, answer: int) -> str:
@@ -91,4 +91,4 @@ class Documents:
 
 def looks(model: nn.Module) -> bool:
     """Whether a document model has attention that can be recorded."""
-    return isinstance(model, Document) and model.config.pooling != "maximum"
+    return isinstance(model, DocumentClassifier) and model.config.pooling != "maximum"

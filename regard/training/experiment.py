@@ -21,7 +21,7 @@ from regard.training.documents import Documents
 from regard.training.language import Language
 from regard.training.settings import TrainConfig
 from regard.training.task import Task
-from regard.training.translation import Translation
+from regard.training.translation import TranslationTask
 
 SECTIONS = ("data", "model", "train", "decode")
 
@@ -60,7 +60,7 @@ class Kind(NamedTuple):
 
 
 KINDS: dict[str, Kind] = {
-    "translate": Kind(DataConfig, lambda one, run, how: prepare_pairs(one.data, run, how), Translation),
+    "translate": Kind(DataConfig, lambda one, run, how: prepare_pairs(one.data, run, how), TranslationTask),
     "caption": Kind(CaptionConfig, lambda one, run, how: prepare_captions(one.data, one.model, run, how), Captioning),
     "classify": Kind(DocumentDataConfig, lambda one, run, how: prepare_documents(one.data, run, how), Documents),
     "language": Kind(TextDataConfig, lambda one, run, how: prepare_text(one.data, run, how), Language),

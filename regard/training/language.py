@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from regard.data.batching import Plan, make_even, plan_epoch
+from regard.data.batching import EpochPlan, make_even, plan_epoch
 from regard.data.files import Progress
 from regard.data.text_corpus import TextBatch, TextData
 from regard.decode.search import search
@@ -36,7 +36,7 @@ class Language:
     def ready(self, model: nn.Module) -> None:
         """A fresh model needs nothing more."""
 
-    def plan(self, epoch: int, even: bool = False) -> Plan:
+    def plan(self, epoch: int, even: bool = False) -> EpochPlan:
         """Rows of like length, of at most `batch_tokens`."""
         lengths = self.data.train.lengths
         return plan_epoch(lengths, lengths, self.config.batch_tokens, self.config.seed, epoch, even)

@@ -37,7 +37,7 @@ from regard.training.schedules import SCHEDULES, Moment
 from regard.training.settings import TrainConfig
 from regard.training.stopping import BrokenOff, Stop
 from regard.training.task import Batches, Carries, Even, FromLines, Task
-from regard.training.update import Late, Numbers, Part, Update
+from regard.training.update import Late, MicroBatch, Numbers, Update
 from regard.training.warm_start import Origin
 from regard.training.weights import optimiser_state, set_optimiser_state, set_weights, weights_of
 
@@ -51,7 +51,7 @@ class Made(NamedTuple):
     step: int
     epoch: int
     rate: float
-    group: list[Part]
+    group: list[MicroBatch]
 
 
 class Loop:
@@ -168,7 +168,7 @@ class Loop:
         """The batches of an epoch."""
         return self.task.plan(epoch, even) if even else self.task.plan(epoch)
 
-    def load(self, plan: Batches, start: int, epoch: int) -> Iterator[Part]:
+    def load(self, plan: Batches, start: int, epoch: int) -> Iterator[MicroBatch]:
         """Every batch of the plan from `start` on, with the tensors of this rank's rows, if it has any."""
         if self.on_gpu and self.ranks.device.index is not None:
             torch.cuda.set_device(self.ranks.device)  # of the thread that this runs in, which pins memory
@@ -176,15 +176,15 @@ class Loop:
             numbers = plan[position]
             mine = numbers[self.ranks.rank :: self.ranks.world]
             if not len(mine):
-                yield Part(numbers, None, 0, 0)
+                yield MicroBatch(numbers, None, 0, 0)
                 continue
             batch = self.task.load(mine, epoch)
             counts = self.task.count(batch)
             if self.even and isinstance(self.task, Even):
                 batch = self.task.even(batch, self.ranks.world)
-            yield Part(numbers, pinned(batch) if self.on_gpu else batch, *counts)
+            yield MicroBatch(numbers, pinned(batch) if self.on_gpu else batch, *counts)
 
-    def update(self, group: list[Part], last: bool) -> None:
+    def update(self, group: list[MicroBatch], last: bool) -> None:
         """One update from a group of batches, or none where it is not sound; `last` says that it ends the epoch."""
         cursor, config = self.cursor, self.config
         seed_everything(config.seed, cursor.step, self.ranks.rank)

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from regard.data.batching import Batch, PackedBatch, Plan, make_batch, make_even, pack, plan_epoch
+from regard.data.batching import Batch, EpochPlan, PackedBatch, make_batch, make_even, pack, plan_epoch
 from regard.data.files import Progress
 from regard.data.links import LinkedBatch
 from regard.data.pairs import PairData, PairSet, Resampled
@@ -28,7 +28,7 @@ from regard.training.task import Loss, Validation
 SHOWN = 3  # held-out sentences shown in each validation
 
 
-class Translation:
+class TranslationTask:
     """What the loop needs to train a translator."""
 
     def __init__(self, data: PairData, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
@@ -38,7 +38,7 @@ class Translation:
         self.packs = False  # whether batches of a GPU are sentences end to end; known when the model is
         self.decode = dataclasses.replace(decode, beam=config.validate_beam, **plain)  # type: ignore[arg-type]
 
-    def plan(self, epoch: int, even: bool = False) -> Plan:
+    def plan(self, epoch: int, even: bool = False) -> EpochPlan:
         """Batches of like length, of at most `batch_tokens`."""
         return self._plan(self.data.train, epoch, even)
 
@@ -137,7 +137,7 @@ class Translation:
         """The vocabularies."""
         return sorted(path for side in ("source", "target") for path in self.run.glob(f"{side}.*"))
 
-    def _plan(self, pairs: PairSet | Resampled, epoch: int, even: bool = False) -> Plan:
+    def _plan(self, pairs: PairSet | Resampled, epoch: int, even: bool = False) -> EpochPlan:
         lengths = pairs.source_lengths, pairs.target_lengths
         return plan_epoch(*lengths, self.config.batch_tokens, self.config.seed, epoch, even)
 

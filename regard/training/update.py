@@ -25,7 +25,7 @@ LATE = 4  # updates between one on a GPU and the reading of its numbers
 Of = TypeVar("Of")
 
 
-class Part(NamedTuple):
+class MicroBatch(NamedTuple):
     """One batch of an update."""
 
     numbers: Sequence[int]  # the examples of all ranks
@@ -72,7 +72,9 @@ class Update:
         """Why updates run without a graph, or nothing."""
         return self.graphs.refusal if self.graphs else ""
 
-    def __call__(self, task: Task, group: list[Part], rate: float, flags: Callable[[], tuple[bool, bool]]) -> Tensor:
+    def __call__(
+        self, task: Task, group: list[MicroBatch], rate: float, flags: Callable[[], tuple[bool, bool]]
+    ) -> Tensor:
         """Make one update; returns its `Numbers` as a tensor [7]. `flags` are `asked` and `time_is_up` of this rank."""
         self.task = task
         self.model.train()
@@ -105,7 +107,7 @@ class Update:
         """A whole update from one batch."""
         return self.finish(own, self.gradient(*batch))
 
-    def gradients_of(self, parts: list[Part]) -> Tensor:
+    def gradients_of(self, parts: list[MicroBatch]) -> Tensor:
         """Add up the gradients of several batches; returns the sums of their losses."""
         if self.graphs:
             self.clear()

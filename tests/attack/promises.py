@@ -1,6 +1,6 @@
 """The promises of regard, each with a check that is tried many times: the same code for a few tries and for a night.
 
-A check is a function that makes one try: it gets random numbers of its own and an empty folder, and raises (mostly an
+A check is a function that makes one try: it gets a random generator and an empty folder, and raises (mostly an
 AssertionError) where the promise was broken. `small` tries are made by `make test`, `large` by `make attack`.
 """
 
@@ -63,7 +63,7 @@ def check(promise: str, says: str, small: int, large: int) -> Callable[[Try], Tr
 
 
 def attempt(one: Check, tries: int, seed: int = 1) -> Result:
-    """Try a check so many times. Try n draws the same numbers whatever the count, so that a failure can be repeated."""
+    """Try a check `tries` times. Try n always draws the same numbers, so that a failure can be repeated."""
     result, began = Result(), time.monotonic()
     for number in range(tries):
         folder = Path(tempfile.mkdtemp(prefix="attack-"))

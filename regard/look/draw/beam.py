@@ -10,7 +10,7 @@ from regard.look.draw import matrix
 from regard.look.palette import FAINT, INK
 from regard.look.show import Show
 from regard.look.text import columns, label, plain_piece
-from regard.look.trace_data import Beam, Contents, Node
+from regard.look.trace_data import Beam, BeamNode, Contents
 
 _BEST, _KEPT, _CUT = "#124983", "#6ba3cf", "#b8bfc8"
 
@@ -45,10 +45,10 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
     return drawing, _summary(trace.beam, shown, best)
 
 
-def layout(beam: Beam, shown: dict[int, Node]) -> dict[int, float]:
+def layout(beam: Beam, shown: dict[int, BeamNode]) -> dict[int, float]:
     """A height for every node: each leaf takes one line, the better ones first, and a parent is level with its
     best child, so that the winner runs along the top. Without recursion: beams can be long."""
-    children: dict[int | None, list[Node]] = {}
+    children: dict[int | None, list[BeamNode]] = {}
     for node in shown.values():
         children.setdefault(node.parent if node.parent in shown else None, []).append(node)
     quality: dict[int, float] = {}
@@ -71,7 +71,7 @@ def layout(beam: Beam, shown: dict[int, Node]) -> dict[int, float]:
     return heights
 
 
-def _path(beam: Beam, shown: dict[int, Node]) -> set[int]:
+def _path(beam: Beam, shown: dict[int, BeamNode]) -> set[int]:
     at = shown.get(beam.ranked[0]) if beam.ranked else None
     found: set[int] = set()
     while at is not None and at.id not in found:
@@ -80,7 +80,7 @@ def _path(beam: Beam, shown: dict[int, Node]) -> set[int]:
     return found
 
 
-def _edge(axes: Axes, node: Node, shown: dict[int, Node], heights: dict[int, float], best: bool) -> None:
+def _edge(axes: Axes, node: BeamNode, shown: dict[int, BeamNode], heights: dict[int, float], best: bool) -> None:
     if node.parent is None or node.parent not in shown:
         return
     parent = shown[node.parent]
@@ -96,7 +96,7 @@ def _edge(axes: Axes, node: Node, shown: dict[int, Node], heights: dict[int, flo
     )  # fmt: skip
 
 
-def _name(axes: Axes, node: Node, y: float, best: bool, rank: int | None) -> None:
+def _name(axes: Axes, node: BeamNode, y: float, best: bool, rank: int | None) -> None:
     ink, text = FAINT if node.pruned else INK, label(plain_piece(node.token), 14)
     box = {"boxstyle": "round,pad=0.18", "facecolor": "white", "edgecolor": _BEST if best else _CUT, "linewidth": 0.8}
     axes.text(
@@ -111,6 +111,6 @@ def _name(axes: Axes, node: Node, y: float, best: bool, rank: int | None) -> Non
         matrix.note(axes, f"{rank}.  {node.score:.3f}", place, away, 8.5, ha="left", va="center", **style)
 
 
-def _summary(beam: Beam, shown: dict[int, Node], best: set[int]) -> str:
+def _summary(beam: Beam, shown: dict[int, BeamNode], best: set[int]) -> str:
     words = [label(plain_piece(shown[id].token)) for id in sorted(best, key=lambda id: shown[id].step)]
     return f"Beam search of size {beam.size} with {len(shown)} candidates; the winner is: {' '.join(words)}."
