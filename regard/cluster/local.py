@@ -54,12 +54,12 @@ def run_local(
 
     try:
         while waiting or any(shard for _, shard, _ in busy.values()):
-            while waiting and len(busy) < min(workers, len(waiting) + sum(1 for _, one, _ in busy.values() if one)):
-                worker = _begin(start, plan, out)
-                busy[worker.pipe] = worker, None, 0
             left = None if until is None else max(0.0, until - time.monotonic())
             if left == 0.0:
                 break
+            while waiting and len(busy) < min(workers, len(waiting) + sum(1 for _, one, _ in busy.values() if one)):
+                worker = _begin(start, plan, out)
+                busy[worker.pipe] = worker, None, 0
             for pipe in wait(list(busy), left):
                 worker, shard, rows = busy[pipe]  # type: ignore[index]
                 try:
