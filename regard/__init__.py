@@ -10,6 +10,7 @@ from regard.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from regard.api.loading import load as load
+    from regard.api.sweeping import sweep as sweep
     from regard.api.training import train as train
     from regard.api.translator import Translation as Translation
     from regard.api.translator import Translator as Translator
@@ -26,6 +27,7 @@ _HOMES = {
     "load": "regard.api.loading",
     "translate_corpus": "regard.api.corpus",
     "train": "regard.api.training",
+    "sweep": "regard.api.sweeping",
     "Translator": "regard.api.translator",
     "Translation": "regard.api.translator",
     "attend": "regard.core.attend",

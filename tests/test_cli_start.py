@@ -14,7 +14,7 @@ from regard.models.registry import MODELS
 
 COMMANDS = (
     "align caption classify compare corpora demo export flow generate heads import look models perplexity reach score "
-    "serve train translate"
+    "serve sweep train translate"
 )
 
 

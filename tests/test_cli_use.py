@@ -321,6 +321,25 @@ def test_compare_as_json(runs, corpus, tmp_path):
     assert first["by_length"]["bins"][0]["sentences"] == 12
 
 
+def test_compare_by_seed(runs, corpus, tmp_path):
+    """Seeds of one model are one group and no rivals; its groups are named by what differs."""
+    three = [runs / name for name in ("one", "two", "three")]
+    plot = tmp_path / "plot.png"
+    found = one_object(
+        run("compare", *three, *corpus, "--beam", 1, "--by-seed", "--json", "--plot", plot, folder=tmp_path)
+    )
+    groups = {tuple(group["seeds"]): group for group in found["groups"]}
+    assert set(groups) == {(1, 2), (1,)}
+    assert (groups[1, 2]["name"], groups[1,]["name"]) == ("name=bahdanau", "name=luong")
+    assert groups[1, 2]["mean"] == pytest.approx(sum(groups[1, 2]["bleu"]) / 2)
+    assert groups[1,]["spread"] is None
+    assert found["groups"][0]["best_against"] is None
+    assert 0 < found["groups"][1]["best_against"]["p"] <= 1
+    assert is_picture(plot)
+    said = run("compare", runs / "one", runs / "two", *corpus, "--beam", 1, "--by-seed", folder=tmp_path).out
+    assert str(runs / "one") in said.split("\n")[1]
+
+
 def is_picture(path: Path) -> bool:
     """A PNG whose pixels are not all the same."""
     data = path.read_bytes()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli import align, corpora, demo, look, measure, models, predict, score, serve, train, translate
+from regard.cli import align, corpora, demo, look, measure, models, predict, score, serve, sweep, train, translate
 from regard.version import __version__
 
 app = typer.Typer(
@@ -21,7 +21,7 @@ app = typer.Typer(
 COMMANDS = (
     demo.demo, train.train, translate.translate, score.score, score.compare, look.look, measure.heads, measure.flow,
     align.align, predict.caption, predict.classify, predict.generate, score.perplexity, measure.reach, serve.serve,
-    models.models, corpora.corpora, models.export,
+    models.models, corpora.corpora, models.export, sweep.sweep,
 )  # fmt: skip
 for command in COMMANDS:
     app.command(cls=train.WithSettings if command is train.train else None)(command)

@@ -88,10 +88,16 @@ def compare(
     beam: Beam = None,
     lowercase: Lowercase = False,
     tokenize: Tokenize = None,
+    by_seed: Annotated[
+        bool, typer.Option("--by-seed", help="Runs that differ in train.seed alone are one group; compare the groups.")
+    ] = False,
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
-    """Score several runs on one test set, with a paired bootstrap against the first and a table by source length."""
+    """Score several runs on one test set, with a paired bootstrap against the first and a table by source length.
+
+    With --by-seed: mean and spread of each group, and the best against each other, over sentences and seeds.
+    """
     from regard.evaluate.by_length import by_length as table_by_length
     from regard.evaluate.by_length import plot_by_length
     from regard.evaluate.significance import paired_bootstrap
@@ -100,6 +106,8 @@ def compare(
         raise ConfigError("compare needs at least two different runs; use `regard score` for one.")
     _check(plot, tokenize)
     sources, references = pairs_of(runs[0], source, target, tsv, tmx)
+    if by_seed:
+        return _compare_groups(runs, sources, references, plot, beam, lowercase, tokenize, as_json, device)
     translators = [regard.load(run, device, "translate") for run in runs]
     shared = len({translator.name for translator in translators}) < len(runs)
     names = [str(run) if shared else translator.name for run, translator in zip(runs, translators, strict=True)]
@@ -130,6 +138,30 @@ def compare(
     if plot:
         say("")
         put_note(f"drawn: {plot_by_length(tables, plot)}", as_json)
+
+
+def _compare_groups(
+    runs: list[Path], sources: list[str], references: list[str], plot: Path | None, beam: int | None, lowercase: bool,
+    tokenize: str | None, as_json: bool, device: str,
+) -> None:  # fmt: skip
+    from regard.api.sweeping import group_by_seed, training_seconds
+    from regard.evaluate.groups import System, compare_groups, plot_groups
+
+    groups: dict[str, dict[int, System]] = {}
+    for name, seeds in group_by_seed(runs).items():
+        for seed, run in sorted(seeds.items()):
+            translator = regard.load(run, device, "translate")
+            written, _ = _scored(translator, sources, references, beam, lowercase, tokenize)
+            parameters = sum(weight.numel() for weight in translator.model.parameters())
+            groups.setdefault(name, {})[seed] = System(written, parameters, training_seconds(run))
+    with bar("resampling") as progress:
+        table = compare_groups(groups, references, lowercase, tokenize, progress=progress)
+    if as_json:
+        put_json(table.as_data())
+    else:
+        put(str(table))
+    if plot:
+        put_note(f"drawn: {plot_groups(table, plot)}", as_json)
 
 
 def _score_captions(

@@ -1,7 +1,10 @@
 """Shards on worker processes of this machine. A worker that dies is replaced; Ctrl-C leaves whole shards only."""
 
 import multiprocessing
+import os
 import signal
+import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,6 +18,7 @@ from regard.data.files import Progress
 from regard.errors import RegardError, RunError
 
 _SPAWN = multiprocessing.get_context("spawn")  # a fork would copy threads and CUDA
+GRACE = 60.0  # seconds that a worker has to save what it can, once it is stopped
 
 
 class LocalWorker(NamedTuple):
@@ -25,9 +29,13 @@ class LocalWorker(NamedTuple):
 
 
 def run_local(
-    start: Start, plan: Plan, out: Path, shards: Sequence[Shard], workers: int, progress: Progress | None = None
-) -> int:
-    """Work on `shards` with `workers` processes; returns how many were set aside after failing three times."""
+    start: Start, plan: Plan, out: Path, shards: Sequence[Shard], workers: int, progress: Progress | None = None,
+    until: float | None = None,
+) -> int:  # fmt: skip
+    """Work on `shards` with `workers` processes; returns how many were set aside after failing three times.
+
+    At the time `until`, on the clock of `time.monotonic`, the workers are stopped and the rest is left undone.
+    """
     waiting, total, done = list(reversed(shards)), sum(shard.lines for shard in shards), 0
     tries: Counter[int] = Counter()
     busy: dict[
@@ -46,10 +54,13 @@ def run_local(
 
     try:
         while waiting or any(shard for _, shard, _ in busy.values()):
+            left = None if until is None else max(0.0, until - time.monotonic())
+            if left == 0.0:
+                break
             while waiting and len(busy) < min(workers, len(waiting) + sum(1 for _, one, _ in busy.values() if one)):
                 worker = _begin(start, plan, out)
                 busy[worker.pipe] = worker, None, 0
-            for pipe in wait(list(busy)):
+            for pipe in wait(list(busy), left):
                 worker, shard, rows = busy[pipe]  # type: ignore[index]
                 try:
                     said, value = worker.pipe.recv()
@@ -85,7 +96,11 @@ def run_local(
                     progress(done, total)
     finally:
         for worker, *_ in busy.values():
-            worker.process.kill()  # what it has not committed does not exist
+            worker.process.terminate()  # training saves a checkpoint; other work that is not committed does not exist
+            worker.pipe.close()
+        for worker, *_ in busy.values():
+            worker.process.join(GRACE)
+            worker.process.kill()
             worker.process.join()
     return failed
 
@@ -101,6 +116,7 @@ def _begin(start: Start, plan: Plan, out: Path) -> LocalWorker:
 def _serve(pipe: Connection, start: Start, plan: Plan, out: Path) -> None:
     """One worker: loads once, then takes shards until there are no more, or until the driver is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver ends it
+    threading.Thread(target=_end_with_driver, daemon=True).start()
     with suppress(EOFError, OSError):  # the driver is gone: nobody needs this worker
         try:
             work = start()
@@ -122,3 +138,11 @@ def _serve(pipe: Connection, start: Start, plan: Plan, out: Path) -> None:
             except Exception as error:  # any failure of one shard is reported and retried, and ends nothing else
                 read = ShardReader(plan)
                 said = ("failed", f"{type(error).__name__}: {error}")
+
+
+def _end_with_driver() -> None:
+    """End this worker when the driver is gone, however long its work would take: the next driver needs the folder."""
+    driver = multiprocessing.parent_process()
+    if driver is not None:
+        driver.join()
+        os._exit(1)

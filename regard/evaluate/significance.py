@@ -1,9 +1,11 @@
-"""The paired bootstrap test of two systems."""
+"""The paired bootstrap test of two systems, or of two groups of seeds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from regard.errors import DataError
 from regard.evaluate.scores import TITLES, build_metric, check_lines
@@ -46,22 +48,55 @@ def paired_bootstrap(
     The p value is two-sided (Riezler and Maxwell, as in sacreBLEU): (1 + count) / (1 + samples), where count is the
     number of samples whose difference is at least as far from the mean difference as the observed one is from zero.
     """
-    check_lines(a, references)
-    check_lines(a, [b], "hypotheses of the other system")
+    return group_bootstrap(
+        [a], [b], *references, metric=metric, samples=samples, seed=seed, lowercase=lowercase, tokenize=tokenize,
+        progress=progress,
+    )  # fmt: skip
+
+
+def group_bootstrap(
+    a: Sequence[Sequence[str]],
+    b: Sequence[Sequence[str]],
+    *references: Sequence[str],
+    metric: str = "bleu",
+    samples: int = 1000,
+    seed: int = 12345,
+    lowercase: bool = False,
+    tokenize: str | None = None,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> Comparison:
+    """The same test of two groups, each the translations of one system trained with several seeds.
+
+    The score of a group is the mean over its seeds. A sample draws sentences, the same for all, and seeds within each
+    group, so the interval covers both the choice of sentences and the luck of training.
+    """
+    if not a or not b:
+        raise DataError("A group needs the translations of at least one seed; got none.")
+    check_lines(a[0], references)
+    for system in (*a, *b):
+        check_lines(a[0], [system], "hypotheses of the other system")
     if samples < 1:
         raise DataError(f"The bootstrap needs at least one sample; got {samples}.")
     scorer = build_metric(metric, lowercase, tokenize)
     lines = [list(each) for each in references]
     # sacreBLEU's sufficient statistics of each sentence; a corpus score needs only their sum.
-    counts = [np.asarray(scorer._extract_corpus_statistics(list(system), lines)) for system in (a, b)]  # [N, k] each
-    score_a, score_b = (scorer._compute_score_from_stats(each.sum(0).tolist()).score for each in counts)
+    counts = [
+        np.stack([np.asarray(scorer._extract_corpus_statistics(list(system), lines)) for system in group])
+        for group in (a, b)
+    ]  # [seeds, N, k] each
     signature = str(scorer.get_signature())
-    generator = np.random.default_rng(seed)
+
+    def score_seeds(sums: NDArray[Any]) -> NDArray[Any]:  # [seeds, k] -> [seeds]
+        return np.array([scorer._compute_score_from_stats(each.tolist()).score for each in sums])
+
+    score_a, score_b = (float(score_seeds(each.sum(1)).mean()) for each in counts)
+    generator, size = np.random.default_rng(seed), len(a[0])
     deltas = np.empty(samples)
     for number in range(samples):
-        times = np.bincount(generator.integers(len(a), size=len(a)), minlength=len(a))  # [N]
-        sums = [(times @ each).tolist() for each in counts]
-        deltas[number] = np.subtract(*(scorer._compute_score_from_stats(each).score for each in sums))
+        times = np.bincount(generator.integers(size, size=size), minlength=size)  # [N]
+        scores = [score_seeds(times @ each) for each in counts]
+        means = [each[generator.integers(len(each), size=len(each))].mean() for each in scores]
+        deltas[number] = means[0] - means[1]
         if progress:
             progress(number + 1, samples)
     delta = score_a - score_b

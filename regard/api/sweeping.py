@@ -1,0 +1,336 @@
+"""`regard.sweep`: many runs from one file, settings times seeds, and a table that says what made a difference.
+
+    OUT/plan.jsonl          the runs of the sweep, one a line; another sweep needs another folder
+    OUT/runs/NAME/          a run folder for each, as `regard train` makes it
+    OUT/shards/000003.jsonl what run 3 wrote on the test set, once it is trained
+    OUT/failed/000003.txt   why it was set aside
+    OUT/results.json, .svg  the table and its plot
+
+A run is a unit of work of `regard.cluster`. Settings that differ in [decode] alone share their training.
+"""
+
+import itertools
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from regard.api.loading import load, read_experiment
+from regard.api.training import gather, plan
+from regard.cluster.local import run_local
+from regard.cluster.shards import Input, Plan, Shard, Tell, Work, missing, read_results
+from regard.config import load_toml
+from regard.data.files import Digests, Progress, read_lines, write_atomically
+from regard.errors import ConfigError, DataError, RunError, unknown
+from regard.evaluate.groups import GroupTable, System, compare_groups, plot_groups
+from regard.models.registry import build
+from regard.training.experiment import SECTIONS, Experiment, check_tables
+from regard.training.runs import locked, newest_checkpoint, read_cursor
+from regard.training.start import open_data
+from regard.training.start import train as begin
+
+ENGINES = ("local",)
+OWN = ("config", "seeds", "test", "grid", "runs")  # what a sweep file may hold besides the sections of settings
+
+Settings = dict[str, Any]  # section.key -> value
+
+
+class Trial(NamedTuple):
+    """One run: its folder in OUT/runs, its settings, and the groups that it belongs to."""
+
+    name: str
+    seed: int
+    tables: dict[str, Any]
+    groups: list[str]  # one for each choice of [decode]
+    decodes: list[dict[str, Any]]  # all settings of [decode] of each group
+    test: dict[str, str]  # source and target files and their SHA-256; empty: the validation set
+
+
+class Swept(NamedTuple):
+    """What became of a sweep."""
+
+    table: GroupTable | None  # None where no run is finished
+    runs: int
+    finished: int
+    failed: dict[str, str]  # run -> why it was set aside
+
+
+def read_sweep(path: str | Path, settings: Sequence[str] = ()) -> list[Trial]:
+    """The runs that a sweep file stands for: [[runs]] times [grid] times `seeds`, on top of its other settings.
+
+    `settings` are strings such as "train.steps=200", which hold for all runs.
+    """
+    tables = load_toml(Path(path))
+    for name in tables:
+        if name not in (*OWN, *SECTIONS):
+            raise ConfigError(unknown("part of a sweep", name, [*OWN, *SECTIONS]))
+    seeds, test = _seeds(tables.get("seeds", [1])), _test(tables.get("test", {}))
+    common: dict[str, Any] = load_toml(Path(str(tables["config"]))) if "config" in tables else {}
+    check_tables(common)
+    for section in SECTIONS:
+        if not isinstance(tables.get(section, {}), Mapping):
+            raise ConfigError(f"[{section}] must be a table of settings; got {tables[section]!r}.")
+        common[section] = {**common.get(section, {}), **tables.get(section, {})}
+    common = gather(common, None, None, settings)
+    trials: dict[str, Trial] = {}
+    names: set[str] = set()
+    for chosen in _choices(tables):
+        group = _label(chosen)
+        if group in names:
+            raise ConfigError(f"The settings {group} occur twice in {path}; leave one out.")
+        names.add(group)
+        experiment = _resolve(_changed(common, {**chosen, "train.seed": seeds[0]}))
+        with torch.device("meta"):  # no memory: a model refuses settings that do not go together when it is built
+            build(experiment.name, experiment.model)
+        for seed in seeds:
+            learned = {name: value for name, value in chosen.items() if not name.startswith("decode.")}
+            key = json.dumps([learned, seed])
+            if key not in trials:
+                words = re.sub(r"[^\w.=-]+", "-", " ".join(f"{name}={_text(learned[name])}" for name in learned))
+                name = "-".join(filter(None, [f"{len(trials):03d}", words[:80].strip("-"), f"seed={seed}"]))
+                trials[key] = Trial(name, seed, _changed(common, {**learned, "train.seed": seed}), [], [], test)
+            trials[key].groups.append(group)
+            trials[key].decodes.append(asdict(experiment.decode))
+    return list(trials.values())
+
+
+def _choices(tables: Mapping[str, Any]) -> Iterator[Settings]:
+    """Each entry of [[runs]], or none, with each combination of [grid]."""
+    runs, grid = tables.get("runs", [{}]), tables.get("grid", {})
+    if not isinstance(runs, list) or not runs or not all(isinstance(one, dict) for one in runs):
+        raise ConfigError("[[runs]] is a list of tables of settings, each such as model.score = 'dot'.")
+    if not isinstance(grid, dict):
+        raise ConfigError(f"[grid] is a table of lists, as in model.layers = [1, 2]; got {grid!r}.")
+    axes = _flat(grid)
+    for name, values in axes.items():
+        if not isinstance(values, list) or not values:
+            raise ConfigError(f"In [grid], {name} must be a list of at least one value; got {values!r}.")
+    if not axes and not any(runs):
+        raise ConfigError("There is nothing to sweep over: give a [grid], such as model.layers = [1, 2], or [[runs]].")
+    for one in runs:
+        for values in itertools.product(*axes.values()):
+            chosen = {**_flat(one), **dict(zip(axes, values, strict=True))}
+            if "train.seed" in chosen:
+                raise ConfigError("The seeds of a sweep are those of `seeds`, as in seeds = [1, 2, 3]; not train.seed.")
+            yield chosen
+
+
+def _flat(table: Mapping[str, Any]) -> Settings:
+    """{"model": {"width": 3}} -> {"model.width": 3}; "model.width" in quotes stays as it is."""
+    found: Settings = {}
+    for section, values in table.items():
+        if isinstance(values, dict):
+            found |= {f"{section}.{key}": value for key, value in values.items()}
+        else:
+            found[section] = values
+    for name in found:
+        if name.partition(".")[0] not in SECTIONS or "." not in name:
+            raise ConfigError(f"A sweep changes settings such as model.layers; got {name!r}.")
+    return found
+
+
+def _changed(tables: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    changed = dict(tables)
+    for name, value in settings.items():
+        section, _, key = name.partition(".")
+        changed[section] = {**changed.get(section, {}), key: value}
+    return changed
+
+
+def _resolve(tables: Mapping[str, Any], run: Path = Path()) -> Experiment:
+    """The settings of a run, checked; only translators are scored here."""
+    experiment, _ = plan(tables, None, None, (), run, None)
+    if experiment.task != "translate":
+        raise ConfigError(f"A sweep compares translators; the model {experiment.name} is for {experiment.task!r}.")
+    return experiment
+
+
+def _seeds(given: Any) -> list[int]:
+    if not isinstance(given, list) or not given or not all(type(one) is int for one in given):
+        raise ConfigError(f"seeds must be a list of whole numbers, as in seeds = [1, 2, 3]; got {given!r}.")
+    if len(set(given)) < len(given):
+        raise ConfigError(f"Every seed makes the same run again; name each once, got seeds = {given!r}.")
+    return given
+
+
+def _test(given: Any) -> dict[str, str]:
+    """The files of the test set with their SHA-256. They are read once now: a missing one is found before training."""
+    if given == {}:
+        return {}
+    if not isinstance(given, dict) or given.keys() != {"source", "target"}:
+        raise ConfigError(f"[test] names two files, source and target; got {given!r}.")
+    digests: Digests = {}
+    sizes = [sum(1 for _ in read_lines(str(given[side]), digests=digests)) for side in ("source", "target")]
+    if sizes[0] != sizes[1] or not sizes[0]:
+        raise DataError(f"The files of [test] must have the same number of lines, at least one; they have {sizes}.")
+    return {**given, "sha256": " ".join(digests[str(given[side])] for side in ("source", "target"))}
+
+
+def _label(settings: Settings) -> str:
+    """A group's name: its settings without their sections, as far as that is clear."""
+    keys = [name.partition(".")[2] for name in settings]
+    short = {name: key if keys.count(key) == 1 else name for name, key in zip(settings, keys, strict=True)}
+    return " ".join(f"{short[name]}={_text(value)}" for name, value in settings.items())
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+@dataclass(frozen=True)
+class Training:
+    """The work of a sweep: train a run, or resume it, and translate the test set with it."""
+
+    out: Path
+    threads: int
+
+    def __call__(self) -> Work:
+        torch.set_num_threads(self.threads)
+        return self.work
+
+    def work(self, rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
+        """One result for each row, which is a Trial as JSON."""
+        for row in rows:
+            trial = Trial(*json.loads(row))
+            run = self.out / "runs" / trial.name
+            experiment = _resolve(trial.tables, run)
+            if begin(experiment, run) == "asked":
+                raise RunError(f"{run} was stopped and saved.")
+            sources, references = self.test_set(trial, experiment, run)
+            translator = load(run, experiment.train.device, "translate")
+            yield {
+                "seconds": training_seconds(run),
+                "parameters": sum(weight.numel() for weight in translator.model.parameters()),
+                "references": references,
+                "written": [
+                    [one.text for one in translator.translate(sources, split=False, **decode)]
+                    for decode in trial.decodes
+                ],
+            }
+
+    def test_set(self, trial: Trial, experiment: Experiment, run: Path) -> tuple[list[str], list[str]]:
+        """The sentences to translate and their translations: the files of [test], or the validation set of the run."""
+        if trial.test:
+            source, target = (list(read_lines(trial.test[side])) for side in ("source", "target"))
+            return source, target
+        data = open_data(experiment, run, None)
+        if not data.dev_source:
+            raise DataError("The run holds out no sentences; set data.held_out above 0, or give a [test] set.")
+        return data.dev_source, data.dev_target
+
+
+def sweep(
+    file: str | Path,
+    out: str | Path,
+    *,
+    settings: Sequence[str] = (),
+    on: str = "local",
+    workers: int | None = None,
+    minutes: float | None = None,
+    progress: Progress | None = None,
+    stage: Callable[[str], None] | None = None,
+) -> Swept:
+    """Train every run of the sweep `file` into the folder `out`, `workers` at a time, and compare the groups.
+
+    What is finished is kept: the same call again does what is missing, and resumes what was stopped. After `minutes`
+    the runs in progress save a checkpoint and stop. A run that fails three times is set aside.
+
+        swept = regard.sweep("configs/sweeps/phrasebook.toml", "sweeps/phrasebook", workers=2)
+        print(swept.table)
+    """
+    since = time.monotonic()
+    if on not in ENGINES:
+        raise ConfigError(unknown("engine", on, ENGINES))
+    if workers is not None and workers < 1:
+        raise ConfigError(f"There is at least one worker; got {workers}.")
+    if minutes is not None and not minutes > 0:
+        raise ConfigError(f"--minutes must be above zero; got {minutes}.")
+    trials, folder = read_sweep(file, settings), Path(out).absolute()
+    content = "".join(json.dumps(trial) + "\n" for trial in trials).encode()
+    check_folder(folder, content)
+    with locked(folder, "is working"):
+        check_folder(folder, content)
+        write_atomically(folder / "plan.jsonl", content)
+        work = Plan([Input(str(folder / "plan.jsonl"), "", len(content), 0, len(trials))], 1, "", {})
+        number = workers or torch.cuda.device_count() or max(1, (os.cpu_count() or 1) // 2)
+        start = Training(folder, max(1, (os.cpu_count() or 1) // number))
+        until = None if minutes is None else since + 60 * minutes
+        run_local(start, work, folder, missing(work, folder), number, progress, until)
+        if stage:
+            stage("comparing")
+        return collect(folder, trials, work.shards(), progress)
+
+
+def check_folder(folder: Path, content: bytes) -> None:
+    """Refuse a folder of another sweep, or of something else; nothing in it is touched."""
+    path = folder / "plan.jsonl"
+    if path.is_file():
+        if path.read_bytes() != content:
+            raise RunError(f"{folder} holds a sweep with other settings or another test set; choose another --out.")
+    elif folder.exists() and (not folder.is_dir() or any(not one.name.startswith(".") for one in folder.iterdir())):
+        raise RunError(f"{folder} exists and is not the folder of a sweep; choose another --out.")
+
+
+def collect(folder: Path, trials: Sequence[Trial], shards: Sequence[Shard], progress: Progress | None) -> Swept:
+    """The table of the runs that are finished, which is also written to the folder, and why others failed."""
+    groups: dict[str, dict[int, System]] = {}
+    references: list[str] | None = None
+    finished, failed = 0, dict[str, str]()
+    for trial, shard in zip(trials, shards, strict=True):
+        lines = read_results(folder, shard)
+        reason = folder / "failed" / f"{shard.number:06d}.txt"
+        if lines is None:
+            failed |= {trial.name: reason.read_text(encoding="utf-8").strip()} if reason.exists() else {}
+            continue
+        found, finished = json.loads(lines[0]), finished + 1
+        if references is not None and found["references"] != references:
+            raise DataError("The runs have different validation sets, so their scores differ for that; give a [test].")
+        references = found["references"]
+        for group, written in zip(trial.groups, found["written"], strict=True):
+            groups.setdefault(group, {})[trial.seed] = System(written, found["parameters"], found["seconds"])
+    table = None
+    if references is not None:
+        table = compare_groups(groups, references, progress=progress)
+        data = json.dumps(table.as_data(), ensure_ascii=False, indent=1).encode() + b"\n"
+        write_atomically(folder / "results.json", data)
+        plot_groups(table, folder / "results.svg")
+    return Swept(table, len(trials), finished, failed)
+
+
+def training_seconds(run: Path) -> float | None:
+    """How long a run was trained, over all its starts; None where it has no checkpoint to say so."""
+    newest = newest_checkpoint(run, check=("state.json",))
+    return read_cursor(newest).seconds if newest else None
+
+
+def group_by_seed(runs: Sequence[Path]) -> dict[str, dict[int, Path]]:
+    """Runs that differ in train.seed alone, by group; a group is named by the settings in which the groups differ."""
+    found: dict[str, dict[int, Path]] = {}
+    settings: dict[str, Settings] = {}
+    for run in runs:
+        tables = read_experiment(run, "translate").tables()
+        flat = {f"{section}.{key}": value for section, table in tables.items() for key, value in table.items()}
+        seed = flat.pop("train.seed")
+        key = json.dumps(flat, sort_keys=True)
+        settings[key] = flat
+        if seed in found.setdefault(key, {}):
+            raise ConfigError(f"{run} and {found[key][seed]} have the same settings and the same seed; name one.")
+        found[key][seed] = run
+    alike: dict[str, list[Settings]] = {}  # the groups of each model: settings of others need no mention
+    for flat in settings.values():
+        alike.setdefault(flat["model.name"], []).append(flat)
+    differ = ["model.name"] if len(alike) > 1 else []
+    for some in alike.values():
+        differ += [name for name in some[0] if any(one[name] != some[0][name] for one in some) and name not in differ]
+    first = next(iter(found.values()))
+    return {
+        _label({name: settings[key][name] for name in differ if name in settings[key]})
+        or str(min(first.values())): group
+        for key, group in found.items()
+    }

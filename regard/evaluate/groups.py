@@ -1,0 +1,144 @@
+"""Systems that were trained with several seeds: a table by group, the best group tested against each other, a plot."""
+
+import io
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.data.files import write_atomically
+from regard.errors import DataError
+from regard.evaluate.by_length import COLOURS, check_plot
+from regard.evaluate.scores import score
+from regard.evaluate.significance import Comparison, group_bootstrap
+
+
+class System(NamedTuple):
+    """What one seed of a group wrote, and what it cost."""
+
+    written: Sequence[str]
+    parameters: int
+    seconds: float | None  # of training, where it is known
+
+
+@dataclass(frozen=True)
+class Group:
+    """One choice of settings. The lists have one value for each seed."""
+
+    name: str
+    seeds: list[int]
+    bleu: list[float]
+    mean: float
+    spread: float | None  # standard deviation over the seeds (n - 1); None for one seed
+    seconds: float | None  # mean time of training
+    parameters: int
+    best_against: Comparison | None  # the best group against this one; None for the best
+
+
+@dataclass(frozen=True)
+class GroupTable:
+    """Groups, the best mean first; `str(table)` is a text table with the signature."""
+
+    groups: list[Group]
+    sentences: int
+    signature: str
+
+    def __str__(self) -> str:
+        width = max(5, *(len(group.name) for group in self.groups))
+        lines = [f"{'group':<{width}}  {'BLEU':>6} {'spread':>6} {'best minus this':>24} {'p':>7} {'time':>7} "
+                 f"{'parameters':>10}  seeds"]  # fmt: skip
+        for one in self.groups:
+            spread = "-" if one.spread is None else f"{one.spread:.2f}"
+            time = "-" if one.seconds is None else f"{one.seconds:.0f} s"
+            test, p = "-", "-"
+            if one.best_against:
+                found = one.best_against
+                test, p = f"{found.delta:+.2f} [{found.low:+.2f}, {found.high:+.2f}]", f"{found.p:.4f}"
+            seeds = ", ".join(f"{seed}: {bleu:.2f}" for seed, bleu in zip(one.seeds, one.bleu, strict=True))
+            lines.append(
+                f"{one.name:<{width}}  {one.mean:>6.2f} {spread:>6} {test:>24} {p:>7} {time:>7} {one.parameters:>10}  "
+                f"{seeds}"
+            )
+        return "\n".join([*lines, f"{self.sentences} sentences  {self.signature}"])
+
+    def as_data(self) -> dict[str, Any]:
+        """The table as plain values, for JSON."""
+        return asdict(self)
+
+
+def compare_groups(
+    groups: Mapping[str, Mapping[int, System]],
+    references: Sequence[str],
+    lowercase: bool = False,
+    tokenize: str | None = None,
+    samples: int = 1000,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> GroupTable:
+    """Score every seed of every group, and test the group of the best mean against each other one.
+
+    The test resamples sentences and seeds (see `group_bootstrap`). Its p values are not corrected for the number of
+    groups, nor for the best having been chosen by the same numbers.
+    """
+    if not groups or not all(groups.values()):
+        raise DataError("A table by group needs at least one group, and each group at least one seed.")
+    options: dict[str, Any] = {"lowercase": lowercase, "tokenize": tokenize}
+    reports = {
+        name: [score(one.written, references, metrics=["bleu"], **options) for one in seeds.values()]
+        for name, seeds in groups.items()
+    }
+    means = {name: statistics.fmean(report["bleu"] for report in some) for name, some in reports.items()}
+    order = sorted(groups, key=lambda name: -means[name])
+    best = [one.written for one in groups[order[0]].values()]
+    rows = []
+    for number, name in enumerate(order):
+        seeds = groups[name]
+        bleu = [report["bleu"] for report in reports[name]]
+        times = [one.seconds for one in seeds.values() if one.seconds is not None]
+        test = None
+        if number:
+            written = [one.written for one in seeds.values()]
+            test = group_bootstrap(best, written, references, samples=samples, **options)
+        rows.append(
+            Group(
+                name,
+                list(seeds),
+                bleu,
+                means[name],
+                statistics.stdev(bleu) if len(bleu) > 1 else None,
+                statistics.fmean(times) if len(times) == len(seeds) else None,
+                max(one.parameters for one in seeds.values()),
+                test,
+            )
+        )
+        if progress:
+            progress(number + 1, len(order))
+    return GroupTable(rows, len(references), reports[order[0]][0].scores[0].signature)
+
+
+def plot_groups(table: GroupTable, path: str | Path) -> Path:
+    """Plot the mean of each group and every seed, best on top; the ending of `path` selects PNG, SVG or PDF."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    path = check_plot(path)
+    groups = table.groups
+    figure = Figure(figsize=(8.5, 1.4 + 0.28 * len(groups)), layout="constrained")
+    axes = figure.add_subplot()
+    for place, group in enumerate(groups):
+        first = place == 0
+        axes.plot(group.bleu, [place] * len(group.bleu), "o", color=COLOURS[0], alpha=0.5, markersize=4,
+                  label="a seed" if first else None)  # fmt: skip
+        axes.errorbar(group.mean, place, xerr=group.spread, fmt="D", color=COLOURS[1], markersize=5, capsize=3,
+                      label="mean and standard deviation" if first else None)  # fmt: skip
+    axes.set_yticks(range(len(groups)), [group.name for group in groups], fontsize=8, parse_math=False)
+    axes.invert_yaxis()
+    axes.set_xlabel("BLEU")
+    axes.grid(axis="x", alpha=0.3)
+    figure.legend(loc="outside upper right", ncols=2, frameon=False, fontsize=8)
+    figure.supxlabel(f"{table.sentences} sentences  {table.signature}", fontsize=6, color="#555555")
+    content = io.BytesIO()
+    with rc_context({"svg.fonttype": "none"}):  # text stays text
+        figure.savefig(content, format=path.suffix[1:].lower(), dpi=160)
+    write_atomically(path, content.getvalue())
+    return path
