@@ -5,10 +5,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TASK ?= translate
 
-.PHONY: demo lint test slow attack quick check browser format clean help
+.PHONY: demo course lint test slow attack quick check browser format clean help
 
 help:
 	@echo "make demo    train a translator in about a minute and show its attention"
+	@echo "make course  run the five lectures in course/ and write build/course/*.html"
 	@echo "make lint    format, lint, types and import layers"
 	@echo "make test    all tests but the slow ones"
 	@echo "make check   lint and test, as CI does"
@@ -24,6 +25,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	$(BIN)/regard demo --task $(TASK)
+
+course: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python course/render.py build/course course/[0-9]_*.py
 
 # Two processes of one thread each, since tiny tensors gain nothing from more threads. A process that has nothing left to
 # do takes half of what the other still has.
