@@ -77,7 +77,7 @@ print(h.round(2))
 # %%
 common = [
     f"train.steps={updates(300)}", "train.batch_tokens=600", "train.rate=0.01", "train.validate_sentences=0",
-    "data.subwords=word", "data.held_out=20",
+    "data.subwords=word", "data.held_out=20", "decode.max_ratio=1", "decode.max_extra=4",
 ]  # fmt: skip
 small_gru = ["model.width=32"]
 small_lstm = ["model.width=48", "model.layers=1", "model.reverse=false", "model.spread=0.3"]

@@ -164,7 +164,7 @@ register("ours", Entry(Ours, Config, {"tiny": Config()}, "Bahdanau et al. 2015",
 files = write_pairs(digits(6000, seed=1), folder)
 settings = [
     f"train.steps={updates(200)}", "train.batch_tokens=600", "train.rate=0.01", "train.validate_sentences=0",
-    "data.subwords=word", "data.held_out=20",
+    "data.subwords=word", "data.held_out=20", "decode.max_ratio=1", "decode.max_extra=4",
 ]  # fmt: skip
 translator = regard.train(model="ours", preset="tiny", **files, out=folder / "ours", settings=settings)
 sources, targets = map(list, zip(*digits(100, seed=3), strict=True))

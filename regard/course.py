@@ -29,8 +29,8 @@ from regard.data.pharaoh import Gold
 from regard.errors import ConfigError, unknown
 from regard.evaluate.alignment import score_alignments
 
-ENGLISH = "zero one two three four five six seven eight nine".split()
-FRENCH = "zéro un deux trois quatre cinq six sept huit neuf".split()
+ENGLISH = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+FRENCH = ["zéro", "un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf"]
 UPDATES = "COURSE_UPDATES"  # the environment variable that shortens all training, for tests
 _KINDS = {".png": "image/png", ".svg": "image/svg+xml"}
 
