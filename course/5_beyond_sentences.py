@@ -129,7 +129,9 @@ strongest = weights.argsort(descending=True)[:8].sort().values
 print("most weight:", [f"{texts[500][s]} {weights[s]:.2f}" for s in strongest if s < len(texts[500])])
 
 # %%
-seen = regard.Trace.from_arrays(texts[500][:24], ["positive?"], weights[None, :24].numpy(), kind="cross")
+first = max(0, int(weights.argmax()) - 8)
+near = slice(first, min(first + 16, len(texts[500])))  # the words around the largest weight
+seen = regard.Trace.from_arrays(texts[500][near], ["positive?"], weights[None, near].numpy(), kind="cross")
 picture(seen.draw(folder / "review.svg"))
 
 # %% [markdown]
@@ -167,10 +169,11 @@ with torch.no_grad():
         print(f"{name:<22} mean change {(after - before).abs().mean():.3f}, decisions flipped {flips:.2f}")
 
 # %% [markdown]
-# Read the table with care. Erasing the word with the largest weight should change more than erasing a random one: then
-# weights point at words that matter. If uniform weights change little, much of the work is done elsewhere: here in the
-# vectors themselves, which can be large for words that matter and small for others. Weights say what was *mixed*,
-# not why. In a deep model a slot also contains its neighbours, so a weight on a slot is not a weight on a word.
+# In this model the weights do most of the work: with uniform or permuted weights many decisions flip, and erasing the
+# one word with the largest weight matters far more than erasing a random one. That is no law. The vectors here are one
+# layer away from the words; in a deep model a slot also contains its neighbours, so that a weight on a slot is not a
+# weight on a word, and other weights often give the same answer. Weights say what was *mixed*, not why. Test it, as
+# above, before you call a picture an explanation.
 #
 # **On the page**: `regard serve en-fr/transformer` has what-ifs: mask a word, flatten the attention, remove a head, and
 # compare the translations. `regard look RUN TEXT --mask WORD` does the same on the command line.

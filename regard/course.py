@@ -44,7 +44,8 @@ class Verdict(NamedTuple):
     def __str__(self) -> str:
         return self.text
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return self.text
 
 
 class Picture(NamedTuple):
