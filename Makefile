@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TASK ?= translate
 
-.PHONY: demo course lint test slow attack quick check browser format clean help
+.PHONY: demo course gallery lint test slow attack quick check browser format clean help
 
 help:
 	@echo "make demo    train a translator in about a minute and show its attention"
 	@echo "make course  run the five lectures in course/ and write build/course/*.html"
+	@echo "make gallery draw the pictures of docs/gallery.md again"
 	@echo "make lint    format, lint, types and import layers"
 	@echo "make test    all tests but the slow ones"
 	@echo "make check   lint and test, as CI does"
@@ -28,6 +29,9 @@ demo: $(STAMP)
 
 course: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python course/render.py build/course course/[0-9]_*.py
+
+gallery: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/gallery.py
 
 # Two processes of one thread each, since tiny tensors gain nothing from more threads. A process that has nothing left to
 # do takes half of what the other still has.

@@ -105,8 +105,6 @@ def main() -> None:
     known = dict(given.known)
     scores = [compare(whole, small, *one, known.get(one[0], []), given.most) for one in given.sets]
     about = about_run(given.run)
-    texts = EVERYDAY.get(small.source_language, EVERYDAY["en"])
-    written = small.translate(list(texts), beam=BEAM)
     card: dict[str, Any] = {
         "name": given.name,
         "weights": about_weights(folder),
@@ -122,11 +120,10 @@ def main() -> None:
         "device": given.trained_on or about.get("device"),
         "expects": about["expects"],
         "scores": scores,
-        "sentences": [[text, one.text, one.flags] for text, one in zip(texts, written, strict=True)],
+        "sentences": everyday(small),
         "bad_at": [*BAD_AT[""], *BAD_AT.get(small.experiment.name, [])],
     }  # fmt: skip
-    (folder / "card.json").write_text(json.dumps(card, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    (folder / "CARD.md").write_text(page(card), encoding="utf-8")
+    write_card(folder, card)
     print(page(card))
     print(f"{folder}: {size / 2**20:.1f} MiB, made in {time.monotonic() - began:.0f} seconds")
 
@@ -184,6 +181,19 @@ def compare(
         found[kind] = {one.name.lower(): round(one.value, 2) for one in report.scores}
     print(f"{name}: {found['float']} as float32, {found['small']} small", flush=True)
     return found
+
+
+def everyday(translator: Any) -> list[list[Any]]:
+    """Twenty everyday sentences, each with its translation and what is wrong with it."""
+    texts = EVERYDAY.get(translator.source_language, EVERYDAY["en"])
+    written = translator.translate(list(texts), beam=BEAM)
+    return [[text, one.text, one.flags] for text, one in zip(texts, written, strict=True)]
+
+
+def write_card(folder: Path, card: dict[str, Any]) -> None:
+    """The card as data and as a page."""
+    (folder / "card.json").write_text(json.dumps(card, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    (folder / "CARD.md").write_text(page(card), encoding="utf-8")
 
 
 def about_weights(folder: Path) -> str:

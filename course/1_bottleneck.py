@@ -28,7 +28,7 @@ folder = Path(tempfile.mkdtemp())
 # first. A model must learn ten words and one rule of order.
 
 # %%
-files = write_pairs(digits(6000, seed=1), folder)
+files = write_pairs(digits(20 * updates(300), seed=1), folder)
 for source, target in digits(3, seed=2):
     print(f"{source:<50} {target}")
 

@@ -161,7 +161,7 @@ class Ours(nn.Module):
 
 # %%
 register("ours", Entry(Ours, Config, {"tiny": Config()}, "Bahdanau et al. 2015", "the lecture's model", {}, {}))
-files = write_pairs(digits(6000, seed=1), folder)
+files = write_pairs(digits(20 * updates(300), seed=1), folder)
 settings = [
     f"train.steps={updates(200)}", "train.batch_tokens=600", "train.rate=0.01", "train.validate_sentences=0",
     "data.subwords=word", "data.held_out=20", "decode.max_ratio=1", "decode.max_extra=4",

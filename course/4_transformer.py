@@ -101,7 +101,7 @@ print("distance 9:", [round(float(products[p, p + 9]), 4) for p in (0, 5, 20)])
 # `x + f(x)` and layer normalisation. The decoder adds attention to the encoder.
 
 # %%
-files = write_pairs(digits(6000, seed=1, longest=8), folder)
+files = write_pairs(digits(20 * updates(300), seed=1, longest=8), folder)
 settings = [
     f"train.steps={updates(350)}", "train.batch_tokens=600", "train.rate=0.005", "train.warmup=20",
     "train.validate_sentences=0", "data.subwords=word", "data.held_out=20", "decode.max_ratio=1",

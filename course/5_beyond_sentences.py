@@ -37,7 +37,7 @@ captioner = regard.train(
     model="captioner", preset="tiny", corpus="shapes", out=folder / "shapes",
     settings=[
         f"train.steps={updates(350)}", "train.batch_tokens=300", "train.rate=0.003", "train.validate_sentences=0",
-        f"data.size={min(1500, 100 * updates(15))}", "decode.max_ratio=0", "decode.max_extra=12",
+        f"data.size={20 * updates(75)}", "decode.max_ratio=0", "decode.max_extra=12",
     ],
 )  # fmt: skip
 drawn = scene(2, seed=4242)
@@ -64,7 +64,7 @@ writer = regard.train(
     model="attentive-lm", preset="tiny", corpus="tales", out=folder / "tales",
     settings=[
         f"train.steps={updates(120)}", "train.batch_tokens=600", "train.rate=0.01", "train.validate_sentences=0",
-        "data.subwords=word", "data.size=2000",
+        "data.subwords=word", f"data.size={20 * updates(100)}",
     ],
 )  # fmt: skip
 (text,) = writer.generate(count=1, longest=12)

@@ -424,6 +424,45 @@ def rnnencdec(h, Y, w, readout_state="after", cell=bahdanau_gru):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# See 2017
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def pointer(source, read, w, n):
+    """The pointer-generator with coverage, eq. 1-4, 8-11, and what the released code adds: s_t = [c_t ; h_t] in the
+    attention and p_gen, x_t = W_x [E y_{t-1} ; h*_{t-1}] + b_x, h_0 = ReLU(W_h0 [->h ; <-h] + b_h0), c_0 likewise.
+
+    source, read: ids. w: E (m x K), forwards, backwards, decoder (LSTMs), W_h0 b_h0 W_c0 b_c0, W_x b_x, align (W_h W_s
+    w_c v b_attn), V b_V, V_prime b_V_prime, w_gen b_gen on [x_t ; s_t ; h*_t]. Returns P(w) [T, K], a [T, S] and
+    p_gen [T].
+    """
+    X = [w.E[:, x] for x in source]
+    ahead, back = stacked_lstm_encoder(X, [w.forwards], n), stacked_lstm_encoder(X[::-1], [w.backwards], n)
+    H = [concat(f, b) for f, b in zip(ahead[0], back[0][::-1], strict=True)]
+    hidden = np.maximum(0.0, w.W_h0 @ concat(ahead[1][0], back[1][0]) + w.b_h0)
+    cell = np.maximum(0.0, w.W_c0 @ concat(ahead[2][0], back[2][0]) + w.b_c0)
+    context, c = np.zeros(2 * n), np.zeros(len(H))
+    written, weights, shares = [], [], []
+    for y in read:
+        x = w.W_x @ concat(w.E[:, y], context) + w.b_x
+        hidden, cell = lstm(x, hidden, cell, w.decoder)
+        s, p = concat(cell, hidden), w.align
+        e = [dot(p.v, np.tanh(p.W_h @ h + p.W_s @ s + p.w_c * c[i] + p.b_attn)) for i, h in enumerate(H)]
+        a = softmax(np.array(e))
+        c = c + a
+        context = context_of(a, H)
+        P = np.exp(log_softmax(w.V_prime @ (w.V @ concat(hidden, context) + w.b_V) + w.b_V_prime))
+        p_gen = float(sigmoid(dot(w.w_gen, concat(x, s, context)) + w.b_gen))
+        P = p_gen * P
+        for i, word in enumerate(source):
+            P[word] += (1.0 - p_gen) * a[i]
+        written.append(P)
+        weights.append(a)
+        shares.append(p_gen)
+    return np.array(written), np.array(weights), np.array(shares)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Bahdanau 2015
 # ---------------------------------------------------------------------------------------------------------------------
 
@@ -467,6 +506,78 @@ def bahdanau_a(h, s, Y, w, readout_state="after", cell=bahdanau_gru):
 def bahdanau_b(h, s, Y, w, cell=bahdanau_gru):
     """Appendix A.2.2, literally: as the main text, but the readout sees s_{i-1}."""
     return bahdanau_a(h, s, Y, w, readout_state="before", cell=cell)
+
+
+def monotonic_weights(e, previous):
+    """Raffel 2017: p_j = sigmoid(e_j); q_j = (1 - p_{j-1}) q_{j-1} + previous_j; alpha_j = p_j q_j, one j at a time."""
+    alpha, q, passed = np.zeros(len(e)), 0.0, 0.0
+    for j in range(len(e)):
+        q = passed * q + previous[j]
+        alpha[j] = sigmoid(e[j]) * q
+        passed = 1.0 - sigmoid(e[j])
+    return alpha
+
+
+def monotonic_stop(e, previous):
+    """At test: the first j from where the step before stopped with sigmoid(e_j) > 0.5; zeros where there is none."""
+    alpha = np.zeros(len(e))
+    if previous.sum() == 0:
+        return alpha
+    for j in range(int(np.argmax(previous)), len(e)):
+        if sigmoid(e[j]) > 0.5:
+            alpha[j] = 1.0
+            break
+    return alpha
+
+
+def monotonic(h, s, Y, w, weights):
+    """e_ij = g v^T tanh(W_a s_{i-1} + U_a h_j + b_a) / |v| + r, weights from those of the step before.
+
+    w.align: W_a U_a v_a b_a g r. The rest is `bahdanau_a`.
+    """
+    alpha = np.array([1.0] + [0.0] * (len(h) - 1))
+    trace = []
+    for y in Y:
+        a = w.align
+        e = [a.g * additive(s, h_j, a.W_a, a.U_a, a.v_a, a.b_a) / math.sqrt(dot(a.v_a, a.v_a)) + a.r for h_j in h]
+        alpha = weights(e, alpha)
+        c = context_of(alpha, h)
+        s = bahdanau_gru(y, s, w.decoder, c)
+        trace.append((alpha, c, s, bahdanau_readout(s, y, c, w.readout)))
+    return collect(trace)
+
+
+def coverage(h, s, Y, w, kind):
+    """Tu 2016: e_ij = v_a^T tanh(W_a s_{i-1} + U_a h_j + V_a C_{i-1,j}), the rest as Bahdanau's main text.
+
+    kind "linguistic": C_ij = C_{i-1,j} + alpha_ij / Phi_j with Phi_j = N sigmoid(U_f h_j), w: U_f (1 x 2n), N; without
+    U_f, Phi_j = 1. kind "neural": C_ij = GRU(C_{i-1,j}; [alpha_ij ; h_j ; s_{i-1}]), w.gru. w.align has V_a, too.
+    """
+    C = [np.zeros(w.align.V_a.shape[1]) for _ in h]
+    trace = []
+    for y in Y:
+        a = w.align
+        e = [dot(a.v_a, np.tanh(a.W_a @ s + a.U_a @ h[j] + a.V_a @ C[j])) for j in range(len(h))]
+        alpha = softmax(np.array(e))
+        c = context_of(alpha, h)
+        for j in range(len(h)):
+            if kind == "linguistic":
+                fertility = w.N * sigmoid(w.U_f @ h[j]) if "U_f" in w else 1.0
+                C[j] = C[j] + alpha[j] / fertility
+            else:
+                C[j] = bahdanau_gru(concat([alpha[j]], h[j], s), C[j], w.gru)
+        s = bahdanau_gru(y, s, w.decoder, c)
+        trace.append((alpha, c, s, bahdanau_readout(s, y, c, w.readout)))
+    return collect(trace)
+
+
+def coverage_loss(alpha):
+    """See 2017, eq. 10-12: c^t = sum_{t' < t} a^{t'}, covloss_t = sum_i min(a_i^t, c_i^t); alpha [T, S]."""
+    total = 0.0
+    for t in range(len(alpha)):
+        for i in range(len(alpha[t])):
+            total += min(alpha[t][i], sum(alpha[k][i] for k in range(t)))
+    return total
 
 
 def bahdanau_c(h, d, Y, Y_now, w, cell=bahdanau_gru):
@@ -607,30 +718,72 @@ def attention(Q, K, V, mask=None):
 def multi_head(X_q, X_m, w, mask=None, rotate=False):
     """[head_1 ; ... ; head_h] W^O, head_i = Attention(X_q W_i^Q, X_m W_i^K, X_m W_i^V).
 
-    w: W_Q, W_K (h of d x d_k), W_V (h of d x d_v), W_O (h d_v x d) (b_Q b_K b_V b_O).
+    w: W_Q, W_K (h of d x d_k), W_V (h of d x d_v), W_O (h d_v x d) (b_Q b_K b_V b_O). With fewer W_K and W_V than W_Q
+    (grouped queries), neighbouring heads share one. a_K, a_V: relative positions; alibi: linear biases.
     rotate: rotary positions on the queries and keys of every head. Returns the rows and the weights [h, T, S].
     """
     heads, weights = [], []
     for i in range(len(w.W_Q)):
-        Q, K, V = X_q @ w.W_Q[i], X_m @ w.W_K[i], X_m @ w.W_V[i]
+        group = i * len(w.W_K) // len(w.W_Q)
+        Q, K, V = X_q @ w.W_Q[i], X_m @ w.W_K[group], X_m @ w.W_V[group]
         if "b_Q" in w:
             Q, K, V = Q + w.b_Q[i], K + w.b_K[i], V + w.b_V[i]
         if rotate:
             Q = np.array([rotary(q, pos) for pos, q in enumerate(Q)])
             K = np.array([rotary(k, pos) for pos, k in enumerate(K)])
-        head, alpha = attention(Q, K, V, mask)
+        if "a_K" in w:
+            head, alpha = relative_attention(Q, K, V, w.a_K, w.a_V, mask)
+        elif "alibi" in w:
+            head, alpha = alibi_attention(Q, K, V, i + 1, len(w.W_Q), mask)
+        else:
+            head, alpha = attention(Q, K, V, mask)
         heads.append(head)
         weights.append(alpha)
     return np.concatenate(heads, axis=1) @ w.W_O + w.b_O, np.array(weights)
 
 
+def relative_attention(Q, K, V, a_K, a_V, mask=None):
+    """Shaw 2018, eq. 1-4: e_ij = q_i (k_j + a^K_ij)^T / sqrt(d), z_i = sum_j alpha_ij (v_j + a^V_ij).
+
+    a^K_ij is row clip(j - i, -k, k) + k of a_K, a table of 2k + 1 rows.
+    """
+    k = len(a_K) // 2
+    rows, weights = [], []
+    for i in range(len(Q)):
+        place = [max(-k, min(k, j - i)) + k for j in range(len(K))]
+        e = np.array([dot(Q[i], K[j] + a_K[place[j]]) / math.sqrt(len(K[j])) for j in range(len(K))])
+        alpha = softmax(e, None if mask is None else mask[i])
+        rows.append(sum(alpha[j] * (V[j] + a_V[place[j]]) for j in range(len(K))))
+        weights.append(alpha)
+    return np.array(rows), np.array(weights)
+
+
+def alibi_attention(Q, K, V, h, H, mask=None):
+    """Press 2022: q_i k_j / sqrt(d) - m |j - i| with the slope m = 2^(-8 h / H) of head h, counted from 1."""
+    rows, weights = [], []
+    for i in range(len(Q)):
+        e = np.array([scaled_dot(Q[i], K[j]) - 2.0 ** (-8.0 * h / H) * abs(j - i) for j in range(len(K))])
+        alpha = softmax(e, None if mask is None else mask[i])
+        rows.append(context_of(alpha, V))
+        weights.append(alpha)
+    return np.array(rows), np.array(weights)
+
+
 def feed_forward(X, w):
-    """FFN(x) = max(0, x W1 + b1) W2 + b2"""
+    """FFN(x) = max(0, x W1 + b1) W2 + b2; Shazeer 2020, eq. 6: (swish(x W) * x V) W2, swish(x) = x sigmoid(x)"""
+    if "V" in w:
+        inner = X @ w.W
+        return (inner * sigmoid(inner) * (X @ w.V)) @ w.W2
     return np.maximum(0.0, X @ w.W1 + w.b1) @ w.W2 + w.b2
 
 
 def layer_norm(X, w, eps=1e-5):
-    """g (x - mean) / sqrt(variance + eps) + b for every row, with the biased variance. w: g (b)"""
+    """g (x - mean) / sqrt(variance + eps) + b for every row, with the biased variance. w: g (b)
+
+    w: g_rms is an RMSNorm, g x / sqrt(mean(x^2) + 1e-6) (Zhang and Sennrich 2019, eq. 4).
+    """
+    if "g_rms" in w:
+        return np.array([w.g_rms * x / math.sqrt(sum(a * a for a in x) / len(x) + 1e-6) for x in X])
     rows = []
     for x in X:
         mean = sum(x) / len(x)

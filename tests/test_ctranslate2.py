@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from serve_parts import Server
 
 import regard
 from regard.decode.settings import DecodeConfig
@@ -12,6 +13,7 @@ from regard.interop.ctranslate2 import export_ctranslate2, open_engine
 from regard.look.record import record
 from regard.models.registry import MODELS, build
 from regard.symbols import END, SYMBOLS
+from regard.training.known import find_run
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed (pip install regard[fast])")
 
@@ -19,7 +21,8 @@ WORDS = 23
 ENTRY = MODELS["transformer"]
 KINDS = {
     "post": ENTRY.presets["tiny"],
-    **ENTRY.variants,
+    **{name: one for name, one in ENTRY.variants.items() if (one.score, one.normaliser) == ("scaled-dot", "softmax")},
+    "gelu": replace(ENTRY.presets["tiny"], activation="gelu"),
     "marian": replace(ENTRY.variants["marian"], decoder="attention"),  # the engine has no SSRU
 }
 ROWS = [[5, 9, 4, 17], [8], [20, 6, 7, 21, 22, 10, 4, 11], [12, 13]]
@@ -88,6 +91,17 @@ def test_the_engine_finds_what_the_search_finds(shipped, options):
         assert len(theirs.nbest) == len(mine.nbest)
 
 
+def test_a_server_translates_with_the_engine_and_looks_with_regard():
+    server = Server(find_run("en-fr"), engine="ctranslate2")
+    try:
+        answer = server.post("/translate", q=["Where is the station?"], source="en", target="fr")
+        assert answer.json()["translatedText"] == ["Où est la gare ?"]
+        looked = server.post("/api/v1/trace", text="Where is the station?")
+        assert looked.status_code == 200, looked.text
+    finally:
+        assert server.stop() == 0
+
+
 def test_int8_is_what_a_run_is_loaded_with():
     fast = regard.load("en-fr", "cpu", engine="ctranslate2")
     assert fast.translate("Where is the station?").text == "Où est la gare ?"
@@ -119,6 +133,9 @@ def test_the_attention_of_the_chosen_head_comes_with_it(layer, head, tmp_path):
 def test_what_it_cannot_do_is_said():
     with pytest.raises(ConfigError, match="no SSRU"):
         open_engine(build("transformer", replace(ENTRY.variants["marian"], width=16, heads=4)), Words(), Words(), 1)
+    for name in ("relative", "modern", "additive-sparsemax", "cosine-entmax15"):
+        with pytest.raises(ConfigError, match="for CTranslate2; use ONNX"):
+            open_engine(build("transformer", replace(ENTRY.variants[name], width=16, heads=4)), Words(), Words(), 1)
     with pytest.raises(ConfigError, match="runs Transformers"):
         open_engine(torch.nn.Linear(2, 2), Words(), Words(), 1)
     engine = open_engine(model_of("learned"), Words(), Words(), threads=1)

@@ -30,7 +30,8 @@ def test_deterministic_distinct_and_within_range(name):
     for entry in examples:
         source, target = entry.source.split(" "), entry.target.split(" ")
         assert all(source) and all(target)  # noqa: PT018 - single spaces only
-        assert name == "dates" or 3 <= len(source) <= 9
+        free = name in ("dates", "questions", "summaries")  # their lengths are what they are
+        assert free or 3 <= len(source) <= 9
         assert len(set(entry.alignment)) == len(entry.alignment) > 0
         assert all(0 <= left < len(source) and 0 <= right < len(target) for left, right in entry.alignment)
 

@@ -26,6 +26,8 @@ def translator(name: str, seed: int = 0) -> nn.Module:
         for parameter in model.parameters():
             if parameter.dim() > 1:
                 parameter.normal_(std=1.5 / parameter.shape[-1] ** 0.5)
+            elif parameter.dim() == 0:  # so that monotonic attention stops at some words
+                parameter.fill_(0.5)
     return model
 
 

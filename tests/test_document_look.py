@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from weights_of import spread
 from regard.data.documents import make_set, split_document
 from regard.errors import ConfigError, DataError
 from regard.look.documents import DocumentTrace, DocumentWeights, SeenSentence, look_at
+from regard.look.palette import mix, palette
 from regard.models.document import Document, DocumentConfig
 
 CONFIG = DocumentConfig(vocabulary=23, classes=3, embedding=5, width=4, attention=6)
@@ -94,8 +96,23 @@ def test_the_page_shows_every_word_once_and_the_darkest_is_the_largest(tmp_path)
     assert levels.index(15) == shades.index(max(shades))
     assert "75</td>" in page
     assert trace().draw(tmp_path / "d.html").read_text(encoding="utf-8") == page
-    with pytest.raises(ConfigError, match=r"ending in \.html"):
-        trace().draw(tmp_path / "d.png")
+    with pytest.raises(ConfigError, match=r"ending in \.png, \.svg, \.pdf or \.html; got 'd\.txt'"):
+        trace().draw(tmp_path / "d.txt")
+
+
+def test_a_still_picture_has_every_word_on_its_shade_and_the_weight_of_each_sentence(tmp_path):
+    drawn = ElementTree.parse(trace().draw(tmp_path / "d.svg", title="Two sentences"))
+    texts = [one.text for one in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    words = [TEXT[start:end] for one in trace().sentences for start, end, _ in one.words]
+    assert [text for text in texts if text in words] == words
+    assert texts[0] == "Two sentences: good 0.800   bad 0.200"
+    assert [text for text in texts if text in ("25", "75")] == ["25", "75"]
+    svg = (tmp_path / "d.svg").read_text(encoding="utf-8")
+    assert svg.count(f"#{bytes(mix(palette('blue'), 1.0)).hex()}") == 1, "one darkest word"
+    assert trace().draw(tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")
+    long = trace("word " * 300 + ".")
+    right = max(float(one.get("x", 0)) for one in ElementTree.parse(long.draw(tmp_path / "l.svg")).iter())
+    assert right < 600, "a long sentence is wrapped"
 
 
 @pytest.mark.parametrize(

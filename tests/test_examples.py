@@ -3,9 +3,11 @@
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -15,6 +17,7 @@ import trained
 from commands import regard as command
 
 import regard
+from regard.cli import COMMANDS
 from regard.core import scaled_dot, softmax
 from regard.data.builtin.registry import find_builtin
 from regard.data.formats.memory import write as write_memory
@@ -69,6 +72,52 @@ def test_a_model_from_outside_works_in_every_process(tmp_path) -> None:
     assert "The package 'no_such_package' cannot be imported" in missing.err
 
 
+def look_in(folder: str) -> None:
+    """What a command begins with: packages are also in `folder`."""
+    sys.path.insert(0, folder)
+
+
+PACKAGE = """
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "nearest-models"
+version = "1.0"
+[project.entry-points."regard.models"]
+nearest = "own_model"
+broken = "no_such_module"
+[tool.setuptools]
+py-modules = ["own_model"]
+"""
+
+
+def test_an_installed_package_offers_its_models_by_entry_points(tmp_path) -> None:
+    """Without --import, in processes that find the package where pip has put it; without it, the run names it."""
+    package, site = tmp_path / "package", tmp_path / "site"
+    package.mkdir()
+    (package / "pyproject.toml").write_text(PACKAGE, encoding="utf-8")
+    shutil.copy(EXAMPLES / "own_model.py", package)
+    install = ["install", "-q", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(site), str(package)]
+    done = subprocess.run([sys.executable, "-m", "pip", *install], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = partial(look_in, str(site))
+    out = tmp_path / "run"
+    train = ["train", "--model", "nearest", "--preset", "tiny", "--corpus", "copy", "--out", out]
+    made = command(*train, *TINY, folder=tmp_path, plant=found)
+    assert made.code == 0, made.err
+    assert 'package = "own_model"' in (out / "config.toml").read_text(encoding="utf-8")
+    assert command("translate", out, "ba da fo", folder=tmp_path, plant=found).code == 0
+    refused = command("translate", out, "ba da fo", folder=tmp_path)
+    assert refused.code == 2
+    assert "comes from the package 'own_model', which is not loaded: install it, or" in refused.err
+    listed = command("models", folder=tmp_path, plant=found)
+    assert re.search("nearest +of the package own_model", listed.out)
+    broken = command("models", "broken", folder=tmp_path, plant=found)
+    assert broken.code == 2
+    assert "The package 'no_such_module' cannot be imported" in broken.err
+
+
 def test_names_of_models_are_taken_once() -> None:
     with pytest.raises(ConfigError, match="There is a model 'luong' already"):
         register("luong", Entry(torch.nn.Linear, dict, {}, "", "", {}, {}))
@@ -115,6 +164,19 @@ def test_the_trace_of_a_hugging_face_model(tmp_path, capsys) -> None:
     script["main"](str(tmp_path / "model"), "a b c", str(tmp_path / "attention.html"))
     assert "attention.html" in capsys.readouterr().out
     assert (tmp_path / "attention.html").stat().st_size > 1000
+
+
+def test_every_picture_of_the_gallery_is_there_and_is_made_by_a_command_of_the_page() -> None:
+    script = runpy.run_path(str(EXAMPLES.parent / "benchmarks" / "gallery.py"))
+    page = script["PAGE"].read_text(encoding="utf-8")
+    commands = "".join(one.text for one in script["blocks"](page))
+    shown = {str(path.relative_to(EXAMPLES.parent)) for path in script["pictures"](page)}
+    assert {name for name in shown if name not in commands} == {"docs/length-europarl.svg"}  # its command is in results
+    assert all((EXAMPLES.parent / name).is_file() for name in shown)
+    drawn = [path for ending in ("svg", "png", "gif") for path in (EXAMPLES.parent / "docs").rglob(f"*.{ending}")]
+    assert sum(path.stat().st_size for path in drawn) < script["MOST"]
+    for name in set(re.findall(r"^ *regard (\w+)", commands, re.MULTILINE)):
+        assert name in {one.__name__ for one in COMMANDS}
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import polib
 import pytest
 from lxml import etree
 
-from regard.data.formats import FORMATS, Aligned, join_sentences, place_tags, read_document, take_sentences
+from regard.data.formats import FORMATS, Aligned, join_sentences, place_tags, read_document, readers, take_sentences
 from regard.data.formats.document import find_format
 from regard.data.formats.html import read as read_html
 from regard.data.formats.segment import Segment, Sentence
@@ -118,6 +118,8 @@ def aligned(segment: Segment, target: str, links: str) -> str:
         ("I do <b>not</b> know", "je ne sais pas", "0-0 2-1 3-2 2-3", "je <b>ne sais pas</b>"),
         ("you have %d new files in %s.", "vous avez nouveaux fichiers dans.", "0-0 1-1 2-2 3-3 4-4 5-5",
          "vous avez %d nouveaux fichiers dans %s."),
+        ("write to a.b+c@d-e.org (or www.f.org/g?h=%20i).", "écrivez à (ou).", "0-0 1-1 2-2 3-3 4-4 5-5",
+         "écrivez à a.b+c@d-e.org (ou www.f.org/g?h=%20i)."),
         ("{a} of {b} x", "x de", "0-1 1-0", "{a} {b} x de"),
         ("press <kbd>x</kbd> now", "maintenant appuyez", "0-1 1-0", "<kbd>x</kbd> maintenant appuyez"),
         ("a<b></b> c", "A C", "0-0 1-1", "A <b></b>C"),
@@ -283,7 +285,7 @@ SIZE = 1 << 15
 @pytest.mark.parametrize(
     ("kind", "piece"),
     [("html", piece) for piece in ("<!--", "<a b='", "<b>", "<b>a </b>", "a <i>", "<code>a", "</i>", "{")]
-    + [("html", piece) for piece in ("%", "&", "<", "a {")]
+    + [("html", piece) for piece in ("%", "&", "<", "a {", "a@", "a.", "http://")]
     + [("md", piece) for piece in ("*a ", "**", "`", "[", "![a", "](", "[a](", "_a", "<b>a", "\\", "|")]
     + [("md", piece) for piece in ("> ", "a\n", "~~~\n")]
     + [("srt", "<i>a "), ("txt", "{a "), ("txt", "<%"), ("txt", "a"), ("po", '"'), ("po", "#, fuzzy\n")],
@@ -314,6 +316,24 @@ def test_the_encoding_of_a_file_is_kept() -> None:
     )
     with pytest.raises(DataError, match="'漢', which its encoding iso8859-1 cannot write"):
         read_document(header, "x.po").write(["漢"])
+
+
+def test_alt_and_title_attributes_are_segments_of_a_second_reading() -> None:
+    """Those of code and of what is not to be translated stay, as do names inside the values of other attributes."""
+    page = (
+        '<p TITLE = \'a "big" cat\' data-x=" title=\'no\'">x <img src=a.png alt="the cat &amp; me, %s" alt>'
+        '<code title="no">y</code><i translate="no" title="no">z</i><b title=bare title="">w</b></p>'
+    )
+    text, attributes = readers("x.html")
+    document = read_document(page.encode(), "x.html", attributes)
+    assert [one.text for one in document.segments] == ['a "big" cat', "the cat & me,"]
+    assert document.unchanged() == page.encode()
+    written = document.write(["un &quot;gros&quot; chat", "le chat &amp; moi, %s"]).decode()
+    assert written == page.replace('a "big" cat', "un &quot;gros&quot; chat").replace(
+        "the cat &amp; me", "le chat &amp; moi"
+    )
+    assert document.segments[0].escape('l\'"a"') == "l&#x27;&quot;a&quot;"
+    assert not [one for one in read_document(page.encode(), "x.html", text).segments if "big" in one.text]
 
 
 def test_xml_fragments_keep_every_element_inline() -> None:

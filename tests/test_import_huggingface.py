@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import warnings
 from itertools import pairwise
 
@@ -101,14 +102,12 @@ def generated(model, tokenizer, text, beams):
     return [tokenizer.convert_ids_to_tokens(index) for index in found if index not in (0, model.config.pad_token_id)]
 
 
-def test_the_logits_are_those_of_transformers(pair):
-    """Also for a piece that the table lacks (cat), and of every token of the original."""
-    model, tokenizer, translator = pair
+def check_logits(model, tokenizer, translator, sentences):
     own = [translator.target_vocabulary.tokens.piece(index) for index in range(len(translator.target_vocabulary))]
     theirs = tokenizer.convert_ids_to_tokens(range(model.config.vocab_size))
     rename = {"<pad>": "<s>", ">>fra<<": "▁>>fra<<"}
     columns = [own.index(rename.get(token, token)) for token in theirs]
-    for text in SENTENCES:
+    for text in sentences:
         ids = tokenizer([text], return_tensors="pt")
         wanted = torch.tensor([[5, 17, 33, 8, 0]])
         read = torch.cat([torch.tensor([[model.config.decoder_start_token_id]]), wanted[:, :-1]], 1)
@@ -121,6 +120,22 @@ def test_the_logits_are_those_of_transformers(pair):
         others = sorted(set(range(logits.shape[1])) - set(columns))
         assert logits.softmax(-1)[:, others].max() == 0  # what the original does not have is never written
     assert columns[model.config.decoder_start_token_id] == START
+
+
+def test_the_logits_are_those_of_transformers(pair):
+    """Also for a piece that the table lacks (cat), and of every token of the original."""
+    check_logits(*pair, SENTENCES)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+def test_the_logits_are_those_of_transformers_with_another_activation(folder, tmp_path, activation):
+    other = tmp_path / "opus-mt-en-fr"
+    shutil.copytree(folder, other)
+    config = json.loads((folder / "config.json").read_bytes())
+    (other / "config.json").write_text(json.dumps({**config, "activation_function": activation}))
+    import_model(other, tmp_path / "run")
+    model = transformers.MarianMTModel.from_pretrained(other).eval()
+    check_logits(model, tokenizer_of(other), regard.load(tmp_path / "run"), SENTENCES[:2])
 
 
 @pytest.mark.parametrize("beams", [1, 4])
@@ -165,6 +180,8 @@ def test_an_imported_run_can_be_looked_at(pair):
         ("config.json", b'{"model_type": "bart"}', "only MarianMT"),
         ("config.json", b"[" * 100_000, "not JSON"),
         ("config.json", b"{}", "type None"),
+        ("config.json", {"normalize_embedding": True}, "says normalize_embedding"),
+        ("config.json", {"activation_function": "tanh"}, "activation 'tanh'"),
         ("source.spm", b"\x0a\xff\xff\xff\xff\x0f", "not a SentencePiece model"),
         ("source.spm", None, "has no source.spm"),
         ("vocab.json", b'{"</s>": 0}', "must give each token a number"),
@@ -179,6 +196,8 @@ def test_a_folder_that_does_not_fit_is_refused_in_one_sentence(folder, tmp_path,
     for path in folder.iterdir():
         (broken / path.name).write_bytes(path.read_bytes())
     (broken / "pytorch_model.bin").write_bytes(b"\x80\x04.")
+    if isinstance(content, dict):
+        content = json.dumps({**json.loads((broken / name).read_bytes()), **content}).encode()
     (broken / name).unlink()
     if content is not None:
         (broken / name).write_bytes(content)

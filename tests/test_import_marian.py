@@ -22,7 +22,7 @@ import regard
 from regard.api.aligning import word_weights
 from regard.api.exporting import export
 from regard.api.importing import import_model
-from regard.interop.marian import read_settings
+from regard.interop.marian import read_settings, read_vocabulary
 from regard.symbols import END
 
 D, HEADS, INNER = 8, 2, 12
@@ -225,6 +225,63 @@ def test_the_logits_are_those_of_a_plain_reading(tmp_path, kind, name, write):
     assert (logits[:, columns] - expected).abs().max() < 1e-4 * expected.abs().max()
     assert logits.softmax(-1)[:, :2].max() == 0  # PAD and START do not exist in Marian
     assert (translator.source_language or "en") == "en"
+
+
+def quoted(token):
+    """A token as YAML writes it: plain, in single quotes, or in double quotes with escapes."""
+    if token[0] == "▁":
+        return f'"{token}"'.replace("▁", "\\u2581")
+    return f"'{token}'" if token[0] in "<,'" else token
+
+
+@torch.no_grad()
+def test_a_vocabulary_in_yaml_numbers_the_pieces_of_both_languages(tmp_path):
+    """OPUS-MT's folders: source.spm, target.spm, and a vocab.yml in an order of its own, with a piece missing."""
+    folder, _ = folder_of(tmp_path)
+    content = (folder / "vocab.spm").read_bytes()
+    (folder / "vocab.spm").unlink()
+    for side in ("source", "target"):
+        (folder / f"{side}.spm").write_bytes(content)
+    spm = sentencepiece.SentencePieceProcessor(model_proto=content)
+    pieces = [spm.id_to_piece(index) for index in range(len(spm))]
+    missing = spm.encode("cat", out_type=str)[0]
+    tokens = ["</s>", "<unk>", *sorted(set(pieces) - {"</s>", "<unk>", missing}, reverse=True)]
+    (folder / "opus.vocab.yml").write_text("".join(f"{quoted(one)}: {row}\n" for row, one in enumerate(tokens)))
+    arrays = arrays_of(len(tokens))
+    write_npz(folder / "model.npz", arrays, settings_of())
+    import_model(folder, tmp_path / "run")
+    translator = regard.load(tmp_path / "run")
+    text, words = "the black cat sees a dog", [9, 4, 17, 5, 0]
+    own = [translator.target_vocabulary.tokens.piece(index) for index in range(len(translator.target_vocabulary))]
+    columns = [own.index(piece) for piece in tokens]
+    source = torch.tensor([[*translator.encode(text).ids, END]])
+    target = torch.tensor([[columns[index] for index in words]])
+    logits = translator.model(source, torch.tensor([source.shape[1]]), target)[0]
+    read = [tokens.index(piece) if piece in tokens else 1 for piece in spm.encode(text, out_type=str)]
+    assert 1 in read
+    expected = reference(arrays, torch.tensor([*read, 0]), torch.tensor(words))
+    assert (logits[:, columns] - expected).abs().max() < 1e-4 * expected.abs().max()
+    assert logits.softmax(-1)[:, own.index(missing)].max() == 0  # the original cannot write it
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("'</s>': 0\n'<unk>': 1\n'it''s': 2\n\"a\\\"b\\x41\": 3\n:: 4\n", {"it's": 2, 'a"bA': 3, ":": 4}),
+        ("</s>: 0\n<unk>: 0\n", "its own number"),
+        ("</s>: 0\n", "its own number"),
+        ("</s>: 0\n<unk>: 999999\n", "its own number"),
+        ("</s>: 0\n- <unk>\n", "line 2"),
+        ("</s>: 0\n<unk>: !!python/object:os.system 1\n", "line 2"),
+        ("", "its own number"),
+    ],
+)
+def test_a_vocabulary_in_yaml_has_tokens_with_numbers_and_nothing_else(text, says):
+    if isinstance(says, dict):
+        assert read_vocabulary(text.encode(), "here") == {"</s>": 0, "<unk>": 1, **says}
+    else:
+        with pytest.raises(regard.RegardError, match=says):
+            read_vocabulary(text.encode(), "here")
 
 
 def test_an_imported_run_is_a_run(tmp_path):

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from regard.core import cells
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
-from regard.core.normalise import GaussianWindow, causal_softmax, softmax, sparsemax
+from regard.core.normalise import Causal, GaussianWindow, causal_softmax, softmax, sparsemax
 from regard.core.scores import Additive, Concat, Cosine, General, Location, dot, scaled_dot
 from regard.kernels import cpu, library
 from regard.kernels.choose import attention_path, explain, for_steps
@@ -254,12 +254,14 @@ def test_a_model_for_steps_keeps_hooks_and_shared_modules_and_changes_nothing():
 
 
 def test_the_chosen_path_says_why_it_is_not_a_faster_one():
-    assert attention_path(scaled_dot, causal_softmax, watched=False, device="cpu").why_not_faster == ""
+    for causal in (causal_softmax, Causal(softmax)):
+        assert attention_path(scaled_dot, causal, watched=False, device="cpu").why_not_faster == ""
     assert attention_path(General(N, M), softmax, watched=False, device="cpu").name == "torch's fused attention"
     for score, normalise, watched, word in (
         (scaled_dot, softmax, True, "recorded"),
         (Cosine(), softmax, False, "Cosine"),
         (dot, sparsemax, False, "sparsemax"),
+        (scaled_dot, Causal(sparsemax), False, "causal sparsemax"),
     ):
         path = attention_path(score, normalise, watched, "cpu")
         assert path.name == "plain"
@@ -308,7 +310,9 @@ def test_every_model_explains_its_paths(name: str):
         found = explain(model, device)
         said = dict(found.parts)
         assert set(attentions(model)) < set(said)
-        assert said["loss"].name == ("plain" if name == "document" else "logits in chunks, never all in memory")
+        assert said["loss"].name == (
+            "plain" if name in ("document", "pointer") else "logits in chunks, never all in memory"
+        )
         assert str(found).startswith(f"on {device}:\n")
         assert all(path.name and (path.name != "plain" or path.why_not_faster) for path in said.values())
 
@@ -321,3 +325,7 @@ def test_an_explanation_names_what_keeps_a_part_from_a_faster_path():
     luong = dict(explain(build("luong", MODELS["luong"].presets["tiny"]), "cpu").parts)
     assert luong["attention"].name == "plain in training, torch's fused attention in decoding"
     assert luong["decoder"] == ("loop", "each step reads what the model attended to in the step before")
+    for name, said in (("alibi", "alibi"), ("relative", "Relative")):
+        later = dict(explain(build("transformer", MODELS["transformer"].variants[name]), "cuda").parts)
+        assert later["encoder.0.self_attention.attention"] == ("plain", f"no kernel for the score {said}")
+        assert "fused attention" in later["decoder.0.cross_attention.attention"].name

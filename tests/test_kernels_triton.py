@@ -13,7 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.core.normalise import softmax
+from regard.core.attend import Memory, attend_unchecked
+from regard.core.normalise import Causal, softmax, sparsemax
+from regard.core.scores import Perceptron
 from regard.errors import ShapeError
 from regard.training.objectives import cross_entropy
 
@@ -83,6 +85,22 @@ def test_additive_attention_is_the_plain_one(B: int, T: int, S: int, D: int, Dv:
         )
     context, _ = additive_attend(*inputs, mask)
     assert (context[0, 0] == 0).all()
+
+
+@inside
+def test_a_perceptron_of_many_heads_with_a_sparse_normaliser_is_the_plain_one() -> None:
+    from regard.kernels.choose import _perceptron
+
+    torch.manual_seed(1)
+    score = Perceptron(7).to(DEVICE)
+    inputs = [random(2, 3, 5, 7), random(2, 3, 5, 7), random(2, 3, 5, 4)]  # [B, H, T, D], [B, H, S, D], [B, H, S, Dv]
+    for normalise in (Causal(sparsemax), softmax):
+
+        def form(act, query: Tensor, keys: Tensor, values: Tensor, normalise=normalise) -> tuple[Tensor, Tensor]:
+            found = act(query, Memory(keys, values), score.to(query.dtype), normalise)
+            return found.context, found.weights
+
+        agree(partial(form, _perceptron), partial(form, attend_unchecked), inputs, (2, 3, 5, 4), (2, 3, 5, 5))
 
 
 @inside

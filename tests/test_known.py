@@ -87,6 +87,11 @@ def test_commands_know_the_names(home: Path, tmp_path: Path):
     assert run("translate", "en-fr", "the cat sees the dog .").out.count("\n") == 1
     assert "no file" in run("translate", "en-fr", "misspelt.txt", code=2).err
     assert "Did you mean 'en-fr'" in run("translate", "en_fr", "a b", code=2).err
+    assert "nothing to translate in an empty text" in run("translate", "en-fr", "", code=2).err
+    assert (
+        run("translate", "en-fr", "the cat sees the dog . " * 20, "decode.beam=1").out.count("\n") == 1
+    )  # no file name
+    assert "got a text of 5,000 characters" in run("translate", "the cat . " * 500, code=2).err
     listed = run("models").out
     assert "en-fr/bahdanau" in listed
     assert "en to fr" in listed

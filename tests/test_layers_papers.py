@@ -355,7 +355,7 @@ def test_multi_head_attention_is_the_papers(watched: bool):
 
 
 def test_causal_multi_head_attention_is_the_papers():
-    block = spread(SelfAttention(WIDTH, HEADS, causal_softmax))
+    block = spread(SelfAttention(WIDTH, HEADS, Attention(scaled_dot, causal_softmax)))
     x = torch.randn(B, T, WIDTH)
     ours, _ = block(x, NOTHING)
     for b in range(B):

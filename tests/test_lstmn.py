@@ -29,6 +29,7 @@ from regard.models.lstmn import (
     LSTMNLanguageModel,
     LSTMNLayer,
     SourceTapes,
+    compare,
 )
 from regard.symbols import END, PAD, START
 
@@ -306,7 +307,7 @@ def test_words_in_one_call_are_words_in_several():
 
 
 def test_gradients_are_those_of_finite_differences():
-    layer = spread(LSTMNLayer(2, 3, span=0, recall=True))
+    layer = spread(LSTMNLayer(2, 3, span=0, recall=True, attention=compare(LSTMNConfig(width=3))))
     x, added = torch.randn(2, 4, 2, requires_grad=True), torch.randn(2, 4, 3, requires_grad=True)
 
     def run(x: Tensor, added: Tensor, *weights: Tensor) -> Tensor:

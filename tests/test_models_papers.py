@@ -25,7 +25,7 @@ from weights_of import (
 )
 
 from regard.layers.attention import Attention
-from regard.layers.transformer import Rotation, no_rotation
+from regard.layers.transformer import NO_PLACES, Places
 from regard.models.bahdanau import Bahdanau, BahdanauConfig, maxout
 from regard.models.contract import shift_right
 from regard.models.encdec import Cho, ChoConfig, RNNencdec, RNNencdecConfig, Sutskever, SutskeverConfig
@@ -468,10 +468,21 @@ def test_luong_starts_its_feeding_at_zero():
 # --- Transformer -----------------------------------------------------------------------------------------------------
 
 
+LATER: dict[str, dict[str, object]] = {  # parts that later papers replaced, each alone
+    "relative": {"positions": "relative", "clip": 2},
+    "alibi": {"positions": "alibi"},
+    "grouped": {"heads": 4, "key_heads": 2},
+    "rms": {"layer_norm": "rms"},
+    "swiglu": {"activation": "swiglu"},
+}
+
+
 @pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("positions", ["sinusoid", "learned", "rotary"])
-def test_transformer_is_the_papers(norm: str, positions: str):
-    model = spread(Transformer(replace(TRANSFORMER, norm=norm, positions=positions)), 0.4)
+@pytest.mark.parametrize("part", ["sinusoid", "learned", "rotary", *LATER])
+def test_transformer_is_the_papers(norm: str, part: str):
+    changes = LATER.get(part, {"positions": part})
+    positions = changes.get("positions", "sinusoid")
+    model = spread(Transformer(replace(TRANSFORMER, norm=norm, **changes)), 0.4)
     logits, seen = run(model)
     for b, source, read, _ in sentences():
         want, memory, weights = papers.transformer(
@@ -556,8 +567,8 @@ def test_t5_2_transformer_is_torchs_with_the_same_weights(norm: str):
 class Nowhere(nn.Module):
     """No positions."""
 
-    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Rotation]:
-        return x, no_rotation
+    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
+        return x, NO_PLACES
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

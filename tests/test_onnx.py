@@ -6,13 +6,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from regard.interop.onnx import export_onnx
+from regard.interop.onnx import Encoder, Step, export_onnx
 from regard.models.registry import MODELS, build
 from regard.symbols import END, START
 
 WORDS = 23
 SMALL = {"width": 16, "heads": 4, "inner": 24, "layers": 1, "embedding": 8, "annotation": 10}
-CASES = [("transformer", "tiny"), ("transformer", "marian"), ("bahdanau", "tiny"), ("luong", "tiny")]
+CASES = [
+    *(("transformer", variant) for variant in ("tiny", "marian", "modern", "additive-sparsemax")),
+    *((name, "tiny") for name in ("bahdanau", "coverage", "luong", "pointer")),
+]
 
 
 def batch_of(rows, words, seed):
@@ -24,12 +27,7 @@ def batch_of(rows, words, seed):
     return source.masked_fill(torch.arange(words) >= lengths[:, None], 0), lengths
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "variant"), CASES)
-def test_onnxruntime_computes_the_same_over_whole_sentences(name, variant, tmp_path):
-    """Batches of other sizes than the example's, from an empty past on; also the weights of the attention."""
-    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (pip install regard[onnx])")
-    pytest.importorskip("onnxscript", reason="onnxscript is not installed (pip install regard[onnx])")
+def model_of(name, variant):
     entry = MODELS[name]
     config = {"tiny": entry.presets["tiny"], **entry.variants}[variant]
     sizes = {"source_vocabulary": WORDS, "target_vocabulary": WORDS}
@@ -37,6 +35,34 @@ def test_onnxruntime_computes_the_same_over_whole_sentences(name, variant, tmp_p
     model = build(name, replace(config, **sizes, **{key: SMALL[key] for key in SMALL if hasattr(config, key)})).eval()
     for weight_name, weight in model.named_parameters():
         torch.nn.init.normal_(weight, float("norm.weight" in weight_name), 0.4)
+    return model
+
+
+@pytest.mark.parametrize(("name", "variant"), CASES)
+@torch.no_grad()
+def test_the_modules_that_are_exported_compute_what_the_model_does(name, variant):
+    """What torch traces: the state as a flat list of tensors in and out, with the weights of one attention."""
+    model = model_of(name, variant)
+    source, lengths = batch_of(2, 5, seed=1)
+    state = model.start(model.encode(source, lengths))
+    parts = Encoder(model)(source, lengths)
+    token = torch.full((2,), START)
+    for _ in range(3):
+        logits, after = model.step(token, state)
+        ours, weights, *parts = Step(model, state, model.looking.cross[-1])(token, tuple(parts))
+        assert torch.allclose(ours, logits, atol=1e-6)
+        assert weights.shape[::2] == (2, 5)
+        assert torch.allclose(weights.sum(-1), torch.ones(weights.shape[:2]), atol=1e-5)
+        state, token = after, logits.argmax(-1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "variant"), CASES)
+def test_onnxruntime_computes_the_same_over_whole_sentences(name, variant, tmp_path):
+    """Batches of other sizes than the example's, from an empty past on; also the weights of the attention."""
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (pip install regard[onnx])")
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed (pip install regard[onnx])")
+    model = model_of(name, variant)
     attention = model.looking.cross[-1]
     export_onnx(model, tmp_path / "model", {}, attention)
     encoder, step = (

@@ -52,11 +52,15 @@ def test_a_wheel_installed_elsewhere_trains_and_translates(venv, tree, tmp_path)
 
 @pytest.mark.slow
 def test_an_install_into_an_empty_environment_brings_all_that_is_needed(venv, tree, tmp_path):
-    """Downloads some hundred megabytes."""
+    """Downloads some hundred megabytes. The models that ship are found, and translate."""
+    shutil.copytree(TREE / "models", tree / "models")
     command = [*PIP, "--python", venv, "install", "--constraint", TREE / "constraints.txt", tree]
     subprocess.run(command, check=True)
     shutil.rmtree(tree)
     check_use(venv, tmp_path)
+    translate = [venv / "bin" / "regard", "translate", "en-fr", "Where is the station?"]
+    done = subprocess.run(translate, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert done.stdout == "Où est la gare ?\n"
 
 
 def check_use(venv: Path, folder: Path) -> None:

@@ -121,6 +121,12 @@ def test_input_in_another_language_is_flagged(translator):
         ("the cat sleeps in the house", "the cat sleeps in the house", "end", ["copy"]),
         ("the cat", "", "end", ["empty"]),
         ("", "", "empty", []),
+        ("In 1992, 1,234.50 euros and 7 cats", "En 1992, 1 234,50 euros et sept chats", "end", []),
+        ("In 1992 12 cats came", "En 1929 12 chats vinrent", "end", ["number"]),
+        ("12 and 12 cats", "12 chats", "end", ["number"]),
+        ("Write to a.b@c.org.", "Écrivez à a.b@c.org .", "end", []),
+        ("Write to a.b@c.org.", "Écrivez à a@c.org.", "end", ["number"]),
+        ("See https://a.org/b12?c=34.", "Voir https://a.org/b12?c=3.", "end", ["number"]),
     ],
 )
 def test_output_that_is_no_translation_is_flagged(source: str, written: str, finished: str, expected: list[str]):

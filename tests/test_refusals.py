@@ -231,3 +231,28 @@ def test_settings_that_cannot_be(name: str, changes: dict[str, Any], told: str):
 def test_a_setting_that_does_not_exist_is_refused_by_python_itself():
     with pytest.raises(TypeError, match="windw"):
         LuongConfig(windw="global")  # type: ignore[call-arg]
+
+
+# --- scores and normalisers in the settings
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "says"),
+    [
+        ("bahdanau", {"score": "dot"}, "compares a query and keys of one width; here the query has 96 numbers"),
+        (
+            "captioner",
+            {"score": "cosine", "features": 48},
+            "one width; here the query has 64 numbers and the keys have 48",
+        ),
+        ("luong", {"window": "local-p", "normaliser": "sparsemax"}, "Set model.window = 'global'"),
+        ("captioner", {"look": "hard", "normaliser": "entmax15"}, "Set model.look = 'soft'"),
+        ("document", {"pooling": "average", "normaliser": "sparsemax"}, "Set model.pooling = 'attention'"),
+        ("transformer", {"positions": "rotary", "score": "additive"}, "meet in a dot product"),
+        ("transformer", {"normaliser": "sparsmax"}, "must be one of softmax, sparsemax, entmax15; got 'sparsmax'"),
+        ("lstmn", {"score": "general"}, "must be one of dot, scaled-dot, cosine, additive; got 'general'"),
+    ],
+)
+def test_a_score_or_normaliser_that_makes_no_sense_is_refused(name, changes, says) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        build(name, replace(MODELS[name].presets["tiny"], **changes))

@@ -23,7 +23,7 @@ from regard.symbols import END
 
 PAGE = Path(__file__).parent.parent / "regard" / "look" / "page"
 WORDS, STEPS, VOCABULARY = 6, 4, 31
-TRANSLATORS = ("cho", "rnnencdec", "sutskever", "bahdanau", "luong", "transformer")
+TRANSLATORS = ("cho", "rnnencdec", "sutskever", "bahdanau", "coverage", "luong", "pointer", "transformer")
 
 
 def variants() -> Iterator[tuple[str, Any]]:
@@ -93,7 +93,7 @@ def test_the_page_recomputes_scores_weights_and_context_of_every_model() -> None
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     kinds = {step["formula"]["kind"] for step in steps}
-    assert kinds == {"additive", "dot", "location", "fixed"}
+    assert kinds == {"additive", "cosine", "dot", "location", "fixed"}
     for name, scores, weights, context in json.loads(done.stdout):
         assert scores is not None, f"{name}: the page does not know this score"
         assert weights is not None, f"{name}: the page does not know this normaliser"

@@ -59,11 +59,12 @@ def test_terms_are_whole_words_and_the_longest_comes_first() -> None:
 
 def test_files_of_terms(tmp_path, copier) -> None:
     path = tmp_path / "terms.tsv"
-    path.write_text("# comment\ncat\tchat\n\nblack dog\tchien noir\tnote\n", encoding="utf-8")
+    path.write_text("# comment\ncat\tchat\n\nblack dog\tchien noir\n", encoding="utf-8")
     assert read_terms(path) == [("cat", "chat"), ("black dog", "chien noir")]
-    path.write_text("cat chat\n", encoding="utf-8")
-    with pytest.raises(DataError, match="line 1: a term needs source words, a tab, and target words"):
-        read_terms(path)
+    for line, columns in (("cat chat", 1), ("cat\tchat\tnoun", 3), ("cat\t", 2)):
+        path.write_text(f"dog\tchien\n{line}\n", encoding="utf-8")
+        with pytest.raises(DataError, match=f"line 2: a term needs source words, .*; got {columns} columns"):
+            read_terms(path)
     a, b, c, d = words_of(copier, 4)
     path.write_text(f"{b}\t{d}\n{c}\tneverseen\n", encoding="utf-8")
     done = command("translate", trained.run("copy"), f"{a} {b} {c}", "--terms", path, "--json", folder=tmp_path)

@@ -9,7 +9,7 @@ import torch
 
 import regard
 from regard.api import timed
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, RunError
 from regard.training.clock import FEW
 from regard.training.events import Noticed, Stepped
 from regard.training.experiment import resolve
@@ -124,6 +124,24 @@ def test_minutes_alone_train_a_translator_and_the_same_call_resumes(tmp_path: Pa
     monkeypatch.setattr(timed, "measure", speeds(1e12))  # a run that was begun keeps its settings
     again = regard.train(corpus="reverse", minutes=0.05, settings=["data.size=200"], out=tmp_path / "run")
     assert again.experiment.model.width == timed.SIZES[0][1]
+
+
+@pytest.mark.usefixtures("ticking")
+def test_minutes_more_of_a_translator_choose_how_and_keep_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    small.train("bahdanau", tmp_path / "first", "train.steps=1")
+    speed = 1e-3
+    monkeypatch.setattr(timed, "pace", lambda *_: speed)
+    data = {"corpus": "reverse", "settings": [f"train.start_from={tmp_path / 'first'}", "data.size=100"]}
+    slow = regard.train(**data, minutes=0.03, out=tmp_path / "slow").experiment
+    assert slow.name == "bahdanau"
+    assert (slow.train.rate, slow.train.epochs, slow.train.schedule) == (timed.FURTHER["rate"], 10, "cosine")
+    assert slow.train.batch_tokens == timed.BATCH["cpu"][1]  # the smallest, however slow
+    speed = 1e9
+    chosen, reasons = timed.choose_further({"corpus": "reverse", "size": 10**6}, 5, str(tmp_path / "first"), "cpu")
+    assert chosen["train"]["batch_tokens"] == timed.BATCH["cpu"][2]
+    assert "10.0 epochs, at most 10" in reasons[1]
+    with pytest.raises(RunError, match="There is no run folder nowhere"):
+        timed.choose_further(DATA, 5, "nowhere")
 
 
 def test_minutes_without_a_corpus_ask_for_one(tmp_path: Path):

@@ -141,6 +141,15 @@ def test_what_contradicts_the_other_run_is_refused_by_name(settings, named, firs
     assert not (tmp_path / "new").exists(), "nothing is left behind"
 
 
+def test_languages_are_taken_over_and_others_refused(first, tmp_path):
+    train(tmp_path / "old", first, "data.source_language=en", "data.target_language=fr", "train.steps=1")
+    train(tmp_path / "new", tmp_path / "old", "train.steps=1")
+    assert regard.load(tmp_path / "new").source_language == "en"
+    with pytest.raises(ConfigError, match="old translates en to fr, but the corpus is fr to en"):
+        train(tmp_path / "back", tmp_path / "old", "data.source_language=fr", "data.target_language=en")
+    assert not (tmp_path / "back").exists()
+
+
 def test_heads_that_no_longer_divide_the_width_are_named(tmp_path):
     small.train("transformer", tmp_path / "first", "train.steps=1")
     with pytest.raises(ConfigError, match=r"model\.width is 8; got 9"):

@@ -21,7 +21,7 @@ def copier():
 def test_the_copying_model_gives_back_every_byte(copier, tmp_path) -> None:
     a, b, c = copier.source_vocabulary.pieces(range(5, 8))
     files = {
-        "x.html": f"<html><p>{a} <b>{b}</b>\n{c}</p><script>{a}</script>",
+        "x.html": f"<html><p title='{b} {a}'>{a} <b>{b}</b>\n{c}<img alt=\"{c} {a}\"></p><script>{a}</script>",
         "x.md": f"# {a} {c}\n\n*{b}* [{c}](u)\n\n```\n{a}\n```\n",
         "x.srt": f"1\n00:00:01,000 --> 00:00:02,000\n<i>{a}</i>\n{b}\n\n",
         "x.txt": f"{a} {b}\r\n\n{c} {a}\n",

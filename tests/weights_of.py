@@ -5,12 +5,14 @@ import torch
 from papers import Weights
 from torch import Tensor, nn
 
-from regard.core.scores import Additive
+from regard.core.scores import Additive, Relative, alibi
 from regard.layers.recurrent import GateInputs, GRUEncoder, ResetAfterGRU, ResetBeforeGRU, StackedLSTM
-from regard.layers.transformer import CrossAttention, FeedForward, SelfAttention
+from regard.layers.transformer import CrossAttention, FeedForward, SelfAttention, SwiGLU
 from regard.models.bahdanau import Bahdanau, Decoder, Readout
+from regard.models.coverage import Coverage, Linguistic
 from regard.models.encdec import Cho, RNNencdec, Sutskever
 from regard.models.luong import Luong
+from regard.models.pointer import Pointer
 from regard.models.transformer import Transformer
 
 
@@ -95,14 +97,22 @@ def additive_of(score: Additive) -> Weights:
 
 def projections_of(block: SelfAttention | CrossAttention) -> tuple[Tensor, ...]:
     """W^Q, W^K and W^V, [D, D] each, as they multiply from the left."""
-    whole = block.project.weight
-    return whole.chunk(3) if isinstance(block, SelfAttention) else (block.query.weight, *whole.chunk(2))
+    whole, few = block.project.weight, block.output.in_features // block.heads * block.key_heads
+    if not isinstance(block, SelfAttention):
+        return block.query.weight, *whole.chunk(2)
+    return whole.split((block.output.in_features, few, few))
 
 
 def heads_of(block: SelfAttention | CrossAttention) -> Weights:
     """The H matrices of a kind, each d x d_k as in the paper's x W."""
-    kinds = ([array(part.T) for part in whole.chunk(block.heads)] for whole in projections_of(block))
-    return Weights(zip(("W_Q", "W_K", "W_V"), kinds, strict=True), W_O=array(block.output.weight.T))
+    counts = block.heads, block.key_heads, block.key_heads
+    wholes = zip(projections_of(block), counts, strict=True)
+    kinds = ([array(part.T) for part in whole.chunk(count)] for whole, count in wholes)
+    w = Weights(zip(("W_Q", "W_K", "W_V"), kinds, strict=True), W_O=array(block.output.weight.T))
+    score = block.attention.score
+    if isinstance(score, Relative):
+        w["a_K"], w["a_V"] = array(score.distances.weight), array(block.values.weight)
+    return Weights(w, alibi=True) if score is alibi else w
 
 
 # --- whole models ----------------------------------------------------------------------------------------------------
@@ -144,6 +154,47 @@ def bahdanau_decoder_of(decoder: Decoder, output: nn.Linear) -> Weights:
 def bahdanau_of(model: Bahdanau | RNNencdec) -> Weights:
     w = bahdanau_decoder_of(model.decoder, model.output)
     return Weights(w, E_x=columns(model.embed), directions=directions_of(model.encoder))
+
+
+def coverage_of(model: Coverage) -> Weights:
+    w, part = bahdanau_of(model), model.decoder.coverage
+    w["align"]["V_a"] = array(model.decoder.attention.score.V.weight)
+    if isinstance(part, Linguistic):
+        return w if part.U_f is None else Weights(w, U_f=array(part.U_f.weight), N=part.most)
+    W = torch.cat([part.W_alpha.weight, part.W_h.weight, part.W_s.weight], dim=1)
+    biases = {"b_r": part.W_h.bias.chunk(3)[0], "b_z": part.W_h.bias.chunk(3)[1], "b": part.W_h.bias.chunk(3)[2]}
+    gru = thirds(W, "W") | state_of(part.gru) | {name: array(bias) for name, bias in biases.items()}
+    return Weights(w, gru=Weights(gru))
+
+
+def pointer_of(model: Pointer) -> Weights:
+    def bias(name: str, linear: nn.Linear) -> Weights:
+        return Weights({name: array(linear.weight), f"b_{name}": array(linear.bias)})
+
+    score, own = model.attention.score, {}
+    for name, part in (("V", model.V), ("V_prime", model.V_prime)):
+        own |= bias(name, part)
+    for kind, part in zip(("h0", "c0"), model.reduce, strict=True):
+        own |= {f"W_{kind}": array(part.weight), f"b_{kind}": array(part.bias)}
+    align = Weights(
+        W_h=array(score.U.weight),
+        W_s=array(score.W.weight),
+        w_c=array(score.V.weight)[:, 0],
+        b_attn=array(score.V.bias),
+        v=array(score.v.weight)[0],
+    )
+    return Weights(
+        own,
+        E=columns(model.embed),
+        forwards=stack_of(model.forwards)[0],
+        backwards=stack_of(model.backwards)[0],
+        decoder=stack_of(model.lstm)[0],
+        W_x=np.concatenate([array(model.W_x.weight), array(model.W_context.weight)], axis=1),
+        b_x=array(model.W_x.bias),
+        align=align,
+        w_gen=array(model.generate.w.weight)[0],
+        b_gen=array(model.generate.w.bias)[0],
+    )
 
 
 def cho_of(model: Cho) -> Weights:
@@ -193,11 +244,16 @@ def luong_of(model: Luong) -> Weights:
     return w
 
 
-def norm_of(norm: nn.LayerNorm) -> Weights:
+def norm_of(norm: nn.LayerNorm | nn.RMSNorm) -> Weights:
+    if isinstance(norm, nn.RMSNorm):
+        return Weights(g_rms=array(norm.weight))
     return Weights(g=array(norm.weight), b=array(norm.bias))
 
 
-def feed_forward_of(net: FeedForward) -> Weights:
+def feed_forward_of(net: FeedForward | SwiGLU) -> Weights:
+    if isinstance(net, SwiGLU):
+        W, V = net.project.weight.T.chunk(2, dim=1)
+        return Weights(W=array(W), V=array(V), W2=array(net.output.weight.T))
     return Weights(W1=array(net[0].weight.T), b1=array(net[0].bias), W2=array(net[2].weight.T), b2=array(net[2].bias))
 
 

@@ -14,6 +14,7 @@ from regard.data.formats import (
     join_sentences,
     place_tags,
     read_document,
+    readers,
     spell,
     take_sentences,
 )
@@ -73,19 +74,22 @@ def translate_file(
             f"{file.name} is {find_format(file.name).name}, and so must the output be; got {out.name}. "
             "Give it the same ending, or .tmx for a translation memory."
         )
-    document = read_document(read_whole(file, LARGEST), file.name)
+    data = read_whole(file, LARGEST)
     counted: list[Translation] = []
-    segments = document.segments
-    found = translate_segments(translator, segments, counted.append, progress=progress, **options)
+    pairs: list[tuple[Segment, Aligned]] = []
+    for read in readers(file.name):
+        document = read_document(data, file.name, read)
+        found = translate_segments(translator, document.segments, counted.append, progress=progress, **options)
+        some = list(zip(document.segments, found, strict=True))
+        data = document.write([place_tags(*pair) for pair in some])
+        pairs += some
     if memory:
-        pairs = ((spell(one), spell(one, aligned)) for one, aligned in zip(segments, found, strict=True))
-        data = write_memory(pairs, translator.source_language, translator.target_language)
-    else:
-        data = document.write([place_tags(*pair) for pair in zip(segments, found, strict=True)])
+        texts = ((spell(one), spell(one, aligned)) for one, aligned in pairs)
+        data = write_memory(texts, translator.source_language, translator.target_language)
     write_atomically(out, data)
     flags: dict[str, int] = {}
     for one in counted:
         for flag in one.flags:
             flags[flag] = flags.get(flag, 0) + 1
     unplaced = list(dict.fromkeys(term for one in counted for term in one.unplaced))
-    return Report(len(segments), len(counted), flags, unplaced)
+    return Report(len(pairs), len(counted), flags, unplaced)

@@ -1,6 +1,7 @@
 """A text of any length into sentences that a model can translate, and their translations into one text again."""
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ NOTES = {  # flag -> what it means
     "lower-cased": "was lower-cased: the model was trained on lower-case text",
     "term": "has a term that could not be placed",
     "cut": "has a sentence that is longer than any in training and was cut at clauses",
+    "number": "has a number, a web address or an e-mail address that the translation does not have",
     "loop": "the translation repeats itself",
     "copy": "the translation is the source again",
     "empty": "the translation is empty",
@@ -21,6 +23,9 @@ NOTES = {  # flag -> what it means
 }
 _STUTTER = re.compile(r"(\w.{0,7}?)\1{7,}")  # the same few characters eight times
 _WORST = ("not finite", "stopped", "length", "end", "empty")  # how the worst of several sentences ended
+_SEPARATOR = re.compile(r"(?<=\d)[.,'’ \u00a0\u202f](?=\d)")  # 1,234.50 and 1 234,50 are the same number
+_NUMBER = re.compile(r"\d{2,}")  # a single digit may be written as a word
+_ADDRESS = re.compile(r"(?<!\w)(?:https?://|www\.)[^\s<>\"]{0,2000}[\w/]|(?<![\w.+-])[\w.+-]{1,64}@\w[\w.-]{1,200}\w")
 _LINE = re.compile(r"[^\n]+")
 
 
@@ -71,7 +76,19 @@ def wrong_with(source: str, translation: str, finished: str, same_language: bool
     stutters = _STUTTER.search(translation[:10_000]) and not _STUTTER.search(source[:10_000])
     if stutters and "loop" not in found and not loops(source.split()):
         found.append("loop")
-    return [*found, *(["length"] if finished == "length" else [])]
+    lost = ["number"] if lost_numbers(source, translation) else []
+    return [*lost, *found, *(["length"] if finished == "length" else [])]
+
+
+def lost_numbers(source: str, translation: str) -> list[str]:
+    """The numbers of two digits or more, web and e-mail addresses of a sentence that its translation does not have.
+
+    Numbers are compared by their digits, so that 1,234.50 and 1 234,50 are the same.
+    """
+    addresses = _ADDRESS.findall(source)
+    left = Counter(_NUMBER.findall(_SEPARATOR.sub("", _ADDRESS.sub(" ", source))))
+    left -= Counter(_NUMBER.findall(_SEPARATOR.sub("", _ADDRESS.sub(" ", translation))))
+    return [*(one for one in addresses if one not in translation), *left.elements()]
 
 
 def join_text(passage: Passage, translations: list[str]) -> str:

@@ -1,14 +1,15 @@
 """Terms: source words that must become given target words.
 
-The search is run again with the term forced where the model translated those source words: the words of the translation
-that attended to them most are candidates, the beginning before each of them plus the term is a prefix, and of the
-continuations the best one by the model's own score stays. Several terms are placed from left to right.
+A sentence whose translation misses a term is searched again, for translations that hold its terms (decode/terms.py): at
+first with each of them in the place of the words that attended to its source words, then, if no such translation ends,
+anywhere. Of what is found, the model's score and the attention of the terms to their source words choose.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,17 +17,21 @@ from numpy.typing import NDArray
 from regard.data.files import read_lines
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.hypothesis import Hypothesis
+from regard.decode.terms import Term
 from regard.errors import DataError
 from regard.symbols import UNKNOWN
 
-CANDIDATES = 3  # places that are tried for a term
-SLACK = 4  # tokens that a translation may grow beside the term
-CLEAR = 0.7  # a place needs this share of the largest weight
+SLACK = 4  # tokens that a translation may grow beside its terms
+MOVE = 1  # tokens by which a term may begin before or behind the words that it replaces: its article may change
+LEAST = 1e-4  # a smaller weight counts as this
 MOST_TERMS = 100_000
 MOST_IN_SENTENCE = 20
-Terms = Mapping[str, str] | Sequence[tuple[str, str]]
+TermPairs = Mapping[str, str] | Sequence[tuple[str, str]]
 Ids = list[int]
-Search = Callable[[list[Ids], list[Ids]], list[list[Hypothesis]]]  # rows of source ids, and a prefix for each
+Found = tuple[tuple[int, int], str, str]  # where a term stands in a sentence, its source and its target words
+Spelled = list[tuple[tuple[int, int], Ids]]  # where each term stands in a sentence, and its tokens (none: unknown)
+# Rows of source ids, what their translations must hold, and the tokens that would make a longer word of a term.
+Search = Callable[[list[Ids], list["Asked"], Ids], list[list[Hypothesis]]]
 Weigh = Callable[[list[Ids], list[Ids]], list[NDArray[np.float32]]]  # source and target ids -> weights [T, S] of each
 
 
@@ -37,8 +42,10 @@ def read_terms(path: Path) -> list[tuple[str, str]]:
         if not line.strip() or line.startswith("#"):
             continue
         parts = [part.strip() for part in line.split("\t")]
-        if len(parts) < 2 or not parts[0] or not parts[1]:
-            raise DataError(f"{path}, line {number}: a term needs source words, a tab, and target words.")
+        if len(parts) != 2 or not all(parts):
+            raise DataError(
+                f"{path}, line {number}: a term needs source words, a tab, and target words; got {len(parts)} columns."
+            )
         terms.append((parts[0], parts[1]))
         if len(terms) > MOST_TERMS:
             raise DataError(f"{path} has more than {MOST_TERMS} terms; split it.")
@@ -50,7 +57,7 @@ def read_terms(path: Path) -> list[tuple[str, str]]:
 class Termbase:
     """Terms that are found in sentences: whole words, the longest first. Lower-case terms ignore case."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: TermPairs) -> None:
         pairs = list(terms.items() if isinstance(terms, Mapping) else terms)
         for pair in pairs:
             if len(pair) != 2 or not all(isinstance(one, str) and one.strip() for one in pair):
@@ -60,7 +67,7 @@ class Termbase:
         for source in sorted(self._terms, key=len, reverse=True):
             self._first.setdefault(_words(source)[0][0].lower() if _words(source) else source, []).append(source)
 
-    def find(self, sentence: str) -> list[tuple[tuple[int, int], str, str]]:
+    def find(self, sentence: str) -> list[Found]:
         """The terms of a sentence in order: where each stands, its source and its target words."""
         found = []
         reached = 0
@@ -82,18 +89,6 @@ def _words(text: str) -> list[tuple[str, int]]:
     return [(match[0], match.start()) for match in re.finditer(r"\w+|[^\w\s]", text)]
 
 
-@dataclass
-class Wanted:
-    """A sentence with terms: what is placed of its translation, and what is not."""
-
-    number: int
-    encoded: Tokenised
-    found: list[Hypothesis]
-    left: list[tuple[tuple[int, int], str, str]]
-    fixed: Ids = field(default_factory=list)  # the beginning of the translation up to the last term placed
-    unplaced: list[str] = field(default_factory=list)
-
-
 def place_terms(
     terms: Termbase,
     sentences: Sequence[str],
@@ -103,105 +98,152 @@ def place_terms(
     search: Search,
     weigh: Weigh,
 ) -> list[list[str]]:
-    """Replace the hypotheses `found` of every sentence that has terms; the terms that could not be placed are given
+    """Replace the hypotheses `found` of every sentence that misses terms; the terms that could not be placed are given
     for each sentence."""
-    unplaced: list[list[str]] = [[] for _ in sentences]
-    waiting = [
-        Wanted(number, encoded[number], found[number], terms.find(sentence))
-        for number, sentence in enumerate(sentences)
-    ]
-    waiting = [one for one in waiting if one.left]
-    every = list(waiting)
-    while waiting:
-        for one in waiting:
-            _strike(one, vocabulary)
-        waiting = [one for one in waiting if one.left]
-        pairs = [(one.encoded.ids, one.found[0].ids) for one in waiting]
-        weights = weigh([source for source, _ in pairs], [target for _, target in pairs])
-        tries: list[tuple[Wanted, str, Ids]] = []
-        for one, seen in zip(waiting, weights, strict=True):
-            tries += _candidates(one, seen, vocabulary)
-        results = search([one.encoded.ids for one, _, _ in tries], [prefix for _, _, prefix in tries])
-        best: dict[int, tuple[tuple[bool, bool, float], Ids, list[Hypothesis]]] = {}
-        for (one, target, prefix), hypotheses in zip(tries, results, strict=True):
-            longest = len(one.found[0].ids) + len(vocabulary.encode(target).ids) + SLACK
-            whole = [each for each in hypotheses if _has(vocabulary.decode(each.ids), target)]
-            # A translation that starts over behind the term is worse than any that ends.
-            rated = [((each.finished, len(each.ids) <= longest, each.score), each) for each in whole]
-            rated.sort(key=lambda pair: pair[0], reverse=True)
-            if rated and (one.number not in best or rated[0][0] > best[one.number][0]):
-                best[one.number] = rated[0][0], prefix, [each for _, each in rated]
-        for one in waiting:
-            _, source, target = one.left.pop(0)
-            if one.number in best:
-                _, one.fixed, one.found = best[one.number]
-            else:
-                one.unplaced.append(f"{source} → {target}")
-        waiting = [one for one in waiting if one.left]
-    for one in every:
-        text = vocabulary.decode(one.found[0].ids)
-        lost = [
-            f"{source} → {target}" for _, source, target in terms.find(sentences[one.number]) if not _has(text, target)
+    wanted = [terms.find(sentence) for sentence in sentences]
+
+    def missing(number: int, hypothesis: Hypothesis) -> list[Found]:
+        """The terms that a translation does not have as often as its source."""
+        text = vocabulary.decode(hypothesis.ids).casefold()
+        counts = {target: len(_places(text, target)) for _, _, target in wanted[number]}
+        left = []
+        for term in wanted[number]:
+            counts[term[2]] -= 1
+            if counts[term[2]] < 0:
+                left.append(term)
+        return left
+
+    waiting = [number for number, some in enumerate(wanted) if some and missing(number, found[number][0])]
+    spelled = {number: [(span, _spell(target, vocabulary)) for span, _, target in wanted[number]] for number in waiting}
+    sizes = {number: sum(len(ids) for _, ids in some) for number, some in spelled.items()}
+    joined = _joined(vocabulary) if waiting else []
+    for ask in (_in_place, _anywhere):
+        waiting = [number for number in waiting if sizes[number]]
+        plain = [found[number][0].ids for number in waiting]
+        weights = weigh([encoded[number].ids for number in waiting], plain)
+        tries = [
+            (number, one)
+            for number, ids, seen in zip(waiting, plain, weights, strict=True)
+            for one in ask(encoded[number], vocabulary.tokenised(ids), seen, spelled[number])
         ]
-        found[one.number], unplaced[one.number] = one.found, list(dict.fromkeys([*one.unplaced, *lost]))
-    return unplaced
+        results = search([encoded[number].ids for number, _ in tries], [one for _, one in tries], joined)
+        whole: dict[int, list[Hypothesis]] = {number: [] for number in waiting}
+        for (number, _), hypotheses in zip(tries, results, strict=True):
+            if whole[number]:
+                continue  # an earlier way was found
+            unknown = sum(not ids for _, ids in spelled[number])
+            # A translation that starts over behind a term is longer than the plain one and its terms.
+            longest = len(found[number][0].ids) + sizes[number] + SLACK
+            for one in hypotheses:
+                if one.finished and len(one.ids) <= longest and len(missing(number, one)) <= unknown:
+                    whole[number].append(one)
+        for number, some in whole.items():
+            seen_by = weigh([encoded[number].ids] * len(some), [one.ids for one in some])
+            rated = [
+                one.score + _attended(one.ids, seen, encoded[number], spelled[number])
+                for one, seen in zip(some, seen_by, strict=True)
+            ]
+            order = sorted(range(len(some)), key=rated.__getitem__, reverse=True)
+            found[number] = [some[at] for at in order] or found[number]
+        waiting = [number for number in waiting if not whole[number]]
+    lost = [missing(number, found[number][0]) if some else [] for number, some in enumerate(wanted)]
+    return [list(dict.fromkeys(f"{source} → {target}" for _, source, target in some)) for some in lost]
 
 
-def _strike(one: Wanted, vocabulary: Vocabulary) -> None:
-    """Leave out the terms that the translation has already, as often as it has them."""
-    text = vocabulary.decode(one.found[0].ids).casefold()
-    placed = vocabulary.decode(one.fixed).casefold()
-    counts: dict[str, int] = {}
-    for _, _, target in one.left:
-        counts.setdefault(target, len(_places(text, target)) - len(_places(placed, target)))
-    kept = []
-    for term in one.left:
-        counts[term[2]] -= 1
-        if counts[term[2]] < 0:
-            kept.append(term)
-    one.left = kept
+def _spell(target: str, vocabulary: Vocabulary) -> Ids:
+    """The tokens of a term inside a sentence; none where the vocabulary cannot write it."""
+    begins = vocabulary.encode("a").ids
+    for spelled in (target, f" {target}"):  # a vocabulary of characters writes the space itself
+        ids = vocabulary.encode(spelled).ids
+        if ids and UNKNOWN not in ids and _has(vocabulary.decode([*begins, *ids]), target):
+            return ids
+    return []
 
 
-def _candidates(one: Wanted, weights: NDArray[np.float32], vocabulary: Vocabulary) -> list[tuple[Wanted, str, Ids]]:
-    """The prefixes to try for the term that was translated first; it becomes the first of those left."""
-    ids = one.found[0].ids
-    starts = [at for at in _starts(vocabulary.tokenised(ids)) if at >= len(one.fixed)] + [len(ids)]
-    ends = [*starts[1:], len(ids) + 1]
-    rated = []
-    for place, (span, _, _) in enumerate(one.left):
-        columns = [at for at, (a, b) in enumerate(one.encoded.spans) if a < span[1] and b > span[0] and a < b]
+def _joined(vocabulary: Vocabulary) -> Ids:
+    """The tokens that go on with the word before them."""
+    before = vocabulary.encode("a").ids
+    size = len(vocabulary.decode(before))
+    if vocabulary.kind == "word":
+        return []
+    each = ((index, vocabulary.decode([*before, index])[size:]) for index in range(UNKNOWN + 1, len(vocabulary)))
+    return [index for index, more in each if more[:1].isalnum()]
+
+
+class Asked(NamedTuple):
+    """One way to place the terms of a sentence."""
+
+    terms: list[Term]
+    prefix: Ids = []  # noqa: RUF012 # the plain translation up to the word before the first term
+    replaced: frozenset[int] = frozenset()  # tokens that may not be written
+
+
+def _anywhere(encoded: Tokenised, plain: Tokenised, weights: NDArray[np.float32], spelled: Spelled) -> list[Asked]:
+    return [Asked([Term(tuple(ids)) for _, ids in spelled if ids])]
+
+
+def _in_place(encoded: Tokenised, plain: Tokenised, weights: NDArray[np.float32], spelled: Spelled) -> list[Asked]:
+    """Each term where the words of the plain translation are that attended to its source words: weights [T, S].
+
+    The word before may change (the article), and so may everything behind. The first way keeps the token that followed,
+    so that the translation goes on behind the term; a longer word of it may agree with the term (noir, noire).
+    The tokens that begin the words that a term replaces may not be written, unless they occur elsewhere, too.
+    """
+    starts = _starts(plain)
+    ends = [*starts[1:], len(plain.ids)]
+    places = []
+    for span, _ in spelled:
+        columns = _columns(encoded, span)
         mass = weights[:, columns].sum(1) if columns else np.zeros(len(weights), np.float32)  # [T]
         each = [float(mass[a:b].max(initial=0.0)) for a, b in zip(starts, ends, strict=True)]
-        if not any(each):  # no attention: the same place in the sentence
-            expected = span[0] / max(1, len(one.encoded.text)) * len(ids)
-            each = [1 / (1 + abs(at - expected)) for at in starts]
-        order = sorted(range(len(starts)), key=lambda at: -each[at])
-        # Where attention is not clear, the model's score decides; it may not prefer a place that has hardly any.
-        near = [at for at in order[:CANDIDATES] if each[at] >= CLEAR * each[order[0]]]
-        runs = [_run(each, at) for at in near]
-        rated.append((starts[runs[0][0]], place, [(starts[a], min(ends[b], len(ids))) for a, b in dict.fromkeys(runs)]))
-    _, place, chosen = min(rated)
-    one.left.insert(0, one.left.pop(place))
-    target = one.left[0][2]
-    found = []
-    for at, after in chosen:
-        for spelled in (target, f" {target}"):  # a vocabulary of characters writes the space itself
-            term = vocabulary.encode(spelled).ids
-            if UNKNOWN not in term and term and _has(vocabulary.decode([*ids[:at], *term]), target):
-                # Freely, or with what followed the word that the term replaces.
-                found.append((one, target, [*ids[:at], *term]))
-                if after < len(ids):
-                    found.append((one, target, [*ids[:at], *term, ids[after]]))
-                break
-    return found
+        if not any(each):
+            return _anywhere(encoded, plain, weights, spelled)
+        first, last = _run(each, max(range(len(each)), key=each.__getitem__))
+        places.append((starts[first], ends[last]))
+    begin = min(start for start, _ in places)
+    prefix = plain.ids[: max((at for at in starts if at < begin), default=0)]
+    alone, followed, replaced = [], [], set[int]()
+    for (_, ids), (start, end) in zip(spelled, places, strict=True):
+        if not ids:
+            continue
+        # What other terms before it add to the translation, and take from it.
+        grown = [len(other) - (b - a) for (_, other), (a, b) in zip(spelled, places, strict=True) if a < start]
+        less, more = (sum(max(0, sign * size) for size in grown) for sign in (-1, 1))
+        word = {plain.ids[at] for at in starts if start <= at < end} - {*plain.ids[:start], *plain.ids[end:]}
+        replaced |= word
+        # Behind a first token that cannot be banned, a term would follow the beginning of what it replaces.
+        moved = MOVE if plain.ids[start] in word else 0
+        reach = max(len(prefix), min(start, 1), start - MOVE - less), start + moved + more
+        alone.append(Term(tuple(ids), *reach))
+        followed.append(Term((*ids, *plain.ids[end : end + 1]), *reach, open=end < len(plain.ids)))
+    banned = frozenset(replaced - {token for _, ids in spelled for token in ids})
+    return [Asked(followed, prefix, banned), Asked(alone, prefix, banned)]
+
+
+def _attended(ids: Ids, weights: NDArray[np.float32], encoded: Tokenised, spelled: Spelled) -> float:
+    """The sum over terms of the logarithm of the weight [T, S] that their words give to their source words: a term in
+    another place is worth as little as a word that is hardly possible there."""
+    total = 0.0
+    for span, term in spelled:
+        places = [at for at in range(len(ids)) if term and ids[at : at + len(term)] == term]
+        columns = _columns(encoded, span)
+        if places and columns and weights.any():
+            mass = max(float(weights[at : at + len(term), columns].sum(1).max()) for at in places)
+            total += math.log(max(mass, LEAST))
+    return total
+
+
+def _columns(encoded: Tokenised, span: tuple[int, int]) -> list[int]:
+    """The tokens of a part of the source."""
+    return [at for at, (a, b) in enumerate(encoded.spans) if a < span[1] and b > span[0] and a < b]
 
 
 def _run(values: list[float], at: int) -> tuple[int, int]:
     """The first and last of the words around `at` that have at least half of its weight."""
     first = last = at
-    while first > 0 and values[first - 1] >= 0.5 * values[at] > 0:
+    while first > 0 and values[first - 1] >= 0.5 * values[at]:
         first -= 1
-    while last + 1 < len(values) and values[last + 1] >= 0.5 * values[at] > 0:
+    while last + 1 < len(values) and values[last + 1] >= 0.5 * values[at]:
         last += 1
     return first, last
 

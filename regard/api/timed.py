@@ -1,5 +1,5 @@
 """Settings for a training that must fit into some minutes: model, vocabulary, batches and schedule, from the size of
-the corpus and a short measurement of the device."""
+the corpus and a short measurement of the device; or for some minutes more of a model that is there already."""
 
 import dataclasses
 import time
@@ -14,7 +14,11 @@ from regard.data.pairs import find_corpus
 from regard.data.settings import DataConfig
 from regard.errors import ConfigError, DataError
 from regard.models.registry import build, preset
+from regard.training.experiment import resolve
+from regard.training.known import find_run
+from regard.training.runs import find_weights, read_config
 from regard.training.start import choose_device
+from regard.training.warm_start import LANGUAGES, check_languages
 
 SIZES = ((1, 32), (2, 48), (2, 64), (2, 96), (2, 128), (3, 192), (3, 256), (4, 384), (6, 512))  # layers, width
 # The most pairs, and the size of the vocabulary for them.
@@ -25,6 +29,8 @@ UPDATES = 2000  # that are wanted at least, which decides the batch
 COUNTED = 2_000_000  # pairs that are counted
 BATCH = {"cpu": (1024, 384, 4096), "cuda": (8192, 1024, 24576)}  # tokens of a batch: measured, least, most
 MEASURE = 0.05  # share of the time that measuring may take
+TRAINING = 0.85  # share of the time for updates; the rest goes to preparation, validation and the end
+FURTHER = {"rate": 0.0003, "epochs": 10}  # of a model that is trained already, which more would only make forget
 
 
 class CorpusSize(NamedTuple):
@@ -36,12 +42,9 @@ class CorpusSize(NamedTuple):
 
 def choose(data: Mapping[str, Any], minutes: float, device: str = "auto") -> tuple[dict[str, Any], list[str]]:
     """The [data], [model] and [train] settings of a training of `minutes` on the corpus that `data` names, and why."""
-    if not 0 < minutes < 1e6:
-        raise ConfigError(f"--minutes is the time that training may take, above 0; got {minutes}.")
-    config, where = read(DataConfig, data, "data"), choose_device(device)
-    size = count(config)
+    size, where = check(data, minutes), choose_device(device)
     vocabulary = next(most for pairs, most in VOCABULARIES if size.pairs < pairs)
-    seconds = minutes * 60 * 0.85  # the rest goes to preparation, validation and the end
+    seconds = minutes * 60 * TRAINING
     kind = "cuda" if where.type == "cuda" else "cpu"
     tokens, least, most = BATCH[kind]
     layers, width, speed, weights = fastest_fit(size, vocabulary, seconds, where, tokens)
@@ -55,11 +58,8 @@ def choose(data: Mapping[str, Any], minutes: float, device: str = "auto") -> tup
         "dropout": 0.0 if epochs < 3 else 0.1 if epochs < 8 else 0.2 if epochs < 25 else 0.3,
     }  # fmt: skip
     train = {
-        "minutes": minutes, "epochs": 0, "batch_tokens": batch, "schedule": "cosine", "warmup": min(400, updates // 10),
-        "rate": 0.003 if width <= 128 else 0.002 if width <= 256 else 0.001, "beta2": 0.98, "label_smoothing": 0.1,
-        "clip": 1.0, "validate_every": max(1, updates // 4), "validate_sentences": 200 if minutes >= 2 else 50,
-        "save_every": max(1, updates // 4), "keep": 1, "precision": "bf16" if kind == "cuda" else "float32",
-        "device": device,
+        **by_the_clock(minutes, batch, updates, device, kind), "epochs": 0,
+        "rate": 0.003 if width <= 128 else 0.002 if width <= 256 else 0.001,
     }  # fmt: skip
     reasons = [
         f"chosen for {size.pairs:,} pairs of about {size.length:.0f} pieces and {minutes:g} minutes on {where.type}:",
@@ -72,6 +72,63 @@ def choose(data: Mapping[str, Any], minutes: float, device: str = "auto") -> tup
     ]
     pieces = {"vocabulary": vocabulary, "joint": True, "max_length": 100}
     return {"data": pieces, "model": model, "train": train}, reasons
+
+
+def choose_further(
+    data: Mapping[str, Any], minutes: float, start: str, device: str = "auto"
+) -> tuple[dict[str, Any], list[str]]:
+    """The [train] settings of `minutes` more for the translator `start` on the corpus that `data` names, and why.
+
+    Nothing is chosen for a model of another task.
+    """
+    find_weights(find_run(start))  # a folder that is no run, or a damaged one, is refused first
+    other = resolve(read_config(find_run(start)))
+    if other.task != "translate":
+        return {"data": {}, "model": {}, "train": {}}, []
+    there = [getattr(other.data, side) for side in LANGUAGES]
+    check_languages(start, [str(data.get(side, "")) for side in LANGUAGES], there)  # before anything is measured
+    size, where = check(data, minutes), choose_device(device)
+    kind = "cuda" if where.type == "cuda" else "cpu"
+    tokens, least, most = BATCH[kind]
+    vocabulary = other.data.vocabulary
+    config = dataclasses.replace(other.model, source_vocabulary=vocabulary, target_vocabulary=vocabulary)
+    model = build(other.name, config).to(where).train()
+    speed = pace(model, vocabulary, max(3, int(size.length)), tokens, where)
+    corpus = size.pairs * size.length
+    seen = min(speed * minutes * 60 * TRAINING, FURTHER["epochs"] * corpus)
+    batch = int(min(most, max(least, seen / UPDATES)))
+    updates = max(1, int(seen / batch))
+    reasons = [
+        f"chosen for {size.pairs:,} pairs of about {size.length:.0f} pieces and {minutes:g} minutes on {where.type}, "
+        f"starting from {start}:",
+        f"batches of {batch:,} pieces, about {updates:,} updates and {seen / corpus:.1f} epochs, at most "
+        f"{FURTHER['epochs']} ({speed:,.0f} pieces a second measured)",
+        f"a learning rate of {FURTHER['rate']:g} that falls to zero at the end, since the model is trained already",
+    ]
+    train = {**by_the_clock(minutes, batch, updates, device, kind), **FURTHER}
+    return {"data": {}, "model": {}, "train": train}, reasons
+
+
+def by_the_clock(minutes: float, batch: int, updates: int, device: str, kind: str) -> dict[str, Any]:
+    """The [train] settings that every training by the clock has."""
+    return {
+        "minutes": minutes, "batch_tokens": batch, "schedule": "cosine", "warmup": min(400, updates // 10),
+        "beta2": 0.98, "label_smoothing": 0.1, "clip": 1.0, "validate_every": max(1, updates // 4),
+        "validate_sentences": 200 if minutes >= 2 else 50, "save_every": max(1, updates // 4), "keep": 1,
+        "precision": "bf16" if kind == "cuda" else "float32", "device": device,
+    }  # fmt: skip
+
+
+def check(data: Mapping[str, Any], minutes: float) -> CorpusSize:
+    """The size of the corpus that `data` names; minutes that are no time are refused."""
+    if not 0 < minutes < 1e6:
+        raise ConfigError(f"--minutes is the time that training may take, above 0; got {minutes}.")
+    if not any(data.get(name) for name in ("source", "tsv", "tmx", "corpus")):
+        raise ConfigError(
+            "There is nothing to train on; pass --source and --target, --tmx, or a built-in corpus with --corpus (see "
+            "`regard corpora`)."
+        )
+    return count(read(DataConfig, data, "data"))
 
 
 def count(config: DataConfig) -> CorpusSize:
@@ -112,6 +169,12 @@ def measure(
         source_vocabulary=vocabulary, target_vocabulary=vocabulary,
     )  # fmt: skip
     model = build("transformer", config).to(device).train()
+    weights = sum(part.numel() for part in model.parameters()) - vocabulary * width
+    return pace(model, vocabulary, length, tokens, device), weights
+
+
+def pace(model: torch.nn.Module, vocabulary: int, length: int, tokens: int, device: torch.device) -> float:
+    """Target pieces a second in training `model`, by the fastest of three updates. Its weights change."""
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-6)
     rows = max(1, tokens // length)
     ids = torch.randint(4, vocabulary, (rows, length), device=device)
@@ -128,8 +191,7 @@ def measure(
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         taken.append(time.monotonic() - began)
-    weights = sum(part.numel() for part in model.parameters()) - vocabulary * width
-    return rows * length / min(taken), weights
+    return rows * length / min(taken)
 
 
 def heads_of(width: int) -> int:

@@ -2,7 +2,8 @@
 every attention call recorded."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +20,7 @@ from regard.look.record import record
 from regard.look.tokens import Sentence, Token
 from regard.look.trace import Trace
 from regard.look.trace_data import Beam, Node
+from regard.models.pointer import Pointer
 from regard.symbols import END, SYMBOLS
 from regard.training.experiment import Experiment
 
@@ -77,14 +79,27 @@ def trace_forward(
 ) -> Trace:
     """The trace of the ids `written` after `inputs`, of the sentences `sides`; `parts` are those of `assemble`.
 
-    Costs one forward pass. The target gets the probabilities of its tokens and of `topk` alternatives to each.
+    Costs one forward pass. The target gets the probabilities of its tokens and of `topk` alternatives to each. The
+    steps of a model that copies hold the probability of copying as `norms["copy"]`.
     """
     target = torch.tensor([list(written)], device=next(model.parameters()).device)  # [1, T]
-    with torch.inference_mode(), record(model) as seen:
+    shares: list[Tensor] = []
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode())
+        seen = stack.enter_context(record(model))
+        if isinstance(model, Pointer):
+            hook = model.generate.register_forward_hook(lambda module, args, share: shares.append(1 - share[0, :, 0]))
+            stack.callback(hook.remove)
         logits = model(*inputs, target)  # [1, T, V]
     read, wrote = sides
     wrote = add_probabilities(wrote, written, logits[0], lambda index: vocabulary.pieces([index])[0], topk)
-    return assemble(model, seen, read, wrote, **parts)
+    trace = assemble(model, seen, read, wrote, **parts)
+    if not shares:
+        return trace
+    numbers = [round(float(share), 6) for share in shares[0]]  # [T]
+    return replace(
+        trace, steps=tuple(replace(step, norms={**step.norms, "copy": numbers[step.t]}) for step in trace.steps)
+    )
 
 
 def spelled(vocabulary: Vocabulary, written: Sequence[int]) -> Sentence:

@@ -8,12 +8,12 @@ from typing import Any
 
 from regard.api.loading import load
 from regard.api.progress import in_notebook
-from regard.api.timed import choose
+from regard.api.timed import choose, choose_further
 from regard.config import load_toml, override
 from regard.data.prepare import Stages
 from regard.data.settings import as_files
 from regard.data.tmx import choose_languages
-from regard.errors import ConfigError, RunError
+from regard.errors import RunError
 from regard.training.events import Observe
 from regard.training.experiment import Experiment, check_tables, resolve
 from regard.training.runs import checkpoints
@@ -83,19 +83,18 @@ def plan(
     **data: Any,
 ) -> tuple[Experiment, list[str]]:
     """What to train, and the reasons for what was chosen here: with `minutes` and no model, preset, file or settings
-    but of the data, everything else is chosen to fit (see `regard.api.timed`); a run that was begun keeps its own."""
+    but of the data and the run to start from, everything else is chosen to fit (see `regard.api.timed`); a run that
+    was begun keeps its own."""
     given, reasons = list(settings), list[str]()
     timed = [f"train.minutes={minutes}"] if minutes is not None else []
     tables = gather(config, model, preset, [*given, *timed], run, **data)
-    free = not (config or model or preset) and all(one.startswith("data.") for one in given)
+    free = not (config or model or preset) and all(one.startswith(("data.", "train.start_from=")) for one in given)
     if minutes is not None and free and (any(data.values()) or not tables["model"]):
-        if not any(tables["data"].get(name) for name in ("source", "tsv", "tmx", "corpus")):
-            raise ConfigError(
-                "There is nothing to train on; pass --source and --target, --tmx, or a built-in corpus with --corpus "
-                "(see `regard corpora`)."
-            )
+        start = tables["train"].get("start_from")
         if checkpoints(run):
             chosen = load_toml(run / "config.toml")
+        elif start:
+            chosen, reasons = choose_further(tables["data"], minutes, str(start))
         else:
             chosen, reasons = choose(tables["data"], minutes)
         tables = {**chosen, **{name: {**chosen[name], **tables[name]} for name in ("data", "train")}}

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.api.heads import Heads
 from regard.api.languages import other_language
 from regard.api.passages import NOTES, Passage, join_text, keep_whole, merge, take_apart, unseen, worst, wrong_with
-from regard.api.terms import Termbase, copy_unknown, place_terms
+from regard.api.terms import Asked, Termbase, copy_unknown, place_terms
 from regard.api.tracing import (
     Output,
     Trained,
@@ -37,6 +37,7 @@ from regard.decode.beam import Step
 from regard.decode.ensemble import Ensemble
 from regard.decode.hypothesis import Hypothesis, Weigh
 from regard.decode.settings import DecodeConfig
+from regard.decode.terms import Terms
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
 from regard.interop.ctranslate2 import Engine
@@ -49,6 +50,7 @@ from regard.training.experiment import Experiment
 from regard.training.objectives import cross_entropy
 from regard.training.translation import guided_head, guided_module
 
+TERM_BEAM = 8  # beams at least of a search for terms: one for each token of a term, and some without it
 CHARACTERS = 16  # a text of more than the allowed tokens times this is not even tokenised
 BATCH_TOKENS = (4096, 65536)  # source tokens in a batch over all beams, on a CPU and on a GPU
 
@@ -155,14 +157,15 @@ class Translator(Trained):
         if terms:
             self.needs_one_model("place terms")
             # All of the beam: in the best hypothesis the term may have become part of a longer word.
-            wide = config if config.temperature else dataclasses.replace(config, nbest=config.beam)
+            beam = max(config.beam, TERM_BEAM)
+            wide = dataclasses.replace(config, beam=beam, nbest=beam, temperature=0.0, top_k=0, top_p=1.0)
             unplaced = place_terms(
                 Termbase(terms),
                 sentences,
                 encoded,
                 found,
                 self.target_vocabulary,
-                lambda rows, prefixes: search(rows, wide, prefixes=prefixes, stop=stop),
+                partial(self._search_terms, config=wide, stop=stop),
                 self._weigh,
             )
             found = [some[: config.nbest] for some in found]
@@ -301,6 +304,14 @@ class Translator(Trained):
     ) -> list[list[Hypothesis]]:
         tokens = BATCH_TOKENS[self.device.type == "cuda"]
         return decode_many(self.model, rows, config, self.device, batch_tokens=tokens, weigher=self._weigher, **options)  # type: ignore[arg-type]
+
+    def _search_terms(
+        self, rows: list[list[int]], asked: list[Asked], joined: list[int], **options: Any
+    ) -> list[list[Hypothesis]]:
+        if not rows:
+            return []
+        terms = Terms([one.terms for one in asked], [one.replaced for one in asked], joined)
+        return self._search_many(rows, terms=terms, prefixes=[one.prefix for one in asked], **options)
 
     def _search(
         self, ids: list[int], config: DecodeConfig, steps: list[Step] | None, forced: list[int] | None

@@ -57,6 +57,9 @@ def demo(
     if reason == "asked":
         typer.echo("Stopped and saved. Repeat the command to resume.", err=True)
         raise typer.Exit(0)
+    if reason == "time":
+        put(f"\nThe {minutes:g} minutes were over before training was, so expect little of what follows. To continue:")
+        put(f"  {command()} demo --task {task} --minutes {5 * minutes:g}")
     show(run, regard.load(run))
 
 
@@ -160,7 +163,7 @@ _TRANSLATOR = (
 # task -> model, built-in corpus, settings, what to show
 DEMOS: dict[str, tuple[str, str, str, Callable[[Path, Any], None]]] = {
     "translate": ("bahdanau", "phrasebook", _TRANSLATOR, show_translations),
-    "caption": ("captioner", "shapes", "data.size=6000", show_captions),
+    "caption": ("captioner", "shapes", "data.size=6000 train.seed=2", show_captions),
     "document": ("document", "reviews", "", show_documents),
     "language": ("attentive-lm", "tales", "data.subwords=word", show_texts),
 }

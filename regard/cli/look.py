@@ -1,5 +1,6 @@
 """regard look"""
 
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -43,7 +44,13 @@ def look(
     step: Annotated[
         int | None, typer.Option(help="Show scores, weights and context of this step, from 0 (--view steps).")
     ] = None,
-    layer: Annotated[int | None, typer.Option(help="Layer to draw, from 0 (default: the last but one).")] = None,
+    layer: Annotated[
+        str | None,
+        typer.Option(
+            help="Layer to draw, from 0 (default: the last but one), or the name of any attention module, as in "
+            "encoder.0.self_attention.attention."
+        ),
+    ] = None,
     head: Annotated[int | None, typer.Option(help="Head to draw, from 0 (default: the mean of all).")] = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="Show subword pieces instead of words.")] = False,
     special: Annotated[bool, typer.Option("--special", help="Show special tokens.")] = False,
@@ -78,6 +85,8 @@ def look(
 
     if view is not None and view not in VIEWS:
         raise ConfigError(unknown("view", view, VIEWS))
+    if layer is not None and layer.removeprefix("-").isdecimal():
+        given["layer"] = int(layer)
     run, text = run_and_text(arguments)
     task = read_experiment(run).task
     for name in given:
@@ -122,7 +131,7 @@ def run_and_text(arguments: list[str]) -> tuple[Path, str]:
     name, *rest = arguments if len(arguments) > 1 else [DEFAULT, *arguments]
     if len(rest) != 1:
         raise ConfigError(f"look takes a run and one text; got {len(arguments)} arguments. Put the text in quotes.")
-    if len(arguments) == 1 and (Path(rest[0]).is_dir() or rest[0] in FOLDERS):
+    if len(arguments) == 1 and (os.path.isdir(rest[0]) or rest[0] in FOLDERS):
         raise ConfigError(f'look needs a text as well, as in: regard look {rest[0]} "Where is the station?"')
     return find_run(name), rest[0]
 

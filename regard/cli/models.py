@@ -24,7 +24,7 @@ def models(
     run folder) expects, how it was made and how good it is."""
     from regard.config import describe
     from regard.decode.settings import DecodeConfig
-    from regard.models.registry import MODELS, build, entry
+    from regard.models.registry import MODELS, build, entry, installed
     from regard.models.registry import preset as find_preset
     from regard.training.experiment import KINDS
     from regard.training.known import FOLDERS
@@ -35,6 +35,9 @@ def models(
     if name is None:
         for known, found in MODELS.items():
             put(f"{known:<14} {found.paper:<36} {found.idea}")
+        for known, package in installed().items():
+            if known not in MODELS:
+                put(f"{known:<14} of the package {package}")
         put("\n`regard models NAME` lists the settings of one.")
         list_shipped()
         return
@@ -47,8 +50,8 @@ def models(
         return
     if trained:
         return describe_run(name)
-    if name not in MODELS:
-        raise ConfigError(unknown("model", name, [*MODELS, *FOLDERS]))
+    if name not in MODELS and name not in installed():
+        raise ConfigError(unknown("model", name, [*MODELS, *installed(), *FOLDERS]))
     found, config = entry(name), find_preset(name, preset)
     put(f"{name}: {found.idea} ({found.paper})\npresets: {', '.join(found.presets)}\n")
     recipe = dict(found.recipes.get(preset, {}))

@@ -1,5 +1,6 @@
 """regard translate"""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -90,7 +91,9 @@ def translate(
         )
     text = names[1] if len(names) == 2 else None
     reading = read(Reading, tables.get("data", {}), "data")
-    sentence = text is not None and " " in text and not Path(text).exists()
+    if text is not None and not text.strip():
+        raise ConfigError("There is nothing to translate in an empty text; pass at least one word, or a file.")
+    sentence = text is not None and " " in text and not os.path.exists(text)  # Path.exists raises for a long text
     translator = regard.load([names[0], *(with_run or [])], device, engine=engine)
     options: dict[str, Any] = {"beam": beam, "nbest": nbest, "temperature": temperature, **tables.get("decode", {})}
     translator.settings(**options)  # refuses invalid settings before anything is read
@@ -116,7 +119,7 @@ def translate(
                 if one.finished not in ("end", "empty"):
                     typer.echo(f"line {number}: the translation did not end by itself ({one.finished})", err=True)
                 for flag in one.flags:
-                    if flag in ("language", "cut", "loop", "copy", "empty"):
+                    if flag in ("language", "cut", "number", "loop", "copy", "empty"):
                         typer.echo(f"line {number}: {NOTES[flag]}", err=True)
                 unseen.add(number, one.unknown)
                 for term in one.unplaced:

@@ -3,6 +3,9 @@
 from regard.core.attend import Look, Memory, Normalise, Score, attend
 from regard.core.masks import causal_mask, padding_mask, window_mask
 from regard.core.normalise import (
+    NORMALISERS,
+    Causal,
+    ForwardOnly,
     GaussianWindow,
     Sample,
     Window,
@@ -15,23 +18,36 @@ from regard.core.normalise import (
 )
 from regard.core.positions import LearnedPositions, rotate, sinusoid
 from regard.core.scores import (
+    COMPARISONS,
+    SCORES,
     Additive,
     Concat,
     ConcatReleased,
     Cosine,
+    Covered,
     General,
     Location,
+    NormedAdditive,
+    Relative,
+    alibi,
     dot,
+    make_score,
     project_keys,
     scaled_dot,
     uniform,
 )
 
 __all__ = [
+    "COMPARISONS",
+    "NORMALISERS",
+    "SCORES",
     "Additive",
+    "Causal",
     "Concat",
     "ConcatReleased",
     "Cosine",
+    "Covered",
+    "ForwardOnly",
     "GaussianWindow",
     "General",
     "LearnedPositions",
@@ -39,9 +55,12 @@ __all__ = [
     "Look",
     "Memory",
     "Normalise",
+    "NormedAdditive",
+    "Relative",
     "Sample",
     "Score",
     "Window",
+    "alibi",
     "attend",
     "causal_mask",
     "causal_softmax",
@@ -49,6 +68,7 @@ __all__ = [
     "entmax15",
     "hard_argmax",
     "hard_sample",
+    "make_score",
     "padding_mask",
     "project_keys",
     "rotate",

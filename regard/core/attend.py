@@ -11,7 +11,7 @@ Dv value width, V vocabulary. Batch comes first, always.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -20,7 +20,7 @@ from regard.core.normalise import softmax
 from regard.core.scores import scaled_dot
 from regard.errors import ShapeError
 
-Score = Callable[[Tensor, Tensor], Tensor]
+Score = Callable[..., Tensor]
 Normalise = Callable[[Tensor, Tensor | None], Tensor]
 
 
@@ -35,7 +35,7 @@ class Memory(NamedTuple):
     keys: Tensor  # [B, ..., S, D]
     values: Tensor  # [B, ..., S, Dv]
     mask: Tensor | None = None  # bool, broadcastable to [B, ..., T, S]; True = may look
-    summary: Tensor | None = None  # [B, ...]
+    summary: Any = None  # a tensor [B, ...], or a NamedTuple of them
 
 
 class Look(NamedTuple):

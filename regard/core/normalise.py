@@ -6,11 +6,13 @@ A row that may look nowhere gets exact zeros, forward and backward: never NaN, a
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from regard.core.masks import causal_mask, window_mask
 from regard.errors import ShapeError
@@ -26,13 +28,30 @@ def softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     return torch.softmax(filled, dim=-1).masked_fill(hidden, 0.0)
 
 
-def causal_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Softmax in which the last query may look at every slot, the one before at all but the last, and so on.
+@dataclass(frozen=True)
+class Causal:
+    """A normaliser in which the last query may look at every slot, the one before at all but the last, and so on.
 
     With T = S that is the causal triangle; with T = 1, one step with its past in the memory, everything is visible.
     """
-    queries, slots = scores.shape[-2:]
-    return softmax(scores, _and(mask, causal_mask(slots, scores.device, queries)))
+
+    normalise: Callable[[Tensor, Tensor | None], Tensor]
+
+    def __call__(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        queries, slots = scores.shape[-2:]
+        return self.normalise(scores, _and(mask, causal_mask(slots, scores.device, queries)))
+
+    @property
+    def __name__(self) -> str:
+        return f"causal {getattr(self.normalise, '__name__', type(self.normalise).__name__)}"
+
+
+causal_softmax = Causal(softmax)
+
+
+def is_causal_softmax(normalise: object) -> bool:
+    """Whether a normaliser is `causal_softmax`, also where a model made it."""
+    return isinstance(normalise, Causal) and normalise.normalise is softmax
 
 
 def hard_argmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -108,11 +127,45 @@ class GaussianWindow:
         return window_mask(centre.floor() if self.released else centre, self.half_width, scores.shape[-1])
 
 
+class ForwardOnly(nn.Module):
+    """Where attention stops that goes forward from where it stopped before (Raffel 2017).
+
+        p_j = sigmoid(e_j);  q_j = (1 - p_{j-1}) q_{j-1} + previous_j;  alpha_j = p_j q_j
+
+    `previous` [..., T, S] are the weights of the step before; a row sums to at most one, since attention may reach the
+    end without stopping. In training, noise N(0, noise^2) is added to the scores; otherwise, if `hard`, all weight is
+    at the first slot with p_j > 0.5 from the previous one on, which has no gradient.
+    """
+
+    def __init__(self, noise: float = 1.0, hard: bool = True) -> None:
+        super().__init__()
+        self.noise, self.hard = noise, hard
+
+    def forward(self, scores: Tensor, mask: Tensor | None, previous: Tensor) -> Tensor:
+        visible = _visible(scores, mask)
+        if self.hard and not self.training:
+            reached = previous.cumsum(dim=-1) > 0.5  # [..., T, S]
+            stops = (scores > 0) & visible & reached
+            return (stops & (stops.cumsum(dim=-1) == 1)).to(scores.dtype)
+        noisy = scores + self.noise * torch.randn_like(scores) if self.training and self.noise else scores
+        exact = noisy.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(~visible, -math.inf)
+        passing = F.logsigmoid(-exact)  # log(1 - p_j)
+        # q_j = sum over k <= j of previous_k prod over k <= l < j of (1 - p_l): no quotient, so nothing underflows
+        before = passing.cumsum(dim=-1) - passing  # [..., T, S], of all l < j
+        ways = before[..., :, None] - before[..., None, :]  # [..., T, S, S], from k to j
+        forwards = causal_mask(scores.shape[-1], scores.device)  # [S, S]
+        ways = ways.masked_fill(~forwards, -math.inf).exp()
+        reaching = (ways @ previous.to(ways.dtype)[..., None]).squeeze(-1)  # [..., T, S], q
+        return (torch.sigmoid(exact) * reaching).to(scores.dtype).masked_fill(~visible, 0.0)
+
+
 def sparsemax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """The point of the simplex nearest to the scores (Martins 2016): p = max(e - tau, 0); exact zeros.
 
     tau is (sum of the k highest scores - 1) / k, where k is the largest number of slots that keeps all k above tau.
     """
+    if not scores.shape[-1]:
+        return scores  # an empty memory has no highest score
     visible = _visible(scores, mask)
     shifted = _shift(_hide(scores, visible))  # [..., T, S]
     ordered = shifted.sort(dim=-1, descending=True).values  # [..., T, S]
@@ -128,6 +181,8 @@ def entmax15(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
     With the k highest of z = e / 2, mean m and variance w, tau = m - sqrt(1/k - w).
     """
+    if not scores.shape[-1]:
+        return scores  # an empty memory has no highest score
     visible = _visible(scores, mask)
     weights = _Entmax15.apply(_shift(_hide(scores, visible) / 2))  # type: ignore[no-untyped-call]
     return weights.to(scores.dtype).masked_fill(~visible, 0.0)  # [..., T, S]
@@ -154,6 +209,14 @@ class _Entmax15(torch.autograd.Function):
         roots = weights.sqrt()  # dp/dz = 2 (z - tau) for the slot itself, shared out over the support
         scaled = 2 * grads[0] * roots
         return scaled - roots * (scaled.sum(-1, keepdim=True) / roots.sum(-1, keepdim=True))
+
+
+# The normalisers that every model with attention can be trained with, by their names in its settings.
+NORMALISERS: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
+    "softmax": softmax,
+    "sparsemax": sparsemax,
+    "entmax15": entmax15,
+}
 
 
 def _visible(scores: Tensor, mask: Tensor | None) -> Tensor:

@@ -2,16 +2,18 @@
 
 A score without parameters is a function, one with parameters a module; both are called as `score(query, keys)`.
 A module with work to do on the keys has `project(states) -> keys`, done once for a sentence and kept in `Memory`;
-`project_keys` does that for any score.
+`project_keys` does that for any score. A score that depends on places takes the distances as a third argument:
+`score(query, keys, distances)`, whole numbers [T, S], the place of the key minus the place of the query.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.errors import ShapeError
+from regard.errors import ConfigError, ShapeError
 
 
 def dot(query: Tensor, keys: Tensor) -> Tensor:
@@ -29,6 +31,43 @@ def scaled_dot(query: Tensor, keys: Tensor) -> Tensor:
     """q . k / sqrt(d_k) (Vaswani 2017): unit variance for unit queries and keys, whatever the width."""
     _check_widths("scaled_dot", query, keys)
     return (query / math.sqrt(keys.shape[-1])) @ keys.transpose(-1, -2)  # [..., T, S]
+
+
+class Relative(nn.Module):
+    """q . (k + a_(j-i)) / sqrt(d_k) (Shaw 2018, eq. 4): a learned vector for each distance, shared by all heads.
+
+    Distances beyond `clip` count as `clip`. The query meets each of the 2 clip + 1 vectors once, not each pair of words
+    (their section 3.3).
+    """
+
+    def __init__(self, width: int, clip: int = 16) -> None:
+        super().__init__()
+        self.distances = nn.Embedding(2 * clip + 1, width)  # a^K
+        nn.init.xavier_uniform_(self.distances.weight)
+
+    def forward(self, query: Tensor, keys: Tensor, distances: Tensor) -> Tensor:
+        _check_widths("Relative", query, keys)
+        query = query / math.sqrt(keys.shape[-1])
+        by_distance = dot(query, self.distances.weight)  # [..., T, 2 clip + 1]
+        which = clip_distances(distances, self.distances.num_embeddings)  # [T, S]
+        return dot(query, keys) + by_distance.gather(-1, which.expand(*query.shape[:-1], -1))  # [..., T, S]
+
+
+def clip_distances(distances: Tensor, count: int) -> Tensor:
+    """Rows of a table of `count` = 2 clip + 1 distances, the most negative one first."""
+    clip = count // 2
+    return distances.clamp(-clip, clip) + clip
+
+
+def alibi(query: Tensor, keys: Tensor, distances: Tensor) -> Tensor:
+    """q . k / sqrt(d_k) - m_h |j - i| (Press 2022), with the slopes m_h = 2^(-8h/H) of the heads h = 1 ... H.
+
+    query and keys [B, H, ..., D]. The paper's model is causal, where j <= i; in both directions the bias is symmetric.
+    """
+    heads = query.shape[1]
+    slopes = 2.0 ** (torch.arange(1, heads + 1, device=query.device) * (-8 / heads))  # [H]
+    bias = slopes[:, None, None] * distances.abs()  # [H, T, S], in float32: bfloat16 counts to 256 only
+    return scaled_dot(query, keys) - bias.to(query.dtype)
 
 
 class Cosine(nn.Module):
@@ -111,6 +150,47 @@ class Additive(Perceptron):
         return self.W(query)
 
 
+class Covered(Additive):
+    """v^T tanh(W q + U k + V C), with the coverage C of each slot (Tu 2016; See 2017 with a bias): [B, S, d].
+
+    Coverage is what a slot has been attended to so far; it changes from step to step, so it comes beside the keys.
+    """
+
+    def __init__(self, query_width: int, key_width: int, width: int, coverage_width: int, bias: bool = False) -> None:
+        super().__init__(query_width, key_width, width)
+        self.V = nn.Linear(coverage_width, width, bias)
+
+    def forward(self, query: Tensor, keys: Tensor, coverage: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(query, keys + self.V(coverage))
+
+
+class NormedAdditive(Additive):
+    """g v^T tanh(W q + U k + b) / |v| + r (Raffel 2017): the length of v is learned by itself, scores have an offset.
+
+    Scores that are compared with zero, and not with each other, need both.
+    """
+
+    def __init__(self, query_width: int, key_width: int, width: int, offset: float = 0.0) -> None:
+        super().__init__(query_width, key_width, width)
+        self.b = nn.Parameter(torch.zeros(width))
+        self.g, self.r = nn.Parameter(torch.empty(())), nn.Parameter(torch.empty(()))
+        self.reset(offset)
+
+    @torch.no_grad()
+    def reset(self, offset: float) -> None:
+        """The paper's start: g = 1 / sqrt(width), r = offset, b = 0, and a v of any length."""
+        self.v.weight.normal_()
+        self.b.zero_()
+        self.g.fill_(self.v.in_features**-0.5)
+        self.r.fill_(offset)
+
+    def ask(self, query: Tensor) -> Tensor:
+        return super().ask(query) + self.b
+
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        return self.g / self.v.weight.norm() * super().forward(query, keys) + self.r  # [..., T, S]
+
+
 class Concat(Perceptron):
     """v^T tanh(W [q; k]), Luong's concat as the paper prints it.
 
@@ -160,6 +240,37 @@ class Location(nn.Module):
         scores = query @ self.W.weight[:size].T  # [..., T, min(S, longest)]
         beyond = size - scores.shape[-1]
         return nn.functional.pad(scores, (0, beyond), value=-math.inf) if beyond else scores  # [..., T, S]
+
+
+# The scores by their names in the settings of models: (query width, key width, hidden width) -> score.
+SCORES: dict[str, Callable[[int, int, int], Any]] = {
+    "dot": lambda query, key, hidden: dot,
+    "scaled-dot": lambda query, key, hidden: scaled_dot,
+    "cosine": lambda query, key, hidden: Cosine(),
+    "general": lambda query, key, hidden: General(query, key),
+    "additive": Additive,
+    "concat": Concat,
+    "concat-released": lambda query, key, hidden: ConcatReleased(query, key),
+}
+ONE_WIDTH = ("dot", "scaled-dot", "cosine")  # they compare a query and keys of one width
+
+# Of these, the ones for a model that projects its queries and keys itself: (width) -> score.
+COMPARISONS: dict[str, Callable[[int], Any]] = {
+    "dot": lambda width: dot,
+    "scaled-dot": lambda width: scaled_dot,
+    "cosine": lambda width: Cosine(),
+    "additive": Perceptron,
+}
+
+
+def make_score(name: str, query_width: int, key_width: int, width: int) -> Any:
+    """The score of this name in `SCORES`; one that needs a query and keys of one width is refused for others."""
+    if name in ONE_WIDTH and query_width != key_width:
+        raise ConfigError(
+            f"model.score = {name!r} compares a query and keys of one width; here the query has {query_width} numbers "
+            f"and the keys have {key_width}. Use general, additive or concat."
+        )
+    return SCORES[name](query_width, key_width, width)
 
 
 def project_keys(score: Any, states: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from regard.decode.beam import Step
 from regard.decode.hypothesis import Hypothesis, Weigh
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
+from regard.decode.terms import Terms
 from regard.models.contract import SequenceModel
 from regard.symbols import END
 
@@ -25,6 +26,7 @@ def decode_many(
     *,
     batch_tokens: int = 4096,
     prefixes: Sequence[Sequence[int]] | None = None,
+    terms: Terms | None = None,
     weigher: Weigher | None = None,
     observe: Callable[[Step], None] | None = None,
     tell: Progress | None = None,
@@ -45,9 +47,12 @@ def decode_many(
         some = order[done : done + max(1, batch_tokens // (widest * copies))]
         source, lengths = pad([[*rows[row], END] for row in some])
         chosen = None if prefixes is None else [prefixes[row] for row in some]
+        wanted = None if terms is None else terms.take(some)
         source, lengths = source.to(device), lengths.to(device)
         weigh = weigher(source, lengths) if weigher and config.coverage_penalty else None
-        results = decode(model, source, lengths, config, prefixes=chosen, weigh=weigh, observe=observe, stop=stop)
+        results = decode(
+            model, source, lengths, config, prefixes=chosen, terms=wanted, weigh=weigh, observe=observe, stop=stop
+        )
         for row, hypotheses in zip(some, results, strict=True):
             found[row] = hypotheses
         done += len(some)

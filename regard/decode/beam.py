@@ -9,6 +9,7 @@ The rules, which a plain search of one sentence at a time would give as well:
 * A sentence is done when K hypotheses have finished (and, if `patient`, none alive scores better than the worst of
   them), when nothing alive could still beat the `nbest` best finished (a log-probability only falls, so alive /
   lp(longest) bounds every score to come), or at its longest length.
+* With terms that a sentence must hold, the K beams are shared out by how many of them a hypothesis has (terms.py).
 * Sentences do not affect each other. A sentence that is done stays as it is until it is dropped from the batch.
 
 Everything is a tensor of a fixed size on the model's device, so that a step can be captured.
@@ -28,6 +29,7 @@ from regard.decode.hypothesis import Ended, Hypothesis, length_penalty, rank
 from regard.decode.rules import NEVER, apply_rules, padded
 from regard.decode.settings import DecodeConfig
 from regard.decode.steps import Advanced, is_host, room_for, take_steps
+from regard.decode.terms import Terms, Wanted, by_banks, forbid, keep, next_tokens, want, write_token
 from regard.models.contract import SequenceModel, State
 from regard.symbols import END, PAD, START
 
@@ -82,16 +84,21 @@ class Beam(NamedTuple):
     logprobs: Tensor  # [A, T + 1, K]
     written: Tensor | None  # [A, K, T + 1] what each hypothesis wrote, where repeats are banned
     prefix: Tensor | None  # [A, P + 1]
+    wanted: Wanted | None  # terms that a hypothesis must have
     finished: Finished
 
 
 class Candidates(NamedTuple):
-    """The C = 2K best continuations of each sentence, best first; at most K of them end, so K can continue."""
+    """The C = 2K best continuations of each sentence, best first; at most K of them end, so K can continue.
+
+    Where a sentence must hold terms they are in the order of `terms.by_banks`.
+    """
 
     total: Tensor  # [A, C]
     parent: Tensor  # [A, C]
     token: Tensor  # [A, C]
     logprob: Tensor  # [A, C]
+    reached: Tensor | None = None  # [A, C, terms] what they have of the terms
 
 
 @torch.inference_mode()
@@ -102,11 +109,13 @@ def beam_search(
     config: DecodeConfig,
     *,
     prefixes: Sequence[Sequence[int]] | None = None,
+    terms: Terms | None = None,
     observe: Callable[[Step], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> list[list[Hypothesis]]:
     """The `config.nbest` best hypotheses for each row of `state`, none longer than `limits` [B] (END counted).
 
+    Only hypotheses with all `terms` of their row end; where there is none, those that were cut are given.
     `observe` is shown every step; `stop` is called before every step and ends the search when it returns True.
     """
     found: list[list[Hypothesis]] = [[] for _ in limits]
@@ -115,12 +124,18 @@ def beam_search(
         for row, hypotheses in zip(some.row.tolist(), hypotheses_of(some, config), strict=True):
             found[row] = hypotheses
 
-    beam = begin(limits, config, prefixes)
-    take_steps(model, partial(advance, config=config, observe=observe), beam, state, collect, prefixes, observe, stop)
+    beam = begin(limits, config, prefixes, terms)
+    step = partial(advance, config=config, observe=observe)
+    take_steps(model, step, beam, state, collect, prefixes, observe or terms, stop)  # terms are not captured
     return found
 
 
-def begin(limits: Tensor, config: DecodeConfig, prefixes: Sequence[Sequence[int]] | None) -> Beam:
+def begin(
+    limits: Tensor,
+    config: DecodeConfig,
+    prefixes: Sequence[Sequence[int]] | None,
+    terms: Terms | None = None,
+) -> Beam:
     """Nothing written yet. Where steps are captured every one has K beams, of which the first step expands one."""
     A, K, T = len(limits), config.beam, room_for(limits)
     k = 1 if is_host(limits) else K
@@ -143,6 +158,7 @@ def begin(limits: Tensor, config: DecodeConfig, prefixes: Sequence[Sequence[int]
         logprobs=full(0.0, T + 1, K, dtype=torch.float32),
         written=full(PAD, K, T + 1) if config.no_repeat_ngram else None,
         prefix=None if prefixes is None else padded(prefixes, limits.device),
+        wanted=None if terms is None else want(terms, K, limits.device),
         finished=Finished(never, never.clone(), full(0, K), full(0, K), full(0.0, K, dtype=torch.float32)),
     )
 
@@ -166,7 +182,11 @@ def expand(beam: Beam, logits: Tensor, config: DecodeConfig) -> Candidates:
     written = None if beam.written is None else beam.written[:, :k].flatten(0, 1)  # [A * k, T + 1]
     prefix = None if beam.prefix is None else beam.prefix.repeat_interleave(k, 0)  # [A * k, P + 1]
     apply_rules(logprobs, config, beam.length[:, None].expand(A, k).flatten(), written, prefix)
+    if beam.wanted is not None:
+        forbid(logprobs, beam.wanted, k)
     each, token = best(logprobs, min(K + 1, logprobs.shape[1]))  # [A * k, M]
+    if beam.wanted is not None:
+        each, token = also_terms(beam, beam.wanted, logprobs, each, token)
     M = each.shape[1]
     each = torch.where(each.isnan(), NEVER, each).view(A, k * M)  # [A, k * M]
     sums = (each.view(A, k, M) + beam.total[..., None]).view(A, k * M)  # [A, k * M]
@@ -176,9 +196,25 @@ def expand(beam: Beam, logits: Tensor, config: DecodeConfig) -> Candidates:
         each, sums = (F.pad(part, (0, missing), value=NEVER) for part in (each, sums))
         token = F.pad(token, (0, missing), value=PAD)
     sums, order = sums.sort(dim=1, descending=True, stable=True)  # of equal ones, the better beam first
+    reached = None
+    if beam.wanted is not None:
+        parent = (order // M).clamp_(max=k - 1)
+        reached = write_token(beam.wanted, parent, token.gather(1, order), beam.length)  # [A, k * M, terms]
+        banks = by_banks(sums, reached)[:, : 2 * K]  # [A, C]
+        order, sums = order.gather(1, banks), sums.gather(1, banks)
+        reached = reached.gather(1, banks[..., None].expand(-1, -1, reached.shape[2]))
     order = order[:, : 2 * K]  # [A, C]
     parent = (order // M).clamp_(max=k - 1)
-    return Candidates(sums[:, : 2 * K], parent, token.gather(1, order), each.gather(1, order))
+    return Candidates(sums[:, : 2 * K], parent, token.gather(1, order), each.gather(1, order), reached)
+
+
+def also_terms(beam: Beam, wanted: Wanted, logprobs: Tensor, each: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
+    """The next token of every term beside the best ones of each beam, [A * k, M]; twice the same counts once."""
+    k = beam.total.shape[1]
+    more = next_tokens(wanted, beam.length)[:, :k].flatten(0, 1)  # [A * k, terms]
+    earlier = (more[:, :, None] == more[:, None]).tril(-1).any(-1)  # [A * k, terms]
+    there = (more[:, :, None] == token[:, None]).any(-1) | earlier | (more == PAD)
+    return torch.cat([each, logprobs.gather(1, more).masked_fill(there, NEVER)], 1), torch.cat([token, more], 1)
 
 
 def best(values: Tensor, k: int, block: int = 64) -> tuple[Tensor, Tensor]:
@@ -199,7 +235,7 @@ def best(values: Tensor, k: int, block: int = 64) -> tuple[Tensor, Tensor]:
 def finish(beam: Beam, candidates: Candidates, config: DecodeConfig) -> Finished:
     """Those of the K best candidates that end join the finished ones, of which the K best are kept."""
     K = config.beam
-    total, parent, token, logprob = (part[:, :K] for part in candidates)
+    total, parent, token, logprob = (part[:, :K] for part in candidates[:4])
     ended = (token == END) & (total > NEVER) & ~beam.done[:, None]  # [A, K]
     length = beam.length + 1  # [A]
     score = total / length_penalty(length.double(), config.length_penalty, config.length_offset)[:, None]  # [A, K]
@@ -216,7 +252,7 @@ def prune(beam: Beam, candidates: Candidates, config: DecodeConfig) -> Advanced[
     (A, k), K, finished = beam.total.shape, config.beam, beam.finished
     stays = (candidates.token == END) | (candidates.total == NEVER)  # [A, C]
     chosen = stays.byte().sort(dim=1, stable=True).indices[:, :K]  # [A, K]; those that continue, in order
-    total, parent, token, logprob = (part.gather(1, chosen) for part in candidates)  # [A, K]
+    total, parent, token, logprob = (part.gather(1, chosen) for part in candidates[:4])  # [A, K]
     total = total.masked_fill(stays.gather(1, chosen), NEVER)
     at = beam.length[:, None, None].expand(A, 1, K)
     for part, new in ((beam.tokens, token), (beam.parents, parent), (beam.logprobs, logprob)):
@@ -224,14 +260,19 @@ def prune(beam: Beam, candidates: Candidates, config: DecodeConfig) -> Advanced[
     written = beam.written
     if written is not None:
         written = written.gather(1, parent[..., None].expand_as(written)).scatter_(2, at.mT, token[..., None])
-    stuck = total[:, 0] == NEVER  # [A]; every continuation ended, or none was possible
+    wanted = beam.wanted
+    if wanted is not None and candidates.reached is not None:
+        terms = candidates.reached.shape[2]
+        wanted = keep(wanted, parent, candidates.reached.gather(1, chosen[..., None].expand(-1, -1, terms)))
+    alive = total.amax(1)  # [A]; the first one, but for terms
+    stuck = alive == NEVER  # [A]; every continuation ended, or none was possible
     frozen = beam.done | stuck  # [A]
     length = beam.length + ~frozen
     enough = finished.score[:, K - 1] > NEVER  # [A]
     if config.patient:
-        best_now = total[:, 0] / length_penalty(length.double(), config.length_penalty, config.length_offset)  # [A]
+        best_now = alive / length_penalty(length.double(), config.length_penalty, config.length_offset)  # [A]
         enough &= best_now <= finished.score[:, K - 1]
-    hopeless = total[:, 0] / beam.bound <= finished.score[:, config.nbest - 1]  # [A]; also where nothing is alive
+    hopeless = alive / beam.bound <= finished.score[:, config.nbest - 1]  # [A]; also where nothing is alive
     after = beam._replace(
         length=length,
         done=beam.done | enough | hopeless | (beam.limit <= beam.length + 1),
@@ -239,6 +280,7 @@ def prune(beam: Beam, candidates: Candidates, config: DecodeConfig) -> Advanced[
         token=token,
         total=torch.where(frozen[:, None], F.pad(beam.total, (0, K - k), value=NEVER), total),
         written=written,
+        wanted=wanted,
     )
     rows = parent + torch.arange(0, A * k, k, device=parent.device)[:, None]  # [A, K]
     return after, rows.flatten()
@@ -279,7 +321,7 @@ def hypotheses_of(beam: Beam, config: DecodeConfig) -> list[list[Hypothesis]]:
 
 def describe(beam: Beam, candidates: Candidates, config: DecodeConfig) -> Step:
     """The step as `observe` sees it."""
-    total, parent, token, logprob = (part.cpu().numpy() for part in candidates)
+    total, parent, token, logprob = (part.cpu().numpy() for part in candidates[:4])
     number = int(beam.length.max()) + 1
     going = (token != END) & (total > NEVER)  # [A, C]
     slot = going.cumsum(1) - 1  # [A, C]; the best K of those that do not end, in order

@@ -15,6 +15,7 @@ from regard.decode.hypothesis import Hypothesis, Weigh, rank, rank_by_coverage
 from regard.decode.sampling import draw, sample, seed_for
 from regard.decode.settings import DecodeConfig
 from regard.decode.steps import is_host
+from regard.decode.terms import Terms
 from regard.errors import ConfigError, DataError
 from regard.models.contract import SequenceModel, State, take
 from regard.symbols import PAD
@@ -30,13 +31,15 @@ def decode(
     config: DecodeConfig,
     *,
     prefixes: Prefixes | None = None,
+    terms: Terms | None = None,
     weigh: Weigh | None = None,
     observe: Callable[[Step], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> list[list[Hypothesis]]:
     """Translate `source` [B, S] with `lengths` [B]: the best hypotheses of each row, the best first.
 
-    `prefixes` are ids that the translation of each row must begin with. `weigh` gives the attention weights of
+    `prefixes` are ids that the translation of each row must begin with, `terms` runs of ids that it must hold (by
+    beam search alone). `weigh` gives the attention weights of
     hypotheses, for the coverage penalty. `observe` is shown every step of a beam search (its sentences number the
     rows that hold words); `stop` is called before every step. A source of END alone gives the empty sentence.
 
@@ -66,6 +69,7 @@ def decode(
         longest(lengths, config),
         wide,
         prefixes=None if prefixes is None else [prefixes[row] for row in chosen],
+        terms=None if terms is None else terms.take(chosen),
         contents=_contents(source, lengths) if config.temperature else None,
         observe=observe,
         stop=stop,
@@ -84,6 +88,7 @@ def search(
     config: DecodeConfig,
     *,
     prefixes: Prefixes | None = None,
+    terms: Terms | None = None,
     contents: Sequence[bytes] | None = None,
     observe: Callable[[Step], None] | None = None,
     stop: Callable[[], bool] | None = None,
@@ -109,11 +114,13 @@ def search(
     try:
         with products(config.precision, limits.device):
             if config.temperature:
+                if terms is not None:
+                    raise ConfigError("Terms are placed by a search; set decode.temperature to 0.")
                 return _sample(model, state, limits, config, prefixes, contents, stop)
-            if config.beam == 1 and observe is None:
+            if config.beam == 1 and observe is None and terms is None:
                 paths = follow(model, state, limits, config, prefixes=prefixes, stop=stop)
                 return [[hypothesis] for hypothesis in paths]
-            return beam_search(model, state, limits, config, prefixes=prefixes, observe=observe, stop=stop)
+            return beam_search(model, state, limits, config, prefixes=prefixes, terms=terms, observe=observe, stop=stop)
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise

@@ -25,6 +25,15 @@ from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
 
 LONGEST = 1024  # positions of the tables that replace a formula
 TYPES = ("int8", "float32")
+ACTIVATIONS = {"relu": "RELU", "swish": "SWISH", "gelu": "GELU"}  # our names -> the engine's
+KNOWN: dict[str, tuple[object, ...]] = {  # the settings of a Transformer that can be written
+    "positions": ("sinusoid", "learned", "rotary"),
+    "activation": tuple(ACTIVATIONS),
+    "layer_norm": ("layer",),
+    "key_heads": (0,),
+    "score": ("scaled-dot",),
+    "normaliser": ("softmax",),
+}
 BATCH_TOKENS = 4096  # source tokens in a batch over all beams, as in regard's own search
 
 
@@ -80,13 +89,12 @@ class Engine(NamedTuple):
     def _batch(
         self, rows: list[Sequence[int]], config: DecodeConfig, prefixes: list[Sequence[int]] | None
     ) -> list[list[Hypothesis]]:
-        names = list(self.target)
         words = [[self.source[index] for index in row] for row in rows]
         longest = max(int(config.max_ratio * len(row)) + config.max_extra for row in rows)
         # All hypotheses of the beam and their plain log-probabilities: the length penalty is regard's.
         results = self.translator.translate_batch(
             words,
-            None if prefixes is None else [[names[index] for index in prefix] for prefix in prefixes],
+            None if prefixes is None else self._pieces(prefixes),
             beam_size=config.beam,
             num_hypotheses=config.beam,
             length_penalty=0.0,
@@ -105,6 +113,10 @@ class Engine(NamedTuple):
             hypotheses = [self._hypothesis(*each, config) for each in zip(one.hypotheses, scores, strict=True)]
             found.append(rank(hypotheses)[: config.nbest] if sentence else [Hypothesis([], 0.0, 0.0, "end", [])])
         return found
+
+    def _pieces(self, rows: list[Sequence[int]]) -> list[list[str]]:
+        names = list(self.target)
+        return [[names[index] for index in row] for row in rows]
 
     def _scores(self, source: list[str], hypotheses: list[list[str]]) -> list[float]:
         """The log-probability of each, where a search does not count its forced prefix."""
@@ -174,6 +186,12 @@ def _save(
         raise ConfigError(f"CTranslate2 runs Transformers; this run is a {type(model).__name__}.")
     if any(isinstance(part, SSRU) for part in model.modules()):
         raise ConfigError("CTranslate2 has no SSRU, the recurrence in the decoder of this Transformer; use ONNX.")
+    for setting, known in KNOWN.items():
+        if getattr(model.config, setting) not in known:
+            raise ConfigError(
+                f"regard writes no Transformer with {setting} = {getattr(model.config, setting)!r} for CTranslate2; "
+                f"use ONNX."
+            )
     if kind not in TYPES:
         raise ConfigError(f"The numbers of a CTranslate2 model are {' or '.join(TYPES)}; got {kind!r}.")
     specification = _specification(model, library.specs, head)
@@ -199,7 +217,7 @@ def _specification(model: Any, specs: Any, head: tuple[int, int]) -> Any:
     options = {
         "num_heads": config.heads,
         "pre_norm": config.norm == "pre",
-        "activation": {"relu": specs.Activation.RELU, "swish": specs.Activation.SWISH}[config.activation],
+        "activation": getattr(specs.Activation, ACTIVATIONS[config.activation]),
         **rotary,
     }
     encoder = specs.TransformerEncoderSpec(config.layers, **options)

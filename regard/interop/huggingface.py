@@ -11,17 +11,18 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.errors import DataError
-from regard.interop.imported import NEVER, Imported, Linear, Part, find_file, lay_out, reorder, sines_then_cosines
-from regard.interop.pieces import NORMAL, UNUSED, Piece, Pieces, begin_with_symbols, read_pieces
+from regard.interop.imported import Imported, Linear, Part, find_file, lay_out, sines_then_cosines
+from regard.interop.pieces import Pieces, Table, make_table, read_pieces
 from regard.training.runs import read_tensors
 
-ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu"}  # their names -> ours
+ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}  # their names -> ours
+OTHERS = ("normalize_before", "normalize_embedding", "add_final_layer_norm")  # layer norms that MarianMT does not have
 NAMES = {
     "self": "self_attn",
     "cross": "encoder_attn",
@@ -34,32 +35,6 @@ NAMES = {
 }
 NORMS = {"self": "self_attn_layer_norm", "cross": "encoder_attn_layer_norm", "feed": "final_layer_norm"}
 MOST_BEAMS = 100
-
-
-class Table(NamedTuple):
-    """The rows of an embedding in regard's order."""
-
-    tokens: list[str]  # the first four stand for the symbols
-    order: list[int]  # the former row; -1 makes a new one
-    known: int  # tokens of the original; what follows reads as <unk>
-
-    def vocabulary(self, spm: Pieces) -> bytes:
-        """The SentencePiece model `spm` with the pieces of the table."""
-        own = {piece.text: piece for piece in spm.pieces}
-        pieces = [own.get(token, Piece(token, 0.0, UNUSED)) for token in self.tokens]
-        codes = [_code(token) or piece for token, piece in zip(self.tokens, pieces, strict=True)]
-        return spm.with_pieces(begin_with_symbols(codes))
-
-    def embedding(self, rows: Tensor, where: str) -> Tensor:
-        """Embeddings in the new order."""
-        if rows.dim() != 2 or len(rows) <= max(self.order):
-            raise DataError(f"{where} is [{', '.join(map(str, rows.shape))}], too small for its vocabulary.")
-        return reorder(rows, self.order)
-
-    def bias(self, numbers: Tensor) -> Tensor:
-        """Biases of the output layer in the new order; words that the original does not have are never written."""
-        order = [*self.order[: self.known], *[-1] * (len(self.order) - self.known)]
-        return reorder(numbers.flatten(), order, NEVER)
 
 
 def read_huggingface(folder: Path) -> Imported:
@@ -136,6 +111,11 @@ def _model_settings(config: dict[str, Any], folder: Path) -> dict[str, Any]:
     for name in ("attention_heads", "ffn_dim"):
         if config.get(f"encoder_{name}") != config.get(f"decoder_{name}"):
             raise DataError(f"{folder} has another {name} in the decoder than in the encoder; regard has one for both.")
+    for name in OTHERS:
+        if config.get(name):
+            raise DataError(
+                f"{folder / 'config.json'} says {name}, which MarianMT does not compute, also in transformers."
+            )
     activation = config.get("activation_function")
     if activation not in ACTIVATIONS:
         raise DataError(f"{folder} uses the activation {activation!r}; only {', '.join(ACTIVATIONS)} are known.")
@@ -152,17 +132,7 @@ def _table(ids: dict[str, Any], spms: list[Pieces], config: dict[str, Any], path
             f"{path} must give each token a number, among them decoder_start_token_id, eos_token_id and <unk>; got "
             f"{first} and {len(ids)} tokens."
         )
-    rest = [index for index in range(max(names) + 1) if index not in first]
-    unlisted = (piece.text for spm in spms for piece in spm.pieces if piece.text not in ids)
-    extra = [text for text in dict.fromkeys(unlisted) if text not in ("<s>", "<pad>")]
-    tokens = ["", *(names[index] for index in first), *(names.get(index, f"<{index}>") for index in rest), *extra]
-    order = [-1, *first, *rest, *[ids["<unk>"]] * len(extra)]
-    return Table(tokens, order, len(order) - len(extra))
-
-
-def _code(token: str) -> Piece | None:
-    """The piece of a language code `>>fra<<`, with which a text for a model of many languages begins."""
-    return Piece("▁" + token, 0.0, NORMAL) if token.startswith(">>") and token.endswith("<<") else None
+    return make_table(names, [-1, *first], spms)
 
 
 def _layers(take: Any) -> Part:

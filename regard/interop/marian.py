@@ -4,7 +4,8 @@
     decoder: self-attention, or an SSRU;  the first step reads a zero vector;  END ends both sides
 
 Both files hold named arrays and the training settings as YAML in `special:model.yml`. Beside them lie the vocabulary,
-a SentencePiece model (`.spm`) for each side or one for both, and, in a Bergamot folder, a `.yml` of decoding settings.
+a SentencePiece model (`.spm`) for each side or one for both (OPUS-MT: source.spm, target.spm and a `vocab.yml` that
+numbers the pieces of both), and often a `.yml` of decoding settings.
 """
 
 import io
@@ -22,18 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.errors import DataError
-from regard.interop.imported import (
-    LONGEST,
-    NEVER,
-    Imported,
-    Linear,
-    Part,
-    find_file,
-    lay_out,
-    reorder,
-    sines_then_cosines,
-)
-from regard.interop.pieces import UNKNOWN_TYPE, begin_with_symbols, read_pieces
+from regard.interop.imported import LONGEST, Imported, Linear, Part, find_file, lay_out, sines_then_cosines
+from regard.interop.pieces import UNKNOWN_TYPE, Pieces, Table, make_table, read_pieces
 
 Arrays = dict[str, NDArray[Any]]
 SETTINGS = "special:model.yml"
@@ -57,6 +48,12 @@ NEEDED: dict[str, tuple[Any, ...]] = {
     "transformer-decoder-autoreg": ("self-attention", "rnn"),
     "transformer-ffn-activation": ("relu", "swish"),
 }
+# A line of a vocab.yml: its token plain, in single quotes ('' is ') or in double quotes, with escapes.
+_ENTRY = re.compile(
+    r"""(?:'(?P<single>(?:[^']|'')*)'|"(?P<double>(?:[^"\\]|\\.)*)"|(?P<plain>[^\s'"].*?)):[ ]+(?P<row>[0-9]+)\s*"""
+)
+_ESCAPE = re.compile(r"\\(?P<code>x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
+_SHORT = dict(zip("0abtnvfreN_LP", "\0\a\b\t\n\v\f\r\x1b\x85\xa0\u2028\u2029", strict=True))
 NORMS = {("", "dan"): "post", ("n", "da"): "pre"}  # preprocess, postprocess -> our name
 BLOCKS = {"self": "self", "cross": "context", "feed": "ffn", "ssru": "rnn"}
 WEIGHTS = {
@@ -80,21 +77,20 @@ def read_marian(folder: Path) -> Imported:
         raise DataError(f"{path} holds no '{SETTINGS}', the settings of a Marian model.")
     settings = read_settings(arrays.pop(SETTINGS).tobytes().rstrip(b"\0"), path)
     model = _model_settings(settings, path)
-    files = _vocabulary_files(folder, decoding)
-    (source, order, kind), (target, target_order, _) = (_vocabulary(folder / file) for file in files)
-    if model["tied"] == "all" and source != target:
-        raise DataError(f"{path} has one table for both languages, but {' and '.join(files)} are not the same.")
+    (source, reader), (target, writer) = _vocabularies(folder, decoding)
+    if model["tied"] == "all" and source.tokens != target.tokens:
+        raise DataError(f"{path} has one table for both languages, but their vocabularies are not the same.")
     layers = _layers(arrays, model, path)
-    weights = _tables(arrays, model, order, target_order, path)
+    weights = _tables(arrays, model, source, target, path)
     weights["place.embed.table.weight"] = sines_then_cosines(LONGEST, model["width"], 1.0)
     weights |= lay_out("encoder", model["layers"], layers, model["norm"])
     weights |= lay_out("decoder", model["decoder_layers"], layers, model["norm"], model["decoder"] == "ssru")
     return Imported(
         model=model,
         weights=weights,
-        source=source,
-        target=target,
-        kind=kind,
+        source=source.vocabulary(reader),
+        target=target.vocabulary(writer),
+        kind=reader.kind,
         data={"joint": model["tied"] == "all"},
         decode=_search(decoding),
         origin={"format": "marian", "from": path.name, "version": str(settings.get("version", ""))},
@@ -173,40 +169,84 @@ def _take(arrays: Arrays, name: str, path: Path) -> Tensor:
     return torch.from_numpy(array.astype(np.float32))
 
 
-def _tables(
-    arrays: Arrays, model: dict[str, Any], order: list[int], target_order: list[int], path: Path
-) -> dict[str, Tensor]:
+def _tables(arrays: Arrays, model: dict[str, Any], source: Table, target: Table, path: Path) -> dict[str, Tensor]:
     """Embeddings and output layer with their rows in regard's order. PAD and START are zero vectors, never written."""
 
-    def table(rows: Tensor, order: list[int], fill: float = 0.0) -> Tensor:
-        if len(rows) != len(order) - 2:
-            size = len(order) - 2
+    def table(rows: Tensor, words: Table) -> Tensor:
+        if len(rows) != words.known - 2:
             raise DataError(
-                f"{path} has a table of {len(rows)} words for a vocabulary of {size}; do they fit together?"
+                f"{path} has a table of {len(rows)} words for a vocabulary of {words.known - 2}; do they fit together?"
             )
-        return reorder(rows, order, fill)
+        return words.embedding(rows, path)
 
     together = model["tied"] == "all"
-    weights = {"embed.weight": table(_take(arrays, "Wemb" if together else "encoder_Wemb", path), order)}
+    weights = {"embed.weight": table(_take(arrays, "Wemb" if together else "encoder_Wemb", path), source)}
     if not together:
-        weights["embed_target.weight"] = table(_take(arrays, "decoder_Wemb", path), target_order)
+        weights["embed_target.weight"] = table(_take(arrays, "decoder_Wemb", path), target)
     if model["tied"] == "none":
-        weights["output.weight"] = table(_take(arrays, "decoder_ff_logit_out_W", path).T, target_order)
-    omitted = torch.zeros(1, len(target_order) - 2)
+        weights["output.weight"] = table(_take(arrays, "decoder_ff_logit_out_W", path).T, target)
+    omitted = torch.zeros(1, target.known - 2)
     bias = _take(arrays, "decoder_ff_logit_out_b", path) if "decoder_ff_logit_out_b" in arrays else omitted
-    return {**weights, "output.bias": table(bias[0], target_order, NEVER)}
+    return {**weights, "output.bias": target.bias(bias[0])}
 
 
-def _vocabulary(path: Path) -> tuple[bytes, list[int], str]:
-    """A SentencePiece model in regard's order, the former id of each piece (-1: none), and its kind."""
-    spm = read_pieces(find_file(path.parent, path.name), path)
+def _vocabularies(folder: Path, decoding: dict[str, Any]) -> list[tuple[Table, Pieces]]:
+    """The table and the SentencePiece model of source and target.
+
+    A SentencePiece model may be its own table; in OPUS-MT's folders a vocab.yml is, beside source.spm and target.spm.
+    """
+    named = [Path(name).name for name in decoding.get("vocabs", [])]
+    listed = [name for name in named if name.endswith(".yml")] or sorted(
+        path.name for path in folder.glob("*vocab*.yml")
+    )
+    files = ["source.spm", "target.spm"] if listed else _vocabulary_files(folder, named)
+    spms = [read_pieces(find_file(folder, name), folder / name) for name in files]
+    if not listed:
+        return [(_own_table(spm, folder / file), spm) for spm, file in zip(spms, files, strict=True)]
+    if len(set(listed)) > 2:
+        raise DataError(f"{folder} must hold one vocab.yml, or two; found {', '.join(listed)}.")
+    tables = [read_vocabulary(find_file(folder, name), folder / name) for name in (listed[0], listed[-1])]
+    owners = [spms, spms] if listed[0] == listed[-1] else [[spms[0]], [spms[1]]]
+    rows = [[-1, -1, names["</s>"], names["<unk>"]] for names in tables]
+    made = [
+        make_table({row: token for token, row in names.items()}, first, some)
+        for names, first, some in zip(tables, rows, owners, strict=True)
+    ]
+    return list(zip(made, spms, strict=True))
+
+
+def _own_table(spm: Pieces, path: Path) -> Table:
     names = [piece.text for piece in spm.pieces]
     unknown = [index for index, piece in enumerate(spm.pieces) if piece.type == UNKNOWN_TYPE]
     if "</s>" not in names or len(unknown) != 1:
         raise DataError(f"{path} needs the pieces </s> and <unk>, as Marian's vocabularies have them.")
-    first = [names.index("</s>"), unknown[0]]
-    order = [-1, -1, *first, *(index for index in range(len(names)) if index not in first)]
-    return spm.with_pieces(begin_with_symbols([spm.pieces[max(index, 0)] for index in order])), order, spm.kind
+    return make_table(dict(enumerate(names)), [-1, -1, names.index("</s>"), unknown[0]], [])
+
+
+def read_vocabulary(content: bytes, where: object) -> dict[str, int]:
+    """The lines `token: number` of a vocab.yml; nothing else of YAML is read."""
+    found: dict[str, int] = {}
+    for number, line in enumerate(content.decode("utf-8", "replace").split("\n"), 1):
+        if not line.strip():
+            continue
+        pair = _ENTRY.fullmatch(line)
+        if pair is None or len(pair["row"]) > 7:
+            raise DataError(f"{where}, line {number}: a vocabulary has lines 'token: number'; got {line[:60]!r}.")
+        token = pair["plain"]
+        if pair["single"] is not None:
+            token = pair["single"].replace("''", "'")
+        elif pair["double"] is not None:
+            token = _ESCAPE.sub(_escaped, pair["double"])
+        found[token] = int(pair["row"])
+    rows = set(found.values())
+    if len(rows) != len(found) or not {"</s>", "<unk>"} <= found.keys() or max(rows, default=0) >= 2 * len(rows):
+        raise DataError(f"{where} must give each token its own number, among them </s> and <unk>.")
+    return found
+
+
+def _escaped(escape: re.Match[str]) -> str:
+    code = escape["code"]
+    return chr(int(code[1:], 16) % 0x110000) if code[0] in "xuU" and len(code) > 1 else _SHORT.get(code, code)
 
 
 def _decoding(folder: Path) -> dict[str, Any]:
@@ -231,9 +271,8 @@ def _model_file(folder: Path, decoding: dict[str, Any]) -> Path:
     return found[0]
 
 
-def _vocabulary_files(folder: Path, decoding: dict[str, Any]) -> list[str]:
-    """The vocabularies of source and target; one file may serve both."""
-    named = [Path(name).name for name in decoding.get("vocabs", [])]
+def _vocabulary_files(folder: Path, named: list[str]) -> list[str]:
+    """The SentencePiece models of source and target; one file may serve both."""
     if len(named) == 2 and all((folder / name).is_file() for name in named):
         return named
     found = sorted(path.name for path in folder.glob("*.spm"))  # Firefox: srcvocab.*.spm, trgvocab.*.spm

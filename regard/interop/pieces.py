@@ -5,10 +5,13 @@ ids, then the settings of the trainer and the normaliser. Only the list of piece
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from torch import Tensor
+
 from regard.errors import DataError
+from regard.interop.imported import NEVER, reorder
 from regard.symbols import SYMBOLS, UNKNOWN
 
 NORMAL, UNKNOWN_TYPE, CONTROL, UNUSED = 1, 2, 3, 5  # types of a piece
@@ -67,6 +70,54 @@ def begin_with_symbols(pieces: Sequence[Piece]) -> list[Piece]:
         Piece(f"<other {one.text[1:]}", 0.0, CONTROL) if one.text in SYMBOLS else one for one in pieces[len(begin) :]
     ]
     return begin + rest
+
+
+class Table(NamedTuple):
+    """The rows of an embedding in regard's order."""
+
+    tokens: list[str]  # the first four stand for the symbols
+    order: list[int]  # the former row; -1 makes a new one
+    known: int  # tokens of the original; what follows reads as <unk>
+
+    def vocabulary(self, spm: Pieces) -> bytes:
+        """The SentencePiece model `spm` with the pieces of the table."""
+        own = {piece.text: piece for piece in spm.pieces}
+        pieces = [own.get(token, Piece(token, 0.0, UNUSED)) for token in self.tokens]
+        codes = [_code(token) or piece for token, piece in zip(self.tokens, pieces, strict=True)]
+        return spm.with_pieces(begin_with_symbols(codes))
+
+    def embedding(self, rows: Tensor, where: object) -> Tensor:
+        """Embeddings in the new order."""
+        if rows.dim() != 2 or len(rows) <= max(self.order):
+            raise DataError(
+                f"{where} has a table [{', '.join(map(str, rows.shape))}] for a vocabulary of {max(self.order) + 1}; "
+                f"do they fit together?"
+            )
+        return reorder(rows, self.order)
+
+    def bias(self, numbers: Tensor) -> Tensor:
+        """Biases of the output layer in the new order; words that the original does not have are never written."""
+        order = [*self.order[: self.known], *[-1] * (len(self.order) - self.known)]
+        return reorder(numbers.flatten(), order, NEVER)
+
+
+def make_table(names: Mapping[int, str], first: Sequence[int], spms: Sequence[Pieces]) -> Table:
+    """regard's order of the tokens `names` by their rows, with what only the SentencePiece models have behind it.
+
+    `first` are the rows of PAD, START, END and UNKNOWN; -1 where there is none.
+    """
+    rest = [index for index in range(max(names) + 1) if index not in first]
+    known = set(names.values())
+    unlisted = (piece.text for spm in spms for piece in spm.pieces if piece.text not in known)
+    extra = [text for text in dict.fromkeys(unlisted) if text not in ("<s>", "<pad>")]
+    order = [*first, *rest]
+    tokens = [names.get(index, f"<{index}>") if index >= 0 else "" for index in order]
+    return Table([*tokens, *extra], [*order, *[first[UNKNOWN]] * len(extra)], len(order))
+
+
+def _code(token: str) -> Piece | None:
+    """The piece of a language code `>>fra<<`, with which a text for a model of many languages begins."""
+    return Piece("▁" + token, 0.0, NORMAL) if token.startswith(">>") and token.endswith("<<") else None
 
 
 def _fields(content: bytes) -> Iterator[tuple[int, int, int | bytes]]:

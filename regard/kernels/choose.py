@@ -19,7 +19,7 @@ from regard.core import cells
 from regard.core.attend import Look, Memory, Normalise, Score, attend_unchecked, check_memory
 from regard.core.blocks import Blocks, apart, end_to_end
 from regard.core.cells import Blend, Linear
-from regard.core.normalise import causal_softmax, softmax
+from regard.core.normalise import is_causal_softmax, softmax
 from regard.core.scores import Perceptron, is_dot, is_perceptron, scaled_dot, uniform
 from regard.kernels import cpu, fused
 from regard.kernels.direct import direct
@@ -106,7 +106,7 @@ def attention_path(
         return Choice("plain", IN_A_LOOP)
     if score is not scaled_dot and not is_dot(score):
         return Choice("plain", f"no kernel for the score {_name(score)}")
-    if normalise is not softmax and normalise is not causal_softmax:
+    if normalise is not softmax and not is_causal_softmax(normalise):
         return Choice("plain", f"fused attention computes the softmax, not {_name(normalise)}")
     return Choice(FUSED) if no_triton(device, dtype) else Choice(f"{TRITON_DOT}, {FUSED} for the rest", SHORT)
 
@@ -162,7 +162,7 @@ def attend(
         return attend_unchecked(query, memory, score, normalise)
     if isinstance(score, Perceptron):
         return _perceptron(query, memory, score, normalise)
-    kind = score is scaled_dot, normalise is causal_softmax
+    kind = score is scaled_dot, is_causal_softmax(normalise)
     if why or (blocks is None and not_short(query, memory)):
         return Look(fused.fused_attend(query, memory, *kind), None, None)
     from regard.kernels.short import short_attend
@@ -195,10 +195,11 @@ def _perceptron(query: Tensor, memory: Memory, score: Perceptron, normalise: Nor
     from regard.kernels.additive import additive_scores
 
     keys, values, mask, _ = memory
-    if not keys.shape[1]:  # an empty tape has no scores to compute
+    if not keys.shape[-2]:  # an empty tape has no scores to compute
         return attend_unchecked(query, memory, score, normalise)
-    scores = additive_scores(score.ask(query), keys, score.v.weight[0])  # [B, T, S]
-    weights = normalise(scores, mask)  # [B, T, S]
+    asked, rows = score.ask(query), query.shape[:-2]
+    scores = additive_scores(asked.flatten(0, -3), keys.flatten(0, -3), score.v.weight[0]).unflatten(0, rows)
+    weights = normalise(scores, mask)  # [B, ..., T, S]
     return Look(weights.to(values.dtype) @ values, weights, scores)
 
 

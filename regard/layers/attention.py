@@ -24,17 +24,33 @@ class Attention(nn.Module):
         self.score = score
         self.normalise = normalise
 
-    def remember(self, states: Tensor, mask: Tensor | None = None, summary: Tensor | None = None) -> Memory:
+    def remember(self, states: Tensor, mask: Tensor | None = None, summary: Any = None) -> Memory:
         """A memory of `states` [B, S, D], with the keys that this score compares projected once."""
         return Memory(project_keys(self.score, states), states, mask, summary)
 
+    def normaliser(self, centre: Tensor | None, previous: Tensor | None) -> Any:
+        """The normaliser with what it reads besides scores and mask."""
+        given = {"centre": centre, "previous": previous}
+        known = {name: part for name, part in given.items() if part is not None}
+        return partial(self.normalise, **known) if known else self.normalise
+
     def forward(
-        self, query: Tensor, memory: Memory, centre: Tensor | None = None, blocks: Blocks | None = None
+        self,
+        query: Tensor,
+        memory: Memory,
+        centre: Tensor | None = None,
+        *,
+        beside: Tensor | None = None,
+        previous: Tensor | None = None,
+        blocks: Blocks | None = None,
     ) -> Look:
         """Attend to `memory` with `query` [B, ..., T, D]; local attention is centred at `centre` [B, T].
 
+        `beside` is what the score reads besides query and keys, such as the distances [T, S] of relative positions.
+        `previous` [B, T, S] are the weights of the step before, from which monotonic attention goes on.
         With `blocks`, query [1, H, N, D] and memory are rows of sentences end to end, each of which attends to itself.
         """
-        normalise = self.normalise if centre is None else partial(self.normalise, centre=centre)
+        normalise = self.normaliser(centre, previous)
+        score = self.score if beside is None else lambda query, keys: self.score(query, keys, beside)
         # A forward hook needs the weights.
-        return attend(query, memory, self.score, normalise, watched=bool(self._forward_hooks), blocks=blocks)
+        return attend(query, memory, score, normalise, watched=bool(self._forward_hooks), blocks=blocks)

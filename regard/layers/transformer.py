@@ -1,16 +1,16 @@
 """The blocks of a Transformer: multi-head attention and feed-forward nets in a residual stream."""
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.core.attend import Memory
+from regard.core.attend import Look, Memory
 from regard.core.blocks import Blocks
-from regard.core.normalise import softmax
-from regard.core.scores import scaled_dot
+from regard.core.scores import Relative, clip_distances, scaled_dot
 from regard.errors import ConfigError
 from regard.kernels.choose import dropout, or_triton
 from regard.layers.attention import Attention
@@ -23,6 +23,22 @@ Rotation = Callable[[Tensor], Tensor]  # queries or keys [B, H, T, D/H] -> the s
 def no_rotation(x: Tensor) -> Tensor:
     """Queries and keys as they are: the positions are in the embeddings."""
     return x
+
+
+class Places(NamedTuple):
+    """What self-attention is given of the places of words, besides what their vectors hold."""
+
+    rotate: Rotation = no_rotation
+    positions: Tensor | None = None  # [T], of the queries, where the score reads distances
+
+    def distances(self, keys: Tensor) -> Tensor | None:
+        """How far each of keys [B, H, S, D/H], which begin at place 0, is from each query: [T, S]."""
+        if self.positions is None:
+            return None
+        return torch.arange(keys.shape[-2], device=keys.device) - self.positions[:, None]
+
+
+NO_PLACES = Places()
 
 
 @or_triton("short")
@@ -48,49 +64,112 @@ def linear_relu(x: Tensor, linear: nn.Module) -> Tensor:
 class MultiHead(nn.Module):
     """[head_1; ...; head_H] W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (Vaswani 2017, section 3.2.2).
 
-    As in the paper, the projections have no biases unless `bias` says so. The H matrices of a kind are kept side by
-    side as one.
+    Attention is scaled dot and softmax unless `attention` is another; it compares the D/H numbers of a head, and heads
+    share its parameters. As in the paper, the projections have no biases unless `bias` says so. The H matrices of a
+    kind are kept side by side as one. With fewer `key_heads` than heads, H / key_heads heads share keys and values
+    (Ainslie 2023; one for all is Shazeer's multi-query attention, 2019): a past or a source is that much smaller.
     """
 
-    def __init__(self, width: int, heads: int, normalise: Any = softmax, gain: float = 1.0, bias: bool = False) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        attention: Attention | None = None,
+        gain: float = 1.0,
+        bias: bool = False,
+        key_heads: int = 0,
+    ) -> None:
         super().__init__()
         if width % heads:
             raise ConfigError(f"width must be a multiple of heads; got width={width} and heads={heads}.")
-        self.heads = heads
+        if key_heads and heads % key_heads:
+            raise ConfigError(f"heads must be a multiple of key_heads; got heads={heads} and key_heads={key_heads}.")
+        self.heads, self.key_heads = heads, key_heads or heads
         self.output = xavier(nn.Linear(width, width, bias), gain)
-        self.attention = Attention(scaled_dot, normalise)
+        self.attention = attention or Attention(scaled_dot)
 
-    def look(self, query: Tensor, memory: Memory, blocks: Blocks | None) -> Tensor:
-        """query [B, H, T, D/H] -> [B, T, D]."""
-        context = self.attention(query, memory, blocks=blocks).context  # [B, H, T, D/H]
+    def look(
+        self, query: Tensor, memory: Memory, distances: Tensor | None = None, blocks: Blocks | None = None
+    ) -> Tensor:
+        """query [B, H, T, D/H], keys and values [B, key_heads, S, D/H] -> [B, T, D]."""
+        if self.key_heads < self.heads:
+            keys, values = (x.repeat_interleave(self.heads // self.key_heads, dim=1) for x in memory[:2])
+            memory = memory._replace(keys=keys, values=values)
+        look = self.attention(query, memory, beside=distances, blocks=blocks)
+        context = self.collect(look, distances)  # [B, H, T, D/H]
         return self.output(context.transpose(1, 2).flatten(2))
+
+    def collect(self, look: Look, distances: Tensor | None) -> Tensor:
+        """The context [B, H, T, D/H] of what was seen."""
+        return look.context
 
 
 class SelfAttention(MultiHead):
     """Queries, keys and values come from the same states: W^Q, W^K and W^V are one matrix."""
 
-    def __init__(self, width: int, heads: int, normalise: Any = softmax, gain: float = 1.0, bias: bool = False) -> None:
-        super().__init__(width, heads, normalise, gain, bias)
-        self.project = xavier(nn.Linear(width, 3 * width, bias), 1.0, 1.0, gain)
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        attention: Attention | None = None,
+        gain: float = 1.0,
+        bias: bool = False,
+        key_heads: int = 0,
+    ) -> None:
+        super().__init__(width, heads, attention, gain, bias, key_heads)
+        few = width // heads * self.key_heads
+        self.project = xavier(nn.Linear(width, width + 2 * few, bias), 1.0, 1.0, gain, rows=(width, few, few))
 
     def forward(
         self,
         x: Tensor,
         past: Past,
         mask: Tensor | None = None,
-        rotation: Rotation = no_rotation,
+        places: Places = NO_PLACES,
         blocks: Blocks | None = None,
     ) -> tuple[Tensor, Past]:
         """x [B, T, D] behind the steps in `past`, mask [B, 1, 1, S] -> [B, T, D], and the past with x in it."""
-        query, keys, values = split_heads(self.project(x), 3, self.heads)  # [B, H, T, D/H] each
-        past = past.append(rotation(keys), values)
+        query, keys, values = self.split(self.project(x))
+        past = past.append(places.rotate(keys), values)
         keys, values = past.tensors
         memory = Memory(keys, values, past.mask if mask is None else mask)
-        return self.look(rotation(query), memory, blocks), past
+        return self.look(places.rotate(query), memory, places.distances(keys), blocks), past
+
+    def split(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Queries [B, H, T, D/H], and keys and values [B, key_heads, T, D/H], which lie side by side in x [B, T, .]."""
+        if self.key_heads == self.heads:
+            return split_heads(x, 3, self.heads)
+        width = self.output.in_features
+        return *split_heads(x[..., :width], 1, self.heads), *split_heads(x[..., width:], 2, self.key_heads)
 
     def start(self, memory: Memory) -> Past:
         """An empty past beside a source in `memory` [B, H, S, D/H]."""
         return Past((memory.keys[:, :, :0], memory.values[:, :, :0]))
+
+
+class RelativeSelfAttention(SelfAttention):
+    """Self-attention with a learned vector for each distance, in the keys and in the values (Shaw et al. 2018).
+
+        e_ij = q_i (k_j + a^K_(j-i)) / sqrt(d_k)  (`Relative`);   z_i = sum_j alpha_ij (v_j + a^V_(j-i))     (eq. 3-4)
+
+    The weights of all words at one distance are added first, then multiplied by its vector.
+    """
+
+    def __init__(
+        self, width: int, heads: int, attention: Attention, gain: float = 1.0, bias: bool = False, key_heads: int = 0
+    ) -> None:
+        super().__init__(width, heads, attention, gain, bias, key_heads)
+        assert isinstance(attention.score, Relative)
+        self.values = nn.Embedding(*attention.score.distances.weight.shape)  # a^V
+        nn.init.xavier_uniform_(self.values.weight)
+
+    def collect(self, look: Look, distances: Tensor | None) -> Tensor:
+        assert look.weights is not None
+        assert distances is not None
+        table = self.values.weight  # [2 clip + 1, D/H]
+        which = clip_distances(distances, len(table)).expand_as(look.weights)  # [B, H, T, S]
+        by_distance = look.weights.new_zeros(*look.weights.shape[:-1], len(table)).scatter_add(-1, which, look.weights)
+        return look.context + by_distance @ table.to(by_distance.dtype)
 
 
 class SSRU(nn.Module):
@@ -111,7 +190,7 @@ class SSRU(nn.Module):
         x: Tensor,
         past: Carry,
         mask: Tensor | None = None,
-        rotation: Rotation = no_rotation,
+        places: Places = NO_PLACES,
         blocks: Blocks | None = None,
     ) -> tuple[Tensor, Carry]:
         """x [B, T, D] behind the steps in `past` -> [B, T, D], and the state after x; x is never end to end."""
@@ -132,31 +211,37 @@ class SSRU(nn.Module):
 class CrossAttention(MultiHead):
     """Queries come from one sequence, keys and values from another: W^K and W^V are one matrix."""
 
-    def __init__(self, width: int, heads: int, normalise: Any = softmax, gain: float = 1.0, bias: bool = False) -> None:
-        super().__init__(width, heads, normalise, gain, bias)
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        attention: Attention | None = None,
+        gain: float = 1.0,
+        bias: bool = False,
+        key_heads: int = 0,
+    ) -> None:
+        super().__init__(width, heads, attention, gain, bias, key_heads)
         self.query = xavier(nn.Linear(width, width, bias), 1.0)
-        self.project = xavier(nn.Linear(width, 2 * width, bias), 1.0, gain)
+        self.project = xavier(nn.Linear(width, 2 * (width // heads) * self.key_heads, bias), 1.0, gain)
 
     def remember(self, states: Tensor, mask: Tensor | None = None) -> Memory:
-        """Keys and values of `states` [B, S, D] for each head, [B, H, S, D/H]; mask [B, 1, 1, S]."""
-        keys, values = split_heads(self.project(states), 2, self.heads)
+        """Keys and values of `states` [B, S, D], [B, key_heads, S, D/H]; mask [B, 1, 1, S]."""
+        keys, values = split_heads(self.project(states), 2, self.key_heads)
         return Memory(keys, values, mask)
 
     def forward(self, x: Tensor, memory: Memory, blocks: Blocks | None = None) -> Tensor:
         """x [B, T, D] -> [B, T, D]."""
         (query,) = split_heads(self.query(x), 1, self.heads)
-        return self.look(query, memory, blocks)
-
-
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "swish": nn.SiLU}
+        return self.look(query, memory, blocks=blocks)
 
 
 class FeedForward(nn.Sequential):
     """max(0, x W_1 + b_1) W_2 + b_2, or with another activation than max(0, .)."""
 
-    def __init__(self, width: int, inner: int, gain: float = 1.0, activation: str = "relu") -> None:
-        activate = ACTIVATIONS[activation]()
-        super().__init__(xavier(nn.Linear(width, inner), gain), activate, xavier(nn.Linear(inner, width), gain))
+    def __init__(
+        self, width: int, inner: int, gain: float = 1.0, activation: Callable[[], nn.Module] = nn.ReLU
+    ) -> None:
+        super().__init__(xavier(nn.Linear(width, inner), gain), activation(), xavier(nn.Linear(inner, width), gain))
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""
@@ -164,12 +249,40 @@ class FeedForward(nn.Sequential):
         return outer(linear_relu(x, inner) if isinstance(activate, nn.ReLU) else activate(inner(x)))
 
 
+class SwiGLU(nn.Module):
+    """(swish(x W) * x V) W_2, without biases (Shazeer 2020, eq. 6). It has the weights of `FeedForward` at 2/3 of its
+    `inner`."""
+
+    def __init__(self, width: int, inner: int, gain: float = 1.0) -> None:
+        super().__init__()
+        self.project = xavier(nn.Linear(width, 2 * inner, bias=False), gain, gain)  # W and V
+        self.output = xavier(nn.Linear(inner, width, bias=False), gain)  # W_2
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., D] -> [..., D]."""
+        opened, inner = self.project(x).chunk(2, dim=-1)
+        return self.output(F.silu(opened) * inner)
+
+
+FEED_FORWARDS: dict[str, Callable[[int, int, float], nn.Module]] = {
+    "relu": FeedForward,
+    "swish": partial(FeedForward, activation=nn.SiLU),
+    "gelu": partial(FeedForward, activation=nn.GELU),
+    "swiglu": SwiGLU,
+}
+
+NORMS: dict[str, Callable[[int], nn.LayerNorm | nn.RMSNorm]] = {
+    "layer": nn.LayerNorm,
+    "rms": partial(nn.RMSNorm, eps=1e-6),  # g x / sqrt(mean(x^2)) (Zhang and Sennrich 2019): no mean, no bias
+}
+
+
 class PostNorm(nn.Module):
     """How a sub-layer f joins the stream, as published: LN(x + drop(f(x)))."""
 
-    def __init__(self, width: int, dropout: float) -> None:
+    def __init__(self, width: int, dropout: float, norm: str = "layer") -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(width)
+        self.norm = NORMS[norm](width)
         self.dropout = Dropout(dropout)
 
     def enter(self, x: Tensor) -> Tensor:
@@ -182,6 +295,8 @@ class PostNorm(nn.Module):
 
     def add_norm(self, x: Tensor, added: Tensor | None) -> Tensor:
         norm = self.norm
+        if isinstance(norm, nn.RMSNorm):
+            return norm(x if added is None else x + self.dropout(added))
         return add_norm(x, added, norm.weight, norm.bias, norm.eps, self.dropout.p if self.training else 0.0)
 
 
@@ -195,26 +310,26 @@ class PreNorm(PostNorm):
         return x + self.dropout(added)
 
 
-JOINS: dict[str, Callable[[int, float], PostNorm]] = {"post": PostNorm, "pre": PreNorm}
+JOINS: dict[str, Callable[..., PostNorm]] = {"post": PostNorm, "pre": PreNorm}
 
 
-def last_norm(norm: str, width: int) -> nn.Module:
+def last_norm(norm: str, width: int, kind: str = "layer") -> nn.Module:
     """What a stack ends with: a pre-norm stream is not normalised on its way, so it is here."""
-    return nn.LayerNorm(width) if norm == "pre" else nn.Identity()
+    return NORMS[kind](width) if norm == "pre" else nn.Identity()
 
 
 class TransformerLayer(nn.Module):
     """Self-attention, attention to another sequence where there is one, then a feed-forward net at each position.
 
-    It is a layer of the encoder (`softmax`), of the decoder (`causal_softmax`, or an `SSRU` instead of self-attention)
-    and of a language model (`causal_softmax`); with a past, x are the steps that follow it.
+    It is a layer of the encoder, of the decoder (a `Causal` normaliser, or an `SSRU` instead of self-attention) and of
+    a language model (`Causal`); with a past, x are the steps that follow it.
     """
 
     def __init__(
         self,
         self_attention: SelfAttention | SSRU,
         cross_attention: CrossAttention | None,
-        feed_forward: FeedForward,
+        feed_forward: nn.Module,
         join: Callable[[], PostNorm],
     ) -> None:
         super().__init__()
@@ -228,7 +343,7 @@ class TransformerLayer(nn.Module):
         *,
         mask: Tensor | None = None,
         source: Memory | None = None,
-        rotation: Rotation = no_rotation,
+        places: Places = NO_PLACES,
         blocks: Blocks | None = None,
         source_blocks: Blocks | None = None,
     ) -> tuple[Tensor, Past | Carry]:
@@ -236,7 +351,7 @@ class TransformerLayer(nn.Module):
 
         `blocks` and `source_blocks`: x, or x and the source, are sentences end to end in one row.
         """
-        attended, past = self.self_attention(self.join_self.enter(x), past, mask, rotation, blocks)
+        attended, past = self.self_attention(self.join_self.enter(x), past, mask, places, blocks)
         x = self.join_self.leave(x, attended)
         if self.cross_attention is not None and self.join_cross is not None:
             x = self.join_cross.leave(x, self.cross_attention(self.join_cross.enter(x), source, source_blocks))
@@ -244,8 +359,9 @@ class TransformerLayer(nn.Module):
 
 
 @torch.no_grad()
-def xavier(linear: nn.Linear, *gains: float) -> nn.Linear:
-    """Xavier-uniform weights, for each of the stacked matrices with its own gain."""
-    for block, gain in zip(linear.weight.chunk(len(gains)), gains, strict=True):
+def xavier(linear: nn.Linear, *gains: float, rows: tuple[int, ...] = ()) -> nn.Linear:
+    """Xavier-uniform weights, for each of the stacked matrices with its own gain; they are equal, or have `rows`."""
+    weight = linear.weight
+    for block, gain in zip(weight.split(rows) if rows else weight.chunk(len(gains)), gains, strict=True):
         nn.init.xavier_uniform_(block, gain)
     return linear

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.core.normalise import Causal
 from regard.errors import ShapeError
 from regard.look.record import Recorded, Seen, attentions
 from regard.look.tokens import Sentence
@@ -18,11 +19,13 @@ _BINS = 32
 _NAMES = {
     "scaled_dot": "scaled dot",
     "CellScore": "additive",
-    "causal_softmax": "causal softmax",
     "GaussianWindow": "Gaussian window",
     "ConcatReleased": "concat as released",
+    "Perceptron": "additive",
     "hard_argmax": "argmax",
     "hard_sample": "one sample",
+    "ForwardOnly": "monotonic",
+    "NormedAdditive": "additive with offset",
 }
 
 
@@ -125,7 +128,10 @@ def _attended(name: str, kind: str, module: Any, seen: Seen, sizes: tuple[int, i
     norms = np.linalg.norm(_numbers(seen.context), axis=-1)  # [H, rows]
     if once:
         scores, norms = scores.repeat(T, 1), norms.repeat(T, 1)
-    if plain.normalise in HIDING:
+    if isinstance(module.normalise, Causal):  # a sparse normaliser gives weight 0 to slots that are not hidden, too
+        queries, size = scores.shape[-2:]
+        scores = np.where(np.tri(queries, size, size - queries, dtype=bool), scores, -np.inf)
+    elif plain.normalise in HIDING:
         scores = np.where(weights == 0, -np.inf, scores)
     return replace(
         plain,

@@ -12,7 +12,6 @@ counted for each module, so that row t is target position t in a forward pass an
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -206,8 +205,7 @@ class _Active:
         for change in self.changes:
             scores = change.score(scores, self.first)
         if scores is not look.scores:
-            normalise = module.normalise if centre is None else partial(module.normalise, centre=centre)
-            weights = normalise(scores, memory.mask)
+            weights = module.normaliser(centre, named.get("previous"))(scores, memory.mask)
         for change in self.changes:
             weights = change.weigh(weights, self.first)
         self.first += look.context.shape[-2]

@@ -26,7 +26,7 @@ from regard.look import trace_file
 from regard.look.html import Page, envelope
 from regard.look.palette import ink_on, mix, paint, palette
 from regard.look.record import Recorded, record
-from regard.look.show import chosen
+from regard.look.show import STILL, chosen
 from regard.look.text import columns, label, visible
 from regard.models.document import Document, groups
 
@@ -40,6 +40,10 @@ td.bar{width:2.5rem;text-align:right;font-variant-numeric:tabular-nums;font-size
 span{border-radius:.2rem;padding:.05rem .1rem}ul{list-style:none;padding:0;font-size:.9rem}
 p{font-size:.85rem;color:#5b6470}tr:target,td:focus{outline:2px solid #d55e00}
 """
+_UNDER = (
+    "The number beside a sentence is its weight in hundredths; the shade of a word is its weight within the sentence "
+    "times the square root of the sentence's weight, the darkest word being the largest."
+)
 
 
 class DocumentWeights(NamedTuple):
@@ -163,13 +167,34 @@ class DocumentTrace:
         return cls.from_json(trace_file.load(Path(path)))
 
     def draw(self, path: str | Path | None = None, **options: Any) -> Path | Page:
-        """Draw into an .html file, or without a path for a notebook; the options are those of `to_html`."""
+        """Draw into a .png, .svg, .pdf or .html file, or without a path for a notebook; the options are those of
+        `to_html`, and `dpi` for a still picture."""
         if path is None:
             return self.to_html(**options)
         path = Path(path)
-        if path.suffix.lower() != ".html":
-            raise ConfigError(f"A document is drawn into a file ending in .html; got '{path.name}'.")
-        return trace_file.write_whole(self.to_html(**options).encode("utf-8"), path)
+        ending = path.suffix.lower()
+        if ending == ".html":
+            return trace_file.write_whole(self.to_html(**options).encode("utf-8"), path)
+        if ending not in STILL:
+            raise ConfigError(
+                f"A document is drawn into a file ending in {', '.join(STILL)} or .html; got '{path.name}'."
+            )
+        return trace_file.write_whole(self._still(ending, options), path)
+
+    def _still(self, ending: str, options: Mapping[str, Any]) -> bytes:
+        from regard.look.draw import document  # matplotlib is imported only when a still picture is drawn
+
+        show = chosen(None, options, ("title", "palette", "dpi"), "a document's picture")
+        hues, odds = palette(show.palette or "blue"), "   ".join(f"{name} {odds:.3f}" for name, odds in self._ranked())
+        rows = [
+            document.Row(
+                f"{100 * one.weight:.0f}",
+                mix(_BARS, one.weight),
+                [document.Word(gap, word, mix(hues, level / (LEVELS - 1))) for gap, word, _, level in self._words(one)],
+            )
+            for one in self.sentences
+        ]
+        return document.render(visible(f"{show.title}: {odds}" if show.title else odds), rows, _UNDER, ending, show.dpi)
 
     def to_html(self, **options: Any) -> Page:
         """One self-contained page without scripts; the options are `title` and `palette`."""
@@ -181,8 +206,7 @@ class DocumentTrace:
         body = (
             f'<h1 dir="auto">{escape(visible(name))}</h1>\n<ul>'
             f"{odds}</ul>\n<table>\n{rows}\n</table>\n"
-            "<p>The number beside a sentence is its weight in hundredths; the shade of a word is its weight within the "
-            "sentence times the square root of the sentence's weight, the darkest word being the largest.</p>\n"
+            f"<p>{_UNDER}</p>\n"
         )
         return Page(envelope(name, style, body))
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from regard.core.normalise import NORMALISERS, ForwardOnly, softmax
 from regard.errors import ConfigError, DataError, ShapeError, unknown
 from regard.look.table import tokens_of
 from regard.look.trace_data import HIDING, KINDS, Attended, Contents
@@ -166,15 +168,29 @@ def report(traces: Iterable[Contents]) -> Report:
     return Report(tuple(rows), count)
 
 
+def _forwards(scores: Array, weights: Array) -> Array:
+    """Monotonic attention [H, T, S] again: each row goes on from the row before, the first one from slot 0."""
+    first = np.broadcast_to(np.arange(weights.shape[2]) == 0, weights[:, :1].shape)
+    previous = np.concatenate([first, weights[:, :-1]], axis=1).astype(np.float64)
+    hard = bool(((weights == 0) | (weights == 1)).all())
+    found: Array = ForwardOnly(hard=hard).eval()(torch.from_numpy(scores), None, torch.from_numpy(previous)).numpy()
+    return found
+
+
 def reproduce(seen: Attended) -> Array | None:
     """The weights recomputed from the scores by the stated normaliser, [H, T, S]; None where that is not possible.
 
     Softmax over the scores that are not hidden; a Gaussian window then multiplies by exp(-(s - p)^2 / (2 sigma^2)) with
     sigma = half_width / 2 (Luong 2015, eq. 10). Where the future or a window hides slots, those have weight 0.
     """
-    if seen.scores is None or seen.normalise not in ("softmax", *HIDING):
+    if seen.scores is not None and seen.normalise == "monotonic":
+        return _forwards(seen.scores.astype(np.float64), seen.weights)
+    sparse = NORMALISERS.get(seen.normalise.removeprefix("causal "))
+    if seen.scores is None or (sparse is None and seen.normalise not in HIDING):
         return None
     scores = seen.scores.astype(np.float64)
+    if sparse is not None and sparse is not softmax:
+        return sparse(torch.from_numpy(scores), None).numpy()
     if seen.normalise in HIDING:
         scores = np.where(seen.weights == 0, -np.inf, scores)
     top = scores.max(-1, keepdims=True, initial=-np.inf)

@@ -15,6 +15,7 @@ from regard.errors import ConfigError, unknown
 from regard.look import html, trace_file
 from regard.look.draw import terminal
 from regard.look.huggingface import cross_attentions, self_attentions
+from regard.look.remarks import remarks
 from regard.look.show import CAPTION_VIEWS, PAGE, STILL, TERMINAL, VIEWS, Show, chosen
 from regard.look.tokens import Sentence, Token, sentence
 from regard.look.trace_data import Attended, Contents, as_array
@@ -141,10 +142,15 @@ class Trace(Contents):
         return trace_file.write_whole(still.render(self, ending, view, wanted), path)
 
     def to_terminal(self, show: Show | None = None, **options: Any) -> str:
-        """The matrix, or a caption's maps, as text for a terminal: coloured blocks, or ASCII with colour=False."""
+        """The matrix, or a caption's maps, as text for a terminal: coloured blocks, or ASCII with colour=False.
+
+        Below the matrix is what the model adds to attention: `regard.look.remarks`.
+        """
         view = self._view(None)
         wanted = chosen(show, options, TERMINAL[view], "a trace in a terminal")
-        return terminal.matrix(self, wanted) if view == "matrix" else terminal.film(self, wanted)
+        if view != "matrix":
+            return terminal.film(self, wanted)
+        return terminal.matrix(self, wanted) + "".join(f"{line}\n" for line in remarks(self))
 
     def to_html(self, view: str | None = None, show: Show | None = None, **options: Any) -> html.Page:
         """One self-contained HTML page that opens at `view`, as on the page of `regard serve`; a notebook shows it."""

@@ -11,16 +11,16 @@ so all steps are computed at once.
     c_t = sum_i softmax(e)_i v_i;  logits = W_o tanh(W_c [p_t ; c_t])
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from regard.config import setting
 from regard.core.attend import Memory
-from regard.core.scores import Additive, dot, project_keys
+from regard.core.normalise import NORMALISERS
+from regard.core.scores import SCORES, project_keys
 from regard.errors import ConfigError
 from regard.layers.attention import Attention
 from regard.layers.past import Past
@@ -37,7 +37,8 @@ class AttentiveConfig:
     embedding: int = setting(650, "size of a word vector (m)")
     width: int = setting(650, "size of a layer's state (n)")
     layers: int = setting(2, "LSTM layers")
-    score: str = setting("additive", "how the state is compared with the past ones", ("additive", "dot"))
+    score: str = setting("additive", "how the state is compared with the past ones", tuple(SCORES))
+    normaliser: str = setting("softmax", "how scores become weights", tuple(NORMALISERS))
     split: str = setting(
         "none", "parts of a state: one for all, key and value, or key, value and prediction",
         ("none", "key-value", "key-value-predict"),
@@ -47,10 +48,6 @@ class AttentiveConfig:
     spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
 
 
-SCORES: dict[str, Callable[[int], Any]] = {
-    "additive": lambda width: Additive(width, width, width),
-    "dot": lambda _: dot,
-}
 SPLITS = {"none": 1, "key-value": 2, "key-value-predict": 3}
 
 
@@ -76,7 +73,8 @@ class AttentiveLanguageModel(nn.Module):
         self.part = config.width // parts  # size of a key, a value, a prediction
         self.embed = nn.Embedding(config.vocabulary, config.embedding)
         self.lstm = StackedLSTM(config.embedding, config.width, config.layers, config.dropout, bias=True)
-        self.attention = Attention(SCORES[config.score](self.part))
+        score = SCORES[config.score](self.part, self.part, self.part)
+        self.attention = Attention(score, NORMALISERS[config.normaliser])
         self.W_c = nn.Linear(2 * self.part, config.width)
         self.output = nn.Linear(config.width, config.vocabulary)  # W_o
         self.dropout = nn.Dropout(config.dropout)
@@ -135,6 +133,7 @@ PRESETS = {
 }
 VARIANTS = {
     "dot": replace(PRESETS["tiny"], score="dot"),
+    "general-entmax15": replace(PRESETS["tiny"], score="general", normaliser="entmax15"),
     "window": replace(PRESETS["tiny"], window=2),
     "key-value": replace(PRESETS["tiny"], split="key-value"),
     "key-value-predict": replace(PRESETS["tiny"], split="key-value-predict", score="dot", window=5, layers=2),

@@ -21,8 +21,8 @@ the main text is the default.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,8 @@ from regard.config import setting
 from regard.core.attend import Memory, Score
 from regard.core.cells import keep, write
 from regard.core.masks import padding_mask
-from regard.core.scores import Additive
+from regard.core.normalise import NORMALISERS
+from regard.core.scores import SCORES, make_score
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
@@ -48,7 +49,9 @@ class BahdanauConfig:
     target_vocabulary: int = setting(30_000, "words or pieces of the target language")
     embedding: int = setting(620, "size of a word vector (m)")
     width: int = setting(1000, "size of a recurrent state, in each direction (n)")
-    attention: int = setting(1000, "hidden size of the alignment perceptron (n')")
+    attention: int = setting(1000, "hidden size of the alignment perceptron (n'), of the scores additive and concat")
+    score: str = setting("additive", "how a state is compared with the source", tuple(SCORES))
+    normaliser: str = setting("softmax", "how scores become weights", tuple(NORMALISERS))
     readout: int = setting(500, "maxout units before the softmax (l)")
     output_rank: int = setting(0, "rank of a factorised softmax matrix, 620 in the released code; 0 = not factorised")
     timing: str = setting(
@@ -57,6 +60,12 @@ class BahdanauConfig:
     cell: str = setting("paper", "GRU with the reset before the product, or torch's faster one", ("paper", "torch"))
     dropout: float = setting(0.0, "share of embeddings and readout dropped in training; the paper has none")
     spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
+
+
+def twin_of(config: Any) -> BahdanauConfig:
+    """The settings that another model has in common with RNNsearch; the rest as published."""
+    names = (field.name for field in fields(BahdanauConfig))
+    return BahdanauConfig(**{name: getattr(config, name) for name in names if hasattr(config, name)})
 
 
 class BahdanauState(NamedTuple):
@@ -69,14 +78,14 @@ class BahdanauState(NamedTuple):
 
 
 class Bahdanau(nn.Module):
-    """RNNsearch: a bidirectional encoder, and one of the decoders below that attends to it."""
+    """RNNsearch: a bidirectional encoder, and a decoder that attends to it: one of those below, or another model's."""
 
-    def __init__(self, config: BahdanauConfig) -> None:
+    def __init__(self, config: BahdanauConfig, decoder: "Decoder | None" = None) -> None:
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(config.source_vocabulary, config.embedding)
         self.encoder = GRUEncoder(config.cell, config.embedding, config.width, directions=2, blend=write)
-        self.decoder = DECODERS[config.timing](config, memory_width=2 * config.width)
+        self.decoder = decoder or DECODERS[config.timing](config, memory_width=2 * config.width)
         self.output = nn.Linear(config.output_rank or config.readout, config.target_vocabulary)  # W_o
         self.dropout = Dropout(config.dropout)
         self.looking = Looking(self.decoder.query, shift=0, cross=("decoder.attention",))
@@ -119,7 +128,8 @@ class Decoder(nn.Module):
         m, n = config.embedding, config.width
         # y_0 is the zero vector, as in the released code: START has no embedding and gets no gradient.
         self.embed = nn.Embedding(config.target_vocabulary, m, padding_idx=START)
-        self.attention = Attention(score or Additive(n, memory_width, config.attention))
+        score = score or make_score(config.score, n, memory_width, config.attention)
+        self.attention = Attention(score, NORMALISERS[config.normaliser])
         self.initial = nn.Linear(n, n)  # W_s
         self.W = GateInputs(m, n)
         self.C = nn.Linear(memory_width, 3 * n, bias=False)
@@ -273,6 +283,7 @@ PRESETS = {
 VARIANTS = {name: replace(PRESETS["tiny"], timing=name) for name in DECODERS if name != "paper"} | {
     "torch": replace(PRESETS["tiny"], cell="torch"),
     "factorised": replace(PRESETS["tiny"], output_rank=32),
+    "general-sparsemax": replace(PRESETS["tiny"], score="general", normaliser="sparsemax"),
 }
 
 # Adadelta, loss by sentence and gradients clipped at 1 are the paper's; the small sizes learn faster with Adam.

@@ -25,9 +25,9 @@ from torch import Tensor, nn
 from regard.config import setting
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
-from regard.core.normalise import hard_argmax, softmax
-from regard.core.scores import Additive
-from regard.errors import ShapeError
+from regard.core.normalise import NORMALISERS, hard_argmax
+from regard.core.scores import SCORES, Additive, make_score
+from regard.errors import ConfigError, ShapeError
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.image import check_pictures, image_encoder
@@ -50,7 +50,9 @@ class CaptionerConfig:
     embedding: int = setting(512, "size of a word vector and of the readout (m)")
     width: int = setting(1800, "size of the LSTM's state (n)")
     attention: int = setting(512, "hidden size of the attention perceptron; the paper takes D")
-    attention_layers: int = setting(2, "affine layers on a cell before the perceptron")
+    attention_layers: int = setting(2, "affine layers on a cell before the perceptron of the additive score")
+    score: str = setting("additive", "how the state is compared with a cell", tuple(SCORES))
+    normaliser: str = setting("softmax", "how scores become weights where all cells are weighed", tuple(NORMALISERS))
     initial_layers: int = setting(2, "layers between the mean cell and the first state")
     look: str = setting(
         "soft",
@@ -66,9 +68,6 @@ class CaptionerConfig:
     expectation: float = setting(0.5, "hard: share of batches that take the expectation instead of a drawn place")
     dropout: float = setting(0.5, "share of the state, the readout and the first layers dropped in training")
     spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
-
-
-NORMALISERS = {"soft": softmax, "hard": hard_argmax, "hard-expectation": softmax}
 
 
 class CaptionerState(NamedTuple):
@@ -89,7 +88,17 @@ class Captioner(nn.Module):
         self.config = config
         # y_0 is the zero vector, as in the released code: START has no embedding and gets no gradient.
         self.embed = nn.Embedding(config.target_vocabulary, m, padding_idx=START)
-        self.attention = Attention(CellScore(n, D, config.attention, config.attention_layers), NORMALISERS[config.look])
+        if config.look != "soft" and config.normaliser != "softmax":
+            raise ConfigError(
+                f"model.look = {config.look!r} draws cells from the softmax; got model.normaliser = "
+                f"{config.normaliser!r}. Set model.look = 'soft' to use it."
+            )
+        score = (
+            CellScore(n, D, config.attention, config.attention_layers)
+            if config.score == "additive"
+            else make_score(config.score, n, D, config.attention)
+        )
+        self.attention = Attention(score, hard_argmax if config.look == "hard" else NORMALISERS[config.normaliser])
         self.gate = Gate(n) if config.look == "soft" else None
         self.initial = Initial(D, n, config.initial_layers, config.dropout)
         self.lstm = StackedLSTM(m, n, layers=1, dropout=0.0, bias=True)
@@ -292,4 +301,5 @@ VARIANTS = {
     "released": replace(PRESETS["tiny"], readout="released"),
     "deep": replace(PRESETS["tiny"], attention_layers=2, initial_layers=2),
     "features": replace(PRESETS["tiny"], encoder="none"),
+    "general-sparsemax": replace(PRESETS["tiny"], encoder="none", score="general", normaliser="sparsemax"),
 }

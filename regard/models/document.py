@@ -22,8 +22,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from regard.config import setting
-from regard.core.scores import dot, uniform
-from regard.errors import ShapeError
+from regard.core.normalise import NORMALISERS
+from regard.core.scores import SCORES, dot, make_score, uniform
+from regard.errors import ConfigError, ShapeError
 from regard.kernels.library import by_library
 from regard.layers.attention import Attention
 
@@ -43,6 +44,10 @@ class DocumentConfig:
         "attention", "how states become one vector: attention, mean, or the largest of each dimension",
         ("attention", "average", "maximum"),
     )  # fmt: skip
+    score: str = setting(
+        "tanh-dot", "how a context vector is compared with a state; tanh-dot is the paper's", ("tanh-dot", *SCORES)
+    )
+    normaliser: str = setting("softmax", "how scores become weights", tuple(NORMALISERS))
     dropout: float = setting(0.0, "share of word vectors, sentence vectors and document vector dropped in training")
     spread: float = setting(0.1, "standard deviation of the initial word and context vectors")
 
@@ -53,6 +58,11 @@ class Document(nn.Module):
     def __init__(self, config: DocumentConfig) -> None:
         super().__init__()
         self.config = config
+        if config.pooling != "attention" and (config.score, config.normaliser) != ("tanh-dot", "softmax"):
+            raise ConfigError(
+                f"model.pooling = {config.pooling!r} has no scores; got model.score = {config.score!r} and "
+                f"model.normaliser = {config.normaliser!r}. Set model.pooling = 'attention' to use them."
+            )
         self.embed = nn.Embedding(config.vocabulary, config.embedding)
         self.words = Level(config, config.embedding)
         self.sentences = Level(config, 2 * config.width)
@@ -146,7 +156,9 @@ class ContextVector(nn.Module):
     def __init__(self, config: DocumentConfig) -> None:
         super().__init__()
         self.u = nn.Parameter(torch.empty(config.attention).normal_(std=config.spread))
-        self.attention = Attention(TanhDot(2 * config.width, config.attention))
+        D, n = config.attention, 2 * config.width
+        score = TanhDot(n, D) if config.score == "tanh-dot" else make_score(config.score, D, n, D)
+        self.attention = Attention(score, NORMALISERS[config.normaliser])
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """states [n, S, 2n], mask [n, 1, S] -> [n, 2n]."""
@@ -199,7 +211,9 @@ PRESETS = {
     "small": DocumentConfig(dropout=0.3),
     "tiny": DocumentConfig(embedding=32, width=32, attention=32, dropout=0.3),
 }
-VARIANTS = {pooling: replace(PRESETS["tiny"], pooling=pooling) for pooling in POOLS if pooling != "attention"}
+VARIANTS = {pooling: replace(PRESETS["tiny"], pooling=pooling) for pooling in POOLS if pooling != "attention"} | {
+    "additive-sparsemax": replace(PRESETS["tiny"], score="additive", normaliser="sparsemax")
+}
 ANSWERS = {"normalise": "sentences", "best_by": "accuracy", "clip": 5.0}  # a document has one answer, however long
 RECIPES: dict[str, dict[str, object]] = {
     "paper": {**ANSWERS, "optimiser": "sgd", "momentum": 0.9, "rate": 0.1, "batch_tokens": 16_384},

@@ -28,7 +28,8 @@ from torch import Tensor, nn
 from regard.config import setting
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
-from regard.core.scores import Additive, Perceptron
+from regard.core.normalise import NORMALISERS
+from regard.core.scores import COMPARISONS, SCORES
 from regard.errors import ConfigError
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
@@ -46,6 +47,8 @@ class LSTMNLanguageConfig:
     width: int = setting(300, "size of a layer's hidden and memory vectors (n)")
     layers: int = setting(1, "layers, one to three in the paper")
     span: int = setting(0, "number of last words that may be attended to; 0 = all")
+    score: str = setting("additive", "how projected queries and keys are compared", tuple(COMPARISONS))
+    normaliser: str = setting("softmax", "how scores become weights", tuple(NORMALISERS))
     dropout: float = setting(0.0, "share of each layer's input and of the top states dropped in training")
     spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
 
@@ -61,6 +64,8 @@ class LSTMNConfig:
     layers: int = setting(1, "layers in the encoder and in the decoder")
     fusion: str = setting("deep", "how the source enters the decoder", ("shallow", "deep"))
     released: bool = setting(False, "as in the released code, the encoder's query leaves out its last summary h~")
+    score: str = setting("additive", "how projected queries and keys are compared", tuple(COMPARISONS))
+    normaliser: str = setting("softmax", "how scores become weights", tuple(NORMALISERS))
     dropout: float = setting(0.0, "share of each layer's input and of the top states dropped in training")
     spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
 
@@ -79,14 +84,14 @@ class LSTMNLayer(nn.Module):
 
     recurrence = "lstmn"  # for `regard.explain`
 
-    def __init__(self, input_width: int, width: int, span: int, recall: bool) -> None:
+    def __init__(self, input_width: int, width: int, span: int, recall: bool, attention: Attention) -> None:
         super().__init__()
         self.width, self.span = width, span
         self.W_x = nn.Linear(input_width, 5 * width)  # for the query, then for the gates i, f, o and the candidate
         self.W_h = nn.Linear(width, width, bias=False)
         self.W_s = nn.Linear(width, width, bias=False) if recall else None
         self.U = nn.Linear(width, 4 * width, bias=False)  # the columns of W that act on h~
-        self.attention = Attention(Perceptron(width))
+        self.attention = attention
 
     def start(self, rows: int) -> Tape:
         """An empty tape, and h~_0 = 0."""
@@ -118,11 +123,18 @@ class LSTMNLayer(nn.Module):
         return window if tape.past.mask is None else window & tape.past.mask
 
 
-def stack(input_width: int, width: int, layers: int, span: int = 0, recall: bool = True) -> nn.ModuleList:
+def stack(config: LSTMNLanguageConfig | LSTMNConfig, span: int = 0, recall: bool = True) -> nn.ModuleList:
     """Layers of which each reads the hidden vectors of the one below."""
+    n, layers = config.width, config.layers
     if layers < 1 or span < 0:
         raise ConfigError(f"layers must be at least 1 and span at least 0; got {layers} and {span}.")
-    return nn.ModuleList(LSTMNLayer(wide, width, span, recall) for wide in [input_width, *[width] * (layers - 1)])
+    widths = [config.embedding, *[n] * (layers - 1)]
+    return nn.ModuleList(LSTMNLayer(wide, n, span, recall, compare(config)) for wide in widths)
+
+
+def compare(config: LSTMNLanguageConfig | LSTMNConfig) -> Attention:
+    """Attention whose queries and keys are projected by the layer that attends."""
+    return Attention(COMPARISONS[config.score](config.width), NORMALISERS[config.normaliser])
 
 
 class LSTMNLanguageState(NamedTuple):
@@ -140,7 +152,7 @@ class LSTMNLanguageModel(nn.Module):
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(config.vocabulary, config.embedding)
-        self.layers = stack(config.embedding, config.width, config.layers, config.span)
+        self.layers = stack(config, config.span)
         self.dropout = nn.Dropout(config.dropout)
         self.output = nn.Linear(config.width, config.vocabulary)
         for weights in self.parameters():
@@ -193,9 +205,9 @@ class LSTMN(nn.Module):
         m, n = config.embedding, config.width
         self.config = config
         self.embed = nn.Embedding(config.source_vocabulary, m)
-        self.encoder = stack(m, n, config.layers, recall=not config.released)
+        self.encoder = stack(config, recall=not config.released)
         self.embed_target = nn.Embedding(config.target_vocabulary, m)
-        self.decoder = stack(m, n, config.layers)
+        self.decoder = stack(config)
         self.fusion = FUSIONS[config.fusion](config)
         self.looking: Looking = self.fusion.looking
         self.dropout = nn.Dropout(config.dropout)
@@ -254,7 +266,8 @@ class Shallow(nn.Module):
     def __init__(self, config: LSTMNConfig) -> None:
         super().__init__()
         self.width = config.width
-        self.attention = Attention(Additive(config.width, config.width, config.width))
+        n = config.width
+        self.attention = Attention(SCORES[config.score](n, n, n), NORMALISERS[config.normaliser])
         self.C = nn.Linear(config.width, 5 * config.width, bias=False)
 
     def remember(self, tapes: list[Tensor], mask: Tensor) -> Memory:
@@ -281,7 +294,7 @@ class Deep(nn.Module):
     def __init__(self, config: LSTMNConfig) -> None:
         super().__init__()
         widths = [config.embedding, *[config.width] * (config.layers - 1)]
-        self.layers = nn.ModuleList(SourceTapes(wide, config.width) for wide in widths)
+        self.layers = nn.ModuleList(SourceTapes(wide, config.width, compare(config)) for wide in widths)
         names = tuple(f"fusion.layers.{k}.attention" for k in range(config.layers))
         self.looking = Looking(query="current", shift=0, cross=names)
 
@@ -300,14 +313,14 @@ class Deep(nn.Module):
 class SourceTapes(nn.Module):
     """r_t a~_t for one layer. Its query depends on the input and its last context, not on the layer."""
 
-    def __init__(self, input_width: int, width: int) -> None:
+    def __init__(self, input_width: int, width: int, attention: Attention) -> None:
         super().__init__()
         self.width = width
         self.W_x = nn.Linear(input_width, 2 * width)  # for the query, then for the gate r
         self.W_g = nn.Linear(width, width, bias=False)
         self.W_l = nn.Linear(width, width, bias=False)
         self.W_r = nn.Linear(width, width, bias=False)
-        self.attention = Attention(Perceptron(width))
+        self.attention = attention
 
     def forward(self, x: Tensor, memory: Memory, glimpse: Tensor) -> tuple[Tensor, Tensor]:
         """x [B, T, m], glimpse g~_{t-1} [B, n] -> what joins the memory vectors [B, T, n], and the last glimpse."""
@@ -334,6 +347,7 @@ LANGUAGE_PRESETS = {
 LANGUAGE_VARIANTS = {
     "three-layers": replace(LANGUAGE_PRESETS["tiny"], layers=3),
     "span": replace(LANGUAGE_PRESETS["tiny"], span=3),
+    "cosine-sparsemax": replace(LANGUAGE_PRESETS["tiny"], score="cosine", normaliser="sparsemax"),
 }
 PRESETS = {
     "paper": LSTMNConfig(),
@@ -345,6 +359,7 @@ VARIANTS = {
     "shallow-two-layers": replace(PRESETS["tiny"], fusion="shallow", layers=2),
     "deep-two-layers": replace(PRESETS["tiny"], layers=2),
     "released": replace(PRESETS["tiny"], released=True),
+    "scaled-dot-entmax15": replace(PRESETS["tiny"], score="scaled-dot", normaliser="entmax15"),
 }
 LANGUAGE_RECIPES: dict[str, dict[str, object]] = {
     **lstm_lm.RECIPES,  # the baseline and this model are trained alike, but for the paper's own numbers

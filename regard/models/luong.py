@@ -25,8 +25,9 @@ from torch import Tensor, nn
 from regard.config import setting
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
-from regard.core.normalise import GaussianWindow, Window, softmax
-from regard.core.scores import Concat, ConcatReleased, General, Location, dot
+from regard.core.normalise import NORMALISERS, GaussianWindow, Window
+from regard.core.scores import SCORES, Location
+from regard.errors import ConfigError
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
@@ -42,9 +43,8 @@ class LuongConfig:
     target_vocabulary: int = setting(50_000, "words or pieces of the target language")
     width: int = setting(1000, "size of a word vector and of a layer's state (n)")
     layers: int = setting(4, "LSTM layers in the encoder and in the decoder")
-    score: str = setting(
-        "general", "how states are compared", ("dot", "general", "concat", "concat-released", "location")
-    )
+    score: str = setting("general", "how states are compared", (*SCORES, "location"))
+    normaliser: str = setting("softmax", "how scores become weights in global attention", tuple(NORMALISERS))
     window: str = setting(
         "local-p", "attend everywhere, around the step, or around a predicted place", ("global", "local-m", "local-p")
     )
@@ -59,15 +59,8 @@ class LuongConfig:
     spread: float = setting(0.1, "initial weights are uniform in [-spread, spread]")
 
 
-SCORES: dict[str, Callable[[LuongConfig], Any]] = {
-    "dot": lambda config: dot,
-    "general": lambda config: General(config.width, config.width),
-    "concat": lambda config: Concat(config.width, config.width, config.width),
-    "concat-released": lambda config: ConcatReleased(config.width, config.width),
-    "location": lambda config: Location(config.width, config.longest),
-}
-NORMALISERS: dict[str, Callable[[LuongConfig], Any]] = {
-    "global": lambda config: softmax,
+WINDOWS: dict[str, Callable[[LuongConfig], Any]] = {
+    "global": lambda config: NORMALISERS[config.normaliser],
     "local-m": lambda config: Window(config.half_width),
     "local-p": lambda config: GaussianWindow(config.half_width, config.released),
 }
@@ -99,7 +92,14 @@ class Luong(nn.Module):
         self.decoder = StackedLSTM(n, n, config.layers, config.dropout)
         self.feed = nn.Linear(n, 4 * n, bias=False) if config.feed else None  # columns of W that read h~_{t-1}
         self.decoder.recurrence = "fed" if config.feed else "lstm"  # for `regard.explain`
-        self.attention = Attention(SCORES[config.score](config), NORMALISERS[config.window](config))
+        if config.window != "global" and config.normaliser != "softmax":
+            raise ConfigError(
+                f"model.window = {config.window!r} takes the softmax in a window; got model.normaliser = "
+                f"{config.normaliser!r}. Set model.window = 'global' to use it."
+            )
+        located = config.score == "location"
+        score = Location(n, config.longest) if located else SCORES[config.score](n, n, n)
+        self.attention = Attention(score, WINDOWS[config.window](config))
         self.centre = CENTRES[config.window](config)
         self.W_c = nn.Linear(2 * n, n, bias=False)
         self.output = nn.Linear(n, config.target_vocabulary, bias=False)  # W_s
@@ -210,11 +210,12 @@ PRESETS = {
 }
 VARIANTS = {
     f"{window}-{score}": replace(PRESETS["tiny"], window=window, score=score, half_width=2, longest=8)
-    for window in NORMALISERS
-    for score in SCORES
+    for window in WINDOWS
+    for score in ("dot", "general", "concat", "concat-released", "location")
 } | {
     "no-feed": replace(PRESETS["tiny"], feed=False),
     "local-p-no-feed": replace(PRESETS["tiny"], feed=False, window="local-p", half_width=2),
+    "cosine-entmax15": replace(PRESETS["tiny"], score="cosine", normaliser="entmax15"),
     "forward": replace(PRESETS["tiny"], reverse=False, layers=2),
     "local-m-released": replace(PRESETS["tiny"], window="local-m", half_width=2, released=True),
     "local-p-released": replace(PRESETS["tiny"], window="local-p", half_width=2, released=True),

@@ -19,11 +19,14 @@ from regard.models import (
     attentive_lm,
     bahdanau,
     captioner,
+    coverage,
     document,
     encdec,
     lstm_lm,
     lstmn,
     luong,
+    monotonic,
+    pointer,
     transformer,
     transformer_lm,
 )
@@ -55,8 +58,14 @@ _TABLE: tuple[tuple[str, type[nn.Module], str, str, str, str], ...] = (
      "stacked LSTMs, reversed source; one vector of the source, once"),
     ("bahdanau", bahdanau.Bahdanau, "", "translate", "Bahdanau et al. 2015",
      "additive attention over a bidirectional GRU; the query is the state before the step"),
+    ("coverage", coverage.Coverage, "", "translate", "Tu et al. 2016",
+     "RNNsearch whose score reads how much each source word has been attended to so far"),
+    ("monotonic", monotonic.Monotonic, "", "translate", "Raffel et al. 2017",
+     "RNNsearch whose attention moves forward only: one word at test, the expectation in training"),
     ("luong", luong.Luong, "", "translate", "Luong et al. 2015",
      "global or local attention over stacked LSTMs; the query is the state after the step; input feeding"),
+    ("pointer", pointer.Pointer, "", "translate", "See et al. 2017",
+     "an LSTM encoder-decoder that writes a word or copies one that it attends to; coverage in its attention"),
     ("transformer", transformer.Transformer, "", "translate", "Vaswani et al. 2017",
      "self-attention and cross-attention with many heads, no recurrence"),
     ("captioner", captioner.Captioner, "", "caption", "Xu et al. 2015",
@@ -96,6 +105,11 @@ def register(name: str, model: Entry) -> None:
     MODELS[name] = model
 
 
+def installed() -> dict[str, str]:
+    """The models that installed packages offer as entry points, and the module that registers each."""
+    return {point.name: point.module for point in entry_points(group="regard.models")}
+
+
 def package_of(name: str) -> str:
     """The package that a model comes from: "regard", or the one that registered it."""
     return entry(name).model.__module__.partition(".")[0]
@@ -110,9 +124,8 @@ def entry(name: str, package: str = "") -> Entry:
     if name not in MODELS:
         for module in filter(None, os.environ.get(IMPORTED, "").split(",")):
             import_package(module)
-    if name not in MODELS:
-        for point in entry_points(group="regard.models", name=name):
-            point.load()
+    if name not in MODELS and name in installed():
+        import_package(installed()[name])
     if name not in MODELS:
         if package not in ("", "regard"):
             raise ConfigError(

@@ -10,7 +10,17 @@ positions of a sentence are computed together and any two words are one step apa
 
 The default is the published post-norm model. The released code of later years is another model (pre-norm, other
 positions, other warm-up); `norm`, `positions` and `tied` name such differences. `bias`, `activation` and `decoder` are
-Marian's, whose models can be imported.
+Marian's, whose models can be imported. Later papers replaced single parts, and each replacement is a setting:
+
+    positions = "relative"     e_ij = q_i (k_j + a^K_(j-i)) / sqrt(d_k), z_i = sum_j alpha_ij (v_j + a^V_(j-i))
+                               (Shaw et al. 2018, "Self-attention with relative position representations")
+    positions = "rotary"       queries and keys rotated by their places (Su et al. 2021, "RoFormer")
+    positions = "alibi"        e_ij = q_i k_j / sqrt(d_k) - m_h |j - i|
+                               (Press et al. 2022, "Train short, test long")
+    key_heads = G              H heads share the keys and values of G, in the decoder as in the paper
+                               (Ainslie et al. 2023, "GQA"; G = 1: Shazeer 2019, "Fast Transformer decoding")
+    layer_norm = "rms"         g x / sqrt(mean(x^2)) (Zhang and Sennrich 2019, "Root mean square layer normalization")
+    activation = "swiglu"      (swish(x W) * x V) W_2 (Shazeer 2020, "GLU variants improve Transformer")
 """
 
 import math
@@ -23,26 +33,29 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import setting
-from regard.core.attend import Memory, Normalise
+from regard.core.attend import Memory, Normalise, Score
 from regard.core.blocks import Blocks, word_numbers
 from regard.core.masks import padding_mask
-from regard.core.normalise import causal_softmax, softmax
+from regard.core.normalise import NORMALISERS, Causal
 from regard.core.positions import LearnedPositions, rotate_by, sinusoid
+from regard.core.scores import COMPARISONS, Relative, alibi
 from regard.errors import ConfigError
 from regard.kernels.choose import known_full
+from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.past import Carry, Past
 from regard.layers.transformer import (
-    ACTIVATIONS,
+    FEED_FORWARDS,
     JOINS,
+    NO_PLACES,
+    NORMS,
     SSRU,
     CrossAttention,
-    FeedForward,
-    Rotation,
+    Places,
+    RelativeSelfAttention,
     SelfAttention,
     TransformerLayer,
     last_norm,
-    no_rotation,
 )
 from regard.models.contract import Looking, check_batch, check_target, shift_right
 
@@ -57,6 +70,8 @@ class TransformerConfig:
     layers: int = setting(6, "layers in the encoder and in the decoder")
     decoder_layers: int = setting(0, "layers in the decoder; 0 is as many as in the encoder")
     heads: int = setting(8, "attention heads; each has width / heads dimensions")
+    score: str = setting("scaled-dot", "how the queries and keys of a head are compared", tuple(COMPARISONS))
+    normaliser: str = setting("softmax", "how scores become weights", tuple(NORMALISERS))
     inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)")
     dropout: float = setting(0.1, "share of each sub-layer's output and of the embeddings dropped in training")
     norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", ("post", "pre"))
@@ -64,8 +79,11 @@ class TransformerConfig:
         1.0,
         "scale of the initial values, attention outputs and feed-forward nets; a post-norm stack starts sooner at 0.5",
     )
-    positions: str = setting("sinusoid", "how a word knows its place", ("sinusoid", "learned", "rotary"))
+    positions: str = setting(
+        "sinusoid", "how a word knows its place", ("sinusoid", "learned", "rotary", "relative", "alibi")
+    )
     longest: int = setting(1024, "places that learned positions know")
+    clip: int = setting(16, "the largest distance that relative positions tell apart (k)")
     tied: str = setting(
         "all",
         "which matrices are one: source, target and output; target and output; or none",
@@ -76,8 +94,10 @@ class TransformerConfig:
         "how a decoder layer reads the words so far: self-attention, or an SSRU, a recurrence of one state",
         ("attention", "ssru"),
     )
-    activation: str = setting("relu", "activation of the feed-forward nets", tuple(ACTIVATIONS))
+    activation: str = setting("relu", "activation of the feed-forward nets", tuple(FEED_FORWARDS))
     bias: bool = setting(False, "biases in attention and in the output layer")
+    key_heads: int = setting(0, "heads of keys and values in the decoder, each shared by some heads; 0 is one for each")
+    layer_norm: str = setting("layer", "layer norm, or RMSNorm, which leaves out the mean", tuple(NORMS))
 
 
 class TransformerState(NamedTuple):
@@ -101,12 +121,25 @@ class Transformer(nn.Module):
                 f"tied = 'all' needs one vocabulary for both languages; got {config.source_vocabulary} and "
                 f"{config.target_vocabulary} words. Set data.joint = true, or model.tied = 'target'."
             )
+        if config.score != "scaled-dot" and config.positions in DISTANCE_SCORES:
+            raise ConfigError(
+                f"model.positions = {config.positions!r} adds to scaled-dot scores; got model.score = "
+                f"{config.score!r}. Use other positions, or leave the score out."
+            )
+        if config.positions == "rotary" and config.score == "additive":
+            raise ConfigError(
+                "model.positions = 'rotary' turns queries and keys that meet in a dot product; got model.score = "
+                "'additive'. Use other positions or another score."
+            )
         self.embed = nn.Embedding(config.source_vocabulary, config.width)
         self.embed_target = self.embed if config.tied == "all" else nn.Embedding(config.target_vocabulary, config.width)
         self.place = PLACES[config.positions](config)
-        self.encoder = nn.ModuleList(self._layer(softmax) for _ in range(config.layers))
-        self.decoder = nn.ModuleList(self._layer(causal_softmax, cross=True) for _ in range(depth))
-        self.encoder_norm, self.decoder_norm = (last_norm(config.norm, config.width) for _ in range(2))
+        self.encoder = nn.ModuleList(self._layer(NORMALISERS[config.normaliser]) for _ in range(config.layers))
+        causal = Causal(NORMALISERS[config.normaliser])
+        self.decoder = nn.ModuleList(self._layer(causal, cross=True) for _ in range(depth))
+        self.encoder_norm, self.decoder_norm = (
+            last_norm(config.norm, config.width, config.layer_norm) for _ in range(2)
+        )
         self.output = nn.Linear(config.width, config.target_vocabulary, config.bias)
         self.dropout = Dropout(config.dropout)
         # As in the released code, N(0, 1/D): sqrt(D) E has unit variance.
@@ -117,13 +150,21 @@ class Transformer(nn.Module):
 
     def _layer(self, normalise: Normalise, cross: bool = False) -> TransformerLayer:
         config = self.config
-        join = partial(JOINS[config.norm], config.width, config.dropout)
-        size = config.width, config.heads
+        join = partial(JOINS[config.norm], config.width, config.dropout, config.layer_norm)
+        size, key_heads = (config.width, config.heads), config.key_heads if cross else 0
         ssru = cross and config.decoder == "ssru"
+        by_distance = DISTANCE_SCORES.get(config.positions)
+
+        def compare() -> Score:
+            return COMPARISONS[config.score](config.width // config.heads)
+
+        own = Attention(by_distance(config) if by_distance else compare(), normalise)
+        source = Attention(compare(), NORMALISERS[config.normaliser])
+        to_self = RelativeSelfAttention if config.positions == "relative" else SelfAttention
         return TransformerLayer(
-            SSRU(config.width) if ssru else SelfAttention(*size, normalise, config.gain, config.bias),
-            CrossAttention(*size, softmax, config.gain, config.bias) if cross else None,
-            FeedForward(config.width, config.inner, config.gain, config.activation),
+            SSRU(config.width) if ssru else to_self(*size, own, config.gain, config.bias, key_heads),
+            CrossAttention(*size, source, config.gain, config.bias, key_heads) if cross else None,
+            FEED_FORWARDS[config.activation](config.width, config.inner, config.gain),
             join,
         )
 
@@ -141,9 +182,9 @@ class Transformer(nn.Module):
 
     def read(self, source: Tensor, positions: Tensor, mask: Tensor | None, blocks: Blocks | None = None) -> Memory:
         """The encoder: source [B, S] at positions [S], mask [B, 1, S] -> states [B, S, D]."""
-        x, rotation = self.receive(self.embed, source, positions)  # [B, S, D]
+        x, places = self.receive(self.embed, source, positions)  # [B, S, D]
         for layer in self.encoder:
-            x, _ = layer(x, mask=heads_mask(mask), rotation=rotation, blocks=blocks)
+            x, _ = layer(x, mask=heads_mask(mask), places=places, blocks=blocks)
         x = self.encoder_norm(x)
         return Memory(x, x, mask)
 
@@ -155,10 +196,10 @@ class Transformer(nn.Module):
 
     def step(self, token: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """token [B] -> logits [B, V]."""
-        x, rotation = self.receive(self.embed_target, token[:, None], state.position[:1])  # [B, 1, D]
+        x, places = self.receive(self.embed_target, token[:, None], state.position[:1])  # [B, 1, D]
         pasts = []
         for layer, seen, past in zip(self.decoder, state.memory, state.past, strict=True):
-            x, past = layer(x, past, source=seen, rotation=rotation)
+            x, past = layer(x, past, source=seen, places=places)
             pasts.append(past)
         logits = self.output(self.decoder_norm(x[:, 0]))
         return logits, TransformerState(state.memory, tuple(pasts), state.position + 1)
@@ -178,16 +219,17 @@ class Transformer(nn.Module):
         source_blocks: Blocks | None = None,
     ) -> Tensor:
         """The decoder: words [B, T], each the one before what is predicted, at positions [T] -> [B, T, D]."""
-        x, rotation = self.receive(self.embed_target, words, positions)  # [B, T, D]
-        seen = {"rotation": rotation, "blocks": blocks, "source_blocks": source_blocks}
+        x, places = self.receive(self.embed_target, words, positions)  # [B, T, D]
+        seen = {"places": places, "blocks": blocks, "source_blocks": source_blocks}
         for layer in self.decoder:
             x, _ = layer(x, source=self.remember(layer, memory), **seen)
         return self.decoder_norm(x)
 
     @property
     def packs(self) -> bool:
-        """Whether `hidden_packed` serves: a recurrence in the decoder would run from one sentence into the next."""
-        return self.config.decoder == "attention"
+        """Whether `hidden_packed` serves: a recurrence, or distances between words, would cross from one sentence into
+        the next."""
+        return self.config.decoder == "attention" and self.config.positions not in ("relative", "alibi")
 
     def hidden_packed(self, source: Tensor, slots: Tensor, words: Tensor, queries: Tensor) -> Tensor:
         """`hidden` of sentences end to end, without padding: source [1, N], words [1, M] -> [1, M, D].
@@ -202,10 +244,10 @@ class Transformer(nn.Module):
         """Logits [B, T, V] of target [B, T]."""
         return self.output(self.hidden(source, lengths, target))
 
-    def receive(self, embed: nn.Module, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Rotation]:
-        """dropout(sqrt(D) E[token] + PE): tokens [B, T] at positions [T] -> [B, T, D], and the rotation."""
-        x, rotation = self.place(embed(tokens) * math.sqrt(self.config.width), positions)
-        return self.dropout(x), rotation
+    def receive(self, embed: nn.Module, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
+        """dropout(sqrt(D) E[token] + PE): tokens [B, T] at positions [T] -> [B, T, D], and what the layers need."""
+        x, places = self.place(embed(tokens) * math.sqrt(self.config.width), positions)
+        return self.dropout(x), places
 
     def remember(self, layer: nn.Module, memory: Memory) -> Memory:
         """What a decoder layer attends to in the source."""
@@ -220,8 +262,8 @@ def heads_mask(mask: Tensor | None) -> Tensor | None:
 class Sinusoid(nn.Module):
     """Adds the paper's sinusoid."""
 
-    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Rotation]:
-        return x + sinusoid(positions, x.shape[-1]).to(x.dtype), no_rotation
+    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
+        return x + sinusoid(positions, x.shape[-1]).to(x.dtype), NO_PLACES
 
 
 class Learned(nn.Module):
@@ -232,8 +274,8 @@ class Learned(nn.Module):
         self.embed = LearnedPositions(longest, width)
         nn.init.normal_(self.embed.table.weight, std=width**-0.5)
 
-    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Rotation]:
-        return x + self.embed(positions), no_rotation
+    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
+        return x + self.embed(positions), NO_PLACES
 
 
 class Rotary(nn.Module):
@@ -243,14 +285,27 @@ class Rotary(nn.Module):
         super().__init__()
         self.head_width = head_width
 
-    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Rotation]:
-        return x, partial(rotate_by, waves=sinusoid(positions, self.head_width).to(x.dtype))
+    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
+        return x, Places(partial(rotate_by, waves=sinusoid(positions, self.head_width).to(x.dtype)))
+
+
+class Distances(nn.Module):
+    """Adds nothing: the scores read how far two words are apart."""
+
+    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
+        return x, Places(positions=positions)
 
 
 PLACES: dict[str, Callable[[TransformerConfig], nn.Module]] = {
     "sinusoid": lambda config: Sinusoid(),
     "learned": lambda config: Learned(config.longest, config.width),
     "rotary": lambda config: Rotary(config.width // config.heads),
+    "relative": lambda config: Distances(),
+    "alibi": lambda config: Distances(),
+}
+DISTANCE_SCORES: dict[str, Callable[[TransformerConfig], Score]] = {  # of self-attention, where positions need them
+    "relative": lambda config: Relative(config.width // config.heads, config.clip),
+    "alibi": lambda config: alibi,
 }
 
 BASE = TransformerConfig()
@@ -266,9 +321,17 @@ VARIANTS = {
     "learned": replace(PRESETS["tiny"], positions="learned", longest=32),
     "rotary": replace(PRESETS["tiny"], positions="rotary"),
     "pre-rotary": replace(PRESETS["tiny"], norm="pre", positions="rotary"),
+    "relative": replace(PRESETS["tiny"], positions="relative"),
+    "alibi": replace(PRESETS["tiny"], positions="alibi"),
+    # What most models of today are made of: the inner size keeps the number of weights.
+    "modern": replace(
+        PRESETS["tiny"], norm="pre", layer_norm="rms", positions="rotary", activation="swiglu", inner=170, key_heads=2
+    ),
     "tied-target": replace(PRESETS["tiny"], tied="target"),
     "untied": replace(PRESETS["tiny"], tied="none"),
     "shallow-decoder": replace(PRESETS["tiny"], decoder_layers=1),
+    "additive-sparsemax": replace(PRESETS["tiny"], score="additive", normaliser="sparsemax"),
+    "cosine-entmax15": replace(PRESETS["tiny"], score="cosine", normaliser="entmax15", positions="rotary"),
     "marian": replace(PRESETS["tiny"], decoder="ssru", activation="swish", bias=True),
 }
 

@@ -16,8 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import setting
-from regard.core.normalise import causal_softmax
+from regard.core.normalise import NORMALISERS, Causal
 from regard.core.positions import sinusoid
+from regard.core.scores import COMPARISONS
+from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.past import Past
 from regard.layers.transformer import JOINS, FeedForward, SelfAttention, TransformerLayer, last_norm
@@ -33,6 +35,8 @@ class TransformerLanguageConfig:
     width: int = setting(512, "size of the residual stream (d_model)")
     layers: int = setting(6, "layers, each of self-attention and a feed-forward net")
     heads: int = setting(8, "attention heads; each has width / heads dimensions")
+    score: str = setting("scaled-dot", "how the queries and keys of a head are compared", tuple(COMPARISONS))
+    normaliser: str = setting("softmax", "how scores become weights", tuple(NORMALISERS))
     inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)")
     dropout: float = setting(0.1, "share of each sub-layer's output and of the embeddings dropped in training")
     norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", ("post", "pre"))
@@ -55,10 +59,15 @@ class TransformerLanguageModel(nn.Module):
         super().__init__()
         self.config = config
         join = partial(JOINS[config.norm], config.width, config.dropout)
+        causal = Causal(NORMALISERS[config.normaliser])
         self.embed = nn.Embedding(config.vocabulary, config.width)
+
+        def attention() -> Attention:
+            return Attention(COMPARISONS[config.score](config.width // config.heads), causal)
+
         self.layers = nn.ModuleList(
             TransformerLayer(
-                SelfAttention(config.width, config.heads, causal_softmax),
+                SelfAttention(config.width, config.heads, attention()),
                 None,
                 FeedForward(config.width, config.inner),
                 join,
@@ -115,6 +124,7 @@ PRESETS = {
 VARIANTS = {
     "post": replace(PRESETS["tiny"], norm="post"),
     "untied": replace(PRESETS["tiny"], tied=False),
+    "cosine-sparsemax": replace(PRESETS["tiny"], score="cosine", normaliser="sparsemax"),
 }
 COSINE: dict[str, object] = {"clip": 1.0, "schedule": "cosine", "best_by": "loss"}
 RECIPES: dict[str, dict[str, object]] = {

@@ -5,11 +5,12 @@ What was translated waits in memory, under a name that nobody can guess, until i
 
 import re
 from pathlib import PurePath
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from regard.data.formats import Document, read_document
+from regard.data.formats import Document, read_document, readers
 from regard.errors import DataError
 from regard.serve.fields import Fields, Upload, aside
 from regard.serve.layout import Marked
@@ -24,25 +25,40 @@ async def translate_file(state: State, request: Request, fields: Fields) -> Resp
     if not isinstance(upload, Upload):
         raise RefusedError(400, "Invalid request: missing file parameter")
     source, target = fields.text("source"), fields.text("target")
-    document = await aside(len(upload.data), _read, upload)
-    layout = await aside(len(upload.data), Marked, document.parts, state.limits.line, state.limits.sentences)
-    sample = " ".join(layout.sentences)[:2000]
-    ((worker, _),) = await choose(state, request, fields, [sample], source, target)
-    ((_, results),) = await translate_all(state, request, [worker], [layout], 1)
-    try:
-        data = await aside(len(upload.data), lambda: document.encode(layout.write(results)))
-    except DataError as error:  # a character that the encoding of the file cannot write
-        raise RefusedError(422, str(error)) from None
-    path = PurePath(upload.name)
+    path, data = PurePath(PurePath(upload.name).name or "file"), upload.data
+    worker = None
+    for read in _readers(path.name):
+        document = await aside(len(data), _read, data, path.name, read)
+        layout = await aside(len(data), Marked, document.parts, state.limits.line, state.limits.sentences)
+        if worker is None:
+            sample = " ".join(layout.sentences)[:2000]
+            ((worker, _),) = await choose(state, request, fields, [sample], source, target)
+        ((_, results),) = await translate_all(state, request, [worker], [layout], 1)
+        try:
+            data = await aside(len(data), _write, document, layout, results)
+        except DataError as error:  # a character that the encoding of the file cannot write
+            raise RefusedError(422, str(error)) from None
+    assert worker is not None
     key = state.shelf.put(data, f"{path.stem}_{worker.about['target']['code']}{path.suffix}")
     return JSONResponse({"translatedFileUrl": f"{request.base_url}download_file/{key}"})
 
 
-def _read(upload: Upload) -> Document:
+def _readers(name: str) -> tuple[Any, ...]:
     try:
-        return read_document(upload.data, PurePath(upload.name).name or "file")
+        return readers(name)
     except DataError as error:
         raise RefusedError(400, str(error)) from None
+
+
+def _read(data: bytes, name: str, read: Any) -> Document:
+    try:
+        return read_document(data, name, read)
+    except DataError as error:
+        raise RefusedError(400, str(error)) from None
+
+
+def _write(document: Document, layout: Marked, results: Any) -> bytes:
+    return document.encode(layout.write(results))
 
 
 async def download_file(state: State, request: Request, fields: Fields) -> Response:

@@ -14,7 +14,20 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.attend import Look, Memory
-from regard.core.scores import Additive, Concat, ConcatReleased, Cosine, General, Location, dot, scaled_dot, uniform
+from regard.core.scores import (
+    Additive,
+    Concat,
+    ConcatReleased,
+    Cosine,
+    Covered,
+    General,
+    Location,
+    NormedAdditive,
+    Perceptron,
+    dot,
+    scaled_dot,
+    uniform,
+)
 from regard.errors import ConfigError, unknown
 from regard.layers.attention import Attention
 from regard.look.record import attentions
@@ -29,6 +42,7 @@ class AttentionCall(NamedTuple):
     memory: Memory
     centre: Tensor | None  # [1, T]
     look: Look
+    beside: Tensor | None = None  # what the score reads besides query and keys
 
 
 @torch.inference_mode()
@@ -42,7 +56,7 @@ def watch(model: nn.Module, name: str | None, run: Callable[[], Tensor]) -> tupl
 
     def keep(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], look: Look) -> None:
         given = {**dict(zip(("query", "memory", "centre"), args, strict=False)), **named}
-        calls.append(AttentionCall(given["query"], given["memory"], given.get("centre"), look))
+        calls.append(AttentionCall(given["query"], given["memory"], given.get("centre"), look, given.get("beside")))
 
     handle = modules[chosen].register_forward_hook(keep, with_kwargs=True)
     try:
@@ -77,7 +91,7 @@ def explain(module: Attention, calls: list[AttentionCall], t: int, head: int) ->
     return {
         "heads": heads,
         "query": _numbers(query),
-        "formula": _sides(module.score, query, keys),
+        "formula": _sides(module.score, query, _covered(module.score, keys, call.beside)),
         "scores": _numbers(scores.masked_fill(~visible, -torch.inf)),
         "weights": _numbers(weights),
         "values": _numbers(values),
@@ -127,6 +141,11 @@ def _sides(score: Any, query: Tensor, keys: Tensor) -> dict[str, Any]:
     return {"kind": "unknown"}
 
 
+def _covered(score: Any, keys: Tensor, coverage: Tensor | None) -> Tensor:
+    """The keys [S, D], with the part of their coverage [1, S, d] where the score reads it."""
+    return keys + score.V(coverage[0]) if isinstance(score, Covered) and coverage is not None else keys
+
+
 def _added(left: Tensor, keys: Tensor, v: nn.Linear) -> dict[str, Any]:
     return {"kind": "additive", "left": left, "right": keys, "v": v.weight[0]}
 
@@ -145,9 +164,11 @@ _FORMULAS: dict[Any, Callable[[Any, Tensor, Tensor], dict[str, Any]]] = {
         "right": keys,
         "scale": float(nn.functional.softplus(score.raw_strength)),
     },
+    NormedAdditive: lambda score, query, keys: {"kind": "unknown"},  # its offset is not in the formula of the page
     Additive: lambda score, query, keys: _added(score.W(query), keys, score.v),
     Concat: lambda score, query, keys: _added(query @ score.W.weight[:, : score.query_width].T, keys, score.v),
     ConcatReleased: lambda score, query, keys: _added(score.W(query), keys, score.v),
+    Perceptron: lambda score, query, keys: _added(query, keys, score.v),  # behind the scores that project the query
     Location: lambda score, query, keys: {"kind": "location", "left": query @ score.W.weight[: len(keys)].T},
     uniform: lambda score, query, keys: {"kind": "fixed"},
 }

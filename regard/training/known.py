@@ -4,6 +4,7 @@ In a source tree they are in the folder `models` beside the package, in an insta
 """
 
 import difflib
+import os
 from pathlib import Path
 
 from regard.errors import RunError
@@ -15,6 +16,7 @@ FOLDERS = {  # name -> folder
     "en-fr/cho": "en-fr-cho",
     "fr-en": "fr-en",
 }
+LONGEST = 1000  # characters of a name; what is longer is a text
 PACKAGE = Path(__file__).resolve().parent.parent
 HOMES = (PACKAGE / "shipped", PACKAGE.parent / "models")
 
@@ -22,7 +24,7 @@ HOMES = (PACKAGE / "shipped", PACKAGE.parent / "models")
 def find_run(run: str | Path) -> Path:
     """The folder of a run: the folder of this name where there is one, else the model that ships under this name."""
     path, name = Path(run), Path(run).as_posix()
-    if path.exists():
+    if os.path.exists(path):  # Path.exists raises for a name that is too long, such as a sentence
         return path
     if name in FOLDERS:
         folder = shipped_folder(name)
@@ -31,6 +33,11 @@ def find_run(run: str | Path) -> Path:
                 f"The model {name} is not part of this installation; reinstall regard, or name a run folder."
             )
         return folder
+    if len(name) > LONGEST:
+        raise RunError(
+            f"Expected the name of a run or model; got a text of {len(name):,} characters. Name one before the text, "
+            f"such as en-fr."
+        )
     close = difflib.get_close_matches(name, FOLDERS, n=1, cutoff=0.75)
     if close:
         raise RunError(

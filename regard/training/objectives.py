@@ -69,3 +69,14 @@ def guided_alignment(weights: Tensor, links: Tensor) -> Tensor:
     gold = links / rows.clamp(min=1)  # [B, T, S]
     exact = weights.to(torch.promote_types(weights.dtype, torch.float32))  # bfloat16 would lose the logarithm
     return -(gold * (exact + LEAST).log()).sum()
+
+
+def coverage_loss(weights: Tensor, words: Tensor) -> Tensor:
+    """sum_t sum_s min(alpha_ts, c_ts) with c_t = sum of alpha_k over the steps k < t (See 2017, eq. 12).
+
+    weights [B, T, S], words [B, T] True for the real target words. A step gives 0 where it attends to words that no
+    step before has attended to, and at most 1.
+    """
+    exact = weights.to(torch.promote_types(weights.dtype, torch.float32))
+    before = exact.cumsum(dim=1) - exact  # [B, T, S]
+    return (torch.minimum(exact, before).sum(dim=-1) * words).sum()

@@ -37,6 +37,9 @@ class TrainConfig:
     guided: float = setting(0.0, "weight of the loss that pulls attention towards data.alignment (0 = off, 0.05 usual)")
     guided_layer: int = setting(-2, "layer of attention that is guided, from 0; -1 is the last, -2 the one before it")
     guided_head: int = setting(0, "its head that is guided, from 0; -1 = the mean of its heads")
+    coverage: float = setting(
+        0.0, "weight of the coverage loss on the attention of guided_layer and guided_head (0 = off; See 2017: 1)"
+    )
     precision: str = setting(
         "float32",
         "arithmetic on a GPU: float32, with products in TF32 (a short mantissa), or mixed with bfloat16",
@@ -60,7 +63,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         counts = ("steps", "epochs", "warmup", "validate_every", "validate_sentences", "patience")
-        for name in (*counts, "clip", "minutes", "weight_decay", "halve_after", "guided"):
+        for name in (*counts, "clip", "minutes", "weight_decay", "halve_after", "guided", "coverage"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"train.{name} must be zero or more; got {getattr(self, name)}.")
         for name in ("batch_tokens", "accumulate", "save_every", "keep", "average", "validate_beam"):

@@ -20,8 +20,8 @@ from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError
 from regard.evaluate.scores import perplexity, score
 from regard.look.record import record
-from regard.symbols import END, UNKNOWN
-from regard.training.objectives import can_pack, guided_alignment, likelihood, packed_likelihood
+from regard.symbols import END, PAD, UNKNOWN
+from regard.training.objectives import can_pack, coverage_loss, guided_alignment, likelihood, packed_likelihood
 from regard.training.settings import TrainConfig
 from regard.training.task import Loss, Validation
 
@@ -51,10 +51,11 @@ class Translation:
 
     def ready(self, model: nn.Module) -> None:
         """Refuse, before anything is trained, a model whose attention cannot be guided as the settings require."""
-        if not self.config.guided:
+        if not self.config.guided and not self.config.coverage:
             # The kernel for sentences end to end has 16-bit products alone; elsewhere they would be padded and packed.
             self.packs = self.config.precision == "bf16" and can_pack(model)
             return
+        wanted = "train.guided" if self.config.guided else "train.coverage"
         name = guided_module(model, self.config.guided_layer)
         source, target = torch.tensor([[UNKNOWN, UNKNOWN, END]]), torch.tensor([[UNKNOWN, END]])
         with torch.no_grad(), record(model.eval(), [name]) as seen:
@@ -62,8 +63,8 @@ class Translation:
         weights = seen[name].weights  # [1, (H), 2, 3] where words are attended to
         if weights.shape[-2:] != (2, 3):
             raise ConfigError(
-                f"train.guided needs attention over the source words; {type(model).__name__} sees the source as one "
-                f"vector, so choose a model that attends, or set train.guided=0."
+                f"{wanted} needs attention over the source words; {type(model).__name__} sees the source as one "
+                f"vector, so choose a model that attends, or set {wanted}=0."
             )
         heads = weights.shape[1] if weights.dim() == 4 else 1
         if self.config.guided_head >= heads:
@@ -81,18 +82,23 @@ class Translation:
         return make_even(batch, self.config.batch_tokens, world)
 
     def loss(self, model: nn.Module, batch: Batch | LinkedBatch | PackedBatch) -> Loss:
-        """Cross-entropy of the target, smoothed if set so; with links, plus `guided` times the alignment loss."""
+        """Cross-entropy of the target, smoothed if set so; with links, plus `guided` times the alignment loss; plus
+        `coverage` times the coverage loss."""
         smoothing = self.config.label_smoothing
         if isinstance(batch, PackedBatch):
             return Loss(packed_likelihood(model, batch, smoothing)[0])
         inputs = batch.source, batch.source_lengths, batch.target
-        if not isinstance(batch, LinkedBatch):
+        if not isinstance(batch, LinkedBatch) and not self.config.coverage:
             return Loss(likelihood(model, *inputs, smoothing=smoothing)[0])
         name = guided_module(model, self.config.guided_layer)
         with record(model, [name], detach=False) as seen:
             total, _ = likelihood(model, *inputs, smoothing=smoothing)
-        guide = guided_alignment(guided_head(seen[name].weights, self.config.guided_head), batch.links)
-        return Loss(total + self.config.guided * guide)
+        weights = guided_head(seen[name].weights, self.config.guided_head)  # [B, T, S]
+        if isinstance(batch, LinkedBatch):
+            total = total + self.config.guided * guided_alignment(weights, batch.links)
+        if self.config.coverage:
+            total = total + self.config.coverage * coverage_loss(weights, batch.target != PAD)
+        return Loss(total)
 
     def validate(self, model: nn.Module, tell: Progress | None = None) -> Validation:
         """Loss and perplexity per token over all held-out pairs; BLEU of the first `validate_sentences`.

@@ -4,7 +4,7 @@ The weights become checkpoint 0 of the new run. From then on the other run is no
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,9 @@ from regard.training.weights import weights_of
 VOCABULARY = (
     "subwords", "vocabulary", "vocabulary_from", "joint", "byte_fallback", "coverage", "form", "lowercase", "min_count",
 )  # fmt: skip
+
+
+LANGUAGES = ("source_language", "target_language")
 
 
 class Origin(NamedTuple):
@@ -51,8 +54,8 @@ def inherit(tables: Mapping[str, Any], run: Path) -> dict[str, Any]:
     if given.get("name", other.name) != other.name:
         return dict(tables)  # `check_origin` refuses it
     model, data = (other.tables()[section] for section in ("model", "data"))
-    words = {name: value for name, value in data.items() if name in VOCABULARY}
-    return {**tables, "model": {**model, **given}, "data": {**words, **tables.get("data", {})}}
+    taken = {name: value for name, value in data.items() if name in VOCABULARY or name in LANGUAGES}
+    return {**tables, "model": {**model, **given}, "data": {**taken, **tables.get("data", {})}}
 
 
 def take_over(experiment: Experiment, run: Path) -> Origin:
@@ -66,7 +69,8 @@ def take_over(experiment: Experiment, run: Path) -> Origin:
 
 
 def check_origin(new: Experiment, old: Experiment) -> None:
-    """Refuse settings that contradict the model or the vocabulary of the run that is started from."""
+    """Refuse settings that contradict the model, the vocabulary or the languages of the run that is started from."""
+    check_languages(new.train.start_from, *([getattr(one.data, side, "") for side in LANGUAGES] for one in (new, old)))
     pairs = [
         ("model.name", new.name, old.name),
         ("model.preset", new.preset, old.preset),
@@ -79,6 +83,16 @@ def check_origin(new: Experiment, old: Experiment) -> None:
                 f"train.start_from takes over the model and vocabulary of {new.train.start_from}, where {setting} is "
                 f"{there!r}; got {here!r}. Leave {setting} out, or begin without train.start_from."
             )
+
+
+def check_languages(name: str, here: Sequence[str], there: Sequence[str]) -> None:
+    """Refuse a corpus of other languages than those of the run `name`; an empty language is not known."""
+    if any(ours and theirs and ours != theirs for ours, theirs in zip(here, there, strict=True)):
+        raise ConfigError(
+            f"{name} translates {' to '.join(there)}, but the corpus is {' to '.join(here)}. Start from a model of "
+            f"these languages, swap --source and --target, or set data.source_language={there[0]} "
+            f"data.target_language={there[1]} if the corpus is named wrongly."
+        )
 
 
 def shaping(new: Experiment, old: Experiment) -> list[str]:

@@ -1,15 +1,14 @@
-"""The built-in corpora of sentence pairs by name, and the smallest of them: `copy`, `reverse` and `dates`."""
+"""The built-in corpora of text pairs by name, and the smallest of them: `copy`, `reverse` and `dates`."""
 
 import datetime
 import random
 from collections.abc import Callable
-from itertools import product
 from typing import NamedTuple
 
-from regard.data.builtin import WORDS, Example, phrasebook
+from regard.data.builtin import WORDS, Example, names, phrasebook, questions, tales
+from regard.data.builtin.syllables import SYLLABLES
 from regard.errors import DataError, unknown
 
-_SYLLABLES = ["".join(pair) for pair in product("bdfgklmnprstvz", "aeiou")]  # 70 tokens
 _FIRST = datetime.date(1900, 1, 1)
 _DAYS = (datetime.date(2100, 1, 1) - _FIRST).days
 _MONTHS, _WEEKDAYS, _FORMATS = (WORDS["dates"][name] for name in ("months", "weekdays", "formats"))
@@ -32,7 +31,7 @@ def generate_reverse(size: int, seed: int, min_words: int, max_words: int) -> li
 
 
 def _rows(size: int, seed: int, min_words: int, max_words: int) -> list[list[str]]:
-    room = sum(len(_SYLLABLES) ** length for length in range(min_words, max_words + 1))
+    room = sum(len(SYLLABLES) ** length for length in range(min_words, max_words + 1))
     if size > room // 2:
         raise DataError(
             f"There are {room} such sequences only, too few for {size} distinct ones; set data.max_words higher."
@@ -41,7 +40,7 @@ def _rows(size: int, seed: int, min_words: int, max_words: int) -> list[list[str
     rows: dict[tuple[str, ...], None] = {}
     while len(rows) < size:
         length = draw.randint(min_words, max_words)
-        rows[tuple(draw.choices(_SYLLABLES, k=length))] = None
+        rows[tuple(draw.choices(SYLLABLES, k=length))] = None
     return [list(row) for row in rows]
 
 
@@ -107,6 +106,15 @@ BUILTIN: dict[str, Builtin] = {
         Builtin("dates", "dates as people write them, to ISO 8601", "en", "iso", generate_dates),
         Builtin("copy", "random syllables, to the same again", "", "", generate_copy),
         Builtin("reverse", "random syllables, to the same from last to first", "", "", generate_reverse),
+        Builtin("names", "English to French with invented names, which must be copied", "en", "fr", names.generate),
+        Builtin(
+            "questions",
+            "a short story and a question about it, to the word that answers it",
+            "en",
+            "en",
+            questions.generate,
+        ),
+        Builtin("summaries", "a tale of who has what, to what each of them does with it", "en", "en", tales.summaries),
     )
 }
 

@@ -5,15 +5,24 @@
 A tale says what two or three people have, and then what each of them does with it, in another order. The things of the
 second half follow from the first and from nothing else: a model without a good memory can only guess among all things,
 so that these words measure looking back.
+
+`summaries` are pairs of a tale and what is left of it when everything is left out that is said twice, people in the
+order in which they came:
+
+    anna likes drums ; tom uses kites
 """
 
 import random
 from typing import NamedTuple
 
+from regard.data.builtin import Example
+from regard.errors import DataError
+
 _NAMES = ("anna", "tom", "mary", "paul", "nora", "carl")
 _THINGS = ("kites", "drums", "balls", "boats", "books", "lamps", "dolls", "flutes")
 _HAS = ("has", "finds")
 _DOES = ("uses", "likes")
+_ROOM = 1_000_000  # far below the number of tales, so that distinct ones are soon found
 
 
 class Tale(NamedTuple):
@@ -27,6 +36,29 @@ def generate(size: int, seed: int) -> list[Tale]:
     """Tales, some of which may be the same; a pure function of its arguments."""
     draw = random.Random(f"tales:{seed}")
     return [_write(draw) for _ in range(size)]
+
+
+def summaries(size: int, seed: int, min_words: int, max_words: int) -> list[Example]:
+    """Distinct tales and their summaries. Their lengths are what they are: the limits are not used."""
+    if size > _ROOM:
+        raise DataError(f"The corpus summaries has at most {_ROOM} tales; got data.size={size}.")
+    draw = random.Random(f"summaries:{seed}")
+    examples: dict[str, Example] = {}
+    while len(examples) < size:
+        made = _summarise(_write(draw))
+        examples[made.source] = made
+    return list(examples.values())
+
+
+def _summarise(tale: Tale) -> Example:
+    """The clauses of the second half, in the order of the first; each word is linked with the one it repeats."""
+    words, summary, links = tale.text.split(" "), list[str](), list[tuple[int, int]]()
+    for recalled, _ in sorted(tale.links, key=lambda link: link[1]):
+        summary += [";"] if summary else []
+        for place in range(recalled - 2, recalled + 1):  # person, verb, thing
+            links.append((place, len(summary)))
+            summary.append(words[place])
+    return Example(tale.text, " ".join(summary), tuple(sorted(links)))
 
 
 def _write(draw: random.Random) -> Tale:

@@ -4,7 +4,7 @@ A format is one function, `read(text)`, that gives the parts of a text in order:
 parts of a document with what each segment `held` are the document.
 """
 
-from regard.data.formats.document import FORMATS, Document, find_format, is_bilingual, read_document
+from regard.data.formats.document import FORMATS, Document, find_format, is_bilingual, read_document, readers
 from regard.data.formats.place import place_tags, spell
 from regard.data.formats.segment import Aligned, Segment, Sentence, Tag, join_sentences, take_sentences
 
@@ -20,6 +20,7 @@ __all__ = [
     "join_sentences",
     "place_tags",
     "read_document",
+    "readers",
     "spell",
     "take_sentences",
 ]

@@ -28,9 +28,10 @@ class Format(NamedTuple):
     declared: Callable[[bytes], str] = _nothing
     outside: str = "strict"
     bilingual: bool = False  # holds source and target side by side
+    also: tuple[Callable[[str], Iterator[Part]], ...] = ()  # how it is read again for what is inside its markup
 
 
-_HTML = Format("HTML", html.read, html.declared, "xmlcharrefreplace")
+_HTML = Format("HTML", html.read, html.declared, "xmlcharrefreplace", also=(html.read_attributes,))
 _XLIFF = Format("XLIFF", xliff.read, xliff.declared, "xmlcharrefreplace", bilingual=True)
 _PO = Format("PO", po.read, po.declared, bilingual=True)
 FORMATS: dict[str, Format] = {
@@ -97,14 +98,20 @@ class Document:
             ) from None
 
 
-def read_document(data: bytes, name: str) -> Document:
+def readers(name: str) -> tuple[Callable[[str], Iterator[Part]], ...]:
+    """How a file of this name is read, one after the other: what was written is read by the next."""
+    form = find_format(name)
+    return (form.read, *form.also)
+
+
+def read_document(data: bytes, name: str, read: Callable[[str], Iterator[Part]] | None = None) -> Document:
     """The document in a file of this name; what cannot be read is refused in one sentence."""
     form = find_format(name)
     if len(data) > LARGEST:
         raise DataError(f"{name} has {len(data)} bytes; a file may have at most {LARGEST}. Split it.")
     text, encoding, mark = decode_file(data, name, form)
     try:
-        parts = [part for part in form.read(text) if part != ""]
+        parts = [part for part in (read or form.read)(text) if part != ""]
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
     return Document(parts, encoding, mark, form.outside, name)

@@ -6,7 +6,7 @@ proportional to the text, whatever it contains: the scanner never goes back.
 
 import html
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from regard.data.formats.placeholders import find_placeholders
@@ -25,6 +25,10 @@ RAW = frozenset(("script", "style"))  # hold no tags
 _NAME = re.compile(r"[A-Za-z_:][^\s/>]*")
 _STOP = re.compile(r"[>\"']")
 _KEPT = re.compile(r"""\stranslate\s*=\s*["']?no\b|\sclass\s*=\s*(?:["'][^"']*\bnotranslate\b|notranslate\b)""", re.I)
+_ATTRIBUTE = re.compile(
+    r"""\s+(?P<name>[^\s=>"'/]+)(?:\s*=\s*(?:(?P<quote>["'])(?P<value>.*?)(?P=quote)|[^\s>"']+))?""", re.S
+)
+TRANSLATED = ("alt", "title")  # attributes that are written in a language
 _SPACE = " \t\r\n\f"
 _CHARSET = re.compile(rb"""<meta[^>]{1,200}charset\s*=\s*["']?([A-Za-z0-9_.:-]+)""", re.I)
 
@@ -80,6 +84,25 @@ def read(text: str, rules: Rules = HTML) -> Iterator[Part]:
     yield from segment(run, rules)
 
 
+def read_attributes(text: str) -> Iterator[Part]:
+    """The parts of a page whose segments are the values of its `alt` and `title` attributes."""
+    for token in join_kept(scan(text, HTML), HTML):
+        named = token.name and not token.closing and token.name not in HTML.kept
+        if not named or _KEPT.search(token.raw):
+            yield token.raw
+            continue
+        found, raw = _NAME.match(token.raw, 1), token.raw
+        reached, at = 0, found.end() if found else len(raw)
+        while attribute := _ATTRIBUTE.match(raw, at):
+            at = attribute.end()
+            start, end = attribute.span("value")
+            if attribute["name"].lower() in TRANSLATED and start >= 0:
+                yield raw[reached:start]
+                yield from segment([Token(raw[start:end])], HTML, html.escape)
+                reached = end
+        yield raw[reached:]
+
+
 def join_kept(tokens: Iterable[Token], rules: Rules) -> Iterator[Token]:
     """The tokens with every element that is not translated as one of them."""
     parts: list[str] = []
@@ -101,7 +124,7 @@ def join_kept(tokens: Iterable[Token], rules: Rules) -> Iterator[Token]:
         yield Token("".join(parts), "" if rules.is_inline(kept) else kept, empty=True)
 
 
-def segment(run: list[Token], rules: Rules) -> Iterator[Part]:
+def segment(run: list[Token], rules: Rules, write: Callable[[str], str] | None = None) -> Iterator[Part]:
     """The tokens of inline text as a segment, white space at both ends left out; as they are if they have no words."""
     raw = "".join(token.raw for token in run)
     start, end = len(raw) - len(raw.lstrip(_SPACE)), len(raw.rstrip(_SPACE))
@@ -115,7 +138,7 @@ def segment(run: list[Token], rules: Rules) -> Iterator[Part]:
             builder.close(token.raw, token.name)
         else:
             builder.open(token.raw, token.name)
-    built = builder.build(raw[start:end], escape=escape)
+    built = builder.build(raw[start:end], escape=write or escape)
     text = built.text.rstrip(" ")
     if not has_words(text):
         if raw:

@@ -2,7 +2,8 @@
 
 `%s`, `%(name)s`, `%1$s` (C, Python, PHP), `{name}`, `{0}`, `{{x}}`, `${x}`, `#{x}`, `<%= x %>` (templates), and ICU
 messages such as `{count, plural, one {# file} other {# files}}`, which are kept whole. Those without a name or number
-are known by their order alone, which therefore never changes.
+are known by their order alone, which therefore never changes. Web and e-mail addresses are protected in the same way:
+a model may change their letters.
 """
 
 import re
@@ -14,7 +15,10 @@ _PRINTF = (
     r"%(?P<numbered>\d+\$|\([^()\s%]{1,80}\))?[-+#0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh|ll|[hlqLjzt])?"
     r"(?:[ds@]|[iouxXeEfFgGcra](?![a-zA-Z]))"
 )
-_START = re.compile(rf"(?<![\w%])%%|(?P<printf>(?<!\d)(?<!\d\s){_PRINTF})|<%|[$#]?\{{|%[A-Z][A-Z_]+%")
+_ADDRESS = r"(?<!\w)(?:https?://|www\.)[^\s<>\"]{1,2000}|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"
+_START = re.compile(
+    rf"(?P<address>{_ADDRESS})|(?<![\w%])%%|(?P<printf>(?<!\d)(?<!\d\s){_PRINTF})|<%|[$#]?\{{|%[A-Z][A-Z_]+%"
+)
 # In single braces a name or a format; other text in braces is prose.
 _NAMED = re.compile(
     r"\{(?:\S*|\s*[\w.-]+\s*(?:,\s*(?:plural|select|selectordinal|number|date|time)\b.*)?|[{%].*)\}", re.S
@@ -31,7 +35,9 @@ def find_placeholders(text: str) -> Iterator[tuple[Span, Kind]]:
     while match := _START.search(text, at):
         start, end = match.span()
         kind: Kind = "word"
-        if match["printf"]:
+        if match["address"]:
+            end = start + len(match[0].rstrip(".,;:!?…)]}'’»”"))  # of the sentence
+        elif match["printf"]:
             kind = "word" if match["numbered"] else "argument"
         elif match[0].endswith("{"):
             closed = braces.get(end - 1)

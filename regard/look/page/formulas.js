@@ -48,8 +48,9 @@ export function weightFormula(name) {
       o("\u00b7"),
       call("gauss", i("j"), o("\u2212"), sub("p", "t")),
     );
-  if (name === "sparsemax" || name === "entmax15")
-    return formula(sub("\u03b1", "t"), o("="), call(name, sub("e", "t")));
+  const sparse = name.replace("causal ", "");
+  if (sparse === "sparsemax" || sparse === "entmax15")
+    return formula(sub("\u03b1", "t"), o("="), call(sparse, sub("e", "t")));
   return formula(
     alpha(),
     o("="),

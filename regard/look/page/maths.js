@@ -55,8 +55,9 @@ export function normalise(kind, scores, centre, halfWidth) {
     const sigma = halfWidth / 2;
     return softmax(scores).map((weight, s) => weight * Math.exp(-((s - centre) ** 2) / (2 * sigma * sigma)));
   }
-  const known = { softmax, "causal softmax": softmax, window: softmax, sparsemax, entmax15, argmax };
-  return known[kind] ? known[kind](scores) : null;
+  const known = { softmax, window: softmax, sparsemax, entmax15, argmax };
+  const act = known[kind.replace("causal ", "")];
+  return act ? act(scores) : null;
 }
 
 /** Scores from the two sides of the model's formula, or null for one that is not known here. */

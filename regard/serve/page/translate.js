@@ -17,6 +17,7 @@ const NOTES = {
   unseen: "some words were never seen in training (underlined)",
   "lower-cased": "it was lower-cased: the model knows lower-case text only",
   cut: "a sentence is longer than any in training and was cut at clauses",
+  number: "a number or an address of the source is missing in the translation",
   loop: "the translation repeats itself",
   copy: "the translation is the source again",
   empty: "the translation is empty",

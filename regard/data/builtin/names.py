@@ -1,0 +1,48 @@
+"""`names`: short sentences about people and places, English to French, whose names must be copied.
+
+    Bazoti was seen by Melu .        Melu a vu Bazoti .
+
+Names are made of random syllables, so that hardly any name of the held-out part occurs in training. The other words
+are few and are soon learned: what is left to learn is copying. Names may change places.
+"""
+
+import random
+
+from regard.data.builtin import Example
+from regard.data.builtin.syllables import SYLLABLES
+from regard.data.pharaoh import Link
+from regard.errors import DataError
+
+# English, French, and the links i-j of their words; {0} and {1} are names.
+_SENTENCES = (
+    ("{0} knows {1} .", "{0} connaît {1} .", "0-0 1-1 2-2 3-3"),
+    ("where is {0} ?", "où est {0} ?", "0-0 1-1 2-2 3-3"),
+    ("{0} lives in {1} .", "{0} habite à {1} .", "0-0 1-1 2-2 3-3 4-4"),
+    ("{0} is the friend of {1} .", "{0} est l' ami de {1} .", "0-0 1-1 2-2 3-3 4-4 5-5 6-6"),
+    ("{0} was seen by {1} .", "{1} a vu {0} .", "4-0 1-1 2-2 0-3 5-4"),
+    ("it was {0} who saw {1} .", "c' est {0} qui a vu {1} .", "0-0 1-1 2-2 3-3 4-4 4-5 5-6 6-7"),
+)
+_MOST = 1_000_000  # names of two and three syllables: 70^2 + 70^3, in sentences with one or two of them
+
+
+def generate(size: int, seed: int, min_words: int, max_words: int) -> list[Example]:
+    """Distinct sentences. Their lengths are what they are: the limits are not used."""
+    if size > _MOST:
+        raise DataError(f"The corpus names has at most {_MOST} sentences; got data.size={size}.")
+    draw = random.Random(f"names:{seed}")
+    examples: dict[str, Example] = {}
+    while len(examples) < size:
+        english, french, links = draw.choice(_SENTENCES)
+        names = [_name(draw) for _ in range(2)]
+        source = english.format(*names)
+        examples[source] = Example(source, french.format(*names), tuple(_link(link) for link in links.split(" ")))
+    return list(examples.values())
+
+
+def _name(draw: random.Random) -> str:
+    return "".join(draw.choices(SYLLABLES, k=draw.randint(2, 3))).capitalize()
+
+
+def _link(text: str) -> Link:
+    source, target = text.split("-")
+    return int(source), int(target)

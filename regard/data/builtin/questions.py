@@ -1,0 +1,45 @@
+"""`questions`: a short story, a question about it, and the word that answers it.
+
+    tom went to the garden . mary went to the kitchen . tom went to the office . where is mary ?        kitchen
+
+The answer is where the person went last. A model that attends must ask for the person and find, among all places, the
+one beside the last mention: query, key and value are the question, the person of a sentence, and its place. The link of
+an example is that place. The stories are like those of the first bAbI task (Weston et al. 2015) and are generated here.
+The question comes last: a model that reads forwards knows nothing of it when it reads the story, so it must attend.
+"""
+
+import random
+
+from regard.data.builtin import Example
+from regard.errors import DataError
+
+_NAMES = ("anna", "tom", "mary", "paul")
+_PLACES = ("kitchen", "garden", "office", "school", "park", "station")
+_WENT = ("went", "moved", "walked")
+_FEWEST, _MOST = 2, 4  # sentences of a story
+_ROOM = 100_000  # far below the number of stories, so that distinct ones are soon found
+
+
+def generate(size: int, seed: int, min_words: int, max_words: int) -> list[Example]:
+    """Distinct stories of two to four sentences. Their lengths are what they are: the limits are not used."""
+    if size > _ROOM:
+        raise DataError(f"The corpus questions has at most {_ROOM} stories; got data.size={size}.")
+    draw = random.Random(f"questions:{seed}")
+    examples: dict[str, Example] = {}
+    while len(examples) < size:
+        made = _write(draw)
+        examples[made.source] = made
+    return list(examples.values())
+
+
+def _write(draw: random.Random) -> Example:
+    story = [(draw.choice(_NAMES), draw.choice(_PLACES)) for _ in range(draw.randint(_FEWEST, _MOST))]
+    person = draw.choice(story)[0]
+    words: list[str] = []
+    answer = 0
+    for name, place in story:
+        words += [name, draw.choice(_WENT), "to", "the", place, "."]
+        if name == person:
+            answer = len(words) - 2
+    words += ["where", "is", person, "?"]
+    return Example(" ".join(words), words[answer], ((answer, 0),))

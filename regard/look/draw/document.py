@@ -1,0 +1,94 @@
+"""A document: the weight of each sentence at its left, the shade of each word behind it (Yang 2016, figure 5).
+
+Letters have one width, so that words can be placed without measuring them.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from regard.look.draw import still
+from regard.look.draw.matrix import note
+from regard.look.palette import FAINT, INK, Colour, ink_on
+from regard.look.text import columns, wrap
+
+SIZE, LETTER, LINE = 10.0, 0.602, 1.75  # points; width of a letter and height of a line, in parts of the size
+WIDTH, BAR = 78, 5  # letters of a line, and of the weight before it
+MONOSPACE: dict[Any, Any] = {
+    "font.monospace": ["DejaVu Sans Mono"]
+}  # comes with matplotlib; a browser without it has another
+
+
+class Word(NamedTuple):
+    """A word, what stands before it, and its colour."""
+
+    gap: str
+    text: str
+    back: Colour
+
+
+class Row(NamedTuple):
+    """A sentence: its weight as it is written, the colour behind that, and its words."""
+
+    weight: str
+    back: Colour
+    words: Sequence[Word]
+
+
+def render(heading: str, rows: Sequence[Row], under: str, ending: str, dpi: int | None) -> bytes:
+    """The bytes of the picture; `ending` is .png, .svg or .pdf."""
+    texts = [heading, under, *(word.gap + word.text for row in rows for word in row.words)]
+    summary = f"{heading}. " + " ".join(f"{row.weight}: {''.join(w.gap + w.text for w in row.words)}" for row in rows)
+    with matplotlib.rc_context(MONOSPACE):
+        return still.save(lambda: (_figure(heading, rows, under), summary), texts, ending, dpi)
+
+
+def _figure(heading: str, rows: Sequence[Row], under: str) -> Figure:
+    placed = [list(_lines(row.words)) for row in rows]
+    height = 2 + sum(map(len, placed)) + 0.4 * len(rows)
+    across = (WIDTH + BAR) * LETTER * SIZE / 72
+    drawing = Figure(figsize=(across, height * LINE * SIZE / 72))
+    axes = drawing.add_axes((0, 0, 1, 1))
+    axes.set_xlim(0, WIDTH + BAR)
+    axes.set_ylim(height, 0)
+    axes.set_axis_off()
+    _write(axes, 0, 0.5, heading, INK)
+    top = 1.6
+    for row, lines in zip(rows, placed, strict=True):
+        _box(axes, 0, top, BAR - 1.5, row.back)
+        _write(axes, BAR - 2 - columns(row.weight), top + 0.5, row.weight, ink_on(row.back))
+        for line in lines:
+            for at, word in line:
+                _box(axes, BAR + at - 0.15, top, columns(word.text) + 0.3, word.back)
+                _write(axes, BAR + at, top + 0.5, word.text, ink_on(word.back))
+            top += 1
+        top += 0.4
+    note(axes, wrap(under, WIDTH + BAR), (0, top), (0, -4), 8, color=FAINT, va="top")
+    return drawing
+
+
+def _lines(words: Iterable[Word]) -> Iterable[list[tuple[int, Word]]]:
+    """The words of a sentence in lines, each word with its column."""
+    line: list[tuple[int, Word]] = []
+    used = 0
+    for word in words:
+        gap = columns(word.gap) if line else 0
+        if line and used + gap + columns(word.text) > WIDTH:
+            yield line
+            line, used, gap = [], 0, 0
+        line.append((used + gap, word))
+        used += gap + columns(word.text)
+    yield line
+
+
+def _write(axes: Axes, x: float, y: float, text: str, colour: str) -> None:
+    family = ["monospace", *matplotlib.rcParams["font.family"]]
+    note(axes, text, (x, y), (0, 0), SIZE, va="center_baseline", color=colour, family=family)
+
+
+def _box(axes: Axes, x: float, y: float, width: float, back: Colour) -> None:
+    axes.add_patch(Rectangle((x, y + 0.08), width, 0.84, color=[part / 255 for part in back], linewidth=0))

@@ -1,0 +1,143 @@
+"""Tu, Lu, Liu, Liu and Li, "Modeling coverage for neural machine translation" (ACL 2016).
+
+What was new: attention forgets where it has been, so that words are translated twice or not at all. Here every source
+word carries a coverage, what it has been attended to so far, and the score reads it.
+
+    e_ij = v^T tanh(W_a s_{i-1} + U_a h_j + V_a C_{i-1,j})
+    linguistic: C_{i,j} = C_{i-1,j} + alpha_ij / Phi_j;   Phi_j = N sigmoid(U_f h_j)
+    neural:     C_{i,j} = GRU(C_{i-1,j};  alpha_ij, h_j, s_{i-1}), a vector of d numbers
+
+Phi_j is the fertility, how many target words a source word is expected to give, at most N. C_0 = 0, and a step reads
+the coverage before it. Everything else is RNNsearch (`bahdanau`). The loss of See 2017, sum_j min(alpha_ij, c_ij) with
+c_i the sum of the weights of all steps before, is a setting for any model that attends to words: `train.coverage=1`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.config import setting
+from regard.core.attend import Memory
+from regard.core.cells import write
+from regard.core.scores import Covered
+from regard.layers.recurrent import ResetBeforeGRU
+from regard.models import bahdanau
+from regard.models.bahdanau import Bahdanau, BahdanauConfig, Decoder, twin_of
+
+
+@dataclass(frozen=True)
+class CoverageConfig:
+    """A neural coverage of ten numbers, in the sizes of RNNsearch."""
+
+    source_vocabulary: int = setting(30_000, "words or pieces of the source language")
+    target_vocabulary: int = setting(30_000, "words or pieces of the target language")
+    embedding: int = setting(620, "size of a word vector (m)")
+    width: int = setting(1000, "size of a recurrent state, in each direction (n)")
+    attention: int = setting(1000, "hidden size of the alignment perceptron (n')")
+    readout: int = setting(500, "maxout units before the softmax (l)")
+    coverage: str = setting(
+        "neural", "the sum of weights over a fertility, or a GRU for each word", ("linguistic", "neural")
+    )
+    coverage_width: int = setting(10, "numbers in the neural coverage of a word (d)")
+    fertility: float = setting(2.0, "linguistic: most target words of a source word (N); 0 = no fertility, Phi = 1")
+    dropout: float = setting(0.0, "share of embeddings and readout dropped in training; the paper has none")
+    spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
+
+
+class CoverageState(NamedTuple):
+    """What a step carries to the next."""
+
+    memory: Memory
+    hidden: Tensor  # [B, n], s_{i-1}
+    fixed: Tensor  # [B, S, 1] 1 / Phi_j, or [B, S, 3d] W h_j in the gates of the GRU: the same at every step
+    coverage: Tensor  # [B, S, d], C_{i-1}
+
+
+class Coverage(Bahdanau):
+    """RNNsearch whose attention knows what it has attended to."""
+
+    def __init__(self, config: CoverageConfig) -> None:
+        twin = twin_of(config)
+        super().__init__(twin, CoverageDecoder(twin, COVERAGES[config.coverage](config)))
+        self.config = config  # type: ignore[assignment]
+
+
+class CoverageDecoder(Decoder):
+    """Bahdanau's decoder of the main text with coverage beside the memory."""
+
+    def __init__(self, config: BahdanauConfig, coverage: "Linguistic | Neural") -> None:
+        score = Covered(config.width, 2 * config.width, config.attention, coverage.width)
+        super().__init__(config, memory_width=2 * config.width, score=score)
+        self.coverage = coverage
+
+    def start(self, memory: Memory) -> CoverageState:  # type: ignore[override]
+        hidden = super().start(memory).hidden
+        nothing = hidden.new_zeros(*memory.values.shape[:2], self.coverage.width)  # [B, S, d]
+        return CoverageState(memory, hidden, self.coverage.read(memory.values), nothing)
+
+    def step(self, word: Tensor, state: CoverageState) -> tuple[tuple[Tensor, Tensor], CoverageState]:  # type: ignore[override]
+        """c_i = att(s_{i-1}, C_{i-1});  s_i = GRU(s_{i-1}, y_{i-1}, c_i);  C_i from C_{i-1} and alpha_i."""
+        look = self.attention(state.hidden[:, None], state.memory, beside=state.coverage)
+        context, weights = look.context.squeeze(1), look.weights.mT  # [B, 2n], [B, S, 1]
+        coverage = self.coverage(state.coverage, weights.to(state.coverage.dtype), state.fixed, state.hidden)
+        hidden = self.gru(word + self.C(context), state.hidden)
+        return (hidden, context), CoverageState(state.memory, hidden, state.fixed, coverage)
+
+
+class Linguistic(nn.Module):
+    """C_{i,j} = C_{i-1,j} + alpha_ij / Phi_j, one number for each word."""
+
+    width = 1
+
+    def __init__(self, memory_width: int, most: float) -> None:
+        super().__init__()
+        self.most = most
+        self.U_f = nn.Linear(memory_width, 1, bias=False) if most else None
+
+    def read(self, states: Tensor) -> Tensor:
+        """1 / Phi_j of states [B, S, 2n]: [B, S, 1]."""
+        if self.U_f is None:
+            return torch.ones_like(states[..., :1])
+        return 1 / (self.most * torch.sigmoid(self.U_f(states)))
+
+    def forward(self, coverage: Tensor, weights: Tensor, fixed: Tensor, hidden: Tensor) -> Tensor:
+        """coverage [B, S, 1], weights [B, S, 1], fixed [B, S, 1] -> [B, S, 1]."""
+        return coverage + weights * fixed
+
+
+class Neural(nn.Module):
+    """C_{i,j} = GRU(C_{i-1,j}; alpha_ij, h_j, s_{i-1}), d numbers for each word."""
+
+    def __init__(self, memory_width: int, state_width: int, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.W_h = nn.Linear(memory_width, 3 * width)
+        self.W_alpha = nn.Linear(1, 3 * width, bias=False)
+        self.W_s = nn.Linear(state_width, 3 * width, bias=False)
+        self.gru = ResetBeforeGRU(width, write)
+
+    def read(self, states: Tensor) -> Tensor:
+        """W h_j of states [B, S, 2n] in the gates: [B, S, 3d]."""
+        return self.W_h(states)
+
+    def forward(self, coverage: Tensor, weights: Tensor, fixed: Tensor, hidden: Tensor) -> Tensor:
+        """coverage [B, S, d], weights [B, S, 1], fixed [B, S, 3d], hidden [B, n] -> [B, S, d]."""
+        gates = fixed + self.W_alpha(weights) + self.W_s(hidden)[:, None]  # [B, S, 3d]
+        return self.gru(gates, coverage)
+
+
+COVERAGES: dict[str, Callable[[CoverageConfig], Linguistic | Neural]] = {
+    "linguistic": lambda config: Linguistic(2 * config.width, config.fertility),
+    "neural": lambda config: Neural(2 * config.width, config.width, config.coverage_width),
+}
+
+PRESETS = {
+    "paper": CoverageConfig(),
+    "small": CoverageConfig(embedding=256, width=512, attention=512, readout=256, dropout=0.3, spread=0.05),
+    "tiny": CoverageConfig(embedding=64, width=96, attention=96, readout=64, spread=0.1),
+}
+VARIANTS = {"linguistic": replace(PRESETS["tiny"], coverage="linguistic")}
+RECIPES = bahdanau.RECIPES

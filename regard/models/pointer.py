@@ -1,0 +1,184 @@
+"""See, Liu and Manning, "Get to the point: summarization with pointer-generator networks" (ACL 2017).
+
+What was new: the model need not know a word to write it. At every step it decides between writing a word of its
+vocabulary and copying one that it attends to; coverage in the attention keeps it from copying the same words again.
+
+    e_i = v^T tanh(W_h h_i + W_s s_t + w_c c_i + b);  a = softmax(e);  h* = sum_i a_i h_i           (eq. 1-3, 11)
+    c_i = the sum of a_i over all steps before                                                     (eq. 10)
+    P_vocab = softmax(V' (V [s_t ; h*] + b) + b')                                                  (eq. 4)
+    p_gen = sigmoid(w_h h* + w_s s_t + w_x x_t + b)                                                (eq. 8)
+    P(w) = p_gen P_vocab(w) + (1 - p_gen) sum of a_i over all i with x_i = w                       (eq. 9)
+
+s_t in the attention and in p_gen is the cell and the output of the LSTM, and x_t = W_x [E y_{t-1} ; h*_{t-1}] + b, as
+in the released code. Source and target share one vocabulary, E and all. The paper copies unknown words by temporary
+numbers; here tokens are pieces, so that an unknown name is copied piece by piece. `train.coverage=1` adds the paper's
+coverage loss; the authors add it in a short second phase (`train.start_from`).
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.config import setting
+from regard.core.attend import Memory
+from regard.core.masks import padding_mask
+from regard.core.scores import Covered
+from regard.errors import ConfigError
+from regard.kernels.recur import recur
+from regard.layers.attention import Attention
+from regard.layers.dropout import Dropout
+from regard.layers.recurrent import LSTMState, StackedLSTM, reverse_words
+from regard.models.contract import Looking, check_batch, check_target, shift_right
+
+LEAST = 1e-30  # added to a probability before its logarithm: most words cannot be copied from a source
+
+
+@dataclass(frozen=True)
+class PointerConfig:
+    """The pointer-generator with coverage."""
+
+    source_vocabulary: int = setting(50_000, "words or pieces of both languages")
+    target_vocabulary: int = setting(50_000, "words or pieces of both languages, as many")
+    embedding: int = setting(128, "size of a word vector (m)")
+    width: int = setting(256, "size of an LSTM's state, in each direction (n)")
+    attention: int = setting(512, "hidden size of the attention perceptron")
+    tied: str = setting("all", "source and target are one vocabulary with one matrix of word vectors", ("all",))
+    dropout: float = setting(0.0, "share of embeddings and of the readout dropped in training; the paper has none")
+    spread: float = setting(0.02, "initial weights are uniform in [-spread, spread]")
+
+
+class Read(NamedTuple):
+    """What the encoder hands to the decoder besides the memory."""
+
+    last: Tensor  # [B, 2, 2n], the last hidden and cell states of both directions
+    words: Tensor  # [B, S], the source
+
+
+class PointerState(NamedTuple):
+    """What a step carries to the next."""
+
+    memory: Memory
+    lstm: LSTMState
+    context: Tensor  # [B, 2n], h*_{t-1}
+    coverage: Tensor  # [B, S, 1]
+
+
+class Pointer(nn.Module):
+    """An LSTM encoder-decoder that writes words or copies them."""
+
+    looking = Looking(query="current", shift=0, cross=("attention",))
+
+    def __init__(self, config: PointerConfig) -> None:
+        super().__init__()
+        if config.source_vocabulary != config.target_vocabulary:
+            raise ConfigError(
+                f"The model pointer copies words, which needs one vocabulary for both languages; got "
+                f"{config.source_vocabulary} and {config.target_vocabulary} words. Set data.joint = true."
+            )
+        m, n = config.embedding, config.width
+        self.config = config
+        self.embed = nn.Embedding(config.source_vocabulary, m)
+        self.forwards, self.backwards = (StackedLSTM(m, n, 1, 0.0, bias=True) for _ in range(2))
+        self.reduce = nn.ModuleList(nn.Linear(2 * n, n) for _ in range(2))  # hidden and cell
+        self.W_x = nn.Linear(m, m)
+        self.W_context = nn.Linear(2 * n, m, bias=False)  # the columns of W_x that read h*_{t-1}
+        self.lstm = StackedLSTM(m, n, 1, 0.0, bias=True)
+        self.lstm.recurrence = "fed"  # for `regard.explain`
+        self.attention = Attention(Covered(2 * n, 2 * n, config.attention, coverage_width=1, bias=True))
+        self.generate = Generate(m, n)
+        self.V = nn.Linear(3 * n, n)
+        self.V_prime = nn.Linear(n, config.target_vocabulary)
+        self.output = nn.Identity()  # what `hidden` returns are log-probabilities
+        self.dropout = Dropout(config.dropout)
+        for weights in self.parameters():
+            if weights.dim() > 1:
+                nn.init.uniform_(weights, -config.spread, config.spread)
+            else:
+                nn.init.zeros_(weights)
+
+    def encode(self, source: Tensor, lengths: Tensor) -> Memory:
+        """Read source [B, S] in both directions: states [B, S, 2n]."""
+        check_batch(source, lengths)
+        x, rows = self.dropout(self.embed(source)), len(source)
+        forwards, last = self.forwards(x, self.forwards.start(rows), lengths)  # [B, S, n]
+        backwards, first = self.backwards(reverse_words(x, lengths), self.backwards.start(rows), lengths)
+        states = torch.cat([forwards, reverse_words(backwards, lengths)], dim=-1)  # [B, S, 2n]
+        ends = [torch.cat([one[:, 0], other[:, 0]], dim=-1) for one, other in zip(last, first, strict=True)]
+        mask = padding_mask(lengths, source.shape[1])  # [B, 1, S]
+        return self.attention.remember(states, mask, Read(torch.stack(ends, dim=1), source))
+
+    def start(self, memory: Memory) -> PointerState:
+        """h_0 and c_0 = ReLU(W [last forward ; last backward] + b); no context and no coverage yet."""
+        assert memory.summary is not None
+        pairs = zip(self.reduce, memory.summary.last.unbind(1), strict=True)
+        lstm = [torch.relu(reduce(last)).to(self.embed.weight.dtype)[:, None] for reduce, last in pairs]  # [B, 1, n]
+        nothing = lstm[0].new_zeros(*memory.values.shape[:2], 1)
+        return PointerState(memory, LSTMState(*lstm), lstm[0].new_zeros(len(nothing), 2 * self.config.width), nothing)
+
+    def step(self, token: Tensor, state: PointerState) -> tuple[Tensor, PointerState]:
+        """token [B] -> log-probabilities [B, V]."""
+        logits, state = self.decode(token[:, None], state)
+        return logits[:, 0], state
+
+    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Log-probabilities [B, T, V], each step reading the true word before it."""
+        check_target(target, source)
+        return self.decode(shift_right(target), self.start(self.encode(source, lengths)))[0]
+
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Log-probabilities [B, T, V] of target [B, T], which are logits, too."""
+        return self.output(self.hidden(source, lengths, target))
+
+    def decode(self, words: Tensor, state: PointerState) -> tuple[Tensor, PointerState]:
+        """words [B, T], the words read -> log P [B, T, V]. Only the recurrence is a loop."""
+        read = self.W_x(self.dropout(self.embed(words)))  # [B, T, m]
+        (x, hidden, cell, context, weights), state = recur(self.recurrent_step, read, state)
+        units = self.dropout(self.V(torch.cat([hidden, context.to(hidden.dtype)], dim=-1)))  # [B, T, n]
+        written = self.V_prime(units)  # [B, T, V]
+        wide = torch.promote_types(written.dtype, torch.float32)
+        p_gen = self.generate(x, torch.cat([cell, hidden], dim=-1), context).to(wide)  # [B, T, 1]
+        source = state.memory.summary.words[:, None].expand(weights.shape)  # [B, T, S]
+        copied = torch.zeros_like(written, dtype=wide).scatter_add(-1, source, weights.to(wide))  # [B, T, V]
+        mixed = torch.logaddexp(
+            (p_gen + LEAST).log() + written.to(wide).log_softmax(-1), (1 - p_gen + LEAST).log() + (copied + LEAST).log()
+        )
+        return mixed.to(written.dtype), state
+
+    def recurrent_step(self, read: Tensor, state: PointerState) -> tuple[tuple[Tensor, ...], PointerState]:
+        """x_t from y_{t-1} and h*_{t-1};  s_t = LSTM(x_t);  h*_t = att(s_t, c_t). read [B, m]: y_{t-1} in x_t."""
+        x = read + self.W_context(state.context)  # [B, m]
+        hidden, lstm = self.lstm.step(self.lstm.project(x), state.lstm)  # [B, n]
+        cell = lstm.cell[:, 0]
+        query = torch.cat([cell, hidden], dim=-1)[:, None]  # [B, 1, 2n]
+        look = self.attention(query, state.memory, beside=state.coverage)
+        context = look.context.squeeze(1).to(state.context.dtype)  # [B, 2n]
+        coverage = state.coverage + look.weights.mT.to(state.coverage.dtype)  # [B, S, 1]
+        seen = x, hidden, cell, context, look.weights.squeeze(1)
+        return seen, PointerState(state.memory, lstm, context, coverage)
+
+
+class Generate(nn.Module):
+    """p_gen = sigmoid(w_h h* + w_s s_t + w_x x_t + b), the probability of writing and not copying: [B, T, 1]."""
+
+    def __init__(self, embedding: int, width: int) -> None:
+        super().__init__()
+        self.w = nn.Linear(embedding + 4 * width, 1)
+
+    def forward(self, x: Tensor, state: Tensor, context: Tensor) -> Tensor:
+        return torch.sigmoid(self.w(torch.cat([x, state.to(x.dtype), context.to(x.dtype)], dim=-1)))
+
+
+PRESETS = {
+    "paper": PointerConfig(),
+    "small": PointerConfig(embedding=128, width=192, attention=256, dropout=0.3, spread=0.05),
+    "tiny": PointerConfig(embedding=48, width=64, attention=64, spread=0.1),
+}
+
+# The paper trains with Adagrad (rate 0.15), which is not among the optimisers here, in batches of 16, clipped at 2.
+RECIPES: dict[str, dict[str, object]] = {
+    "paper": {"rate": 0.001, "clip": 2.0, "normalise": "sentences"},
+    "small": {"rate": 0.001, "clip": 1.0},
+    "tiny": {"rate": 0.005, "clip": 1.0},
+}
