@@ -67,7 +67,7 @@ print(h.round(2))
 
 # %% [markdown]
 # Five words or fifty: the result has 8 numbers. The LSTM of Sutskever has a second state `c`, which its gates only
-# multiply and add to, so that gradients survive longer: `c = f * c + i * g`, `h = o * tanh(c)`. Its state is as fixed.
+# multiply and add to, so that gradients survive longer: `c = f * c + i * g`, `h = o * tanh(c)`. Its size is fixed too.
 #
 # ## Two translators
 #

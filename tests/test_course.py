@@ -39,10 +39,20 @@ def test_a_lecture_runs_and_is_rendered(lecture: Path, monkeypatch) -> None:
     assert set(shown) == {one for one in EXERCISES if one.startswith(number)}  # asked, and not solved in advance
 
 
+LEARNED = {  # what a lecture prints of its model, and the least that its text relies on
+    "1_bottleneck": (r"LSTM\n.*\n +1-6 +\d+ +([\d.]+)", 60),
+    "2_attention": (r"BLEU ([\d.]+)", 80),
+    "3_scores_and_windows": (r"general, local-p +(\d+)", 60),
+    "4_transformer": (r"BLEU ([\d.]+)", 60),
+    "5_beyond_sentences": (r"accuracy on new reviews: ([\d.]+)", 0.75),
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("lecture", LECTURES, ids=lambda path: path.stem)
-def test_a_whole_lecture(lecture: Path) -> None:
-    assert "<h2>Exercises</h2>" in RENDER["render"](lecture)
+def test_a_whole_lecture_trains_models_that_learn(lecture: Path) -> None:
+    pattern, least = LEARNED[lecture.stem]
+    assert float(re.search(pattern, RENDER["render"](lecture))[1]) >= least
 
 
 def test_the_answers_are_right() -> None:
