@@ -5,10 +5,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TASK ?= translate
 
-.PHONY: demo gallery lint test slow attack quick check browser format clean help
+.PHONY: demo course gallery lint test slow attack quick check browser format clean help
 
 help:
 	@echo "make demo    train a translator in about a minute and show its attention"
+	@echo "make course  run the five lectures in course/ and write build/course/*.html"
 	@echo "make gallery draw the pictures of docs/gallery.md again"
 	@echo "make lint    format, lint, types and import layers"
 	@echo "make test    all tests but the slow ones"
@@ -25,6 +26,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	$(BIN)/regard demo --task $(TASK)
+
+course: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python course/render.py build/course course/[0-9]_*.py
 
 gallery: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/gallery.py

@@ -1,0 +1,182 @@
+"""Lecture 4: the Transformer. Run it as a script, open it as a notebook, or build all lectures with `make course`."""
+
+# %% [markdown]
+# # 4. Attention without recurrence
+#
+# The Transformer (Vaswani et al. 2017) has no recurrence: words look at words, in every layer, with several heads. You
+# build self-attention, heads, masks and positions, then train a small Transformer, see what its heads do, and remove
+# them one by one.
+
+# %%
+import tempfile
+from pathlib import Path
+
+import torch
+
+import regard
+from regard.api.inspecting import report_heads, silence_heads
+from regard.core import causal_mask, sinusoid
+from regard.course import check, digits, picture, updates, write_pairs
+from regard.data.pharaoh import Gold
+
+folder = Path(tempfile.mkdtemp())
+torch.manual_seed(1)
+
+# %% [markdown]
+# ## Self-attention
+#
+# Queries, keys and values are projections of the same states x `[T, D]`:
+#
+#     Q = x W_q,   K = x W_k,   V = x W_v,        context = softmax(Q K^T / sqrt(D)) V
+#
+# All positions are computed at once, and any two words are one step apart. In a recurrent network they are as many
+# steps apart as there are words between them.
+
+# %%
+T, D, H = 5, 16, 4
+x = torch.randn(1, T, D)  # [B, T, D]
+W_q, W_k, W_v, W_o = (torch.randn(D, D) / D**0.5 for _ in range(4))
+look = regard.attend(x @ W_q, regard.Memory(keys=x @ W_k, values=x @ W_v))
+print(look.weights[0].numpy().round(2))
+
+# %% [markdown]
+# ## Heads
+#
+# One softmax has one place to look at. Split the width into H heads of width D / H; each has its own weights, and W_o
+# mixes their contexts. The cost stays the same.
+
+
+# %%
+def split(states):  # [B, T, D] -> [B, H, T, D / H]
+    return states.unflatten(-1, (H, D // H)).transpose(1, 2)
+
+
+look = regard.attend(split(x @ W_q), regard.Memory(split(x @ W_k), split(x @ W_v)))
+merged = look.context.transpose(1, 2).flatten(-2) @ W_o  # [B, T, D]
+print("weights", list(look.weights.shape), "result", list(merged.shape))
+
+# %% [markdown]
+# ## Masks
+#
+# The decoder writes from left to right, so in training position t must not see the words after it. The causal mask is
+# True where a query may look:
+
+# %%
+print(causal_mask(4).int().numpy())
+look = regard.attend(x @ W_q, regard.Memory(x @ W_k, x @ W_v, causal_mask(T)))
+print(look.weights[0].numpy().round(2))
+
+# %% [markdown]
+# ## Positions
+#
+# Self-attention does not know the order of its input. Permute the words, and the results are permuted in the same way:
+
+# %%
+order = torch.tensor([3, 1, 4, 0, 2])
+
+
+def self_attention(states):
+    return regard.attend(states @ W_q, regard.Memory(states @ W_k, states @ W_v)).context
+
+
+print("without positions:", torch.allclose(self_attention(x)[:, order], self_attention(x[:, order]), atol=1e-5))
+positions = sinusoid(torch.arange(T), D).float()  # [T, D]
+with_order = self_attention(x + positions)[:, order]
+print("with positions:   ", torch.allclose(with_order, self_attention(x[:, order] + positions), atol=1e-5))
+
+# %% [markdown]
+# The paper adds `PE(pos, 2i) = sin(pos / 10000^(2i/D))` and `PE(pos, 2i+1) = cos(...)`. The dot product of two such
+# vectors depends on their distance alone, so "the word before" is easy to express:
+
+# %%
+waves = sinusoid(torch.arange(30), 32)
+products = waves @ waves.T
+print("distance 3:", [round(float(products[p, p + 3]), 4) for p in (0, 5, 20)])
+print("distance 9:", [round(float(products[p, p + 9]), 4) for p in (0, 5, 20)])
+
+# %% [markdown]
+# ## A small Transformer
+#
+# A layer of the encoder is self-attention and a two-layer network for each position, both with a residual connection
+# `x + f(x)` and layer normalisation. The decoder adds attention to the encoder.
+
+# %%
+files = write_pairs(digits(20 * updates(300), seed=1, longest=8), folder)
+settings = [
+    f"train.steps={updates(350)}", "train.batch_tokens=600", "train.rate=0.005", "train.warmup=20",
+    "train.validate_sentences=0", "data.subwords=word", "data.held_out=20", "decode.max_ratio=1",
+    "decode.max_extra=4", "model.width=32", "model.heads=4",
+    "model.inner=64", "model.norm=pre",
+]  # fmt: skip
+translator = regard.train(model="transformer", preset="tiny", **files, out=folder / "transformer", settings=settings)
+sources, targets = map(list, zip(*digits(40, seed=3, longest=8), strict=True))
+print(translator.score(sources, targets, metrics=["bleu"], beam=1))
+
+# %% [markdown]
+# ## What heads do
+#
+# Measure every head: its entropy, its largest weight, how diagonal it is, and for heads over the source the alignment
+# error (the right links are known, see lecture 3).
+
+# %%
+links = [frozenset((s, len(one.split()) - 1 - s) for s in range(len(one.split()))) for one in sources]
+gold = [Gold(sure=some, possible=some) for some in links]
+report = report_heads(translator, sources, targets, gold)
+print(f"{'head':<34} entropy  confidence  diagonality    AER")
+for row in report.ranked("entropy"):
+    numbers = row.values
+    error = f"{100 * numbers['aer']:>6.1f}" if "aer" in numbers else "     -"
+    print(
+        f"{row.name:<32} {row.head}  {numbers['entropy']:>6.2f} {numbers['confidence']:>11.2f}"
+        f" {numbers['diagonality']:>12.2f} {error}"
+    )
+
+# %%
+trace = translator.look("three one four one five nine two six")
+picture(trace.draw(folder / "heads.svg", view="heads"))
+
+# %% [markdown]
+# ## Removing heads
+#
+# Set the context of one head to zero, translate again, and note the drop in BLEU. Most heads can go one at a time:
+# others do the same work. A few cannot (Michel et al. 2019, Voita et al. 2019).
+
+# %%
+removed = silence_heads(translator, sources, targets)
+for one in [*removed[:4], *removed[-3:]]:
+    print(f"{one.name:<32} {one.head}  BLEU without it {one.score:>5.1f}, drop {one.drop:>5.1f}")
+
+# %% [markdown]
+# **On the page**: `regard serve en-fr/transformer` shows all heads of all layers; remove one there and read what the
+# translation becomes.
+#
+# ## Exercises
+#
+# **4.1** Write `causal(size)` in numpy: a boolean array `[size, size]`, True where position t (row) may look at s.
+
+
+# %%
+def causal(size):
+    return [[True] * size] * size
+
+
+print(check("4.1", causal))
+
+# %% [markdown]
+# **4.2** Write `encode(length, width)`: the paper's positions `[length, width]`, sines in even columns and cosines in
+# odd ones.
+
+
+# %%
+def encode(length, width):
+    return [[0.0] * width] * length
+
+
+print(check("4.2", encode))
+
+# %% [markdown]
+# **4.3** How many weights has multi-head attention of width 64 with 8 heads, without biases?
+
+# %%
+answer = None
+print(check("4.3", answer))

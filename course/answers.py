@@ -1,0 +1,52 @@
+"""Answers to the exercises, in numpy. Try them yourself first."""
+
+import math
+
+import numpy as np
+
+
+def softmax(scores):
+    """The highest score is subtracted first: exp(1000) is infinite, exp(0) is not."""
+    raised = np.exp(scores - scores.max())
+    return raised / raised.sum()
+
+
+def masked_softmax(scores, mask):
+    """A hidden slot has the weight exp(-inf) = 0; a row without any visible slot is left at zeros."""
+    weights = np.zeros_like(scores)
+    for row, (some, seen) in enumerate(zip(scores, mask, strict=True)):
+        if seen.any():
+            weights[row, seen] = softmax(some[seen])
+    return weights
+
+
+def aer(found, sure, possible):
+    """1 - (|A and S| + |A and P|) / (|A| + |S|); possible links include the sure ones."""
+    return 1 - (len(found & sure) + len(found & (possible | sure))) / (len(found) + len(sure))
+
+
+def positions(length, width):
+    """Sine in even columns, cosine in odd ones, of position / 10000^(2i / width)."""
+    angles = np.arange(length)[:, None] / 10000 ** (np.arange(0, width, 2) / width)  # [length, width / 2]
+    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, width)
+
+
+ANSWERS = {
+    "1.1": 4 * 96 * (64 + 96),
+    "1.2": lambda state, new, update: update * state + (1 - update) * new,
+    "1.3": 1,
+    "2.1": softmax,
+    "2.2": lambda weights, values: (weights[:, None] * values).sum(0),
+    "2.3": masked_softmax,
+    "2.4": math.log(8),
+    "3.1": 64,
+    "3.2": lambda query, keys: query @ keys.T / math.sqrt(keys.shape[-1]),
+    "3.3": lambda t, size, half_width: np.array([abs(s - t) <= half_width for s in range(size)]),
+    "3.4": aer,
+    "4.1": lambda size: np.tril(np.ones((size, size), dtype=bool)),
+    "4.2": positions,
+    "4.3": 4 * 64 * 64,
+    "5.1": 14 * 14,
+    "5.2": lambda mask: mask / mask.sum() if mask.any() else np.zeros(len(mask)),
+    "5.3": lambda p, q: np.maximum(p - q, 0).sum(),
+}

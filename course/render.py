@@ -1,0 +1,96 @@
+"""Run a lecture and write what it says, computes and draws into one HTML file:
+
+    python course/render.py build/course course/1_bottleneck.py [more lectures]
+
+A lecture is a Python file with cells: `# %% [markdown]` begins text (in comments), `# %%` begins code. The value of the
+last line of a cell is shown, as in a notebook, where it draws itself (`_repr_html_`).
+"""
+
+import ast
+import contextlib
+import html
+import io
+import re
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from markdown_it import MarkdownIt
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+
+STYLE = """
+body { max-width: 52rem; margin: 2rem auto; padding: 0 1rem; font: 1rem/1.55 system-ui, sans-serif; color: #1a1a1a; background: #fff }
+pre { padding: .7rem 1rem; overflow-x: auto; font-size: .85rem; line-height: 1.4; background: #f5f6f8; border-radius: 4px }
+pre.output { background: none; border-left: 3px solid #0072b2; border-radius: 0; margin-top: 0 }
+img, iframe { max-width: 100% }
+"""  # noqa: E501
+
+
+class Cell(NamedTuple):
+    """A cell of a lecture: text in Markdown, or code; `line` is where it begins in the file, from 0."""
+
+    text: bool
+    body: str
+    line: int
+
+
+def cells(script: str) -> list[Cell]:
+    """The cells of a percent script, in order; what stands before the first mark is the docstring and is left out."""
+    found: list[Cell] = []
+    lines = script.split("\n")
+    marks = [number for number, line in enumerate(lines) if re.match(r"# %%", line)]
+    for begin, end in zip(marks, [*marks[1:], len(lines)], strict=True):
+        text = "[markdown]" in lines[begin]
+        body = lines[begin + 1 : end]
+        body = [re.sub(r"^# ?", "", line) for line in body] if text else body
+        found.append(Cell(text, "\n".join(body).strip("\n"), begin + 1))
+    return found
+
+
+def run_cell(code: str, line: int, path: Path, names: dict[str, Any]) -> tuple[str, Any]:
+    """Run one cell: what it printed, and the value of its last line if that is an expression."""
+    tree = ast.increment_lineno(ast.parse(code), line)  # errors name the line of the file
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    printed, value = io.StringIO(), None
+    with contextlib.redirect_stdout(printed):
+        exec(compile(tree, str(path), "exec"), names)
+        if isinstance(last, ast.Expr):
+            value = eval(compile(ast.Expression(last.value), str(path), "eval"), names)
+    return printed.getvalue(), value
+
+
+def render(path: Path) -> str:
+    """The page of a lecture, which is run from top to bottom."""
+    names: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
+    markdown, parts, title = MarkdownIt().enable("table"), [], path.stem
+    for text, body, line in cells(path.read_text(encoding="utf-8")):
+        if text:
+            title = found[1] if not parts and (found := re.match(r"# (.+)", body)) else title
+            parts.append(markdown.render(body))
+            continue
+        printed, value = run_cell(body, line, path, names)
+        parts.append(highlight(body, PythonLexer(), HtmlFormatter()))
+        if printed:
+            parts.append(f'<pre class="output">{html.escape(printed)}</pre>')
+        if hasattr(value, "_repr_html_"):
+            parts.append(value._repr_html_())
+    style = STYLE + HtmlFormatter().get_style_defs(".highlight")
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>\n'
+        f"<style>{style}</style></head>\n<body>\n{''.join(parts)}</body></html>\n"
+    )
+
+
+def main(out: str, *lectures: str) -> None:
+    """Render `lectures` into the folder `out`."""
+    Path(out).mkdir(parents=True, exist_ok=True)
+    for lecture in map(Path, lectures):
+        page = Path(out) / f"{lecture.stem}.html"
+        page.write_text(render(lecture), encoding="utf-8")
+        print(page)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
