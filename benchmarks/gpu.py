@@ -79,7 +79,7 @@ class Pairs:
         self.smoothing = smoothing
 
     def loss(self, model: nn.Module, batch: Batch | PackedBatch) -> Loss:
-        """As `Translation` has it."""
+        """As `TranslationTask` has it."""
         if isinstance(batch, PackedBatch):
             return Loss(packed_likelihood(model, batch, self.smoothing)[0])
         inputs = batch.source, batch.source_lengths, batch.target

@@ -424,6 +424,12 @@ def test_an_argument_is_a_file_a_setting_or_a_sentence(runs, translator, tmp_pat
         assert lines_of(run("translate", runs / "one", path, "--beam", 1, folder=tmp_path)) == expected[1:], name
     refused("translate", runs / "one", "test.em", folder=tmp_path, says="There is no file test.em")
     refused("translate", runs / "one", "decode.en", folder=tmp_path, says="There is no file decode.en")
+    refused(
+        "translate", runs / "one", "Hello", folder=tmp_path, says="to translate a word: echo Hello | regard translate"
+    )
+    page = tmp_path / "page.html"
+    page.write_text("<p>a b</p>", encoding="utf-8")
+    refused("translate", runs / "one", page, folder=tmp_path, says="page.html is HTML, whose markup is not text")
     refused("translate", runs / "one", "decode.bem=5", folder=tmp_path, says="Did you mean 'beam'")
     refused("translate", runs / "one", "train.steps=5", folder=tmp_path, says="settings decode.key=value")
 

@@ -9,7 +9,7 @@ from serve_parts import Server
 import regard
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError
-from regard.interop.ctranslate2 import export_ctranslate2, open_engine
+from regard.interop.ctranslate2 import KNOWN, export_ctranslate2, open_engine
 from regard.look.record import record
 from regard.models.registry import MODELS, build
 from regard.symbols import END, SYMBOLS
@@ -21,7 +21,11 @@ WORDS = 23
 ENTRY = MODELS["transformer"]
 KINDS = {
     "post": ENTRY.presets["tiny"],
-    **{name: one for name, one in ENTRY.variants.items() if (one.score, one.normaliser) == ("scaled-dot", "softmax")},
+    **{
+        name: one
+        for name, one in ENTRY.variants.items()
+        if all(getattr(one, setting) in known for setting, known in KNOWN.items())
+    },
     "gelu": replace(ENTRY.presets["tiny"], activation="gelu"),
     "marian": replace(ENTRY.variants["marian"], decoder="attention"),  # the engine has no SSRU
 }
@@ -133,7 +137,7 @@ def test_the_attention_of_the_chosen_head_comes_with_it(layer, head, tmp_path):
 def test_what_it_cannot_do_is_said():
     with pytest.raises(ConfigError, match="no SSRU"):
         open_engine(build("transformer", replace(ENTRY.variants["marian"], width=16, heads=4)), Words(), Words(), 1)
-    for name in ("relative", "modern", "additive-sparsemax", "cosine-entmax15"):
+    for name in ("relative", "alibi", "modern", "additive-sparsemax", "cosine-entmax15"):
         with pytest.raises(ConfigError, match="for CTranslate2; use ONNX"):
             open_engine(build("transformer", replace(ENTRY.variants[name], width=16, heads=4)), Words(), Words(), 1)
     with pytest.raises(ConfigError, match="runs Transformers"):

@@ -347,3 +347,13 @@ def test_an_explanation_names_what_keeps_a_part_from_a_faster_path():
         later = dict(explain(build("transformer", MODELS["transformer"].variants[name]), "cuda").parts)
         assert later["encoder.0.self_attention.attention"] == ("plain", f"no kernel for the score {said}")
         assert "fused attention" in later["decoder.0.cross_attention.attention"].name
+
+
+def test_a_loop_takes_products_with_named_arguments() -> None:
+    W, x, start = number(3, 3), number(2, 4, 3), number(2, 3)
+
+    def step(given: Tensor, state: Tensor) -> Any:
+        state = torch.nn.functional.linear(state, weight=W) + torch.matmul(given, other=W)
+        return (state,), state
+
+    assert_close(recur(step, x, start), plain(step, x, start))

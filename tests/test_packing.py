@@ -13,6 +13,7 @@ from regard.symbols import END, PAD, START
 from regard.training.objectives import can_pack, likelihood, packed_likelihood
 
 FOUND = MODELS["transformer"]
+PACKED = ("tiny", "pre", "rotary", "pre-rotary", "tied-target", "untied", "shallow-decoder", "modern")
 SIZES = {"source_vocabulary": 17, "target_vocabulary": 17, "width": 16, "layers": 1, "inner": 24, "dropout": 0.0}
 
 
@@ -33,9 +34,9 @@ def a_batch() -> Batch:
 def test_losses_and_gradients_are_those_of_padded_sentences(name: str) -> None:
     torch.manual_seed(3)
     model = build("transformer", replace({"tiny": FOUND.presets["tiny"], **FOUND.variants}[name], **SIZES))
-    assert can_pack(model) == model.packs
+    assert can_pack(model) == model.packs == (name in PACKED)
     if not model.packs:
-        pytest.skip(f"{name} does not compute sentences end to end")
+        return
     batch = a_batch()
     padded = likelihood(model, batch.source, batch.source_lengths, batch.target, smoothing=0.1)
     packed = packed_likelihood(model, pack(batch, 64), smoothing=0.1)

@@ -48,6 +48,11 @@ def test_a_term_that_cannot_be_placed_is_reported(copier) -> None:
     assert any("term" in note for note in found.notes)
 
 
+def test_terms_beside_a_prefix_are_refused(copier) -> None:
+    with pytest.raises(ConfigError, match="prefix and terms cannot be given together"):
+        copier.translate("a b", prefix="a", terms={"b": "a"})
+
+
 def test_terms_are_whole_words_and_the_longest_comes_first() -> None:
     terms = Termbase({"cat": "chat", "black cat": "chat noir", "EU": "UE"})
     text = "The Black cat, a cat and the category of the EU; eu."

@@ -63,10 +63,10 @@ def choose(data: Mapping[str, Any], minutes: float, device: str = "auto") -> tup
     }  # fmt: skip
     reasons = [
         f"chosen for {size.pairs:,} pairs of about {size.length:.0f} pieces and {minutes:g} minutes on {where.type}:",
-        f"a Transformer of {layers} layers and width {width}, {weights:,} weights: the largest of {len(SIZES)} sizes "
-        f"that can see {PER_WEIGHT} pieces for each weight, or {EPOCHS} epochs, in that time ({speed:,.0f} pieces a "
-        f"second measured)",
-        f"a joint vocabulary of {vocabulary:,} pieces; batches of {batch:,}, about {updates:,} updates and "
+        f"a Transformer of {layers} {'layer' if layers == 1 else 'layers'} and width {width}, {weights:,} weights "
+        f"besides the vocabulary: the largest of {len(SIZES)} sizes that can see {PER_WEIGHT} pieces for each weight, "
+        f"or {EPOCHS} epochs, in that time ({speed:,.0f} pieces a second measured)",
+        f"a joint vocabulary of at most {vocabulary:,} pieces; batches of {batch:,}, about {updates:,} updates and "
         f"{epochs:.1f} epochs",
         f"a learning rate of {train['rate']:g} that falls to zero when the time is up; dropout {model['dropout']:g}",
     ]

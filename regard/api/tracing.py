@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.data.batching import pad, plan_epoch
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import SearchStep
+from regard.decode.search import check_precision
 from regard.decode.settings import DecodeConfig, change_settings
 from regard.errors import DataError
 from regard.look.assemble import add_probabilities, assemble
@@ -65,7 +66,9 @@ class Trained:
 
     def settings(self, **changes: Any) -> DecodeConfig:
         """The run's [decode] settings with `changes` applied; None keeps the run's value."""
-        return change_settings(self.experiment.decode, changes)
+        config = change_settings(self.experiment.decode, changes)
+        check_precision(config.precision, self.device)
+        return config
 
 
 def trace_forward(

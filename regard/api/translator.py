@@ -137,6 +137,8 @@ class Translator(Trained):
         unknown = options.pop("unknown", "copy")
         if unknown not in ("copy", "keep"):
             raise ConfigError(f"unknown must be copy or keep; got {unknown!r:.40}.")
+        if terms and prefix is not None:
+            raise ConfigError("prefix and terms cannot be given together: both say how the translation begins.")
         config = self.settings(**options)
         most = self.experiment.data.max_length
         passages = [take_apart(one, self.encode, most) if split else keep_whole(one, self.encode) for one in texts]

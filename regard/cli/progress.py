@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from regard.api.progress import clock, describe_step, lines_about
-from regard.training.events import DataReady, Event, Stepped
+from regard.training.events import ENDLESS, DataReady, Event, Stepped
 
 PLAIN_EVERY = 10.0  # seconds between lines where there is no terminal
 QUIET = 2.0  # seconds before a bar appears
@@ -86,11 +86,12 @@ class Watcher:
             return
         numbers, left = describe_step(event), clock(event.seconds_left)
         if self.live:
-            total = event.total if event.total < 10**9 else None
+            total = event.total if event.total < ENDLESS else None
             self.progress.update(self.task, completed=event.step, total=total, description=numbers, left=left)
         elif time.monotonic() - self.last > PLAIN_EVERY or event.step == event.total:
             self.last = time.monotonic()
-            self.say(f"step {event.step}/{event.total}  {numbers}  left {left}")
+            of = f"/{event.total}" if event.total < ENDLESS else ""  # else the clock ends training
+            self.say(f"step {event.step}{of}  {numbers}  left {left}")
 
     def say(self, line: str) -> None:
         """Print a line above the bar without markup: corpus text may contain anything."""

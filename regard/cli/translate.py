@@ -12,7 +12,7 @@ from regard.cli.options import Beam, Device, Engine, With
 from regard.cli.progress import bar
 from regard.cli.text import batches, is_setting, put, put_json
 from regard.data.settings import Reading
-from regard.errors import ConfigError, DataError, RunError
+from regard.errors import ConfigError, DataError, RunError, brief
 
 
 def translate(
@@ -107,6 +107,8 @@ def translate(
             raise ConfigError("--out takes a file, without --json and --nbest: regard translate RUN FILE --out FILE.")
         write_translated(translator, Path(text), out, options)
         return
+    if text is not None and not sentence:
+        check_lines(Path(text), names[0])
     unseen, done, too_long, lowered = Unknown(translator.source_vocabulary.kind), 0, 0, False
     lines = [[text or ""]] if sentence else batches(Path(text) if text else None, reading)
     with bar("translating", printing=True) as progress:
@@ -141,6 +143,21 @@ def translate(
         raise DataError(
             f"{too_long} of {done} lines are longer than {max_tokens} tokens and were left empty; split them into "
             f"sentences, or pass a larger --max-tokens."
+        )
+
+
+def check_lines(file: Path, run: str) -> None:
+    """Refuse what is no file of lines: a word, or a document whose markup would be translated as text."""
+    from regard.data.formats.document import FORMATS
+
+    ending = file.suffix.lower().removeprefix(".")
+    if not file.exists():
+        word = f"; to translate a word: echo {file} | regard translate {run}" if len(str(file)) < 30 else ""
+        raise DataError(f"There is no file {brief(str(file))}; check the path{word}.")
+    if ending in FORMATS and FORMATS[ending] is not FORMATS["txt"]:
+        raise ConfigError(
+            f"{file.name} is {FORMATS[ending].name}, whose markup is not text: write the translated file with "
+            f"--out, as in regard translate {run} {file} --out translated{file.suffix}."
         )
 
 

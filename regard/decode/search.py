@@ -39,9 +39,9 @@ def decode(
     """Translate `source` [B, S] with `lengths` [B]: the best hypotheses of each row, the best first.
 
     `prefixes` are ids that the translation of each row must begin with, `terms` runs of ids that it must hold (by
-    beam search alone). `weigh` gives the attention weights of
-    hypotheses, for the coverage penalty. `observe` is shown every step of a beam search (its sentences number the
-    rows that hold words); `stop` is called before every step. A source of END alone gives the empty sentence.
+    beam search alone). `weigh` gives the attention weights of hypotheses, for the coverage penalty. `observe` is shown
+    every step of a beam search (its sentences number the rows that hold words); `stop` is called before every step. A
+    source of END alone gives the empty sentence.
 
     The model should be in eval mode: dropout would make search a lottery.
     """
@@ -134,13 +134,18 @@ def search(
 @contextmanager
 def products(precision: str, device: torch.device) -> Iterator[None]:
     """Products in bfloat16 while the block runs, or in whatever precision is set already."""
+    check_precision(precision, device)
     if precision == "float32":
         yield
         return
-    if device.type != "cuda":
-        raise ConfigError(f"decode.precision = '{precision}' needs a GPU; use float32 on a {device.type.upper()}.")
     with torch.autocast("cuda", torch.bfloat16):
         yield
+
+
+def check_precision(precision: str, device: torch.device) -> None:
+    """Refuse a precision that the device does not have."""
+    if precision != "float32" and device.type != "cuda":
+        raise ConfigError(f"decode.precision = '{precision}' needs a GPU; use float32 on a {device.type.upper()}.")
 
 
 def few_sizes(source: Tensor, model: SequenceModel) -> Tensor:

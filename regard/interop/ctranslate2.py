@@ -159,7 +159,7 @@ def export_ctranslate2(
 
 def check_search(config: DecodeConfig) -> None:
     """Refuse settings that this engine does not have."""
-    for name, off in (("temperature", 0), ("coverage_penalty", 0), ("patient", False)):
+    for name, off in (("temperature", 0), ("coverage_penalty", 0), ("patient", False), ("precision", "float32")):
         if getattr(config, name) != off:
             raise ConfigError(
                 f"The engine ctranslate2 does not know decode.{name}; leave it out, or use --engine regard."

@@ -145,17 +145,21 @@ class Collect(TorchFunctionMode):
         return seen(self, func, args, kwargs or {})
 
     def linear(self, func: Any, args: Any, kwargs: Any) -> Any:
-        x, matrix, bias = args if len(args) == 3 else (*args, None)
-        found = None if kwargs else self.products.get((id(matrix), id(bias), x.shape))
-        if found is None and (kwargs or not self.invariant(matrix) or not _pays(x, matrix)):
+        if kwargs:
             return func(*args, **kwargs)
+        x, matrix, bias = args if len(args) == 3 else (*args, None)
+        found = self.products.get((id(matrix), id(bias), x.shape))
+        if found is None and (not self.invariant(matrix) or not _pays(x, matrix)):
+            return func(*args)
         return self.product(found, x, matrix, bias, transposed=True)
 
     def matmul(self, func: Any, args: Any, kwargs: Any) -> Any:
-        x, matrix = args
-        found = None if kwargs else self.products.get((id(matrix), id(None), x.shape))
-        if found is None and (kwargs or not self.invariant(matrix) or x.shape[:-2] != matrix.shape[:-2]):
+        if kwargs:
             return func(*args, **kwargs)
+        x, matrix = args
+        found = self.products.get((id(matrix), id(None), x.shape))
+        if found is None and (not self.invariant(matrix) or x.shape[:-2] != matrix.shape[:-2]):
+            return func(*args)
         return self.product(found, x, matrix, None, transposed=False)
 
     def convert(self, func: Any, args: Any, kwargs: Any) -> Any:

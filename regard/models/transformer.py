@@ -228,8 +228,10 @@ class Transformer(nn.Module):
     @property
     def packs(self) -> bool:
         """Whether `hidden_packed` serves: a recurrence, or distances between words, would cross from one sentence into
-        the next."""
-        return self.config.decoder == "attention" and self.config.positions not in ("relative", "alibi")
+        the next; and only scaled dot products with a softmax have a kernel for it."""
+        config = self.config
+        plain = (config.score, config.normaliser, config.decoder) == ("scaled-dot", "softmax", "attention")
+        return plain and config.positions in ("sinusoid", "rotary")
 
     def hidden_packed(self, source: Tensor, slots: Tensor, words: Tensor, queries: Tensor) -> Tensor:
         """`hidden` of sentences end to end, without padding: source [1, N], words [1, M] -> [1, M, D].
@@ -237,8 +239,8 @@ class Transformer(nn.Module):
         slots [B, S] and queries [B, T] are the places of each sentence's words in source and words (see `Blocks`).
         """
         memory = self.read(source, word_numbers(slots, source.shape[1]), None, Blocks(slots, slots))
-        places = word_numbers(queries, words.shape[1])  # [M]
-        return self.write(words, places, memory, Blocks(queries, queries), Blocks(queries, slots))
+        numbers = word_numbers(queries, words.shape[1])  # [M]
+        return self.write(words, numbers, memory, Blocks(queries, queries), Blocks(queries, slots))
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Logits [B, T, V] of target [B, T]."""

@@ -26,6 +26,9 @@ class Resumed(NamedTuple):
     damaged: list[str]
 
 
+ENDLESS = 10**9  # updates in all, where only the clock ends training
+
+
 class Stepped(NamedTuple):
     """An update was made."""
 

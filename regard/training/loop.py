@@ -18,7 +18,18 @@ from regard.errors import ConfigError, DataError, RunError, TrainingError
 from regard.training.clock import FEW, PACE, Clock
 from regard.training.cursor import BLIND, Cursor
 from regard.training.distributed import Ranks
-from regard.training.events import Finished, Journal, Noticed, Observe, Resumed, Saved, Skipped, Stepped, Validated
+from regard.training.events import (
+    ENDLESS,
+    Finished,
+    Journal,
+    Noticed,
+    Observe,
+    Resumed,
+    Saved,
+    Skipped,
+    Stepped,
+    Validated,
+)
 from regard.training.precision import arithmetic
 from regard.training.runs import (
     average_weights,
@@ -42,7 +53,6 @@ from regard.training.warm_start import Origin
 from regard.training.weights import optimiser_state, set_optimiser_state, set_weights, weights_of
 
 PATIENCE_WITH_NAN = 10  # updates in a row that may be left out before training gives up
-ENDLESS = 10**9  # updates in all, where only the clock ends training
 
 
 class Made(NamedTuple):

@@ -12,6 +12,7 @@ import torch
 
 from regard.data.expects import expectations
 from regard.data.prepare import PLAIN, How, Stages
+from regard.decode.search import check_precision
 from regard.errors import ConfigError, RegardError, RunError
 from regard.models.registry import build
 from regard.training.clock import FEW
@@ -71,6 +72,7 @@ def train(
 
 def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | None, stages: Stages | None) -> Loop:
     """The data, read by rank 0 first, the model with its first weights, and the loop around them."""
+    check_precision(experiment.decode.precision, ranks.device)
     origin = None
     if ranks.first:
         if experiment.train.start_from and not checkpoints(run):
