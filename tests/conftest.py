@@ -1,5 +1,6 @@
 """Tests look for wrong answers, not for slow machines: no example has a deadline, and no file waits for the disk."""
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,3 +23,11 @@ def chromium() -> Iterator[Any]:
     """A running Chromium, one for each file: while Playwright runs, no other test can use asyncio."""
     with browser() as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def library_products():
+    """torch stops using oneDNN in a process after a bfloat16 product that the CPU lacks; other tests compare bits."""
+    yield
+    if "torch" in sys.modules:
+        sys.modules["torch"].backends.mkldnn.enabled = True
