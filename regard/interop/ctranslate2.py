@@ -106,6 +106,7 @@ class Engine(NamedTuple):
             min_decoding_length=config.min_length,
             max_decoding_length=max(1, min(longest, self.longest)),
             max_input_length=0,
+            max_batch_size=-(-len(rows) // self.translator.num_translators),
         )
         found = []
         for sentence, one in zip(words, results, strict=True):
@@ -137,7 +138,9 @@ def open_engine(model: nn.Module, source: Vocabulary, target: Vocabulary, thread
     library = _library()
     with tempfile.TemporaryDirectory(prefix="regard-") as folder:
         _save(model, source, target, Path(folder) / "model", kind)
-        translator = library.Translator(str(Path(folder) / "model"), compute_type=kind, intra_threads=threads)
+        # Each thread takes a part of a batch: threads that share the products of a step wait for each other too often.
+        parallel = {"inter_threads": threads, "intra_threads": 1}
+        translator = library.Translator(str(Path(folder) / "model"), compute_type=kind, **parallel)
     pieces = [vocabulary.pieces(range(len(vocabulary))) for vocabulary in (source, target)]
     return Engine(translator, pieces[0], {piece: index for index, piece in enumerate(pieces[1])}, _positions(model))
 
