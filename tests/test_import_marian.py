@@ -236,7 +236,7 @@ def quoted(token):
 
 @torch.no_grad()
 def test_a_vocabulary_in_yaml_numbers_the_pieces_of_both_languages(tmp_path):
-    """OPUS-MT's folders: source.spm, target.spm, and a vocab.yml in an order of its own, with a piece missing."""
+    """OPUS-MT's folders: source.spm, target.spm, and a vocab.yml in another order, with a piece missing."""
     folder, _ = folder_of(tmp_path)
     content = (folder / "vocab.spm").read_bytes()
     (folder / "vocab.spm").unlink()

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.errors import ConfigError
-from regard.symbols import PAD, START
+from regard.models.contract import shift_right
+from regard.symbols import PAD
 
 Row = Sequence[int] | NDArray[Any]  # token ids
 
@@ -120,27 +121,32 @@ def make_even(batch: Any, batch_tokens: int, world: int = 1) -> Any:
     Whole numbers and truth values have lengths in all dimensions after the first. Added ids are PAD; an added row has
     length 1, so that there is something to read, and nothing but PAD in it.
     """
+    evened = []
+    for part, shape in zip(batch, even_shapes(batch, batch_tokens, world), strict=True):
+        filled = part.new_full(shape, 1 if part.dim() == 1 else PAD)
+        filled[tuple(slice(size) for size in part.shape)] = part
+        evened.append(filled)
+    return type(batch)(*evened)
+
+
+def even_shapes(batch: Any, batch_tokens: int, world: int = 1) -> list[torch.Size]:
+    """The shapes that `make_even` pads the parts of a batch to."""
     shapes = [
         [*part.shape[:1], *round_up(np.array(part.shape[1:], np.int64)).tolist()] if _has_lengths(part) else part.shape
         for part in batch
     ]
     widest = max((max(shape[1:]) for shape, part in zip(shapes, batch, strict=True) if _has_lengths(part)), default=1)
     rows = max(len(batch[0]), -(-(batch_tokens // max(1, widest)) // world))
-    evened = []
-    for part, shape in zip(batch, shapes, strict=True):
-        filled = part.new_full((rows, *shape[1:]), 1 if part.dim() == 1 else PAD)
-        filled[tuple(slice(size) for size in part.shape)] = part
-        evened.append(filled)
-    return type(batch)(*evened)
+    return [torch.Size((rows, *shape[1:])) for shape in shapes]
 
 
 def pack(batch: Batch, batch_tokens: int, world: int = 1) -> PackedBatch:
-    """The sentences of a batch end to end, in tensors of few shapes: the sizes that `make_even` would give bound them,
-    and a row has a multiple of a 32nd of its bound."""
-    even = make_even(batch, batch_tokens, world)
-    words = torch.cat([torch.full_like(batch.target[:, :1], START), batch.target[:, :-1]], dim=1)
-    source, slots = _end_to_end([batch.source], batch.source_lengths, even.source.shape)
-    target, queries = _end_to_end([words, batch.target], batch.target_lengths, even.target.shape)
+    """The sentences of a batch end to end, in tensors of few shapes: `even_shapes` bound them, and a
+    row has a multiple of a 32nd of its bound."""
+    _, most_source, _, most_target, _ = even_shapes(batch, batch_tokens, world)
+    words = shift_right(batch.target)  # [B, T]
+    source, slots = _end_to_end([batch.source], batch.source_lengths, most_source)
+    target, queries = _end_to_end([words, batch.target], batch.target_lengths, most_target)
     return PackedBatch(source[:1], slots, target[:1], queries, target[1:])
 
 
