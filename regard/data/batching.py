@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.errors import ConfigError
-from regard.models.contract import shift_right
-from regard.symbols import PAD
+from regard.symbols import PAD, START
 
 Row = Sequence[int] | NDArray[Any]  # token ids
 
@@ -144,7 +143,8 @@ def pack(batch: Batch, batch_tokens: int, world: int = 1) -> PackedBatch:
     """The sentences of a batch end to end, in tensors of few shapes: `even_shapes` bound them, and a
     row has a multiple of a 32nd of its bound."""
     _, most_source, _, most_target, _ = even_shapes(batch, batch_tokens, world)
-    words = shift_right(batch.target)  # [B, T]
+    # As `shift_right` of the models, which stand above this folder.
+    words = torch.cat([torch.full_like(batch.target[:, :1], START), batch.target[:, :-1]], dim=1)  # [B, T]
     source, slots = _end_to_end([batch.source], batch.source_lengths, most_source)
     target, queries = _end_to_end([words, batch.target], batch.target_lengths, most_target)
     return PackedBatch(source[:1], slots, target[:1], queries, target[1:])
