@@ -95,6 +95,9 @@ def test_captured_models(captures: Captures, name: str, config: DecodeConfig) ->
     found = decode(model, *source, config)
     assert captures.replayed > 10
     assert_same(found, plain(model, *source, config))
+    made = captures.made
+    assert_same(decode(model, *source, config), found)  # the source is read by a graph now
+    assert captures.made == made + 1
 
 
 def test_a_graph_serves_the_next_search_until_the_weights_change(captures: Captures) -> None:
@@ -102,13 +105,14 @@ def test_a_graph_serves_the_next_search_until_the_weights_change(captures: Captu
     first = decode(model, *batch([[4, 5, 6]]), config)
     made = captures.made
     other = decode(model, *batch([[7, 8, 9]]), config)
-    assert captures.made == made
+    assert captures.made == made + 1  # these sizes are read for the second time
     assert_same(decode(model, *batch([[4, 5, 6]]), config), first)
+    assert captures.made == made + 1
     assert other[0][0].ids != first[0][0].ids
     with torch.no_grad():
         model.output.weight.mul_(-1)
     assert decode(model, *batch([[4, 5, 6]]), config)[0][0].ids != first[0][0].ids
-    assert captures.made == made + 1
+    assert captures.made == made + 2
 
 
 def test_what_cannot_be_captured_runs_plainly_and_says_why(
@@ -164,8 +168,13 @@ def test_captured_is_plain_on_a_gpu(name: str, config: DecodeConfig, monkeypatch
     made = spy(monkeypatch)
     found = decode(model, *source, config)
     assert made, f"{name} was not captured: {steps_path(model, 'cuda').why_not_faster}"
+    steps_alone = len(made)
+    again = decode(model, *source, config)
+    assert len(made) == steps_alone + 1, f"{name} does not read by a graph: {steps_path(model, 'cuda').why_not_faster}"
     monkeypatch.setattr(steps, "steps_path", lambda *_: Choice("plain", "for the test"))
-    assert_same(found, decode(model, *source, config))
+    expected = decode(model, *source, config)
+    assert_same(found, expected)
+    assert_same(again, expected)
 
 
 LANGUAGE_MODELS = [name for name, entry in MODELS.items() if entry.task == "language"]

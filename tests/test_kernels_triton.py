@@ -376,6 +376,23 @@ def test_a_step_is_written_into_its_slot() -> None:
 
 
 @inside
+@pytest.mark.parametrize("beams", [1, 3, 4])
+def test_beams_change_places_in_the_slots_that_are_filled(beams: int) -> None:
+    from regard.kernels.append import move_slots
+
+    torch.manual_seed(1)
+    A, H, room, D, filled = 3, 2, 7, 5, 4
+    before = [torch.randn(A * beams, H, room, D, device=DEVICE) for _ in range(2)]
+    inside = torch.randint(0, beams, (A, beams), device=DEVICE)
+    inside[1] = torch.arange(beams)  # a sentence whose beams stay
+    rows = (inside + beams * torch.arange(A, device=DEVICE)[:, None]).flatten()
+    after = [buffer.clone() for buffer in before]
+    move_slots(*after, rows, torch.tensor([filled], device=DEVICE), beams)
+    for new, old in zip(after, before, strict=True):
+        assert torch.equal(new[:, :, :filled], old[rows][:, :, :filled])
+
+
+@inside
 @pytest.mark.parametrize("parts", [1, 2, 3])
 def test_gradients_of_heads_reach_the_projection_without_a_copy(parts: int) -> None:
     from regard.core.attend import Memory

@@ -180,7 +180,9 @@ def expand(beam: BeamState, logits: Tensor, config: DecodeConfig) -> Candidates:
     NaN, +inf or nothing but -inf has no likely token.
     """
     (A, k), K = beam.total.shape, config.beam
-    logprobs = logits.float().log_softmax(-1)  # [A * k, V]; one number that is not finite makes the whole row NaN
+    logprobs = logits.log_softmax(
+        -1, dtype=torch.float32
+    )  # [A * k, V]; one number that is not finite makes the whole row NaN
     written = None if beam.written is None else beam.written[:, :k].flatten(0, 1)  # [A * k, T + 1]
     prefix = None if beam.prefix is None else beam.prefix.repeat_interleave(k, 0)  # [A * k, P + 1]
     apply_rules(logprobs, config, beam.length[:, None].expand(A, k).flatten(), written, prefix)
@@ -290,37 +292,52 @@ def prune(beam: BeamState, candidates: Candidates, config: DecodeConfig) -> Adva
     return after, rows.flatten()
 
 
+class Ending(NamedTuple):
+    """A hypothesis by its last node in the tree."""
+
+    sentence: int
+    slot: int
+    length: int  # END not counted
+    total: float
+    ended: Ended
+    last: tuple[float, ...] = ()  # log-probability of END, where it was written
+
+
 def hypotheses_of(beam: BeamState, config: DecodeConfig) -> list[list[Hypothesis]]:
     """The `nbest` best of each sentence: those that finished; where they are too few, also those that were cut."""
-    trees = [part.cpu().numpy() for part in (beam.tokens, beam.parents, beam.logprobs)]  # [A, T + 1, K]
     columns = (part.tolist() for part in (beam.length, beam.done, beam.broken, beam.total, *beam.finished))
-    found = []
+    endings: list[Ending] = []
     for a, (length, done, broken, totals, *finished) in enumerate(zip(*columns, strict=True)):
-
-        def hypothesis(
-            ended: Ended, total: float, length: int, slot: int, last: tuple[float, ...] = (), a: int = a
-        ) -> Hypothesis:
-            nodes = []
-            for token, parent, logprob in zip(*(tree[a, :length][::-1].tolist() for tree in trees), strict=True):
-                nodes.append((token[slot], logprob[slot]))
-                slot = parent[slot]
-            ids, logprobs = [token for token, _ in reversed(nodes)], [logprob for _, logprob in reversed(nodes)]
-            score = total / length_penalty(length + len(last), config.length_penalty, config.length_offset)
-            return Hypothesis(ids, total, score, ended, [*logprobs, *last])
-
         group = [
-            hypothesis("end", total, size - 1, slot, (logprob,))
+            Ending(a, slot, size - 1, total, "end", (logprob,))
             for score, total, size, slot, logprob in list(zip(*finished, strict=True))[: config.nbest]
             if score > NEVER
         ]
+        endings += group
         if not done or len(group) < config.nbest:
             slots = [slot for slot, total in enumerate(totals) if total > NEVER]
             if broken:  # every hypothesis ended or broke: the best of those that broke, where none ended
                 slots = [] if group else slots[:1]
             ended: Ended = "not finite" if broken else "length" if done else "stopped"
-            group += [hypothesis(ended, totals[slot], length, slot) for slot in slots]
-        found.append(rank(group)[: config.nbest])
-    return found
+            endings += [Ending(a, slot, length, totals[slot], ended) for slot in slots]
+    found: list[list[Hypothesis]] = [[] for _ in beam.row]
+    for (a, _, length, total, ended, last), ids, logprobs in zip(endings, *trace_back(beam, endings), strict=True):
+        score = total / length_penalty(length + len(last), config.length_penalty, config.length_offset)
+        found[a].append(Hypothesis(ids[:length], total, score, ended, [*logprobs[:length], *last]))
+    return [rank(group)[: config.nbest] for group in found]
+
+
+def trace_back(beam: BeamState, endings: list[Ending]) -> tuple[list[list[int]], list[list[float]]]:
+    """The tokens of each hypothesis and their log-probabilities, from its last node to the root, all at once."""
+    sentence, slot, length = np.array([ending[:3] for ending in endings], dtype=np.int64).reshape(-1, 3).T
+    steps = int(length.max(initial=0))
+    tokens, parents, logprobs = (part[:, :steps].cpu().numpy() for part in (beam.tokens, beam.parents, beam.logprobs))
+    ids = np.empty((len(endings), steps), tokens.dtype)
+    each = np.empty((len(endings), steps), logprobs.dtype)
+    for step in reversed(range(steps)):
+        ids[:, step], each[:, step] = tokens[sentence, step, slot], logprobs[sentence, step, slot]
+        slot = np.where(step < length, parents[sentence, step, slot], slot)
+    return ids.tolist(), each.tolist()
 
 
 def describe(beam: BeamState, candidates: Candidates, config: DecodeConfig) -> SearchStep:

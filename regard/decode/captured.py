@@ -7,7 +7,7 @@ are rounded up to a few sizes, and the graphs of a model are kept as long as its
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
@@ -15,10 +15,11 @@ from weakref import WeakKeyDictionary, WeakSet
 import torch
 from torch import Tensor, nn
 
-from regard.kernels.choose import refused
+from regard.core.nested import leaves, map_nested
+from regard.kernels.choose import for_steps, refused
 from regard.kernels.graphs import unlock_generator
-from regard.kernels.past import with_room
-from regard.models.contract import State, take, take_beams
+from regard.kernels.past import change_places, with_room
+from regard.models.contract import State, take
 
 log = logging.getLogger("regard.decode")
 
@@ -27,6 +28,7 @@ ROOM = 32  # slots of a past in the first graph; the next one has twice as many
 GRAPHS = 8  # kept for each model
 
 _graphs: "WeakKeyDictionary[Any, OrderedDict[Any, Graph]]" = WeakKeyDictionary()
+_starts: "WeakKeyDictionary[Any, OrderedDict[Any, StartGraph | None]]" = WeakKeyDictionary()
 # All that a graph leaves behind is in its own tensors, so the graphs of a device share their memory. It is freed with
 # the last of them, and its handle is void after that.
 _alive: "dict[torch.device, WeakSet[torch.cuda.CUDAGraph]]" = {}
@@ -52,7 +54,7 @@ def captured_steps(
     while number < steps:
         state = with_room(state, room, fixed=True)
         graphs = _graphs.setdefault(model, OrderedDict())
-        key = kind, signature(search, state), weights_of(model)
+        key = kind, signature((search, state)), weights_of(model)
         graph = graphs.pop(key, None)  # so that no other thread replays it meanwhile
         if graph is None:
             try:
@@ -61,11 +63,7 @@ def captured_steps(
                 graphs.clear()
                 if number:
                     raise
-                first, *_ = str(error).split("\n")
-                reason = f"{type(model).__name__} cannot be captured: {first}"
-                log.warning("Decoding runs without a CUDA graph: %s", reason)
-                if not isinstance(error, torch.OutOfMemoryError):
-                    refused[model] = reason
+                refuse(model, error)
                 return False
         graph.load(search, state)
         stopped = False
@@ -94,6 +92,53 @@ def captured_steps(
     return True
 
 
+def captured_start(model: Any, source: Tensor, lengths: Tensor) -> State:
+    """`model.start(model.encode(source, lengths))`, by a graph from the second time that these sizes are read.
+
+    A corpus of many sizes, each captured for nothing, is read by plain calls.
+    """
+    graphs = _starts.setdefault(model, OrderedDict())
+    key = signature((source, lengths)), weights_of(model)
+    again, graph = key in graphs, graphs.pop(key, None)  # so that no other thread replays it meanwhile
+    if again and graph is None:
+        try:
+            graph = StartGraph(for_steps(model), source, lengths)
+        except (RuntimeError, TypeError) as error:
+            refuse(model, error)
+    state = model.start(model.encode(source, lengths)) if graph is None else graph(source, lengths)
+    graphs[key] = graph
+    while len(graphs) > GRAPHS:
+        graphs.popitem(last=False)
+    return state
+
+
+class StartGraph:
+    """A source read into the first state, over fixed tensors."""
+
+    def __init__(self, model: Any, source: Tensor, lengths: Tensor) -> None:
+        self.inputs = copied((source, lengths))
+        self.kept = [*model.parameters(), *model.buffers()]  # what the graph reads must outlive it
+
+        def read() -> State:
+            return model.start(model.encode(*self.inputs))
+
+        self.state = copied(read())
+        self.replay = capture(read, lambda: overwrite(self.state, read()), source.device)
+
+    def __call__(self, source: Tensor, lengths: Tensor) -> State:
+        overwrite(self.inputs, (source, lengths))
+        self.replay()
+        return copied(self.state)  # another search may replay before this one is over
+
+
+def refuse(model: Any, error: Exception) -> None:
+    """Log why a model cannot be captured, and remember it unless only memory was short."""
+    reason = f"{type(model).__name__} cannot be captured: {str(error).splitlines()[0]}"
+    log.warning("Decoding runs without a CUDA graph: %s", reason)
+    if not isinstance(error, torch.OutOfMemoryError):
+        refused[model] = reason
+
+
 class Graph:
     """One step over fixed tensors: `load` fills them, `replay` advances them."""
 
@@ -104,7 +149,7 @@ class Graph:
         def run(search: Any, state: State) -> None:
             after, moved, rows = step(search, state)
             if rows is not None:
-                moved = take_beams(moved, rows)
+                moved = change_places(moved, rows, search.token.shape[1])
             overwrite((search, state), (after, moved))
 
         spare = copied(search), copied(state)
@@ -159,29 +204,17 @@ def overwrite(into: Any, out: Any) -> None:
         torch._foreach_copy_(ours, theirs)
 
 
-def leaves(part: Any) -> Iterator[Tensor]:
-    """The tensors of nested tuples."""
-    if isinstance(part, Tensor):
-        yield part
-    elif isinstance(part, tuple):
-        for inner in part:
-            yield from leaves(inner)
-
-
 def copied(part: Any) -> Any:
     """Nested tuples with copies of their tensors, none of which shares memory with another."""
-    if isinstance(part, Tensor):
-        return part.clone(memory_format=torch.contiguous_format)
-    if not isinstance(part, tuple):
-        return part
-    parts = [copied(inner) for inner in part]
-    return type(part)(*parts) if hasattr(part, "_fields") else tuple(parts)
+    fresh = map_nested(part, lambda tensor: torch.empty_like(tensor, memory_format=torch.contiguous_format))
+    overwrite(fresh, part)
+    return fresh
 
 
-def signature(search: Any, state: State) -> tuple[Any, ...]:
+def signature(inputs: Any) -> tuple[Any, ...]:
     """All that a graph depends on but the numbers."""
     lowered = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda")
-    return lowered, *((tensor.shape, tensor.dtype, tensor.device) for tensor in leaves((search, state)))
+    return lowered, *((tensor.shape, tensor.dtype, tensor.device) for tensor in leaves(inputs))
 
 
 def weights_of(model: nn.Module) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from regard.decode.greedy import follow
 from regard.decode.hypothesis import Hypothesis, Weigh, rank, rank_by_coverage
 from regard.decode.sampling import draw, sample, seed_for
 from regard.decode.settings import DecodeConfig
-from regard.decode.steps import is_host
+from regard.decode.steps import is_host, read
 from regard.decode.terms import Terms
 from regard.errors import ConfigError, DataError
 from regard.models.contract import SequenceModel, State, take
@@ -60,7 +60,7 @@ def decode(
     chosen = rows.tolist()
     source, lengths = few_sizes(source[some], model), lengths[some]
     with products(config.precision, source.device):
-        state = model.start(model.encode(source, lengths))
+        state = read(model, source, lengths)
     # The coverage penalty ranks all that was found.
     wide = replace(config, nbest=max(config.nbest, config.beam)) if config.coverage_penalty else config
     found = search(

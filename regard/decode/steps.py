@@ -1,13 +1,14 @@
 """The loop that all searches share: step the model, advance the search, drop the sentences that are done."""
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from regard.decode.captured import EVERY, captured_steps
+from regard.core.nested import map_nested
+from regard.decode.captured import EVERY, captured_start, captured_steps
 from regard.decode.rules import check_prefix
 from regard.kernels.choose import for_steps, steps_path
 from regard.kernels.past import with_room
@@ -34,6 +35,13 @@ class Search(Protocol):
 
 AnySearch = TypeVar("AnySearch", bound=Search)
 Advanced = tuple[AnySearch, Tensor | None]  # and the rows of the model that continue [A * K]; None where all do
+
+
+def read(model: SequenceModel, source: Tensor, lengths: Tensor) -> State:
+    """The state before the first token of source [B, S]."""
+    if is_host(source) or steps_path(model, "cuda").name == "plain":
+        return model.start(model.encode(source, lengths))
+    return captured_start(model, source, lengths)
 
 
 def take_steps(
@@ -63,6 +71,9 @@ def take_steps(
         return after, state, rows
 
     steps, beams = int(search.limit.max()), search.token.shape[1]
+    if not is_host(search.done) and torch.is_autocast_enabled("cuda") and hasattr(state, "memory"):
+        low = partial(in_products, dtype=torch.get_autocast_dtype("cuda"))
+        state = state._replace(memory=map_nested(state.memory, low))
     if beams > 1:
         state = take(state, torch.arange(len(search.row), device=search.row.device).repeat_interleave(beams))
     kind = largest, getattr(advance, "func", advance), *getattr(advance, "keywords", {}).values()
@@ -105,6 +116,11 @@ def plain_steps(
         elif not rows.is_cpu or not torch.equal(rows, torch.arange(len(rows))):
             state = take_beams(state, rows)
     collect(search)
+
+
+def in_products(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Keys or values in the dtype of products: cast once for a search, not at every step. [B, S, D] -> [B, S, D]"""
+    return x.to(dtype) if x.dtype == torch.float32 and x.dim() > 2 else x
 
 
 def room_for(limits: Tensor) -> int:

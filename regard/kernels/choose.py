@@ -164,7 +164,7 @@ def attend(
     if path in ("plain", ONE_SLOT):
         return attend_unchecked(query, memory, score, normalise)
     if isinstance(score, Perceptron):
-        return _perceptron(query, memory, score, normalise)
+        return _perceptron(query, memory, score, normalise, watched)
     kind = score is scaled_dot, is_causal_softmax(normalise)
     if why or (blocks is None and not_short(query, memory)):
         return Look(fused.fused_attend(query, memory, *kind), None, None)
@@ -200,7 +200,7 @@ def _in_loop(loop: Collect, query: Tensor, memory: Memory, score: Score) -> Look
     return Look(context[:, None], weights[:, None], None)
 
 
-def _perceptron(query: Tensor, memory: Memory, score: Perceptron, normalise: Normalise) -> Look:
+def _perceptron(query: Tensor, memory: Memory, score: Perceptron, normalise: Normalise, watched: bool) -> Look:
     keys, values, mask, _ = memory
     if not keys.shape[-2]:  # an empty tape has no scores to compute
         return attend_unchecked(query, memory, score, normalise)
@@ -208,6 +208,11 @@ def _perceptron(query: Tensor, memory: Memory, score: Perceptron, normalise: Nor
     asked, v = score.ask(query), score.v.weight[0]
     if query.is_cpu:
         scores = cpu.additive_scores(asked, keys, v)  # [B, ..., T, S]
+    elif normalise is softmax and query.shape[1:-1] == (1,) and not (watched or torch.is_grad_enabled()):
+        from regard.kernels.additive import AttentionLoop
+
+        context, weights = AttentionLoop(keys, v, values, mask)(asked.squeeze(1))  # [B, Dv], [B, S]
+        return Look(context[:, None], weights[:, None], None)
     else:
         from regard.kernels.additive import additive_scores
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from regard.core.nested import map_nested
 from regard.kernels.choose import or_triton
 
 
@@ -51,6 +52,15 @@ class FixedPast(NamedTuple):
                 buffer.index_copy_(buffer.dim() - 2, self.filled[:1], step.to(buffer.dtype))
         return FixedPast(self.tensors, self.filled + 1)
 
+    def change_places(self, rows: Tensor, beams: int) -> "FixedPast":
+        """Row i continues what row rows[i] wrote, in place; rows [B] stay inside the `beams` rows of a sentence."""
+        if len(self.tensors) == 2 and self.tensors[0].dim() == 4:
+            move_slots(*self.tensors, rows, self.filled[:1], beams)
+        else:
+            for buffer in self.tensors:
+                buffer.copy_(buffer.index_select(0, rows))
+        return self
+
     @property
     def mask(self) -> Tensor | None:
         slots = torch.arange(self.tensors[0].shape[-2], device=self.filled.device)  # [room]
@@ -62,6 +72,23 @@ def write_slot(keys_to: Tensor, values_to: Tensor, keys: Tensor, values: Tensor,
     """Write keys, values [B, H, 1, D] into slot [1] of buffers [B, H, room, D]."""
     for buffer, step in ((keys_to, keys), (values_to, values)):
         buffer.index_copy_(2, slot, step.to(buffer.dtype))
+
+
+@or_triton("append")
+def move_slots(keys: Tensor, values: Tensor, rows: Tensor, filled: Tensor, beams: int) -> None:
+    """Buffers [B, H, room, D] with row rows[i] of each in row i; only the first filled [1] slots count."""
+    for buffer in (keys, values):
+        buffer.copy_(buffer.index_select(0, rows))
+
+
+def change_places(state: Any, rows: Tensor, beams: int) -> Any:
+    """`models.contract.take_beams` for a state with fixed pasts, which are written in place."""
+
+    def move(part: Any) -> Any:
+        return part.change_places(rows, beams) if isinstance(part, FixedPast) else part.index_select(0, rows)
+
+    rest = {name: part for name, part in state._asdict().items() if name != "memory"}
+    return state._replace(**{name: map_nested(part, move, (Tensor, FixedPast)) for name, part in rest.items()})
 
 
 def with_room(state: Any, steps: int, fixed: bool = False) -> Any:

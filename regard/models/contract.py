@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.attend import Memory
+from regard.core.nested import map_nested
 from regard.errors import ShapeError
 from regard.symbols import START
 
@@ -83,22 +84,14 @@ class Looking(NamedTuple):
 
 def take(state: AnyState, rows: Tensor) -> AnyState:
     """The same state for `rows`, in that order; a row may occur more than once."""
-    return _map(state, lambda tensor: tensor.index_select(0, rows))
+    mapped: AnyState = map_nested(state, lambda tensor: tensor.index_select(0, rows))
+    return mapped
 
 
 def take_beams(state: AnyState, rows: Tensor) -> AnyState:
     """`take`, for rows that change places among the beams of one sentence: their `memory` is the same and stays."""
     parts: Any = state
     return parts._replace(**{name: take(part, rows) for name, part in parts._asdict().items() if name != "memory"})
-
-
-def _map(part: Any, act: Any) -> Any:
-    if isinstance(part, Tensor):
-        return act(part)
-    if not isinstance(part, tuple):
-        return part
-    mapped = [_map(inner, act) for inner in part]
-    return type(part)(*mapped) if hasattr(part, "_fields") else tuple(mapped)
 
 
 def shift_right(target: Tensor) -> Tensor:
