@@ -952,6 +952,14 @@ def guided_alignment_loss(alpha, links):
     return -total / T
 
 
+def r_drop(p, q, gold, alpha):
+    """Liang 2021, eq. 4, of one word: -log p(y) - log q(y) + alpha / 2 (KL(p || q) + KL(q || p)); p, q [V]."""
+    total = -math.log(p[gold]) - math.log(q[gold])
+    for k in range(len(p)):
+        total += alpha / 2 * (p[k] * math.log(p[k] / q[k]) + q[k] * math.log(q[k] / p[k]))
+    return total
+
+
 def doubly_stochastic_penalty(alpha, strength=1.0):
     """Xu 2015: lambda sum_i (1 - sum_t alpha_ti)^2: the sum over time of every location should be one."""
     T, L = alpha.shape

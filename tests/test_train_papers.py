@@ -11,7 +11,7 @@ import torch
 
 from regard.models.registry import build, preset
 from regard.symbols import PAD
-from regard.training.objectives import cross_entropy, guided_alignment
+from regard.training.objectives import consistent_likelihood, cross_entropy, guided_alignment
 from regard.training.optimisers import OPTIMISERS
 from regard.training.schedules import SCHEDULES, Moment
 
@@ -89,6 +89,15 @@ def test_guided_alignment_is_the_papers_sum():
     links[0, 1] = 0  # a word without a link
     want = sum(T * papers.guided_alignment_loss(weights[b].numpy(), links[b].tolist()) for b in range(2))
     assert guided_alignment(weights, links).item() == pytest.approx(want, abs=1e-9)
+
+
+def test_two_passes_that_shall_agree_have_half_the_loss_of_r_drop():
+    both = torch.randn(4, T, V, dtype=torch.float64)  # logits of two sentences, read twice with different dropout
+    target = torch.tensor([[3, 4, 2, PAD], [5, 2, PAD, PAD]])
+    found = consistent_likelihood(lambda _, gold: both, torch.zeros(2, 3), target, weight=5.0)
+    p, q = both.softmax(-1).chunk(2)
+    want = sum(papers.r_drop(p[b, t], q[b, t], target[b, t], 5.0) for b, t in (target != PAD).nonzero().tolist())
+    assert float(found) == pytest.approx(float(want) / 2)
 
 
 @pytest.mark.parametrize("far", [5.0, 25.0, 60.0])

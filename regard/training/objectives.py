@@ -26,6 +26,20 @@ def likelihood(model: nn.Module, *inputs: Tensor, smoothing: float = 0.0) -> tup
     return _output_loss(model, model.hidden(*inputs), target, smoothing)  # type: ignore[operator]
 
 
+def consistent_likelihood(model: nn.Module, *inputs: Tensor, weight: float, smoothing: float = 0.0) -> Tensor:
+    """R-Drop (Liang et al. 2021): two passes with different dropout, p and q, shall agree; summed over real tokens.
+
+    (CE(p) + CE(q)) / 2 + weight / 4 (KL(p || q) + KL(q || p)),  half of the paper's loss with alpha = weight
+    """
+    *rest, target = (part.repeat(2, *[1] * (part.dim() - 1)) for part in inputs)  # [2B, ...]
+    logits = model(*rest, target)
+    total, _ = cross_entropy(logits, target, smoothing)
+    logprob = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)  # [2B, T, V]
+    p, q = logprob.chunk(2)  # [B, T, V]
+    apart = ((p.exp() - q.exp()) * (p - q)).sum(dim=-1)  # [B, T], both divergences
+    return total / 2 + weight / 4 * (apart * (inputs[-1] != PAD)).sum()
+
+
 def packed_likelihood(model: nn.Module, batch: PackedBatch, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
     """`likelihood` of sentences end to end, for a model that `can_pack`."""
     *inputs, target = batch

@@ -34,6 +34,9 @@ class TrainConfig:
     clip: float = setting(1.0, "longest gradient, longer ones are scaled down to it; 0 = no clipping")
     normalise: str = setting("tokens", "the loss is divided by tokens or by sentences", ("tokens", "sentences"))
     label_smoothing: float = setting(0.0, "share of the probability spread over all words")
+    consistency: float = setting(
+        0.0, "R-Drop: weight of the divergence between two passes with different dropout (0 = off, 5 usual)"
+    )
     guided: float = setting(0.0, "weight of the loss that pulls attention towards data.alignment (0 = off, 0.05 usual)")
     guided_layer: int = setting(-2, "layer of attention that is guided, from 0; -1 is the last, -2 the one before it")
     guided_head: int = setting(0, "its head that is guided, from 0; -1 = the mean of its heads")

@@ -21,7 +21,14 @@ from regard.errors import ConfigError
 from regard.evaluate.scores import perplexity, score
 from regard.look.record import record
 from regard.symbols import END, PAD, UNKNOWN
-from regard.training.objectives import can_pack, coverage_loss, guided_alignment, likelihood, packed_likelihood
+from regard.training.objectives import (
+    can_pack,
+    consistent_likelihood,
+    coverage_loss,
+    guided_alignment,
+    likelihood,
+    packed_likelihood,
+)
 from regard.training.settings import TrainConfig
 from regard.training.task import Loss, Validation
 
@@ -53,9 +60,11 @@ class TranslationTask:
         """Refuse, before anything is trained, a model whose attention cannot be guided as the settings require."""
         if not self.config.guided and not self.config.coverage:
             # The kernel for sentences end to end has 16-bit products alone; elsewhere they would be padded and packed.
-            self.packs = self.config.precision == "bf16" and can_pack(model)
+            self.packs = self.config.precision == "bf16" and not self.config.consistency and can_pack(model)
             return
         wanted = "train.guided" if self.config.guided else "train.coverage"
+        if self.config.consistency:
+            raise ConfigError(f"{wanted} and train.consistency cannot be combined; set one of them to 0.")
         name = guided_module(model, self.config.guided_layer)
         source, target = torch.tensor([[UNKNOWN, UNKNOWN, END]]), torch.tensor([[UNKNOWN, END]])
         with torch.no_grad(), record(model.eval(), [name]) as seen:
@@ -83,11 +92,13 @@ class TranslationTask:
 
     def loss(self, model: nn.Module, batch: Batch | LinkedBatch | PackedBatch) -> Loss:
         """Cross-entropy of the target, smoothed if set so; with links, plus `guided` times the alignment loss; plus
-        `coverage` times the coverage loss."""
+        `coverage` times the coverage loss; or that of two passes that shall agree."""
         smoothing = self.config.label_smoothing
         if isinstance(batch, PackedBatch):
             return Loss(packed_likelihood(model, batch, smoothing)[0])
         inputs = batch.source, batch.source_lengths, batch.target
+        if self.config.consistency:
+            return Loss(consistent_likelihood(model, *inputs, weight=self.config.consistency, smoothing=smoothing))
         if not isinstance(batch, LinkedBatch) and not self.config.coverage:
             return Loss(likelihood(model, *inputs, smoothing=smoothing)[0])
         name = guided_module(model, self.config.guided_layer)
