@@ -137,6 +137,20 @@ def test_what_cannot_be_captured_runs_plainly_and_says_why(
     assert_same(found, plain(Tiny(seed=3), *source, METHODS[1]))
 
 
+def test_a_state_that_a_step_rounds_is_captured(captures: Captures) -> None:
+    """As autocast does to what a linear layer writes: the buffers hold the rounded numbers exactly."""
+
+    class Rounding(Tiny):
+        def step(self, token: Tensor, state: Any) -> Any:
+            logits, after = super().step(token, state._replace(hidden=state.hidden.float()))
+            return logits, after._replace(hidden=after.hidden.bfloat16())
+
+    model, source = Rounding(seed=3, end=1.0), batch(sentences(5))
+    found = decode(model, *source, METHODS[1])
+    assert captures.replayed > 2
+    assert_same(found, plain(model, *source, METHODS[1]))
+
+
 def test_a_watched_model_is_not_captured(captures: Captures) -> None:
     model, calls = translator("transformer"), []
     model.decoder[0].register_forward_hook(lambda *call: calls.append(call))
@@ -175,6 +189,16 @@ def test_captured_is_plain_on_a_gpu(name: str, config: DecodeConfig, monkeypatch
     expected = decode(model, *source, config)
     assert_same(found, expected)
     assert_same(again, expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_every_translator_is_captured_in_bfloat16(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, source = translator(name).cuda(), [part.cuda() for part in batch(texts(5))]
+    made = spy(monkeypatch)
+    decode(model, *source, DecodeConfig(beam=3, max_extra=10, precision="bf16"))
+    assert made, f"{name} was not captured: {steps_path(model, 'cuda').why_not_faster}"
 
 
 LANGUAGE_MODELS = [name for name, entry in MODELS.items() if entry.task == "language"]

@@ -133,9 +133,11 @@ class StartGraph:
 
 def refuse(model: Any, error: Exception) -> None:
     """Log why a model cannot be captured, and remember it unless only memory was short."""
-    reason = f"{type(model).__name__} cannot be captured: {str(error).splitlines()[0]}"
+    full = isinstance(error, torch.OutOfMemoryError)
+    why = "the GPU's memory is full." if full else str(error).splitlines()[0]
+    reason = f"{type(model).__name__} cannot be captured: {why}"
     log.warning("Decoding runs without a CUDA graph: %s", reason)
-    if not isinstance(error, torch.OutOfMemoryError):
+    if not full:
         refused[model] = reason
 
 
@@ -189,15 +191,19 @@ def capture(warm: Callable[[], None], run: Callable[[], None], device: torch.dev
 
 
 def overwrite(into: Any, out: Any) -> None:
-    """Copy tensors of the same shapes. One that shares its memory with another of `into` is copied twice."""
+    """Copy tensors of the same shapes, and of types that those of `into` hold exactly. One that shares its memory with
+    another of `into` is copied twice."""
     olds, news = list(leaves(into)), list(leaves(out))
-    if [(old.shape, old.dtype) for old in olds] != [(new.shape, new.dtype) for new in news]:
+    kinds = [(old.dtype, new.dtype) for old, new in zip(olds, news, strict=False)]
+    if [old.shape for old in olds] != [new.shape for new in news] or any(
+        torch.promote_types(old, new) != old for old, new in kinds
+    ):
         raise TypeError("the state changes its shapes or types from step to step.")
     owned = {old.untyped_storage().data_ptr() for old in olds}
-    copies: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}  # one launch copies many of a kind
-    for old, new in zip(olds, news, strict=True):
+    copies: dict[tuple[torch.dtype, torch.dtype], tuple[list[Tensor], list[Tensor]]] = {}  # a launch copies many
+    for old, new, kind in zip(olds, news, kinds, strict=True):
         if new.data_ptr() != old.data_ptr() or new.stride() != old.stride():
-            ours, theirs = copies.setdefault(old.dtype, ([], []))
+            ours, theirs = copies.setdefault(kind, ([], []))
             ours.append(old)
             theirs.append(new.clone() if new.untyped_storage().data_ptr() in owned else new)
     for ours, theirs in copies.values():
