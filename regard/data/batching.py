@@ -139,14 +139,18 @@ def even_shapes(batch: Any, batch_tokens: int, world: int = 1) -> list[torch.Siz
     return [torch.Size((rows, *shape[1:])) for shape in shapes]
 
 
+def shift_right(target: Tensor) -> Tensor:
+    """y_1 ... y_T -> START, y_1 ... y_{T-1}: what the decoder reads while it predicts `target` [B, T]."""
+    return torch.cat([torch.full_like(target[:, :1], START), target[:, :-1]], dim=1)
+
+
 def pack(batch: Batch, batch_tokens: int, world: int = 1) -> PackedBatch:
     """The sentences of a batch end to end, in tensors of few shapes: `even_shapes` bound them, and a
     row has a multiple of a 32nd of its bound."""
     _, most_source, _, most_target, _ = even_shapes(batch, batch_tokens, world)
-    # As `shift_right` of the models, which stand above this folder.
-    words = torch.cat([torch.full_like(batch.target[:, :1], START), batch.target[:, :-1]], dim=1)  # [B, T]
     source, slots = _end_to_end([batch.source], batch.source_lengths, most_source)
-    target, queries = _end_to_end([words, batch.target], batch.target_lengths, most_target)
+    sides = [shift_right(batch.target), batch.target]
+    target, queries = _end_to_end(sides, batch.target_lengths, most_target)
     return PackedBatch(source[:1], slots, target[:1], queries, target[1:])
 
 

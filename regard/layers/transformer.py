@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.core.attend import Look, Memory
 from regard.core.blocks import Blocks
-from regard.core.scores import Relative, clip_distances, scaled_dot
+from regard.core.scores import Relative, clip_distances
 from regard.errors import ConfigError
 from regard.kernels.choose import dropout, or_triton
 from regard.layers.attention import Attention
@@ -61,32 +61,37 @@ def linear_relu(x: Tensor, linear: nn.Module) -> Tensor:
     return torch.relu(linear(x))
 
 
+class Heads(NamedTuple):
+    """The sizes of multi-head attention.
+
+    With fewer `key_heads` than heads, H / key_heads heads share keys and values (Ainslie 2023; one for all is Shazeer's
+    multi-query attention, 2019): a past or a source is that much smaller; 0 is one for each.
+    """
+
+    width: int  # D
+    heads: int  # H
+    key_heads: int = 0
+    gain: float = 1.0  # scale of the initial values and output
+    bias: bool = False  # of the projections; the paper has none
+
+
 class MultiHead(nn.Module):
     """[head_1; ...; head_H] W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (Vaswani 2017, section 3.2.2).
 
-    Attention is scaled dot and softmax unless `attention` is another; it compares the D/H numbers of a head, and heads
-    share its parameters. As in the paper, the projections have no biases unless `bias` says so. The H matrices of a
-    kind are kept side by side as one. With fewer `key_heads` than heads, H / key_heads heads share keys and values
-    (Ainslie 2023; one for all is Shazeer's multi-query attention, 2019): a past or a source is that much smaller.
+    `attention` compares the D/H numbers of a head, and heads share its parameters. The H matrices of a kind are kept
+    side by side as one.
     """
 
-    def __init__(
-        self,
-        width: int,
-        heads: int,
-        attention: Attention | None = None,
-        gain: float = 1.0,
-        bias: bool = False,
-        key_heads: int = 0,
-    ) -> None:
+    def __init__(self, sizes: Heads, attention: Attention) -> None:
         super().__init__()
+        width, heads, key_heads, gain, bias = sizes
         if width % heads:
             raise ConfigError(f"width must be a multiple of heads; got width={width} and heads={heads}.")
         if key_heads and heads % key_heads:
             raise ConfigError(f"heads must be a multiple of key_heads; got heads={heads} and key_heads={key_heads}.")
         self.heads, self.key_heads = heads, key_heads or heads
         self.output = xavier(nn.Linear(width, width, bias), gain)
-        self.attention = attention or Attention(scaled_dot)
+        self.attention = attention
 
     def look(
         self, query: Tensor, memory: Memory, distances: Tensor | None = None, blocks: Blocks | None = None
@@ -107,18 +112,11 @@ class MultiHead(nn.Module):
 class SelfAttention(MultiHead):
     """Queries, keys and values come from the same states: W^Q, W^K and W^V are one matrix."""
 
-    def __init__(
-        self,
-        width: int,
-        heads: int,
-        attention: Attention | None = None,
-        gain: float = 1.0,
-        bias: bool = False,
-        key_heads: int = 0,
-    ) -> None:
-        super().__init__(width, heads, attention, gain, bias, key_heads)
-        few = width // heads * self.key_heads
-        self.project = xavier(nn.Linear(width, width + 2 * few, bias), 1.0, 1.0, gain, rows=(width, few, few))
+    def __init__(self, sizes: Heads, attention: Attention) -> None:
+        super().__init__(sizes, attention)
+        width, few = sizes.width, sizes.width // sizes.heads * self.key_heads
+        project = nn.Linear(width, width + 2 * few, sizes.bias)
+        self.project = xavier(project, 1.0, 1.0, sizes.gain, rows=(width, few, few))
 
     def forward(
         self,
@@ -155,10 +153,8 @@ class RelativeSelfAttention(SelfAttention):
     The weights of all words at one distance are added first, then multiplied by its vector.
     """
 
-    def __init__(
-        self, width: int, heads: int, attention: Attention, gain: float = 1.0, bias: bool = False, key_heads: int = 0
-    ) -> None:
-        super().__init__(width, heads, attention, gain, bias, key_heads)
+    def __init__(self, sizes: Heads, attention: Attention) -> None:
+        super().__init__(sizes, attention)
         assert isinstance(attention.score, Relative)
         self.values = nn.Embedding(*attention.score.distances.weight.shape)  # a^V
         nn.init.xavier_uniform_(self.values.weight)
@@ -211,18 +207,11 @@ class SSRU(nn.Module):
 class CrossAttention(MultiHead):
     """Queries come from one sequence, keys and values from another: W^K and W^V are one matrix."""
 
-    def __init__(
-        self,
-        width: int,
-        heads: int,
-        attention: Attention | None = None,
-        gain: float = 1.0,
-        bias: bool = False,
-        key_heads: int = 0,
-    ) -> None:
-        super().__init__(width, heads, attention, gain, bias, key_heads)
-        self.query = xavier(nn.Linear(width, width, bias), 1.0)
-        self.project = xavier(nn.Linear(width, 2 * (width // heads) * self.key_heads, bias), 1.0, gain)
+    def __init__(self, sizes: Heads, attention: Attention) -> None:
+        super().__init__(sizes, attention)
+        width, few = sizes.width, sizes.width // sizes.heads * self.key_heads
+        self.query = xavier(nn.Linear(width, width, sizes.bias), 1.0)
+        self.project = xavier(nn.Linear(width, 2 * few, sizes.bias), 1.0, sizes.gain)
 
     def remember(self, states: Tensor, mask: Tensor | None = None) -> Memory:
         """Keys and values of `states` [B, S, D], [B, key_heads, S, D/H]; mask [B, 1, 1, S]."""

@@ -37,7 +37,7 @@ from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import GRU_CELLS, GateInputs, GRUEncoder, ResetAfterGRU
-from regard.models.contract import Looking, check_batch, check_target, shift_right
+from regard.models.contract import EncoderDecoder, Looking, check_batch
 from regard.symbols import START
 
 
@@ -77,14 +77,14 @@ class BahdanauState(NamedTuple):
     first: Tensor  # [B, 1], True before the first word, for the released code alone
 
 
-class Bahdanau(nn.Module):
+class Bahdanau(EncoderDecoder):
     """RNNsearch: a bidirectional encoder, and a decoder that attends to it: one of those below, or another model's."""
 
-    def __init__(self, config: BahdanauConfig, decoder: "Decoder | None" = None) -> None:
+    def __init__(self, config: BahdanauConfig, decoder: "Decoder | None" = None, directions: int = 2) -> None:
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(config.source_vocabulary, config.embedding)
-        self.encoder = GRUEncoder(config.cell, config.embedding, config.width, directions=2, blend=write)
+        self.encoder = GRUEncoder(config.cell, config.embedding, config.width, directions, blend=write)
         self.decoder = decoder or DECODERS[config.timing](config, memory_width=2 * config.width)
         self.output = nn.Linear(config.output_rank or config.readout, config.target_vocabulary)  # W_o
         self.dropout = Dropout(config.dropout)
@@ -102,19 +102,9 @@ class Bahdanau(nn.Module):
         """s_0 = tanh(W_s summary)."""
         return self.decoder.start(memory)
 
-    def step(self, token: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
-        """token [B] -> logits [B, V]."""
-        units, state = self.decoder(token[:, None], state)
-        return self.output(units[:, 0]), state
-
-    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """What the softmax layer reads, [B, T, l], each step reading the true word before it."""
-        check_target(target, source)
-        return self.decoder(shift_right(target), self.start(self.encode(source, lengths)))[0]
-
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T]."""
-        return self.output(self.hidden(source, lengths, target))
+    def decode(self, words: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
+        """words [B, T], the words read -> what the softmax layer reads [B, T, l]."""
+        return self.decoder(words, state)
 
 
 class Decoder(nn.Module):

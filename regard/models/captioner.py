@@ -33,7 +33,7 @@ from regard.layers.attention import Attention
 from regard.layers.image import check_pictures, image_encoder
 from regard.layers.recurrent import LSTMState, StackedLSTM
 from regard.models.bahdanau import orthogonal_blocks
-from regard.models.contract import Looking, shift_right
+from regard.models.contract import EncoderDecoder, Looking
 from regard.symbols import START
 
 
@@ -77,7 +77,7 @@ class CaptionerState(NamedTuple):
     lstm: LSTMState  # one layer: h_{t-1} and c_{t-1}
 
 
-class Captioner(nn.Module):
+class Captioner(EncoderDecoder):
     """An LSTM that attends to the cells of a picture before each word."""
 
     looking = Looking(query="previous", shift=0, cross=("attention",))
@@ -141,19 +141,6 @@ class Captioner(nn.Module):
         """h_0 and c_0 from the mean cell."""
         assert memory.summary is not None
         return CaptionerState(memory, self.initial(memory.summary))
-
-    def step(self, token: Tensor, state: CaptionerState) -> tuple[Tensor, CaptionerState]:
-        """token [B] -> logits [B, V]."""
-        units, state = self.decode(token[:, None], state)
-        return self.output(units[:, 0]), state
-
-    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """What the softmax layer reads, [B, T, m], each step reading the true word before it."""
-        return self.decode(shift_right(target), self.start(self.encode(source, lengths)))[0]
-
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T]."""
-        return self.output(self.hidden(source, lengths, target))
 
     def decode(self, words: Tensor, state: CaptionerState) -> tuple[Tensor, CaptionerState]:
         """words [B, T], the words read -> units of the readout [B, T, m]. Only the recurrence is a loop."""

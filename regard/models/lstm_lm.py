@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.config import setting
 from regard.layers.recurrent import LSTMState, StackedLSTM
-from regard.models.contract import Looking, check_target, shift_right
+from regard.models.contract import Looking, TextModel, check_target, shift_right
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class LSTMLanguageConfig:
     spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
 
 
-class LSTMLanguageModel(nn.Module):
+class LSTMLanguageModel(TextModel):
     """Stacked LSTMs that write a text word by word."""
 
     looking = Looking(query="current", shift=0, cross=())
@@ -55,10 +55,6 @@ class LSTMLanguageModel(nn.Module):
         """Top states [B, T, n], each step reading the true word before it."""
         check_target(target)
         return self.dropout(self.lstm(self.embed(shift_right(target)), self.start(len(target)))[0])
-
-    def forward(self, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T]."""
-        return self.output(self.hidden(target))
 
 
 PRESETS = {

@@ -35,7 +35,7 @@ from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.past import Past
 from regard.models import lstm_lm
-from regard.models.contract import Looking, check_batch, check_target, shift_right
+from regard.models.contract import EncoderDecoder, Looking, TextModel, check_batch, check_target, shift_right
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class LSTMNLanguageState(NamedTuple):
     tapes: tuple[Tape, ...]
 
 
-class LSTMNLanguageModel(nn.Module):
+class LSTMNLanguageModel(TextModel):
     """LSTMN layers that write a text word by word."""
 
     looking = Looking(query="current", shift=0, cross=())
@@ -172,10 +172,6 @@ class LSTMNLanguageModel(nn.Module):
         check_target(target)
         return self.read(shift_right(target), self.start(len(target)))[0]
 
-    def forward(self, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T]."""
-        return self.output(self.hidden(target))
-
     def read(self, words: Tensor, state: LSTMNLanguageState) -> tuple[Tensor, LSTMNLanguageState]:
         """words [B, T], the words read -> top hidden vectors [B, T, n]: layer by layer, and in each word by word."""
         x, tapes = self.embed(words), []
@@ -194,7 +190,7 @@ class LSTMNState(NamedTuple):
     glimpse: Tensor  # [B, L, n], g~_{t-1}: what each layer last saw of the source; zero in shallow fusion
 
 
-class LSTMN(nn.Module):
+class LSTMN(EncoderDecoder):
     """An LSTMN that reads, an LSTMN that writes, and the fusion between them.
 
     As in the released code the decoder begins with empty tapes; what it knows of the source, it attends to.
@@ -229,20 +225,6 @@ class LSTMN(nn.Module):
         """Empty tapes, and nothing seen of the source yet."""
         tapes = tuple(layer.start(len(memory.keys)) for layer in self.decoder)  # type: ignore[operator]
         return LSTMNState(memory, tapes, torch.stack([tape.summary for tape in tapes], dim=1))
-
-    def step(self, token: Tensor, state: LSTMNState) -> tuple[Tensor, LSTMNState]:
-        """token [B] -> logits [B, V]."""
-        hidden, state = self.decode(token[:, None], state)
-        return self.output(hidden[:, 0]), state
-
-    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Top hidden vectors [B, T, n], each step reading the true word before it."""
-        check_target(target, source)
-        return self.decode(shift_right(target), self.start(self.encode(source, lengths)))[0]
-
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T]."""
-        return self.output(self.hidden(source, lengths, target))
 
     def decode(self, words: Tensor, state: LSTMNState) -> tuple[Tensor, LSTMNState]:
         """words [B, T], the words read -> top hidden vectors [B, T, n]."""

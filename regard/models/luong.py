@@ -32,7 +32,7 @@ from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import LSTMState, StackedLSTM, reverse_words
-from regard.models.contract import Looking, check_batch, check_target, shift_right
+from regard.models.contract import EncoderDecoder, Looking, check_batch, check_target, shift_right
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class LuongState(NamedTuple):
     position: Tensor  # [B], the number of the step, from zero
 
 
-class Luong(nn.Module):
+class Luong(EncoderDecoder):
     """Stacked LSTMs; the query is the state after the step."""
 
     # Footnote 14 reads a content-based row as the alignment of the word just read: shift 1. Trained networks do either
@@ -141,10 +141,6 @@ class Luong(nn.Module):
             steps = torch.arange(target.shape[1], device=target.device).expand_as(target)  # [B, T]
             seen = self.attend(hidden, state.memory, steps)
         return self.dropout(seen)
-
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T]."""
-        return self.output(self.hidden(source, lengths, target))
 
     def recurrent_step(self, word: Tensor, state: LuongState) -> tuple[Tensor, LuongState]:
         """h_t = LSTM(y_{t-1}, h~_{t-1});  h~_t = tanh(W_c [c_t ; h_t]). word [B, 4n]: y_{t-1} in the gates."""

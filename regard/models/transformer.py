@@ -51,13 +51,14 @@ from regard.layers.transformer import (
     NORMS,
     SSRU,
     CrossAttention,
+    Heads,
     Places,
     RelativeSelfAttention,
     SelfAttention,
     TransformerLayer,
     last_norm,
 )
-from regard.models.contract import Looking, check_batch, check_target, shift_right
+from regard.models.contract import EncoderDecoder, Looking, check_batch, check_target, shift_right
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class TransformerState(NamedTuple):
     position: Tensor  # [B], words so far; the same for every row
 
 
-class Transformer(nn.Module):
+class Transformer(EncoderDecoder):
     """Encoder and decoder: stacks of layers in a residual stream."""
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -151,7 +152,7 @@ class Transformer(nn.Module):
     def _layer(self, normalise: Normalise, cross: bool = False) -> TransformerLayer:
         config = self.config
         join = partial(JOINS[config.norm], config.width, config.dropout, config.layer_norm)
-        size, key_heads = (config.width, config.heads), config.key_heads if cross else 0
+        sizes = Heads(config.width, config.heads, config.key_heads if cross else 0, config.gain, config.bias)
         ssru = cross and config.decoder == "ssru"
         by_distance = DISTANCE_SCORES.get(config.positions)
 
@@ -162,8 +163,8 @@ class Transformer(nn.Module):
         source = Attention(compare(), NORMALISERS[config.normaliser])
         to_self = RelativeSelfAttention if config.positions == "relative" else SelfAttention
         return TransformerLayer(
-            SSRU(config.width) if ssru else to_self(*size, own, config.gain, config.bias, key_heads),
-            CrossAttention(*size, source, config.gain, config.bias, key_heads) if cross else None,
+            SSRU(config.width) if ssru else to_self(sizes, own),
+            CrossAttention(sizes, source) if cross else None,
             FEED_FORWARDS[config.activation](config.width, config.inner, config.gain),
             join,
         )
@@ -241,10 +242,6 @@ class Transformer(nn.Module):
         memory = self.read(source, word_numbers(slots, source.shape[1]), None, Blocks(slots, slots))
         numbers = word_numbers(queries, words.shape[1])  # [M]
         return self.write(words, numbers, memory, Blocks(queries, queries), Blocks(queries, slots))
-
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T]."""
-        return self.output(self.hidden(source, lengths, target))
 
     def receive(self, embed: nn.Module, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
         """dropout(sqrt(D) E[token] + PE): tokens [B, T] at positions [T] -> [B, T, D], and what the layers need."""
