@@ -51,9 +51,9 @@ class Spoiled:
             return loss._replace(total=loss.total + (weight.flatten()[0] * 0.0).sqrt())
         return loss._replace(total=loss.total * {"nan": math.nan, "inf": math.inf}[self.kind])
 
-    def validate(self, model, tell=None):
+    def validate(self, model):
         if self.measures is None:
-            return self.task.validate(model, tell)
+            return self.task.validate(model)
         return Validation(dict(next(self.measures)), [])
 
 
@@ -206,10 +206,10 @@ def test_accumulated_batches_are_one_batch(normalise, tmp_path):
     )
     whole = make_loop(tmp_path / "whole", *settings)
     halves = make_loop(tmp_path / "halves", *settings, "train.accumulate=2")
-    numbers = whole.task.plan(0)[0].tolist()
+    numbers = whole.task.plan(0)[0]
     assert len(numbers) > 4
     for loop, batches in ((whole, [numbers]), (halves, [numbers[:3], numbers[3:]])):
-        loop.task.plan = lambda epoch, batches=batches: batches
+        loop.task.plan = lambda epoch, even, batches=batches: batches
         loop.run()
     for one, other in zip(whole.parameters, halves.parameters, strict=True):
         assert torch.allclose(one, other, atol=1e-6)
@@ -617,7 +617,7 @@ def test_every_optimiser_lowers_the_loss(optimiser, tmp_path):
 
 def test_nothing_to_train_on_is_refused(tmp_path):
     loop = make_loop(tmp_path / "run", "train.steps=2")
-    loop.task.plan = lambda epoch: []
+    loop.task.plan = lambda epoch, even: []
     with pytest.raises(DataError, match="nothing to train on"):
         type(loop)(loop.task, loop.model, loop.config, tmp_path / "run", loop.ranks)
 

@@ -35,17 +35,6 @@ class Drawn(NamedTuple):
 
 
 @contextmanager
-def keep_looks(attention: Attention) -> Iterator[list[Look]]:
-    """Collect every attention call of a module while the block runs, with gradients; it changes nothing."""
-    looks: list[Look] = []
-    handle = attention.register_forward_hook(lambda module, args, look: looks.append(look))
-    try:
-        yield looks
-    finally:
-        handle.remove()
-
-
-@contextmanager
 def draw_places(
     attention: Attention, expected: Tensor | None = None, draw: Draw = hard_sample
 ) -> Iterator[list[Drawn]]:
