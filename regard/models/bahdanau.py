@@ -239,14 +239,16 @@ def maxout(x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, spread: float) -> None:
-    """The paper's start (B.1): recurrent matrices orthogonal, W and U of the alignment N(0, 0.001^2), v and all biases
-    zero, everything else N(0, spread^2). With v = 0 attention is exactly uniform before the first update."""
+def initialise(model: nn.Module, spread: float, scores: bool = True) -> None:
+    """The paper's start (B.1): recurrent matrices orthogonal, biases and START zero, everything else N(0, spread^2).
+
+    With `scores`, W and U of the alignment are N(0, 0.001^2) and v is zero: attention is exactly uniform at first.
+    """
     for name, weights in model.named_parameters():
         parts = name.split(".")
         if weights.dim() == 1:
             weights.zero_()
-        elif "score" in parts:
+        elif scores and "score" in parts:
             weights.normal_(0, 0.0 if "v" in parts else 0.001)
         elif "U" in parts or "U_gates" in parts:
             for matrix in weights.reshape(-1, *weights.shape[-2:]):  # an encoder has one for each direction

@@ -65,15 +65,9 @@ PRESETS = {
 VARIANTS = {"two-layers": replace(PRESETS["tiny"], layers=2)}
 RECIPES: dict[str, dict[str, object]] = {
     "paper": {
-        "optimiser": "sgd",
-        "rate": 1.0,
-        "clip": 5.0,
-        "normalise": "sentences",
-        "batch_tokens": 700,
-        "schedule": "plateau",
-        "epochs": 39,
-        "best_by": "loss",
+        "optimiser": "sgd", "rate": 1.0, "clip": 5.0, "normalise": "sentences", "batch_tokens": 700,
+        "schedule": "plateau", "epochs": 39, "best_by": "loss",
     },
     "small": {"rate": 0.002, "clip": 1.0, "batch_tokens": 1_024, "schedule": "cosine", "epochs": 20, "best_by": "loss"},
     "tiny": {"rate": 0.01, "clip": 1.0, "batch_tokens": 640, "epochs": 6, "best_by": "loss"},
-}
+}  # fmt: skip

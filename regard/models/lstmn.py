@@ -346,16 +346,10 @@ VARIANTS = {
 LANGUAGE_RECIPES: dict[str, dict[str, object]] = {
     **lstm_lm.RECIPES,  # the baseline and this model are trained alike, but for the paper's own numbers
     "paper": {
-        "optimiser": "sgd",
-        "rate": 0.65,
-        "clip": 5.0,
-        "batch_tokens": 1_024,
-        "normalise": "sentences",
-        "schedule": "decay",
-        "epochs": 30,
-        "best_by": "loss",
+        "optimiser": "sgd", "rate": 0.65, "clip": 5.0, "batch_tokens": 1_024, "normalise": "sentences",
+        "schedule": "decay", "epochs": 30, "best_by": "loss",
     },
-}
+}  # fmt: skip
 RECIPES: dict[str, dict[str, object]] = {
     "paper": {"rate": 0.001, "clip": 5.0, "normalise": "sentences"},
     "small": {"rate": 0.001, "clip": 1.0, "label_smoothing": 0.1},

@@ -17,6 +17,7 @@ released centre, sigmoid(.) (srcLen - 1) + 1 counted from 1 with END in srcLen, 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -155,22 +156,13 @@ class Luong(EncoderDecoder):
         return torch.tanh(self.W_c(torch.cat([context, hidden.to(context.dtype)], dim=-1)))
 
 
-class Everywhere(nn.Module):
+def everywhere(hidden: Tensor, memory: Memory, steps: Tensor) -> None:
     """Global attention has no centre."""
 
-    def forward(self, hidden: Tensor, memory: Memory, steps: Tensor) -> None:
-        return None
 
-
-class SameStep(nn.Module):
+def same_step(hidden: Tensor, memory: Memory, steps: Tensor, released: bool) -> Tensor:
     """local-m: p_t = t. The released code never leaves the last word."""
-
-    def __init__(self, hold: bool) -> None:
-        super().__init__()
-        self.hold = hold
-
-    def forward(self, hidden: Tensor, memory: Memory, steps: Tensor) -> Tensor:
-        return torch.minimum(steps, _words(memory) - 1) if self.hold else steps  # [B, T]
+    return torch.minimum(steps, _words(memory) - 1) if released else steps  # [B, T]
 
 
 class Predicted(nn.Module):
@@ -193,9 +185,9 @@ def _words(memory: Memory) -> Tensor:
     return memory.mask.sum(dim=-1)
 
 
-CENTRES: dict[str, Callable[[LuongConfig], nn.Module]] = {
-    "global": lambda config: Everywhere(),
-    "local-m": lambda config: SameStep(config.released),
+CENTRES: dict[str, Callable[[LuongConfig], Callable[[Tensor, Memory, Tensor], Tensor | None]]] = {
+    "global": lambda config: everywhere,
+    "local-m": lambda config: partial(same_step, released=config.released),
     "local-p": lambda config: Predicted(config.width),
 }
 
@@ -220,14 +212,9 @@ VARIANTS = {
 # SGD from 1.0, halved every epoch after the eighth of twelve (the models with dropout), clipped at 5 by the sentence.
 RECIPES: dict[str, dict[str, object]] = {
     "paper": {
-        "optimiser": "sgd",
-        "rate": 1.0,
-        "schedule": "halving",
-        "halve_after": 8.0,
-        "epochs": 12,
-        "clip": 5.0,
+        "optimiser": "sgd", "rate": 1.0, "schedule": "halving", "halve_after": 8.0, "epochs": 12, "clip": 5.0,
         "normalise": "sentences",
     },
     "small": {"rate": 0.001, "clip": 1.0, "label_smoothing": 0.1},
     "tiny": {"rate": 0.003, "clip": 1.0},
-}
+}  # fmt: skip

@@ -258,11 +258,9 @@ def heads_mask(mask: Tensor | None) -> Tensor | None:
     return None if mask is None else mask[:, None]
 
 
-class Sinusoid(nn.Module):
-    """Adds the paper's sinusoid."""
-
-    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
-        return x + sinusoid(positions, x.shape[-1]).to(x.dtype), NO_PLACES
+def add_sinusoid(x: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
+    """The paper's sinusoid."""
+    return x + sinusoid(positions, x.shape[-1]).to(x.dtype), NO_PLACES
 
 
 class Learned(nn.Module):
@@ -277,30 +275,22 @@ class Learned(nn.Module):
         return x + self.embed(positions), NO_PLACES
 
 
-class Rotary(nn.Module):
+def rotary(x: Tensor, positions: Tensor, head_width: int) -> tuple[Tensor, Places]:
     """Adds nothing: queries and keys are turned inside the layers."""
-
-    def __init__(self, head_width: int) -> None:
-        super().__init__()
-        self.head_width = head_width
-
-    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
-        return x, Places(partial(rotate_by, waves=sinusoid(positions, self.head_width).to(x.dtype)))
+    return x, Places(partial(rotate_by, waves=sinusoid(positions, head_width).to(x.dtype)))
 
 
-class Distances(nn.Module):
+def distances(x: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
     """Adds nothing: the scores read how far two words are apart."""
-
-    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
-        return x, Places(positions=positions)
+    return x, Places(positions=positions)
 
 
-PLACES: dict[str, Callable[[TransformerConfig], nn.Module]] = {
-    "sinusoid": lambda config: Sinusoid(),
+PLACES: dict[str, Callable[[TransformerConfig], Callable[[Tensor, Tensor], tuple[Tensor, Places]]]] = {
+    "sinusoid": lambda config: add_sinusoid,
     "learned": lambda config: Learned(config.longest, config.width),
-    "rotary": lambda config: Rotary(config.width // config.heads),
-    "relative": lambda config: Distances(),
-    "alibi": lambda config: Distances(),
+    "rotary": lambda config: partial(rotary, head_width=config.width // config.heads),
+    "relative": lambda config: distances,
+    "alibi": lambda config: distances,
 }
 DISTANCE_SCORES: dict[str, Callable[[TransformerConfig], Score]] = {  # of self-attention, where positions need them
     "relative": lambda config: Relative(config.width // config.heads, config.clip),
