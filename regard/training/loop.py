@@ -16,6 +16,7 @@ from torch import nn
 from regard.data.batching import EpochPlan
 from regard.data.files import digest, prefetch
 from regard.errors import ConfigError, DataError, RunError, TrainingError
+from regard.training import runs
 from regard.training.clock import FEW, PACE, Clock
 from regard.training.cursor import BLIND, Cursor
 from regard.training.distributed import Ranks
@@ -33,19 +34,6 @@ from regard.training.events import (
     Validated,
 )
 from regard.training.precision import arithmetic
-from regard.training.runs import (
-    average_weights,
-    check_belongs,
-    checkpoints,
-    is_finished,
-    newest_checkpoint,
-    prune,
-    publish,
-    read_cursor,
-    read_tensors,
-    save_checkpoint,
-    withdraw,
-)
 from regard.training.schedules import SCHEDULES, Moment
 from regard.training.settings import TrainConfig
 from regard.training.stopping import BrokenOff, Stop
@@ -106,7 +94,7 @@ class Loop:
         """Train to the end, or until a stop is requested; returns why it ended. The finished weights are published."""
         self.resume()
         reason = self.over()
-        if reason and any(self.ranks.add(self.ranks.first and is_finished(self.run_folder))):
+        if reason and any(self.ranks.add(self.ranks.first and runs.is_finished(self.run_folder))):
             self.observe(Finished(self.cursor.step, reason, self.cursor.seconds))
             return reason  # the same command again
         self.clock.start(self.cursor.seconds)
@@ -132,26 +120,26 @@ class Loop:
 
     def resume(self) -> None:
         """Continue from the newest complete checkpoint, if there is one."""
-        folder = newest_checkpoint(self.run_folder)
+        folder = runs.newest_checkpoint(self.run_folder)
         if folder is None:
             return
-        check_belongs(self.run_folder, folder)
-        cursor, data = read_cursor(folder), self.cursor.data
+        runs.check_belongs(self.run_folder, folder)
+        cursor, data = runs.read_cursor(folder), self.cursor.data
         if cursor.data != data and cursor.data and data:
             raise RunError(f"The corpus is not the one that {self.run_folder} was begun with; use another --out.")
         self.cursor, self.cursor.data = cursor, data
-        set_weights(self.model, read_tensors(folder / "weights.safetensors"), str(folder))
-        set_optimiser_state(self.optimiser, read_tensors(folder / "state.safetensors"))
+        set_weights(self.model, runs.read_tensors(folder / "weights.safetensors"), str(folder))
+        set_optimiser_state(self.optimiser, runs.read_tensors(folder / "state.safetensors"))
         self.task.restore(cursor.carried)
         self.standing = cursor.step
         self.time_is_up = self.clock.is_over(cursor.seconds)
-        damaged = [path.name for path in checkpoints(self.run_folder) if int(path.name) > int(folder.name)]
+        damaged = [path.name for path in runs.checkpoints(self.run_folder) if int(path.name) > int(folder.name)]
         self.observe(Resumed(cursor.step, damaged))
 
     def train(self) -> str:
         """Epoch after epoch until an end is reached."""
         if self.ranks.first:
-            withdraw(self.run_folder)  # a finished run that continues is not finished
+            runs.withdraw(self.run_folder)  # a finished run that continues is not finished
         if self.on_gpu and self.config.capture and not self.even:
             self.refuse("the batches of this task have no shape that recurs")
         if self.cursor.due:
@@ -366,7 +354,7 @@ class Loop:
         if self.ranks.first:
             if cursor.step != self.standing:
                 self.write_checkpoint()
-            prune(self.run_folder, {cursor.step, *cursor.kept, *([cursor.best_step] if cursor.best_step else [])})
+            runs.prune(self.run_folder, {cursor.step, *cursor.kept, *([cursor.best_step] if cursor.best_step else [])})
         self.ranks.wait()
 
     def write_checkpoint(self) -> None:
@@ -380,18 +368,18 @@ class Loop:
                 f"Try a lower train.rate in a new run."
             )
         belongs = {path.name: digest(path) for path in self.task.files()}
-        folder = save_checkpoint(self.run_folder, step, weights, state, asdict(self.cursor), belongs)
+        folder = runs.save_checkpoint(self.run_folder, step, weights, state, asdict(self.cursor), belongs)
         self.observe(Saved(step, folder))
 
     def finish(self) -> None:
         """Publish the best checkpoint, or the average of the newest."""
         cursor, average = self.cursor, self.config.average
         chosen = cursor.kept[-average:] if average > 1 or cursor.best_step is None else [cursor.best_step]
-        steps = {int(folder.name): folder for folder in checkpoints(self.run_folder)}
+        steps = {int(folder.name): folder for folder in runs.checkpoints(self.run_folder)}
         folders = [steps[step] for step in chosen if step in steps] or [steps[cursor.step]]
         about = {"steps": [int(folder.name) for folder in folders], "best": cursor.best, "start_from": cursor.origin}
         about |= {"seconds": round(cursor.seconds, 1), **self.about}
-        publish(self.run_folder, average_weights(folders), [path.name for path in self.task.files()], about)
+        runs.publish(self.run_folder, runs.average_weights(folders), [path.name for path in self.task.files()], about)
 
 
 def grouped(batches: Iterator[Any], size: int) -> Iterator[list[Any]]:
