@@ -19,7 +19,7 @@ from regard.layers.image import LITE0_PACKAGE
 from regard.look.record import record
 from regard.models.registry import build
 from regard.training.albums import Album, prepare_captions
-from regard.training.captioning import CaptionBatch, Captioning, _Weights
+from regard.training.captioning import CaptionBatch, Captioning, on_objects
 from regard.training.experiment import Experiment, resolve
 from regard.training.objectives import cross_entropy
 from regard.training.reinforce import doubly_stochastic
@@ -204,10 +204,9 @@ def test_a_padded_batch_has_the_loss_of_the_batch(tmp_path: Path):
 def test_weight_on_the_named_object_is_measured():
     album = Album(lambda rows: torch.zeros(0), Column.of([[5, 6, 7, 2]]), np.array([0]), lambda place: (None, 2, 2))
     weights = torch.tensor([[[1.0, 0, 0], [0.1, 0.2, 0.7], [0.5, 0.1, 0.4], [0, 0, 1]]])
-    counted = _Weights(album)
-    counted.add([0], weights)
-    assert counted.measured() == {"on_object": pytest.approx(0.55), "best_on_object": pytest.approx(0.5)}
-    assert _Weights(album._replace(cells=None)).measured() == {}
+    found = on_objects(album, [0], weights)
+    assert np.mean(found, axis=0).tolist() == pytest.approx([0.55, 0.5])
+    assert on_objects(album._replace(cells=None), [0], weights) == []
 
 
 def test_validation_measures_what_was_asked_for(tmp_path: Path):

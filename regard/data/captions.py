@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from regard.config import setting
 from regard.data.files import Digests, check_file, digest, is_blank, read_lines
-from regard.data.images import MOST_BYTES
+from regard.data.images import file_bytes
 from regard.data.prepare import Corpus
 from regard.data.settings import READING, Reading, check_least
 from regard.errors import ConfigError, DataError
@@ -90,9 +90,7 @@ class PictureFiles:
         path = self.place / name
         if not path.is_file() or not path.resolve().is_relative_to(self.place.resolve()):
             raise DataError(f"{self.place} holds no picture {name!r}.")
-        if path.stat().st_size > MOST_BYTES:
-            raise DataError(f"{path} has {path.stat().st_size >> 20} MiB; a picture may have {MOST_BYTES >> 20}.")
-        return path.read_bytes()
+        return file_bytes(path)
 
     def fingerprint(self) -> str:
         """SHA-256 of the whole tar file, or of every picture of a folder and the text beside it."""

@@ -42,24 +42,30 @@ from regard.symbols import START
 
 
 @dataclass(frozen=True)
-class BahdanauConfig:
-    """RNNsearch-50 as published."""
+class Sizes:
+    """The settings that RNNsearch and the models made of it have in common, as published."""
 
     source_vocabulary: int = setting(30_000, "words or pieces of the source language")
     target_vocabulary: int = setting(30_000, "words or pieces of the target language")
     embedding: int = setting(620, "size of a word vector (m)")
     width: int = setting(1000, "size of a recurrent state, in each direction (n)")
+    readout: int = setting(500, "maxout units before the softmax (l)")
+    dropout: float = setting(0.0, "share of embeddings and readout dropped in training; the paper has none")
+    spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
+
+
+@dataclass(frozen=True)
+class BahdanauConfig(Sizes):
+    """RNNsearch-50 as published."""
+
     attention: int = setting(1000, "hidden size of the alignment perceptron (n'), of the scores additive and concat")
     score: str = setting("additive", "how a state is compared with the source", tuple(SCORES))
     normaliser: str = setting("softmax", "how scores become weights", tuple(NORMALISERS))
-    readout: int = setting(500, "maxout units before the softmax (l)")
     output_rank: int = setting(0, "rank of a factorised softmax matrix, 620 in the released code; 0 = not factorised")
     timing: str = setting(
         "paper", "which state is the query and which is read out", ("paper", "appendix", "released", "conditional")
     )
     cell: str = setting("paper", "GRU with the reset before the product, or torch's faster one", ("paper", "torch"))
-    dropout: float = setting(0.0, "share of embeddings and readout dropped in training; the paper has none")
-    spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
 
 
 def twin_of(config: Any) -> BahdanauConfig:

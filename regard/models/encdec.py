@@ -23,7 +23,7 @@ from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import GateInputs, GRUEncoder, LSTMState, StackedLSTM, reverse_words
-from regard.models.bahdanau import RECIPES, Bahdanau, Decoder, initialise, maxout, twin_of
+from regard.models.bahdanau import RECIPES, Bahdanau, Decoder, Sizes, initialise, maxout, twin_of
 from regard.models.contract import EncoderDecoder, Looking, check_batch, check_target, shift_right
 from regard.symbols import START
 
@@ -104,17 +104,10 @@ class Cho(EncoderDecoder):
 
 
 @dataclass(frozen=True)
-class RNNencdecConfig:
+class RNNencdecConfig(Sizes):
     """RNNencdec-50, the baseline of Bahdanau 2015."""
 
-    source_vocabulary: int = setting(30_000, "words or pieces of the source language")
-    target_vocabulary: int = setting(30_000, "words or pieces of the target language")
-    embedding: int = setting(620, "size of a word vector (m)")
-    width: int = setting(1000, "size of the recurrent state and of the summary (n)")
-    readout: int = setting(500, "maxout units before the softmax (l)")
     cell: str = setting("paper", "GRU with the reset before the product, or torch's faster one", ("paper", "torch"))
-    dropout: float = setting(0.0, "share of embeddings and readout dropped in training; the paper has none")
-    spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
 
 
 class RNNencdec(Bahdanau):

@@ -22,7 +22,7 @@ from regard.evaluate.scores import perplexity, score_captions
 from regard.layers.image import load_pretrained
 from regard.look.record import record
 from regard.symbols import PAD
-from regard.training.albums import Album, CaptionData, ReadPictures
+from regard.training.albums import Album, CaptionData
 from regard.training.objectives import likelihood
 from regard.training.reinforce import doubly_stochastic, draw_places, reinforce, update_baseline, words_logprob
 from regard.training.settings import TrainConfig
@@ -117,7 +117,7 @@ class Captioning(Task):
         album = self.data.dev
         if not len(album.targets):
             return Validation({}, [])
-        nll, shuffled, tokens, weights = 0.0, 0.0, 0, _Weights(album)
+        nll, shuffled, tokens, seen_objects = 0.0, 0.0, 0, list[tuple[float, float]]()
         plan = self.batches(album)
         for position in range(len(plan)):
             numbers = plan[position].tolist()
@@ -126,14 +126,21 @@ class Captioning(Task):
                 nll += float(likelihood(model, batch.source, batch.lengths, batch.target)[1])
             shuffled += float(likelihood(model, batch.source.roll(1, 0), batch.lengths, batch.target)[1])
             tokens += int(batch.target_lengths.sum())
-            weights.add(numbers, seen[ATTENTION].weights)
-        metrics = {"loss": nll / tokens, "perplexity": perplexity(nll, tokens), **weights.measured()}
+            seen_objects += on_objects(album, numbers, seen[ATTENTION].weights)
+        metrics = {"loss": nll / tokens, "perplexity": perplexity(nll, tokens)}
+        if seen_objects:
+            metrics["on_object"], metrics["best_on_object"] = np.mean(seen_objects, axis=0).tolist()
         if len(album.targets) > 1:
             metrics["shuffled_loss"] = shuffled / tokens
         pictures = np.unique(album.pictures)[: self.config.validate_sentences].tolist()
         if not pictures:
             return Validation(metrics, [])
-        written = caption_all(model, album.source, pictures, self.data, self.decode, device)
+        written: list[str] = []
+        for first in range(0, len(pictures), _DECODED):
+            some = album.source(pictures[first : first + _DECODED]).to(device)
+            lengths = torch.full((len(some),), self.data.cells, device=device)
+            found = decode(model, some, lengths, self.decode)  # type: ignore[arg-type]
+            written += [self.data.vocabulary.decode(hypotheses[0].ids) for hypotheses in found]
         shown = self.data.shown[: len(pictures)]
         references = [captions for _, captions in shown]
         metrics["bleu"] = score_captions(written, references).bleu[3]
@@ -149,48 +156,17 @@ class Captioning(Task):
         self.baseline = torch.full_like(self.baseline, state.get("baseline", math.nan))
 
 
-def caption_all(
-    model: nn.Module,
-    source: ReadPictures,
-    pictures: list[int],
-    data: CaptionData,
-    config: DecodeConfig,
-    device: torch.device,
-) -> list[str]:
-    """The best caption of each of these pictures, in their order."""
-    written: list[str] = []
-    for first in range(0, len(pictures), _DECODED):
-        some = source(pictures[first : first + _DECODED]).to(device)
-        lengths = torch.full((len(some),), data.cells, device=device)
-        found = decode(model, some, lengths, config)  # type: ignore[arg-type]
-        written += [data.vocabulary.decode(hypotheses[0].ids) for hypotheses in found]
-    return written
+def on_objects(album: Album, numbers: list[int], weights: Tensor) -> list[tuple[float, float]]:
+    """For each word of drawn captions that names an object: the weight of its cell, and 1 if no cell has more.
 
-
-class _Weights:
-    """How much of the weight lay on the cell of the object that a word names, where the cells are known."""
-
-    def __init__(self, album: Album) -> None:
-        self.album = album
-        self.share = self.best = 0.0
-        self.words = 0
-
-    def add(self, numbers: list[int], weights: Tensor) -> None:
-        """Count the words of examples `numbers` with their weights [B, T, S]."""
-        if self.album.cells is None:
-            return
-        for row, number in zip(weights.float().cpu(), numbers, strict=True):
-            for step, cell in enumerate(self.album.cells(int(self.album.pictures[number]))):
-                if cell is not None:
-                    self.share += float(row[step, cell])
-                    self.best += float(int(row[step].argmax()) == cell)
-                    self.words += 1
-
-    def measured(self) -> dict[str, float]:
-        """`on_object`: mean weight on the named object's cell; `best_on_object`: how often that cell has the most."""
-        if not self.words:
-            return {}
-        return {"on_object": self.share / self.words, "best_on_object": self.best / self.words}
+    weights [B, T, S] of the examples `numbers`; nothing where pictures were not drawn.
+    """
+    found = []
+    for row, number in zip(weights.float().cpu(), numbers, strict=True) if album.cells else ():
+        for step, cell in enumerate(album.cells(int(album.pictures[number])) if album.cells else ()):
+            if cell is not None:
+                found.append((float(row[step, cell]), float(int(row[step].argmax()) == cell)))
+    return found
 
 
 def _load(album: Album, numbers: Sequence[int], cells: int) -> CaptionBatch:

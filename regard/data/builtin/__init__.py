@@ -20,16 +20,15 @@ class Example(NamedTuple):
     alignment: tuple[Link, ...]
 
 
-def distinct(name: str, size: int, seed: int, most: int, write: Callable[[random.Random], Example]) -> list[Example]:
+def distinct(
+    name: str, size: int, seed: int, most: int, write: Callable[[random.Random], Example], fix: str = "data.size lower"
+) -> list[Example]:
     """`size` examples of the corpus `name` with different sources, of about `most` that there are.
 
     They are drawn one after the other and repetitions left out, so `most` is well below what could be drawn.
     """
     if size > most:
-        raise DataError(
-            f"There are about {most} different {name} to draw, too few for {size} distinct ones; set data.size lower, "
-            f"or data.max_words higher where {name} have a length."
-        )
+        raise DataError(f"There are about {most} different {name}, too few for {size} distinct ones; set {fix}.")
     draw = random.Random(f"{name}:{seed}")
     examples: dict[str, Example] = {}
     while len(examples) < size:

@@ -35,7 +35,7 @@ def _sequences(size: int, seed: int, fewest: int, most: int, order: Callable[[ra
         return Example(" ".join(words), " ".join(words[place] for place in places), links)
 
     room = sum(len(SYLLABLES) ** length for length in range(fewest, most + 1))
-    return distinct("sequences", size, seed, room // 2, write)
+    return distinct("sequences", size, seed, room // 2, write, "data.max_words higher")
 
 
 def generate_dates(size: int, seed: int, min_words: int, max_words: int) -> list[Example]:
