@@ -15,7 +15,7 @@ from regard.training.cursor import BLIND, Cursor
 from regard.training.distributed import Ranks
 from regard.training.events import DataReady, Finished, Journal, Noticed, Saved, Skipped, Stepped, Validated
 from regard.training.loop import PATIENCE_WITH_NAN, grouped
-from regard.training.optimisers import OPTIMISERS, clip, make_optimiser, step_if
+from regard.training.optimisers import clip, make_optimiser, plain_optimiser, step_if
 from regard.training.precision import arithmetic
 from regard.training.runs import average_weights, checkpoints, newest_checkpoint, read_cursor, read_tensors, withdraw
 from regard.training.schedules import SCHEDULES, Moment
@@ -478,7 +478,7 @@ def test_a_step_that_is_decided_on_the_device_is_the_step_or_nothing(optimiser):
     torch.manual_seed(1)
     plain, other = ([torch.nn.Parameter(torch.ones(3, 2)), torch.nn.Parameter(torch.ones(5))] for _ in range(2))
     fused = {"fused": True} if optimiser in ("adam", "adamw") else {}  # as on a GPU
-    rules = [make_optimiser(plain, config), OPTIMISERS[optimiser](other, config, **fused)]
+    rules = [make_optimiser(plain, config), plain_optimiser(other, config, **fused)]
     for sound in (False, True, True, False, True):
         gradients = [torch.randn_like(weight) for weight in plain]
         for weights in (plain, other):
@@ -572,11 +572,11 @@ def test_the_plateau_halves_in_a_real_run(tmp_path):
         ("clip=-1", "train.clip must be at least 0"),
         ("steps=-1", "train.steps must be at least 0"),
         ("minutes=inf", "train.minutes must be a number between"),
-        ("beta2=1.0", "train.beta2 is a share"),
+        ("beta2=1.0", "train.beta2 must be at least 0 and below 1"),
         ("weight_decay=-0.1", "train.weight_decay must be at least 0"),
         ("halve_every=0", "train.halve_every must be above 0"),
         ("validate_sentences=-1", "train.validate_sentences must be at least 0"),
-        ("label_smoothing=1.0", "train.label_smoothing is a share"),
+        ("label_smoothing=1.0", "train.label_smoothing must be at least 0 and below 1"),
         ("accumulate=0", "train.accumulate must be at least 1"),
         ("average=9", "needs as many checkpoints; set train.keep to 9 or more"),
         ("epochs=0", "Training needs an end"),

@@ -26,10 +26,12 @@ def no_rotation(x: Tensor) -> Tensor:
 
 
 class Places(NamedTuple):
-    """What self-attention is given of the places of words, besides what their vectors hold."""
+    """What attention is given of the places of words, besides what their vectors hold."""
 
     rotate: Rotation = no_rotation
     positions: Tensor | None = None  # [T], of the queries, where the score reads distances
+    blocks: Blocks | None = None  # where sentences are end to end in one row: self-attention stays inside each
+    source_blocks: Blocks | None = None  # the same for attention to the source
 
     def distances(self, keys: Tensor) -> Tensor | None:
         """How far each of keys [B, H, S, D/H], which begin at place 0, is from each query: [T, S]."""
@@ -119,19 +121,14 @@ class SelfAttention(MultiHead):
         self.project = xavier(project, 1.0, 1.0, sizes.gain, rows=(width, few, few))
 
     def forward(
-        self,
-        x: Tensor,
-        past: Past,
-        mask: Tensor | None = None,
-        places: Places = NO_PLACES,
-        blocks: Blocks | None = None,
+        self, x: Tensor, past: Past, mask: Tensor | None = None, places: Places = NO_PLACES
     ) -> tuple[Tensor, Past]:
         """x [B, T, D] behind the steps in `past`, mask [B, 1, 1, S] -> [B, T, D], and the past with x in it."""
         query, keys, values = self.split(self.project(x))
         past = past.append(places.rotate(keys), values)
         keys, values = past.tensors
         memory = Memory(keys, values, past.mask if mask is None else mask)
-        return self.look(places.rotate(query), memory, places.distances(keys), blocks), past
+        return self.look(places.rotate(query), memory, places.distances(keys), places.blocks), past
 
     def split(self, x: Tensor) -> tuple[Tensor, ...]:
         """Queries [B, H, T, D/H], and keys and values [B, key_heads, T, D/H], which lie side by side in x [B, T, .]."""
@@ -182,12 +179,7 @@ class SSRU(nn.Module):
         self.project = xavier(nn.Linear(width, width, bias=False), 1.0)
 
     def forward(
-        self,
-        x: Tensor,
-        past: Carry,
-        mask: Tensor | None = None,
-        places: Places = NO_PLACES,
-        blocks: Blocks | None = None,
+        self, x: Tensor, past: Carry, mask: Tensor | None = None, places: Places = NO_PLACES
     ) -> tuple[Tensor, Carry]:
         """x [B, T, D] behind the steps in `past` -> [B, T, D], and the state after x; x is never end to end."""
         forget = torch.sigmoid(self.forget(x))  # [B, T, D]
@@ -333,17 +325,13 @@ class TransformerLayer(nn.Module):
         mask: Tensor | None = None,
         source: Memory | None = None,
         places: Places = NO_PLACES,
-        blocks: Blocks | None = None,
-        source_blocks: Blocks | None = None,
     ) -> tuple[Tensor, Past | Carry]:
-        """x [B, T, D] -> [B, T, D], and the past with x in it.
-
-        `blocks` and `source_blocks`: x, or x and the source, are sentences end to end in one row.
-        """
-        attended, past = self.self_attention(self.join_self.enter(x), past, mask, places, blocks)
+        """x [B, T, D] -> [B, T, D], and the past with x in it."""
+        attended, past = self.self_attention(self.join_self.enter(x), past, mask, places)
         x = self.join_self.leave(x, attended)
         if self.cross_attention is not None and self.join_cross is not None:
-            x = self.join_cross.leave(x, self.cross_attention(self.join_cross.enter(x), source, source_blocks))
+            attended = self.cross_attention(self.join_cross.enter(x), source, places.source_blocks)
+            x = self.join_cross.leave(x, attended)
         return self.join_feed.leave(x, self.feed_forward(self.join_feed.enter(x))), past
 
 

@@ -185,7 +185,7 @@ class Transformer(EncoderDecoder):
         """The encoder: source [B, S] at positions [S], mask [B, 1, S] -> states [B, S, D]."""
         x, places = self.receive(self.embed, source, positions)  # [B, S, D]
         for layer in self.encoder:
-            x, _ = layer(x, mask=heads_mask(mask), places=places, blocks=blocks)
+            x, _ = layer(x, mask=heads_mask(mask), places=places._replace(blocks=blocks))
         x = self.encoder_norm(x)
         return Memory(x, x, mask)
 
@@ -221,9 +221,9 @@ class Transformer(EncoderDecoder):
     ) -> Tensor:
         """The decoder: words [B, T], each the one before what is predicted, at positions [T] -> [B, T, D]."""
         x, places = self.receive(self.embed_target, words, positions)  # [B, T, D]
-        seen = {"places": places, "blocks": blocks, "source_blocks": source_blocks}
+        places = places._replace(blocks=blocks, source_blocks=source_blocks)
         for layer in self.decoder:
-            x, _ = layer(x, source=self.remember(layer, memory), **seen)
+            x, _ = layer(x, source=self.remember(layer, memory), places=places)
         return self.decoder_norm(x)
 
     @property

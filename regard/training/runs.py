@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from regard.config import parse_toml, read
-from regard.data.files import digest, read_small, seal, sync_folder, unseal, write_atomically
+from regard.data.files import digest, fill_folder, read_small, seal, sync_folder, unseal, write_atomically
 from regard.errors import ConfigError, DataError, RunError, brief
 from regard.training.cursor import Cursor
 from regard.training.locks import LEFT
@@ -118,27 +118,19 @@ def save_checkpoint(
     `belongs` is the SHA-256 of files of the run that these weights mean nothing without: the vocabularies.
     """
     parent = run / "checkpoints"
-    folder, temporary = parent / f"{step:06d}", parent / f".{step:06d}.tmp"
+    folder = parent / f"{step:06d}"
     try:
         parent.mkdir(parents=True, exist_ok=True)
         check_space(parent, [*weights.values(), *state.values()])
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
-        written = {}
-        for name, content in (
-            ("weights.safetensors", pack(weights)),
-            ("state.safetensors", pack(state)),
-            ("state.json", json.dumps(about, indent=1).encode()),
-        ):
-            write_atomically(temporary / name, content)
-            written[name] = entry(content)
-        manifest = make_manifest(written, {"step": step, "belongs": dict(belongs or {})})
-        write_atomically(temporary / "manifest.json", manifest)
-        discard(folder)  # one of the same step that was damaged, so that training went on from an older one
-        os.rename(temporary, folder)
-        sync_folder(parent)
+        contents = {"weights.safetensors": pack(weights), "state.safetensors": pack(state)}
+        contents["state.json"] = json.dumps(about, indent=1).encode()
+        files = {name: entry(content) for name, content in contents.items()}
+        contents["manifest.json"] = make_manifest(files, {"step": step, "belongs": dict(belongs or {})})
+        # One of the same step may be there that was damaged, so that training went on from an older one.
+        with fill_folder(folder) as temporary:
+            for name, content in contents.items():
+                write_atomically(temporary / name, content)
     except (OSError, DataError, RunError) as error:
-        shutil.rmtree(temporary, ignore_errors=True)
         cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
         if not isinstance(cause, OSError):
             raise
