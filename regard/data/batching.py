@@ -20,6 +20,7 @@ from regard.errors import ConfigError
 from regard.symbols import PAD, START
 
 Row = Sequence[int] | NDArray[Any]  # token ids
+EpochPlan = list[NDArray[np.int64]]  # the numbers of the examples of each batch
 
 
 class Batch(NamedTuple):
@@ -50,23 +51,6 @@ class Pairs(Protocol):
     def pair(self, index: int, epoch: int = 0) -> tuple[Row, Row]:
         """Source and target ids, END included; `epoch` matters where segmentations are sampled."""
         ...
-
-
-class EpochPlan:
-    """The batches of one epoch: `plan[k]` are the indices of batch k, `len(plan)` how many there are."""
-
-    def __init__(self, order: NDArray[np.int64], borders: NDArray[np.int64], epoch: int) -> None:
-        self.order = order
-        self.borders = borders
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return len(self.borders) - 1
-
-    def __getitem__(self, position: int) -> NDArray[np.int64]:
-        if not 0 <= position < len(self):
-            raise IndexError(f"An epoch of {len(self)} batches has no batch {position}.")
-        return self.order[self.borders[position] : self.borders[position + 1]]
 
 
 def plan_epoch(
@@ -100,11 +84,9 @@ def plan_epoch(
             borders.append(place)
             widest = width
     if not count:
-        return EpochPlan(order, np.zeros(1, np.int64), epoch)
+        return []
     cut = np.split(order, borders[1:])
-    shuffled = [cut[index] for index in np.argsort(stream.random_raw(len(cut)), kind="stable")]
-    sizes = [0, *(len(batch) for batch in shuffled)]
-    return EpochPlan(np.concatenate(shuffled), np.cumsum(sizes, dtype=np.int64), epoch)
+    return [cut[index] for index in np.argsort(stream.random_raw(len(cut)), kind="stable")]
 
 
 def round_up(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -118,9 +118,7 @@ class Captioning(Task):
         if not len(album.targets):
             return Validation({}, [])
         nll, shuffled, tokens, seen_objects = 0.0, 0.0, 0, list[tuple[float, float]]()
-        plan = self.batches(album)
-        for position in range(len(plan)):
-            numbers = plan[position].tolist()
+        for numbers in (batch.tolist() for batch in self.batches(album)):
             batch = CaptionBatch(*(part.to(device) for part in _load(album, numbers, self.data.cells)))
             with record(model, [ATTENTION]) as seen:
                 nll += float(likelihood(model, batch.source, batch.lengths, batch.target)[1])

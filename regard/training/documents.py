@@ -46,10 +46,8 @@ class Documents(Task):
         if not len(dev):
             return Validation({}, [])
         nll, shares = 0.0, []
-        plan = self.batches(dev)
         watched = any(document.deciding for document in self.data.shown) and looks(model)
-        for position in range(len(plan)):
-            numbers = plan[position]
+        for numbers in self.batches(dev):
             batch = dev.batch(numbers.tolist())
             batch = batch._replace(words=batch.words.to(device), labels=batch.labels.to(device))
             if watched:

@@ -105,9 +105,8 @@ class TranslationTask(Task):
         if not len(self.data.dev):
             return Validation({}, [])
         nll, shuffled, tokens = 0.0, 0.0, 0
-        plan = self.batches(self.data.dev)
-        for position in range(len(plan)):
-            batch = make_batch(self.data.dev, plan[position].tolist())
+        for numbers in self.batches(self.data.dev):
+            batch = make_batch(self.data.dev, numbers.tolist())
             source, lengths, target = (part.to(device) for part in (batch.source, batch.source_lengths, batch.target))
             nll += float(likelihood(model, source, lengths, target)[1])
             shuffled += float(likelihood(model, source.roll(1, 0), lengths.roll(1, 0), target)[1])
