@@ -27,7 +27,7 @@ from regard.training.distributed import Ranks
 from regard.training.loop import pinned
 from regard.training.objectives import can_pack, likelihood, packed_likelihood
 from regard.training.settings import TrainConfig
-from regard.training.task import Loss
+from regard.training.task import Loss, Task
 from regard.training.update import MicroBatch, Update
 
 GPU = torch.device("cuda")
@@ -72,7 +72,7 @@ def sentences(rows: int, length: int, ragged: bool = False) -> Sentences:
 # --- regard -----------------------------------------------------------------------------------------------------------
 
 
-class Pairs:
+class Pairs(Task):
     """A task of one batch."""
 
     def __init__(self, smoothing: float) -> None:

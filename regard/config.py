@@ -5,6 +5,7 @@ no model; it reads and writes any of them, and refuses what does not fit with a 
 """
 
 import dataclasses
+import math
 import tomllib
 import types
 from collections.abc import Mapping
@@ -35,6 +36,24 @@ def read(section: type[Section], values: Mapping[str, Any], where: str, over: Se
             raise ConfigError(unknown(f"setting in [{where}]", name, fields))
         checked[name] = _fit(value, kinds[name], f"{where}.{name}", fields[name].metadata.get("choices", ()))
     return dataclasses.replace(over, **checked) if over is not None else section(**checked)  # type: ignore[type-var]
+
+
+def check_range(where: str, settings: Any, bounds: str, *names: str) -> None:
+    """Refuse settings outside `bounds`, an interval as in "[0, 1)"; infinity is never inside.
+
+    >>> check_range("train", SimpleNamespace(rate=0.0), "(0, inf)", "rate")
+    Traceback (most recent call last):
+    regard.errors.ConfigError: train.rate must be above 0; got 0.0.
+    """
+    low, high = (float(bound) for bound in bounds[1:-1].split(","))
+    words = f"{'at least' if bounds[0] == '[' else 'above'} {low:g}"
+    if high < math.inf:
+        words += f" and {'at most' if bounds[-1] == ']' else 'below'} {high:g}"
+    for name in names:
+        value = getattr(settings, name)
+        above = low <= value if bounds[0] == "[" else low < value
+        if not (above and (value <= high if bounds[-1] == "]" else value < high)):
+            raise ConfigError(f"{where}.{name} must be {words}; got {value}.")
 
 
 def _fit(value: Any, kind: Any, name: str, choices: tuple[str, ...]) -> Any:

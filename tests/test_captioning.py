@@ -16,12 +16,13 @@ from regard.data.store import Column
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, DataError, RunError
 from regard.layers.image import LITE0_PACKAGE
+from regard.look.record import record
 from regard.models.registry import build
 from regard.training.albums import Album, prepare_captions
-from regard.training.captioning import CaptionBatch, Captioning, _Weights
+from regard.training.captioning import CaptionBatch, Captioning, on_objects
 from regard.training.experiment import Experiment, resolve
 from regard.training.objectives import cross_entropy
-from regard.training.reinforce import doubly_stochastic, keep_looks
+from regard.training.reinforce import doubly_stochastic
 from regard.training.runs import find_weights, read_tensors
 from regard.training.settings import TrainConfig
 from regard.training.start import train
@@ -134,13 +135,13 @@ def test_the_soft_objective_is_likelihood_and_penalty(tmp_path: Path):
     task, model = task_of("soft", tmp_path)
     batch = task.load([0, 1, 2], 0)
     plain = task.loss(model, batch)
-    with keep_looks(model.attention) as looks:
+    with record(model) as seen:
         logits = model(batch.source, batch.lengths, batch.target)
     nll, _ = cross_entropy(logits, batch.target)
     assert float(plain.total.detach()) == pytest.approx(float(nll.detach()), rel=1e-5)
     assert task.count(batch) == (int((batch.target != 0).sum()), 3)
     model.config = dataclasses.replace(model.config, look_once=2.0)
-    penalty = doubly_stochastic(torch.cat([look.weights for look in looks], dim=1), batch.target)
+    penalty = doubly_stochastic(seen["attention"].weights, batch.target)
     assert float((task.loss(model, batch).total - plain.total).detach()) == pytest.approx(2 * penalty.item(), rel=1e-4)
     assert penalty > 0
 
@@ -201,12 +202,11 @@ def test_a_padded_batch_has_the_loss_of_the_batch(tmp_path: Path):
 
 
 def test_weight_on_the_named_object_is_measured():
-    album = Album(lambda rows: torch.zeros(0), Column.of([[5, 6, 7, 2]]), np.array([0]), [], [(None, 2, 2)])
+    album = Album(lambda rows: torch.zeros(0), Column.of([[5, 6, 7, 2]]), np.array([0]), lambda place: (None, 2, 2))
     weights = torch.tensor([[[1.0, 0, 0], [0.1, 0.2, 0.7], [0.5, 0.1, 0.4], [0, 0, 1]]])
-    counted = _Weights(album)
-    counted.add([0], weights)
-    assert counted.measured() == {"on_object": pytest.approx(0.55), "best_on_object": pytest.approx(0.5)}
-    assert _Weights(album._replace(cells=None)).measured() == {}
+    found = on_objects(album, [0], weights)
+    assert np.mean(found, axis=0).tolist() == pytest.approx([0.55, 0.5])
+    assert on_objects(album._replace(cells=None), [0], weights) == []
 
 
 def test_validation_measures_what_was_asked_for(tmp_path: Path):
@@ -254,7 +254,7 @@ def test_features_of_a_frozen_encoder_are_computed_once(tmp_path: Path):
     model = build("captioner", dataclasses.replace(made.model, target_vocabulary=len(data.vocabulary)))
     task = Captioning(data, TrainConfig(), DecodeConfig(), tmp_path)
     task.ready(model)
-    pixels = shapes.draw_scene(shapes.scene(int(data.train.entries[0].image.split(".")[0])))
+    pixels = shapes.draw_scene(shapes.scene(0))
     seen = model.see(as_tensor([pixels]))
     assert (seen[0] - rows[0]).abs().max() < 0.02 * max(1.0, float(rows.abs().max()))
     batch = CaptionBatch(*task.load([0, 1], 0))

@@ -407,7 +407,8 @@ def test_the_other_corpora_are_written_as_their_tasks_read_them(tmp_path):
         line.partition("\t")[0] for line in (tmp_path / "reviews.tsv").read_text(encoding="utf-8").split("\n")[:3]
     ]
     assert set(labels) <= {"positive", "negative"}
-    files, entries = open_captions(str(tmp_path / "shapes"), "")
+    files, corpus = open_captions(str(tmp_path / "shapes"), "")
+    entries = list(corpus)
     assert len(entries) == 3
     assert files.read(entries[0].image).startswith(b"\x89PNG")
     refused("corpora", "shapes", "--out", tmp_path / "shapes", folder=tmp_path, says="exists already")

@@ -24,7 +24,7 @@ def random_rows(count, seed=0, most=30):
 
 def batches(rows, made, start=0, rank=0, world=1):
     """The part of each batch that a rank sees, from position `start` on."""
-    return [make_batch(rows, made[k][rank::world].tolist(), made.epoch) for k in range(start, len(made))]
+    return [make_batch(rows, made[k][rank::world].tolist()) for k in range(start, len(made))]
 
 
 def plan(rows, tokens=100, seed=1, epoch=0):
@@ -47,7 +47,7 @@ def test_every_pair_once_and_never_too_wide(count, tokens, seed, epoch):
 
 def test_seed_and_epoch_change_the_order_and_buckets_keep_padding_small():
     rows = random_rows(2000)
-    orders = {plan(rows, 500, seed, epoch).order.tobytes() for seed in range(4) for epoch in range(4)}
+    orders = {np.concatenate(plan(rows, 500, seed, epoch)).tobytes() for seed in range(4) for epoch in range(4)}
     assert len(orders) == 16
     made = plan(rows, 500)
     total = sum(batch.source.numel() for batch in batches(rows, made))
@@ -104,9 +104,7 @@ def test_an_empty_part_is_an_empty_batch():
 def test_a_sentence_beyond_the_limit_is_a_batch_alone():
     rows = PairSet.of([([5] * 50, [5] * 3), ([5] * 3, [5] * 3), ([5] * 3, [5] * 3)])
     made = plan(rows, 12)
-    assert sorted(map(len, (made[0], made[1]))) == [1, 2]
-    with pytest.raises(IndexError):
-        made[2]
+    assert sorted(map(len, made)) == [1, 2]
     with pytest.raises(ConfigError, match=r"train.batch_tokens must be at least 1"):
         plan(rows, 0)
 

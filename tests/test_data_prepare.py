@@ -272,7 +272,7 @@ def test_settings_pass_through_toml_and_refuse_what_does_not_fit():
     for settings, sentence in (
         ({"vocabulary": 2}, "data.vocabulary must be at least 5; got 2"),
         ({"max_words": 2}, "data.max_words must be at least data.min_words"),
-        ({"sampling": 1.5}, "data.sampling lies between"),
+        ({"sampling": 1.5}, "data.sampling must be at least 0 and below 1"),
         ({"max_ratio": 0.5}, "data.max_ratio is at least 1"),
         ({"subwords": "bytes"}, "data.subwords must be one of bpe, unigram, word, char"),
         ({"vocab": 3}, "Did you mean"),

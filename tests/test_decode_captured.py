@@ -11,7 +11,10 @@ from decode_models import Endless, Tiny, batch, sentences
 from test_decode_models import TRANSLATORS, VOCABULARY, texts, translator
 from torch import Tensor
 
-from regard.decode import DecodeConfig, Hypothesis, beam, captured, decode, search, steps
+from regard.decode import beam, captured, steps
+from regard.decode.hypothesis import Hypothesis
+from regard.decode.search import decode, search
+from regard.decode.settings import DecodeConfig
 from regard.kernels.choose import Choice, steps_path
 from regard.models.contract import take
 from regard.models.registry import MODELS, build

@@ -9,7 +9,9 @@ from decode_models import Tiny, batch, sentences
 from torch import Tensor
 
 from regard.api.translator import weigher
-from regard.decode import DecodeConfig, coverage_penalty, decode
+from regard.decode.hypothesis import coverage_penalty
+from regard.decode.search import decode
+from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError
 from regard.look.record import record
 from regard.models.registry import build, preset

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from regard.decode import flags
+from regard.decode.hypothesis import flags
 
 ENGLISH = [
     *("the", "a", "one", "this", "small", "old", "red", "house", "man", "woman"),

@@ -4,7 +4,9 @@ import pytest
 import torch
 from decode_models import Breaking, Tiny, batch, sentences, teacher_forced
 
-from regard.decode import DecodeConfig, Ensemble, arithmetic, decode, geometric
+from regard.decode.ensemble import Ensemble, arithmetic, geometric
+from regard.decode.search import decode
+from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, ShapeError
 from regard.models.contract import take_beams
 from regard.symbols import END

@@ -8,7 +8,10 @@ import torch
 from decode_models import batch, sentences, teacher_forced
 from torch import nn
 
-from regard.decode import DecodeConfig, Ensemble, Hypothesis, decode
+from regard.decode.ensemble import Ensemble
+from regard.decode.hypothesis import Hypothesis
+from regard.decode.search import decode
+from regard.decode.settings import DecodeConfig
 from regard.errors import DataError
 from regard.models.registry import MODELS, build, preset
 from regard.symbols import END

@@ -6,8 +6,9 @@ import pytest
 import torch
 from decode_models import Table, Tiny, batch, sentences
 
-from regard.decode import DecodeConfig, decode
 from regard.decode.sampling import sample
+from regard.decode.search import decode
+from regard.decode.settings import DecodeConfig
 from regard.symbols import END, START
 
 CHANCES = {4: 0.5, 5: 0.3, 6: 0.15, END: 0.05}

@@ -10,19 +10,11 @@ import torch
 from decode_models import Breaking, Endless, Table, Tiny, batch, sentences, teacher_forced
 from torch import Tensor
 
-from regard.decode import (
-    DecodeConfig,
-    Hypothesis,
-    SearchStep,
-    beam_search,
-    decode,
-    follow,
-    length_penalty,
-    longest,
-    search,
-)
-from regard.decode.beam import best
-from regard.decode.settings import change_settings
+from regard.decode.beam import SearchStep, beam_search, best
+from regard.decode.greedy import follow
+from regard.decode.hypothesis import Hypothesis, length_penalty
+from regard.decode.search import decode, longest, search
+from regard.decode.settings import DecodeConfig, change_settings
 from regard.errors import ConfigError, DataError
 from regard.symbols import END, PAD, START, UNKNOWN
 

@@ -28,7 +28,7 @@ from regard.training.loop import pinned, seed_everything
 from regard.training.objectives import likelihood, packed_likelihood
 from regard.training.precision import arithmetic
 from regard.training.settings import TrainConfig
-from regard.training.task import Loss
+from regard.training.task import Loss, Task
 from regard.training.update import Late, MicroBatch, Update
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -120,7 +120,7 @@ def test_the_state_of_a_recurrent_net_keeps_float32_in_bfloat16():
 # --- updates: captured as CUDA graphs, and plain ----------------------------------------------------------------------
 
 
-class FewBatches:
+class FewBatches(Task):
     """A task of three batches of two shapes, for any registered model."""
 
     def __init__(self, name: str) -> None:
@@ -274,7 +274,10 @@ def test_an_update_that_is_not_finite_changes_nothing(optimiser, capture):
     class Rows(NamedTuple):
         x: torch.Tensor
 
-    class Squares:
+    class Squares(Task):
+        def __init__(self):
+            pass
+
         def loss(self, model, batch):
             return Loss(model(batch.x).square().sum())
 

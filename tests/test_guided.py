@@ -288,7 +288,7 @@ def settings(**more):
     [
         ("bahdanau", {"data__alignment": "nowhere.txt"}, "There is no alignment file nowhere.txt"),
         ("bahdanau", {"data__alignment": ""}, "train.guided needs word links to guide attention by"),
-        ("bahdanau", {"train__guided": -1}, "train.guided must be zero or more; got -1"),
+        ("bahdanau", {"train__guided": -1}, "train.guided must be at least 0; got -1"),
         ("bahdanau", {"train__guided_head": 1}, "train.guided_head is 1, but 'decoder.attention' has one head, 0"),
         ("bahdanau", {"train__guided_layer": 1}, "train.guided_layer is 1, but of attention over the source"),
         ("transformer", {"train__guided_head": 2}, "has heads 0 to 1"),

@@ -240,7 +240,7 @@ def packed(folder: Path, path: Path) -> Path:
 def test_a_folder_with_text_beside_the_pictures(folder: Path):
     pictures = PictureFiles(folder)
     assert pictures.names == ["bare.png", "deep/three.webp", "one.jpg", "two.png"]
-    found = beside(pictures)
+    found = list(beside(pictures))
     assert [(entry.image, entry.captions) for entry in found] == [
         ("deep/three.webp", ["deep"]),
         ("one.jpg", ["A red half.", "blue, on the right"]),
@@ -285,7 +285,7 @@ def test_bad_tar_files_are_refused(folder: Path, tmp_path: Path):
 def test_json_lines_are_read_and_mistakes_told_with_their_line(tmp_path: Path):
     path = tmp_path / "captions.jsonl"
     path.write_text('{"image": "a.jpg", "captions": ["one", "two\\u2028b"]}\n\n', encoding="utf-8")
-    assert read_captions(path)[0].captions == ["one", "two\u2028b"]
+    assert next(read_captions(path)).captions == ["one", "two\u2028b"]
     for text, message in (
         ("[1]", "line 1: expected"),
         ('{"image": "a.jpg"}', "'captions' is missing"),
@@ -296,19 +296,19 @@ def test_json_lines_are_read_and_mistakes_told_with_their_line(tmp_path: Path):
     ):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(DataError, match=message):
-            read_captions(path)
+            list(read_captions(path))
 
 
 def test_captions_and_pictures_must_belong_together(folder: Path, tmp_path: Path):
     path = tmp_path / "captions.jsonl"
     path.write_text('{"image": "other.jpg", "captions": ["x"]}\n', encoding="utf-8")
     with pytest.raises(DataError, match=r"names the picture 'other\.jpg', which is not in"):
-        open_captions(str(folder), str(path))
+        list(open_captions(str(folder), str(path))[1])
     with pytest.raises(DataError, match=r"needs its captions"):
         open_captions(str(packed(folder, tmp_path / "photos.tar")), "")
     path.write_text('{"image": "one.jpg", "captions": [" "]}\n', encoding="utf-8")
     with pytest.raises(DataError, match="holds no picture with a caption"):
-        open_captions(str(folder), str(path))
+        list(open_captions(str(folder), str(path))[1])
 
 
 def test_punctuation_goes_and_nothing_else():
@@ -330,18 +330,29 @@ def test_no_pictures_are_refused_when_they_are_needed(tmp_path: Path):
         prepare_captions(CaptionConfig(), None, tmp_path)
 
 
-def test_an_album_of_photographs(folder: Path, tmp_path: Path):
+def test_an_album_of_photographs(folder: Path, tmp_path: Path, monkeypatch):
     """Each caption is an example beside its picture; the held-out pictures are others than those trained on."""
     config = CaptionConfig(images=str(folder), held_out=1)
     data = prepare_captions(config, PRESETS["tiny"], tmp_path / "run")
-    sides = [{album.entries[number].image for number in album.pictures} for album in (data.train, data.dev)]
-    assert sides[0] | sides[1] == {"one.jpg", "two.png", "deep/three.webp"}
+    entries = [
+        ("deep/three.webp", ["deep"]),
+        ("one.jpg", ["a red half", "blue on the right"]),
+        ("two.png", ["two halves"]),
+    ]
+    sides = [set(album.pictures.tolist()) for album in (data.train, data.dev)]
+    assert sides[0] | sides[1] == {0, 1, 2}
     assert not sides[0] & sides[1]
+    assert data.shown == [list(entries[number]) for number in sides[1]]
     for album in (data.train, data.dev):
         for number, picture in enumerate(album.pictures):
             text = data.vocabulary.decode(album.targets.row(number))
-            assert text in album.entries[picture].captions or "<unk>" in text
-        assert album.source([0]).shape == (1, 3, 64, 64)
+            assert text in entries[picture][1] or "<unk>" in text
+            pixels = as_tensor([read_picture(folder / entries[picture][0], 64)])
+            assert torch.equal(album.source([picture]), pixels)
+    monkeypatch.setattr("regard.data.prepare.MEMORY", 1)  # hardly anything is kept between the passes
+    other = prepare_captions(config, PRESETS["tiny"], tmp_path / "other")
+    assert other.train.pictures.tolist() == data.train.pictures.tolist()
+    assert other.shown == data.shown
     again = prepare_captions(config, PRESETS["tiny"], tmp_path / "run")
     assert again.vocabulary.fingerprint == data.vocabulary.fingerprint
     assert again.train.targets.values.tolist() == data.train.targets.values.tolist()

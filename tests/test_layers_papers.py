@@ -26,7 +26,7 @@ from regard.layers.recurrent import (
     StackedLSTM,
     reverse_words,
 )
-from regard.layers.transformer import CrossAttention, SelfAttention
+from regard.layers.transformer import CrossAttention, Heads, SelfAttention
 
 B, T, S, M, N = 2, 3, 5, 3, 4  # M: width of the input, N: width of the state
 CLOSE = {"atol": 1e-9, "rtol": 0.0}
@@ -339,7 +339,7 @@ WIDTH, HEADS = 12, 3
 
 @pytest.mark.parametrize("watched", [False, True])
 def test_multi_head_attention_is_the_papers(watched: bool):
-    block = spread(CrossAttention(WIDTH, HEADS))
+    block = spread(CrossAttention(Heads(WIDTH, HEADS), Attention(scaled_dot)))
     x, states = torch.randn(B, T, WIDTH), torch.randn(B, S, WIDTH)
     seen = []
     if watched:
@@ -354,7 +354,7 @@ def test_multi_head_attention_is_the_papers(watched: bool):
 
 
 def test_causal_multi_head_attention_is_the_papers():
-    block = spread(SelfAttention(WIDTH, HEADS, Attention(scaled_dot, causal_softmax)))
+    block = spread(SelfAttention(Heads(WIDTH, HEADS), Attention(scaled_dot, causal_softmax)))
     x = torch.randn(B, T, WIDTH)
     ours, _ = block(x, NOTHING)
     for b in range(B):
@@ -363,7 +363,7 @@ def test_causal_multi_head_attention_is_the_papers():
 
 
 def test_t5_1_one_head_of_identities_is_scaled_dot_product_attention():
-    block = CrossAttention(N, 1)
+    block = CrossAttention(Heads(N, 1), Attention(scaled_dot))
     with torch.no_grad():
         for weight in (*projections_of(block), block.output.weight):
             nn.init.eye_(weight)
@@ -374,7 +374,7 @@ def test_t5_1_one_head_of_identities_is_scaled_dot_product_attention():
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_t5_2_multi_head_attention_is_torchs(masked: bool):
-    block = spread(CrossAttention(WIDTH, HEADS))
+    block = spread(CrossAttention(Heads(WIDTH, HEADS), Attention(scaled_dot)))
     twin = nn.MultiheadAttention(WIDTH, HEADS, bias=False, batch_first=True)
     with torch.no_grad():
         twin.in_proj_weight.copy_(torch.cat(projections_of(block)))
@@ -392,7 +392,7 @@ def test_t5_2_multi_head_attention_is_torchs(masked: bool):
 
 
 def test_multi_head_attention_follows_a_permutation_of_the_memory():
-    block = spread(CrossAttention(WIDTH, HEADS))
+    block = spread(CrossAttention(Heads(WIDTH, HEADS), Attention(scaled_dot)))
     x, states, order = torch.randn(B, T, WIDTH), torch.randn(B, S, WIDTH), torch.tensor([3, 0, 4, 1, 2])
     ask = partial(block, x)
     assert torch.allclose(ask(block.remember(states)), ask(block.remember(states[:, order])), **CLOSE)

@@ -31,6 +31,7 @@ from regard.models.lstmn import (
     SourceTapes,
     compare,
 )
+from regard.models.registry import build
 from regard.symbols import END, PAD, START
 
 LANGUAGE = LSTMNLanguageConfig(vocabulary=13, embedding=5, width=4, layers=2)
@@ -300,9 +301,9 @@ def test_a_state_can_be_taken_and_goes_on(fusion: str):
 def test_words_in_one_call_are_words_in_several():
     model = language()
     words = shift_right(TARGET)
-    whole, _ = model.read(words, model.start(2))
-    first, state = model.read(words[:, :3], model.start(2))
-    second, _ = model.read(words[:, 3:], state)
+    whole, _ = model.decode(words, model.start(2))
+    first, state = model.decode(words[:, :3], model.start(2))
+    second, _ = model.decode(words[:, 3:], state)
     assert_close(torch.cat([first, second], dim=1), whole, rtol=0, atol=1e-12)
 
 
@@ -331,7 +332,9 @@ def test_recording_changes_nothing():
 
 def test_layers_and_spans_that_cannot_be_are_refused():
     with pytest.raises(ConfigError, match="layers must be at least 1"):
-        LSTMNLanguageModel(replace(LANGUAGE, layers=0))
+        build("lstmn-lm", replace(LANGUAGE, layers=0))
+    with pytest.raises(ConfigError, match="span must be at least 0"):
+        build("lstmn-lm", replace(LANGUAGE, span=-1))
 
 
 def test_every_preset_and_variant_can_be_built_and_learns():

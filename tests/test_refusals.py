@@ -29,7 +29,7 @@ from regard.core import (
 )
 from regard.errors import ConfigError, RegardError, ShapeError
 from regard.layers.attention import Attention
-from regard.layers.transformer import SelfAttention
+from regard.layers.transformer import Heads, SelfAttention
 from regard.models.bahdanau import BahdanauConfig
 from regard.models.luong import LuongConfig
 from regard.models.registry import MODELS, build, preset
@@ -147,7 +147,7 @@ def test_a_cosine_without_strength():
 
 def test_heads_that_do_not_share_the_width():
     with refused(ConfigError, "multiple of heads", "width=10", "heads=4"):
-        SelfAttention(10, 4)
+        SelfAttention(Heads(10, 4), Attention(scaled_dot))
 
 
 # Batches. Every translator refuses the same ones.

@@ -16,7 +16,8 @@ from regard.cluster.shards import Input, Plan, write_results
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.groups import System, compare_groups, plot_groups
 from regard.evaluate.significance import group_bootstrap
-from regard.training.runs import checkpoints, is_finished, locked
+from regard.training.locks import locked
+from regard.training.runs import checkpoints, is_finished
 
 SMALL = """
 [data]

@@ -15,7 +15,7 @@ from regard.training.cursor import BLIND, Cursor
 from regard.training.distributed import Ranks
 from regard.training.events import DataReady, Finished, Journal, Noticed, Saved, Skipped, Stepped, Validated
 from regard.training.loop import PATIENCE_WITH_NAN, grouped
-from regard.training.optimisers import OPTIMISERS, clip, make_optimiser, step_if
+from regard.training.optimisers import clip, make_optimiser, plain_optimiser, step_if
 from regard.training.precision import arithmetic
 from regard.training.runs import average_weights, checkpoints, newest_checkpoint, read_cursor, read_tensors, withdraw
 from regard.training.schedules import SCHEDULES, Moment
@@ -51,9 +51,9 @@ class Spoiled:
             return loss._replace(total=loss.total + (weight.flatten()[0] * 0.0).sqrt())
         return loss._replace(total=loss.total * {"nan": math.nan, "inf": math.inf}[self.kind])
 
-    def validate(self, model, tell=None):
+    def validate(self, model):
         if self.measures is None:
-            return self.task.validate(model, tell)
+            return self.task.validate(model)
         return Validation(dict(next(self.measures)), [])
 
 
@@ -206,10 +206,10 @@ def test_accumulated_batches_are_one_batch(normalise, tmp_path):
     )
     whole = make_loop(tmp_path / "whole", *settings)
     halves = make_loop(tmp_path / "halves", *settings, "train.accumulate=2")
-    numbers = whole.task.plan(0)[0].tolist()
+    numbers = whole.task.plan(0)[0]
     assert len(numbers) > 4
     for loop, batches in ((whole, [numbers]), (halves, [numbers[:3], numbers[3:]])):
-        loop.task.plan = lambda epoch, batches=batches: batches
+        loop.task.plan = lambda epoch, even, batches=batches: batches
         loop.run()
     for one, other in zip(whole.parameters, halves.parameters, strict=True):
         assert torch.allclose(one, other, atol=1e-6)
@@ -478,7 +478,7 @@ def test_a_step_that_is_decided_on_the_device_is_the_step_or_nothing(optimiser):
     torch.manual_seed(1)
     plain, other = ([torch.nn.Parameter(torch.ones(3, 2)), torch.nn.Parameter(torch.ones(5))] for _ in range(2))
     fused = {"fused": True} if optimiser in ("adam", "adamw") else {}  # as on a GPU
-    rules = [make_optimiser(plain, config), OPTIMISERS[optimiser](other, config, **fused)]
+    rules = [make_optimiser(plain, config), plain_optimiser(other, config, **fused)]
     for sound in (False, True, True, False, True):
         gradients = [torch.randn_like(weight) for weight in plain]
         for weights in (plain, other):
@@ -565,18 +565,18 @@ def test_the_plateau_halves_in_a_real_run(tmp_path):
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
-        ("rate=0", "train.rate must be above zero"),
+        ("rate=0", "train.rate must be above 0"),
         ("rate=nan", "train.rate must be a number between"),
         ("rate=inf", "train.rate must be a number between"),
         ("clip=nan", "train.clip must be a number between"),
-        ("clip=-1", "train.clip must be zero or more"),
-        ("steps=-1", "train.steps must be zero or more"),
+        ("clip=-1", "train.clip must be at least 0"),
+        ("steps=-1", "train.steps must be at least 0"),
         ("minutes=inf", "train.minutes must be a number between"),
-        ("beta2=1.0", "train.beta2 is a share"),
-        ("weight_decay=-0.1", "train.weight_decay must be zero or more"),
-        ("halve_every=0", "train.halve_every must be above zero"),
-        ("validate_sentences=-1", "train.validate_sentences must be zero or more"),
-        ("label_smoothing=1.0", "train.label_smoothing is a share"),
+        ("beta2=1.0", "train.beta2 must be at least 0 and below 1"),
+        ("weight_decay=-0.1", "train.weight_decay must be at least 0"),
+        ("halve_every=0", "train.halve_every must be above 0"),
+        ("validate_sentences=-1", "train.validate_sentences must be at least 0"),
+        ("label_smoothing=1.0", "train.label_smoothing must be at least 0 and below 1"),
         ("accumulate=0", "train.accumulate must be at least 1"),
         ("average=9", "needs as many checkpoints; set train.keep to 9 or more"),
         ("epochs=0", "Training needs an end"),
@@ -617,7 +617,7 @@ def test_every_optimiser_lowers_the_loss(optimiser, tmp_path):
 
 def test_nothing_to_train_on_is_refused(tmp_path):
     loop = make_loop(tmp_path / "run", "train.steps=2")
-    loop.task.plan = lambda epoch: []
+    loop.task.plan = lambda epoch, even: []
     with pytest.raises(DataError, match="nothing to train on"):
         type(loop)(loop.task, loop.model, loop.config, tmp_path / "run", loop.ranks)
 

@@ -12,7 +12,7 @@ import torch
 from regard.models.registry import build, preset
 from regard.symbols import PAD
 from regard.training.objectives import consistent_likelihood, cross_entropy, guided_alignment
-from regard.training.optimisers import OPTIMISERS
+from regard.training.optimisers import plain_optimiser
 from regard.training.schedules import SCHEDULES, Moment
 
 T, V = 4, 7
@@ -50,7 +50,7 @@ def test_decay_is_chengs():
 @pytest.mark.parametrize("name", ["sgd", "rmsprop"])
 def test_momentum_carries_the_last_update_on(name: str):
     weight = torch.nn.Parameter(torch.zeros(1))
-    optimiser = OPTIMISERS[name]([weight], SimpleNamespace(rate=1.0, momentum=0.5))
+    optimiser = plain_optimiser([weight], SimpleNamespace(optimiser=name, rate=1.0, momentum=0.5))
     places = [0.0]
     for gradient in (1.0, 0.0):
         weight.grad = torch.tensor([gradient])

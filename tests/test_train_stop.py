@@ -15,7 +15,8 @@ from test_train_resume import HISTORY, state_of
 
 from regard.errors import ConfigError, RunError
 from regard.training.events import Stepped
-from regard.training.runs import checkpoints, held, newest_checkpoint, read_config, read_cursor
+from regard.training.locks import held
+from regard.training.runs import checkpoints, newest_checkpoint, read_config, read_cursor
 from regard.training.start import claim
 
 SETTINGS = ("train.epochs=3", "model.dropout=0.2", *HISTORY)

@@ -136,7 +136,8 @@ class CaptionWriter(Trained):
     def score(self, images: str, captions: str = "", **options: Any) -> CaptionScore:
         """Caption every picture of a tar file or folder and score against its captions: BLEU-1 to BLEU-4."""
         data = self.experiment.data
-        files, entries = open_captions(images, captions, data)
+        files, corpus = open_captions(images, captions, data)
+        entries = list(corpus)
         progress = options.pop("progress", None)
         written: list[str] = []
         for first in range(0, len(entries), _AT_ONCE):

@@ -17,7 +17,7 @@ from regard.cluster.shards import FORMATS, Tell, Work, finished, join, make_plan
 from regard.data.files import Progress, digest
 from regard.errors import ConfigError, DataError, unknown
 from regard.training.known import find_run
-from regard.training.runs import locked
+from regard.training.locks import locked
 
 ENGINES = ("local", "ray")
 DIGITS = 4  # of a score: more would depend on the number of threads

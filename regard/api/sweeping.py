@@ -31,7 +31,8 @@ from regard.errors import ConfigError, DataError, RunError, unknown
 from regard.evaluate.groups import GroupTable, System, compare_groups, plot_groups
 from regard.models.registry import build
 from regard.training.experiment import SECTIONS, Experiment, check_tables
-from regard.training.runs import locked, newest_checkpoint, read_cursor
+from regard.training.locks import locked
+from regard.training.runs import newest_checkpoint, read_cursor
 from regard.training.start import open_data
 from regard.training.start import train as begin
 

@@ -1,81 +1,42 @@
 """Tensors in, tensors out: the attention core of every model."""
 
-from regard.core.attend import Look, Memory, Normalise, Score, attend
-from regard.core.masks import causal_mask, padding_mask, window_mask
-from regard.core.normalise import (
-    NORMALISERS,
-    Causal,
-    ForwardOnly,
-    GaussianWindow,
-    Sample,
-    Window,
-    causal_softmax,
-    entmax15,
-    hard_argmax,
-    hard_sample,
-    softmax,
-    sparsemax,
-)
-from regard.core.positions import LearnedPositions, rotate, sinusoid
-from regard.core.scores import (
-    COMPARISONS,
-    SCORES,
-    Additive,
-    Concat,
-    ConcatReleased,
-    Cosine,
-    Covered,
-    General,
-    Location,
-    NormedAdditive,
-    Relative,
-    alibi,
-    dot,
-    make_score,
-    project_keys,
-    scaled_dot,
-    uniform,
-)
-
-__all__ = [
-    "COMPARISONS",
-    "NORMALISERS",
-    "SCORES",
-    "Additive",
-    "Causal",
-    "Concat",
-    "ConcatReleased",
-    "Cosine",
-    "Covered",
-    "ForwardOnly",
-    "GaussianWindow",
-    "General",
-    "LearnedPositions",
-    "Location",
-    "Look",
-    "Memory",
-    "Normalise",
-    "NormedAdditive",
-    "Relative",
-    "Sample",
-    "Score",
-    "Window",
-    "alibi",
-    "attend",
-    "causal_mask",
-    "causal_softmax",
-    "dot",
-    "entmax15",
-    "hard_argmax",
-    "hard_sample",
-    "make_score",
-    "padding_mask",
-    "project_keys",
-    "rotate",
-    "scaled_dot",
-    "sinusoid",
-    "softmax",
-    "sparsemax",
-    "uniform",
-    "window_mask",
-]
+from regard.core.attend import Look as Look
+from regard.core.attend import Memory as Memory
+from regard.core.attend import Normalise as Normalise
+from regard.core.attend import Score as Score
+from regard.core.attend import attend as attend
+from regard.core.masks import causal_mask as causal_mask
+from regard.core.masks import padding_mask as padding_mask
+from regard.core.masks import window_mask as window_mask
+from regard.core.normalise import NORMALISERS as NORMALISERS
+from regard.core.normalise import Causal as Causal
+from regard.core.normalise import ForwardOnly as ForwardOnly
+from regard.core.normalise import GaussianWindow as GaussianWindow
+from regard.core.normalise import Sample as Sample
+from regard.core.normalise import Window as Window
+from regard.core.normalise import causal_softmax as causal_softmax
+from regard.core.normalise import entmax15 as entmax15
+from regard.core.normalise import hard_argmax as hard_argmax
+from regard.core.normalise import hard_sample as hard_sample
+from regard.core.normalise import softmax as softmax
+from regard.core.normalise import sparsemax as sparsemax
+from regard.core.positions import LearnedPositions as LearnedPositions
+from regard.core.positions import rotate as rotate
+from regard.core.positions import sinusoid as sinusoid
+from regard.core.scores import COMPARISONS as COMPARISONS
+from regard.core.scores import SCORES as SCORES
+from regard.core.scores import Additive as Additive
+from regard.core.scores import Concat as Concat
+from regard.core.scores import ConcatReleased as ConcatReleased
+from regard.core.scores import Cosine as Cosine
+from regard.core.scores import Covered as Covered
+from regard.core.scores import General as General
+from regard.core.scores import Location as Location
+from regard.core.scores import NormedAdditive as NormedAdditive
+from regard.core.scores import Relative as Relative
+from regard.core.scores import alibi as alibi
+from regard.core.scores import dot as dot
+from regard.core.scores import make_score as make_score
+from regard.core.scores import project_keys as project_keys
+from regard.core.scores import scaled_dot as scaled_dot
+from regard.core.scores import uniform as uniform

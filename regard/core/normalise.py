@@ -102,7 +102,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class GaussianWindow:
+class GaussianWindow(Window):
     """Luong's local-p: the window's softmax times exp(-(s - p)^2 / (2 sigma^2)), sigma = half_width / 2.
 
     The Gaussian multiplies *after* the softmax and the product is not renormalised, so that a row sums to at most one.
@@ -110,11 +110,10 @@ class GaussianWindow:
     the window around floor(p), as the authors' code does; the Gaussian keeps the real p in both.
     """
 
-    half_width: int = 10
     released: bool = False
 
     def __call__(self, scores: Tensor, mask: Tensor | None, centre: Tensor) -> Tensor:
-        weights = softmax(scores, _and(mask, self.visible(scores, centre)))  # [B, T, S]
+        weights = super().__call__(scores, mask, centre)  # [B, T, S]
         centre = centre.to(torch.promote_types(centre.dtype, torch.float32))
         slots = torch.arange(scores.shape[-1], device=scores.device, dtype=centre.dtype)
         sigma = self.half_width / 2
@@ -122,9 +121,7 @@ class GaussianWindow:
         return weights * gaussian.to(weights.dtype)
 
     def visible(self, scores: Tensor, centre: Tensor) -> Tensor:
-        """The slots of the window, [B, T, S]."""
-        _check_centre(scores, centre)
-        return window_mask(centre.floor() if self.released else centre, self.half_width, scores.shape[-1])
+        return super().visible(scores, centre.floor() if self.released else centre)
 
 
 class ForwardOnly(nn.Module):

@@ -160,8 +160,12 @@ class Covered(Additive):
         super().__init__(query_width, key_width, width)
         self.V = nn.Linear(coverage_width, width, bias)
 
+    def cover(self, keys: Tensor, coverage: Tensor) -> Tensor:
+        """U k + V C: the keys as the perceptron adds them to a query, [B, S, width]."""
+        return keys + self.V(coverage)
+
     def forward(self, query: Tensor, keys: Tensor, coverage: Tensor) -> Tensor:  # type: ignore[override]
-        return super().forward(query, keys + self.V(coverage))
+        return super().forward(query, self.cover(keys, coverage))
 
 
 class NormedAdditive(Additive):

@@ -20,6 +20,7 @@ from regard.errors import ConfigError
 from regard.symbols import PAD, START
 
 Row = Sequence[int] | NDArray[Any]  # token ids
+EpochPlan = list[NDArray[np.int64]]  # the numbers of the examples of each batch
 
 
 class Batch(NamedTuple):
@@ -50,23 +51,6 @@ class Pairs(Protocol):
     def pair(self, index: int, epoch: int = 0) -> tuple[Row, Row]:
         """Source and target ids, END included; `epoch` matters where segmentations are sampled."""
         ...
-
-
-class EpochPlan:
-    """The batches of one epoch: `plan[k]` are the indices of batch k, `len(plan)` how many there are."""
-
-    def __init__(self, order: NDArray[np.int64], borders: NDArray[np.int64], epoch: int) -> None:
-        self.order = order
-        self.borders = borders
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return len(self.borders) - 1
-
-    def __getitem__(self, position: int) -> NDArray[np.int64]:
-        if not 0 <= position < len(self):
-            raise IndexError(f"An epoch of {len(self)} batches has no batch {position}.")
-        return self.order[self.borders[position] : self.borders[position + 1]]
 
 
 def plan_epoch(
@@ -100,11 +84,9 @@ def plan_epoch(
             borders.append(place)
             widest = width
     if not count:
-        return EpochPlan(order, np.zeros(1, np.int64), epoch)
+        return []
     cut = np.split(order, borders[1:])
-    shuffled = [cut[index] for index in np.argsort(stream.random_raw(len(cut)), kind="stable")]
-    sizes = [0, *(len(batch) for batch in shuffled)]
-    return EpochPlan(np.concatenate(shuffled), np.cumsum(sizes, dtype=np.int64), epoch)
+    return [cut[index] for index in np.argsort(stream.random_raw(len(cut)), kind="stable")]
 
 
 def round_up(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -139,14 +121,18 @@ def even_shapes(batch: Any, batch_tokens: int, world: int = 1) -> list[torch.Siz
     return [torch.Size((rows, *shape[1:])) for shape in shapes]
 
 
+def shift_right(target: Tensor) -> Tensor:
+    """y_1 ... y_T -> START, y_1 ... y_{T-1}: what the decoder reads while it predicts `target` [B, T]."""
+    return torch.cat([torch.full_like(target[:, :1], START), target[:, :-1]], dim=1)
+
+
 def pack(batch: Batch, batch_tokens: int, world: int = 1) -> PackedBatch:
     """The sentences of a batch end to end, in tensors of few shapes: `even_shapes` bound them, and a
     row has a multiple of a 32nd of its bound."""
     _, most_source, _, most_target, _ = even_shapes(batch, batch_tokens, world)
-    # As `shift_right` of the models, which stand above this folder.
-    words = torch.cat([torch.full_like(batch.target[:, :1], START), batch.target[:, :-1]], dim=1)  # [B, T]
     source, slots = _end_to_end([batch.source], batch.source_lengths, most_source)
-    target, queries = _end_to_end([words, batch.target], batch.target_lengths, most_target)
+    sides = [shift_right(batch.target), batch.target]
+    target, queries = _end_to_end(sides, batch.target_lengths, most_target)
     return PackedBatch(source[:1], slots, target[:1], queries, target[1:])
 
 

@@ -10,14 +10,15 @@ import hashlib
 import json
 import tarfile
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from regard.config import setting
-from regard.data.files import digest, is_blank, read_lines
-from regard.data.images import MOST_BYTES
+from regard.data.files import Digests, check_file, digest, is_blank, read_lines
+from regard.data.images import file_bytes
+from regard.data.prepare import Corpus
 from regard.data.settings import READING, Reading, check_least
 from regard.errors import ConfigError, DataError
 
@@ -89,18 +90,18 @@ class PictureFiles:
         path = self.place / name
         if not path.is_file() or not path.resolve().is_relative_to(self.place.resolve()):
             raise DataError(f"{self.place} holds no picture {name!r}.")
-        if path.stat().st_size > MOST_BYTES:
-            raise DataError(f"{path} has {path.stat().st_size >> 20} MiB; a picture may have {MOST_BYTES >> 20}.")
-        return path.read_bytes()
+        return file_bytes(path)
 
-    def fingerprint(self, names: Sequence[str]) -> str:
-        """SHA-256 of these pictures: of the whole tar file, or of every file of a folder."""
-        whole = hashlib.sha256("\0".join(names).encode("utf-8", "surrogatepass"))
+    def fingerprint(self) -> str:
+        """SHA-256 of the whole tar file, or of every picture of a folder and the text beside it."""
         if self._members is not None:
-            whole.update(digest(self.place).encode())
-        else:
-            for name in names:
-                whole.update(hashlib.sha256(self.read(name)).digest())
+            return digest(self.place)
+        whole = hashlib.sha256()
+        for name in self.names:
+            text = (self.place / name).with_suffix(".txt")
+            caption = text.read_bytes() if text.is_file() else b""
+            for part in (name.encode("utf-8", "surrogatepass"), self.read(name), caption):
+                whole.update(hashlib.sha256(part).digest())
         return whole.hexdigest()
 
 
@@ -127,11 +128,10 @@ def _tar_members(path: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
-def read_captions(path: str | Path, reading: Reading = READING) -> list[Captioned]:
+def read_captions(path: str, reading: Reading = READING, digests: Digests | None = None) -> Iterator[Captioned]:
     """The lines of a JSON lines file, each {"image": name, "captions": [text, ...]}."""
-    found: list[Captioned] = []
     seen: set[str] = set()
-    for number, line in enumerate(read_lines(path, reading), start=1):
+    for number, line in enumerate(read_lines(path, reading, digests), start=1):
         if is_blank(line):
             continue
         try:
@@ -142,50 +142,48 @@ def read_captions(path: str | Path, reading: Reading = READING) -> list[Captione
             if not all(isinstance(caption, str) for caption in captions):
                 raise TypeError("captions must be text")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
+            said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise DataError(
-                f'{path}, line {number}: expected {{"image": "name.jpg", "captions": ["..."]}}; {_said(error)}.'
+                f'{path}, line {number}: expected {{"image": "name.jpg", "captions": ["..."]}}; {said}.'
             ) from None
         if image in seen:
             raise DataError(
                 f"{path}, line {number}: the picture {image!r} was named before; put its captions together."
             )
         seen.add(image)
-        found.append(Captioned(len(found) + 1, image, captions))
-    return found
+        yield Captioned(len(seen), image, captions)
 
 
-def _said(error: Exception) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
-
-
-def beside(pictures: PictureFiles, reading: Reading = READING) -> list[Captioned]:
+def beside(pictures: PictureFiles, reading: Reading = READING) -> Iterator[Captioned]:
     """The captions in NAME.txt beside every picture of a folder; pictures without such a file are left out."""
-    found: list[Captioned] = []
-    for name in pictures.names:
-        path = (pictures.place / name).with_suffix(".txt")
-        if path.is_file():
-            found.append(
-                Captioned(len(found) + 1, name, [line for line in read_lines(path, reading) if not is_blank(line)])
-            )
-    return found
+    texts = ((name, (pictures.place / name).with_suffix(".txt")) for name in pictures.names)
+    found = ((name, path) for name, path in texts if path.is_file())
+    for number, (name, path) in enumerate(found, start=1):
+        yield Captioned(number, name, [line for line in read_lines(path, reading) if not is_blank(line)])
 
 
-def open_captions(images: str, captions: str, reading: Reading = READING) -> tuple[PictureFiles, list[Captioned]]:
+def open_captions(images: str, captions: str, reading: Reading = READING) -> tuple[PictureFiles, Corpus[Captioned]]:
     """Pictures and their captions; a caption without its picture is refused, a picture without caption left out."""
     pictures = PictureFiles(images)
-    if not captions and not pictures.place.is_dir():
+    if captions:
+        check_file(captions)
+    elif not pictures.place.is_dir():
         raise DataError(f"The tar file {images} needs its captions: set data.captions to a JSON lines file.")
-    entries = read_captions(captions, reading) if captions else beside(pictures, reading)
-    known = set(pictures.names)
-    for entry in entries:
-        if entry.image not in known:
-            raise DataError(f"{captions} names the picture {entry.image!r}, which is not in {images}.")
-    kept = [entry for entry in entries if any(not is_blank(caption) for caption in entry.captions)]
-    if not kept:
-        raise DataError(
-            f"{images} holds no picture with a caption; captions are JSON lines, or NAME.txt beside NAME.jpg."
-        )
-    return pictures, [entry._replace(line=number) for number, entry in enumerate(kept, start=1)]
+
+    def read(digests: Digests) -> Iterator[Captioned]:
+        known, line = set(pictures.names), 0
+        for entry in read_captions(captions, reading, digests) if captions else beside(pictures, reading):
+            if entry.image not in known:
+                raise DataError(f"{captions} names the picture {entry.image!r}, which is not in {images}.")
+            if not all(map(is_blank, entry.captions)):
+                line += 1
+                yield entry._replace(line=line)
+        if not line:
+            raise DataError(
+                f"{images} holds no picture with a caption; captions are JSON lines, or NAME.txt beside NAME.jpg."
+            )
+
+    return pictures, Corpus(read, (captions,) if captions else (), (), "picture")
 
 
 def without_punctuation(text: str) -> str:

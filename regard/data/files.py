@@ -92,11 +92,11 @@ class _Watched(io.FileIO):
         return count
 
 
-def read_whole(path: str | Path, most: int) -> bytes:
-    """All bytes of a plain or packed file, which may be at most `most`."""
+def read_whole(path: str | Path, most: int, reading: Reading = READING, digests: Digests | None = None) -> bytes:
+    """All bytes of a plain or packed file, which may be at most `most`; `digests` as in `read_blocks`."""
     content = bytearray()
     try:
-        for block in read_blocks(path):
+        for block in read_blocks(path, reading, digests):
             content += block
             if len(content) > most:
                 raise DataError(f"{path} holds more than {most >> 20} MiB; a file of its kind may not be larger.")

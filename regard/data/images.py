@@ -46,7 +46,7 @@ def read_picture(picture: bytes | str | Path, side: int, name: str = "") -> Pixe
     """
     if isinstance(picture, bytes):
         return _decode(picture, side, name or "The picture")
-    return _decode(_file_bytes(Path(picture)), side, str(picture))
+    return _decode(file_bytes(Path(picture)), side, str(picture))
 
 
 def as_tensor(pictures: Sequence[Pixels]) -> Tensor:
@@ -63,7 +63,8 @@ def encode_png(pixels: Pixels) -> bytes:
     return buffer.getvalue()
 
 
-def _file_bytes(path: Path) -> bytes:
+def file_bytes(path: Path) -> bytes:
+    """The bytes of a picture, if it is not too large."""
     if path.is_dir():
         raise DataError(f"{path} is a folder; give a picture.")
     try:

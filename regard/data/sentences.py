@@ -122,9 +122,15 @@ def _abbreviated(text: str, start: int, stop: int, after: int) -> bool:
 
 
 def _trim(text: str, start: int, end: int) -> list[Span]:
-    """The span without white space at its ends, or nothing where nothing is left."""
+    start, end = trim(text, (start, end))
+    return [(start, end)] if start < end else []
+
+
+def trim(text: str, span: Span) -> Span:
+    """The span without white space at its ends."""
+    start, end = span
     while start < end and text[start].isspace():
         start += 1
     while end > start and text[end - 1].isspace():
         end -= 1
-    return [(start, end)] if start < end else []
+    return start, end

@@ -3,15 +3,14 @@
 from dataclasses import dataclass
 from typing import Any
 
-from regard.config import setting
+from regard.config import check_range, setting
 from regard.errors import ConfigError, DataError, unknown
 
 
 def check_least(config: Any, **least: int) -> None:
     """Refuse a setting of [data] below its minimum."""
     for name, number in least.items():
-        if getattr(config, name) < number:
-            raise ConfigError(f"data.{name} must be at least {number}; got {getattr(config, name)}.")
+        check_range("data", config, f"[{number}, inf)", name)
 
 
 @dataclass(frozen=True)
@@ -85,10 +84,8 @@ class DataConfig(Reading):
             raise ConfigError(
                 f"data.max_words must be at least data.min_words ({self.min_words}); got {self.max_words}."
             )
-        if not 0.0 < self.coverage <= 1.0:
-            raise ConfigError(f"data.coverage is a share between 0 and 1; got {self.coverage}.")
-        if not 0.0 <= self.sampling < 1.0:
-            raise ConfigError(f"data.sampling lies between 0 (off) and 1; got {self.sampling}.")
+        check_range("data", self, "(0, 1]", "coverage")
+        check_range("data", self, "[0, 1)", "sampling")
         if self.max_ratio != 0 and self.max_ratio < 1:
             raise ConfigError(f"data.max_ratio is at least 1, or 0 for no limit; got {self.max_ratio}.")
 

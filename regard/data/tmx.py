@@ -11,7 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 from xml.parsers import expat
 
-from regard.data.files import UNREADABLE, Digests, read_blocks
+from regard.data.files import UNREADABLE, Digests, read_blocks, read_whole
 from regard.data.formats.bilingual import read_bilingual
 from regard.data.formats.document import LARGEST, is_bilingual
 from regard.data.settings import READING, Reading
@@ -65,15 +65,7 @@ def read_units(path: str, reading: Reading = READING, digests: Digests | None = 
 
 def _read_others(path: str, reading: Reading, digests: Digests | None) -> Iterator[Unit]:
     """The units of a PO or XLIFF file, whose texts are one line each."""
-    data = bytearray()
-    try:
-        for block in read_blocks(path, reading, digests):
-            data += block
-            if len(data) > LARGEST:
-                raise DataError(f"{path} has more than {LARGEST} bytes; split it, or export it as TMX.")
-    except UNREADABLE as error:
-        raise DataError(f"{path} cannot be read: {error}.") from None
-    for languages, *both in read_bilingual(bytes(data), path):
+    for languages, *both in read_bilingual(read_whole(path, LARGEST, reading, digests), path):
         tags = tuple(map(plain_tag, languages))
         texts = {tag: _BREAKS.sub(" ", text).strip() for tag, text in zip(tags, both, strict=True)}
         yield Unit(tags[0], {tag: text for tag, text in texts.items() if text})

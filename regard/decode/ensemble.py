@@ -37,7 +37,7 @@ class Ensemble(nn.Module):
         super().__init__()
         if not models:
             raise ConfigError("An ensemble needs at least one model; got none.")
-        self.models = nn.ModuleList(models)
+        self.models: Any = nn.ModuleList(models)
         self.combine = combine
 
     @property
@@ -48,26 +48,23 @@ class Ensemble(nn.Module):
 
     def encode(self, source: Tensor, lengths: Tensor) -> Any:
         """Let every member read the source: a tuple of their memories."""
-        return tuple(model.encode(source, lengths) for model in self._members())
+        return tuple(model.encode(source, lengths) for model in self.models)
 
     def start(self, memory: Any) -> EnsembleState:
         """Every member's state before the first token."""
-        return _apart([model.start(part) for model, part in zip(self._members(), memory, strict=True)])
+        return _apart([model.start(part) for model, part in zip(self.models, memory, strict=True)])
 
     def step(self, token: Tensor, state: EnsembleState) -> tuple[Tensor, EnsembleState]:
         """One token for every row: the members' logits, joined. token [N] -> logits [N, V]"""
         steps = [
             model.step(token, _whole(part, memory))
-            for model, part, memory in zip(self._members(), state.states, state.memory, strict=True)
+            for model, part, memory in zip(self.models, state.states, state.memory, strict=True)
         ]
         return self._join([logits for logits, _ in steps]), _apart([after for _, after in steps])
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """All steps at once: the members' logits, joined. target [B, T] -> logits [B, T, V]"""
         return self._join([model(source, lengths, target) for model in self.models])
-
-    def _members(self) -> list[Any]:
-        return list(self.models)
 
     def _join(self, logits: Sequence[Tensor]) -> Tensor:
         sizes = [each.shape[-1] for each in logits]

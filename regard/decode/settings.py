@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from regard.config import read, setting
+from regard.config import check_range, read, setting
 from regard.errors import ConfigError
 
 # The widest beam of Koehn and Knowles (2017), far beyond the best one. More are refused and not cut to fewer, or to the
@@ -44,26 +44,17 @@ class DecodeConfig:
     )
 
     def __post_init__(self) -> None:
-        _at_least(1, beam=self.beam, nbest=self.nbest)
-        _at_least(
-            0,
-            max_ratio=self.max_ratio,
-            max_extra=self.max_extra,
-            min_length=self.min_length,
-            length_penalty=self.length_penalty,
-            length_offset=self.length_offset,
-            coverage_penalty=self.coverage_penalty,
-            no_repeat_ngram=self.no_repeat_ngram,
-            temperature=self.temperature,
-            top_k=self.top_k,
+        check_range("decode", self, "[1, inf)", "beam", "nbest")
+        check_range(
+            "decode", self, "[0, inf)", "max_ratio", "max_extra", "min_length", "length_penalty", "length_offset"
         )
+        check_range("decode", self, "[0, inf)", "coverage_penalty", "no_repeat_ngram", "temperature", "top_k")
+        check_range("decode", self, "(0, 1]", "top_p")
         _at_most(MOST_BEAMS, "the memory of a step grows with its square", beam=self.beam)
         if self.temperature:
             _at_most(MOST_SAMPLES, "more can be drawn with another decode.seed", nbest=self.nbest)
         else:
             _at_most(MOST_BEAMS, "they come out of the beam, which is no wider", nbest=self.nbest)
-        if not 0 < self.top_p <= 1:
-            raise ConfigError(f"decode.top_p must be above 0 and at most 1; got {self.top_p}.")
         if self.temperature == 0 and (self.top_k or self.top_p < 1):
             raise ConfigError(
                 "decode.top_k and decode.top_p shape sampling; set decode.temperature above 0, as in 1.0."
@@ -91,9 +82,3 @@ def _at_most(most: int, advice: str, **values: float) -> None:
     for name, value in values.items():
         if value > most:
             raise ConfigError(f"decode.{name} must be at most {most}; got {value}: {advice}.")
-
-
-def _at_least(least: int, **values: float) -> None:
-    for name, value in values.items():
-        if not least <= value < float("inf"):
-            raise ConfigError(f"decode.{name} must be at least {least}; got {value}.")

@@ -17,23 +17,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from regard.core.normalise import softmax
 from regard.errors import ShapeError
 from regard.kernels.recur import product_dtype
-
-
-def additive_attend(
-    query: Tensor, keys: Tensor, v: Tensor, values: Tensor, mask: Tensor | None = None, need_weights: bool = False
-) -> tuple[Tensor, Tensor | None]:
-    """softmax(v^T tanh(q + k)) values: projected query [B, T, D] and keys [B, S, D], v [D], values [B, S, Dv].
-
-    `mask` [B, 1 or T, S] is True where a query may look; a query that may look nowhere gets zeros. Returns the context
-    [B, T, Dv] and, on request, the weights [B, T, S] in float32.
-    """
-    scores = additive_scores(query, keys, v)  # [B, T, S]
-    weights = torch.softmax(scores, dim=-1) if mask is None else softmax(scores, mask)  # [B, T, S]
-    context = weights.to(product_dtype(values)) @ values  # [B, T, Dv]
-    return context, weights if need_weights else None
 
 
 def additive_scores(query: Tensor, keys: Tensor, v: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.core.attend import Look, Memory
 from regard.core.blocks import Blocks
-from regard.core.scores import Relative, clip_distances, scaled_dot
+from regard.core.scores import Relative, clip_distances
 from regard.errors import ConfigError
 from regard.kernels.choose import dropout, or_triton
 from regard.layers.attention import Attention
@@ -26,10 +26,12 @@ def no_rotation(x: Tensor) -> Tensor:
 
 
 class Places(NamedTuple):
-    """What self-attention is given of the places of words, besides what their vectors hold."""
+    """What attention is given of the places of words, besides what their vectors hold."""
 
     rotate: Rotation = no_rotation
     positions: Tensor | None = None  # [T], of the queries, where the score reads distances
+    blocks: Blocks | None = None  # where sentences are end to end in one row: self-attention stays inside each
+    source_blocks: Blocks | None = None  # the same for attention to the source
 
     def distances(self, keys: Tensor) -> Tensor | None:
         """How far each of keys [B, H, S, D/H], which begin at place 0, is from each query: [T, S]."""
@@ -61,32 +63,37 @@ def linear_relu(x: Tensor, linear: nn.Module) -> Tensor:
     return torch.relu(linear(x))
 
 
+class Heads(NamedTuple):
+    """The sizes of multi-head attention.
+
+    With fewer `key_heads` than heads, H / key_heads heads share keys and values (Ainslie 2023; one for all is Shazeer's
+    multi-query attention, 2019): a past or a source is that much smaller; 0 is one for each.
+    """
+
+    width: int  # D
+    heads: int  # H
+    key_heads: int = 0
+    gain: float = 1.0  # scale of the initial values and output
+    bias: bool = False  # of the projections; the paper has none
+
+
 class MultiHead(nn.Module):
     """[head_1; ...; head_H] W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (Vaswani 2017, section 3.2.2).
 
-    Attention is scaled dot and softmax unless `attention` is another; it compares the D/H numbers of a head, and heads
-    share its parameters. As in the paper, the projections have no biases unless `bias` says so. The H matrices of a
-    kind are kept side by side as one. With fewer `key_heads` than heads, H / key_heads heads share keys and values
-    (Ainslie 2023; one for all is Shazeer's multi-query attention, 2019): a past or a source is that much smaller.
+    `attention` compares the D/H numbers of a head, and heads share its parameters. The H matrices of a kind are kept
+    side by side as one.
     """
 
-    def __init__(
-        self,
-        width: int,
-        heads: int,
-        attention: Attention | None = None,
-        gain: float = 1.0,
-        bias: bool = False,
-        key_heads: int = 0,
-    ) -> None:
+    def __init__(self, sizes: Heads, attention: Attention) -> None:
         super().__init__()
+        width, heads, key_heads, gain, bias = sizes
         if width % heads:
             raise ConfigError(f"width must be a multiple of heads; got width={width} and heads={heads}.")
         if key_heads and heads % key_heads:
             raise ConfigError(f"heads must be a multiple of key_heads; got heads={heads} and key_heads={key_heads}.")
         self.heads, self.key_heads = heads, key_heads or heads
         self.output = xavier(nn.Linear(width, width, bias), gain)
-        self.attention = attention or Attention(scaled_dot)
+        self.attention = attention
 
     def look(
         self, query: Tensor, memory: Memory, distances: Tensor | None = None, blocks: Blocks | None = None
@@ -107,33 +114,21 @@ class MultiHead(nn.Module):
 class SelfAttention(MultiHead):
     """Queries, keys and values come from the same states: W^Q, W^K and W^V are one matrix."""
 
-    def __init__(
-        self,
-        width: int,
-        heads: int,
-        attention: Attention | None = None,
-        gain: float = 1.0,
-        bias: bool = False,
-        key_heads: int = 0,
-    ) -> None:
-        super().__init__(width, heads, attention, gain, bias, key_heads)
-        few = width // heads * self.key_heads
-        self.project = xavier(nn.Linear(width, width + 2 * few, bias), 1.0, 1.0, gain, rows=(width, few, few))
+    def __init__(self, sizes: Heads, attention: Attention) -> None:
+        super().__init__(sizes, attention)
+        width, few = sizes.width, sizes.width // sizes.heads * self.key_heads
+        project = nn.Linear(width, width + 2 * few, sizes.bias)
+        self.project = xavier(project, 1.0, 1.0, sizes.gain, rows=(width, few, few))
 
     def forward(
-        self,
-        x: Tensor,
-        past: Past,
-        mask: Tensor | None = None,
-        places: Places = NO_PLACES,
-        blocks: Blocks | None = None,
+        self, x: Tensor, past: Past, mask: Tensor | None = None, places: Places = NO_PLACES
     ) -> tuple[Tensor, Past]:
         """x [B, T, D] behind the steps in `past`, mask [B, 1, 1, S] -> [B, T, D], and the past with x in it."""
         query, keys, values = self.split(self.project(x))
         past = past.append(places.rotate(keys), values)
         keys, values = past.tensors
         memory = Memory(keys, values, past.mask if mask is None else mask)
-        return self.look(places.rotate(query), memory, places.distances(keys), blocks), past
+        return self.look(places.rotate(query), memory, places.distances(keys), places.blocks), past
 
     def split(self, x: Tensor) -> tuple[Tensor, ...]:
         """Queries [B, H, T, D/H], and keys and values [B, key_heads, T, D/H], which lie side by side in x [B, T, .]."""
@@ -155,10 +150,8 @@ class RelativeSelfAttention(SelfAttention):
     The weights of all words at one distance are added first, then multiplied by its vector.
     """
 
-    def __init__(
-        self, width: int, heads: int, attention: Attention, gain: float = 1.0, bias: bool = False, key_heads: int = 0
-    ) -> None:
-        super().__init__(width, heads, attention, gain, bias, key_heads)
+    def __init__(self, sizes: Heads, attention: Attention) -> None:
+        super().__init__(sizes, attention)
         assert isinstance(attention.score, Relative)
         self.values = nn.Embedding(*attention.score.distances.weight.shape)  # a^V
         nn.init.xavier_uniform_(self.values.weight)
@@ -186,12 +179,7 @@ class SSRU(nn.Module):
         self.project = xavier(nn.Linear(width, width, bias=False), 1.0)
 
     def forward(
-        self,
-        x: Tensor,
-        past: Carry,
-        mask: Tensor | None = None,
-        places: Places = NO_PLACES,
-        blocks: Blocks | None = None,
+        self, x: Tensor, past: Carry, mask: Tensor | None = None, places: Places = NO_PLACES
     ) -> tuple[Tensor, Carry]:
         """x [B, T, D] behind the steps in `past` -> [B, T, D], and the state after x; x is never end to end."""
         forget = torch.sigmoid(self.forget(x))  # [B, T, D]
@@ -211,18 +199,11 @@ class SSRU(nn.Module):
 class CrossAttention(MultiHead):
     """Queries come from one sequence, keys and values from another: W^K and W^V are one matrix."""
 
-    def __init__(
-        self,
-        width: int,
-        heads: int,
-        attention: Attention | None = None,
-        gain: float = 1.0,
-        bias: bool = False,
-        key_heads: int = 0,
-    ) -> None:
-        super().__init__(width, heads, attention, gain, bias, key_heads)
-        self.query = xavier(nn.Linear(width, width, bias), 1.0)
-        self.project = xavier(nn.Linear(width, 2 * (width // heads) * self.key_heads, bias), 1.0, gain)
+    def __init__(self, sizes: Heads, attention: Attention) -> None:
+        super().__init__(sizes, attention)
+        width, few = sizes.width, sizes.width // sizes.heads * self.key_heads
+        self.query = xavier(nn.Linear(width, width, sizes.bias), 1.0)
+        self.project = xavier(nn.Linear(width, 2 * few, sizes.bias), 1.0, sizes.gain)
 
     def remember(self, states: Tensor, mask: Tensor | None = None) -> Memory:
         """Keys and values of `states` [B, S, D], [B, key_heads, S, D/H]; mask [B, 1, 1, S]."""
@@ -344,17 +325,13 @@ class TransformerLayer(nn.Module):
         mask: Tensor | None = None,
         source: Memory | None = None,
         places: Places = NO_PLACES,
-        blocks: Blocks | None = None,
-        source_blocks: Blocks | None = None,
     ) -> tuple[Tensor, Past | Carry]:
-        """x [B, T, D] -> [B, T, D], and the past with x in it.
-
-        `blocks` and `source_blocks`: x, or x and the source, are sentences end to end in one row.
-        """
-        attended, past = self.self_attention(self.join_self.enter(x), past, mask, places, blocks)
+        """x [B, T, D] -> [B, T, D], and the past with x in it."""
+        attended, past = self.self_attention(self.join_self.enter(x), past, mask, places)
         x = self.join_self.leave(x, attended)
         if self.cross_attention is not None and self.join_cross is not None:
-            x = self.join_cross.leave(x, self.cross_attention(self.join_cross.enter(x), source, source_blocks))
+            attended = self.cross_attention(self.join_cross.enter(x), source, places.source_blocks)
+            x = self.join_cross.leave(x, attended)
         return self.join_feed.leave(x, self.feed_forward(self.join_feed.enter(x))), past
 
 

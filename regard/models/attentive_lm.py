@@ -25,7 +25,7 @@ from regard.errors import ConfigError
 from regard.layers.attention import Attention
 from regard.layers.past import Past
 from regard.layers.recurrent import LSTMState, StackedLSTM
-from regard.models.contract import Looking, check_target, shift_right
+from regard.models.contract import Looking, TextModel, check_target, shift_right
 from regard.models.lstm_lm import RECIPES as RECIPES  # the baseline and this model are trained alike
 
 
@@ -59,7 +59,7 @@ class AttentiveState(NamedTuple):
     position: Tensor  # [B], steps so far
 
 
-class AttentiveLanguageModel(nn.Module):
+class AttentiveLanguageModel(TextModel):
     """An LSTM language model that attends to its own past states."""
 
     looking = Looking(query="current", shift=0, cross=())
@@ -106,10 +106,6 @@ class AttentiveLanguageModel(nn.Module):
         steps = torch.arange(target.shape[1], device=target.device)  # [T]
         memory = Memory(project_keys(self.attention.score, key), value, self.visible(steps[None], len(steps)))
         return self.readout(predict, self.attention(key, memory).context)
-
-    def forward(self, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T]."""
-        return self.output(self.hidden(target))
 
     def divide(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The key, the value and the prediction of states [B, T, n]; where parts are fewer, the last serves twice."""

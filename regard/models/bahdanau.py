@@ -37,29 +37,35 @@ from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import GRU_CELLS, GateInputs, GRUEncoder, ResetAfterGRU
-from regard.models.contract import Looking, check_batch, check_target, shift_right
+from regard.models.contract import EncoderDecoder, Looking, check_batch
 from regard.symbols import START
 
 
 @dataclass(frozen=True)
-class BahdanauConfig:
-    """RNNsearch-50 as published."""
+class Sizes:
+    """The settings that RNNsearch and the models made of it have in common, as published."""
 
     source_vocabulary: int = setting(30_000, "words or pieces of the source language")
     target_vocabulary: int = setting(30_000, "words or pieces of the target language")
     embedding: int = setting(620, "size of a word vector (m)")
     width: int = setting(1000, "size of a recurrent state, in each direction (n)")
+    readout: int = setting(500, "maxout units before the softmax (l)")
+    dropout: float = setting(0.0, "share of embeddings and readout dropped in training; the paper has none")
+    spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
+
+
+@dataclass(frozen=True)
+class BahdanauConfig(Sizes):
+    """RNNsearch-50 as published."""
+
     attention: int = setting(1000, "hidden size of the alignment perceptron (n'), of the scores additive and concat")
     score: str = setting("additive", "how a state is compared with the source", tuple(SCORES))
     normaliser: str = setting("softmax", "how scores become weights", tuple(NORMALISERS))
-    readout: int = setting(500, "maxout units before the softmax (l)")
     output_rank: int = setting(0, "rank of a factorised softmax matrix, 620 in the released code; 0 = not factorised")
     timing: str = setting(
         "paper", "which state is the query and which is read out", ("paper", "appendix", "released", "conditional")
     )
     cell: str = setting("paper", "GRU with the reset before the product, or torch's faster one", ("paper", "torch"))
-    dropout: float = setting(0.0, "share of embeddings and readout dropped in training; the paper has none")
-    spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
 
 
 def twin_of(config: Any) -> BahdanauConfig:
@@ -77,14 +83,14 @@ class BahdanauState(NamedTuple):
     first: Tensor  # [B, 1], True before the first word, for the released code alone
 
 
-class Bahdanau(nn.Module):
+class Bahdanau(EncoderDecoder):
     """RNNsearch: a bidirectional encoder, and a decoder that attends to it: one of those below, or another model's."""
 
-    def __init__(self, config: BahdanauConfig, decoder: "Decoder | None" = None) -> None:
+    def __init__(self, config: BahdanauConfig, decoder: "Decoder | None" = None, directions: int = 2) -> None:
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(config.source_vocabulary, config.embedding)
-        self.encoder = GRUEncoder(config.cell, config.embedding, config.width, directions=2, blend=write)
+        self.encoder = GRUEncoder(config.cell, config.embedding, config.width, directions, blend=write)
         self.decoder = decoder or DECODERS[config.timing](config, memory_width=2 * config.width)
         self.output = nn.Linear(config.output_rank or config.readout, config.target_vocabulary)  # W_o
         self.dropout = Dropout(config.dropout)
@@ -102,19 +108,9 @@ class Bahdanau(nn.Module):
         """s_0 = tanh(W_s summary)."""
         return self.decoder.start(memory)
 
-    def step(self, token: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
-        """token [B] -> logits [B, V]."""
-        units, state = self.decoder(token[:, None], state)
-        return self.output(units[:, 0]), state
-
-    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """What the softmax layer reads, [B, T, l], each step reading the true word before it."""
-        check_target(target, source)
-        return self.decoder(shift_right(target), self.start(self.encode(source, lengths)))[0]
-
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T]."""
-        return self.output(self.hidden(source, lengths, target))
+    def decode(self, words: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
+        """words [B, T], the words read -> what the softmax layer reads [B, T, l]."""
+        return self.decoder(words, state)
 
 
 class Decoder(nn.Module):
@@ -249,14 +245,16 @@ def maxout(x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, spread: float) -> None:
-    """The paper's start (B.1): recurrent matrices orthogonal, W and U of the alignment N(0, 0.001^2), v and all biases
-    zero, everything else N(0, spread^2). With v = 0 attention is exactly uniform before the first update."""
+def initialise(model: nn.Module, spread: float, scores: bool = True) -> None:
+    """The paper's start (B.1): recurrent matrices orthogonal, biases and START zero, everything else N(0, spread^2).
+
+    With `scores`, W and U of the alignment are N(0, 0.001^2) and v is zero: attention is exactly uniform at first.
+    """
     for name, weights in model.named_parameters():
         parts = name.split(".")
         if weights.dim() == 1:
             weights.zero_()
-        elif "score" in parts:
+        elif scores and "score" in parts:
             weights.normal_(0, 0.0 if "v" in parts else 0.001)
         elif "U" in parts or "U_gates" in parts:
             for matrix in weights.reshape(-1, *weights.shape[-2:]):  # an encoder has one for each direction

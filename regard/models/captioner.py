@@ -32,8 +32,8 @@ from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.image import check_pictures, image_encoder
 from regard.layers.recurrent import LSTMState, StackedLSTM
-from regard.models.bahdanau import orthogonal_blocks
-from regard.models.contract import Looking, shift_right
+from regard.models.bahdanau import initialise
+from regard.models.contract import EncoderDecoder, Looking
 from regard.symbols import START
 
 
@@ -77,7 +77,7 @@ class CaptionerState(NamedTuple):
     lstm: LSTMState  # one layer: h_{t-1} and c_{t-1}
 
 
-class Captioner(nn.Module):
+class Captioner(EncoderDecoder):
     """An LSTM that attends to the cells of a picture before each word."""
 
     looking = Looking(query="previous", shift=0, cross=("attention",))
@@ -106,7 +106,7 @@ class Captioner(nn.Module):
         self.Z = nn.Linear(D, 4 * n, bias=False)  # columns of the LSTM's matrix that read z_t
         self.readout = Readout(config)
         self.output = nn.Linear(m, config.target_vocabulary)  # L_o
-        initialise(self, config.spread)
+        initialise(self, config.spread, scores=False)
         self.image: Any = image_encoder(config.encoder, D)  # last: it keeps its own initial weights
 
     @property
@@ -142,25 +142,11 @@ class Captioner(nn.Module):
         assert memory.summary is not None
         return CaptionerState(memory, self.initial(memory.summary))
 
-    def step(self, token: Tensor, state: CaptionerState) -> tuple[Tensor, CaptionerState]:
-        """token [B] -> logits [B, V]."""
-        units, state = self.decode(token[:, None], state)
-        return self.output(units[:, 0]), state
-
-    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """What the softmax layer reads, [B, T, m], each step reading the true word before it."""
-        return self.decode(shift_right(target), self.start(self.encode(source, lengths)))[0]
-
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T]."""
-        return self.output(self.hidden(source, lengths, target))
-
     def decode(self, words: Tensor, state: CaptionerState) -> tuple[Tensor, CaptionerState]:
         """words [B, T], the words read -> units of the readout [B, T, m]. Only the recurrence is a loop."""
         embedded = self.embed(words)  # [B, T, m]
-        (hidden, context), state = recur(
-            self.recurrent_step, self.lstm.project(embedded), state
-        )  # [B, T, n], [B, T, D]
+        words = self.lstm.project(embedded)  # [B, T, 4n]
+        (hidden, context), state = recur(self.recurrent_step, words, state)  # [B, T, n], [B, T, D]
         return self.readout(hidden, embedded, context), state
 
     def recurrent_step(self, word: Tensor, state: CaptionerState) -> tuple[tuple[Tensor, Tensor], CaptionerState]:
@@ -235,66 +221,26 @@ class Readout(nn.Module):
         return self.dropout(units)
 
 
-@torch.no_grad()
-def initialise(model: nn.Module, spread: float) -> None:
-    """Recurrent matrices orthogonal, one for each gate; all others normal; biases and START zero."""
-    for name, weights in model.named_parameters():
-        if weights.dim() == 1:
-            weights.zero_()
-        elif ".U." in name:
-            orthogonal_blocks(weights)
-        else:
-            weights.normal_(0, spread)
-    for module in model.modules():
-        if isinstance(module, nn.Embedding) and module.padding_idx is not None:
-            module.weight[module.padding_idx].zero_()
-
-
 PRESETS = {
     "paper": CaptionerConfig(),
     "small": CaptionerConfig(
-        encoder="efficientnet-lite0",
-        grid=7,
-        features=1280,
-        embedding=512,
-        width=512,
-        attention=512,
-        attention_layers=1,
-        initial_layers=1,
-        readout="released",
-        spread=0.03,
+        encoder="efficientnet-lite0", grid=7, features=1280, embedding=512, width=512, attention=512,
+        attention_layers=1, initial_layers=1, readout="released", spread=0.03,
     ),
     # A small state: one that can remember a whole picture learns no attention.
     "tiny": CaptionerConfig(
-        encoder="small",
-        grid=4,
-        features=64,
-        embedding=32,
-        width=64,
-        attention=64,
-        attention_layers=1,
-        initial_layers=1,
-        look_once=0.0,
-        dropout=0.0,
-        spread=0.1,
+        encoder="small", grid=4, features=64, embedding=32, width=64, attention=64, attention_layers=1,
+        initial_layers=1, look_once=0.0, dropout=0.0, spread=0.1,
     ),
-}
+}  # fmt: skip
 RECIPES: dict[str, dict[str, object]] = {
     "paper": {"rate": 0.001, "clip": 0.0, "normalise": "sentences", "batch_tokens": 768},
     "small": {"rate": 0.0005, "clip": 5.0, "normalise": "sentences", "batch_tokens": 1536},
     "tiny": {
-        "steps": 1200,
-        "rate": 0.004,
-        "schedule": "halving",
-        "halve_after": 6.0,
-        "halve_every": 0.5,
-        "clip": 5.0,
-        "normalise": "sentences",
-        "batch_tokens": 416,
-        "validate_every": 400,
-        "best_by": "accuracy",
+        "steps": 1200, "rate": 0.004, "schedule": "halving", "halve_after": 6.0, "halve_every": 0.5, "clip": 5.0,
+        "normalise": "sentences", "batch_tokens": 416, "validate_every": 400, "best_by": "accuracy",
     },
-}
+}  # fmt: skip
 VARIANTS = {
     "hard": replace(PRESETS["tiny"], look="hard"),
     "hard-expectation": replace(PRESETS["tiny"], look="hard-expectation"),

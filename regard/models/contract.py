@@ -19,6 +19,7 @@ A language model has nothing to read first: it has `start(rows)`, `step`, `hidde
 `forward(target)`, and a search continues from `start(rows)` as from any other state.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -26,8 +27,8 @@ from torch import Tensor, nn
 
 from regard.core.attend import Memory
 from regard.core.nested import map_nested
+from regard.data.batching import shift_right as shift_right
 from regard.errors import ShapeError
-from regard.symbols import START
 
 # A NamedTuple of tensors (or nested NamedTuples of them), the batch first in each; what else it holds, all rows share.
 State = Any
@@ -69,6 +70,44 @@ class LanguageModel(Protocol):
     def forward(self, target: Tensor) -> Tensor: ...
 
 
+class EncoderDecoder(nn.Module):
+    """A sequence model up to what its paper says: `encode`, `start`, and `decode`, which reads words one by one.
+
+    `decode(words, state)` takes any number of words [B, T] and returns what `output` reads, [B, T, D], and the state
+    behind them. A model with a faster way for one step or for all at once has its own `step` or `hidden`.
+    """
+
+    encode: Callable[[Tensor, Tensor], Memory]
+    start: Callable[[Memory], State]
+    decode: Callable[[Tensor, State], tuple[Tensor, State]]
+    output: nn.Module
+
+    def step(self, token: Tensor, state: State) -> tuple[Tensor, State]:
+        """token [B] -> logits [B, V]."""
+        units, state = self.decode(token[:, None], state)
+        return self.output(units[:, 0]), state
+
+    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """What the output layer reads, [B, T, D], each step reading the true word before it."""
+        check_target(target, source)
+        return self.decode(shift_right(target), self.start(self.encode(source, lengths)))[0]
+
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Logits [B, T, V] of target [B, T]."""
+        return self.output(self.hidden(source, lengths, target))
+
+
+class TextModel(nn.Module):
+    """A language model up to what its paper says: `start(rows)`, `step`, and `hidden(target)`, all steps at once."""
+
+    hidden: Callable[[Tensor], Tensor]
+    output: nn.Module
+
+    def forward(self, target: Tensor) -> Tensor:
+        """Logits [B, T, V] of target [B, T]."""
+        return self.output(self.hidden(target))
+
+
 class Looking(NamedTuple):
     """How the rows of a model's weights relate to the words it writes; every model states it as `looking`.
 
@@ -92,11 +131,6 @@ def take_beams(state: AnyState, rows: Tensor) -> AnyState:
     """`take`, for rows that change places among the beams of one sentence: their `memory` is the same and stays."""
     parts: Any = state
     return parts._replace(**{name: take(part, rows) for name, part in parts._asdict().items() if name != "memory"})
-
-
-def shift_right(target: Tensor) -> Tensor:
-    """y_1 ... y_T -> START, y_1 ... y_{T-1}: what the decoder reads while it predicts `target` [B, T]."""
-    return torch.cat([torch.full_like(target[:, :1], START), target[:, :-1]], dim=1)
 
 
 def check_batch(source: Tensor, lengths: Tensor) -> None:

@@ -25,26 +25,19 @@ from regard.core.cells import write
 from regard.core.scores import Covered
 from regard.layers.recurrent import ResetBeforeGRU
 from regard.models import bahdanau
-from regard.models.bahdanau import Bahdanau, BahdanauConfig, Decoder, twin_of
+from regard.models.bahdanau import Bahdanau, BahdanauConfig, Decoder, Sizes, twin_of
 
 
 @dataclass(frozen=True)
-class CoverageConfig:
+class CoverageConfig(Sizes):
     """A neural coverage of ten numbers, in the sizes of RNNsearch."""
 
-    source_vocabulary: int = setting(30_000, "words or pieces of the source language")
-    target_vocabulary: int = setting(30_000, "words or pieces of the target language")
-    embedding: int = setting(620, "size of a word vector (m)")
-    width: int = setting(1000, "size of a recurrent state, in each direction (n)")
     attention: int = setting(1000, "hidden size of the alignment perceptron (n')")
-    readout: int = setting(500, "maxout units before the softmax (l)")
     coverage: str = setting(
         "neural", "the sum of weights over a fertility, or a GRU for each word", ("linguistic", "neural")
     )
     coverage_width: int = setting(10, "numbers in the neural coverage of a word (d)")
     fertility: float = setting(2.0, "linguistic: most target words of a source word (N); 0 = no fertility, Phi = 1")
-    dropout: float = setting(0.0, "share of embeddings and readout dropped in training; the paper has none")
-    spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
 
 
 class CoverageState(NamedTuple):

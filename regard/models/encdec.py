@@ -16,15 +16,15 @@ from torch import Tensor, nn
 
 from regard.config import setting
 from regard.core.attend import Memory
-from regard.core.cells import keep, write
+from regard.core.cells import keep
 from regard.core.scores import uniform
 from regard.kernels.choose import gru_reset_after, linear_over_steps
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import GateInputs, GRUEncoder, LSTMState, StackedLSTM, reverse_words
-from regard.models.bahdanau import BahdanauConfig, BahdanauState, Decoder, initialise, maxout
-from regard.models.contract import Looking, check_batch, check_target, shift_right
+from regard.models.bahdanau import RECIPES, Bahdanau, Decoder, Sizes, initialise, maxout, twin_of
+from regard.models.contract import EncoderDecoder, Looking, check_batch, check_target, shift_right
 from regard.symbols import START
 
 
@@ -48,7 +48,7 @@ class ChoState(NamedTuple):
     hidden: Tensor  # [B, n], h'_{t-1}
 
 
-class Cho(nn.Module):
+class Cho(EncoderDecoder):
     """h'_t = GRU(h'_{t-1}, y_{t-1}, c) with c = tanh(V h_S) at every step (appendix A.1)."""
 
     recurrence = "gru"  # for `regard.explain`
@@ -86,20 +86,6 @@ class Cho(nn.Module):
         hidden = torch.tanh(self.initial(memory.values[:, 0]))  # [B, n]
         return ChoState(memory, hidden.to(self.initial.weight.dtype))
 
-    def step(self, token: Tensor, state: ChoState) -> tuple[Tensor, ChoState]:
-        """token [B] -> logits [B, V]."""
-        units, state = self.decode(token[:, None], state)
-        return self.output(units[:, 0]), state
-
-    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """What the softmax layer reads, [B, T, m], each step reading the true word before it."""
-        check_target(target, source)
-        return self.decode(shift_right(target), self.start(self.encode(source, lengths)))[0]
-
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T]."""
-        return self.output(self.hidden(source, lengths, target))
-
     def decode(self, words: Tensor, state: ChoState) -> tuple[Tensor, ChoState]:
         """words [B, T], the words read -> units of the readout [B, T, m]."""
         embedded = self.dropout(self.embed_target(words))  # [B, T, m]
@@ -118,65 +104,25 @@ class Cho(nn.Module):
 
 
 @dataclass(frozen=True)
-class RNNencdecConfig:
+class RNNencdecConfig(Sizes):
     """RNNencdec-50, the baseline of Bahdanau 2015."""
 
-    source_vocabulary: int = setting(30_000, "words or pieces of the source language")
-    target_vocabulary: int = setting(30_000, "words or pieces of the target language")
-    embedding: int = setting(620, "size of a word vector (m)")
-    width: int = setting(1000, "size of the recurrent state and of the summary (n)")
-    readout: int = setting(500, "maxout units before the softmax (l)")
     cell: str = setting("paper", "GRU with the reset before the product, or torch's faster one", ("paper", "torch"))
-    dropout: float = setting(0.0, "share of embeddings and readout dropped in training; the paper has none")
-    spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
 
 
-class RNNencdec(nn.Module):
+class RNNencdec(Bahdanau):
     """RNNsearch with c_i fixed to the last forward state: Bahdanau's decoder over a memory of one slot."""
 
-    looking = Looking(query="previous", shift=0, cross=("decoder.attention",))
-
     def __init__(self, config: RNNencdecConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.embed = nn.Embedding(config.source_vocabulary, config.embedding)
-        self.encoder = GRUEncoder(config.cell, config.embedding, config.width, directions=1, blend=write)
-        twin = BahdanauConfig(
-            target_vocabulary=config.target_vocabulary,
-            embedding=config.embedding,
-            width=config.width,
-            readout=config.readout,
-            cell=config.cell,
-            dropout=config.dropout,
-        )
-        self.decoder = Decoder(twin, memory_width=config.width, score=uniform)
-        self.output = nn.Linear(config.readout, config.target_vocabulary)  # W_o
-        self.dropout = Dropout(config.dropout)
-        initialise(self, config.spread)
+        twin = twin_of(config)
+        super().__init__(twin, Decoder(twin, memory_width=config.width, score=uniform), directions=1)
+        self.config = config  # type: ignore[assignment]
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
-        """Read source [B, S] into one slot, the last forward state [B, 1, n]."""
+        """Read source [B, S] into one slot, the last forward state [B, 1, n], from which s_0 comes as well."""
         check_batch(source, lengths)
         _, final = self.encoder(self.dropout(self.embed(source)), lengths)  # [B, n]
         return self.decoder.attention.remember(final[:, None], summary=final)
-
-    def start(self, memory: Memory) -> BahdanauState:
-        """s_0 = tanh(W_s c)."""
-        return self.decoder.start(memory)
-
-    def step(self, token: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
-        """token [B] -> logits [B, V]."""
-        units, state = self.decoder(token[:, None], state)
-        return self.output(units[:, 0]), state
-
-    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """What the softmax layer reads, [B, T, l], each step reading the true word before it."""
-        check_target(target, source)
-        return self.decoder(shift_right(target), self.start(self.encode(source, lengths)))[0]
-
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T]."""
-        return self.output(self.hidden(source, lengths, target))
 
 
 @dataclass(frozen=True)
@@ -199,7 +145,7 @@ class SutskeverState(NamedTuple):
     lstm: LSTMState
 
 
-class Sutskever(nn.Module):
+class Sutskever(EncoderDecoder):
     """v = the states of all layers after the source; the decoder starts from v and sees no more of the source.
 
     The paper's first decoder input is the END of the source; here START takes its place, with its own vector.
@@ -245,10 +191,6 @@ class Sutskever(nn.Module):
         state = self.start(self.encode(source, lengths))
         return self.dropout(self.decoder(self.embed_target(shift_right(target)), state.lstm)[0])
 
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T]."""
-        return self.output(self.hidden(source, lengths, target))
-
 
 CHO_PRESETS = {
     "paper": ChoConfig(),
@@ -273,24 +215,7 @@ SUTSKEVER_VARIANTS = {
 
 # Cho: Adadelta, without clipping. RNNencdec: as Bahdanau. Sutskever: SGD from 0.7, halved every half epoch after the
 # fifth, clipped at 5 by the sentence.
-CHO_RECIPES: dict[str, dict[str, object]] = {
-    "paper": {"optimiser": "adadelta", "rate": 1.0, "clip": 0.0, "normalise": "sentences"},
-    "small": {"rate": 0.001, "clip": 1.0, "label_smoothing": 0.1},
-    "tiny": {"rate": 0.003, "clip": 1.0},
-}
-RNNENCDEC_RECIPES: dict[str, dict[str, object]] = {
-    **CHO_RECIPES,
-    "paper": {"optimiser": "adadelta", "rate": 1.0, "clip": 1.0, "normalise": "sentences"},
-}
-SUTSKEVER_RECIPES: dict[str, dict[str, object]] = {
-    "paper": {
-        "optimiser": "sgd",
-        "rate": 0.7,
-        "schedule": "halving",
-        "halve_every": 0.5,
-        "clip": 5.0,
-        "normalise": "sentences",
-    },
-    "small": {"rate": 0.001, "clip": 1.0, "label_smoothing": 0.1},
-    "tiny": {"rate": 0.003, "clip": 1.0},
-}
+RNNENCDEC_RECIPES = RECIPES
+CHO_RECIPES: dict[str, dict[str, object]] = {**RECIPES, "paper": {**RECIPES["paper"], "clip": 0.0}}
+SUTSKEVER_PAPER = {"optimiser": "sgd", "rate": 0.7, "schedule": "halving", "halve_every": 0.5, "clip": 5.0}
+SUTSKEVER_RECIPES: dict[str, dict[str, object]] = {**RECIPES, "paper": {**SUTSKEVER_PAPER, "normalise": "sentences"}}

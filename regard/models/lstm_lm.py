@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.config import setting
 from regard.layers.recurrent import LSTMState, StackedLSTM
-from regard.models.contract import Looking, check_target, shift_right
+from regard.models.contract import Looking, TextModel, check_target, shift_right
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class LSTMLanguageConfig:
     spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
 
 
-class LSTMLanguageModel(nn.Module):
+class LSTMLanguageModel(TextModel):
     """Stacked LSTMs that write a text word by word."""
 
     looking = Looking(query="current", shift=0, cross=())
@@ -56,10 +56,6 @@ class LSTMLanguageModel(nn.Module):
         check_target(target)
         return self.dropout(self.lstm(self.embed(shift_right(target)), self.start(len(target)))[0])
 
-    def forward(self, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T]."""
-        return self.output(self.hidden(target))
-
 
 PRESETS = {
     "paper": LSTMLanguageConfig(),
@@ -69,15 +65,9 @@ PRESETS = {
 VARIANTS = {"two-layers": replace(PRESETS["tiny"], layers=2)}
 RECIPES: dict[str, dict[str, object]] = {
     "paper": {
-        "optimiser": "sgd",
-        "rate": 1.0,
-        "clip": 5.0,
-        "normalise": "sentences",
-        "batch_tokens": 700,
-        "schedule": "plateau",
-        "epochs": 39,
-        "best_by": "loss",
+        "optimiser": "sgd", "rate": 1.0, "clip": 5.0, "normalise": "sentences", "batch_tokens": 700,
+        "schedule": "plateau", "epochs": 39, "best_by": "loss",
     },
     "small": {"rate": 0.002, "clip": 1.0, "batch_tokens": 1_024, "schedule": "cosine", "epochs": 20, "best_by": "loss"},
     "tiny": {"rate": 0.01, "clip": 1.0, "batch_tokens": 640, "epochs": 6, "best_by": "loss"},
-}
+}  # fmt: skip

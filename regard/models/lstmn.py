@@ -30,12 +30,11 @@ from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.normalise import NORMALISERS
 from regard.core.scores import COMPARISONS, SCORES
-from regard.errors import ConfigError
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.past import Past
 from regard.models import lstm_lm
-from regard.models.contract import Looking, check_batch, check_target, shift_right
+from regard.models.contract import EncoderDecoder, Looking, TextModel, check_batch, check_target, shift_right
 
 
 @dataclass(frozen=True)
@@ -125,11 +124,20 @@ class LSTMNLayer(nn.Module):
 
 def stack(config: LSTMNLanguageConfig | LSTMNConfig, span: int = 0, recall: bool = True) -> nn.ModuleList:
     """Layers of which each reads the hidden vectors of the one below."""
-    n, layers = config.width, config.layers
-    if layers < 1 or span < 0:
-        raise ConfigError(f"layers must be at least 1 and span at least 0; got {layers} and {span}.")
-    widths = [config.embedding, *[n] * (layers - 1)]
+    n = config.width
+    widths = [config.embedding, *[n] * (config.layers - 1)]
     return nn.ModuleList(LSTMNLayer(wide, n, span, recall, compare(config)) for wide in widths)
+
+
+def read(layers: Any, x: Tensor, tapes: tuple[Tape, ...], dropout: nn.Module) -> tuple[list[Tensor], tuple[Tape, ...]]:
+    """Layer by layer, and in each word by word: x [B, T, m] -> [h ; c] of each layer [B, T, 2n], and its tape."""
+    written, after = [], []
+    for layer, tape in zip(layers, tapes, strict=True):
+        both, tape = recur(layer.step, layer.W_x(dropout(x)), tape)  # [B, T, 2n]
+        x = both[..., : layer.width]  # [B, T, n]
+        written.append(both)
+        after.append(tape)
+    return written, tuple(after)
 
 
 def compare(config: LSTMNLanguageConfig | LSTMNConfig) -> Attention:
@@ -143,7 +151,7 @@ class LSTMNLanguageState(NamedTuple):
     tapes: tuple[Tape, ...]
 
 
-class LSTMNLanguageModel(nn.Module):
+class LSTMNLanguageModel(TextModel):
     """LSTMN layers that write a text word by word."""
 
     looking = Looking(query="current", shift=0, cross=())
@@ -164,26 +172,18 @@ class LSTMNLanguageModel(nn.Module):
 
     def step(self, token: Tensor, state: LSTMNLanguageState) -> tuple[Tensor, LSTMNLanguageState]:
         """token [B] -> logits [B, V]."""
-        hidden, state = self.read(token[:, None], state)
+        hidden, state = self.decode(token[:, None], state)
         return self.output(hidden[:, 0]), state
 
     def hidden(self, target: Tensor) -> Tensor:
         """Top hidden vectors [B, T, n], each step reading the true word before it."""
         check_target(target)
-        return self.read(shift_right(target), self.start(len(target)))[0]
+        return self.decode(shift_right(target), self.start(len(target)))[0]
 
-    def forward(self, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T]."""
-        return self.output(self.hidden(target))
-
-    def read(self, words: Tensor, state: LSTMNLanguageState) -> tuple[Tensor, LSTMNLanguageState]:
-        """words [B, T], the words read -> top hidden vectors [B, T, n]: layer by layer, and in each word by word."""
-        x, tapes = self.embed(words), []
-        for layer, tape in zip(self.layers, state.tapes, strict=True):
-            written, tape = recur(layer.step, layer.W_x(self.dropout(x)), tape)  # type: ignore[operator, arg-type] # [B, T, 2n]
-            x = written[..., : self.config.width]  # [B, T, n]
-            tapes.append(tape)
-        return self.dropout(x), LSTMNLanguageState(tuple(tapes))
+    def decode(self, words: Tensor, state: LSTMNLanguageState) -> tuple[Tensor, LSTMNLanguageState]:
+        """words [B, T], the words read -> top hidden vectors [B, T, n]."""
+        written, tapes = read(self.layers, self.embed(words), state.tapes, self.dropout)
+        return self.dropout(written[-1][..., : self.config.width]), LSTMNLanguageState(tapes)
 
 
 class LSTMNState(NamedTuple):
@@ -194,7 +194,7 @@ class LSTMNState(NamedTuple):
     glimpse: Tensor  # [B, L, n], g~_{t-1}: what each layer last saw of the source; zero in shallow fusion
 
 
-class LSTMN(nn.Module):
+class LSTMN(EncoderDecoder):
     """An LSTMN that reads, an LSTMN that writes, and the fusion between them.
 
     As in the released code the decoder begins with empty tapes; what it knows of the source, it attends to.
@@ -218,31 +218,14 @@ class LSTMN(nn.Module):
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
         """Read source [B, S] onto the tapes; what of them can be attended to is the fusion's choice."""
         check_batch(source, lengths)
-        x, tapes = self.embed(source), []
-        for layer in self.encoder:
-            written, _ = recur(layer.step, layer.W_x(self.dropout(x)), layer.start(len(source)))  # type: ignore[operator, arg-type]
-            x = written[..., : self.config.width]  # [B, S, n]
-            tapes.append(written)  # [B, S, 2n]
-        return self.fusion.remember(tapes, padding_mask(lengths, source.shape[1]))
+        empty = tuple(layer.start(len(source)) for layer in self.encoder)  # type: ignore[operator]
+        written, _ = read(self.encoder, self.embed(source), empty, self.dropout)  # [B, S, 2n] each
+        return self.fusion.remember(written, padding_mask(lengths, source.shape[1]))
 
     def start(self, memory: Memory) -> LSTMNState:
         """Empty tapes, and nothing seen of the source yet."""
         tapes = tuple(layer.start(len(memory.keys)) for layer in self.decoder)  # type: ignore[operator]
         return LSTMNState(memory, tapes, torch.stack([tape.summary for tape in tapes], dim=1))
-
-    def step(self, token: Tensor, state: LSTMNState) -> tuple[Tensor, LSTMNState]:
-        """token [B] -> logits [B, V]."""
-        hidden, state = self.decode(token[:, None], state)
-        return self.output(hidden[:, 0]), state
-
-    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Top hidden vectors [B, T, n], each step reading the true word before it."""
-        check_target(target, source)
-        return self.decode(shift_right(target), self.start(self.encode(source, lengths)))[0]
-
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T]."""
-        return self.output(self.hidden(source, lengths, target))
 
     def decode(self, words: Tensor, state: LSTMNState) -> tuple[Tensor, LSTMNState]:
         """words [B, T], the words read -> top hidden vectors [B, T, n]."""
@@ -265,10 +248,9 @@ class Shallow(nn.Module):
 
     def __init__(self, config: LSTMNConfig) -> None:
         super().__init__()
-        self.width = config.width
-        n = config.width
+        self.width = n = config.width
         self.attention = Attention(SCORES[config.score](n, n, n), NORMALISERS[config.normaliser])
-        self.C = nn.Linear(config.width, 5 * config.width, bias=False)
+        self.C = nn.Linear(n, 5 * n, bias=False)
 
     def remember(self, tapes: list[Tensor], mask: Tensor) -> Memory:
         """Of L times [B, S, 2n], the last one's hidden vectors [B, S, n]."""
@@ -364,16 +346,10 @@ VARIANTS = {
 LANGUAGE_RECIPES: dict[str, dict[str, object]] = {
     **lstm_lm.RECIPES,  # the baseline and this model are trained alike, but for the paper's own numbers
     "paper": {
-        "optimiser": "sgd",
-        "rate": 0.65,
-        "clip": 5.0,
-        "batch_tokens": 1_024,
-        "normalise": "sentences",
-        "schedule": "decay",
-        "epochs": 30,
-        "best_by": "loss",
+        "optimiser": "sgd", "rate": 0.65, "clip": 5.0, "batch_tokens": 1_024, "normalise": "sentences",
+        "schedule": "decay", "epochs": 30, "best_by": "loss",
     },
-}
+}  # fmt: skip
 RECIPES: dict[str, dict[str, object]] = {
     "paper": {"rate": 0.001, "clip": 5.0, "normalise": "sentences"},
     "small": {"rate": 0.001, "clip": 1.0, "label_smoothing": 0.1},

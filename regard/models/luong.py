@@ -17,6 +17,7 @@ released centre, sigmoid(.) (srcLen - 1) + 1 counted from 1 with END in srcLen, 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -32,7 +33,7 @@ from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import LSTMState, StackedLSTM, reverse_words
-from regard.models.contract import Looking, check_batch, check_target, shift_right
+from regard.models.contract import EncoderDecoder, Looking, check_batch, check_target, shift_right
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class LuongState(NamedTuple):
     position: Tensor  # [B], the number of the step, from zero
 
 
-class Luong(nn.Module):
+class Luong(EncoderDecoder):
     """Stacked LSTMs; the query is the state after the step."""
 
     # Footnote 14 reads a content-based row as the alignment of the word just read: shift 1. Trained networks do either
@@ -142,10 +143,6 @@ class Luong(nn.Module):
             seen = self.attend(hidden, state.memory, steps)
         return self.dropout(seen)
 
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T]."""
-        return self.output(self.hidden(source, lengths, target))
-
     def recurrent_step(self, word: Tensor, state: LuongState) -> tuple[Tensor, LuongState]:
         """h_t = LSTM(y_{t-1}, h~_{t-1});  h~_t = tanh(W_c [c_t ; h_t]). word [B, 4n]: y_{t-1} in the gates."""
         input_gates = word if self.feed is None else word + self.feed(self.dropout(state.fed))
@@ -159,22 +156,13 @@ class Luong(nn.Module):
         return torch.tanh(self.W_c(torch.cat([context, hidden.to(context.dtype)], dim=-1)))
 
 
-class Everywhere(nn.Module):
+def everywhere(hidden: Tensor, memory: Memory, steps: Tensor) -> None:
     """Global attention has no centre."""
 
-    def forward(self, hidden: Tensor, memory: Memory, steps: Tensor) -> None:
-        return None
 
-
-class SameStep(nn.Module):
+def same_step(hidden: Tensor, memory: Memory, steps: Tensor, released: bool) -> Tensor:
     """local-m: p_t = t. The released code never leaves the last word."""
-
-    def __init__(self, hold: bool) -> None:
-        super().__init__()
-        self.hold = hold
-
-    def forward(self, hidden: Tensor, memory: Memory, steps: Tensor) -> Tensor:
-        return torch.minimum(steps, _words(memory) - 1) if self.hold else steps  # [B, T]
+    return torch.minimum(steps, _words(memory) - 1) if released else steps  # [B, T]
 
 
 class Predicted(nn.Module):
@@ -197,9 +185,9 @@ def _words(memory: Memory) -> Tensor:
     return memory.mask.sum(dim=-1)
 
 
-CENTRES: dict[str, Callable[[LuongConfig], nn.Module]] = {
-    "global": lambda config: Everywhere(),
-    "local-m": lambda config: SameStep(config.released),
+CENTRES: dict[str, Callable[[LuongConfig], Callable[[Tensor, Memory, Tensor], Tensor | None]]] = {
+    "global": lambda config: everywhere,
+    "local-m": lambda config: partial(same_step, released=config.released),
     "local-p": lambda config: Predicted(config.width),
 }
 
@@ -224,14 +212,9 @@ VARIANTS = {
 # SGD from 1.0, halved every epoch after the eighth of twelve (the models with dropout), clipped at 5 by the sentence.
 RECIPES: dict[str, dict[str, object]] = {
     "paper": {
-        "optimiser": "sgd",
-        "rate": 1.0,
-        "schedule": "halving",
-        "halve_after": 8.0,
-        "epochs": 12,
-        "clip": 5.0,
+        "optimiser": "sgd", "rate": 1.0, "schedule": "halving", "halve_after": 8.0, "epochs": 12, "clip": 5.0,
         "normalise": "sentences",
     },
     "small": {"rate": 0.001, "clip": 1.0, "label_smoothing": 0.1},
     "tiny": {"rate": 0.003, "clip": 1.0},
-}
+}  # fmt: skip

@@ -24,24 +24,17 @@ from regard.core.attend import Memory
 from regard.core.normalise import ForwardOnly
 from regard.core.scores import NormedAdditive
 from regard.models import bahdanau
-from regard.models.bahdanau import Bahdanau, BahdanauConfig, Decoder, twin_of
+from regard.models.bahdanau import Bahdanau, BahdanauConfig, Decoder, Sizes, twin_of
 
 
 @dataclass(frozen=True)
-class MonotonicConfig:
+class MonotonicConfig(Sizes):
     """Monotonic attention in the sizes of RNNsearch."""
 
-    source_vocabulary: int = setting(30_000, "words or pieces of the source language")
-    target_vocabulary: int = setting(30_000, "words or pieces of the target language")
-    embedding: int = setting(620, "size of a word vector (m)")
-    width: int = setting(1000, "size of a recurrent state, in each direction (n)")
     attention: int = setting(1000, "hidden size of the perceptron that decides where to stop")
-    readout: int = setting(500, "maxout units before the softmax (l)")
     test: str = setting("hard", "attention outside training: one word, or its expectation", ("hard", "expectation"))
     noise: float = setting(1.0, "standard deviation of the noise on the scores in training")
     offset: float = setting(-4.0, "initial r: how unlikely it is to stop at a word")
-    dropout: float = setting(0.0, "share of embeddings and readout dropped in training; the paper has none")
-    spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
 
 
 class MonotonicState(NamedTuple):

@@ -30,7 +30,7 @@ from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import LSTMState, StackedLSTM, reverse_words
-from regard.models.contract import Looking, check_batch, check_target, shift_right
+from regard.models.contract import EncoderDecoder, Looking, check_batch
 
 LEAST = 1e-30  # added to a probability before its logarithm: most words cannot be copied from a source
 
@@ -65,7 +65,7 @@ class PointerState(NamedTuple):
     coverage: Tensor  # [B, S, 1]
 
 
-class Pointer(nn.Module):
+class Pointer(EncoderDecoder):
     """An LSTM encoder-decoder that writes words or copies them."""
 
     looking = Looking(query="current", shift=0, cross=("attention",))
@@ -90,7 +90,7 @@ class Pointer(nn.Module):
         self.generate = Generate(m, n)
         self.V = nn.Linear(3 * n, n)
         self.V_prime = nn.Linear(n, config.target_vocabulary)
-        self.output = nn.Identity()  # what `hidden` returns are log-probabilities
+        self.output = nn.Identity()  # what `decode` returns are log-probabilities, which are logits too
         self.dropout = Dropout(config.dropout)
         for weights in self.parameters():
             if weights.dim() > 1:
@@ -117,20 +117,6 @@ class Pointer(nn.Module):
         context = hidden.new_zeros(len(hidden), 2 * self.config.width)
         coverage = hidden.new_zeros(*memory.values.shape[:2], 1)
         return PointerState(memory, LSTMState((hidden,), (cell,)), context, coverage)
-
-    def step(self, token: Tensor, state: PointerState) -> tuple[Tensor, PointerState]:
-        """token [B] -> log-probabilities [B, V]."""
-        logits, state = self.decode(token[:, None], state)
-        return logits[:, 0], state
-
-    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Log-probabilities [B, T, V], each step reading the true word before it."""
-        check_target(target, source)
-        return self.decode(shift_right(target), self.start(self.encode(source, lengths)))[0]
-
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Log-probabilities [B, T, V] of target [B, T], which are logits, too."""
-        return self.output(self.hidden(source, lengths, target))
 
     def decode(self, words: Tensor, state: PointerState) -> tuple[Tensor, PointerState]:
         """words [B, T], the words read -> log P [B, T, V]. Only the recurrence is a loop."""

@@ -51,13 +51,14 @@ from regard.layers.transformer import (
     NORMS,
     SSRU,
     CrossAttention,
+    Heads,
     Places,
     RelativeSelfAttention,
     SelfAttention,
     TransformerLayer,
     last_norm,
 )
-from regard.models.contract import Looking, check_batch, check_target, shift_right
+from regard.models.contract import EncoderDecoder, Looking, check_batch, check_target, shift_right
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class TransformerState(NamedTuple):
     position: Tensor  # [B], words so far; the same for every row
 
 
-class Transformer(nn.Module):
+class Transformer(EncoderDecoder):
     """Encoder and decoder: stacks of layers in a residual stream."""
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -151,7 +152,7 @@ class Transformer(nn.Module):
     def _layer(self, normalise: Normalise, cross: bool = False) -> TransformerLayer:
         config = self.config
         join = partial(JOINS[config.norm], config.width, config.dropout, config.layer_norm)
-        size, key_heads = (config.width, config.heads), config.key_heads if cross else 0
+        sizes = Heads(config.width, config.heads, config.key_heads if cross else 0, config.gain, config.bias)
         ssru = cross and config.decoder == "ssru"
         by_distance = DISTANCE_SCORES.get(config.positions)
 
@@ -162,8 +163,8 @@ class Transformer(nn.Module):
         source = Attention(compare(), NORMALISERS[config.normaliser])
         to_self = RelativeSelfAttention if config.positions == "relative" else SelfAttention
         return TransformerLayer(
-            SSRU(config.width) if ssru else to_self(*size, own, config.gain, config.bias, key_heads),
-            CrossAttention(*size, source, config.gain, config.bias, key_heads) if cross else None,
+            SSRU(config.width) if ssru else to_self(sizes, own),
+            CrossAttention(sizes, source) if cross else None,
             FEED_FORWARDS[config.activation](config.width, config.inner, config.gain),
             join,
         )
@@ -184,7 +185,7 @@ class Transformer(nn.Module):
         """The encoder: source [B, S] at positions [S], mask [B, 1, S] -> states [B, S, D]."""
         x, places = self.receive(self.embed, source, positions)  # [B, S, D]
         for layer in self.encoder:
-            x, _ = layer(x, mask=heads_mask(mask), places=places, blocks=blocks)
+            x, _ = layer(x, mask=heads_mask(mask), places=places._replace(blocks=blocks))
         x = self.encoder_norm(x)
         return Memory(x, x, mask)
 
@@ -220,9 +221,9 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """The decoder: words [B, T], each the one before what is predicted, at positions [T] -> [B, T, D]."""
         x, places = self.receive(self.embed_target, words, positions)  # [B, T, D]
-        seen = {"places": places, "blocks": blocks, "source_blocks": source_blocks}
+        places = places._replace(blocks=blocks, source_blocks=source_blocks)
         for layer in self.decoder:
-            x, _ = layer(x, source=self.remember(layer, memory), **seen)
+            x, _ = layer(x, source=self.remember(layer, memory), places=places)
         return self.decoder_norm(x)
 
     @property
@@ -242,10 +243,6 @@ class Transformer(nn.Module):
         numbers = word_numbers(queries, words.shape[1])  # [M]
         return self.write(words, numbers, memory, Blocks(queries, queries), Blocks(queries, slots))
 
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T]."""
-        return self.output(self.hidden(source, lengths, target))
-
     def receive(self, embed: nn.Module, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
         """dropout(sqrt(D) E[token] + PE): tokens [B, T] at positions [T] -> [B, T, D], and what the layers need."""
         x, places = self.place(embed(tokens) * math.sqrt(self.config.width), positions)
@@ -261,11 +258,9 @@ def heads_mask(mask: Tensor | None) -> Tensor | None:
     return None if mask is None else mask[:, None]
 
 
-class Sinusoid(nn.Module):
-    """Adds the paper's sinusoid."""
-
-    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
-        return x + sinusoid(positions, x.shape[-1]).to(x.dtype), NO_PLACES
+def add_sinusoid(x: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
+    """The paper's sinusoid."""
+    return x + sinusoid(positions, x.shape[-1]).to(x.dtype), NO_PLACES
 
 
 class Learned(nn.Module):
@@ -280,30 +275,22 @@ class Learned(nn.Module):
         return x + self.embed(positions), NO_PLACES
 
 
-class Rotary(nn.Module):
+def rotary(x: Tensor, positions: Tensor, head_width: int) -> tuple[Tensor, Places]:
     """Adds nothing: queries and keys are turned inside the layers."""
-
-    def __init__(self, head_width: int) -> None:
-        super().__init__()
-        self.head_width = head_width
-
-    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
-        return x, Places(partial(rotate_by, waves=sinusoid(positions, self.head_width).to(x.dtype)))
+    return x, Places(partial(rotate_by, waves=sinusoid(positions, head_width).to(x.dtype)))
 
 
-class Distances(nn.Module):
+def distances(x: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
     """Adds nothing: the scores read how far two words are apart."""
-
-    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
-        return x, Places(positions=positions)
+    return x, Places(positions=positions)
 
 
-PLACES: dict[str, Callable[[TransformerConfig], nn.Module]] = {
-    "sinusoid": lambda config: Sinusoid(),
+PLACES: dict[str, Callable[[TransformerConfig], Callable[[Tensor, Tensor], tuple[Tensor, Places]]]] = {
+    "sinusoid": lambda config: add_sinusoid,
     "learned": lambda config: Learned(config.longest, config.width),
-    "rotary": lambda config: Rotary(config.width // config.heads),
-    "relative": lambda config: Distances(),
-    "alibi": lambda config: Distances(),
+    "rotary": lambda config: partial(rotary, head_width=config.width // config.heads),
+    "relative": lambda config: distances,
+    "alibi": lambda config: distances,
 }
 DISTANCE_SCORES: dict[str, Callable[[TransformerConfig], Score]] = {  # of self-attention, where positions need them
     "relative": lambda config: Relative(config.width // config.heads, config.clip),

@@ -22,9 +22,9 @@ from regard.core.scores import COMPARISONS
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.past import Past
-from regard.layers.transformer import JOINS, FeedForward, SelfAttention, TransformerLayer, last_norm
+from regard.layers.transformer import JOINS, FeedForward, Heads, SelfAttention, TransformerLayer, last_norm
 from regard.models import transformer
-from regard.models.contract import Looking, check_target, shift_right
+from regard.models.contract import Looking, TextModel, check_target, shift_right
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class TransformerLanguageState(NamedTuple):
     position: Tensor  # [B], words so far; the same for every row
 
 
-class TransformerLanguageModel(nn.Module):
+class TransformerLanguageModel(TextModel):
     """A stack of causal layers that writes a text word by word."""
 
     looking = Looking(query="current", shift=0, cross=())
@@ -67,7 +67,7 @@ class TransformerLanguageModel(nn.Module):
 
         self.layers = nn.ModuleList(
             TransformerLayer(
-                SelfAttention(config.width, config.heads, attention()),
+                SelfAttention(Heads(config.width, config.heads), attention()),
                 None,
                 FeedForward(config.width, config.inner),
                 join,
@@ -105,10 +105,6 @@ class TransformerLanguageModel(nn.Module):
         for layer in self.layers:
             x, _ = layer(x)
         return self.norm(x)
-
-    def forward(self, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of target [B, T]."""
-        return self.output(self.hidden(target))
 
     def receive(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """dropout(sqrt(D) E[token] + PE): tokens [B, T] at positions [T] -> [B, T, D]."""

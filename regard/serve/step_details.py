@@ -143,7 +143,7 @@ def _sides(score: Any, query: Tensor, keys: Tensor) -> dict[str, Any]:
 
 def _covered(score: Any, keys: Tensor, coverage: Tensor | None) -> Tensor:
     """The keys [S, D], with the part of their coverage [1, S, d] where the score reads it."""
-    return keys + score.V(coverage[0]) if isinstance(score, Covered) and coverage is not None else keys
+    return score.cover(keys, coverage[0]) if isinstance(score, Covered) and coverage is not None else keys
 
 
 def _added(left: Tensor, keys: Tensor, v: nn.Linear) -> dict[str, Any]:

@@ -4,7 +4,6 @@ On the built-in corpus `shapes` the place of every named object is known, so tha
 weight lay there.
 """
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,27 +13,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.data.batching import EpochPlan, make_even, pad, plan_epoch
-from regard.data.files import Progress
+from regard.data.batching import pad
+from regard.data.store import Array
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError
 from regard.evaluate.scores import perplexity, score_captions
 from regard.layers.image import load_pretrained
+from regard.look.record import record
 from regard.symbols import PAD
-from regard.training.albums import Album, CaptionData, ReadPictures
+from regard.training.albums import Album, CaptionData
 from regard.training.objectives import likelihood
-from regard.training.reinforce import (
-    doubly_stochastic,
-    draw_places,
-    keep_looks,
-    reinforce,
-    update_baseline,
-    words_logprob,
-)
+from regard.training.reinforce import doubly_stochastic, draw_places, reinforce, update_baseline, words_logprob
 from regard.training.settings import TrainConfig
-from regard.training.task import Loss, Validation
+from regard.training.task import Loss, Task, Validation
 
+ATTENTION = "attention"  # the name of a captioner's attention
 SHOWN = 3  # held-out pictures whose captions are shown in each validation
 _DECODED = 64  # pictures captioned at once
 
@@ -48,15 +42,15 @@ class CaptionBatch(NamedTuple):
     target_lengths: Tensor  # [B]
 
 
-class Captioning:
-    """What the loop needs to train a captioner. `baseline` is REINFORCE's; every rank has the same one."""
+class Captioning(Task):
+    """Pictures and captions. `baseline` is REINFORCE's; every rank has the same one."""
 
+    names = ("target",)
     sums = 2  # of an update: its rewards, and its captions
+    data: CaptionData
 
     def __init__(self, data: CaptionData, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
-        self.data, self.config, self.run, self.fingerprint = data, config, run, data.fingerprint
-        plain = {"nbest": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "coverage_penalty": 0.0}
-        self.decode = dataclasses.replace(decode, beam=config.validate_beam, **plain)  # type: ignore[arg-type]
+        super().__init__(data, config, decode, run)
         self.baseline = torch.tensor(math.nan, dtype=torch.float64)  # not known yet
 
     def ready(self, model: nn.Module) -> None:
@@ -65,21 +59,14 @@ class Captioning:
         if encoder is not None:
             load_pretrained(encoder)
 
-    def plan(self, epoch: int, even: bool = False) -> EpochPlan:
-        """Batches of captions of like length, of at most `batch_tokens` words."""
-        return _plan(self.data.train, self.config, epoch, even)
+    def lengths(self, part: Album) -> tuple[Array, Array]:
+        return part.targets.lengths, part.targets.lengths
 
     def load(self, numbers: Sequence[int], epoch: int) -> CaptionBatch:
-        """The captions of these numbers beside their pictures."""
         return _load(self.data.train, numbers, self.data.cells)
 
-    def count(self, batch: CaptionBatch) -> tuple[int, int]:
-        """Words and captions."""
-        return int(batch.target_lengths.sum()), len(batch.target)
-
     def even(self, batch: CaptionBatch, world: int) -> CaptionBatch:
-        """The batch padded to one of few shapes."""
-        padded = make_even(batch, self.config.batch_tokens, world)
+        padded = super().even(batch, world)
         return padded._replace(lengths=torch.full_like(padded.lengths, self.data.cells))
 
     def loss(self, model: nn.Module, batch: CaptionBatch) -> Loss:
@@ -89,13 +76,12 @@ class Captioning:
 
     def _soft(self, model: nn.Module, batch: CaptionBatch) -> Loss:
         """-log p(y|a) + lambda sum_i (1 - sum_t alpha_ti)^2."""
-        config: Any = model.config
-        inputs = batch.source, batch.lengths, batch.target
-        with keep_looks(model.attention) as looks:  # type: ignore[arg-type]
-            total, _ = likelihood(model, *inputs, smoothing=self.config.label_smoothing)
-        if config.look_once:
-            weights = torch.cat([look.weights for look in looks if look.weights is not None], dim=1)  # [B, T, S]
-            total = total + config.look_once * doubly_stochastic(weights, batch.target)
+        look_once: float = model.config.look_once  # type: ignore[union-attr, assignment]
+        inputs, smoothing = (batch.source, batch.lengths, batch.target), self.config.label_smoothing
+        with record(model, [ATTENTION] if look_once else [], detach=False) as seen:
+            total, _ = likelihood(model, *inputs, smoothing=smoothing)
+        if look_once:
+            total = total + look_once * doubly_stochastic(seen[ATTENTION].weights, batch.target)
         return Loss(total, total.new_zeros(self.sums))
 
     def _hard(self, model: nn.Module, batch: CaptionBatch) -> Loss:
@@ -125,99 +111,60 @@ class Captioning:
         self.baseline = self.baseline.to(sums.device)
         self.baseline.copy_(torch.where(sound, update_baseline(self.baseline, *sums), self.baseline))
 
-    def validate(self, model: nn.Module, tell: Progress | None = None) -> Validation:
+    def validate(self, model: nn.Module) -> Validation:
         """Loss a word over all held-out captions; BLEU and exact captions of `validate_sentences` pictures."""
         device = next(model.parameters()).device
         album = self.data.dev
         if not len(album.targets):
             return Validation({}, [])
-        nll, shuffled, tokens, weights = 0.0, 0.0, 0, _Weights(album)
-        plan = _plan(album, self.config, epoch=0)
-        for position in range(len(plan)):
-            numbers = plan[position].tolist()
+        nll, shuffled, tokens, seen_objects = 0.0, 0.0, 0, list[tuple[float, float]]()
+        for numbers in (batch.tolist() for batch in self.batches(album)):
             batch = CaptionBatch(*(part.to(device) for part in _load(album, numbers, self.data.cells)))
-            with keep_looks(model.attention) as looks:  # type: ignore[arg-type]
+            with record(model, [ATTENTION]) as seen:
                 nll += float(likelihood(model, batch.source, batch.lengths, batch.target)[1])
             shuffled += float(likelihood(model, batch.source.roll(1, 0), batch.lengths, batch.target)[1])
             tokens += int(batch.target_lengths.sum())
-            weights.add(numbers, torch.cat([look.weights for look in looks if look.weights is not None], dim=1))
-        metrics = {"loss": nll / tokens, "perplexity": perplexity(nll, tokens), **weights.measured()}
+            seen_objects += on_objects(album, numbers, seen[ATTENTION].weights)
+        metrics = {"loss": nll / tokens, "perplexity": perplexity(nll, tokens)}
+        if seen_objects:
+            metrics["on_object"], metrics["best_on_object"] = np.mean(seen_objects, axis=0).tolist()
         if len(album.targets) > 1:
             metrics["shuffled_loss"] = shuffled / tokens
         pictures = np.unique(album.pictures)[: self.config.validate_sentences].tolist()
         if not pictures:
             return Validation(metrics, [])
-        written = caption_all(model, album.source, pictures, self.data, self.decode, device, tell)
-        references = [album.entries[number].captions for number in pictures]
+        written: list[str] = []
+        for first in range(0, len(pictures), _DECODED):
+            some = album.source(pictures[first : first + _DECODED]).to(device)
+            lengths = torch.full((len(some),), self.data.cells, device=device)
+            found = decode(model, some, lengths, self.decode)  # type: ignore[arg-type]
+            written += [self.data.vocabulary.decode(hypotheses[0].ids) for hypotheses in found]
+        shown = self.data.shown[: len(pictures)]
+        references = [captions for _, captions in shown]
         metrics["bleu"] = score_captions(written, references).bleu[3]
         right = sum(text in some for text, some in zip(written, references, strict=True))
         metrics["accuracy"] = right / len(written)
-        shown = zip(pictures[:SHOWN], written, strict=False)
-        return Validation(metrics, [f"{album.entries[number].image} → {text}" for number, text in shown])
-
-    def files(self) -> list[Path]:
-        """The vocabulary."""
-        return sorted(self.run.glob("target.*"))
+        samples = zip(shown[:SHOWN], written, strict=False)
+        return Validation(metrics, [f"{image} → {text}" for (image, _), text in samples])
 
     def state(self) -> dict[str, float]:
-        """What a checkpoint must hold besides the weights, so that a resumed run is the same run."""
         return {} if self.baseline.isnan() else {"baseline": float(self.baseline)}
 
     def restore(self, state: dict[str, float]) -> None:
-        """Continue with the state of a checkpoint."""
         self.baseline = torch.full_like(self.baseline, state.get("baseline", math.nan))
 
 
-def caption_all(
-    model: nn.Module,
-    source: ReadPictures,
-    pictures: list[int],
-    data: CaptionData,
-    config: DecodeConfig,
-    device: torch.device,
-    tell: Progress | None = None,
-) -> list[str]:
-    """The best caption of each of these pictures, in their order."""
-    written: list[str] = []
-    for first in range(0, len(pictures), _DECODED):
-        some = source(pictures[first : first + _DECODED]).to(device)
-        lengths = torch.full((len(some),), data.cells, device=device)
-        found = decode(model, some, lengths, config)  # type: ignore[arg-type]
-        written += [data.vocabulary.decode(hypotheses[0].ids) for hypotheses in found]
-        if tell:
-            tell(len(written), len(pictures))
-    return written
+def on_objects(album: Album, numbers: list[int], weights: Tensor) -> list[tuple[float, float]]:
+    """For each word of drawn captions that names an object: the weight of its cell, and 1 if no cell has more.
 
-
-class _Weights:
-    """How much of the weight lay on the cell of the object that a word names, where the cells are known."""
-
-    def __init__(self, album: Album) -> None:
-        self.album = album
-        self.share = self.best = 0.0
-        self.words = 0
-
-    def add(self, numbers: list[int], weights: Tensor) -> None:
-        """Count the words of examples `numbers` with their weights [B, T, S]."""
-        if self.album.cells is None:
-            return
-        for row, number in zip(weights.float().cpu(), numbers, strict=True):
-            for step, cell in enumerate(self.album.cells[self.album.pictures[number]]):
-                if cell is not None:
-                    self.share += float(row[step, cell])
-                    self.best += float(int(row[step].argmax()) == cell)
-                    self.words += 1
-
-    def measured(self) -> dict[str, float]:
-        """`on_object`: mean weight on the named object's cell; `best_on_object`: how often that cell has the most."""
-        if not self.words:
-            return {}
-        return {"on_object": self.share / self.words, "best_on_object": self.best / self.words}
-
-
-def _plan(album: Album, config: TrainConfig, epoch: int, even: bool = False) -> EpochPlan:
-    lengths = album.targets.lengths
-    return plan_epoch(lengths, lengths, config.batch_tokens, config.seed, epoch, even)
+    weights [B, T, S] of the examples `numbers`; nothing where pictures were not drawn.
+    """
+    found = []
+    for row, number in zip(weights.float().cpu(), numbers, strict=True) if album.cells else ():
+        for step, cell in enumerate(album.cells(int(album.pictures[number])) if album.cells else ()):
+            if cell is not None:
+                found.append((float(row[step, cell]), float(int(row[step].argmax()) == cell)))
+    return found
 
 
 def _load(album: Album, numbers: Sequence[int], cells: int) -> CaptionBatch:

@@ -1,41 +1,32 @@
 """Classifying documents as a task: labelled documents in, cross-entropy as the objective, accuracy on held-out ones."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from torch import nn
 from torch.nn import functional as F
 
-from regard.data.batching import EpochPlan, plan_epoch
 from regard.data.documents import DocumentBatch, DocumentData, DocumentSet
-from regard.data.files import Progress
-from regard.decode.settings import DecodeConfig
+from regard.data.store import Array
 from regard.look.documents import look_at
 from regard.models.document import DocumentClassifier
-from regard.training.settings import TrainConfig
-from regard.training.task import Loss, Validation
+from regard.training.task import Loss, Task, Validation
 
 SHOWN = 3  # held-out documents shown in each validation
 
 
-class Documents:
-    """What the loop needs to train a classifier of documents. Its `batch_tokens` are words; nothing is padded."""
+class Documents(Task):
+    """Labelled documents. Their `batch_tokens` are words; nothing is padded."""
 
+    names = ("classes", "words")
+    recurs = False
     on_host = ("lengths", "counts")  # the model groups its rows by them
+    data: DocumentData
 
-    def __init__(self, data: DocumentData, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
-        self.data, self.config, self.run, self.fingerprint = data, config, run, data.fingerprint
-
-    def ready(self, model: nn.Module) -> None:
-        """A fresh model needs nothing more."""
-
-    def plan(self, epoch: int, even: bool = False) -> EpochPlan:
-        """Documents of like size together, at most `batch_tokens` words in a batch. Their shapes never recur."""
-        return self._plan(self.data.train, epoch)
+    def lengths(self, part: DocumentSet) -> tuple[Array, Array]:
+        return part.sizes, part.sizes
 
     def load(self, numbers: Sequence[int], epoch: int) -> DocumentBatch:
-        """The documents of these numbers."""
         return self.data.train.batch(numbers)
 
     def count(self, batch: DocumentBatch) -> tuple[int, int]:
@@ -48,17 +39,15 @@ class Documents:
         smoothing = self.config.label_smoothing
         return Loss(F.cross_entropy(logits, batch.labels, reduction="sum", label_smoothing=smoothing))
 
-    def validate(self, model: nn.Module, tell: Progress | None = None) -> Validation:
+    def validate(self, model: nn.Module) -> Validation:
         """Loss and accuracy on held-out documents; where it is known which sentences decide, their weight."""
         device = next(model.parameters()).device
         dev, answers = self.data.dev, np.zeros(len(self.data.dev), np.int64)
         if not len(dev):
             return Validation({}, [])
         nll, shares = 0.0, []
-        plan = self._plan(dev, epoch=0)
         watched = any(document.deciding for document in self.data.shown) and looks(model)
-        for position in range(len(plan)):
-            numbers = plan[position]
+        for numbers in self.batches(dev):
             batch = dev.batch(numbers.tolist())
             batch = batch._replace(words=batch.words.to(device), labels=batch.labels.to(device))
             if watched:
@@ -69,19 +58,10 @@ class Documents:
                 logits = model(batch.words, batch.lengths, batch.counts)  # [B, C]
             nll += float(F.cross_entropy(logits, batch.labels, reduction="sum"))
             answers[numbers] = logits.argmax(1).cpu().numpy()
-            if tell:
-                tell(position + 1, len(plan))
         metrics = {"loss": nll / len(dev), "accuracy": float((answers == dev.labels).mean())}
         if shares:
             metrics["deciding"] = float(np.mean(shares))
         return Validation(metrics, [self._sample(k, int(answers[k])) for k in range(min(SHOWN, len(dev)))])
-
-    def files(self) -> list[Path]:
-        """The vocabulary and the classes."""
-        return [self.run / "classes.json", *sorted(self.run.glob("words.*"))]
-
-    def _plan(self, documents: DocumentSet, epoch: int) -> EpochPlan:
-        return plan_epoch(documents.sizes, documents.sizes, self.config.batch_tokens, self.config.seed, epoch)
 
     def _sample(self, number: int, answer: int) -> str:
         text, classes = self.data.shown[number].text, self.data.classes

@@ -105,6 +105,18 @@ class Journal:
                     continue  # the empty line at the end, or one cut off by a crash
         write_atomically(self.path, "".join(kept).encode())
 
+    def keep(self, event: Event) -> None:
+        """Write what is worth keeping of an event."""
+        if isinstance(event, Stepped):
+            numbers = {"rate": event.rate, "tokens_per_second": round(event.tokens_per_second, 1)}
+            self.write(event.step, loss=round(event.loss, 6), **numbers)
+        elif isinstance(event, Skipped):
+            self.write(event.step, skipped=event.reason, examples=event.examples, lines=event.lines)
+        elif isinstance(event, Noticed):
+            self.write(event.step, notice=event.text)
+        elif isinstance(event, Validated) and event.metrics:
+            self.write(event.step, **{f"dev_{name}": number for name, number in event.metrics.items()})
+
     def write(self, step: int, **numbers: Any) -> None:
         """Append one line."""
         odd = {name for name, number in numbers.items() if isinstance(number, float) and not math.isfinite(number)}

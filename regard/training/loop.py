@@ -13,13 +13,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from regard.data.batching import EpochPlan
 from regard.data.files import digest, prefetch
 from regard.errors import ConfigError, DataError, RunError, TrainingError
+from regard.training import runs
 from regard.training.clock import FEW, PACE, Clock
 from regard.training.cursor import BLIND, Cursor
 from regard.training.distributed import Ranks
 from regard.training.events import (
     ENDLESS,
+    Event,
     Finished,
     Journal,
     Noticed,
@@ -31,23 +34,10 @@ from regard.training.events import (
     Validated,
 )
 from regard.training.precision import arithmetic
-from regard.training.runs import (
-    average_weights,
-    check_belongs,
-    checkpoints,
-    is_finished,
-    newest_checkpoint,
-    prune,
-    publish,
-    read_cursor,
-    read_tensors,
-    save_checkpoint,
-    withdraw,
-)
 from regard.training.schedules import SCHEDULES, Moment
 from regard.training.settings import TrainConfig
 from regard.training.stopping import BrokenOff, Stop
-from regard.training.task import Batches, Carries, Even, FromLines, Task
+from regard.training.task import Task
 from regard.training.update import Late, MicroBatch, Numbers, Update
 from regard.training.warm_start import Origin
 from regard.training.weights import optimiser_state, set_optimiser_state, set_weights, weights_of
@@ -82,12 +72,12 @@ class Loop:
             raise ConfigError(f"train.precision = '{config.precision}' needs a GPU; use float32 on a CPU.")
         self.model = model.to(ranks.device)
         self.on_gpu = ranks.device.type == "cuda"
-        self.even = self.on_gpu and config.capture and isinstance(task, Even)
+        self.even = self.on_gpu and config.capture and task.recurs
         self.make_update = Update(self.model, config, ranks, capture=self.even)
         self.parameters, self.optimiser = self.make_update.weights, self.make_update.optimiser
         self.late: Late[Made] = Late(ranks.device)
         self.schedule = SCHEDULES[config.schedule]
-        self.batches_an_epoch = len(self.plan(0, self.even))
+        self.batches_an_epoch = len(task.plan(0, self.even))
         if not self.batches_an_epoch:
             raise DataError("There is nothing to train on: an epoch has no batch.")
         self.total = config.steps or math.ceil(self.batches_an_epoch / config.accumulate) * config.epochs or ENDLESS
@@ -104,7 +94,7 @@ class Loop:
         """Train to the end, or until a stop is requested; returns why it ended. The finished weights are published."""
         self.resume()
         reason = self.over()
-        if reason and any(self.ranks.add(self.ranks.first and is_finished(self.run_folder))):
+        if reason and any(self.ranks.add(self.ranks.first and runs.is_finished(self.run_folder))):
             self.observe(Finished(self.cursor.step, reason, self.cursor.seconds))
             return reason  # the same command again
         self.clock.start(self.cursor.seconds)
@@ -130,27 +120,26 @@ class Loop:
 
     def resume(self) -> None:
         """Continue from the newest complete checkpoint, if there is one."""
-        folder = newest_checkpoint(self.run_folder)
+        folder = runs.newest_checkpoint(self.run_folder)
         if folder is None:
             return
-        check_belongs(self.run_folder, folder)
-        cursor, data = read_cursor(folder), self.cursor.data
+        runs.check_belongs(self.run_folder, folder)
+        cursor, data = runs.read_cursor(folder), self.cursor.data
         if cursor.data != data and cursor.data and data:
             raise RunError(f"The corpus is not the one that {self.run_folder} was begun with; use another --out.")
         self.cursor, self.cursor.data = cursor, data
-        set_weights(self.model, read_tensors(folder / "weights.safetensors"), str(folder))
-        set_optimiser_state(self.optimiser, read_tensors(folder / "state.safetensors"))
-        if isinstance(self.task, Carries):
-            self.task.restore(cursor.carried)
+        set_weights(self.model, runs.read_tensors(folder / "weights.safetensors"), str(folder))
+        set_optimiser_state(self.optimiser, runs.read_tensors(folder / "state.safetensors"))
+        self.task.restore(cursor.carried)
         self.standing = cursor.step
         self.time_is_up = self.clock.is_over(cursor.seconds)
-        damaged = [path.name for path in checkpoints(self.run_folder) if int(path.name) > int(folder.name)]
+        damaged = [path.name for path in runs.checkpoints(self.run_folder) if int(path.name) > int(folder.name)]
         self.observe(Resumed(cursor.step, damaged))
 
     def train(self) -> str:
         """Epoch after epoch until an end is reached."""
         if self.ranks.first:
-            withdraw(self.run_folder)  # a finished run that continues is not finished
+            runs.withdraw(self.run_folder)  # a finished run that continues is not finished
         if self.on_gpu and self.config.capture and not self.even:
             self.refuse("the batches of this task have no shape that recurs")
         if self.cursor.due:
@@ -165,7 +154,7 @@ class Loop:
         cursor = self.cursor
         if not cursor.position:
             cursor.even = self.even
-        plan = self.plan(cursor.epoch, cursor.even)
+        plan = self.task.plan(cursor.epoch, cursor.even)
         with prefetch(self.load(plan, cursor.position, cursor.epoch)) as parts:
             for group in grouped(parts, self.config.accumulate):
                 cursor.seconds = self.clock.spent()
@@ -174,23 +163,18 @@ class Loop:
                 if self.ended():
                     return
 
-    def plan(self, epoch: int, even: bool) -> Batches:
-        """The batches of an epoch."""
-        return self.task.plan(epoch, even) if even else self.task.plan(epoch)
-
-    def load(self, plan: Batches, start: int, epoch: int) -> Iterator[MicroBatch]:
+    def load(self, plan: EpochPlan, start: int, epoch: int) -> Iterator[MicroBatch]:
         """Every batch of the plan from `start` on, with the tensors of this rank's rows, if it has any."""
         if self.on_gpu and self.ranks.device.index is not None:
             torch.cuda.set_device(self.ranks.device)  # of the thread that this runs in, which pins memory
-        for position in range(start, len(plan)):
-            numbers = plan[position]
+        for numbers in (batch.tolist() for batch in plan[start:]):
             mine = numbers[self.ranks.rank :: self.ranks.world]
             if not len(mine):
                 yield MicroBatch(numbers, None, 0, 0)
                 continue
             batch = self.task.load(mine, epoch)
             counts = self.task.count(batch)
-            if self.even and isinstance(self.task, Even):
+            if self.even:
                 batch = self.task.even(batch, self.ranks.world)
             yield MicroBatch(numbers, pinned(batch) if self.on_gpu else batch, *counts)
 
@@ -244,12 +228,9 @@ class Loop:
     def skip(self, made: Made, reason: str) -> None:
         """Say which examples were in an update that was left out; stop when it happens repeatedly."""
         numbers = [int(number) for part in made.group for number in part.numbers]
-        lines = self.task.lines(numbers) if isinstance(self.task, FromLines) else []
         cursor = self.cursor
         cursor.skipped += 1
-        self.observe(Skipped(made.step, reason, numbers, lines))
-        if self.journal:
-            self.journal.write(made.step, skipped=reason, examples=numbers, lines=lines)
+        self.tell(Skipped(made.step, reason, numbers, self.task.lines(numbers)))
         if cursor.skipped >= PATIENCE_WITH_NAN:
             advice = "a smaller train.batch_tokens" if reason == "out of memory" else "a lower train.rate"
             raise TrainingError(
@@ -262,9 +243,7 @@ class Loop:
         if made.step == PACE and self.clock.limit:
             self.watch_clock()
         left = self.clock.left(self.cursor.seconds, made.step, self.total)
-        self.observe(Stepped(made.step, self.total, made.epoch, loss, made.rate, speed, left))
-        if self.journal:
-            self.journal.write(made.step, loss=round(loss, 6), rate=made.rate, tokens_per_second=round(speed, 1))
+        self.tell(Stepped(made.step, self.total, made.epoch, loss, made.rate, speed, left))
 
     def watch_clock(self) -> None:
         """Notice a training that the clock will end before much can have been learned."""
@@ -277,9 +256,13 @@ class Loop:
 
     def notice(self, text: str) -> None:
         """Report something that a person should know."""
-        self.observe(Noticed(self.cursor.step, text))
+        self.tell(Noticed(self.cursor.step, text))
+
+    def tell(self, event: Event) -> None:
+        """Report an event to the observer and to the journal."""
+        self.observe(event)
         if self.journal:
-            self.journal.write(self.cursor.step, notice=text)
+            self.journal.keep(event)
 
     def after_update(self) -> None:
         """Validate and save when it is time, and always at the end; a requested stop waits for the save alone.
@@ -328,9 +311,7 @@ class Loop:
         except BrokenOff:
             return 0.0, 0.0, False, False, True
         value, loss, better = cursor.judge(metrics, self.config.best_by)
-        self.observe(Validated(cursor.step, metrics, samples, better))
-        if self.journal and metrics:
-            self.journal.write(cursor.step, **{f"dev_{name}": number for name, number in metrics.items()})
+        self.tell(Validated(cursor.step, metrics, samples, better))
         if cursor.ignores_source(metrics):
             self.warn_of_blindness(metrics)
         return value, loss, bool(metrics), better, False
@@ -372,32 +353,32 @@ class Loop:
         if self.ranks.first:
             if cursor.step != self.standing:
                 self.write_checkpoint()
-            prune(self.run_folder, {cursor.step, *cursor.kept, *([cursor.best_step] if cursor.best_step else [])})
+            runs.prune(self.run_folder, {cursor.step, *cursor.kept, *([cursor.best_step] if cursor.best_step else [])})
         self.ranks.wait()
 
     def write_checkpoint(self) -> None:
         """The weights, the optimiser's memory and the cursor, if all numbers are finite."""
         weights, state = weights_of(self.model), optimiser_state(self.optimiser)
         step = self.cursor.step
-        self.cursor.carried = self.task.state() if isinstance(self.task, Carries) else {}
+        self.cursor.carried = self.task.state()
         if not all(bool(tensor.isfinite().all()) for tensor in (*weights.values(), *state.values())):
             raise TrainingError(
                 f"The weights at step {step} are not finite, so they were not saved; the last checkpoint is sound. "
                 f"Try a lower train.rate in a new run."
             )
         belongs = {path.name: digest(path) for path in self.task.files()}
-        folder = save_checkpoint(self.run_folder, step, weights, state, asdict(self.cursor), belongs)
+        folder = runs.save_checkpoint(self.run_folder, step, weights, state, asdict(self.cursor), belongs)
         self.observe(Saved(step, folder))
 
     def finish(self) -> None:
         """Publish the best checkpoint, or the average of the newest."""
         cursor, average = self.cursor, self.config.average
         chosen = cursor.kept[-average:] if average > 1 or cursor.best_step is None else [cursor.best_step]
-        steps = {int(folder.name): folder for folder in checkpoints(self.run_folder)}
+        steps = {int(folder.name): folder for folder in runs.checkpoints(self.run_folder)}
         folders = [steps[step] for step in chosen if step in steps] or [steps[cursor.step]]
         about = {"steps": [int(folder.name) for folder in folders], "best": cursor.best, "start_from": cursor.origin}
         about |= {"seconds": round(cursor.seconds, 1), **self.about}
-        publish(self.run_folder, average_weights(folders), [path.name for path in self.task.files()], about)
+        runs.publish(self.run_folder, runs.average_weights(folders), [path.name for path in self.task.files()], about)
 
 
 def grouped(batches: Iterator[Any], size: int) -> Iterator[list[Any]]:

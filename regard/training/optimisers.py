@@ -6,22 +6,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn, optim
 
-Build = Callable[..., optim.Optimizer]
-
-OPTIMISERS: dict[str, Build] = {
+# name -> its class in torch, and its constants besides the learning rate
+OPTIMISERS: dict[str, tuple[type[optim.Optimizer], Callable[[Any], dict[str, Any]]]] = {
     # eps 1e-9 is the Transformer's; with beta2 = 0.98 it is the paper's Adam.
-    "adam": lambda weights, config, **more: optim.Adam(
-        weights, **_rate(config, more), betas=(0.9, config.beta2), eps=1e-9
-    ),
-    "adamw": lambda weights, config, **more: optim.AdamW(
-        weights, **_rate(config, more), betas=(0.9, config.beta2), eps=1e-9, weight_decay=config.weight_decay
+    "adam": (optim.Adam, lambda config: {"betas": (0.9, config.beta2), "eps": 1e-9}),
+    "adamw": (
+        optim.AdamW,
+        lambda config: {"betas": (0.9, config.beta2), "eps": 1e-9, "weight_decay": config.weight_decay},
     ),
     # rho 0.95 and eps 1e-6: Cho 2014, Bahdanau 2015. Adadelta finds its own scale: its rate is usually 1.
-    "adadelta": lambda weights, config, **more: optim.Adadelta(weights, **_rate(config, more), rho=0.95, eps=1e-6),
-    "sgd": lambda weights, config, **more: optim.SGD(weights, **_rate(config, more), momentum=config.momentum),
+    "adadelta": (optim.Adadelta, lambda config: {"rho": 0.95, "eps": 1e-6}),
+    "sgd": (optim.SGD, lambda config: {"momentum": config.momentum}),
     # Graves' form, as Xu 2015 trained on Flickr8k: the mean of the gradients is taken off their square.
-    "rmsprop": lambda weights, config, **more: optim.RMSprop(
-        weights, **_rate(config, more), alpha=0.95, eps=1e-4, momentum=config.momentum, centered=True
+    "rmsprop": (
+        optim.RMSprop,
+        lambda config: {"alpha": 0.95, "eps": 1e-4, "momentum": config.momentum, "centered": True},
     ),
 }
 ON_GPU: dict[str, dict[str, bool]] = {  # what keeps a step on the device, so that it can be recorded
@@ -37,11 +36,17 @@ def make_optimiser(weights: Sequence[nn.Parameter], config: Any) -> optim.Optimi
     """The optimiser of the settings; on a GPU its learning rate is a tensor there."""
     device = weights[0].device if weights else torch.device("cpu")
     if device.type == "cpu":
-        return OPTIMISERS[config.optimiser](weights, config)
+        return plain_optimiser(weights, config)
     rate = torch.tensor(config.rate, dtype=torch.float32, device=device)
-    optimiser = OPTIMISERS[config.optimiser](weights, config, lr=rate, **ON_GPU[config.optimiser])
+    optimiser = plain_optimiser(weights, config, lr=rate, **ON_GPU[config.optimiser])
     optimiser._warned_capturable_if_run_uncaptured = True  # a step may also run plainly
     return optimiser
+
+
+def plain_optimiser(weights: Sequence[nn.Parameter], config: Any, **more: Any) -> Any:
+    """The optimiser of the settings, with `more` of its arguments."""
+    kind, constants = OPTIMISERS[config.optimiser]
+    return kind(weights, **{"lr": config.rate, **constants(config), **more})
 
 
 def set_rate(optimiser: optim.Optimizer, rate: float) -> None:
@@ -77,7 +82,3 @@ def clip(gradients: list[Tensor], norm: float, longest: float) -> None:
     """g <- g * longest / |g| where the norm |g| of all gradients together is above `longest`; 0 is no limit."""
     if longest and norm > longest:
         torch._foreach_mul_(gradients, longest / norm)
-
-
-def _rate(config: Any, more: dict[str, Any]) -> dict[str, Any]:
-    return {"lr": config.rate, **more}

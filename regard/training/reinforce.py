@@ -35,17 +35,6 @@ class Drawn(NamedTuple):
 
 
 @contextmanager
-def keep_looks(attention: Attention) -> Iterator[list[Look]]:
-    """Collect every attention call of a module while the block runs, with gradients; it changes nothing."""
-    looks: list[Look] = []
-    handle = attention.register_forward_hook(lambda module, args, look: looks.append(look))
-    try:
-        yield looks
-    finally:
-        handle.remove()
-
-
-@contextmanager
 def draw_places(
     attention: Attention, expected: Tensor | None = None, draw: Draw = hard_sample
 ) -> Iterator[list[Drawn]]:
@@ -80,16 +69,14 @@ def entropy(weights: Tensor) -> Tensor:
     return -torch.xlogy(weights, weights.clamp(min=torch.finfo(weights.dtype).tiny)).sum(dim=-1)
 
 
-def doubly_stochastic(weights: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+def doubly_stochastic(weights: Tensor, target: Tensor) -> Tensor:
     """sum_i (1 - sum_t alpha_ti)^2, summed over the batch: over time every cell should get a total weight of one.
 
-    weights [B, T, S]; steps where target [B, T] is PAD do not count, nor do rows that are nothing else, nor cells
-    where mask [B, 1, S] is False.
+    weights [B, T, S]; steps where target [B, T] is PAD do not count, nor do rows that are nothing else.
     """
     real = target != PAD  # [B, T]
     seen = (weights * real[..., None]).sum(dim=1)  # [B, S]
-    missing = (1 - seen).square() * real.any(dim=1, keepdim=True)
-    return (missing if mask is None else missing * mask[:, 0]).sum()
+    return ((1 - seen).square() * real.any(dim=1, keepdim=True)).sum()
 
 
 def words_logprob(logits: Tensor, target: Tensor) -> Tensor:

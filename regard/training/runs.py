@@ -18,7 +18,6 @@ import json
 import os
 import platform
 import shutil
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,21 +29,16 @@ import torch
 from torch import Tensor
 
 from regard.config import parse_toml, read
-from regard.data.files import digest, read_small, seal, sync_folder, unseal, write_atomically
+from regard.data.files import digest, fill_folder, read_small, seal, sync_folder, unseal, write_atomically
 from regard.errors import ConfigError, DataError, RunError, brief
 from regard.training.cursor import Cursor
+from regard.training.locks import LEFT
 from regard.version import __version__
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
 
 VERSION = 1  # of the layout of a run; a folder of another version is refused
 SPARE = 2  # free space that a save needs, as a multiple of its size
 MOST_HEADER = 4 << 20  # bytes of the header of a safetensors file: about 40,000 tensors
 SEAL = b"# sha256 of the lines above: "
-LEFT = ".*.[0-9]*.tmp"  # what a killed process may leave in a run folder
 CHECKPOINT = ("weights.safetensors", "state.safetensors", "state.json")
 FINISHED = ("weights.safetensors", "config.toml")
 
@@ -124,27 +118,19 @@ def save_checkpoint(
     `belongs` is the SHA-256 of files of the run that these weights mean nothing without: the vocabularies.
     """
     parent = run / "checkpoints"
-    folder, temporary = parent / f"{step:06d}", parent / f".{step:06d}.tmp"
+    folder = parent / f"{step:06d}"
     try:
         parent.mkdir(parents=True, exist_ok=True)
         check_space(parent, [*weights.values(), *state.values()])
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
-        written = {}
-        for name, content in (
-            ("weights.safetensors", pack(weights)),
-            ("state.safetensors", pack(state)),
-            ("state.json", json.dumps(about, indent=1).encode()),
-        ):
-            write_atomically(temporary / name, content)
-            written[name] = entry(content)
-        manifest = make_manifest(written, {"step": step, "belongs": dict(belongs or {})})
-        write_atomically(temporary / "manifest.json", manifest)
-        discard(folder)  # one of the same step that was damaged, so that training went on from an older one
-        os.rename(temporary, folder)
-        sync_folder(parent)
+        contents = {"weights.safetensors": pack(weights), "state.safetensors": pack(state)}
+        contents["state.json"] = json.dumps(about, indent=1).encode()
+        files = {name: entry(content) for name, content in contents.items()}
+        contents["manifest.json"] = make_manifest(files, {"step": step, "belongs": dict(belongs or {})})
+        # One of the same step may be there that was damaged, so that training went on from an older one.
+        with fill_folder(folder) as temporary:
+            for name, content in contents.items():
+                write_atomically(temporary / name, content)
     except (OSError, DataError, RunError) as error:
-        shutil.rmtree(temporary, ignore_errors=True)
         cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
         if not isinstance(cause, OSError):
             raise
@@ -359,62 +345,3 @@ def find_weights(run: Path) -> Path:
     read_manifest(folder, CHECKPOINT)
     check_belongs(run, folder)
     return folder / "weights.safetensors"
-
-
-@contextmanager
-def held(run: Path) -> Iterator[None]:
-    """Hold a run folder, which is made if need be, for the block: another process is refused before it touches it.
-
-    The system releases it when the process ends, however it ends. A folder that was made here and is still empty at
-    the end is removed again.
-    """
-    made = not run.exists()
-    if not made and not run.is_dir():
-        raise RunError(f"{run} is a file; --out needs the name of a folder for the run.")
-    if not made and not (run / "config.toml").exists() and not all(map(is_scratch, run.iterdir())):
-        raise RunError(f"{run} exists and is not a run of regard; nothing was touched. Choose another --out.")
-    with locked(run, "is training"):
-        try:
-            yield
-        finally:
-            if made and all(map(is_scratch, run.iterdir())):
-                with suppress(OSError):  # another process may have come since
-                    (run / ".lock").unlink()
-                    run.rmdir()
-
-
-def is_scratch(path: Path) -> bool:
-    """Whether a file of a run folder is the lock, or what a killed process left."""
-    return path.name == ".lock" or path.match(LEFT)
-
-
-@contextmanager
-def locked(folder: Path, doing: str) -> Iterator[None]:
-    """Hold a folder, which is made if need be, for the block; `doing` is what another process in it is said to do."""
-    path = folder / ".lock"
-    while True:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            stream = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed below
-        except OSError as error:
-            raise RunError(f"{folder} cannot be made or written to: {error.strerror or error}.") from None
-        with stream:
-            if not _lock(stream.fileno()):
-                raise RunError(f"Another process {doing} in {folder}; wait for it, or choose another --out.")
-            if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):  # not just removed
-                yield
-                return
-
-
-def _lock(handle: int) -> bool:
-    """Lock an open file; False where another process has. A file system without locks counts as free."""
-    try:
-        if sys.platform == "win32":
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        else:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    except OSError:
-        pass
-    return True

@@ -1,9 +1,8 @@
 """The [train] section: how long, with what, and how often to validate and save."""
 
-import math
 from dataclasses import dataclass
 
-from regard.config import setting
+from regard.config import check_range, setting
 from regard.errors import ConfigError
 from regard.training.optimisers import OPTIMISERS
 from regard.training.schedules import SCHEDULES
@@ -66,22 +65,16 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         counts = ("steps", "epochs", "warmup", "validate_every", "validate_sentences", "patience")
-        for name in (*counts, "clip", "minutes", "weight_decay", "halve_after", "guided", "coverage"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigError(f"train.{name} must be zero or more; got {getattr(self, name)}.")
-        for name in ("batch_tokens", "accumulate", "save_every", "keep", "average", "validate_beam"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"train.{name} must be at least 1; got {getattr(self, name)}.")
-        for name in ("rate", "halve_every"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ConfigError(f"train.{name} must be above zero; got {getattr(self, name)}.")
+        weights = ("clip", "minutes", "weight_decay", "halve_after", "guided", "coverage")
+        check_range("train", self, "[0, inf)", *counts, *weights)
+        check_range(
+            "train", self, "[1, inf)", "batch_tokens", "accumulate", "save_every", "keep", "average", "validate_beam"
+        )
+        check_range("train", self, "(0, inf)", "rate", "halve_every")
+        check_range("train", self, "[0, 1)", "momentum", "beta2", "label_smoothing")
+        check_range("train", self, "(0, 1]", "decay")
         if self.guided_head < -1:
             raise ConfigError(f"train.guided_head counts from 0, or is -1 for the mean; got {self.guided_head}.")
-        for name in ("momentum", "beta2", "label_smoothing"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"train.{name} is a share from 0 to below 1; got {getattr(self, name)}.")
-        if not 0 < self.decay <= 1:
-            raise ConfigError(f"train.decay is above 0 and at most 1; got {self.decay}.")
         if not (self.steps or self.epochs or self.minutes):
             raise ConfigError("Training needs an end: set train.steps, train.epochs or train.minutes above zero.")
         if self.average > self.keep:

@@ -17,17 +17,8 @@ from torch import Tensor
 
 from regard.data.files import fill_folder, write_atomically
 from regard.errors import RunError
+from regard.training import runs
 from regard.training.experiment import Experiment, resolve
-from regard.training.runs import (
-    belongings,
-    entry,
-    find_weights,
-    make_manifest,
-    pack,
-    read_config,
-    read_shapes,
-    read_tensors,
-)
 
 SCALE = ":scale"  # ends the name of the scales of a matrix
 LEVELS = 127  # int8 without -128, so that a weight and its negative are equally exact
@@ -73,12 +64,12 @@ def expand(tensors: dict[str, Tensor], where: str) -> dict[str, Tensor]:
 
 def read_full_shapes(path: Path) -> dict[str, torch.Size]:
     """The shapes of the weights of a run, small or not; nothing but the header of the file is read."""
-    return {name: shape for name, shape in read_shapes(path).items() if not name.endswith(SCALE)}
+    return {name: shape for name, shape in runs.read_shapes(path).items() if not name.endswith(SCALE)}
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """The weights of a run, small or not."""
-    return expand(read_tensors(path), str(path))
+    return expand(runs.read_tensors(path), str(path))
 
 
 def export_small(run: Path, out: Path, about: dict[str, Any]) -> int:
@@ -87,11 +78,16 @@ def export_small(run: Path, out: Path, about: dict[str, Any]) -> int:
     The corpus, the checkpoints and the optimiser stay behind. `about` is added to the manifest.
     """
     check_new(out)
-    weights = find_weights(run)
-    experiment = without_folders(resolve(read_config(run)))
-    contents = {name: (run / name).read_bytes() for name in belongings(weights)}
-    contents |= {"config.toml": experiment.toml().encode(), "weights.safetensors": pack(shrink(read_weights(weights)))}
-    contents["manifest.json"] = make_manifest({name: entry(content) for name, content in contents.items()}, about)
+    weights = runs.find_weights(run)
+    experiment = without_folders(resolve(runs.read_config(run)))
+    contents = {name: (run / name).read_bytes() for name in runs.belongings(weights)}
+    contents |= {
+        "config.toml": experiment.toml().encode(),
+        "weights.safetensors": runs.pack(shrink(read_weights(weights))),
+    }
+    contents["manifest.json"] = runs.make_manifest(
+        {name: runs.entry(content) for name, content in contents.items()}, about
+    )
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with fill_folder(out) as folder:

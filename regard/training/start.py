@@ -15,30 +15,20 @@ from regard.data.prepare import PLAIN, How, Stages
 from regard.decode.search import check_precision
 from regard.errors import ConfigError, RegardError, RunError
 from regard.models.registry import build
+from regard.training import runs
 from regard.training.clock import FEW
 from regard.training.distributed import Ranks
 from regard.training.events import DataReady, Observe
 from regard.training.experiment import KINDS, Experiment, resolve
+from regard.training.locks import held, is_scratch
 from regard.training.loop import Loop, seed_everything
-from regard.training.runs import (
-    check_belongs,
-    checkpoints,
-    held,
-    is_scratch,
-    newest_checkpoint,
-    read_config,
-    read_cursor,
-    set_aside,
-    tidy,
-    write_config,
-)
 from regard.training.warm_start import take_over
 
 # Settings of [train] that a resumed run may change: they say when to stop and where to run, not what is learned.
 MAY_CHANGE = {"steps", "epochs", "minutes", "patience", "device", "save_every", "keep"}
 # What a run may hold before its first checkpoint. Only where there is nothing else may it be started again.
 BEGUN = re.compile(
-    r"config\.toml|metrics\.jsonl|checkpoints|tensorboard|corpus|features-\w+"
+    r"config\.toml|metrics\.jsonl|runs.checkpoints|tensorboard|corpus|features-\w+"
     r"|(source|target|words|text|classes|documents)\.(json|model|safetensors)"
 )
 
@@ -62,7 +52,7 @@ def train(
                 loop = prepare(experiment, run, ranks, observe, stages)
             except RegardError:
                 if fresh:
-                    set_aside(run)  # a refused run leaves nothing behind
+                    runs.set_aside(run)  # a refused run leaves nothing behind
                 raise
             loop.clock.since = since
             return loop.run()
@@ -75,10 +65,10 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     check_precision(experiment.decode.precision, ranks.device)
     origin = None
     if ranks.first:
-        if experiment.train.start_from and not checkpoints(run):
+        if experiment.train.start_from and not runs.checkpoints(run):
             origin = take_over(experiment, run)
         data = open_data(experiment, run, stages)  # makes the vocabularies and the store, once
-        write_config(run, experiment.toml())  # some settings may change when a run is resumed
+        runs.write_config(run, experiment.toml())  # some settings may change when a run is resumed
     ranks.wait()
     if not ranks.first:
         data = open_data(experiment, run, None)
@@ -101,11 +91,11 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
 
 def open_data(experiment: Experiment, run: Path, stages: Stages | None) -> Any:
     """The data of a task. What was trained with so far, corpus and vocabularies, must be the same."""
-    newest = newest_checkpoint(run, check=("state.json",))
+    newest = runs.newest_checkpoint(run, check=("state.json",))
     if newest:
-        check_belongs(run, newest, complete=False)
+        runs.check_belongs(run, newest, complete=False)
     keep = bool(experiment.train.start_from or newest)
-    how = How(stages or PLAIN.progress, keep, read_cursor(newest).data if newest else "")
+    how = How(stages or PLAIN.progress, keep, runs.read_cursor(newest).data if newest else "")
     return KINDS[experiment.task].prepare(experiment, run, how)
 
 
@@ -130,20 +120,20 @@ def claim(experiment: Experiment, run: Path) -> bool:
     inside = sorted(path.name for path in run.iterdir() if not is_scratch(path))
     if "config.toml" in inside:
         if check_same(experiment, run, inside):
-            tidy(run)
+            runs.tidy(run)
             return False
-        set_aside(run)  # started but never trained: a vocabulary of other settings must not stay
-    tidy(run)
-    write_config(run, experiment.toml())
+        runs.set_aside(run)  # started but never trained: a vocabulary of other settings must not stay
+    runs.tidy(run)
+    runs.write_config(run, experiment.toml())
     return True
 
 
 def check_same(experiment: Experiment, run: Path, inside: list[str]) -> bool:
     """Whether the run there can be resumed; False where it was started with other settings and never trained."""
     config = run / "config.toml"
-    old = resolve(read_config(run))
+    old = resolve(runs.read_config(run))
     other = differences(old, experiment)
-    trained = bool(checkpoints(run))
+    trained = bool(runs.checkpoints(run))
     if not trained and "weights.safetensors" in inside:
         raise RunError(f"{run} holds a finished model and no checkpoint to resume from; choose another --out.")
     if other and trained:

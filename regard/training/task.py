@@ -1,20 +1,16 @@
 """What the training loop knows about the task it trains. Each task is one file beside this."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
-from regard.data.files import Progress
-
-
-class Batches(Protocol):
-    """The batches of an epoch: batch k is a sequence of example numbers."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, position: int, /) -> Any: ...
+from regard.data.batching import EpochPlan, make_even, plan_epoch
+from regard.data.store import Array
+from regard.decode.settings import DecodeConfig
+from regard.training.settings import TrainConfig
 
 
 class Loss(NamedTuple):
@@ -31,87 +27,75 @@ class Validation(NamedTuple):
     samples: list[str]
 
 
-class Task(Protocol):
-    """Data, objective and validation of one kind of work."""
+class Task:
+    """Data, objective and validation of one kind of work, and what most kinds have alike."""
 
-    @property
-    def fingerprint(self) -> str:
-        """Of the corpus, its vocabularies and settings: a run is resumed with the same or not at all."""
-        ...
+    names: ClassVar[tuple[str, ...]] = ()  # vocabularies of the run folder
+    recurs = True  # whether batches can be padded to shapes that recur, so that updates can be captured on a GPU
+    on_host: tuple[str, ...] = ()  # parts of a batch that the model reads on the host, so that it need not wait
+    sums = 0  # numbers in `Loss.sums`
+
+    def __init__(self, data: Any, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
+        self.data, self.config, self.run, self.fingerprint = data, config, run, data.fingerprint
+        plain = DecodeConfig(beam=config.validate_beam)
+        same = ("nbest", "temperature", "top_k", "top_p", "coverage_penalty")
+        changes = {name: getattr(plain, name) for name in ("beam", *same)}
+        self.decode = dataclasses.replace(decode, **changes)  # the search of a validation
 
     def ready(self, model: nn.Module) -> None:
         """Give a fresh model what is not learned here, or refuse one that does not fit the settings."""
 
-    def plan(self, epoch: int, even: bool = False) -> Batches:
+    def lengths(self, part: Any) -> tuple[Array, Array]:
+        """The lengths [N] of both sides of all examples of the training or the validation part."""
+        raise NotImplementedError
+
+    def plan(self, epoch: int, even: bool = False) -> EpochPlan:
         """The batches of an epoch as example numbers: a pure function of the arguments and the settings.
 
-        With `even`, batches of few different shapes, where the task can make them (`Even`).
+        Examples of like length are together, at most `batch_tokens`. With `even`, batches have few different shapes.
         """
-        ...
+        return self.batches(self.data.train, epoch, even)
+
+    def batches(self, part: Any, epoch: int = 0, even: bool = False) -> EpochPlan:
+        """The batches of the training or the validation part."""
+        return plan_epoch(*self.lengths(part), self.config.batch_tokens, self.config.seed, epoch, even)
 
     def load(self, numbers: Sequence[int], epoch: int) -> Any:
         """A batch of these examples, as a NamedTuple of tensors on the CPU; there may be none."""
-        ...
+        raise NotImplementedError
+
+    def even(self, batch: Any, world: int) -> Any:
+        """This rank's part of a batch, one of `world` parts, padded to a shape that recurs; its loss stays the same."""
+        return make_even(batch, self.config.batch_tokens, world)
 
     def count(self, batch: Any) -> tuple[int, int]:
         """Tokens and sentences of a batch on the CPU, which the loop divides by."""
-        ...
+        return int(batch.target_lengths.sum()), len(batch.target)
 
     def loss(self, model: nn.Module, batch: Any) -> Loss:
         """The loss of a batch that holds at least one example. On a GPU it must not wait for the device."""
-        ...
+        raise NotImplementedError
 
-    def validate(self, model: nn.Module, tell: Progress | None = None) -> Validation:
+    def validate(self, model: nn.Module) -> Validation:
         """Measure the model on held-out examples."""
-        ...
+        raise NotImplementedError
 
     def files(self) -> list[Path]:
         """The files in the run folder, besides config.toml, that the model cannot be used without."""
-        ...
+        return sorted(path for name in self.names for path in self.run.glob(f"{name}.*"))
 
+    def lines(self, numbers: Sequence[int]) -> list[int]:
+        """The lines of the corpus, from 1 over all files, that these examples were, where examples are lines."""
+        return []
 
-@runtime_checkable
-class Even(Protocol):
-    """A task whose batches can be padded to shapes that recur, so that their updates can be captured on a GPU."""
-
-    def even(self, batch: Any, world: int) -> Any:
-        """This rank's part of a batch, one of `world` parts, padded; its loss stays the same."""
-        ...
-
-
-@runtime_checkable
-class OnHost(Protocol):
-    """A task whose model reads some parts of a batch on the host, so that it need not wait for the device."""
-
-    on_host: tuple[str, ...]  # names of these parts
-
-
-@runtime_checkable
-class Carries(Protocol):
-    """A task that carries numbers from update to update, such as a moving baseline; a checkpoint keeps them.
-
-    They are the same on every rank: they move by sums over all ranks.
-    """
-
-    sums: int  # numbers in `Loss.sums`
+    # --- numbers that are carried from update to update, such as a moving baseline: the same on every rank
 
     def carry(self, sums: Tensor, sound: Tensor) -> None:
-        """Move on after an update, by its sums; nothing moves where `sound` is False. It may run on a GPU."""
-        ...
+        """Move on by the sums of an update over all ranks, unless `sound` is False. It may run on a GPU."""
 
     def state(self) -> dict[str, float]:
-        """The numbers by name."""
-        ...
+        """The numbers by name, for a checkpoint."""
+        return {}
 
     def restore(self, state: dict[str, float]) -> None:
         """Continue with the numbers of a checkpoint."""
-        ...
-
-
-@runtime_checkable
-class FromLines(Protocol):
-    """A task whose examples are lines of a corpus, so that a message can name them."""
-
-    def lines(self, numbers: Sequence[int]) -> list[int]:
-        """The lines, from 1, over all files together, that these examples were."""
-        ...

@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from regard.data.batching import Batch, EpochPlan, PackedBatch, make_batch, make_even, pack, plan_epoch
-from regard.data.files import Progress
+from regard.data.batching import Batch, PackedBatch, make_batch, pack
 from regard.data.links import LinkedBatch
 from regard.data.pairs import PairData, PairSet, Resampled
+from regard.data.store import Array
 from regard.decode.batches import decode_many
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError
@@ -30,27 +30,27 @@ from regard.training.objectives import (
     packed_likelihood,
 )
 from regard.training.settings import TrainConfig
-from regard.training.task import Loss, Validation
+from regard.training.task import Loss, Task, Validation
 
 SHOWN = 3  # held-out sentences shown in each validation
 
 
-class TranslationTask:
-    """What the loop needs to train a translator."""
+class TranslationTask(Task):
+    """Pairs of sentences, with their links where attention is guided."""
+
+    names = ("source", "target")
+    data: PairData
+    packs = False  # whether batches of a GPU are sentences end to end; known when the model is
 
     def __init__(self, data: PairData, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
-        self.data, self.config, self.run, self.fingerprint = data, config, run, data.fingerprint
+        super().__init__(data, config, decode, run)
         low = "bf16" if config.precision == "bf16" else "float32"
-        plain = {"nbest": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "coverage_penalty": 0.0, "precision": low}
-        self.packs = False  # whether batches of a GPU are sentences end to end; known when the model is
-        self.decode = dataclasses.replace(decode, beam=config.validate_beam, **plain)  # type: ignore[arg-type]
+        self.decode = dataclasses.replace(self.decode, precision=low)
 
-    def plan(self, epoch: int, even: bool = False) -> EpochPlan:
-        """Batches of like length, of at most `batch_tokens`."""
-        return self._plan(self.data.train, epoch, even)
+    def lengths(self, part: PairSet | Resampled) -> tuple[Array, Array]:
+        return part.source_lengths, part.target_lengths
 
     def load(self, numbers: Sequence[int], epoch: int) -> Batch | LinkedBatch:
-        """The pairs of these numbers, with their links where attention is guided."""
         batch = make_batch(self.data.train, numbers, epoch)
         if not self.config.guided or self.data.links is None:
             return batch
@@ -80,15 +80,10 @@ class TranslationTask:
             have = f"heads 0 to {heads - 1}" if heads > 1 else "one head, 0"
             raise ConfigError(f"train.guided_head is {self.config.guided_head}, but '{name}' has {have}.")
 
-    def count(self, batch: Batch | LinkedBatch) -> tuple[int, int]:
-        """Target tokens and sentences."""
-        return int(batch.target_lengths.sum()), len(batch.target)
-
     def even(self, batch: Batch | LinkedBatch, world: int) -> Batch | LinkedBatch | PackedBatch:
-        """The batch packed or padded to one of few shapes."""
         if self.packs and isinstance(batch, Batch):
             return pack(batch, self.config.batch_tokens, world)
-        return make_even(batch, self.config.batch_tokens, world)
+        return super().even(batch, world)
 
     def loss(self, model: nn.Module, batch: Batch | LinkedBatch | PackedBatch) -> Loss:
         """Cross-entropy of the target, smoothed if set so; with links, plus `guided` times the alignment loss; plus
@@ -111,7 +106,7 @@ class TranslationTask:
             total = total + self.config.coverage * coverage_loss(weights, batch.target != PAD)
         return Loss(total)
 
-    def validate(self, model: nn.Module, tell: Progress | None = None) -> Validation:
+    def validate(self, model: nn.Module) -> Validation:
         """Loss and perplexity per token over all held-out pairs; BLEU of the first `validate_sentences`.
 
         `shuffled_loss` is the loss with each target beside the source of another sentence: a model that uses its
@@ -121,9 +116,8 @@ class TranslationTask:
         if not len(self.data.dev):
             return Validation({}, [])
         nll, shuffled, tokens = 0.0, 0.0, 0
-        plan = self._plan(self.data.dev, epoch=0)
-        for position in range(len(plan)):
-            batch = make_batch(self.data.dev, plan[position].tolist())
+        for numbers in self.batches(self.data.dev):
+            batch = make_batch(self.data.dev, numbers.tolist())
             source, lengths, target = (part.to(device) for part in (batch.source, batch.source_lengths, batch.target))
             nll += float(likelihood(model, source, lengths, target)[1])
             shuffled += float(likelihood(model, source.roll(1, 0), lengths.roll(1, 0), target)[1])
@@ -135,25 +129,14 @@ class TranslationTask:
         if not count:
             return Validation(metrics, [])
         rows = [self.data.dev.pair(index)[0][:-1].tolist() for index in range(count)]
-        found = decode_many(model, rows, self.decode, device, tell=tell)  # type: ignore[arg-type]
+        found = decode_many(model, rows, self.decode, device)  # type: ignore[arg-type]
         written = [self.data.target_vocabulary.decode(hypotheses[0].ids) for hypotheses in found]
         metrics["bleu"] = score(written, self.data.dev_target[:count], metrics=["bleu"])["bleu"]
-        return Validation(metrics, [self._sample(index, written[index]) for index in range(min(SHOWN, count))])
+        shown = zip(self.data.dev_source[:SHOWN], written, strict=False)
+        return Validation(metrics, [f"{source} → {text}" for source, text in shown])
 
     def lines(self, numbers: Sequence[int]) -> list[int]:
-        """The lines of the corpus that these pairs were."""
         return [int(self.data.train.lines[number]) for number in numbers]
-
-    def files(self) -> list[Path]:
-        """The vocabularies."""
-        return sorted(path for side in ("source", "target") for path in self.run.glob(f"{side}.*"))
-
-    def _plan(self, pairs: PairSet | Resampled, epoch: int, even: bool = False) -> EpochPlan:
-        lengths = pairs.source_lengths, pairs.target_lengths
-        return plan_epoch(*lengths, self.config.batch_tokens, self.config.seed, epoch, even)
-
-    def _sample(self, index: int, written: str) -> str:
-        return f"{self.data.dev_source[index]} → {written}"
 
 
 def guided_module(model: nn.Module, layer: int) -> str:

@@ -18,7 +18,7 @@ from regard.kernels.graphs import Captured
 from regard.training.distributed import Ranks, Reducer
 from regard.training.optimisers import clip, make_optimiser, set_rate, step_if
 from regard.training.settings import TrainConfig
-from regard.training.task import Carries, OnHost, Task
+from regard.training.task import Task
 
 LATE = 4  # updates between one on a GPU and the reading of its numbers
 
@@ -97,10 +97,8 @@ class Update:
         self.kind = type(batch)
         if self.graphs:
             return self.graphs(*numbers, *batch)
-        stay = self.task.on_host if isinstance(self.task, OnHost) else ()
-        moved = (
-            x if name in stay else x.to(self.ranks.device, non_blocking=True) for name, x in batch._asdict().items()
-        )
+        stay, device = self.task.on_host, self.ranks.device
+        moved = (x if name in stay else x.to(device, non_blocking=True) for name, x in batch._asdict().items())
         return self.work(*numbers, *moved)
 
     def update_from(self, own: Tensor, *batch: Tensor) -> Tensor:
@@ -140,8 +138,7 @@ class Update:
         count = totals[1 if self.config.normalise == "tokens" else 2].clamp(min=1.0)
         step = self.step_here if totals.device.type == "cpu" else self.step_there
         norm, sound = step(totals, count)
-        if isinstance(self.task, Carries):
-            self.task.carry(sums, sound)
+        self.task.carry(sums, sound)
         if self.whole or not self.graphs:
             self.optimiser.zero_grad(set_to_none=True)
         return torch.cat([totals, norm.double().reshape(1)])
@@ -179,8 +176,7 @@ class Update:
 
     def nothing(self) -> Tensor:
         """The sums of no batch."""
-        sums = self.task.sums if isinstance(self.task, Carries) else 0
-        return torch.zeros(1 + sums, dtype=torch.float64, device=self.ranks.device)
+        return torch.zeros(1 + self.task.sums, dtype=torch.float64, device=self.ranks.device)
 
     def own(self, *numbers: float) -> Tensor:
         """Numbers of the host, ready for the device."""

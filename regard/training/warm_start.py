@@ -14,9 +14,9 @@ from torch import Tensor
 from regard.data.files import digest, write_atomically
 from regard.errors import ConfigError
 from regard.models.registry import build
+from regard.training import runs
 from regard.training.experiment import Experiment, check_tables, resolve
 from regard.training.known import find_run
-from regard.training.runs import belongings, checkpoints, find_weights, read_config
 from regard.training.small import read_weights
 from regard.training.weights import weights_of
 
@@ -47,10 +47,10 @@ def inherit(tables: Mapping[str, Any], run: Path) -> dict[str, Any]:
     if not start:
         return dict(tables)
     place = run
-    if not checkpoints(run):
+    if not runs.checkpoints(run):
         place = find_run(str(start))
-        find_weights(place)  # a folder that is no run, or a damaged one, is refused first
-    other = resolve(read_config(place))
+        runs.find_weights(place)  # a folder that is no run, or a damaged one, is refused first
+    other = resolve(runs.read_config(place))
     if given.get("name", other.name) != other.name:
         return dict(tables)  # `check_origin` refuses it
     model, data = (other.tables()[section] for section in ("model", "data"))
@@ -61,9 +61,9 @@ def inherit(tables: Mapping[str, Any], run: Path) -> dict[str, Any]:
 def take_over(experiment: Experiment, run: Path) -> Origin:
     """Put the vocabularies of the run that `experiment` starts from into `run`; returns its weights."""
     other = find_run(experiment.train.start_from)
-    weights = find_weights(other)
-    check_origin(experiment, resolve(read_config(other)))
-    for name in belongings(weights):
+    weights = runs.find_weights(other)
+    check_origin(experiment, resolve(runs.read_config(other)))
+    for name in runs.belongings(weights):
         write_atomically(run / name, (other / name).read_bytes())
     return Origin(other.resolve().name, digest(weights), read_weights(weights))
 

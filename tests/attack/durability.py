@@ -194,7 +194,7 @@ def order(draw: Random, folder: Path) -> None:
     for position in range(len(plan)):
         rows = [plan[position][rank::world] for rank in range(world)]  # as Loop shares a batch
         seen += [int(rows[at % world][at // world]) for at in range(sum(map(len, rows)))]
-    assert seen == plan.order.tolist()
+    assert seen == [number for batch in plan for number in batch.tolist()]
     assert sorted(seen) == list(range(count))
 
 

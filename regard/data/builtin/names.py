@@ -8,10 +8,9 @@ are few and are soon learned: what is left to learn is copying. Names may change
 
 import random
 
-from regard.data.builtin import Example
+from regard.data.builtin import Example, distinct
 from regard.data.builtin.syllables import SYLLABLES
-from regard.data.pharaoh import Link
-from regard.errors import DataError
+from regard.data.pharaoh import parse_pharaoh
 
 # English, French, and the links i-j of their words; {0} and {1} are names.
 _SENTENCES = (
@@ -27,22 +26,10 @@ _MOST = 1_000_000  # names of two and three syllables: 70^2 + 70^3, in sentences
 
 def generate(size: int, seed: int, min_words: int, max_words: int) -> list[Example]:
     """Distinct sentences. Their lengths are what they are: the limits are not used."""
-    if size > _MOST:
-        raise DataError(f"The corpus names has at most {_MOST} sentences; got data.size={size}.")
-    draw = random.Random(f"names:{seed}")
-    examples: dict[str, Example] = {}
-    while len(examples) < size:
-        english, french, links = draw.choice(_SENTENCES)
-        names = [_name(draw) for _ in range(2)]
-        source = english.format(*names)
-        examples[source] = Example(source, french.format(*names), tuple(_link(link) for link in links.split(" ")))
-    return list(examples.values())
+    return distinct("names", size, seed, _MOST, _write)
 
 
-def _name(draw: random.Random) -> str:
-    return "".join(draw.choices(SYLLABLES, k=draw.randint(2, 3))).capitalize()
-
-
-def _link(text: str) -> Link:
-    source, target = text.split("-")
-    return int(source), int(target)
+def _write(draw: random.Random) -> Example:
+    english, french, links = draw.choice(_SENTENCES)
+    names = ["".join(draw.choices(SYLLABLES, k=draw.randint(2, 3))).capitalize() for _ in range(2)]
+    return Example(english.format(*names), french.format(*names), tuple(sorted(parse_pharaoh(links))))

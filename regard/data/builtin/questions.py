@@ -10,8 +10,7 @@ The question comes last: a model that reads forwards knows nothing of it when it
 
 import random
 
-from regard.data.builtin import Example
-from regard.errors import DataError
+from regard.data.builtin import Example, distinct
 
 _NAMES = ("anna", "tom", "mary", "paul")
 _PLACES = ("kitchen", "garden", "office", "school", "park", "station")
@@ -22,14 +21,7 @@ _ROOM = 100_000  # far below the number of stories, so that distinct ones are so
 
 def generate(size: int, seed: int, min_words: int, max_words: int) -> list[Example]:
     """Distinct stories of two to four sentences. Their lengths are what they are: the limits are not used."""
-    if size > _ROOM:
-        raise DataError(f"The corpus questions has at most {_ROOM} stories; got data.size={size}.")
-    draw = random.Random(f"questions:{seed}")
-    examples: dict[str, Example] = {}
-    while len(examples) < size:
-        made = _write(draw)
-        examples[made.source] = made
-    return list(examples.values())
+    return distinct("questions", size, seed, _ROOM, _write)
 
 
 def _write(draw: random.Random) -> Example:

@@ -5,43 +5,37 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from regard.data.builtin import WORDS, Example, names, phrasebook, questions, tales
+from regard.data.builtin import WORDS, Example, distinct, names, phrasebook, questions, tales
 from regard.data.builtin.syllables import SYLLABLES
 from regard.errors import DataError, unknown
 
 _FIRST = datetime.date(1900, 1, 1)
 _DAYS = (datetime.date(2100, 1, 1) - _FIRST).days
+_ENDINGS = {1: "st", 2: "nd", 3: "rd", 21: "st", 22: "nd", 23: "rd", 31: "st"}  # of the days of a month
 _MONTHS, _WEEKDAYS, _FORMATS = (WORDS["dates"][name] for name in ("months", "weekdays", "formats"))
 
 
 def generate_copy(size: int, seed: int, min_words: int, max_words: int) -> list[Example]:
     """Random syllables, and the same again."""
-    return [
-        Example(" ".join(row), " ".join(row), tuple((place, place) for place in range(len(row))))
-        for row in _rows(size, seed, min_words, max_words)
-    ]
+    return _sequences(size, seed, min_words, max_words, lambda places: places)
 
 
 def generate_reverse(size: int, seed: int, min_words: int, max_words: int) -> list[Example]:
     """Random syllables, and the same from last to first."""
-    return [
-        Example(" ".join(row), " ".join(row[::-1]), tuple((place, len(row) - 1 - place) for place in range(len(row))))
-        for row in _rows(size, seed, min_words, max_words)
-    ]
+    return _sequences(size, seed, min_words, max_words, lambda places: places[::-1])
 
 
-def _rows(size: int, seed: int, min_words: int, max_words: int) -> list[list[str]]:
-    room = sum(len(SYLLABLES) ** length for length in range(min_words, max_words + 1))
-    if size > room // 2:
-        raise DataError(
-            f"There are {room} such sequences only, too few for {size} distinct ones; set data.max_words higher."
-        )
-    draw = random.Random(f"sequences:{seed}")
-    rows: dict[tuple[str, ...], None] = {}
-    while len(rows) < size:
-        length = draw.randint(min_words, max_words)
-        rows[tuple(draw.choices(SYLLABLES, k=length))] = None
-    return [list(row) for row in rows]
+def _sequences(size: int, seed: int, fewest: int, most: int, order: Callable[[range], range]) -> list[Example]:
+    """Rows of syllables, and the same in another order of their places."""
+
+    def write(draw: random.Random) -> Example:
+        words = draw.choices(SYLLABLES, k=draw.randint(fewest, most))
+        places = order(range(len(words)))
+        links = tuple(sorted((source, target) for target, source in enumerate(places)))
+        return Example(" ".join(words), " ".join(words[place] for place in places), links)
+
+    room = sum(len(SYLLABLES) ** length for length in range(fewest, most + 1))
+    return distinct("sequences", size, seed, room // 2, write, "data.max_words higher")
 
 
 def generate_dates(size: int, seed: int, min_words: int, max_words: int) -> list[Example]:
@@ -49,38 +43,26 @@ def generate_dates(size: int, seed: int, min_words: int, max_words: int) -> list
 
     The target is one word, to which the words that hold year, month or day belong.
     """
-    room = _DAYS * len(_FORMATS)
-    if size > room // 2:
-        raise DataError(f"There are about {room} written dates, too few for {size} distinct ones; set data.size lower.")
-    draw = random.Random(f"dates:{seed}")
-    examples: dict[str, Example] = {}
-    while len(examples) < size:
-        date = _FIRST + datetime.timedelta(days=draw.randrange(_DAYS))
-        source = _write(date, draw.choice(_FORMATS))
-        if draw.random() < 0.2:
-            source = source.lower()
-        spoken = ("the", "of", "in", "year", *(f"{day.lower()}," for day in _WEEKDAYS), *map(str.lower, _WEEKDAYS))
-        links = tuple((place, 0) for place, word in enumerate(source.split(" ")) if word.lower() not in spoken)
-        examples.setdefault(source, Example(source, date.isoformat(), links))
-    return list(examples.values())
+    return distinct("dates", size, seed, _DAYS * len(_FORMATS) // 2, _write_date)
 
 
-def _write(date: datetime.date, form: str) -> str:
+def _write_date(draw: random.Random) -> Example:
+    date = _FIRST + datetime.timedelta(days=draw.randrange(_DAYS))
     month = _MONTHS[date.month - 1]
-    return form.format(
+    source = draw.choice(_FORMATS).format(
         day=date.day,
-        ordinal=_ordinal(date.day),
+        ordinal=f"{date.day}{_ENDINGS.get(date.day, 'th')}",
         number=date.month,
         month=month,
         short=month[:3],
         weekday=_WEEKDAYS[date.weekday()],
         year=date.year,
     )
-
-
-def _ordinal(day: int) -> str:
-    ending = "th" if day in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
-    return f"{day}{ending}"
+    if draw.random() < 0.2:
+        source = source.lower()
+    spoken = ("the", "of", "in", "year", *(f"{day.lower()}," for day in _WEEKDAYS), *map(str.lower, _WEEKDAYS))
+    links = tuple((place, 0) for place, word in enumerate(source.split(" ")) if word.lower() not in spoken)
+    return Example(source, date.isoformat(), links)
 
 
 class Builtin(NamedTuple):
@@ -96,27 +78,18 @@ class Builtin(NamedTuple):
 BUILTIN: dict[str, Builtin] = {
     entry.name: entry
     for entry in (
-        Builtin(
-            "phrasebook",
-            "English to French by a small grammar: words change place and agree; with gold word alignments",
-            "en",
-            "fr",
-            phrasebook.generate,
-        ),
+        Builtin("phrasebook",
+                "English to French by a small grammar: words change place and agree; with gold word alignments",
+                "en", "fr", phrasebook.generate),
         Builtin("dates", "dates as people write them, to ISO 8601", "en", "iso", generate_dates),
         Builtin("copy", "random syllables, to the same again", "", "", generate_copy),
         Builtin("reverse", "random syllables, to the same from last to first", "", "", generate_reverse),
         Builtin("names", "English to French with invented names, which must be copied", "en", "fr", names.generate),
-        Builtin(
-            "questions",
-            "a short story and a question about it, to the word that answers it",
-            "en",
-            "en",
-            questions.generate,
-        ),
+        Builtin("questions", "a short story and a question about it, to the word that answers it", "en", "en",
+                questions.generate),
         Builtin("summaries", "a tale of who has what, to what each of them does with it", "en", "en", tales.summaries),
     )
-}
+}  # fmt: skip
 
 
 def find_builtin(name: str) -> Builtin:

@@ -15,8 +15,7 @@ order in which they came:
 import random
 from typing import NamedTuple
 
-from regard.data.builtin import Example
-from regard.errors import DataError
+from regard.data.builtin import Example, distinct
 
 _NAMES = ("anna", "tom", "mary", "paul", "nora", "carl")
 _THINGS = ("kites", "drums", "balls", "boats", "books", "lamps", "dolls", "flutes")
@@ -40,14 +39,7 @@ def generate(size: int, seed: int) -> list[Tale]:
 
 def summaries(size: int, seed: int, min_words: int, max_words: int) -> list[Example]:
     """Distinct tales and their summaries. Their lengths are what they are: the limits are not used."""
-    if size > _ROOM:
-        raise DataError(f"The corpus summaries has at most {_ROOM} tales; got data.size={size}.")
-    draw = random.Random(f"summaries:{seed}")
-    examples: dict[str, Example] = {}
-    while len(examples) < size:
-        made = _summarise(_write(draw))
-        examples[made.source] = made
-    return list(examples.values())
+    return distinct("summaries", size, seed, _ROOM, lambda draw: _summarise(_write(draw)))
 
 
 def _summarise(tale: Tale) -> Example:

@@ -16,24 +16,20 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codec
 _HEAD = 4096  # bytes in which a file names its encoding
 
 
-def _nothing(head: bytes) -> str:
-    return ""
-
-
 class Format(NamedTuple):
     """A kind of file: how it is read, which encoding it names, and how it writes characters outside that encoding."""
 
     name: str
     read: Callable[[str], Iterator[Part]]
-    declared: Callable[[bytes], str] = _nothing
+    charset: re.Pattern[bytes] | None = None  # what it writes before the name of its encoding
     outside: str = "strict"
     bilingual: bool = False  # holds source and target side by side
     also: tuple[Callable[[str], Iterator[Part]], ...] = ()  # how it is read again for what is inside its markup
 
 
-_HTML = Format("HTML", html.read, html.declared, "xmlcharrefreplace", also=(html.read_attributes,))
-_XLIFF = Format("XLIFF", xliff.read, xliff.declared, "xmlcharrefreplace", bilingual=True)
-_PO = Format("PO", po.read, po.declared, bilingual=True)
+_HTML = Format("HTML", html.read, html.CHARSET, "xmlcharrefreplace", also=(html.read_attributes,))
+_XLIFF = Format("XLIFF", xliff.read, xliff.CHARSET, "xmlcharrefreplace", bilingual=True)
+_PO = Format("PO", po.read, po.CHARSET, bilingual=True)
 FORMATS: dict[str, Format] = {
     "txt": Format("plain text", plain.read),
     "html": _HTML,
@@ -59,7 +55,8 @@ def find_format(name: str) -> Format:
 
 def is_bilingual(name: str) -> bool:
     """Whether a file of this name holds both sides of a translation."""
-    return PurePath(re.sub(r"\.(gz|bz2|xz)$", "", name, flags=re.I)).suffix.lower() in (".po", ".pot", ".xlf", ".xliff")
+    ending = PurePath(re.sub(r"\.(gz|bz2|xz)$", "", name, flags=re.I)).suffix.lower().removeprefix(".")
+    return ending in FORMATS and FORMATS[ending].bilingual
 
 
 @dataclass(frozen=True)
@@ -121,7 +118,8 @@ def decode_file(data: bytes, name: str, form: Format) -> tuple[str, str, bytes]:
     """The text of a file, its encoding (by its byte order mark, else as it says, else UTF-8), and that mark."""
     mark, encoding = next(((mark, encoding) for mark, encoding in _MARKS if data.startswith(mark)), (b"", ""))
     data = data[len(mark) :]
-    encoding = encoding or _known(form.declared(data[:_HEAD]), name) or "utf-8"
+    named = form.charset.search(data[:_HEAD]) if form.charset else None
+    encoding = encoding or (_known(named[1].decode("ascii"), name) if named else "utf-8")
     try:
         text = data.decode(encoding)
         if text.encode(encoding) != data:
@@ -134,9 +132,9 @@ def decode_file(data: bytes, name: str, form: Format) -> tuple[str, str, bytes]:
 
 def _known(encoding: str, name: str) -> str:
     try:
-        info = codecs.lookup(encoding) if encoding else None
+        info = codecs.lookup(encoding)
     except LookupError:
         raise DataError(f"{name} names the encoding {encoding[:40]!r}, which is not known; save it as UTF-8.") from None
-    if info is not None and not info._is_text_encoding:
+    if not info._is_text_encoding:
         raise DataError(f"{name} names the encoding {encoding[:40]!r}, which is none of text; save it as UTF-8.")
-    return info.name if info else ""
+    return info.name

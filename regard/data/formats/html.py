@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from regard.data.formats.placeholders import find_placeholders
-from regard.data.formats.segment import Builder, Part, has_words
+from regard.data.formats.segment import Builder, Part, framed
 
 INLINE = frozenset((
     "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "img",
@@ -30,7 +30,7 @@ _ATTRIBUTE = re.compile(
 )
 TRANSLATED = ("alt", "title")  # attributes that are written in a language
 _SPACE = " \t\r\n\f"
-_CHARSET = re.compile(rb"""<meta[^>]{1,200}charset\s*=\s*["']?([A-Za-z0-9_.:-]+)""", re.I)
+CHARSET = re.compile(rb"""<meta[^>]{1,200}charset\s*=\s*["']?([A-Za-z0-9_.:-]+)""", re.I)
 
 
 class Token(NamedTuple):
@@ -58,12 +58,6 @@ class Rules(NamedTuple):
 
 
 HTML = Rules()
-
-
-def declared(head: bytes) -> str:
-    """The encoding that a file names."""
-    found = _CHARSET.search(head)
-    return found[1].decode("ascii") if found else ""
 
 
 def xml_rules(splitting: Collection[str] = (), ignored: Collection[str] = ()) -> Rules:
@@ -132,24 +126,17 @@ def segment(run: list[Token], rules: Rules, write: Callable[[str], str] | None =
     for token in run:
         if token.name is None:
             builder.words(unescape(token.raw))
-        elif not token.name or token.empty or token.name in rules.void:
-            builder.mark(token.raw, "word" if token.name == "" and token.empty else "void")
-        elif token.closing:
-            builder.close(token.raw, token.name)
         else:
-            builder.open(token.raw, token.name)
-    built = builder.build(raw[start:end], escape=write or escape)
-    text = built.text.rstrip(" ")
-    if not has_words(text):
-        if raw:
-            yield raw
-        return
-    if raw[:start]:
-        yield raw[:start]
-    tags = tuple(tag._replace(at=min(tag.at, len(text))) for tag in built.tags)
-    yield built._replace(text=text, tags=tags)
-    if raw[end:]:
-        yield raw[end:]
+            add_tag(builder, token, rules)
+    yield from framed(raw, start, end, builder.build(raw[start:end], escape=write or escape))
+
+
+def add_tag(builder: Builder, token: Token, rules: Rules = HTML) -> None:
+    """Add a tag, comment or declaration to a segment."""
+    if not token.name or token.empty or token.name in rules.void:
+        builder.mark(token.raw, "word" if token.name == "" and token.empty else "void")
+    else:
+        (builder.close if token.closing else builder.open)(token.raw, token.name)
 
 
 def scan(text: str, rules: Rules = HTML) -> Iterator[Token]:

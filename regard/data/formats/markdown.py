@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from regard.data.formats import html
 from regard.data.formats.placeholders import find_placeholders
-from regard.data.formats.segment import Builder, Part, has_words
+from regard.data.formats.segment import Builder, Part, framed
 
 _FENCE = re.compile(r"\s{0,3}(?:>\s?)*\s*(`{3,}|~{3,})")
 # What comes before the words of a line: quotes, then a list marker with its box, or a heading.
@@ -132,17 +132,7 @@ def segment(lines: list[str], start: int) -> Iterator[Part]:
                 following = rows[number + 1]
                 indent = following[: len(following) - len(following.lstrip(" \t"))]
                 builder.mark(f"{broken[0]}\n{indent}", "break")
-    built = builder.build(core, escape=escape)
-    if not has_words(built.text):
-        if raw:
-            yield raw
-        return
-    text = built.text.rstrip(" ")
-    if begin:
-        yield raw[:begin]
-    yield built._replace(text=text, tags=tuple(tag._replace(at=min(tag.at, len(text))) for tag in built.tags))
-    if end < len(raw):
-        yield raw[end:]
+    yield from framed(raw, begin, end, builder.build(core, escape=escape))
 
 
 def inline(builder: Builder, text: str) -> None:
@@ -176,10 +166,7 @@ def inline(builder: Builder, text: str) -> None:
                 continue
             at = first + len(token.raw)
             builder.words(html.unescape(text[reached:first]))
-            if not token.name or token.empty or token.name in html.VOID:
-                builder.mark(token.raw, "void")
-            else:
-                (builder.close if token.closing else builder.open)(token.raw, token.name)
+            html.add_tag(builder, token)
         elif first in pairs:
             raw, name, closing = pairs[first]
             builder.words(html.unescape(text[reached:first]))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from regard.data.formats.segment import Aligned, Segment, Span, Tag, as_it_is, has_words
-from regard.data.sentences import split_words
+from regard.data.sentences import split_words, trim
 
 Range = tuple[int, int]  # of target words [first, last)
 
@@ -73,7 +73,7 @@ class Placer:
         self.segment, self.tags, self.text = segment, segment.tags, found.text
         self.source = split_words(segment.text, (0, len(segment.text)))
         self.starts = [start for start, _ in self.source]
-        links = sorted((_trim(found.text, target), _trim(segment.text, source)) for source, target in found.links)
+        links = sorted((trim(found.text, target), trim(segment.text, source)) for source, target in found.links)
         self.target, self.linked = _units(found.text, links)
         self.bounds: dict[Span, Range] = {}  # source sentence -> its target words
         firsts = [start for start, _ in self.target]
@@ -252,16 +252,6 @@ class Placer:
         pieces.append(Piece(pair.open.raw, pair.open))
         self._emit(pair, pieces)
         pieces.append(Piece(pair.close.raw, pair.close))
-
-
-def _trim(text: str, span: Span) -> Span:
-    """The span without white space at its ends."""
-    start, end = span
-    while start < end and text[start].isspace():
-        start += 1
-    while end > start and text[end - 1].isspace():
-        end -= 1
-    return start, end
 
 
 def _units(text: str, links: Sequence[tuple[Span, Span]]) -> tuple[list[Span], list[Span | None]]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from regard.data.formats.placeholders import find_placeholders
-from regard.data.formats.segment import Builder, Part, has_words
+from regard.data.formats.segment import Builder, Part, framed
 
 
 def read(text: str) -> Iterator[Part]:
@@ -17,16 +17,7 @@ def read(text: str) -> Iterator[Part]:
 def read_line(line: str) -> Iterator[Part]:
     """The parts of one line."""
     core = line.strip()
-    if not has_words(core):
-        if line:
-            yield line
-        return
     start = line.index(core)
-    if start:
-        yield line[:start]
     builder = Builder(protect=find_placeholders)
     builder.words(core)
-    built = builder.build(core)
-    yield built if has_words(built.text) else core
-    if start + len(core) < len(line):
-        yield line[start + len(core) :]
+    yield from framed(line, start, start + len(core), builder.build(core))

@@ -18,7 +18,7 @@ _ESCAPED = re.compile(r"\\(?:([abfnrtv\\\"'?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|
 _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', **{shown: f"\\{letter}" for letter, shown in _LETTERS.items()}})
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#x[0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
-_CHARSET = re.compile(rb"charset=([A-Za-z0-9_.:-]+)")
+CHARSET = re.compile(rb"charset=(?!CHARSET\b)([A-Za-z0-9_.:-]+)")  # a template says CHARSET
 _LANGUAGE = re.compile(r"^Language:[ \t]*(\S+)", re.M)
 Field = tuple[str, int, int]  # its text, and the lines that it is written on [first, last)
 
@@ -31,12 +31,6 @@ class Message(NamedTuple):
     translations: dict[int, Field]  # by the number of the form
     fuzzy: bool
     line: int
-
-
-def declared(head: bytes) -> str:
-    """The encoding that the header names."""
-    found = _CHARSET.search(head)
-    return "" if found is None or found[1] == b"CHARSET" else found[1].decode("ascii")
 
 
 def read(text: str) -> Iterator[Part]:
@@ -71,12 +65,8 @@ def segment(source: str, held: str) -> Segment | None:
                 builder.mark(entity[0], "word")
                 reached = entity.end()
             builder.words(token.raw[reached:])
-        elif not token.name or token.empty or token.name in html.VOID:
-            builder.mark(token.raw, "void")
-        elif token.closing:
-            builder.close(token.raw, token.name)
         else:
-            builder.open(token.raw, token.name)
+            html.add_tag(builder, token)
     carriage = "\r" if held.endswith("\r") else ""
     built = builder.build(source, held, wrap=lambda inner: quote(inner).replace("\n", carriage + "\n") + carriage)
     return built if has_words(built.text) else None

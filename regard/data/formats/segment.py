@@ -5,7 +5,7 @@ tags around the words of the translation.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from regard.data.sentences import split_sentences
@@ -163,6 +163,18 @@ class Builder:
     ) -> Segment:
         """The segment of everything added."""
         return Segment("".join(self._words), tuple(self._tags), inner, inner if held is None else held, escape, wrap)
+
+
+def framed(raw: str, start: int, end: int, built: Segment) -> Iterator[Part]:
+    """The segment whose words are raw[start:end], with what is around them; `raw` as it is where it has no words."""
+    if not has_words(built.text):
+        yield raw
+        return
+    text = built.text.rstrip(" ")
+    tags = tuple(tag._replace(at=min(tag.at, len(text))) for tag in built.tags)
+    yield raw[:start]
+    yield built._replace(text=text, tags=tags)
+    yield raw[end:]
 
 
 def has_words(text: str) -> bool:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from regard.data.formats.html import scan
-from regard.data.formats.segment import Builder, Part, has_words
+from regard.data.formats.segment import Builder, Part, framed
 
 _TIME = re.compile(r"\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+")
 _BRACES = re.compile(r"\{[^{}\n]*\}")
@@ -41,10 +41,6 @@ def segment(cue: str) -> Iterator[Part]:
     dash = _SPEAKER.match(cue)
     start = dash.end() if dash else len(cue) - len(cue.lstrip())
     end = len(cue.rstrip())
-    if not has_words(cue):
-        if cue:
-            yield cue
-        return
     core = cue[start:end]
     builder = Builder(collapse=True)
     for token in scan(core):
@@ -63,8 +59,4 @@ def segment(cue: str) -> Iterator[Part]:
     built = builder.build(core)
     if "\r\n" in core:
         built = built._replace(tags=tuple(tag._replace(raw=tag.raw.replace("\n", "\r\n")) for tag in built.tags))
-    if start:
-        yield cue[:start]
-    yield built if has_words(built.text) else core
-    if end < len(cue):
-        yield cue[end:]
+    yield from framed(cue, start, end, built)

@@ -7,7 +7,6 @@ must be inert: no DTD is fetched, entities are refused, and so is what is too de
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 from xml.parsers import expat
 
 from regard.data.formats import html
@@ -22,7 +21,7 @@ _CODES = frozenset(("ph", "it", "bpt", "ept", "ut"))  # in 1.2 their content is 
 _OPENS = {"bpt": "ept", "bx": "ex", "sc": "ec"}  # pairs whose two ends are separate elements
 _CLOSES = {close: open for open, close in _OPENS.items()}
 _ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
-_ENCODING = re.compile(rb"""<\?xml[^>]{1,200}encoding\s*=\s*["']([A-Za-z0-9_.:-]+)""")
+CHARSET = re.compile(rb"""<\?xml[^>]{1,200}encoding\s*=\s*["']([A-Za-z0-9_.:-]+)""")
 _UNTRANSLATED = frozenset(("new", "needs-translation", "initial"))  # states in which a target is no translation
 INLINE = html.Rules(inline=None, kept=(), void=(), raw=(), ignore_case=False)
 
@@ -38,19 +37,6 @@ class Unit:
     target_content: tuple[int, int] | None = None
     state: str = ""
     translate: bool = True
-
-
-class Text(NamedTuple):
-    """A unit of a file as text, for training: see `units`."""
-
-    source: str
-    target: str
-
-
-def declared(head: bytes) -> str:
-    """The encoding that the first line names."""
-    found = _ENCODING.search(head)
-    return found[1].decode("ascii") if found else ""
 
 
 @dataclass
@@ -246,17 +232,12 @@ def _code(builder: Builder, raw: str, name: str) -> None:
         builder.mark(raw, "word" if name in ("ph", "x") else "void")
 
 
-def units(text: str) -> tuple[tuple[str, str], Iterator[Text]]:
+def units(text: str) -> tuple[tuple[str, str], Iterator[tuple[str, str]]]:
     """The languages of a file, and the words of its units in both, codes left out."""
     data = text.encode("utf-8")
     found = find_units(data)
 
-    def each() -> Iterator[Text]:
-        for unit in found.units:
-            sides = (unit.source, unit.target_content)
-            words = (
-                inline(data[slice(*side)].decode("utf-8")).build("").text.strip() if side else "" for side in sides
-            )
-            yield Text(*words)
+    def words(side: tuple[int, int] | None) -> str:
+        return inline(data[slice(*side)].decode("utf-8")).build("").text.strip() if side else ""
 
-    return found.languages, each()
+    return found.languages, ((words(unit.source), words(unit.target_content)) for unit in found.units)

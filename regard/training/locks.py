@@ -1,0 +1,75 @@
+"""One process at a time in a run folder: the lock, and what a killed process may leave beside it."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from regard.errors import RunError
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+LEFT = ".*.[0-9]*.tmp"  # what a killed process may leave in a run folder
+
+
+@contextmanager
+def held(run: Path) -> Iterator[None]:
+    """Hold a run folder, which is made if need be, for the block: another process is refused before it touches it.
+
+    The system releases it when the process ends, however it ends. A folder that was made here and is still empty at
+    the end is removed again.
+    """
+    made = not run.exists()
+    if not made and not run.is_dir():
+        raise RunError(f"{run} is a file; --out needs the name of a folder for the run.")
+    if not made and not (run / "config.toml").exists() and not all(map(is_scratch, run.iterdir())):
+        raise RunError(f"{run} exists and is not a run of regard; nothing was touched. Choose another --out.")
+    with locked(run, "is training"):
+        try:
+            yield
+        finally:
+            if made and all(map(is_scratch, run.iterdir())):
+                with suppress(OSError):  # another process may have come since
+                    (run / ".lock").unlink()
+                    run.rmdir()
+
+
+def is_scratch(path: Path) -> bool:
+    """Whether a file of a run folder is the lock, or what a killed process left."""
+    return path.name == ".lock" or path.match(LEFT)
+
+
+@contextmanager
+def locked(folder: Path, doing: str) -> Iterator[None]:
+    """Hold a folder, which is made if need be, for the block; `doing` is what another process in it is said to do."""
+    path = folder / ".lock"
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            stream = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed below
+        except OSError as error:
+            raise RunError(f"{folder} cannot be made or written to: {error.strerror or error}.") from None
+        with stream:
+            if not _lock(stream.fileno()):
+                raise RunError(f"Another process {doing} in {folder}; wait for it, or choose another --out.")
+            if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):  # not just removed
+                yield
+                return
+
+
+def _lock(handle: int) -> bool:
+    """Lock an open file; False where another process has. A file system without locks counts as free."""
+    try:
+        if sys.platform == "win32":
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError:
+        pass
+    return True
