@@ -8,7 +8,7 @@ import torch
 from decode_models import Tiny, batch, sentences
 from torch import Tensor
 
-from regard.api.translator import weigher
+from regard.api.weights import weigher
 from regard.decode import DecodeConfig, coverage_penalty, decode
 from regard.errors import ConfigError
 from regard.look.record import record

@@ -18,7 +18,6 @@ from regard.evaluate.alignment import (
     symmetrise,
     threshold_links,
 )
-from regard.look.change import find
 from regard.look.table import Label, arrange, leading_modules
 from regard.look.tokens import Side
 from regard.look.trace import Trace
@@ -30,7 +29,6 @@ METHODS: dict[str, Callable[[float], Links]] = {
     "mutual": lambda least: mutual_argmax_links,
     "threshold": lambda least: lambda weights: threshold_links(weights, least),
 }
-_AT_ONCE = 64  # pairs whose traces are held together
 
 
 def word_weights(trace: Trace, heads: Heads) -> NDArray[np.float32]:
@@ -57,8 +55,7 @@ def traces(
     progress: Progress | None = None,
     names: Sequence[str] | None = None,
 ) -> Iterator[Trace]:
-    """One trace for each pair, the target forced, a few at a time since traces are large: the weights of the modules
-    `names`, or of the attention over the source."""
+    """One trace for each pair, as `Translator.trace_pairs` gives them; pairs without words are refused."""
     if len(sources) != len(targets):
         raise DataError(f"Each source needs its target; got {len(sources)} sources and {len(targets)} targets.")
     if not sources:
@@ -66,12 +63,10 @@ def traces(
     for number, pair in enumerate(zip(sources, targets, strict=True), 1):
         if not all(side.split() for side in pair):
             raise DataError(f"Pair {number} has an empty side; an alignment needs words on both sides.")
-    names = find(translator.model, None) if names is None else names
-    for start in range(0, len(sources), _AT_ONCE):
-        some = slice(start, start + _AT_ONCE)
-        yield from translator.trace_pairs(sources[some], targets[some], names)
+    for done, trace in enumerate(translator.trace_pairs(sources, targets, names), 1):
+        yield trace
         if progress:
-            progress(min(some.stop, len(sources)), len(sources))
+            progress(done, len(sources))
 
 
 def check_gold(gold: Sequence[Gold], sources: Sequence[str], targets: Sequence[str]) -> None:

@@ -54,13 +54,10 @@ class Translating:
                 tell(share - seen)
                 seen = share
 
-            short = [not translator.too_long(line, self.max_tokens) for line in lines]
-            kept = [line if fit else "" for line, fit in zip(lines, short, strict=True)]
-            found = translator.translate(kept, progress=progress, **self.options)
-            for fit, one in zip(short, found, strict=True):
+            for one in translator.translate(lines, max_tokens=self.max_tokens, progress=progress, **self.options):
                 yield {
                     "translation": one.text, "score": round(one.score, DIGITS), "tokens": one.tokens,
-                    "finished": one.finished if fit else "too long", "flags": one.flags, "unknown": one.unknown,
+                    "finished": one.finished, "flags": one.flags, "unknown": one.unknown,
                 }  # fmt: skip
 
         return work

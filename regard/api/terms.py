@@ -31,8 +31,10 @@ Ids = list[int]
 Found = tuple[tuple[int, int], str, str]  # where a term stands in a sentence, its source and its target words
 Spelled = list[tuple[tuple[int, int], Ids]]  # where each term stands in a sentence, and its tokens (none: unknown)
 # Rows of source ids, what their translations must hold, and the tokens that would make a longer word of a term.
-Search = Callable[[list[Ids], list["Asked"], Ids], list[list[Hypothesis]]]
-Weigh = Callable[[list[Ids], list[Ids]], list[NDArray[np.float32]]]  # source and target ids -> weights [T, S] of each
+SearchAgain = Callable[[list[Ids], list["Asked"], Ids], list[list[Hypothesis]]]
+ReadWeights = Callable[
+    [list[Ids], list[Ids]], list[NDArray[np.float32]]
+]  # source and target ids -> weights [T, S] of each
 
 
 def read_terms(path: Path) -> list[tuple[str, str]]:
@@ -95,8 +97,8 @@ def place_terms(
     encoded: Sequence[Tokenised],
     found: list[list[Hypothesis]],
     vocabulary: Vocabulary,
-    search: Search,
-    weigh: Weigh,
+    search: SearchAgain,
+    weigh: ReadWeights,
 ) -> list[list[str]]:
     """Replace the hypotheses `found` of every sentence that misses terms; the terms that could not be placed are given
     for each sentence."""

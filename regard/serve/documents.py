@@ -12,8 +12,9 @@ from starlette.responses import JSONResponse, Response
 
 from regard.data.formats import Document, read_document, readers
 from regard.errors import DataError
+from regard.serve import languages
 from regard.serve.fields import Fields, Upload, aside
-from regard.serve.layout import Marked
+from regard.serve.layout import Layout
 from regard.serve.libre import choose, translate_all
 from regard.serve.limits import RefusedError
 from regard.serve.state import ServerState
@@ -29,13 +30,15 @@ async def translate_file(state: ServerState, request: Request, fields: Fields) -
     worker = None
     for read in _readers(path.name):
         document = await aside(len(data), _read, data, path.name, read)
-        layout = await aside(len(data), Marked, document.parts, state.limits.line, state.limits.sentences)
+        layout = await aside(len(data), Layout, document.parts, state.limits.line, state.limits.sentences)
         if worker is None:
             sample = " ".join(layout.sentences)[:2000]
             ((worker, _),) = await choose(state, request, fields, [sample], source, target)
         ((_, results),) = await translate_all(state, request, [worker], [layout], 1)
+        code = worker.about["target"]["code"]
+        language = "" if code == languages.UNDETERMINED else code
         try:
-            data = await aside(len(data), _write, document, layout, results)
+            data = await aside(len(data), _write, document, layout, results, language)
         except DataError as error:  # a character that the encoding of the file cannot write
             raise RefusedError(422, str(error)) from None
     assert worker is not None
@@ -57,8 +60,8 @@ def _read(data: bytes, name: str, read: Any) -> Document:
         raise RefusedError(400, str(error)) from None
 
 
-def _write(document: Document, layout: Marked, results: Any) -> bytes:
-    return document.encode(layout.write(results))
+def _write(document: Document, layout: Layout, results: Any, language: str) -> bytes:
+    return document.encode(layout.write(results), language)
 
 
 async def download_file(state: ServerState, request: Request, fields: Fields) -> Response:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.api.inspecting import report_heads
-from regard.api.links import describe, link_words, strongest
+from regard.api.links import link_words
 from regard.api.tracing import describe_forced
 from regard.api.translator import Translation, Translator
 from regard.core.scores import uniform
@@ -166,7 +166,7 @@ class TranslationModel:
         sizes = map(len, self.translator.source_vocabulary.encode_many(texts))
         links: list[Any] = [()] * len(texts)
         if options.links and not stop():
-            links = [one.links for one in link_words(self._twin, texts, [one.text for one in found])]
+            links = [one.links for one in self._twin.link_words(texts, [one.text for one in found])]
         return [_written(one, size + 1, linked) for one, size, linked in zip(found, sizes, links, strict=True)]
 
     def stream(self, texts: list[str], emit: Callable[[tuple[int, str | Written]], None], stop: Stop) -> int:
@@ -225,7 +225,7 @@ class TranslationModel:
 
     def align(self, text: str, target: str, stop: Stop) -> list[dict[str, Any]]:
         """Which words of a text and its translation belong together."""
-        return describe(strongest(self._trace(TraceRequest(text, target), stop)))
+        return [one.describe() for one in link_words(self._trace(TraceRequest(text, target), stop))]
 
     def _trace(self, look: TraceRequest, stop: Stop) -> Trace:
         """The trace of a sentence: of the given translation, or of the one that the model finds."""

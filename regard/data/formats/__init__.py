@@ -6,7 +6,7 @@ parts of a document with what each segment `held` are the document.
 
 from regard.data.formats.document import FORMATS, Document, find_format, is_bilingual, read_document, readers
 from regard.data.formats.place import place_tags, spell
-from regard.data.formats.segment import Aligned, Segment, Sentence, Tag, join_sentences, take_sentences
+from regard.data.formats.segment import Aligned, Segment, Sentence, Sentences, Tag, join_sentences, take_sentences
 
 __all__ = [
     "FORMATS",
@@ -14,6 +14,7 @@ __all__ = [
     "Document",
     "Segment",
     "Sentence",
+    "Sentences",
     "Tag",
     "find_format",
     "is_bilingual",
