@@ -94,8 +94,8 @@ def test_half_a_corpus_and_two_corpora(files, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["train.stepps=3"], r"There is no setting in \[train\] 'stepps'\. Did you mean 'steps'"),
-        (["model.widht=3"], r"no setting in \[model\] 'widht'\. Did you mean 'width'"),
+        (["train.stepps=3"], r"There is no setting 'stepps' in \[train\]\. Did you mean 'steps'"),
+        (["model.widht=3"], r"no setting 'widht' in \[model\]\. Did you mean 'width'"),
         (["trian.steps=3"], r"no section of settings 'trian'\. Did you mean 'train'"),
         (["--model", "bahdanu"], r"no model 'bahdanu'\. Did you mean 'bahdanau'"),
         (["--preset", "tinny"], r"no preset of bahdanau 'tinny'\. Did you mean 'tiny'"),

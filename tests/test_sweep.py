@@ -68,7 +68,7 @@ def test_settings_of_decoding_share_their_training_and_do_not_leak(tmp_path):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[grid]\nmodel.widht = [1]\n", "There is no setting in .model. 'widht'. Did you mean 'width'"),
+        ("[grid]\nmodel.widht = [1]\n", "There is no setting 'widht' in .model.. Did you mean 'width'"),
         ("[grid]\nmodel.score = ['dott']\n", "model.score must be one of"),
         ("[grid]\nmodel.layers = []\n", "model.layers must be a list of at least one value"),
         ("[grid]\nlayers = [1]\n", "settings such as model.layers; got 'layers'"),

@@ -35,7 +35,6 @@ from regard.training.runs import locked, newest_checkpoint, read_cursor
 from regard.training.start import open_data
 from regard.training.start import train as begin
 
-ENGINES = ("local",)
 OWN = ("config", "seeds", "test", "grid", "runs")  # what a sweep file may hold besides the sections of settings
 
 Settings = dict[str, Any]  # section.key -> value
@@ -79,12 +78,8 @@ def read_sweep(path: str | Path, settings: Sequence[str] = ()) -> list[Trial]:
         common[section] = {**common.get(section, {}), **tables.get(section, {})}
     common = gather(common, None, None, settings)
     trials: dict[str, Trial] = {}
-    names: set[str] = set()
-    for chosen in _choices(tables):
-        group = _label(chosen)
-        if group in names:
-            raise ConfigError(f"The settings {group} occur twice in {path}; leave one out.")
-        names.add(group)
+    groups = {_label(chosen): chosen for chosen in _choices(tables, path)}
+    for group, chosen in groups.items():
         experiment = _resolve(_changed(common, {**chosen, "train.seed": seeds[0]}))
         with torch.device("meta"):  # no memory: a model refuses settings that do not go together when it is built
             build(experiment.name, experiment.model)
@@ -100,7 +95,7 @@ def read_sweep(path: str | Path, settings: Sequence[str] = ()) -> list[Trial]:
     return list(trials.values())
 
 
-def _choices(tables: Mapping[str, Any]) -> Iterator[Settings]:
+def _choices(tables: Mapping[str, Any], path: str | Path) -> list[Settings]:
     """Each entry of [[runs]], or none, with each combination of [grid]."""
     runs, grid = tables.get("runs", [{}]), tables.get("grid", {})
     if not isinstance(runs, list) or not runs or not all(isinstance(one, dict) for one in runs):
@@ -113,12 +108,14 @@ def _choices(tables: Mapping[str, Any]) -> Iterator[Settings]:
             raise ConfigError(f"In [grid], {name} must be a list of at least one value; got {values!r}.")
     if not axes and not any(runs):
         raise ConfigError("There is nothing to sweep over: give a [grid], such as model.layers = [1, 2], or [[runs]].")
-    for one in runs:
-        for values in itertools.product(*axes.values()):
-            chosen = {**_flat(one), **dict(zip(axes, values, strict=True))}
-            if "train.seed" in chosen:
-                raise ConfigError("The seeds of a sweep are those of `seeds`, as in seeds = [1, 2, 3]; not train.seed.")
-            yield chosen
+    combined = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    found = [{**_flat(one), **some} for one in runs for some in combined]
+    if any("train.seed" in one for one in found):
+        raise ConfigError("The seeds of a sweep are those of `seeds`, as in seeds = [1, 2, 3]; not train.seed.")
+    names = [_label(one) for one in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f"The settings {twice[0]} occur twice in {path}; leave one out.")
+    return found
 
 
 def _flat(table: Mapping[str, Any]) -> Settings:
@@ -230,7 +227,6 @@ def sweep(
     out: str | Path,
     *,
     settings: Sequence[str] = (),
-    on: str = "local",
     workers: int | None = None,
     minutes: float | None = None,
     progress: Progress | None = None,
@@ -245,8 +241,6 @@ def sweep(
         print(swept.table)
     """
     since = time.monotonic()
-    if on not in ENGINES:
-        raise ConfigError(unknown("engine", on, ENGINES))
     if workers is not None and workers < 1:
         raise ConfigError(f"There is at least one worker; got {workers}.")
     if minutes is not None and not minutes > 0:
@@ -325,12 +319,9 @@ def group_by_seed(runs: Sequence[Path]) -> dict[str, dict[int, Path]]:
     alike: dict[str, list[Settings]] = {}  # the groups of each model: settings of others need no mention
     for flat in settings.values():
         alike.setdefault(flat["model.name"], []).append(flat)
-    differ = ["model.name"] if len(alike) > 1 else []
+    differ = dict.fromkeys(["model.name"] if len(alike) > 1 else [])
     for some in alike.values():
-        differ += [name for name in some[0] if any(one[name] != some[0][name] for one in some) and name not in differ]
-    first = next(iter(found.values()))
-    return {
-        _label({name: settings[key][name] for name in differ if name in settings[key]})
-        or str(min(first.values())): group
-        for key, group in found.items()
-    }
+        differ |= dict.fromkeys(name for name in some[0] if any(one[name] != some[0][name] for one in some))
+    alone = str(min(next(iter(found.values())).values()))
+    named = {key: {name: settings[key][name] for name in differ if name in settings[key]} for key in found}
+    return {_label(named[key]) or alone: group for key, group in found.items()}

@@ -9,34 +9,11 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
-from regard.api import links, weights
+from regard.api import links, passages, tracing, weights
 from regard.api.heads import Heads
 from regard.api.languages import other_language
-from regard.api.passages import (
-    NOTES,
-    Passage,
-    end_alike,
-    join_text,
-    keep_whole,
-    merge,
-    take_apart,
-    unseen,
-    worst,
-    wrong_with,
-)
 from regard.api.terms import Asked, Termbase, TermPairs, copy_unknown, place_terms
-from regard.api.tracing import (
-    LONGEST_LOOK,
-    Output,
-    Trained,
-    beam_of,
-    check_length,
-    describe_forced,
-    spelled,
-    tokens_of,
-    trace_forward,
-    trace_pairs,
-)
+from regard.api.tracing import Output, Trained
 from regard.data.builtin.registry import find_builtin
 from regard.data.expects import knows_no_capitals
 from regard.data.files import Progress
@@ -77,7 +54,7 @@ class Translation(Output):
     @property
     def notes(self) -> list[str]:
         """What a reader should know, in words: "the translation repeats itself", for example. Mostly nothing."""
-        return [NOTES[flag] for flag in self.flags]
+        return [passages.NOTES[flag] for flag in self.flags]
 
 
 class Translator(Trained):
@@ -168,10 +145,10 @@ class Translator(Trained):
                 raise DataError(f"Expected one prefix for each of the {len(texts)} sentences; got {len(wanted)}.")
             prefixes, split = [self.prefix_ids(one) for one in wanted], False
         long = [max_tokens is not None and bool(self.too_long(one, max_tokens)) for one in texts]
-        read = partial(take_apart, most=self.experiment.data.max_length) if split else keep_whole
-        passages = [read("" if much else one, self.encode) for one, much in zip(texts, long, strict=True)]
-        segments = [one for passage in passages for one in passage.segments]
-        encoded = [one for passage in passages for one in passage.encoded]
+        read = partial(passages.take_apart, most=self.experiment.data.max_length) if split else passages.keep_whole
+        parts = [read("" if much else one, self.encode) for one, much in zip(texts, long, strict=True)]
+        segments = [one for passage in parts for one in passage.segments]
+        encoded = [one for passage in parts for one in passage.encoded]
         search: Any = self.engine.search if self.engine and not observe else partial(self._search, observe=observe)
         # All of the beam: some of it may be the same text, or hold a term as a part of a longer word.
         whole = (
@@ -185,7 +162,7 @@ class Translator(Trained):
         each = iter(
             self._translations(*one, config) for one in zip(segments, encoded, found, spellings, unplaced, strict=True)
         )
-        translations = [self._join(passage, [next(each) for _ in passage.segments]) for passage in passages]
+        translations = [self._join(passage, [next(each) for _ in passage.segments]) for passage in parts]
         translations = [
             dataclasses.replace(one, finished="too long") if much else one
             for one, much in zip(translations, long, strict=True)
@@ -214,12 +191,12 @@ class Translator(Trained):
         encoded = self.encode(source)
         if not encoded.ids or not source.split():
             raise DataError("There is nothing to look at in an empty sentence; pass at least one word.")
-        check_length(encoded.ids)
+        tracing.check_length(encoded.ids)
         forces = sorted((one for one in changes if isinstance(one, Force)), key=lambda one: one.t)
         if (prefix is not None or forces) and target is not None:
             raise DataError("A target excludes a prefix and forced words; pass one or the other.")
         begins = None if prefix is None else self.prefix_ids(prefix)
-        forced_words = describe_forced(self.target_vocabulary, begins)
+        forced_words = tracing.describe_forced(self.target_vocabulary, begins)
         steps: list[SearchStep] = []
         unknown, flags = self._wrong_with_source(source, encoded)
         with torch.inference_mode(), change(self.model, *(one for one in changes if one not in forces)) as changed:
@@ -232,19 +209,21 @@ class Translator(Trained):
                 hypothesis = self._search_one(encoded.ids, config, begins, steps.append if tree else None)
                 written = hypothesis.ids if hypothesis.ids and not hypothesis.finished else [*hypothesis.ids, END]
                 said = self.target_vocabulary.decode(hypothesis.ids)
-                flags += wrong_with(source, said, hypothesis.ended, self.source_language == self.target_language)
+                flags += passages.wrong_with(
+                    source, said, hypothesis.ended, self.source_language == self.target_language
+                )
             else:
                 written = [*self.prefix_ids(target), END]
-                check_length(written[:-1])
+                tracing.check_length(written[:-1])
             made = (*changed.describe(), *forced_words)
             seen = {"unseen": {"words": unknown}}  # what a note holds besides its flag and sentence
-            notes = [{"flag": flag, "text": NOTES[flag], **seen.get(flag, {})} for flag in flags]
+            notes = [{"flag": flag, "text": passages.NOTES[flag], **seen.get(flag, {})} for flag in flags]
             batch = torch.tensor([[*encoded.ids, END]], device=self.device)  # [1, S]
             inputs = batch, torch.tensor([batch.shape[1]], device=self.device)
-            sides = tokens_of(encoded, ended=True), spelled(self.target_vocabulary, written)
-            beam = beam_of(steps, self.target_vocabulary) if steps else None
+            sides = tracing.tokens_of(encoded, ended=True), tracing.spelled(self.target_vocabulary, written)
+            beam = tracing.beam_of(steps, self.target_vocabulary) if steps else None
             parts = {"changes": made, "notes": notes, "beam": beam, "about": self.about}
-            return trace_forward(self.model, inputs, written, sides, self.target_vocabulary, topk, **parts)
+            return tracing.trace_forward(self.model, inputs, written, sides, self.target_vocabulary, topk, **parts)
 
     def trace_pairs(
         self, sources: Sequence[str], targets: Sequence[str], names: Sequence[str] | None = None
@@ -256,7 +235,7 @@ class Translator(Trained):
         for start in range(0, len(sources), AT_ONCE):
             encoded = [self.encode(source) for source in sources[start : start + AT_ONCE]]
             written = [self.prefix_ids(target) for target in targets[start : start + AT_ONCE]]
-            yield from trace_pairs(self.model, self.target_vocabulary, self.about, encoded, written, names)
+            yield from tracing.trace_pairs(self.model, self.target_vocabulary, self.about, encoded, written, names)
 
     def link_words(self, sources: Sequence[str], targets: Sequence[str]) -> list[Sentence]:
         """Each translation with the links of its words, for placing tags.
@@ -280,8 +259,8 @@ class Translator(Trained):
         return all(
             text.split()
             and (
-                len(text.encode("utf-8", "replace")) <= LONGEST_LOOK  # a token has at least one byte
-                or len(vocabulary.encode_many([text])[0]) <= LONGEST_LOOK
+                len(text.encode("utf-8", "replace")) <= tracing.LONGEST_LOOK  # a token has at least one byte
+                or len(vocabulary.encode_many([text])[0]) <= tracing.LONGEST_LOOK
             )
             for text, vocabulary in ((source, self.source_vocabulary), (target, self.target_vocabulary))
         )
@@ -432,7 +411,10 @@ class Translator(Trained):
                 texts[row][at] = copy_unknown(*read, one, self.target_vocabulary, lexicon)
         if not split:
             return texts
-        texts = [[end_alike(segment.text, one) for one in some] for segment, some in zip(segments, texts, strict=True)]
+        texts = [
+            [passages.end_alike(segment.text, one) for one in some]
+            for segment, some in zip(segments, texts, strict=True)
+        ]
         tagged = [(row, at) for row, at in rows if segments[row].tags]
         linked = self.link_words([segments[row].text for row, _ in tagged], [texts[row][at] for row, at in tagged])
         for (row, at), one in zip(tagged, linked, strict=True):
@@ -440,7 +422,7 @@ class Translator(Trained):
             texts[row][at] = spell(segment, join_sentences(segment.text, [(0, len(segment.text))], [one]))
         return texts
 
-    def _join(self, passage: Passage, sentences: list[list[Translation]]) -> Translation:
+    def _join(self, passage: passages.Passage, sentences: list[list[Translation]]) -> Translation:
         """The translation of a text from those of its sentences: the best of each, the second best, ..."""
         if len(sentences) == 1 and passage.gaps == ["", ""]:
             return sentences[0][0]
@@ -449,16 +431,16 @@ class Translator(Trained):
             chosen = [some[min(rank, len(some) - 1)] for some in sentences]
             group.append(
                 Translation(
-                    text=join_text(passage, [one.text for one in chosen]),
+                    text=passages.join_text(passage, [one.text for one in chosen]),
                     score=sum(one.score for one in chosen),
                     logprob=sum(one.logprob for one in chosen),
                     tokens=[piece for one in chosen for piece in one.tokens],
                     token_logprobs=[number for one in chosen for number in one.token_logprobs],
-                    finished=worst([one.finished for one in chosen]),
+                    finished=passages.worst([one.finished for one in chosen]),
                     nbest=group,
                     unknown=[word for one in chosen for word in one.unknown],
                     unplaced=[term for one in chosen for term in one.unplaced],
-                    flags=merge([*(one.flags for one in chosen), ["cut"] if passage.cut else []]),
+                    flags=passages.merge([*(one.flags for one in chosen), ["cut"] if passage.cut else []]),
                 )
             )
         return group[0]
@@ -490,7 +472,11 @@ class Translator(Trained):
             pieces = self.target_vocabulary.pieces(one.ids)
             ended = one.ended if encoded.ids else "empty"
             same = self.source_language == self.target_language
-            flags = [*before, *(["term"] if unplaced else []), *wrong_with(segment.inner, written, ended, same)]
+            flags = [
+                *before,
+                *(["term"] if unplaced else []),
+                *passages.wrong_with(segment.inner, written, ended, same),
+            ]
             numbers = one.score, one.logprob, pieces, one.token_logprobs
             made = Translation(written, *numbers, ended, best, unknown, flags, unplaced)
             group.setdefault(number if config.temperature else written.translate(_SPACES), made)
@@ -506,5 +492,5 @@ def clean(text: str) -> str:
 
 
 def find_unknown(text: str, encoded: Tokenised) -> list[str]:
-    """The parts of a sentence that are not in the vocabulary, in order, as spelled."""
-    return unseen(clean(text), encoded, UNKNOWN)
+    """The parts of a sentence that are not in the vocabulary, in order, as tracing.spelled."""
+    return passages.unseen(clean(text), encoded, UNKNOWN)

@@ -25,8 +25,9 @@ def corpora(
     from regard.data.settings import DataConfig
 
     if name is None:
-        listed = {known: found.meaning for known, found in BUILTIN.items()}
-        for known, meaning in (listed | {known: meaning for known, (meaning, _) in OTHERS.items()}).items():
+        meanings = {known: found.meaning for known, found in BUILTIN.items()}
+        meanings |= {known: meaning for known, (meaning, _) in OTHERS.items()}
+        for known, meaning in meanings.items():
             put(f"{known:<14} {meaning}")
         put("\nTo train on one: regard train --corpus phrasebook --model bahdanau --preset tiny --out runs/first")
         return
@@ -42,13 +43,9 @@ def corpora(
     DataConfig(corpus=name, size=size, min_words=min_words, max_words=max_words)  # refuses invalid numbers
     with bar("generating"):
         examples = find_builtin(name).generate(size, seed, min_words, max_words)
-    gold = (" ".join(f"{i + 1}-{j + 1}" for i, j in sorted(example.alignment)) for example in examples)
-    columns: dict[str, Iterable[str]] = {
-        "source": (example.source for example in examples),
-        "target": (example.target for example in examples),
-        "gold": gold,
-    }
-    for ending, lines in columns.items():
+    gold = (" ".join(f"{i + 1}-{j + 1}" for i, j in sorted(one.alignment)) for one in examples)
+    sides = (one.source for one in examples), (one.target for one in examples)
+    for ending, lines in zip(("source", "target", "gold"), (*sides, gold), strict=True):
         put(f"{len(examples)} lines: {_write(f'{prefix}.{ending}', lines)}")
 
 

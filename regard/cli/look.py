@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -81,35 +80,23 @@ def look(
         if name not in ("arguments", "out") and value is not None and value is not False and value != []
     }
     from regard.api.loading import load, read_experiment
-    from regard.look.show import VIEWS
 
-    if view is not None and view not in VIEWS:
-        raise ConfigError(unknown("view", view, VIEWS))
     if layer is not None and layer.removeprefix("-").isdecimal():
         given["layer"] = int(layer)
     run, text = run_and_text(arguments)
     task = read_experiment(run).task
-    for name in given:
-        if name not in OPTIONS[task].split():
-            raise ConfigError(f"--{name} does not apply to a run of the task {task!r}; leave it out.")
-    if step is not None and view not in (None, "steps"):
-        raise ConfigError(f"--step is for --view steps; got --view {view}.")
-    view = "steps" if step is not None else view
-    for name in ("view", "step", "word", "cell", "smooth"):
-        if name in given and given[name] != "matrix" and out is None:
-            option = name if given[name] is True else f"{name} {given[name]}"
-            raise ConfigError(f"--{option} needs a file to draw to; pass --out, as in --out look.html.")
+    check_options(task, given, out)
     check_out(out)
     with bar("looking"):
-        model = load(run)
-        trace, unchanged = LOOKS[task](model, text, given)
+        trace, unchanged = LOOKS[task](load(run), text, given)
     options: dict[str, Any] = {"words": False} if pieces else {}
     options |= {name: given[name] for name in ("layer", "head", "special") if name in given}
-    shown = trace.to_terminal(colour=sys.stdout.isatty(), **options) if out is None else None
-    if out is not None and out.name.endswith((".json", ".json.gz")):
+    if out is None:
+        shown = trace.to_terminal(**options)
+    elif out.name.endswith((".json", ".json.gz")):
         put(f"saved: {trace.save(out)}")
-    elif out is not None:
-        options |= {"view": view} if view else {}
+    else:
+        options |= {"view": "steps"} if step is not None else {"view": view} if view else {}
         options |= {"step": step} if step is not None else {}
         options |= on_picture(text, view, word, cell, smooth) if task == "caption" else {}
         put(f"drawn: {trace.draw(out, **options)}")
@@ -120,8 +107,26 @@ def look(
         put(f"unchanged: {unchanged}\nchanged:   {trace.target.text}")
     elif task in ("translate", "caption"):
         put(trace.target.text)
-    if shown is not None:
+    if out is None:
         put(shown)
+
+
+def check_options(task: str, given: dict[str, Any], out: Path | None) -> None:
+    """Refuse options that do not belong to the task, or not together, before anything is loaded."""
+    from regard.look.show import VIEWS
+
+    view = given.get("view")
+    if view is not None and view not in VIEWS:
+        raise ConfigError(unknown("view", view, VIEWS))
+    for name in given:
+        if name not in OPTIONS[task].split():
+            raise ConfigError(f"--{name} does not apply to a run of the task {task!r}; leave it out.")
+    if "step" in given and view not in (None, "steps"):
+        raise ConfigError(f"--step is for --view steps; got --view {view}.")
+    for name in ("view", "step", "word", "cell", "smooth"):
+        if name in given and given[name] != "matrix" and out is None:
+            option = name if given[name] is True else f"{name} {given[name]}"
+            raise ConfigError(f"--{option} needs a file to draw to; pass --out, as in --out look.html.")
 
 
 def run_and_text(arguments: list[str]) -> tuple[Path, str]:

@@ -8,7 +8,7 @@ import typer
 import regard
 from regard.cli.options import AsJson, Device, Gold, Run, SourceFile, TargetFile, TextFile, Tmx, Tsv
 from regard.cli.progress import bar
-from regard.cli.text import check_out, lines_of, pairs_of, put, put_json
+from regard.cli.text import check_out, lines_of, pairs_of, put, put_result
 from regard.errors import ConfigError
 
 
@@ -38,25 +38,15 @@ def heads(
     if silence:
         with bar("removing heads") as progress:
             worth = inspecting.silence_heads(translator, sources, targets, beam, progress)
-        rows: list[dict[str, Any]] = [
-            {"module": one.name, "head": one.head, "bleu": one.score, "drop": one.drop} for one in worth
-        ]
-        if as_json:
-            put_json({"sentences": len(sources), "heads": rows})
-        else:
-            put(_worth(rows))
-        return
+        rows = [{"module": one.name, "head": one.head, "bleu": one.score, "drop": one.drop} for one in worth]
+        return put_result(_worth(rows), {"sentences": len(sources), "heads": rows}, as_json)
     with bar("measuring") as progress:
         found = inspecting.report_heads(translator, sources, targets, answers, progress)
     ranked = by or ("aer" if answers is not None and "aer" in found.measures else "confidence")
-    if as_json:
-        rows = [
-            {"module": row.name, "layer": row.layer, "head": row.head, **row.values} for row in found.ranked(ranked)
-        ]
-        put_json({"sentences": found.sentences, "by": ranked, "heads": rows})
-        return
-    put(found.to_text(ranked))
-    put(f"means over {found.sentences} sentences, sorted by {ranked}; entropy in nats, aer as a fraction")
+    rows = [{"module": row.name, "layer": row.layer, "head": row.head, **row.values} for row in found.ranked(ranked)]
+    said = f"means over {found.sentences} sentences, sorted by {ranked}; entropy in nats, aer as a fraction"
+    data = {"sentences": found.sentences, "by": ranked, "heads": rows}
+    put_result(f"{found.to_text(ranked)}\n{said}", data, as_json)
 
 
 def _worth(rows: list[dict[str, Any]]) -> str:
@@ -109,7 +99,6 @@ def reach(
     device: Device = "auto",
 ) -> None:
     """Measure how far back a language model attends in a text, and to which words."""
-
     if farthest < 1:
         raise ConfigError(f"--farthest must be at least 1; got {farthest}.")
     writer = regard.load(run, device, "language")
@@ -120,10 +109,8 @@ def reach(
         top = one.favourites(least)[: max(0, words)]
         named = dict(zip(writer.vocabulary.pieces(top), (one.words[word] for word in top), strict=True))
         modules.append({"module": one.name, "mean": one.mean, "shares": one.shares.tolist(), "words": named})
-    if as_json:
-        put_json({"run": str(run), "farthest": farthest, "modules": modules})
-    else:
-        put("\n\n".join(_reach_table(one) for one in modules))
+    text = "\n\n".join(_reach_table(one) for one in modules)
+    put_result(text, {"run": str(run), "farthest": farthest, "modules": modules}, as_json)
 
 
 def _reach_table(found: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ import typer
 import regard
 from regard.cli.options import Beam, CaptionView, Cell, Device, JsonLines, Run, Smooth, Word
 from regard.cli.progress import bar
-from regard.cli.text import batches, check_out, put, put_json, put_note
+from regard.cli.text import batches, check_out, put, put_note, put_result
 from regard.errors import ConfigError
 
 
@@ -41,10 +41,8 @@ def caption(
     with bar("captioning") as progress:
         captions = writer.caption(list(images), beam=beam, progress=progress)
     for image, found in zip(images, captions, strict=True):
-        if as_json:
-            put_json({"image": str(image), "caption": found.text, **details(found)})
-        else:
-            put(f"{image}\t{found}" if len(images) > 1 else str(found))
+        text = f"{image}\t{found}" if len(images) > 1 else found
+        put_result(text, {"image": str(image), "caption": found.text, **details(found)}, as_json)
     if out is not None:
         put_note(f"drawn: {writer.look(images[0], captions[0]).draw(out, **options)}", as_json)
 
@@ -76,12 +74,9 @@ def classify(
             for text in texts:
                 found = {} if is_blank(text) else classifier.classify(text).probabilities
                 best = max(found, key=lambda name: found[name], default="")
-                if as_json:
-                    put_json(found)
-                else:
-                    put(f"{best}\t{found[best]:.3f}" if found else "")
+                put_result(f"{best}\t{found[best]:.3f}" if found else "", found, as_json)
                 if look and found:
-                    put(classifier.look(text).to_terminal(colour=sys.stdout.isatty()))
+                    put(classifier.look(text).to_terminal())
                 done += 1
                 progress(done, None)
             sys.stdout.flush()
@@ -99,7 +94,6 @@ def generate(
     device: Device = "auto",
 ) -> None:
     """Sample texts that continue a prefix."""
-
     writer = regard.load(run, device, "language")
     with bar("sampling"):
         texts = writer.generate(prefix, count, longest, temperature=temperature, seed=seed)

@@ -7,7 +7,7 @@ import typer
 
 from regard.cli.options import AsJson
 from regard.cli.progress import bar, console
-from regard.cli.text import is_setting, put, put_json, put_note
+from regard.cli.text import is_setting, put_note, put_result
 from regard.errors import ConfigError, RunError
 
 
@@ -17,7 +17,6 @@ def sweep(
         typer.Argument(metavar="SWEEP.toml [section.key=value ...]", help="Sweep file, and settings for all runs."),
     ],
     out: Annotated[Path, typer.Option(help="Folder of the sweep.")],
-    on: Annotated[str, typer.Option(help="Where the runs are trained: local (processes of this machine).")] = "local",
     workers: Annotated[
         int | None, typer.Option(help="Runs at a time (default: one per GPU, or per two cores without one).")
     ] = None,
@@ -38,7 +37,6 @@ def sweep(
     file, *settings = arguments
     for stray in (one for one in settings if not is_setting(one)):
         raise ConfigError(f"Settings on the command line are section.key=value; got {stray!r}.")
-    where = {"on": on, "workers": workers, "minutes": minutes}
     try:
         with bar("training") as shown:
             stage = "training"
@@ -55,15 +53,15 @@ def sweep(
                     typer.echo(f"{done} of {total} runs are trained", err=True)
                 last = done
 
-            found = run_sweep(file, out, settings=settings, progress=progress, stage=change_stage, **where)  # type: ignore[arg-type]
+            found = run_sweep(
+                file, out, settings=settings, workers=workers, minutes=minutes, progress=progress, stage=change_stage
+            )
     except KeyboardInterrupt:
         typer.echo(f"stopped; the runs in {out} are kept, and the same command continues", err=True)
         raise
     report: dict[str, Any] = {"runs": found.runs, "finished": found.finished, "failed": found.failed}
-    if as_json:
-        put_json({**report, **(found.table.as_data() if found.table else {"groups": []})})
-    elif found.table:
-        put(str(found.table))
+    if as_json or found.table:
+        put_result(found.table, {**report, **(found.table.as_data() if found.table else {"groups": []})}, as_json)
     if found.table:
         put_note(f"drawn: {out / 'results.svg'}", as_json)
     for name, reason in found.failed.items():

@@ -94,6 +94,14 @@ def put_json(found: Any) -> None:
     put(json.dumps(_finite(found), ensure_ascii=False, allow_nan=False))
 
 
+def put_result(text: object, found: Any, as_json: bool) -> None:
+    """Write a result: as text, or what was `found` as JSON."""
+    if as_json:
+        put_json(found)
+    else:
+        put(str(text))
+
+
 def put_note(line: str, as_json: bool) -> None:
     """Write a line that is not a result: to standard output, or to standard error where that is for JSON only."""
     if as_json:

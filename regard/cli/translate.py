@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,7 +72,6 @@ def translate(
     sentence; what is not right with a translation is a note on standard error. A line longer than --max-tokens gives an
     empty line, and exit code 2 at the end.
     """
-    from regard.api.passages import NOTES
     from regard.api.terms import read_terms
     from regard.config import override, read
 
@@ -78,10 +79,10 @@ def translate(
     for setting in filter(is_setting, arguments):
         tables = override(tables, setting)
     names = [one for one in arguments if not is_setting(one)]
+    options = {"beam": beam, "temperature": temperature, **tables.get("decode", {})}
     if on:
-        decode = {"beam": beam, "temperature": temperature, **tables.get("decode", {})}
-        given = {name: value for name, value in decode.items() if value is not None}
         where = {"on": on, "workers": workers, "shard": shard, "column": column, "format": form, "address": address}
+        given = {name: value for name, value in options.items() if value is not None}
         write_corpus(names[0], names[1:], out, device=device, max_tokens=max_tokens, unknown=unknown, **where, **given)
         return
     if not 1 <= len(names) <= 2 or tables.keys() - {"decode", "data"}:
@@ -95,13 +96,10 @@ def translate(
         raise ConfigError("There is nothing to translate in an empty text; pass at least one word, or a file.")
     sentence = text is not None and " " in text and not os.path.exists(text)  # Path.exists raises for a long text
     translator = regard.load([names[0], *(with_run or [])], device, engine=engine)
-    options: dict[str, Any] = {"beam": beam, "nbest": nbest, "temperature": temperature, **tables.get("decode", {})}
+    options = {"nbest": nbest, **options}
     translator.settings(**options)  # refuses invalid settings before anything is read
-    options["unknown"] = unknown
-    if terms:
-        options["terms"] = read_terms(terms)
-    if lexicon:
-        options["lexicon"] = dict(read_terms(lexicon))
+    options |= {"unknown": unknown, "terms": read_terms(terms) if terms else None}
+    options |= {"lexicon": dict(read_terms(lexicon)) if lexicon else None}
     if out:
         if text is None or sentence or as_json or nbest > 1:
             raise ConfigError("--out takes a file, without --json and --nbest: regard translate RUN FILE --out FILE.")
@@ -109,41 +107,26 @@ def translate(
         return
     if text is not None and not sentence:
         check_lines(Path(text), names[0])
-    unseen, done, too_long, lowered = Unknown(translator.source_vocabulary.kind), 0, 0, False
     lines = [[text or ""]] if sentence else batches(Path(text) if text else None, reading)
+    notes, done = Notes(translator, max_tokens), 0
     with bar("translating", printing=True) as progress:
         for some in lines:
-            short = [fits(translator, number, line, max_tokens) for number, line in enumerate(some, done + 1)]
-            too_long += short.count(False)
-            kept = [line if fit else "" for line, fit in zip(some, short, strict=True)]
-            found = translator.translate(kept, **options, progress=lambda n, _, done=done: progress(done + n, None))
-            for number, (line, fit, one) in enumerate(zip(some, short, found, strict=True), done + 1):
-                if one.finished not in ("end", "empty"):
-                    typer.echo(f"line {number}: the translation did not end by itself ({one.finished})", err=True)
-                for flag in one.flags:
-                    if flag in ("language", "cut", "number", "loop", "copy", "empty"):
-                        typer.echo(f"line {number}: {NOTES[flag]}", err=True)
-                unseen.add(number, one.unknown)
-                for term in one.unplaced:
-                    typer.echo(f"line {number}: the term {term} could not be placed", err=True)
-                lowered = lowered or "lower-cased" in one.flags
+            shown = partial(_moved, progress, done)
+            found = translator.translate(some, max_tokens=max_tokens, progress=shown, **options)
+            for line, one in zip(some, found, strict=True):
+                done += 1
+                notes.add(done, line, one)
                 if as_json:
-                    ended = {} if fit else {"finished": "too long"}
                     marks = {"unknown": one.unknown, "flags": one.flags, "unplaced": one.unplaced}
-                    put_json({"source": line, "translation": one.text, **details(one), **ended, **marks})
+                    put_json({"source": line, "translation": one.text, **details(one), **marks})
                 else:
                     put(one.text if nbest == 1 else "\t".join(f"{each.score:.4f}\t{each.text}" for each in one.nbest))
             sys.stdout.flush()
-            done += len(some)
-    if unseen.count:
-        typer.echo(unseen, err=True)
-    if lowered:
-        typer.echo(f"the input {NOTES['lower-cased']}", err=True)
-    if too_long:
-        raise DataError(
-            f"{too_long} of {done} lines are longer than {max_tokens} tokens and were left empty; split them into "
-            f"sentences, or pass a larger --max-tokens."
-        )
+    notes.conclude(done)
+
+
+def _moved(progress: Callable[..., None], done: int, number: int, total: int | None) -> None:
+    progress(done + number, None)
 
 
 def check_lines(file: Path, run: str) -> None:
@@ -199,47 +182,61 @@ def write_translated(translator: "regard.Translator", file: Path, out: Path, opt
         typer.echo(f"the term {term} could not be placed", err=True)
 
 
-def fits(translator: "regard.Translator", number: int, line: str, most: int) -> bool:
-    """Whether a line is short enough to translate; warns if not."""
-    length = translator.too_long(line, most)
-    if length:
-        typer.echo(f"line {number}: not translated; {length} exceed the limit of {most} tokens", err=True)
-    return not length
+class Notes:
+    """Says on standard error what is not right with the translations of lines, at once or at the end."""
 
+    AT_ONCE = ("language", "cut", "number", "loop", "copy", "empty")
+    FEW = 5  # words that are not in the vocabulary, of those that are listed
 
-class Unknown:
-    """Counts words that are not in the source vocabulary, and remembers the first few."""
+    def __init__(self, translator: "regard.Translator", max_tokens: int) -> None:
+        self.translator, self.max_tokens = translator, max_tokens
+        self.unknown = self.too_long = 0
+        self.lowered = False
+        self.first: dict[str, int] = {}  # an unknown word -> its first line; one more than is printed
 
-    FEW = 5
+    def add(self, number: int, line: str, one: Any) -> None:
+        """Take in the translation of line `number`."""
+        from regard.api.passages import NOTES
 
-    def __init__(self, kind: str) -> None:
-        self.noun = "word" if kind == "word" else "character"
-        self.count = 0
-        self.first: dict[str, int] = {}  # spelling -> first line; one more than is printed
+        said = [NOTES[flag] for flag in one.flags if flag in self.AT_ONCE]
+        said += [f"the term {term} could not be placed" for term in one.unplaced]
+        if one.finished == "too long":
+            self.too_long += 1
+            length = self.translator.too_long(line, self.max_tokens)
+            said = [f"not translated; {length} exceed the limit of {self.max_tokens} tokens"]
+        elif one.finished not in ("end", "empty"):
+            said.insert(0, f"the translation did not end by itself ({one.finished})")
+        for note in said:
+            typer.echo(f"line {number}: {note}", err=True)
+        self.lowered = self.lowered or "lower-cased" in one.flags
+        self.unknown += len(one.unknown)
+        for word in one.unknown:
+            if word not in self.first and len(self.first) <= self.FEW:
+                self.first[word] = number
 
-    def add(self, number: int, unknown: list[str]) -> None:
-        """Count the unknown words of line `number`."""
-        self.count += len(unknown)
-        for one in unknown:
-            if one not in self.first and len(self.first) <= self.FEW:
-                self.first[one] = number
-
-    def __str__(self) -> str:
+    def conclude(self, lines: int) -> None:
+        """Say what concerns all lines; refuse where some were too long."""
+        from regard.api.passages import NOTES
         from regard.look.text import label
 
-        listed = [f"{label(one)} (line {number})" for one, number in self.first.items()]
-        more = ", ..." if len(listed) > self.FEW else ""
-        are = f"{self.noun} of the input is" if self.count == 1 else f"{self.noun}s of the input are"
-        return f"{self.count} {are} not in the vocabulary: {', '.join(listed[: self.FEW])}{more}"
+        if self.unknown:
+            noun = "word" if self.translator.source_vocabulary.kind == "word" else "character"
+            listed = [f"{label(word)} (line {number})" for word, number in self.first.items()]
+            more = ", ..." if len(listed) > self.FEW else ""
+            are = f"{noun} of the input is" if self.unknown == 1 else f"{noun}s of the input are"
+            words = f"{', '.join(listed[: self.FEW])}{more}"
+            typer.echo(f"{self.unknown} {are} not in the vocabulary: {words}", err=True)
+        if self.lowered:
+            typer.echo(f"the input {NOTES['lower-cased']}", err=True)
+        if self.too_long:
+            raise DataError(
+                f"{self.too_long} of {lines} lines are longer than {self.max_tokens} tokens and were left empty; split "
+                f"them into sentences, or pass a larger --max-tokens."
+            )
 
 
 def details(found: Any) -> dict[str, Any]:
     """The log-probabilities of a translation or a caption, for JSON."""
-    return {
-        "score": found.score,
-        "logprob": found.logprob,
-        "finished": found.finished,
-        "tokens": found.tokens,
-        "token_logprobs": found.token_logprobs,
-        "nbest": [{"text": one.text, "score": one.score} for one in found.nbest],
-    }
+    names = ("score", "logprob", "finished", "tokens", "token_logprobs")
+    nbest = [{"text": one.text, "score": one.score} for one in found.nbest]
+    return {**{name: getattr(found, name) for name in names}, "nbest": nbest}

@@ -161,7 +161,11 @@ class Covered(Additive):
         self.V = nn.Linear(coverage_width, width, bias)
 
     def forward(self, query: Tensor, keys: Tensor, coverage: Tensor) -> Tensor:  # type: ignore[override]
-        return super().forward(query, keys + self.V(coverage))
+        return super().forward(query, self.cover(keys, coverage))
+
+    def cover(self, keys: Tensor, coverage: Tensor) -> Tensor:
+        """The keys [..., S, width] with the part of their coverage [..., S, d]."""
+        return keys + self.V(coverage)
 
 
 class NormedAdditive(Additive):

@@ -215,17 +215,17 @@ class DocumentTrace:
     def to_terminal(self, **options: Any) -> str:
         """The document as lines of about `width` columns: the sentence's weight in hundredths, then its words.
 
-        Without `colour` a word of at least a quarter of the largest shade is written as *word*, from a half as
+        Without colours a word of at least a quarter of the largest shade is written as *word*, from a half as
         **word**. The other option is `palette`.
         """
         show = chosen(None, options, ("width", "colour", "palette"), "a document in a terminal")
         if show.width < 40:
             raise ConfigError(f"width must be at least 40 columns; got {show.width}.")
-        hues = palette(show.palette or "blue") if show.colour else None
+        hues = palette(show.palette or "blue") if show.coloured else None
         lines = ["  ".join(f"{visible(name)} {value:.3f}" for name, value in self._ranked()), ""]
         for one in self.sentences:
             number = f"{100 * one.weight:3.0f}"
-            head = paint(number, _BARS, _level(one.weight) / (LEVELS - 1)) if show.colour else number
+            head = paint(number, _BARS, _level(one.weight) / (LEVELS - 1)) if hues else number
             first, *more = self._wrapped(one, show.width - 5, hues)
             lines += [f"{head}  {first}", *(f"     {line}" for line in more)]
         return "\n".join(lines) + "\n"

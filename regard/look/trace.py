@@ -133,8 +133,8 @@ class Trace(Contents):
             return trace_file.write_whole(self.to_html(view, show, **options).encode("utf-8"), path)
         if ending not in STILL:
             raise ConfigError(
-                f"A picture's name must end in {', '.join(STILL)} or .html; got '{path.name}'. "
-                f"Data goes to a .json file with Trace.save."
+                f"A picture's name must end in {', '.join(STILL)} or .html, and that of the data, if it is saved, in "
+                f".json; got '{path.name}'."
             )
         from regard.look.draw import still  # matplotlib is imported only when a still picture is drawn
 
@@ -142,7 +142,8 @@ class Trace(Contents):
         return trace_file.write_whole(still.render(self, ending, view, wanted), path)
 
     def to_terminal(self, show: Show | None = None, **options: Any) -> str:
-        """The matrix, or a caption's maps, as text for a terminal: coloured blocks, or ASCII with colour=False.
+        """The matrix, or a caption's maps, as text for a terminal: coloured blocks, or ASCII. `colour` is whether
+        standard output is a terminal and NO_COLOR is not set, unless you say.
 
         Below the matrix is what the model adds to attention: `regard.look.remarks`.
         """

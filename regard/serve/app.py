@@ -89,7 +89,9 @@ def build(state: ServerState) -> Guard:
             key = fields.get("api_key", "apiKey")
             request.scope["regard.token"] = state.access.admit(request.url.path, request.headers, key)
             if state.loading and request.url.path not in ("/health", "/metrics"):
-                raise RefusedError(503, "The models are being loaded; try again in a second.", {"Retry-After": "1"})
+                raise RefusedError(
+                    503, "The models are being loaded; GET /health says when they are.", {"Retry-After": "2"}
+                )
             return await endpoint(state, request, fields)
 
         return act

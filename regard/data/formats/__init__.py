@@ -9,19 +9,6 @@ from regard.data.formats.place import place_tags, spell
 from regard.data.formats.segment import Aligned, Segment, Sentence, Sentences, Tag, join_sentences, take_sentences
 
 __all__ = [
-    "FORMATS",
-    "Aligned",
-    "Document",
-    "Segment",
-    "Sentence",
-    "Sentences",
-    "Tag",
-    "find_format",
-    "is_bilingual",
-    "join_sentences",
-    "place_tags",
-    "read_document",
-    "readers",
-    "spell",
-    "take_sentences",
-]
+    "FORMATS", "Aligned", "Document", "Segment", "Sentence", "Sentences", "Tag", "find_format", "is_bilingual",
+    "join_sentences", "place_tags", "read_document", "readers", "spell", "take_sentences",
+]  # fmt: skip
