@@ -247,8 +247,11 @@ def test_a_run_that_never_began_can_be_begun_otherwise(tmp_path):
 def test_out_alone_resumes_with_the_settings_of_the_run(finished, tmp_path):
     run = Path(shutil.copytree(finished, tmp_path / "run"))
     before = snapshot(run)
-    assert regard("train", "--out", run, folder=tmp_path / "log").code == 0
-    assert snapshot(run) == before
+    again = regard("train", "--out", run, folder=tmp_path / "log")
+    assert (again.code, snapshot(run)) == (0, before)
+    assert (
+        "Nothing was trained: the run is finished already. To train it further, set a larger train.steps." in again.err
+    )
     assert regard("train", "--out", run, "train.steps=6", folder=tmp_path / "log").code == 0
     assert [line["step"] for line in metrics(run) if "loss" in line][-1] == 6
     assert checkpoints(run)[-1].name == "000006"

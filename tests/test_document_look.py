@@ -158,10 +158,13 @@ def test_a_terminal_shows_the_words_in_lines_that_fit():
     assert plain.startswith("good 0.800  bad 0.200\n")
     assert " 75  " in plain
     assert "**!**" in plain
-    coloured = trace().to_terminal(width=40)
+    coloured = trace().to_terminal(width=40, colour=True)
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == plain.replace("*", "").split()
     long = trace("Word " * 200 + ".")
-    assert max(len(line) for line in re.sub(r"\x1b\[[0-9;]*m", "", long.to_terminal(width=60)).split("\n")) <= 60
+    assert (
+        max(len(line) for line in re.sub(r"\x1b\[[0-9;]*m", "", long.to_terminal(width=60, colour=True)).split("\n"))
+        <= 60
+    )
     with pytest.raises(ConfigError, match="at least 40 columns"):
         trace().to_terminal(width=10)
 

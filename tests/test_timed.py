@@ -29,7 +29,7 @@ def ticking(monkeypatch: pytest.MonkeyPatch):
 def speeds(fast: float):
     """A device that trains a model of N weights at fast / N pieces a second."""
 
-    def measure(layers, width, vocabulary, length, tokens, device):
+    def measure(layers, width, vocabulary, length, device):
         weights = 12 * layers * width * width
         return fast / weights, weights
 

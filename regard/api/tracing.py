@@ -95,12 +95,15 @@ def trace_forward(
     read, wrote = sides
     wrote = add_probabilities(wrote, written, logits[0], lambda index: vocabulary.pieces([index])[0], topk)
     trace = assemble(model, seen, read, wrote, **parts)
-    if not shares:
+    return with_norms(trace, "copy", shares[0].tolist() if shares else ())  # [T]
+
+
+def with_norms(trace: Trace, name: str, numbers: Sequence[float]) -> Trace:
+    """The trace with a number for each of its steps; as it is where there are none."""
+    if not numbers:
         return trace
-    numbers = [round(float(share), 6) for share in shares[0]]  # [T]
-    return replace(
-        trace, steps=tuple(replace(step, norms={**step.norms, "copy": numbers[step.t]}) for step in trace.steps)
-    )
+    norms = [{**step.norms, name: round(numbers[step.t], 6)} for step in trace.steps]
+    return replace(trace, steps=tuple(replace(step, norms=some) for step, some in zip(trace.steps, norms, strict=True)))
 
 
 def spelled(vocabulary: Vocabulary, written: Sequence[int]) -> Side:

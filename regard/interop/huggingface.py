@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import DataError
-from regard.interop.imported import Imported, Linear, Part, find_file, lay_out, sines_then_cosines
+from regard.interop.imported import Imported, Linear, Part, find_file, lay_out, read_sizes, sines_then_cosines
 from regard.interop.pieces import Pieces, RowOrder, order_rows, read_pieces
 from regard.training.runs import read_tensors
 
@@ -104,10 +104,7 @@ def _model_settings(config: dict[str, Any], folder: Path) -> dict[str, Any]:
         "inner": "encoder_ffn_dim",
         "longest": "max_position_embeddings",
     }
-    model: dict[str, Any] = {name: config.get(key) for name, key in sizes.items()}
-    for name, number in model.items():
-        if type(number) is not int or not 1 <= number < 100_000:
-            raise DataError(f"{folder / 'config.json'} gives no size for {sizes[name]}; got {number!r}.")
+    model = read_sizes(config, sizes, folder / "config.json")
     for name in ("attention_heads", "ffn_dim"):
         if config.get(f"encoder_{name}") != config.get(f"decoder_{name}"):
             raise DataError(f"{folder} has another {name} in the decoder than in the encoder; regard has one for both.")

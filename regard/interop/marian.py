@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.errors import DataError
-from regard.interop.imported import LONGEST, Imported, Linear, Part, find_file, lay_out, sines_then_cosines
+from regard.interop.imported import LONGEST, Imported, Linear, Part, find_file, lay_out, read_sizes, sines_then_cosines
 from regard.interop.pieces import UNKNOWN_TYPE, Pieces, RowOrder, order_rows, read_pieces
 
 Arrays = dict[str, NDArray[Any]]
@@ -120,12 +120,8 @@ def _model_settings(settings: dict[str, Any], path: Path) -> dict[str, Any]:
         "heads": "transformer-heads",
         "inner": "transformer-dim-ffn",
     }
-    numbers = {name: settings.get(key, "") for name, key in sizes.items()}
-    for name, number in numbers.items():
-        if not (isinstance(number, str) and number.isdecimal() and 1 <= int(number[:9]) < 100_000):
-            raise DataError(f"{path} gives no size for {sizes[name]}; got {number!r}.")
     return {
-        **{name: int(number) for name, number in numbers.items()},
+        **read_sizes(settings, sizes, path),
         "norm": NORMS[norm],
         "positions": "learned",  # a table that holds the sinusoids
         "longest": LONGEST,

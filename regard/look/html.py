@@ -67,34 +67,22 @@ def _selection(trace: Contents, view: str, show: Show) -> dict[str, Any]:
         raise ConfigError(f"There is no step {show.step}: this trace has steps 0 to {steps - 1}.")
     palette(show.palette or "blue")
     several = not isinstance(show.head, int | str | None)
+    same = ("layer", "words", "special", "renormalise", "shift", "mass", "numbers", "pruned")
     return {
         "view": _OPENS.get(view, "alignment"),
         "form": "ribbons" if view == "ribbons" else "matrix",
-        "layer": show.layer,
         "head": ",".join(map(str, show.head)) if several else show.head,  # type: ignore[arg-type]
-        "words": show.words,
-        "special": show.special,
-        "renormalise": show.renormalise,
-        "shift": show.shift,
-        "mass": show.mass,
-        "numbers": show.numbers,
-        "pruned": show.pruned,
         "palette": show.palette or "blue",
         "t": show.step,
+        **{name: getattr(show, name) for name in same},
     }
 
 
 def _picture_selection(trace: Contents, view: str, show: Show) -> dict[str, Any]:
-    size = size_of(trace)
-    table = arrange(trace, show)
-    palette(show.palette or "viridis")
-    opened: dict[str, Any] = {
-        "view": "picture",
-        "words": show.words,
-        "special": show.special,
-        "smooth": show.smooth,
-        "tint": show.palette or "viridis",
-    }
+    size, table, tint = size_of(trace), arrange(trace, show), show.palette or "viridis"
+    palette(tint)
+    opened: dict[str, Any] = {"view": "picture", "tint": tint}
+    opened |= {"words": show.words, "special": show.special, "smooth": show.smooth}
     if view == "picture" and show.step is not None:
         map_of(table, show.step, size)  # refuses a word that is not there
         opened["t"] = table.rows[show.step].tokens[0]

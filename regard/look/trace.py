@@ -133,8 +133,8 @@ class Trace(Contents):
             return trace_file.write_whole(self.to_html(view, show, **options).encode("utf-8"), path)
         if ending not in STILL:
             raise ConfigError(
-                f"A picture's name must end in {', '.join(STILL)} or .html, and that of the data, if it is saved, in "
-                f".json; got '{path.name}'."
+                f"A picture's name must end in {', '.join(STILL)} or .html; got '{path.name}'. The data of a trace is "
+                f"saved as .json."
             )
         from regard.look.draw import still  # matplotlib is imported only when a still picture is drawn
 

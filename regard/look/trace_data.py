@@ -169,17 +169,11 @@ class Contents:
 
     def slim(self, scores: bool = False) -> Self:
         """A smaller trace for long sentences: weights rounded to half precision, scores only with `scores`."""
-        return replace(
-            self,
-            attention={
-                name: replace(
-                    seen,
-                    weights=half(seen.weights),
-                    scores=half(seen.scores) if scores and seen.scores is not None else None,
-                )
-                for name, seen in self.attention.items()
-            },
-        )
+        smaller = {}
+        for name, seen in self.attention.items():
+            kept = half(seen.scores) if scores and seen.scores is not None else None
+            smaller[name] = replace(seen, weights=half(seen.weights), scores=kept)
+        return replace(self, attention=smaller)
 
     def size(self, side: str) -> int:
         """How many tokens `side` has: source, target, read, cells or summary."""

@@ -45,7 +45,11 @@ def _schema(short: Any, **more: Any) -> Schema:
 def describe(limits: Limits, translators: Iterable[str], captioners: Mapping[str, Worker]) -> Schema:
     """The OpenAPI document of a server with these limits and models."""
     models = _name_of(list(translators))
-    paths = {**_libre(limits, models), **_deepl(limits), **_own(limits, models), **_pictures(limits, captioners)}
+    operations = {**_libre(limits, models), **_deepl(limits), **_own(limits, models), **_pictures(limits, captioners)}
+    paths: Schema = {}
+    for place, operation in {**operations, **_about()}.items():
+        method, path = place.split(" ")
+        paths.setdefault(path, {})[method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {
@@ -55,7 +59,7 @@ def describe(limits: Limits, translators: Iterable[str], captioners: Mapping[str
             "attention of the model.",
         },
         "servers": [{"url": "/"}],
-        "paths": {**paths, **_about()},
+        "paths": paths,
         "components": {
             "schemas": {name: _schema(short) for name, short in _SCHEMAS.items()},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
@@ -86,17 +90,15 @@ def _libre(limits: Limits, model: Schema) -> Schema:
     suggest = dict.fromkeys(("q!", "s!", "source!", "target!"), text)
     download = _get("A translated file", {}, content="application/octet-stream")
     return {
-        "/translate": {"post": post},
-        "/detect": {"post": _post("Which loaded language fits a text", detect, "[#Detected]", FORMS)},
-        "/translate_file": {
-            "post": _post(
-                "Translate a file; its ending says the format", upload, {"translatedFileUrl!": "text"}, FORMS[-1:]
-            )
-        },
-        "/download_file/{name}": {"get": {**download, "parameters": [_in_path("name")]}},
-        "/suggest": {"post": _post("Suggest a better translation", suggest, {"success": "flag"}, FORMS)},
-        "/languages": {"get": _get("The languages of the loaded models", "[#Language]")},
-        "/frontend/settings": {"get": _get("What a form for this server needs to know", "object")},
+        "POST /translate": post,
+        "POST /detect": _post("Which loaded language fits a text", detect, "[#Detected]", FORMS),
+        "POST /translate_file": _post(
+            "Translate a file; its ending says the format", upload, {"translatedFileUrl!": "text"}, FORMS[-1:]
+        ),
+        "GET /download_file/{name}": {**download, "parameters": [_in_path("name")]},
+        "POST /suggest": _post("Suggest a better translation", suggest, {"success": "flag"}, FORMS),
+        "GET /languages": _get("The languages of the loaded models", "[#Language]"),
+        "GET /frontend/settings": _get("What a form for this server needs to know", "object"),
     }
 
 
@@ -127,21 +129,17 @@ def _deepl(limits: Limits) -> Schema:
     terms = _get("Its terms", "text", "Message", "text/tab-separated-values")
     used = {"character_count": "whole", "character_limit": "whole"}
     return {
-        "/v2/translate": {"post": _post("Translate, as DeepL does", translate, translations, FORMS, "Message")},
-        "/v2/languages": {"get": {**_get("Languages, as DeepL lists them", listed, "Message"), **kind}},
-        "/v2/glossaries": {
-            "get": _get("The glossaries of this client", {"glossaries!": "[#Glossary]"}, "Message"),
-            "post": made,
-        },
-        "/v2/glossaries/{id}": {
-            "get": {**_get("A glossary", "#Glossary", "Message"), **given},
-            "delete": {**gone, **given},
-        },
-        "/v2/glossaries/{id}/entries": {"get": {**terms, **given}},
-        "/v2/glossary-language-pairs": {
-            "get": _get("Languages that have glossaries", {"supported_languages!": "[object]"}, "Message")
-        },
-        "/v2/usage": {"get": _get("Characters translated since the start", used, "Message")},
+        "POST /v2/translate": _post("Translate, as DeepL does", translate, translations, FORMS, "Message"),
+        "GET /v2/languages": {**_get("Languages, as DeepL lists them", listed, "Message"), **kind},
+        "GET /v2/glossaries": _get("The glossaries of this client", {"glossaries!": "[#Glossary]"}, "Message"),
+        "POST /v2/glossaries": made,
+        "GET /v2/glossaries/{id}": {**_get("A glossary", "#Glossary", "Message"), **given},
+        "DELETE /v2/glossaries/{id}": {**gone, **given},
+        "GET /v2/glossaries/{id}/entries": {**terms, **given},
+        "GET /v2/glossary-language-pairs": _get(
+            "Languages that have glossaries", {"supported_languages!": "[object]"}, "Message"
+        ),
+        "GET /v2/usage": _get("Characters translated since the start", used, "Message"),
     }
 
 
@@ -172,17 +170,15 @@ def _own(limits: Limits, model: Schema) -> Schema:
     rates = _get("How well each head aligns", {"sentences!": "whole", "heads!": _list(head)})
     worth = {"heads": _list({"name": "text", "head": "whole", "drop": "number"})}
     return {
-        "/api/v1/models": {"get": _get("The loaded models", {"models": "[object]"})},
-        "/api/v1/heads": {"get": {**rates, "parameters": [_query("model", model)]}},
-        "/api/v1/trace": {"post": _post("The attention of a model while it translated", body, trace)},
-        "/api/v1/steps": {"post": _post("The arithmetic of one step", step, "object")},
-        "/api/v1/path": {"post": _post("The layers of a Transformer at one step", step, "object")},
-        "/api/v1/worth": {"post": _post("How much less likely a translation is without each head", body, worth)},
-        "/api/v1/beam": {"post": _post("A trace with the search tree", body, trace)},
-        "/api/v1/alternatives": {
-            "post": _post("The words that could come at a position", ask, {"alternatives": choices})
-        },
-        "/api/v1/what-if": {"post": _post("A trace under changes", body, trace)},
+        "GET /api/v1/models": _get("The loaded models", {"models": "[object]"}),
+        "GET /api/v1/heads": {**rates, "parameters": [_query("model", model)]},
+        "POST /api/v1/trace": _post("The attention of a model while it translated", body, trace),
+        "POST /api/v1/steps": _post("The arithmetic of one step", step, "object"),
+        "POST /api/v1/path": _post("The layers of a Transformer at one step", step, "object"),
+        "POST /api/v1/worth": _post("How much less likely a translation is without each head", body, worth),
+        "POST /api/v1/beam": _post("A trace with the search tree", body, trace),
+        "POST /api/v1/alternatives": _post("The words that could come at a position", ask, {"alternatives": choices}),
+        "POST /api/v1/what-if": _post("A trace under changes", body, trace),
     }
 
 
@@ -228,8 +224,8 @@ def _pictures(limits: Limits, captioners: Mapping[str, Worker]) -> Schema:
     }
     number = _query("number", _schema("whole", maximum=999_999, default=0))
     return {
-        "/api/v1/caption": {"post": caption},
-        "/api/v1/example": {"get": {**_get("A picture to try a captioner on", drawn), "parameters": [model, number]}},
+        "POST /api/v1/caption": caption,
+        "GET /api/v1/example": {**_get("A picture to try a captioner on", drawn), "parameters": [model, number]},
     }
 
 
@@ -239,9 +235,9 @@ def _about() -> Schema:
     health["responses"]["503"] = {"description": "not ready, and why", "content": _content(status)}
     text = {"description": "Prometheus text", "content": _content("text", "text/plain")}
     return {
-        "/health": {"get": health},
-        "/metrics": {"get": {"summary": "Counters", "responses": {"200": text, "default": _error("Error")}}},
-        "/spec": {"get": _get("This document", "object")},
+        "GET /health": health,
+        "GET /metrics": {"summary": "Counters", "responses": {"200": text, "default": _error("Error")}},
+        "GET /spec": _get("This document", "object"),
     }
 
 

@@ -17,7 +17,7 @@ from regard.core import scores as formulas
 from regard.core.attend import Look, Memory
 from regard.errors import ConfigError, unknown
 from regard.layers.attention import Attention
-from regard.look.record import attentions
+from regard.look.record import arguments, attentions
 
 BEST = 10  # words of the output that are listed
 
@@ -42,8 +42,7 @@ def watch(model: nn.Module, name: str | None, run: Callable[[], Tensor]) -> tupl
     calls: list[AttentionCall] = []
 
     def keep(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], look: Look) -> None:
-        given = {**dict(zip(("query", "memory", "centre"), args, strict=False)), **named}
-        calls.append(AttentionCall(given["query"], given["memory"], given.get("centre"), look, given.get("beside")))
+        calls.append(AttentionCall(*arguments(args, named), look, named.get("beside")))
 
     handle = modules[chosen].register_forward_hook(keep, with_kwargs=True)
     try:
@@ -79,12 +78,12 @@ def explain(module: Attention, calls: list[AttentionCall], t: int, head: int) ->
         visible = visible & module.normalise.visible(call.look.scores, call.centre)[0, row]
     return {
         "heads": heads,
-        "query": _numbers(query),
+        "query": numbers(query),
         "formula": _sides(module.score, query, keys),
-        "scores": _numbers(scores.masked_fill(~visible, -torch.inf)),
-        "weights": _numbers(weights),
-        "values": _numbers(values),
-        "context": _numbers(_head(call.look.context, head)[row]),
+        "scores": numbers(scores.masked_fill(~visible, -torch.inf)),
+        "weights": numbers(weights),
+        "values": numbers(values),
+        "context": numbers(_head(call.look.context, head)[row]),
         "centre": None if call.centre is None else float(call.centre[0, row]),
         "half_width": int(getattr(module.normalise, "half_width", 0)),
     }
@@ -136,8 +135,9 @@ def _sides(score: Any, query: Tensor, keys: Tensor) -> dict[str, Any]:
         found = {"kind": "additive", "left": score.ask(query), "right": keys, "v": score.v.weight[0]}
     else:  # the page has no formula for others, such as the offset of NormedAdditive
         found = {"kind": "fixed" if score is formulas.uniform else "unknown"}
-    return {name: _numbers(part) if isinstance(part, Tensor) else part for name, part in found.items()}
+    return {name: numbers(part) if isinstance(part, Tensor) else part for name, part in found.items()}
 
 
-def _numbers(tensor: Tensor) -> Any:
+def numbers(tensor: Tensor) -> Any:
+    """A tensor as an array of float32."""
     return np.ascontiguousarray(tensor.detach().cpu().float().numpy())

@@ -18,9 +18,7 @@ from regard.look.text import columns, wrap
 
 SIZE, LETTER, LINE = 10.0, 0.602, 1.75  # points; width of a letter and height of a line, in parts of the size
 WIDTH, BAR = 78, 5  # letters of a line, and of the weight before it
-MONOSPACE: dict[Any, Any] = {
-    "font.monospace": ["DejaVu Sans Mono"]
-}  # comes with matplotlib; a browser without it has another
+MONOSPACE: dict[Any, Any] = {"font.monospace": ["DejaVu Sans Mono"]}  # comes with matplotlib; browsers have others
 
 
 class Word(NamedTuple):

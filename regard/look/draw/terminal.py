@@ -39,14 +39,7 @@ def matrix(trace: Contents, show: Show) -> str:
         ]
         blocks.append("\n".join([*top, *body]))
     caption = wrap(table.caption.replace(", source runs right to left", ""), width)
-    return (
-        "\n\n".join(blocks)
-        + "\n"
-        + _legend(hues if colour else None, "1, numbers are hundredths")
-        + "\n"
-        + caption
-        + "\n"
-    )
+    return "\n".join(["\n\n".join(blocks), _legend(hues if colour else None, "1, numbers are hundredths"), caption, ""])
 
 
 def film(trace: Contents, show: Show) -> str:
@@ -67,7 +60,7 @@ def film(trace: Contents, show: Show) -> str:
         lines += [gap.join(_row(one[line], hues, False, 2) for one in maps).rstrip(" ") for line in range(rows)]
         blocks.append("\n".join(lines))
     caption = wrap(f"{table.caption}, grid {rows} x {across}", width)
-    return "\n\n".join(blocks) + "\n" + _legend(hues, f"{most:.2f}") + "\n" + caption + "\n"
+    return "\n".join(["\n\n".join(blocks), _legend(hues, f"{most:.2f}"), caption, ""])
 
 
 def _checked(width: int) -> int:
