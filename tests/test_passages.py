@@ -10,6 +10,7 @@ from commands import regard as command
 
 from regard.api.languages import other_language
 from regard.api.passages import NOTES, end_alike, join_text, keep_whole, take_apart, wrong_with
+from regard.api.translation import Draft
 from regard.data.expects import expectations, is_tokenised, knows_no_capitals
 from regard.data.settings import DataConfig
 from regard.data.vocabulary import Vocabulary
@@ -56,8 +57,9 @@ def test_a_full_stop_that_the_source_does_not_have_is_left_out(translator):
     ids = translator.prefix_ids("le chat voit le chien .")
     for source, split, expected in (("the dog", True, ""), ("the dog", False, " ."), ("the dog .", True, " .")):
         (segment,), (encoded,), *_ = keep_whole(source, translator.encode)
-        written = translator._spell([segment], [encoded], [[Hypothesis(ids, -1.0, -1.0, "end", [])]], None, split)
-        assert written == [["le chat voit le chien" + expected]]
+        draft = Draft(segment, encoded, [Hypothesis(ids, -1.0, -1.0, "end", [])])
+        translator._spell([draft], None, split)
+        assert draft.texts == ["le chat voit le chien" + expected]
     pairs = [("Open", "Ouvrir."), ("Open.", "Ouvrir."), ("Wait", "Attendez..."), ("(open)", "(ouvrir)."), ("", ".")]
     assert [end_alike(*pair) for pair in pairs] == ["Ouvrir", "Ouvrir.", "Attendez...", "(ouvrir).", "."]
 
@@ -66,12 +68,12 @@ def test_candidates_that_differ_in_the_kind_of_space_are_one(translator):
     (segment,), (encoded,), *_ = keep_whole("the cat", translator.encode)
     found = [Hypothesis([5, number], -1.0, -1.0, "end", []) for number in range(4, 8)]
     texts = ["5 %", "5\u202f%", "5\u00a0%", "6 %"]
-    several = translator.settings(nbest=3, beam=4)
-    written = translator._translations(segment, encoded, found, texts, [], several)
+    draft = Draft(segment, encoded, found, texts)
+    written = translator._translations(draft, translator.settings(nbest=3, beam=4))
     assert [one.text for one in written] == ["5 %", "6 %"]
     assert written[0].nbest is written
-    sampled = translator.settings(nbest=3, beam=4, temperature=1.0)
-    assert [one.text for one in translator._translations(segment, encoded, found, texts, [], sampled)] == texts[:3]
+    sampled = translator._translations(draft, translator.settings(nbest=3, beam=4, temperature=1.0))
+    assert [one.text for one in sampled] == texts[:3]
 
 
 def test_a_text_of_too_many_tokens_is_not_translated(translator):

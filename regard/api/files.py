@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.api.translator import Translation, Translator
+from regard.api.translation import Translation
+from regard.api.translator import Translator
 from regard.data.files import Progress, read_whole, write_atomically
 from regard.data.formats import Aligned, Segment, Sentence, Sentences, place_tags, read_document, readers, spell
 from regard.data.formats.document import LARGEST, find_format

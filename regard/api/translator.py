@@ -13,11 +13,12 @@ from regard.api import links, passages, tracing, weights
 from regard.api.heads import Heads
 from regard.api.languages import other_language
 from regard.api.terms import Asked, Termbase, TermPairs, copy_unknown, place_terms
-from regard.api.tracing import Output, Trained
+from regard.api.tracing import Trained
+from regard.api.translation import Draft, Translation, join
 from regard.data.builtin.registry import find_builtin
 from regard.data.expects import knows_no_capitals
 from regard.data.files import Progress
-from regard.data.formats import Segment, Sentence, join_sentences, spell
+from regard.data.formats import Sentence, join_sentences, spell
 from regard.data.normalise_text import rewrite
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.batches import decode_many
@@ -39,22 +40,6 @@ TERM_BEAM = 8  # beams at least of a search for terms: one for each token of a t
 CHARACTERS = 16  # a text of more than the allowed tokens times this is not even tokenised
 BATCH_TOKENS = (4096, 65536)  # source tokens in a batch over all beams, on a CPU and on a GPU
 AT_ONCE = 64  # pairs whose traces are held together
-_SPACES = str.maketrans("\u00a0\u202f", "  ")  # translations that differ in the kind of space are the same
-
-
-@dataclasses.dataclass(frozen=True)
-class Translation(Output):
-    """A translation with its log-probabilities."""
-
-    # Words (for subwords: characters) of the source that were never seen in training.
-    unknown: list[str] = dataclasses.field(default_factory=list, compare=False)
-    flags: list[str] = dataclasses.field(default_factory=list, compare=False)  # what to know about it: see `notes`
-    unplaced: list[str] = dataclasses.field(default_factory=list, compare=False)  # terms that could not be placed
-
-    @property
-    def notes(self) -> list[str]:
-        """What a reader should know, in words: "the translation repeats itself", for example. Mostly nothing."""
-        return [passages.NOTES[flag] for flag in self.flags]
 
 
 class Translator(Trained):
@@ -147,25 +132,22 @@ class Translator(Trained):
         long = [max_tokens is not None and bool(self.too_long(one, max_tokens)) for one in texts]
         read = partial(passages.take_apart, most=self.experiment.data.max_length) if split else passages.keep_whole
         parts = [read("" if much else one, self.encode) for one, much in zip(texts, long, strict=True)]
-        segments = [one for passage in parts for one in passage.segments]
-        encoded = [one for passage in parts for one in passage.encoded]
+        drafts = [Draft(*pair) for passage in parts for pair in zip(passage.segments, passage.encoded, strict=True)]
         search: Any = self.engine.search if self.engine and not observe else partial(self._search, observe=observe)
         # All of the beam: some of it may be the same text, or hold a term as a part of a longer word.
-        whole = (
-            dataclasses.replace(config, nbest=config.beam) if config.nbest > 1 and not config.temperature else config
-        )
-        found = search([one.ids for one in encoded], whole, prefixes=prefixes, tell=progress, stop=stop)
-        unplaced: list[list[str]] = [[] for _ in segments]
+        several = config.nbest > 1 and not config.temperature
+        whole = dataclasses.replace(config, nbest=config.beam) if several else config
+        found = search([one.encoded.ids for one in drafts], whole, prefixes=prefixes, tell=progress, stop=stop)
+        for draft, hypotheses in zip(drafts, found, strict=True):
+            draft.found = hypotheses
         if terms:
-            unplaced = self._place_terms(Termbase(terms), segments, encoded, found, config, stop)
-        spellings = self._spell(segments, encoded, found, None if unknown == "keep" else lexicon or {}, split)
-        each = iter(
-            self._translations(*one, config) for one in zip(segments, encoded, found, spellings, unplaced, strict=True)
-        )
-        translations = [self._join(passage, [next(each) for _ in passage.segments]) for passage in parts]
+            self._place_terms(Termbase(terms), drafts, config, stop)
+        self._spell(drafts, None if unknown == "keep" else lexicon or {}, split)
+        each = iter(self._translations(draft, config) for draft in drafts)
+        joined = [join(passage, [next(each) for _ in passage.segments]) for passage in parts]
         translations = [
             dataclasses.replace(one, finished="too long") if much else one
-            for one, much in zip(translations, long, strict=True)
+            for one, much in zip(joined, long, strict=True)
         ]
         return translations[0] if isinstance(text, str) else translations
 
@@ -343,15 +325,9 @@ class Translator(Trained):
         return self._search([ids], config, prefixes=None if begins is None else [begins], observe=observe)[0][0]
 
     def _place_terms(
-        self,
-        terms: Termbase,
-        segments: list[Segment],
-        encoded: list[Tokenised],
-        found: list[list[Hypothesis]],
-        config: DecodeConfig,
-        stop: Callable[[], bool] | None,
-    ) -> list[list[str]]:
-        """Replace the hypotheses of sentences that miss terms; returns the terms of each that could not be placed."""
+        self, terms: Termbase, drafts: list[Draft], config: DecodeConfig, stop: Callable[[], bool] | None
+    ) -> None:
+        """Search again for the sentences that miss terms."""
         self.needs_one_model("place terms")
         beam = max(config.beam, TERM_BEAM)
         wide = dataclasses.replace(config, beam=beam, nbest=beam, temperature=0.0, top_k=0, top_p=1.0)
@@ -361,9 +337,7 @@ class Translator(Trained):
             prefixes = [one.prefix for one in asked]
             return self._search(rows, wide, terms=wanted, prefixes=prefixes, stop=stop) if rows else []
 
-        return place_terms(
-            terms, [one.text for one in segments], encoded, found, self.target_vocabulary, search, self._weigh
-        )
+        place_terms(terms, drafts, self.target_vocabulary, search, self._weigh)
 
     def _force(
         self, ids: list[int], config: DecodeConfig, begins: list[int], force: Force, changed: Changed
@@ -391,59 +365,26 @@ class Translator(Trained):
     def _weigh(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Any]:
         return weights.weigh_pairs(self.model, self.heads, sources, targets, self.device)
 
-    def _spell(
-        self,
-        segments: list[Segment],
-        encoded: list[Tokenised],
-        found: list[list[Hypothesis]],
-        lexicon: Mapping[str, str] | None,
-        split: bool,
-    ) -> list[list[str]]:
-        """The text of each hypothesis: unknown words are copied from the source where there is a `lexicon`, and with
+    def _spell(self, drafts: list[Draft], lexicon: Mapping[str, str] | None, split: bool) -> None:
+        """The texts of each draft: unknown words are copied from the source where there is a `lexicon`, and with
         `split` what was taken out of the sentence is put back."""
-        texts = [[self.target_vocabulary.decode(one.ids) for one in some] for some in found]
-        rows = [(row, at) for row, some in enumerate(found) for at in range(len(some))]
+        for draft in drafts:
+            draft.texts = [self.target_vocabulary.decode(one.ids) for one in draft.found]
         if lexicon is not None and not isinstance(self.model, Ensemble) and self.model.looking.cross:
-            strange = [(row, at) for row, at in rows if UNKNOWN in found[row][at].ids]
-            seen = self._weigh([encoded[row].ids for row, _ in strange], [found[row][at].ids for row, at in strange])
-            for (row, at), one in zip(strange, seen, strict=True):
-                read = segments[row].text, encoded[row], found[row][at].ids
-                texts[row][at] = copy_unknown(*read, one, self.target_vocabulary, lexicon)
+            strange = [(draft, at) for draft in drafts for at, one in enumerate(draft.found) if UNKNOWN in one.ids]
+            ids = [one.encoded.ids for one, _ in strange], [one.found[at].ids for one, at in strange]
+            for (draft, at), seen in zip(strange, self._weigh(*ids), strict=True):
+                read = draft.segment.text, draft.encoded, draft.found[at].ids
+                draft.texts[at] = copy_unknown(*read, seen, self.target_vocabulary, lexicon)
         if not split:
-            return texts
-        texts = [
-            [passages.end_alike(segment.text, one) for one in some]
-            for segment, some in zip(segments, texts, strict=True)
-        ]
-        tagged = [(row, at) for row, at in rows if segments[row].tags]
-        linked = self.link_words([segments[row].text for row, _ in tagged], [texts[row][at] for row, at in tagged])
-        for (row, at), one in zip(tagged, linked, strict=True):
-            segment = segments[row]
-            texts[row][at] = spell(segment, join_sentences(segment.text, [(0, len(segment.text))], [one]))
-        return texts
-
-    def _join(self, passage: passages.Passage, sentences: list[list[Translation]]) -> Translation:
-        """The translation of a text from those of its sentences: the best of each, the second best, ..."""
-        if len(sentences) == 1 and passage.gaps == ["", ""]:
-            return sentences[0][0]
-        group: list[Translation] = []
-        for rank in range(max(map(len, sentences))):
-            chosen = [some[min(rank, len(some) - 1)] for some in sentences]
-            group.append(
-                Translation(
-                    text=passages.join_text(passage, [one.text for one in chosen]),
-                    score=sum(one.score for one in chosen),
-                    logprob=sum(one.logprob for one in chosen),
-                    tokens=[piece for one in chosen for piece in one.tokens],
-                    token_logprobs=[number for one in chosen for number in one.token_logprobs],
-                    finished=passages.worst([one.finished for one in chosen]),
-                    nbest=group,
-                    unknown=[word for one in chosen for word in one.unknown],
-                    unplaced=[term for one in chosen for term in one.unplaced],
-                    flags=passages.merge([*(one.flags for one in chosen), ["cut"] if passage.cut else []]),
-                )
-            )
-        return group[0]
+            return
+        for draft in drafts:
+            draft.texts = [passages.end_alike(draft.segment.text, one) for one in draft.texts]
+        tagged = [(draft, at) for draft in drafts if draft.segment.tags for at in range(len(draft.texts))]
+        pairs = [one.segment.text for one, _ in tagged], [one.texts[at] for one, at in tagged]
+        for (draft, at), linked in zip(tagged, self.link_words(*pairs), strict=True):
+            source = draft.segment.text
+            draft.texts[at] = spell(draft.segment, join_sentences(source, [(0, len(source))], [linked]))
 
     def _wrong_with_source(self, text: str, encoded: Tokenised) -> tuple[list[str], list[str]]:
         """The parts of a sentence that were never seen in training, and its flags."""
@@ -455,33 +396,19 @@ class Translator(Trained):
         }
         return unknown, [flag for flag, holds in wrong.items() if holds]
 
-    def _translations(
-        self,
-        segment: Segment,
-        encoded: Tokenised,
-        hypotheses: list[Hypothesis],
-        texts: list[str],
-        unplaced: list[str],
-        config: DecodeConfig,
-    ) -> list[Translation]:
+    def _translations(self, draft: Draft, config: DecodeConfig) -> list[Translation]:
         """The different translations of one sentence, the best first."""
-        group: dict[object, Translation] = {}
-        best: list[Translation] = []
-        unknown, before = self._wrong_with_source(segment.text, encoded)
-        for number, (one, written) in enumerate(zip(hypotheses, texts, strict=True)):
-            pieces = self.target_vocabulary.pieces(one.ids)
-            ended = one.ended if encoded.ids else "empty"
-            same = self.source_language == self.target_language
-            flags = [
-                *before,
-                *(["term"] if unplaced else []),
-                *passages.wrong_with(segment.inner, written, ended, same),
-            ]
-            numbers = one.score, one.logprob, pieces, one.token_logprobs
-            made = Translation(written, *numbers, ended, best, unknown, flags, unplaced)
-            group.setdefault(number if config.temperature else written.translate(_SPACES), made)
-        best += list(group.values())[: config.nbest]
-        return best
+        group: list[Translation] = []
+        unknown, before = self._wrong_with_source(draft.segment.text, draft.encoded)
+        before += ["term"] if draft.unplaced else []
+        same = self.source_language == self.target_language
+        for number in draft.candidates(config.nbest, sampled=config.temperature > 0):
+            one, text = draft.found[number], draft.texts[number]
+            ended = one.ended if draft.encoded.ids else "empty"
+            flags = [*before, *passages.wrong_with(draft.segment.inner, text, ended, same)]
+            numbers = one.score, one.logprob, self.target_vocabulary.pieces(one.ids), one.token_logprobs
+            group.append(Translation(text, *numbers, ended, group, unknown, flags, draft.unplaced))
+        return group
 
 
 def clean(text: str) -> str:

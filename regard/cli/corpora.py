@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from regard.cli.progress import bar
 from regard.cli.text import check_out, put
@@ -12,12 +12,12 @@ from regard.errors import DataError, unknown
 
 
 def corpora(
-    name: Annotated[str | None, typer.Argument(help="Corpus to write to files.")] = None,
-    out: Annotated[str, typer.Option(help="Prefix of the file names: OUT.source, OUT.target, OUT.gold.")] = "",
-    size: Annotated[int, typer.Option(help="Number of sentence pairs.")] = 500,
-    seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 1,
-    min_words: Annotated[int, typer.Option(help="Fewest source words.")] = 3,
-    max_words: Annotated[int, typer.Option(help="Most source words.")] = 12,
+    name: Annotated[str | None, Argument(help="Corpus to write to files.")] = None,
+    out: Annotated[str, Option(help="Prefix of the file names: OUT.source, OUT.target, OUT.gold.")] = "",
+    size: Annotated[int, Option(help="Number of sentence pairs.")] = 500,
+    seed: Annotated[int, Option(help="Seed of the generator.")] = 1,
+    min_words: Annotated[int, Option(help="Fewest source words.")] = 3,
+    max_words: Annotated[int, Option(help="Most source words.")] = 12,
 ) -> None:
     """List the built-in corpora, which are generated on demand; with a name, write one to files: sentence pairs with
     gold alignments, a text (OUT.txt), labelled documents (OUT.tsv), or pictures with captions (the folder OUT)."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 import regard
 from regard.cli.progress import Watcher, bar
@@ -28,10 +29,10 @@ UNSEEN = (
 
 
 def demo(
-    task: Annotated[str, typer.Option(help="translate, caption, document or language.")] = "translate",
-    out: Annotated[Path | None, typer.Option(help="Run folder.")] = None,
-    model: Annotated[str | None, typer.Option(help="Another model of the task; see `regard models`.")] = None,
-    minutes: Annotated[float, typer.Option(help="Longest time to train.")] = 2.0,
+    task: Annotated[str, Option(help="translate, caption, document or language.")] = "translate",
+    out: Annotated[Path | None, Option(help="Run folder.")] = None,
+    model: Annotated[str | None, Option(help="Another model of the task; see `regard models`.")] = None,
+    minutes: Annotated[float, Option(help="Longest time to train.")] = 2.0,
 ) -> None:
     """Train a small model from scratch in a minute or two, use it, and show its attention."""
     import torch

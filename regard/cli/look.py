@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from regard.cli.options import Beam, Cell, Smooth, Word
 from regard.cli.progress import bar
@@ -25,52 +26,34 @@ OPTIONS = {  # task -> the options of `regard look` that apply to it
 def look(
     arguments: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="[RUN] TEXT",
             help="Run folder or model (default: en-fr/bahdanau), and a sentence, a text or a document; for a captioner "
             "a picture.",
         ),
     ],
-    target: Annotated[
-        str | None, typer.Option(help="Force this translation or caption instead of searching for one.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Draw to a file: .png, .svg, .pdf or .html; .json saves the trace.")
-    ] = None,
-    view: Annotated[
-        str | None, typer.Option(help="matrix, ribbons, heads, beam or steps; for captions film, picture or region.")
-    ] = None,
-    step: Annotated[
-        int | None, typer.Option(help="Show scores, weights and context of this step, from 0 (--view steps).")
-    ] = None,
+    target: Annotated[str | None, Option(help="Force this translation or caption instead of a search.")] = None,
+    out: Annotated[Path | None, Option(help="Draw to .png, .svg, .pdf or .html; .json saves the trace.")] = None,
+    view: Annotated[str | None, Option(help="matrix, ribbons, heads, beam, steps, film, picture or region.")] = None,
+    step: Annotated[int | None, Option(help="Show the numbers of this step, from 0 (--view steps).")] = None,
     layer: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Layer to draw, from 0 (default: the last but one), or the name of any attention module, as in "
             "encoder.0.self_attention.attention."
         ),
     ] = None,
-    head: Annotated[int | None, typer.Option(help="Head to draw, from 0 (default: the mean of all).")] = None,
-    pieces: Annotated[bool, typer.Option("--pieces", help="Show subword pieces instead of words.")] = False,
-    special: Annotated[bool, typer.Option("--special", help="Show special tokens.")] = False,
+    head: Annotated[int | None, Option(help="Head to draw, from 0 (default: the mean of all).")] = None,
+    pieces: Annotated[bool, Option("--pieces", help="Show subword pieces instead of words.")] = False,
+    special: Annotated[bool, Option("--special", help="Show special tokens.")] = False,
     beam: Beam = None,
     word: Word = None,
     cell: Cell = None,
     smooth: Smooth = False,
-    silence: Annotated[
-        list[str] | None, typer.Option(help="What if: remove LAYER.HEAD, or a whole LAYER; repeatable.")
-    ] = None,
-    mask: Annotated[
-        list[str] | None,
-        typer.Option(help="What if: hide this source word, or cell ROW,COLUMN from 0; repeatable."),
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="What if: divide the scores by this; below 1 attention is sharper.")
-    ] = None,
-    force: Annotated[
-        list[str] | None,
-        typer.Option(help="What if: start the translation with these words, or set one with STEP=WORD (repeatable)."),
-    ] = None,
+    silence: Annotated[list[str] | None, Option(help="What if: remove LAYER.HEAD or a LAYER; repeatable.")] = None,
+    mask: Annotated[list[str] | None, Option(help="What if: hide a word or cell ROW,COLUMN; repeatable.")] = None,
+    temperature: Annotated[float | None, Option(help="What if: divide the scores; below 1 is sharper.")] = None,
+    force: Annotated[list[str] | None, Option(help="What if: begin with these words or STEP=WORD; repeatable.")] = None,
 ) -> None:
     """Show the attention of a model, in the terminal or in a file: over the sentence it translates, the picture it
     describes, the text it reads, or the document it classifies."""
@@ -96,8 +79,8 @@ def look(
     elif out.name.endswith((".json", ".json.gz")):
         put(f"saved: {trace.save(out)}")
     else:
-        options |= {"view": "steps"} if step is not None else {"view": view} if view else {}
-        options |= {"step": step} if step is not None else {}
+        view = "steps" if step is not None else view
+        options |= {name: value for name, value in (("view", view), ("step", step)) if value is not None}
         options |= on_picture(text, view, word, cell, smooth) if task == "caption" else {}
         put(f"drawn: {trace.draw(out, **options)}")
     for note in getattr(trace, "notes", ()):

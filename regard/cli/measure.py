@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 import regard
 from regard.cli.options import AsJson, Device, Gold, Run, SourceFile, TargetFile, TextFile, Tmx, Tsv
@@ -19,11 +19,9 @@ def heads(
     tsv: Tsv = None,
     tmx: Tmx = None,
     gold: Gold = None,
-    by: Annotated[str | None, typer.Option(help="Sort by this column (default: confidence; aer with --gold).")] = None,
-    silence: Annotated[
-        bool, typer.Option("--silence", help="Remove each head in turn, translate again, and report the loss in BLEU.")
-    ] = False,
-    beam: Annotated[int, typer.Option(help="Beam width for --silence, 1 (greedy, the fastest) to 1000.")] = 1,
+    by: Annotated[str | None, Option(help="Sort by this column (default: confidence; aer with --gold).")] = None,
+    silence: Annotated[bool, Option("--silence", help="Remove each head in turn and report the loss in BLEU.")] = False,
+    beam: Annotated[int, Option(help="Beam width for --silence, 1 (greedy, the fastest) to 1000.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Measure every head over a corpus: entropy, confidence, coverage, diagonality, mass on special tokens, AER."""
@@ -61,10 +59,10 @@ def _worth(rows: list[dict[str, Any]]) -> str:
 
 def flow(
     run: Run,
-    text: Annotated[str, typer.Argument(help="Sentence to translate.")],
-    target: Annotated[str | None, typer.Option(help="Force this translation instead of searching for one.")] = None,
-    with_run: Annotated[list[Path] | None, typer.Option("--with", help="Another run to compare; repeatable.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Draw the curves: .svg, .png or .pdf.")] = None,
+    text: Annotated[str, Argument(help="Sentence to translate.")],
+    target: Annotated[str | None, Option(help="Force this translation instead of searching for one.")] = None,
+    with_run: Annotated[list[Path] | None, Option("--with", help="Another run to compare; repeatable.")] = None,
+    out: Annotated[Path | None, Option(help="Draw the curves: .svg, .png or .pdf.")] = None,
 ) -> None:
     """Show how far influence reaches: gradient norm by distance, in total and with the attention weights held fixed."""
     from regard.api.inspecting import flow_of
@@ -92,9 +90,9 @@ def flow(
 def reach(
     run: Run,
     file: TextFile = None,
-    farthest: Annotated[int, typer.Option(help="Largest distance; all beyond it are counted together.")] = 20,
-    words: Annotated[int, typer.Option(help="Number of words to list, those with the most weight first.")] = 10,
-    least: Annotated[int, typer.Option(help="Ignore words that occur fewer than N times.", metavar="N")] = 20,
+    farthest: Annotated[int, Option(help="Largest distance; all beyond it are counted together.")] = 20,
+    words: Annotated[int, Option(help="Number of words to list, those with the most weight first.")] = 10,
+    least: Annotated[int, Option(help="Ignore words that occur fewer than N times.", metavar="N")] = 20,
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:

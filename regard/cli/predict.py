@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 import regard
 from regard.cli.options import Beam, CaptionView, Cell, Device, JsonLines, Run, Smooth, Word
@@ -15,10 +15,8 @@ from regard.errors import ConfigError
 
 def caption(
     run: Run,
-    images: Annotated[list[Path], typer.Argument(help="Pictures: JPEG, PNG or WebP.")],
-    out: Annotated[
-        Path | None, typer.Option(help="Draw the attention over one picture: .png, .svg, .pdf or .html.")
-    ] = None,
+    images: Annotated[list[Path], Argument(help="Pictures: JPEG, PNG or WebP.")],
+    out: Annotated[Path | None, Option(help="Draw the attention over one picture: .png, .svg, .pdf or .html.")] = None,
     view: CaptionView = None,
     word: Word = None,
     cell: Cell = None,
@@ -49,9 +47,9 @@ def caption(
 
 def classify(
     run: Run,
-    file: Annotated[Path | None, typer.Argument(help="Documents, one per line (default: stdin).")] = None,
-    look: Annotated[bool, typer.Option("--look", help="Show the weights of sentences and words.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Draw the first document: .html.")] = None,
+    file: Annotated[Path | None, Argument(help="Documents, one per line (default: stdin).")] = None,
+    look: Annotated[bool, Option("--look", help="Show the weights of sentences and words.")] = False,
+    out: Annotated[Path | None, Option(help="Draw the first document: .html.")] = None,
     as_json: JsonLines = False,
     device: Device = "auto",
 ) -> None:
@@ -86,11 +84,11 @@ def classify(
 
 def generate(
     run: Run,
-    prefix: Annotated[str, typer.Argument(help="Start of the text.")] = "",
-    count: Annotated[int, typer.Option(help="Number of texts.")] = 3,
-    temperature: Annotated[float | None, typer.Option(help="Sampling temperature (default: the run's, or 1).")] = None,
-    longest: Annotated[int, typer.Option(help="Most tokens after the prefix.")] = 60,
-    seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 1,
+    prefix: Annotated[str, Argument(help="Start of the text.")] = "",
+    count: Annotated[int, Option(help="Number of texts.")] = 3,
+    temperature: Annotated[float | None, Option(help="Sampling temperature (default: the run's, or 1).")] = None,
+    longest: Annotated[int, Option(help="Most tokens after the prefix.")] = 60,
+    seed: Annotated[int, Option(help="Seed of the samples.")] = 1,
     device: Device = "auto",
 ) -> None:
     """Sample texts that continue a prefix."""

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 import regard
 from regard.cli.options import AsJson, Beam, Device, Run, SourceFile, TargetFile, TextFile, Tmx, Tsv, With, run_folder
@@ -12,9 +12,9 @@ from regard.cli.progress import bar
 from regard.cli.text import check_out, lines_of, pairs_of, put, put_note, put_result
 from regard.errors import ConfigError
 
-Lowercase = Annotated[bool, typer.Option(help="Ignore case.")]
-Tokenize = Annotated[str | None, typer.Option(help="sacreBLEU tokeniser for BLEU (13a, none, intl, ...).")]
-Plot = Annotated[Path | None, typer.Option(help="Plot the score by source length: PNG, SVG or PDF.")]
+Lowercase = Annotated[bool, Option(help="Ignore case.")]
+Tokenize = Annotated[str | None, Option(help="sacreBLEU tokeniser for BLEU (13a, none, intl, ...).")]
+Plot = Annotated[Path | None, Option(help="Plot the score by source length: PNG, SVG or PDF.")]
 
 
 def score(
@@ -24,20 +24,16 @@ def score(
     tsv: Tsv = None,
     tmx: Tmx = None,
     with_run: With = None,
-    images: Annotated[Path | None, typer.Option(help="For a captioner: folder or tar file of pictures.")] = None,
-    captions: Annotated[
-        Path | None, typer.Option(help="Their captions as JSON lines (default: NAME.txt beside each picture).")
-    ] = None,
-    documents: Annotated[Path | None, typer.Option(help="For a classifier: labelled documents, JSONL or TSV.")] = None,
-    bag_of_words: Annotated[
-        bool, typer.Option("--bag-of-words", help="Also score a linear classifier of words and word pairs.")
-    ] = False,
-    by_length: Annotated[bool, typer.Option("--by-length", help="Also print a table by source length.")] = False,
+    images: Annotated[Path | None, Option(help="For a captioner: folder or tar file of pictures.")] = None,
+    captions: Annotated[Path | None, Option(help="Their captions, JSON lines (default: NAME.txt for each).")] = None,
+    documents: Annotated[Path | None, Option(help="For a classifier: labelled documents, JSONL or TSV.")] = None,
+    bag_of_words: Annotated[bool, Option("--bag-of-words", help="Also score a bag-of-words classifier.")] = False,
+    by_length: Annotated[bool, Option("--by-length", help="Also print a table by source length.")] = False,
     plot: Plot = None,
     beam: Beam = None,
     lowercase: Lowercase = False,
     tokenize: Tokenize = None,
-    with_perplexity: Annotated[bool, typer.Option("--perplexity", help="Also score the references.")] = False,
+    with_perplexity: Annotated[bool, Option("--perplexity", help="Also score the references.")] = False,
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
@@ -72,9 +68,7 @@ def score(
 
 
 def compare(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", parser=run_folder, help="Two or more run folders or models.")
-    ],
+    runs: Annotated[list[Path], Argument(metavar="RUN...", parser=run_folder, help="Two or more runs or models.")],
     source: SourceFile = None,
     target: TargetFile = None,
     tsv: Tsv = None,
@@ -83,9 +77,7 @@ def compare(
     beam: Beam = None,
     lowercase: Lowercase = False,
     tokenize: Tokenize = None,
-    by_seed: Annotated[
-        bool, typer.Option("--by-seed", help="Runs that differ in train.seed alone are one group; compare the groups.")
-    ] = False,
+    by_seed: Annotated[bool, Option("--by-seed", help="Compare groups of runs that differ in the seed alone.")] = False,
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from regard.cli.options import AsJson
 from regard.cli.progress import bar, console
@@ -13,16 +14,11 @@ from regard.errors import ConfigError, RunError
 
 def sweep(
     arguments: Annotated[
-        list[str],
-        typer.Argument(metavar="SWEEP.toml [section.key=value ...]", help="Sweep file, and settings for all runs."),
+        list[str], Argument(metavar="SWEEP.toml [section.key=value ...]", help="Sweep file, and settings for all runs.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the sweep.")],
-    workers: Annotated[
-        int | None, typer.Option(help="Runs at a time (default: one per GPU, or per two cores without one).")
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(help="Stop after this time, saved; the same command continues.")
-    ] = None,
+    out: Annotated[Path, Option(help="Folder of the sweep.")],
+    workers: Annotated[int | None, Option(help="Runs at a time (default: one per GPU or two cores).")] = None,
+    minutes: Annotated[float | None, Option(help="Stop after this time, saved; the same command continues.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a grid of settings with several seeds, and compare the groups: mean, spread, significance, time, size.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 import regard
 from regard.cli.options import Beam, Device, Engine, With
@@ -20,45 +21,30 @@ from regard.errors import ConfigError, DataError, RunError, brief
 def translate(
     arguments: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="RUN [FILE | SENTENCE] [decode.key=value ...]",
             help="Run folder, file or sentence to translate (default: stdin), settings of decoding, and data.max_line "
             "or data.max_unpacked (bytes).",
         ),
     ],
     beam: Beam = None,
-    nbest: Annotated[
-        int, typer.Option(help="Candidates per line, tab-separated with their scores; at most --beam.")
-    ] = 1,
-    temperature: Annotated[float | None, typer.Option(help="Above 0: sample instead of searching.")] = None,
+    nbest: Annotated[int, Option(help="Candidates per line, tab-separated with their scores; at most --beam.")] = 1,
+    temperature: Annotated[float | None, Option(help="Above 0: sample instead of searching.")] = None,
     with_run: With = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Longest line to translate, in tokens.")] = 4096,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, with scores and tokens.")] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", help="Write a file of the same format (PO, XLIFF, HTML, Markdown, SRT, text) or TMX."
-        ),
-    ] = None,
-    terms: Annotated[
-        Path | None, typer.Option(help="Source words, tab, target words on each line: these must become those.")
-    ] = None,
-    lexicon: Annotated[
-        Path | None, typer.Option(help="The same form: what replaces a source word that the model copies as unknown.")
-    ] = None,
-    unknown: Annotated[
-        str, typer.Option(help="Unknown words of the translation: copy from the source, or keep.")
-    ] = "copy",
+    max_tokens: Annotated[int, Option(min=1, help="Longest line to translate, in tokens.")] = 4096,
+    as_json: Annotated[bool, Option("--json", help="One JSON object per line, with scores and tokens.")] = False,
+    out: Annotated[Path | None, Option("--out", "-o", help="Write a file of the same format, or TMX.")] = None,
+    terms: Annotated[Path | None, Option(help="Source words, tab, the words that they must become.")] = None,
+    lexicon: Annotated[Path | None, Option(help="The same form: what replaces a copied unknown word.")] = None,
+    unknown: Annotated[str, Option(help="Unknown words of the translation: copy from the source, or keep.")] = "copy",
     device: Device = "auto",
     engine: Engine = "regard",
-    on: Annotated[
-        str | None, typer.Option(help="Files of any size into the folder --out, in shards: local processes, or ray.")
-    ] = None,
-    workers: Annotated[int | None, typer.Option(help="With --on: processes (default: one per GPU or 2 cores).")] = None,
-    shard: Annotated[int, typer.Option(help="With --on: lines of a shard.")] = 10_000,
-    column: Annotated[str, typer.Option(help="With --on: number (TSV) or name (JSONL, Parquet) of a column.")] = "",
-    form: Annotated[str, typer.Option("--format", help="With --on: text, jsonl or parquet.")] = "text",
-    address: Annotated[str | None, typer.Option(help="With --on ray: the cluster (default: this machine).")] = None,
+    on: Annotated[str | None, Option(help="Files of any size into the folder --out: local or ray.")] = None,
+    workers: Annotated[int | None, Option(help="With --on: processes (default: one per GPU or 2 cores).")] = None,
+    shard: Annotated[int, Option(help="With --on: lines of a shard.")] = 10_000,
+    column: Annotated[str, Option(help="With --on: number (TSV) or name (JSONL, Parquet) of a column.")] = "",
+    form: Annotated[str, Option("--format", help="With --on: text, jsonl or parquet.")] = "text",
+    address: Annotated[str | None, Option(help="With --on ray: the cluster (default: this machine).")] = None,
 ) -> None:
     """Translate a file, a sentence, or standard input: line n of the output is line n of the input.
 

@@ -23,10 +23,10 @@ from torch import Tensor
 
 from regard.errors import ConfigError, DataError
 from regard.look import trace_file
-from regard.look.html import Page, envelope
+from regard.look.html import Page, draw_into, envelope
 from regard.look.palette import ink_on, mix, paint, palette
 from regard.look.record import Recorded, record
-from regard.look.show import STILL, chosen
+from regard.look.show import chosen
 from regard.look.text import columns, label, visible
 from regard.models.document import DocumentClassifier, groups
 
@@ -171,17 +171,7 @@ class DocumentTrace:
     def draw(self, path: str | Path | None = None, **options: Any) -> Path | Page:
         """Draw into a .png, .svg, .pdf or .html file, or without a path for a notebook; the options are those of
         `to_html`, and `dpi` for a still picture."""
-        if path is None:
-            return self.to_html(**options)
-        path = Path(path)
-        ending = path.suffix.lower()
-        if ending == ".html":
-            return trace_file.write_whole(self.to_html(**options).encode("utf-8"), path)
-        if ending not in STILL:
-            raise ConfigError(
-                f"A document is drawn into a file ending in {', '.join(STILL)} or .html; got '{path.name}'."
-            )
-        return trace_file.write_whole(self._still(ending, options), path)
+        return draw_into(path, lambda: self.to_html(**options), lambda ending: self._still(ending, options))
 
     def _still(self, ending: str, options: Mapping[str, Any]) -> bytes:
         from regard.look.draw import document  # matplotlib is imported only when a still picture is drawn

@@ -16,7 +16,7 @@ from regard.look import html, trace_file
 from regard.look.draw import terminal
 from regard.look.huggingface import cross_attentions, self_attentions
 from regard.look.remarks import remarks
-from regard.look.show import CAPTION_VIEWS, PAGE, STILL, TERMINAL, VIEWS, Show, chosen
+from regard.look.show import CAPTION_VIEWS, PAGE, TERMINAL, VIEWS, Show, chosen
 from regard.look.tokens import Side, Token, as_side
 from regard.look.trace_data import Attended, Contents, as_array
 
@@ -125,21 +125,15 @@ class Trace(Contents):
         The options are those of `regard.look.Show`, as a `Show` or by name: draw("a.png", layer=2, head=0). Without a
         path this is `to_html`.
         """
-        if path is None:
-            return self.to_html(view, show, **options)
-        path, view = Path(path), self._view(view)
-        ending = path.suffix.lower()
-        if ending == ".html":
-            return trace_file.write_whole(self.to_html(view, show, **options).encode("utf-8"), path)
-        if ending not in STILL:
-            raise ConfigError(
-                f"A picture's name must end in {', '.join(STILL)} or .html; got '{path.name}'. The data of a trace is "
-                f"saved as .json."
-            )
-        from regard.look.draw import still  # matplotlib is imported only when a still picture is drawn
 
-        wanted = chosen(show, options, (*VIEWS[view], "dpi"), f"the {view} view")
-        return trace_file.write_whole(still.render(self, ending, view, wanted), path)
+        def still(ending: str) -> bytes:
+            from regard.look.draw import still  # matplotlib is imported only when a still picture is drawn
+
+            chosen_view = self._view(view)
+            known = (*VIEWS[chosen_view], "dpi")
+            return still.render(self, ending, chosen_view, chosen(show, options, known, f"the {chosen_view} view"))
+
+        return html.draw_into(path, lambda: self.to_html(view, show, **options), still)
 
     def to_terminal(self, show: Show | None = None, **options: Any) -> str:
         """The matrix, or a caption's maps, as text for a terminal: coloured blocks, or ASCII. `colour` is whether

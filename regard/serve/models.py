@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from regard.api.inspecting import report_heads
 from regard.api.links import link_words
 from regard.api.tracing import Trained, describe_forced
-from regard.api.translator import Translation, Translator
+from regard.api.translation import Translation
+from regard.api.translator import Translator
 from regard.core.scores import uniform
 from regard.data.builtin import Example
 from regard.data.builtin.registry import find_builtin
@@ -62,7 +63,7 @@ LENGTHS = {
         "After several hours the members of the committee who were present could not agree on the amount of money that "
         "should be given to the regions which had suffered.",
         SENTENCES["en"][-1],
-    ],
+    ]
 }
 EXAMPLE_WORDS = 8
 ALIGNED = 30  # sentences on which the heads are measured

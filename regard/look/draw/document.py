@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from regard.look.draw import still
-from regard.look.draw.matrix import note
+from regard.look.draw.matrix import canvas, note
 from regard.look.palette import FAINT, INK, Colour, ink_on
 from regard.look.text import columns, wrap
 
@@ -49,10 +49,8 @@ def _figure(heading: str, rows: Sequence[Row], under: str) -> Figure:
     placed = [list(_lines(row.words)) for row in rows]
     height = 2 + sum(map(len, placed)) + 0.4 * len(rows)
     across = (WIDTH + BAR) * LETTER * SIZE / 72
-    drawing = Figure(figsize=(across, height * LINE * SIZE / 72))
-    axes = drawing.add_axes((0, 0, 1, 1))
-    axes.set_xlim(0, WIDTH + BAR)
-    axes.set_ylim(height, 0)
+    drawing, axes = canvas(across, height * LINE * SIZE / 72)
+    axes.set(xlim=(0, WIDTH + BAR), ylim=(height, 0))
     axes.set_axis_off()
     _write(axes, 0, 0.5, heading, INK)
     top = 1.6
