@@ -43,7 +43,6 @@ class Passage(NamedTuple):
 
     @property
     def sentences(self) -> list[str]:
-        """What is translated."""
         return [one.text for one in self.segments]
 
 

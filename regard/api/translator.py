@@ -419,5 +419,5 @@ def clean(text: str) -> str:
 
 
 def find_unknown(text: str, encoded: Tokenised) -> list[str]:
-    """The parts of a sentence that are not in the vocabulary, in order, as tracing.spelled."""
+    """The parts of a sentence that are not in the vocabulary, in order, as spelled."""
     return passages.unseen(clean(text), encoded, UNKNOWN)

@@ -73,7 +73,6 @@ class Watcher:
         self.progress.stop()
 
     def stages(self, stage: str, done: int, total: int | None) -> None:
-        """Show the progress of data preparation."""
         self.preparation(done, total, stage)
 
     def __call__(self, event: Event) -> None:

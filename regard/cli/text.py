@@ -95,7 +95,6 @@ def put_json(found: Any) -> None:
 
 
 def put_result(text: object, found: Any, as_json: bool) -> None:
-    """Write a result: as text, or what was `found` as JSON."""
     if as_json:
         put_json(found)
     else:

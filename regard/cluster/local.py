@@ -69,7 +69,6 @@ class Pool:
 
     @property
     def working(self) -> int:
-        """How many workers have a shard."""
         return sum(one.shard is not None for one in self.workers.values())
 
     def fill(self) -> None:

@@ -194,7 +194,6 @@ class ShardReader:
 
 
 def results_path(out: Path, shard: Shard) -> Path:
-    """Where the results of a shard are."""
     return out / "shards" / f"{shard.number:06d}.jsonl"
 
 

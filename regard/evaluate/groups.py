@@ -61,7 +61,6 @@ class GroupTable:
         return "\n".join([*lines, f"{self.sentences} sentences  {self.signature}"])
 
     def as_data(self) -> dict[str, Any]:
-        """The table as plain values, for JSON."""
         return asdict(self)
 
 

@@ -40,7 +40,6 @@ class Pieces(NamedTuple):
         return "bpe" if any(number == 3 and value == 2 for number, _, value in settings) else "unigram"
 
     def with_pieces(self, pieces: Sequence[SubwordPiece]) -> bytes:
-        """The file with other pieces."""
         return b"".join(_field(1, _packed(piece)) for piece in pieces) + self.rest
 
 

@@ -135,11 +135,9 @@ class DocumentTrace:
 
     @property
     def label(self) -> str:
-        """The likeliest class."""
         return max(self.probabilities, key=lambda name: self.probabilities[name])
 
     def to_json(self) -> str:
-        """The trace as one line of JSON."""
         return json.dumps({"document_trace": VERSION, **asdict(self)}, ensure_ascii=True, allow_nan=False)
 
     @classmethod
@@ -165,7 +163,6 @@ class DocumentTrace:
 
     @classmethod
     def load(cls, path: str | Path) -> "DocumentTrace":
-        """Read a trace that `save` wrote."""
         return cls.from_json(trace_file.load(Path(path)))
 
     def draw(self, path: str | Path | None = None, **options: Any) -> Path | Page:

@@ -51,7 +51,6 @@ class Trace(Contents):
 
     @classmethod
     def load(cls, path: str | Path) -> "Trace":
-        """Read a trace that `save` wrote."""
         return cls.from_json(trace_file.load(Path(path)))
 
     # --- other people's models

@@ -70,7 +70,6 @@ class Attended:
 
     @property
     def heads(self) -> int:
-        """How many heads the module has."""
         return int(self.weights.shape[0])
 
 
@@ -189,7 +188,6 @@ class Contents:
 
 
 def half(values: Array) -> Array:
-    """The values rounded to half precision."""
     with np.errstate(over="ignore"):
         return values.astype(np.float16).astype(np.float32)
 

@@ -29,7 +29,6 @@ class CaptionModel:
 
     @property
     def beam(self) -> int:
-        """The beam of requests that name none."""
         return self.writer.experiment.decode.beam
 
     @property

@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -19,7 +18,6 @@ from regard.api.translation import Translation
 from regard.api.translator import Translator
 from regard.core.scores import uniform
 from regard.data.builtin import Example
-from regard.data.builtin.registry import find_builtin
 from regard.data.expects import expectations
 from regard.data.pharaoh import Gold
 from regard.errors import DataError
@@ -30,7 +28,7 @@ from regard.look.trace import Trace
 from regard.look.trace_file import write
 from regard.look.views import page_tree
 from regard.models.registry import entry
-from regard.serve import languages
+from regard.serve import examples, languages
 from regard.serve.changes import parse
 from regard.serve.inside import follow_path, weigh_heads
 from regard.serve.limits import Limits, RefusedError, StoppedError
@@ -39,33 +37,6 @@ from regard.serve.queue import Options, TraceRequest, Written
 from regard.serve.step_details import explain, output, watch
 from regard.symbols import END, UNKNOWN
 
-EXAMPLES = 4
-# What the page opens with for a model of real text: crossing, negation, a question, and 40 words.
-SENTENCES = {
-    "en": [
-        "She did not sign the agreement on the European Economic Area.",
-        "Where is the station?",
-        "The black cat does not like the white dog.",
-        "Although the committee had discussed the proposal for several hours, the members who were present could not "
-        "agree on the amount of money that should be given to the regions which had suffered most from the floods.",
-    ],
-    "fr": [
-        "Elle n'a pas signé l'accord sur l'Espace économique européen.",
-        "Où est la gare ?",
-        "Le chat noir n'aime pas le chien blanc.",
-    ],
-}
-# Sentences that grow from 10 words to 40, to compare models with and without attention.
-LENGTHS = {
-    "en": [
-        "The committee could not agree on the amount of money.",
-        "The members of the committee who were present could not agree on the amount of money for the regions.",
-        "After several hours the members of the committee who were present could not agree on the amount of money that "
-        "should be given to the regions which had suffered.",
-        SENTENCES["en"][-1],
-    ]
-}
-EXAMPLE_WORDS = 8
 ALIGNED = 30  # sentences on which the heads are measured
 _RECORDED = 8  # times the numbers of an answer that may be recorded to select from
 _UNKNOWN_WORDS = 20  # never-seen words of a sentence that are reported
@@ -137,8 +108,7 @@ class TranslationModel:
             "expects": expectations(self.translator.experiment.data, self.translator.source_vocabulary),
             "bytes": self.card.get("bytes"),
             "score": _score(self.card),
-            "examples": [example.source for example in self._examples[:EXAMPLES]] or SENTENCES.get(codes["source"], []),
-            "lengths": None if self._examples else LENGTHS.get(codes["source"]),
+            **examples.opening(self._examples, codes["source"]),
             "aligned": any(example.alignment for example in self._examples),
             "fixed": self._fixed,
         }
@@ -152,12 +122,7 @@ class TranslationModel:
 
     @cached_property
     def _examples(self) -> list[Example]:
-        """New sentences, if the model was trained on a generated corpus."""
-        data = self.translator.experiment.data
-        if not data.corpus:
-            return []
-        longest = max(data.min_words, min(data.max_words, EXAMPLE_WORDS))
-        return find_builtin(data.corpus).generate(ALIGNED, data.seed + 1, data.min_words, longest)
+        return examples.generate(self.translator.experiment.data, ALIGNED)
 
     # --- translating
 
@@ -189,28 +154,8 @@ class TranslationModel:
         return self.translate([vocabulary.decode(last) or "a"], Options(), stop)[0].text
 
     def fit(self, texts: list[str]) -> list[tuple[float, float]]:
-        """How well each text fits the source vocabulary, and how long it is there.
-
-        The fit is from 0 to 1: 1 if every word is one piece, 0 if all words are spelled letter by letter or unknown.
-        The length is that of a code in which all pieces are equally likely, in nats: the language in which a text is
-        shorter is the likelier one.
-        """
-        return [self._fit(text[:_COMPARED]) for text in texts]
-
-    def _fit(self, text: str) -> tuple[float, float]:
-        vocabulary = self.translator.source_vocabulary
-        words, letters = len(re.findall(r"\S+", text)), len(re.sub(r"\s+", "", text))
-        if not words:
-            return 0.0, 0.0
-        pieces = 0
-        for index, piece, (start, end) in zip(*vocabulary.encode(text)[:3], strict=True):
-            if not text[start:end].isspace():
-                strange = index == UNKNOWN or piece.startswith("<0x")
-                pieces += max(1, end - start) + 1 if strange else 1
-        whole = words if vocabulary.kind != "char" and letters > words else 0
-        spelled = letters if whole else 2 * letters
-        best = whole or letters
-        return max(0.0, min(1.0, (spelled - pieces) / (spelled - best))), pieces * math.log(len(vocabulary))
+        """How well each text fits the source vocabulary, and how long it is there: see `examples.fit`."""
+        return [examples.fit(text[:_COMPARED], self.translator.source_vocabulary) for text in texts]
 
     # --- looking inside
 

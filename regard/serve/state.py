@@ -266,7 +266,6 @@ def _write(tree: Any, packed: bool) -> bytes:
 
 
 def accepts_gzip(request: Request) -> bool:
-    """Whether the client reads gzip."""
     return "gzip" in request.headers.get("accept-encoding", "")
 
 

@@ -139,5 +139,4 @@ def _sides(score: Any, query: Tensor, keys: Tensor) -> dict[str, Any]:
 
 
 def numbers(tensor: Tensor) -> Any:
-    """A tensor as an array of float32."""
     return np.ascontiguousarray(tensor.detach().cpu().float().numpy())

@@ -75,7 +75,6 @@ class Glossaries:
         return len(self._all)
 
     def of(self, client: Hashable) -> list[Glossary]:
-        """Those of one client."""
         return [one for (owner, _), one in self._all.items() if owner == client]
 
     def find(self, client: Hashable, id: str) -> Glossary:
@@ -85,11 +84,9 @@ class Glossaries:
         return self._all[client, id]
 
     def add(self, client: Hashable, glossary: Glossary) -> None:
-        """Keep one for a client."""
         self._all[client, glossary.id] = glossary
 
     def remove(self, client: Hashable, id: str) -> None:
-        """Forget one of a client."""
         del self._all[client, self.find(client, id).id]
 
     def terms(self, client: Hashable, id: str, source: str, target: str) -> tuple[tuple[str, str], ...]:

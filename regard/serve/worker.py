@@ -75,7 +75,6 @@ class Process:
         return call
 
     def stop(self, call: Call) -> None:
-        """Request that the process abandon a job."""
         self._send("stop", call.number)
 
     def end(self, seconds: float) -> None:
@@ -87,7 +86,6 @@ class Process:
             self._process.join(5)
 
     def kill(self) -> None:
-        """End the process at once."""
         self._process.kill()
 
     def _open(self) -> Call:
@@ -173,7 +171,6 @@ class Worker:
 
     @property
     def name(self) -> str:
-        """The name that clients use."""
         return str(self.about["id"])
 
     @property
