@@ -96,7 +96,7 @@ def test_the_page_shows_every_word_once_and_the_darkest_is_the_largest(tmp_path)
     assert levels.index(15) == shades.index(max(shades))
     assert "75</td>" in page
     assert trace().draw(tmp_path / "d.html").read_text(encoding="utf-8") == page
-    with pytest.raises(ConfigError, match=r"ending in \.png, \.svg, \.pdf or \.html; got 'd\.txt'"):
+    with pytest.raises(ConfigError, match=r"end in \.png, \.svg, \.pdf or \.html; got 'd\.txt'"):
         trace().draw(tmp_path / "d.txt")
 
 

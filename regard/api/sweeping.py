@@ -11,11 +11,11 @@ A run is a unit of work of `regard.cluster`. Settings that differ in [decode] al
 
 import itertools
 import json
-import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,10 +23,11 @@ import torch
 
 from regard.api.loading import load, read_experiment
 from regard.api.training import gather, plan
-from regard.cluster.local import run_local
+from regard.cluster.local import run_local, share_cores
 from regard.cluster.shards import Input, Plan, Shard, Tell, Work, missing, read_results
 from regard.config import load_toml
 from regard.data.files import Digests, Progress, read_lines, write_atomically
+from regard.data.prepare import Stages
 from regard.errors import ConfigError, DataError, RunError, unknown
 from regard.evaluate.groups import GroupTable, System, compare_groups, plot_groups
 from regard.models.registry import build
@@ -229,20 +230,19 @@ def sweep(
     settings: Sequence[str] = (),
     workers: int | None = None,
     minutes: float | None = None,
-    progress: Progress | None = None,
-    stage: Callable[[str], None] | None = None,
+    stages: Stages | None = None,
 ) -> Swept:
     """Train every run of the sweep `file` into the folder `out`, `workers` at a time, and compare the groups.
 
     What is finished is kept: the same call again does what is missing, and resumes what was stopped. After `minutes`
-    the runs in progress save a checkpoint and stop. A run that fails three times is set aside.
+    the runs in progress save a checkpoint and stop. A run that fails three times is set aside. `stages` is called with
+    the stage ("training", "comparing"), and what is done of how much.
 
         swept = regard.sweep("configs/sweeps/phrasebook.toml", "sweeps/phrasebook", workers=2)
         print(swept.table)
     """
     since = time.monotonic()
-    if workers is not None and workers < 1:
-        raise ConfigError(f"There is at least one worker; got {workers}.")
+    number, threads = share_cores(workers, torch.cuda.device_count())
     if minutes is not None and not minutes > 0:
         raise ConfigError(f"--minutes must be above zero; got {minutes}.")
     trials, folder = read_sweep(file, settings), Path(out).absolute()
@@ -252,13 +252,11 @@ def sweep(
         check_folder(folder, content)
         write_atomically(folder / "plan.jsonl", content)
         work = Plan([Input(str(folder / "plan.jsonl"), "", len(content), 0, len(trials))], 1, "", {})
-        number = workers or torch.cuda.device_count() or max(1, (os.cpu_count() or 1) // 2)
-        start = Training(folder, max(1, (os.cpu_count() or 1) // number))
+        start = Training(folder, threads)
         until = None if minutes is None else since + 60 * minutes
-        run_local(start, work, folder, missing(work, folder), number, progress, until)
-        if stage:
-            stage("comparing")
-        return collect(folder, trials, work.shards(), progress)
+        watch = [partial(stages, stage) if stages else None for stage in ("training", "comparing")]
+        run_local(start, work, folder, missing(work, folder), number, watch[0], until)
+        return collect(folder, trials, work.shards(), watch[1])
 
 
 def check_folder(folder: Path, content: bytes) -> None:

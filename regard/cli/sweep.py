@@ -8,8 +8,8 @@ from typer import Argument, Option
 
 from regard.cli.options import AsJson
 from regard.cli.progress import bar, console
-from regard.cli.text import is_setting, put_note, put_result
-from regard.errors import ConfigError, RunError
+from regard.cli.text import check_settings, put_note, put_result
+from regard.errors import RunError
 
 
 def sweep(
@@ -31,27 +31,20 @@ def sweep(
     from regard.api.sweeping import sweep as run_sweep
 
     file, *settings = arguments
-    for stray in (one for one in settings if not is_setting(one)):
-        raise ConfigError(f"Settings on the command line are section.key=value; got {stray!r}.")
+    check_settings(settings)
+    trained = 0
     try:
         with bar("training") as shown:
-            stage = "training"
-            last = 0
 
-            def change_stage(name: str) -> None:
-                nonlocal stage
-                stage = name
-
-            def progress(done: int, total: int | None) -> None:
-                nonlocal last
+            def stages(stage: str, done: int, total: int | None) -> None:
+                nonlocal trained
                 shown(done, total, stage)
-                if stage == "training" and done > last and not console().is_terminal:
-                    typer.echo(f"{done} of {total} runs are trained", err=True)
-                last = done
+                if stage == "training" and done > trained:
+                    trained = done
+                    if not console().is_terminal:
+                        typer.echo(f"{done} of {total} runs are trained", err=True)
 
-            found = run_sweep(
-                file, out, settings=settings, workers=workers, minutes=minutes, progress=progress, stage=change_stage
-            )
+            found = run_sweep(file, out, settings=settings, workers=workers, minutes=minutes, stages=stages)
     except KeyboardInterrupt:
         typer.echo(f"stopped; the runs in {out} are kept, and the same command continues", err=True)
         raise

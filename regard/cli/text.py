@@ -4,7 +4,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,12 @@ def pairs_of(
 def is_setting(argument: str) -> bool:
     """Whether an argument is `section.key=value` and not the name of a file that exists."""
     return bool(re.match(r"[\w.]+=", argument)) and not Path(argument).exists()
+
+
+def check_settings(arguments: Iterable[str]) -> None:
+    """Refuse an argument that is no setting."""
+    for stray in (one for one in arguments if not is_setting(one)):
+        raise ConfigError(f"Settings on the command line are section.key=value; got {stray!r}.")
 
 
 def check_out(path: Path | None) -> None:

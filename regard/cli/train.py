@@ -10,7 +10,7 @@ from typer import Argument, Option
 from typer.core import TyperCommand
 
 from regard.cli.progress import Watcher, bar
-from regard.cli.text import is_setting
+from regard.cli.text import check_settings, is_setting
 from regard.errors import ConfigError
 
 NEXT = {  # task -> what to do with a run of it
@@ -74,9 +74,7 @@ def train(
     since = time.monotonic() - age()
     settings = list(arguments or [])
     config = settings.pop(0) if settings and not is_setting(settings[0]) else None
-    for stray in settings:
-        if not is_setting(stray):
-            raise ConfigError(f"Settings on the command line are section.key=value; got {stray!r}.")
+    check_settings(settings)
     if out is None and config is None:
         raise ConfigError("Expected a run folder; pass --out FOLDER.")
     run = out or Path("runs") / Path(str(config)).stem

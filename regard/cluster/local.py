@@ -17,10 +17,19 @@ from typing import Any
 
 from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, set_aside, write_results
 from regard.data.files import Progress
-from regard.errors import RegardError, RunError
+from regard.errors import ConfigError, RegardError, RunError
 
 _SPAWN = multiprocessing.get_context("spawn")  # a fork would copy threads and CUDA
 GRACE = 60.0  # seconds that a worker has to save what it can, once it is stopped
+
+
+def share_cores(workers: int | None, gpus: int) -> tuple[int, int]:
+    """How many workers, by default one for each GPU or two cores, and how many threads each has."""
+    if workers is not None and workers < 1:
+        raise ConfigError(f"There is at least one worker; got {workers}.")
+    cores = os.cpu_count() or 1
+    number = workers or gpus or max(1, cores // 2)
+    return number, max(1, cores // number)
 
 
 @dataclass
