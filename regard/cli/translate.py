@@ -2,8 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -94,25 +93,29 @@ def translate(
     if text is not None and not sentence:
         check_lines(Path(text), names[0])
     lines = [[text or ""]] if sentence else batches(Path(text) if text else None, reading)
-    notes, done = Notes(translator, max_tokens), 0
+    print_lines(translator, lines, {"max_tokens": max_tokens, **options}, as_json)
+
+
+def print_lines(
+    translator: "regard.Translator", lines: Iterable[list[str]], options: dict[str, Any], as_json: bool
+) -> None:
+    """Translate lines as they come: a line for each, and notes on standard error."""
+    notes, done = Notes(translator, options["max_tokens"]), 0
     with bar("translating", printing=True) as progress:
         for some in lines:
-            shown = partial(_moved, progress, done)
-            found = translator.translate(some, max_tokens=max_tokens, progress=shown, **options)
+            found = translator.translate(some, **options, progress=lambda n, _, done=done: progress(done + n, None))
             for line, one in zip(some, found, strict=True):
                 done += 1
                 notes.add(done, line, one)
                 if as_json:
                     marks = {"unknown": one.unknown, "flags": one.flags, "unplaced": one.unplaced}
                     put_json({"source": line, "translation": one.text, **details(one), **marks})
+                elif options["nbest"] == 1:
+                    put(one.text)
                 else:
-                    put(one.text if nbest == 1 else "\t".join(f"{each.score:.4f}\t{each.text}" for each in one.nbest))
+                    put("\t".join(f"{each.score:.4f}\t{each.text}" for each in one.nbest))
             sys.stdout.flush()
     notes.conclude(done)
-
-
-def _moved(progress: Callable[..., None], done: int, number: int, total: int | None) -> None:
-    progress(done + number, None)
 
 
 def check_lines(file: Path, run: str) -> None:

@@ -124,15 +124,15 @@ class Trace(Contents):
         The options are those of `regard.look.Show`, as a `Show` or by name: draw("a.png", layer=2, head=0). Without a
         path this is `to_html`.
         """
+        name = self._view(view)
 
-        def still(ending: str) -> bytes:
+        def picture(ending: str) -> bytes:
             from regard.look.draw import still  # matplotlib is imported only when a still picture is drawn
 
-            chosen_view = self._view(view)
-            known = (*VIEWS[chosen_view], "dpi")
-            return still.render(self, ending, chosen_view, chosen(show, options, known, f"the {chosen_view} view"))
+            wanted = chosen(show, options, (*VIEWS[name], "dpi"), f"the {name} view")
+            return still.render(self, ending, name, wanted)
 
-        return html.draw_into(path, lambda: self.to_html(view, show, **options), still)
+        return html.draw_into(path, lambda: self.to_html(name, show, **options), picture)
 
     def to_terminal(self, show: Show | None = None, **options: Any) -> str:
         """The matrix, or a caption's maps, as text for a terminal: coloured blocks, or ASCII. `colour` is whether
