@@ -12,7 +12,6 @@ import random
 from typing import NamedTuple
 
 import regard
-from regard.api.links import link_words
 from regard.data.builtin.registry import find_builtin
 from regard.data.formats import join_sentences, place_tags
 from regard.data.formats.segment import Builder, Segment, Span
@@ -77,7 +76,7 @@ def segment(case: Case) -> Segment:
 
 def by_attention(translator: regard.Translator, some: list[Case]) -> list[str]:
     """The translations with tags placed by attention."""
-    links = link_words(translator, [case.source for case in some], [case.target for case in some])
+    links = translator.link_words([case.source for case in some], [case.target for case in some])
     return [
         place_tags(segment(case), join_sentences(case.source, [(0, len(case.source))], [one]))
         for case, one in zip(some, links, strict=True)

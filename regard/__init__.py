@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from regard.api.loading import load as load
     from regard.api.sweeping import sweep as sweep
     from regard.api.training import train as train
-    from regard.api.translator import Translation as Translation
+    from regard.api.translation import Translation as Translation
     from regard.api.translator import Translator as Translator
     from regard.core.attend import Look as Look
     from regard.core.attend import Memory as Memory
@@ -29,7 +29,7 @@ _HOMES = {
     "train": "regard.api.training",
     "sweep": "regard.api.sweeping",
     "Translator": "regard.api.translator",
-    "Translation": "regard.api.translator",
+    "Translation": "regard.api.translation",
     "attend": "regard.core.attend",
     "Memory": "regard.core.attend",
     "Look": "regard.core.attend",

@@ -33,7 +33,7 @@ def read(section: type[Section], values: Mapping[str, Any], where: str, over: Se
     checked = {}
     for name, value in values.items():
         if name not in fields:
-            raise ConfigError(unknown(f"setting in [{where}]", name, fields))
+            raise ConfigError(unknown("setting", name, fields, f" in [{where}]"))
         checked[name] = _fit(value, kinds[name], f"{where}.{name}", fields[name].metadata.get("choices", ()))
     return dataclasses.replace(over, **checked) if over is not None else section(**checked)  # type: ignore[type-var]
 

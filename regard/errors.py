@@ -43,7 +43,7 @@ def brief(message: object) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> str:
     """The sentence for a name that does not exist, with a did-you-mean where one is close.
 
     >>> unknown("model", "bahdanu", ["bahdanau", "luong"])
@@ -52,4 +52,4 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean '{close[0]}'?" if close else ""
-    return f"There is no {kind} '{brief(name)}'.{hint} Known: {', '.join(names)}."
+    return f"There is no {kind} '{brief(name)}'{where}.{hint} Known: {', '.join(names)}."

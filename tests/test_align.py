@@ -11,7 +11,8 @@ import trained
 from commands import regard as command
 
 import regard
-from regard.api import aligning
+from regard.api import aligning, tracing
+from regard.api import translator as translator_module
 from regard.api.heads import FILE
 from regard.api.training import gather
 from regard.data.builtin.phrasebook import generate
@@ -115,13 +116,15 @@ def test_word_weights_cover_the_words_of_the_texts_whatever_their_pieces():
 
 
 def test_traces_are_made_a_few_at_a_time(monkeypatch):
-    monkeypatch.setattr(aligning, "_AT_ONCE", 5)
-    done = []
+    monkeypatch.setattr(translator_module, "AT_ONCE", 5)
+    made, done = [], []
+    pairs = tracing.trace_pairs
+    monkeypatch.setattr(tracing, "trace_pairs", lambda *args: made.append(len(args[3])) or pairs(*args))
     found = aligning.traces(trained.translator("copy"), TEXT, TEXT, lambda count, total: done.append((count, total)))
     first = [next(found) for _ in range(5)]
-    assert done == []
+    assert made == [5]
     assert [trace.source.text for trace in [*first, *found]] == TEXT, "in their order"
-    assert done == [(5, 12), (10, 12), (12, 12)]
+    assert (made, done) == ([5, 5, 2], [(count, 12) for count in range(1, 13)])
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_sampling_repeats_with_its_seed_and_varies_without(translator, sentences
 
 
 def test_unknown_and_unfit_options_are_refused(translator):
-    with pytest.raises(ConfigError, match=r"There is no setting in \[decode\] 'beams'. Did you mean 'beam'"):
+    with pytest.raises(ConfigError, match=r"There is no setting 'beams' in \[decode\]. Did you mean 'beam'"):
         translator.translate("ko", beams=3)
     with pytest.raises(ConfigError, match=r"decode\.beam must be a whole number; got '3'"):
         translator.translate("ko", beam="3")

@@ -94,8 +94,8 @@ def test_half_a_corpus_and_two_corpora(files, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["train.stepps=3"], r"There is no setting in \[train\] 'stepps'\. Did you mean 'steps'"),
-        (["model.widht=3"], r"no setting in \[model\] 'widht'\. Did you mean 'width'"),
+        (["train.stepps=3"], r"There is no setting 'stepps' in \[train\]\. Did you mean 'steps'"),
+        (["model.widht=3"], r"no setting 'widht' in \[model\]\. Did you mean 'width'"),
         (["trian.steps=3"], r"no section of settings 'trian'\. Did you mean 'train'"),
         (["--model", "bahdanu"], r"no model 'bahdanu'\. Did you mean 'bahdanau'"),
         (["--preset", "tinny"], r"no preset of bahdanau 'tinny'\. Did you mean 'tiny'"),
@@ -247,8 +247,11 @@ def test_a_run_that_never_began_can_be_begun_otherwise(tmp_path):
 def test_out_alone_resumes_with_the_settings_of_the_run(finished, tmp_path):
     run = Path(shutil.copytree(finished, tmp_path / "run"))
     before = snapshot(run)
-    assert regard("train", "--out", run, folder=tmp_path / "log").code == 0
-    assert snapshot(run) == before
+    again = regard("train", "--out", run, folder=tmp_path / "log")
+    assert (again.code, snapshot(run)) == (0, before)
+    assert (
+        "Nothing was trained: the run is finished already. To train it further, set a larger train.steps." in again.err
+    )
     assert regard("train", "--out", run, "train.steps=6", folder=tmp_path / "log").code == 0
     assert [line["step"] for line in metrics(run) if "loss" in line][-1] == 6
     assert checkpoints(run)[-1].name == "000006"

@@ -71,8 +71,8 @@ def test_whole_numbers_serve_as_numbers_and_lists_as_tuples():
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("widht", 3, "There is no setting in [model] 'widht'. Did you mean 'width'? Known: width, rate,"),
-        ("zzz", 3, "There is no setting in [model] 'zzz'. Known: width,"),
+        ("widht", 3, "There is no setting 'widht' in [model]. Did you mean 'width'? Known: width, rate,"),
+        ("zzz", 3, "There is no setting 'zzz' in [model]. Known: width,"),
         ("width", 2.5, "model.width must be a whole number; got 2.5."),
         ("width", "512", "model.width must be a whole number; got '512'."),
         ("width", True, "model.width must be a whole number; got True."),

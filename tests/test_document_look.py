@@ -96,7 +96,7 @@ def test_the_page_shows_every_word_once_and_the_darkest_is_the_largest(tmp_path)
     assert levels.index(15) == shades.index(max(shades))
     assert "75</td>" in page
     assert trace().draw(tmp_path / "d.html").read_text(encoding="utf-8") == page
-    with pytest.raises(ConfigError, match=r"ending in \.png, \.svg, \.pdf or \.html; got 'd\.txt'"):
+    with pytest.raises(ConfigError, match=r"end in \.png, \.svg, \.pdf or \.html; got 'd\.txt'"):
         trace().draw(tmp_path / "d.txt")
 
 
@@ -158,10 +158,13 @@ def test_a_terminal_shows_the_words_in_lines_that_fit():
     assert plain.startswith("good 0.800  bad 0.200\n")
     assert " 75  " in plain
     assert "**!**" in plain
-    coloured = trace().to_terminal(width=40)
+    coloured = trace().to_terminal(width=40, colour=True)
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == plain.replace("*", "").split()
     long = trace("Word " * 200 + ".")
-    assert max(len(line) for line in re.sub(r"\x1b\[[0-9;]*m", "", long.to_terminal(width=60)).split("\n")) <= 60
+    assert (
+        max(len(line) for line in re.sub(r"\x1b\[[0-9;]*m", "", long.to_terminal(width=60, colour=True)).split("\n"))
+        <= 60
+    )
     with pytest.raises(ConfigError, match="at least 40 columns"):
         trace().to_terminal(width=10)
 

@@ -151,7 +151,7 @@ def test_reach_tells_how_far_back_and_at_which_words(regard_command, tmp_path):
         (["look", "language", LINE, "--mask", "anna"], "--mask does not apply to a run of the task 'language'"),
         (["look", "language", LINE, "--view", "beam", "--out", "a.html"], "no search tree"),
         (["look", "classifier", REVIEW, "--head", "0"], "--head does not apply to a run of the task 'classify'"),
-        (["look", "classifier", REVIEW, "--out", "a.txt"], "drawn into a file ending in .png"),
+        (["look", "classifier", REVIEW, "--out", "a.txt"], "must end in .png"),
         (["look", "captioner", "nowhere.png"], "There is no picture nowhere.png"),
         (["look", "captioner", "PICTURE", "--word", "1"], "--word 1 needs a file to draw to; pass --out"),
         (["look", "captioner", "PICTURE", "--mask", "9,9"], "inside the grid of 4 x 4"),

@@ -14,6 +14,7 @@ from matplotlib.image import imread
 
 from regard.errors import ConfigError
 from regard.look import Beam, BeamNode, Picture, Show, Side, Trace
+from regard.look.documents import DocumentTrace, SeenSentence
 from regard.look.draw import beam, fonts, still, terminal
 from regard.look.draw.ribbons import strongest
 from regard.look.palette import PALETTES, ink_on, luminance, mix, parse, ramp
@@ -358,6 +359,17 @@ def test_palettes_are_even_and_numbers_readable_on_them():
 # --- the terminal
 
 
+def test_only_a_terminal_gets_colours_and_only_where_they_are_wanted(monkeypatch):
+    trace = Trace.from_arrays(["eins"], ["one"], [[1.0]])
+    document = DocumentTrace("a", (SeenSentence(0, 1, 1.0, ((0, 1, 1.0),)),), {"good": 1.0})
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for shown, refused, expected in ((False, "", False), (True, "", True), (True, "1", False)):
+        monkeypatch.setattr("sys.stdout.isatty", lambda shown=shown: shown)
+        monkeypatch.setenv("NO_COLOR", refused)
+        assert ["\x1b" in one.to_terminal() for one in (trace, document)] == [expected] * 2
+        assert "\x1b" in trace.to_terminal(colour=True)
+
+
 def test_the_terminal_shows_the_same_table():
     trace = Trace.from_arrays(["eins", "zwei"], ["one", "two"], [[0.9, 0.1], [0.25, 0.75]])
     plain = trace.to_terminal(colour=False)
@@ -366,7 +378,7 @@ def test_the_terminal_shows_the_same_table():
         ["@90", ".10"],
         [":25", "#75"],
     ]
-    coloured = trace.to_terminal()
+    coloured = trace.to_terminal(colour=True)
     painted = np.array(re.findall(r"48;2;(\d+);(\d+);(\d+)", coloured), dtype=int)  # [cells, 3]
     assert np.abs(painted - mix(PALETTES["blue"], 0.9)).max(-1).min() <= 2  # a weight is float32
     assert "cross-attention" in plain

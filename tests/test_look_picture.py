@@ -100,7 +100,7 @@ def test_a_caption_in_a_terminal_is_a_map_for_each_word():
     assert lines[0].split() == ["a", "red", "circle"]
     assert lines[1].count("@") == 1, "the strongest cell of all, in the first row of the grid"
     assert "grid 2 x 3" in " ".join(lines)
-    assert "\x1b[48;2;" in make().to_terminal()
+    assert "\x1b[48;2;" in make().to_terminal(colour=True)
 
 
 def test_drawing_twice_gives_the_same_bytes(tmp_path: Path):

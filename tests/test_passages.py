@@ -9,10 +9,12 @@ import trained
 from commands import regard as command
 
 from regard.api.languages import other_language
-from regard.api.passages import NOTES, join_text, keep_whole, take_apart, wrong_with
+from regard.api.passages import NOTES, end_alike, join_text, keep_whole, take_apart, wrong_with
+from regard.api.translation import Draft
 from regard.data.expects import expectations, is_tokenised, knows_no_capitals
 from regard.data.settings import DataConfig
 from regard.data.vocabulary import Vocabulary
+from regard.decode.hypothesis import Hypothesis
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,43 @@ def test_sentences_of_a_text_are_translated_alone(translator):
     )
     assert [each.text for each in together[1:]] == [alone[0], "", alone[1]] or together[1].text
     assert together[0].logprob == pytest.approx(together[1].logprob + together[3].logprob, abs=1e-4)
+
+
+@pytest.mark.parametrize("kept", ["https://a.org/b_c?d=12&e", "a.b@c.org", "www.a.org", "{name}"])
+def test_addresses_and_placeholders_of_plain_text_come_back_as_they_are(translator, kept):
+    found = translator.translate(f"the cat sees {kept} . the dog sees the cat .", nbest=2, beam=2)
+    assert [one.text.count(kept) for one in found.nbest] == [1, 1]
+    assert not {"unseen", "number"} & set(found.flags)
+    assert translator.translate(f" {kept} ").text == f" {kept} "
+    assert kept not in translator.translate(f"the cat sees {kept} .", split=False, unknown="keep").text
+
+
+def test_a_full_stop_that_the_source_does_not_have_is_left_out(translator):
+    ids = translator.prefix_ids("le chat voit le chien .")
+    for source, split, expected in (("the dog", True, ""), ("the dog", False, " ."), ("the dog .", True, " .")):
+        (segment,), (encoded,), *_ = keep_whole(source, translator.encode)
+        draft = Draft(segment, encoded, [Hypothesis(ids, -1.0, -1.0, "end", [])])
+        translator._spell([draft], None, split)
+        assert draft.texts == ["le chat voit le chien" + expected]
+    pairs = [("Open", "Ouvrir."), ("Open.", "Ouvrir."), ("Wait", "Attendez..."), ("(open)", "(ouvrir)."), ("", ".")]
+    assert [end_alike(*pair) for pair in pairs] == ["Ouvrir", "Ouvrir.", "Attendez...", "(ouvrir).", "."]
+
+
+def test_candidates_that_differ_in_the_kind_of_space_are_one(translator):
+    (segment,), (encoded,), *_ = keep_whole("the cat", translator.encode)
+    found = [Hypothesis([5, number], -1.0, -1.0, "end", []) for number in range(4, 8)]
+    texts = ["5 %", "5\u202f%", "5\u00a0%", "6 %"]
+    draft = Draft(segment, encoded, found, texts)
+    written = translator._translations(draft, translator.settings(nbest=3, beam=4))
+    assert [one.text for one in written] == ["5 %", "6 %"]
+    assert written[0].nbest is written
+    sampled = translator._translations(draft, translator.settings(nbest=3, beam=4, temperature=1.0))
+    assert [one.text for one in sampled] == texts[:3]
+
+
+def test_a_text_of_too_many_tokens_is_not_translated(translator):
+    short, long = translator.translate(["I see .", "the cat sees the dog ."], max_tokens=4)
+    assert (short.finished, long.finished, long.text) == ("end", "too long", "")
 
 
 def test_a_prefix_or_split_false_keeps_a_text_whole(translator):

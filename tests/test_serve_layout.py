@@ -5,7 +5,7 @@ import random
 import pytest
 
 from regard.data.formats.html import read
-from regard.serve.layout import Layout, Marked, plain
+from regard.serve.layout import Layout, plain
 from regard.serve.queue import Written
 
 PIECES = [
@@ -15,11 +15,11 @@ PIECES = [
 ]  # fmt: skip
 
 
-def marked(text: str, line: int = 500) -> Marked:
-    return Marked(read(text), line)
+def marked(text: str, line: int = 500) -> Layout:
+    return Layout(read(text), line)
 
 
-def again(layout: Layout | Marked) -> str:
+def again(layout: Layout) -> str:
     return layout.write([Written(sentence) for sentence in layout.sentences])
 
 
@@ -53,9 +53,9 @@ def test_starts_and_places_are_code_points() -> None:
     assert [text[start:].startswith(one) for start, one in zip(layout.starts, layout.sentences, strict=True)] == [
         True
     ] * len(layout.sentences)
-    longer = [f"{one}!" for one in layout.sentences]
-    joined = layout.join(longer)
-    assert all(joined[at:].startswith(one) for at, one in zip(layout.places(longer), longer, strict=True))
+    longer = [Written(f"{one}!") for one in layout.sentences]
+    joined = layout.write(longer)
+    assert all(joined[at:].startswith(one.text) for at, one in zip(layout.places(longer), longer, strict=True))
 
 
 def test_a_long_line_is_cut_after_sentences_else_between_words_else_anywhere() -> None:

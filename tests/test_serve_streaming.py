@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -14,7 +15,8 @@ from serve_parts import Server, serving, shared, trained
 from regard.look.trace_file import array
 from regard.serve.access import Access
 from regard.serve.app import build
-from regard.serve.limits import Limits
+from regard.serve.fields import Fields
+from regard.serve.limits import Limits, RefusedError
 from regard.serve.state import ServerState, _confidences
 
 
@@ -99,9 +101,24 @@ def test_while_models_are_loaded_the_server_says_so() -> None:
 
     health, languages = (asyncio.run(ask(path)) for path in ("/health", "/languages"))
     assert (health.status_code, health.json()["error"]) == (503, "the models are being loaded")
-    assert (languages.status_code, languages.headers["retry-after"]) == (503, "1")
+    assert (languages.status_code, languages.headers["retry-after"]) == (503, "2")
+    assert languages.json()["error"] == "The models are being loaded; GET /health says when they can be used."
     state.open()
     assert asyncio.run(ask("/languages")).json() == []
+
+
+def test_a_model_that_ships_has_the_name_that_other_commands_use() -> None:
+    state = ServerState([], Limits(), Access())
+    kinds = {"en-fr-bahdanau": "translate", "en-fr-transformer": "translate", "shapes": "caption"}
+    state.workers = {name: SimpleNamespace(about={"kind": kind}) for name, kind in kinds.items()}  # type: ignore[misc]
+    for given, expected in (
+        ("en-fr/bahdanau", "en-fr-bahdanau"),
+        ("en-fr", "en-fr-transformer"),
+        ("", "en-fr-bahdanau"),
+    ):
+        assert state.translator(Fields([("model", given)])) is state.workers[expected]
+    with pytest.raises(RefusedError, match="There is no model 'en-fr-cho' here"):
+        state.translator(Fields([("model", "en-fr/cho")]))
 
 
 def test_the_confidence_in_a_language_is_low_where_two_fit() -> None:

@@ -69,7 +69,7 @@ def test_settings_of_decoding_share_their_training_and_do_not_leak(tmp_path):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[grid]\nmodel.widht = [1]\n", "There is no setting in .model. 'widht'. Did you mean 'width'"),
+        ("[grid]\nmodel.widht = [1]\n", "There is no setting 'widht' in .model.. Did you mean 'width'"),
         ("[grid]\nmodel.score = ['dott']\n", "model.score must be one of"),
         ("[grid]\nmodel.layers = []\n", "model.layers must be a list of at least one value"),
         ("[grid]\nlayers = [1]\n", "settings such as model.layers; got 'layers'"),
@@ -122,8 +122,7 @@ def test_a_folder_of_another_sweep_or_of_something_else_is_refused_untouched(tmp
     with pytest.raises(RunError, match="holds a sweep with other settings or another test set"):
         sweep(path, out)
     assert [one.read_text(encoding="utf-8") for one in out.iterdir()] == ["mine"]
-    for wrong, sentence in (({"on": "mars"}, "engine 'mars'"), ({"workers": 0}, "at least one worker"),
-                            ({"minutes": 0}, "above zero")):  # fmt: skip
+    for wrong, sentence in (({"workers": 0}, "at least one worker"), ({"minutes": 0}, "above zero")):
         with pytest.raises(ConfigError, match=sentence):
             sweep(path, tmp_path / "new", **wrong)
     assert not (tmp_path / "new").exists()

@@ -29,7 +29,7 @@ def ticking(monkeypatch: pytest.MonkeyPatch):
 def speeds(fast: float):
     """A device that trains a model of N weights at fast / N pieces a second."""
 
-    def measure(layers, width, vocabulary, length, tokens, device):
+    def measure(layers, width, vocabulary, length, device):
         weights = 12 * layers * width * width
         return fast / weights, weights
 
@@ -64,7 +64,7 @@ def test_a_larger_corpus_gets_a_larger_vocabulary():
 
 
 def test_a_measurement_is_a_speed_and_the_weights():
-    speed, weights = timed.measure(1, 32, 50, 4, 16, torch.device("cpu"))
+    speed, weights = timed.measure(1, 32, 50, 4, torch.device("cpu"))
     assert speed > 0
     assert weights > 0
 
@@ -135,10 +135,10 @@ def test_minutes_more_of_a_translator_choose_how_and_keep_its_model(tmp_path: Pa
     slow = regard.train(**data, minutes=0.03, out=tmp_path / "slow").experiment
     assert slow.name == "bahdanau"
     assert (slow.train.rate, slow.train.epochs, slow.train.schedule) == (timed.FURTHER["rate"], 10, "cosine")
-    assert slow.train.batch_tokens == timed.BATCH["cpu"][1]  # the smallest, however slow
+    assert slow.train.batch_tokens == timed.BATCH[0][1]  # the smallest, however slow
     speed = 1e9
     chosen, reasons = timed.choose_further({"corpus": "reverse", "size": 10**6}, 5, str(tmp_path / "first"), "cpu")
-    assert chosen["train"]["batch_tokens"] == timed.BATCH["cpu"][2]
+    assert chosen["train"]["batch_tokens"] == timed.BATCH[0][2]
     assert "10.0 epochs, at most 10" in reasons[1]
     with pytest.raises(RunError, match="There is no run folder nowhere"):
         timed.choose_further(DATA, 5, "nowhere")

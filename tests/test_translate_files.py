@@ -53,6 +53,18 @@ def test_the_command_fills_a_po_file_and_writes_a_memory(copier, tmp_path) -> No
     assert "app.po is PO, and so must the output be" in refused.err
 
 
+def test_a_page_names_the_language_of_its_translation(tmp_path) -> None:
+    translator = trained.translator("bahdanau")
+    page = '<!doctype html><html class="a" lang="en-GB"><p lang="en">the cat sees the dog .</p></html>'
+    for name, text in {"a": page, "b": page.replace("en-GB", "fr-CA"), "c": page.replace(' lang="en-GB"', "")}.items():
+        (tmp_path / f"{name}.html").write_text(text, encoding="utf-8")
+        translate_file(translator, tmp_path / f"{name}.html", tmp_path / f"{name}2.html")
+    starts = [(tmp_path / f"{name}2.html").read_text(encoding="utf-8").partition("<p")[0] for name in "abc"]
+    assert [one.partition("<html")[2] for one in starts] == [
+        ' class="a" lang="fr">', ' class="a" lang="fr-CA">', ' class="a">'
+    ]  # fmt: skip
+
+
 def test_a_file_that_cannot_be_read_leaves_nothing_behind(copier, tmp_path) -> None:
     (tmp_path / "x.xlf").write_text("<xliff><file>", encoding="utf-8")
     with pytest.raises(DataError, match=r"x\.xlf: This is no whole XML"):

@@ -11,26 +11,17 @@ from regard.api.translator import Translator
 from regard.data.files import Progress
 from regard.data.pharaoh import Alignment, Gold
 from regard.errors import DataError, unknown
-from regard.evaluate.alignment import (
-    argmax_links,
-    mutual_argmax_links,
-    score_alignments,
-    symmetrise,
-    threshold_links,
-)
-from regard.look.change import find
-from regard.look.table import Label, arrange, leading_modules
-from regard.look.tokens import Side
+from regard.evaluate import alignment
+from regard.look.table import arrange, leading_modules
 from regard.look.trace import Trace
 
 Links = Callable[[Any], Alignment]
 
 METHODS: dict[str, Callable[[float], Links]] = {
-    "argmax": lambda least: argmax_links,
-    "mutual": lambda least: mutual_argmax_links,
-    "threshold": lambda least: lambda weights: threshold_links(weights, least),
+    "argmax": lambda least: alignment.argmax_links,
+    "mutual": lambda least: alignment.mutual_argmax_links,
+    "threshold": lambda least: lambda weights: alignment.threshold_links(weights, least),
 }
-_AT_ONCE = 64  # pairs whose traces are held together
 
 
 def word_weights(trace: Trace, heads: Heads) -> NDArray[np.float32]:
@@ -38,16 +29,13 @@ def word_weights(trace: Trace, heads: Heads) -> NDArray[np.float32]:
     table = arrange(trace, layer=heads.layer, head=heads.head, shift=heads.shift, punctuation=False)
     sizes = len(trace.target.text.split()), len(trace.source.text.split())
     sides = (trace.target, table.rows, sizes[0]), (trace.source, table.columns, sizes[1])
-    rows, columns = (word_numbers(side, labels, size) for side, labels, size in sides)
+    rows, columns = (  # the word of each label; -1 where it belongs to none
+        np.array([-1 if word is None or word >= size else word for word in words], dtype=np.int64)
+        for words, size in (([side.tokens[one.tokens[0]].word for one in some], size) for side, some, size in sides)
+    )
     weights = np.zeros(sizes, dtype=np.float32)
     np.add.at(weights, np.ix_(rows[rows >= 0], columns[columns >= 0]), table.weights[np.ix_(rows >= 0, columns >= 0)])
     return weights
-
-
-def word_numbers(side: Side, labels: Sequence[Label], size: int) -> NDArray[np.int64]:
-    """The word of each label, from 0; -1 where it belongs to none of the `size` words."""
-    words = [side.tokens[label.tokens[0]].word for label in labels]
-    return np.array([word if word is not None and word < size else -1 for word in words], dtype=np.int64)
 
 
 def traces(
@@ -57,8 +45,7 @@ def traces(
     progress: Progress | None = None,
     names: Sequence[str] | None = None,
 ) -> Iterator[Trace]:
-    """One trace for each pair, the target forced, a few at a time since traces are large: the weights of the modules
-    `names`, or of the attention over the source."""
+    """One trace for each pair, as `Translator.trace_pairs` gives them; pairs without words are refused."""
     if len(sources) != len(targets):
         raise DataError(f"Each source needs its target; got {len(sources)} sources and {len(targets)} targets.")
     if not sources:
@@ -66,12 +53,10 @@ def traces(
     for number, pair in enumerate(zip(sources, targets, strict=True), 1):
         if not all(side.split() for side in pair):
             raise DataError(f"Pair {number} has an empty side; an alignment needs words on both sides.")
-    names = find(translator.model, None) if names is None else names
-    for start in range(0, len(sources), _AT_ONCE):
-        some = slice(start, start + _AT_ONCE)
-        yield from translator.trace_pairs(sources[some], targets[some], names)
+    for done, trace in enumerate(translator.trace_pairs(sources, targets, names), 1):
+        yield trace
         if progress:
-            progress(min(some.stop, len(sources)), len(sources))
+            progress(done, len(sources))
 
 
 def check_gold(gold: Sequence[Gold], sources: Sequence[str], targets: Sequence[str]) -> None:
@@ -100,19 +85,17 @@ def align(seen: Iterable[Trace], heads: Heads, method: str = "argmax", least: fl
 
 def candidates(trace: Trace) -> list[Heads]:
     """Everything that could give the alignment: each layer's mean and each head, with and without the shift."""
-    modules = leading_modules(trace)
-    shifts: list[int | None] = [0, 1]
     return [
         Heads(seen.layer, head, shift)
-        for seen in modules
+        for seen in leading_modules(trace)
         for head in (None, *(range(seen.heads) if seen.heads > 1 else ()))
-        for shift in shifts
+        for shift in (0, 1)
     ]
 
 
 def choose_by_gold(seen: Sequence[Trace], gold: Sequence[Gold]) -> tuple[Heads, dict[Heads, float]]:
     """The choice with the lowest alignment error rate on a small gold set, and the rate of each."""
-    rates = {heads: score_alignments(align(seen, heads), gold).aer for heads in candidates(seen[0])}
+    rates = {heads: alignment.score_alignments(align(seen, heads), gold).aer for heads in candidates(seen[0])}
     return min(rates, key=lambda heads: rates[heads]), rates
 
 
@@ -136,4 +119,4 @@ def reverse(links: Alignment) -> Alignment:
 
 def join(ahead: Sequence[Alignment], behind: Sequence[Alignment], method: str) -> list[Alignment]:
     """Two directions joined, sentence by sentence; `behind` is as its own model sees it, target to source."""
-    return [symmetrise(a, reverse(b), method) for a, b in zip(ahead, behind, strict=True)]
+    return [alignment.symmetrise(a, reverse(b), method) for a, b in zip(ahead, behind, strict=True)]

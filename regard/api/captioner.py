@@ -1,7 +1,7 @@
 """A trained captioner: write captions, score them, and trace its attention over the picture."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.api.tracing import Output, Trained, check_length, spelled, trace_forward
+from regard.api import tracing
+from regard.api.tracing import Output, Trained
 from regard.data.captions import open_captions, without_punctuation
+from regard.data.files import Progress
 from regard.data.images import Pixels, as_tensor, read_picture
 from regard.data.vocabulary import Vocabulary
 from regard.decode.search import decode
@@ -21,7 +23,7 @@ from regard.evaluate.scores import CaptionScore, score_captions
 from regard.look.change import Change, change
 from regard.look.tokens import Side
 from regard.look.trace import Trace
-from regard.look.trace_data import Picture, StepVectors
+from regard.look.trace_data import Picture
 from regard.symbols import END
 from regard.training.experiment import Experiment
 
@@ -63,22 +65,25 @@ class CaptionWriter(Trained):
     @overload
     def caption(self, image: list[Image], **options: Any) -> list[Caption]: ...
 
-    def caption(self, image: Image | list[Image], **options: Any) -> Caption | list[Caption]:
+    def caption(
+        self,
+        image: Image | list[Image],
+        *,
+        progress: Progress | None = None,
+        stop: Callable[[], bool] | None = None,
+        **settings: Any,
+    ) -> Caption | list[Caption]:
         """Caption one picture, or a list of them in order.
 
-        Options are the [decode] settings (beam, nbest, temperature, ...), `progress(done, total)`, and
-        `stop() -> bool`, called before every step.
+        `settings` are those of [decode] (beam, nbest, temperature, ...); `stop() -> bool` is called before every step.
         """
-        images = image if isinstance(image, list) else [image]
-        progress, stop = options.pop("progress", None), options.pop("stop", None)
-        config = self.settings(**options)
+        images, config = image if isinstance(image, list) else [image], self.settings(**settings)
         written: list[Caption] = []
         copies = config.nbest if config.temperature else config.beam
         some = max(1, min(_AT_ONCE, _HYPOTHESES // copies))
         for first in range(0, len(images), some):
             source, lengths = self._read(images[first : first + some])
-            found = decode(self.model, source, lengths, config, stop=stop)
-            for hypotheses in found:
+            for hypotheses in decode(self.model, source, lengths, config, stop=stop):
                 group: list[Caption] = []
                 for one in hypotheses:
                     text, pieces = self.vocabulary.decode(one.ids), self.vocabulary.pieces(one.ids)
@@ -115,51 +120,40 @@ class CaptionWriter(Trained):
                 found = target or self.caption(image, **options)
                 ids = [self._numbers[piece] for piece in found.tokens]
                 written = ids if ids and found.finished != "end" else [*ids, END]
-            check_length(written)
+            tracing.check_length(written)
             if self.model.gate is not None:
                 hook = self.model.gate.register_forward_hook(lambda module, args, beta: gates.append(float(beta[0])))
                 stack.callback(hook.remove)
-            sides = Side("", ()), spelled(self.vocabulary, written)
+            sides = Side("", ()), tracing.spelled(self.vocabulary, written)
             about = {"id": self.name, "name": self.experiment.name, "kind": "captioner", "look": config.look}
             picture = Picture(self.model.side, self.model.side, (config.grid, config.grid))
-            trace = trace_forward(
+            trace = tracing.trace_forward(
                 self.model, inputs, written, sides, self.vocabulary, topk, about=about, image=picture,
                 changes=changed.describe(),
             )  # fmt: skip
-        return dataclasses.replace(trace, steps=_with_gates(trace.steps, gates))
+        return tracing.with_norms(trace, "gate", gates)
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
         pieces = self.vocabulary.pieces(range(len(self.vocabulary)))
         return {piece: index for index, piece in enumerate(pieces)}
 
-    def score(self, images: str, captions: str = "", **options: Any) -> CaptionScore:
+    def score(self, images: str, captions: str = "", progress: Progress | None = None, **options: Any) -> CaptionScore:
         """Caption every picture of a tar file or folder and score against its captions: BLEU-1 to BLEU-4."""
-        data = self.experiment.data
-        files, corpus = open_captions(images, captions, data)
+        files, corpus = open_captions(images, captions, self.experiment.data)
         entries = list(corpus)
-        progress = options.pop("progress", None)
         written: list[str] = []
         for first in range(0, len(entries), _AT_ONCE):
             some = [files.read(entry.image) for entry in entries[first : first + _AT_ONCE]]
             written += [one.text for one in self.caption(list[Image](some), **options)]
             if progress:
                 progress(len(written), len(entries))
-        references = [[self._bare(caption) for caption in entry.captions] for entry in entries]
-        return score_captions(written, references)
-
-    def _bare(self, caption: str) -> str:
         data = self.experiment.data
-        text = caption.lower() if data.lowercase else caption
-        return without_punctuation(text) if data.bare else text
+        references = [[one.lower() if data.lowercase else one for one in entry.captions] for entry in entries]
+        bare = [[without_punctuation(one) for one in some] for some in references] if data.bare else references
+        return score_captions(written, bare)
 
     def _read(self, images: Sequence[Image]) -> tuple[Tensor, Tensor]:
         """Pictures [B, 3, H, W] and their numbers of cells [B]."""
         source = as_tensor([self.pixels(image) for image in images]).to(self.device)
         return source, torch.full((len(source),), self.model.config.grid**2, device=self.device)
-
-
-def _with_gates(steps: tuple[StepVectors, ...], gates: list[float]) -> tuple[StepVectors, ...]:
-    if not gates:
-        return steps
-    return tuple(dataclasses.replace(step, norms={**step.norms, "gate": round(gates[step.t], 6)}) for step in steps)

@@ -7,18 +7,8 @@ from pathlib import Path
 import torch
 
 from regard.api.tracing import Trained
+from regard.data import documents as corpus
 from regard.data.batching import plan_epoch
-from regard.data.documents import (
-    DocumentBatch,
-    DocumentSet,
-    Labelled,
-    document_files,
-    make_set,
-    number_documents,
-    spell,
-    split_document,
-    training_documents,
-)
 from regard.data.files import Progress, is_blank
 from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError
@@ -80,22 +70,22 @@ class Classifier(Trained):
     def score_bag_of_words(self, *files: str | Path) -> ClassScore:
         """The score of a linear classifier of words and word pairs, fitted on the training documents of this run."""
         data = self.experiment.data
-        train = self._numbered(training_documents(data))
+        train = self._numbered(corpus.training_documents(data))
         documents = self._labelled(files)
         return score_classes(BagOfWords(train).classify(documents), documents.labels, self.classes)
 
-    def _labelled(self, files: Sequence[str | Path]) -> DocumentSet:
+    def _labelled(self, files: Sequence[str | Path]) -> corpus.DocumentSet:
         found = [
             one
-            for one in document_files(self.experiment.data, tuple(str(path) for path in files))
+            for one in corpus.document_files(self.experiment.data, tuple(str(path) for path in files))
             if not is_blank(one.text)
         ]
         if not found:
             raise DataError(f"{', '.join(map(str, files))} has no document with a word; there is nothing to score.")
         return self._numbered(found)
 
-    def _numbered(self, documents: Iterable[Labelled]) -> DocumentSet:
-        return number_documents(documents, self.vocabulary, self.classes, self.experiment.data)
+    def _numbered(self, documents: Iterable[corpus.Labelled]) -> corpus.DocumentSet:
+        return corpus.number_documents(documents, self.vocabulary, self.classes, self.experiment.data)
 
     def _chances(self, logits: torch.Tensor) -> dict[str, float]:
         return dict(zip(self.classes, logits.softmax(-1).tolist(), strict=True))
@@ -103,12 +93,12 @@ class Classifier(Trained):
     def _read(self, text: str) -> tuple[list[list[tuple[int, int]]], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
         if not isinstance(text, str):
             raise DataError(f"A document is text; got {type(text).__name__}.")
-        spans = split_document(text, self.experiment.data.max_sentence)
+        spans = corpus.split_document(text, self.experiment.data.max_sentence)
         if not spans:
             raise DataError("An empty document has no class; pass a text with at least one word.")
-        rows = self.vocabulary.encode_many(spell(text, spans))
-        return spans, self._moved(make_set([rows], [0]).batch([0]))
+        rows = self.vocabulary.encode_many(corpus.spell(text, spans))
+        return spans, self._moved(corpus.make_set([rows], [0]).batch([0]))
 
-    def _moved(self, batch: DocumentBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _moved(self, batch: corpus.DocumentBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         words, lengths, counts = (part.to(self.device) for part in batch[:3])
         return words, lengths, counts

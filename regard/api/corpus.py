@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from regard.api.loading import load
-from regard.cluster.local import run_local
+from regard.cluster.local import run_local, share_cores
 from regard.cluster.ray import run_ray
 from regard.cluster.shards import FORMATS, Tell, Work, finished, join, make_plan, missing
 from regard.data.files import Progress, digest
@@ -54,13 +54,10 @@ class Translating:
                 tell(share - seen)
                 seen = share
 
-            short = [not translator.too_long(line, self.max_tokens) for line in lines]
-            kept = [line if fit else "" for line, fit in zip(lines, short, strict=True)]
-            found = translator.translate(kept, progress=progress, **self.options)
-            for fit, one in zip(short, found, strict=True):
+            for one in translator.translate(lines, max_tokens=self.max_tokens, progress=progress, **self.options):
                 yield {
                     "translation": one.text, "score": round(one.score, DIGITS), "tokens": one.tokens,
-                    "finished": one.finished if fit else "too long", "flags": one.flags, "unknown": one.unknown,
+                    "finished": one.finished, "flags": one.flags, "unknown": one.unknown,
                 }  # fmt: skip
 
         return work
@@ -85,12 +82,10 @@ def translate_corpus(
         raise ConfigError(unknown("engine", on, ENGINES))
     if format not in FORMATS:
         raise ConfigError(unknown("format", format, FORMATS))
-    if workers is not None and workers < 1:
-        raise ConfigError(f"There is at least one worker; got {workers}.")
     folder, paths = Path(find_run(run)), find_inputs(inputs)
     out = Path(out).absolute()
     gpus = torch.cuda.device_count() if device != "cpu" else 0
-    workers = workers or gpus or max(1, (os.cpu_count() or 1) // 2)
+    number, threads = share_cores(workers, gpus)
     task = {"work": "translate", "weights": digest(folder / "weights.safetensors"), "options": options,
             "format": format, "max_tokens": max_tokens}  # fmt: skip
     with locked(out, "is working"):
@@ -99,9 +94,8 @@ def translate_corpus(
         if outputs := finished(out):
             return CorpusResult(outputs, lines, 0)
         engine = partial(run_ray, address=address, gpus=min(1.0, gpus)) if on == "ray" else run_local
-        threads = max(1, (os.cpu_count() or 1) // workers)
         start = Translating(str(folder.absolute()), device, threads, max_tokens, options)
-        failed = engine(start, plan, out, missing(plan, out), workers, progress)
+        failed = engine(start, plan, out, missing(plan, out), number, progress)
         outputs = [] if failed else join(plan, out, format, lambda result: result["translation"])
         return CorpusResult(outputs, lines, failed)
 

@@ -1,23 +1,14 @@
 """Files through a translator: PO, XLIFF, HTML, Markdown, subtitles and plain text, and TMX out of any of them."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.api.links import link_words
-from regard.api.translator import Translation, Translator
+from regard.api.translation import Translation
+from regard.api.translator import Translator
 from regard.data.files import Progress, read_whole, write_atomically
-from regard.data.formats import (
-    Aligned,
-    Segment,
-    Sentence,
-    join_sentences,
-    place_tags,
-    read_document,
-    readers,
-    spell,
-    take_sentences,
-)
+from regard.data.formats import Aligned, Segment, Sentence, Sentences, place_tags, read_document, readers, spell
 from regard.data.formats.document import LARGEST, find_format
 from regard.data.formats.memory import write as write_memory
 from regard.errors import DataError
@@ -38,25 +29,16 @@ def translate_segments(
     translator: Translator, segments: Sequence[Segment], tell: Callable[[Translation], None], **options: Any
 ) -> list[Aligned]:
     """The translation of each segment; `tell` is shown that of every sentence. Options as for `translate`."""
-    spans = [take_sentences(segment.text, LINE) for segment in segments]
-    sentences = [one.text[slice(*span)] for one, some in zip(segments, spans, strict=True) for span in some]
-    found = translator.translate(sentences, **options)
+    sentences = Sentences(segments, LINE)
+    found = translator.translate(sentences.texts, **options)
     for one in found:
         tell(one)
-    # Only sentences with tags need links.
-    tagged = [bool(one.tags) for one, some in zip(segments, spans, strict=True) for _ in some]
-    chosen = [number for number, tags in enumerate(tagged) if tags]
-    linked = dict(
-        zip(
-            chosen,
-            link_words(translator, [sentences[one] for one in chosen], [found[one].text for one in chosen]),
-            strict=True,
-        )
-    )
-    written = iter(linked.get(number) or Sentence(one.text) for number, one in enumerate(found))
-    return [
-        join_sentences(one.text, some, [next(written) for _ in some]) for one, some in zip(segments, spans, strict=True)
-    ]
+    written = [Sentence(one.text) for one in found]
+    tagged = [number for number, (segment, _) in enumerate(sentences.owners) if segment.tags]  # alone need links
+    sources, targets = [sentences.texts[one] for one in tagged], [found[one].text for one in tagged]
+    for number, linked in zip(tagged, translator.link_words(sources, targets), strict=True):
+        written[number] = linked
+    return sentences.join(written)
 
 
 def translate_file(
@@ -64,8 +46,8 @@ def translate_file(
 ) -> FileReport:
     """Translate a file into another one of the same format, or into a translation memory (.tmx).
 
-    The ending says the format. Everything that is not translated comes back byte for byte; inline tags and
-    placeholders come back once each. Options as for `Translator.translate`.
+    The ending says the format. Everything that is not translated comes back byte for byte, but the language that a page
+    names; inline tags and placeholders come back once each. Options as for `Translator.translate`.
     """
     file, out = Path(file), Path(out)
     memory = out.suffix.lower() == ".tmx"
@@ -81,15 +63,12 @@ def translate_file(
         document = read_document(data, file.name, read)
         found = translate_segments(translator, document.segments, counted.append, progress=progress, **options)
         some = list(zip(document.segments, found, strict=True))
-        data = document.write([place_tags(*pair) for pair in some])
+        data = document.write([place_tags(*pair) for pair in some], translator.target_language)
         pairs += some
     if memory:
         texts = ((spell(one), spell(one, aligned)) for one, aligned in pairs)
         data = write_memory(texts, translator.source_language, translator.target_language)
     write_atomically(out, data)
-    flags: dict[str, int] = {}
-    for one in counted:
-        for flag in one.flags:
-            flags[flag] = flags.get(flag, 0) + 1
+    flags = Counter(flag for one in counted for flag in one.flags)
     unplaced = list(dict.fromkeys(term for one in counted for term in one.unplaced))
-    return FileReport(len(pairs), len(counted), flags, unplaced)
+    return FileReport(len(pairs), len(counted), dict(flags), unplaced)

@@ -55,25 +55,23 @@ def load(run: Run | Sequence[Run], device: str = "auto", task: str | None = None
 def _translator(run: Path, experiment: Experiment, device: str) -> Translator:
     source, target = (Vocabulary.load(run, side) for side in ("source", "target"))
     model = _open(run, experiment, device, source_vocabulary=len(source), target_vocabulary=len(target))
-    heads = find_choice(run, model, experiment.train)
-    return Translator(model, source, target, experiment, _name(run), heads)
+    return Translator(model, source, target, experiment, _name(run), find_choice(run, model, experiment.train))
 
 
 def _captioner(run: Path, experiment: Experiment, device: str) -> CaptionWriter:
-    vocabulary = Vocabulary.load(run, "target")
-    model = _open(run, experiment, device, target_vocabulary=len(vocabulary))
-    return CaptionWriter(model, vocabulary, experiment, _name(run))
+    words = Vocabulary.load(run, "target")
+    return CaptionWriter(_open(run, experiment, device, target_vocabulary=len(words)), words, experiment, _name(run))
 
 
 def _classifier(run: Path, experiment: Experiment, device: str) -> Classifier:
-    vocabulary, classes = load_words(run)
-    model: Any = _open(run, experiment, device, vocabulary=len(vocabulary), classes=len(classes))
-    return Classifier(model, vocabulary, classes, experiment, _name(run))
+    words, classes = load_words(run)
+    model: Any = _open(run, experiment, device, vocabulary=len(words), classes=len(classes))
+    return Classifier(model, words, classes, experiment, _name(run))
 
 
 def _writer(run: Path, experiment: Experiment, device: str) -> Writer:
-    vocabulary = Vocabulary.load(run, "text")
-    return Writer(_open(run, experiment, device, vocabulary=len(vocabulary)), vocabulary, experiment, _name(run))
+    words = Vocabulary.load(run, "text")
+    return Writer(_open(run, experiment, device, vocabulary=len(words)), words, experiment, _name(run))
 
 
 _LOADERS: dict[str, Callable[[Path, Experiment, str], Any]] = {

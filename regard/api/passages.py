@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
+from regard.data.formats.placeholders import ADDRESS, find_addresses, find_placeholders
+from regard.data.formats.segment import Builder, Segment, has_words
 from regard.data.sentences import split_clauses, split_sentences
 from regard.data.vocabulary import Tokenised
 from regard.decode.hypothesis import flags, loops
@@ -25,49 +27,59 @@ _STUTTER = re.compile(r"(\w.{0,7}?)\1{7,}")  # the same few characters eight tim
 _WORST = ("not finite", "stopped", "length", "end", "empty")  # how the worst of several sentences ended
 _SEPARATOR = re.compile(r"(?<=\d)[.,'’ \u00a0\u202f](?=\d)")  # 1,234.50 and 1 234,50 are the same number
 _NUMBER = re.compile(r"\d{2,}")  # a single digit may be written as a word
-_ADDRESS = re.compile(r"(?<!\w)(?:https?://|www\.)[^\s<>\"]{0,2000}[\w/]|(?<![\w.+-])[\w.+-]{1,64}@\w[\w.-]{1,200}\w")
 _LINE = re.compile(r"[^\n]+")
 
 
 class Passage(NamedTuple):
-    """A text as sentences to translate, and the text before, between and after them."""
+    """A text as sentences to translate, and the text before, between and after them.
 
-    sentences: list[str]
+    A sentence is a segment: its addresses and placeholders are taken out, and put back into its translation.
+    """
+
+    segments: list[Segment]
     encoded: list[Tokenised]
-    gaps: list[str]  # one more than sentences
+    gaps: list[str]  # one more than segments
     cut: bool  # whether a long sentence was cut at clauses
+
+    @property
+    def sentences(self) -> list[str]:
+        return [one.text for one in self.segments]
 
 
 def take_apart(text: str, encode: Callable[[str], Tokenised], most: int) -> Passage:
     """The sentences of each line of a text; those of more than `most` tokens are cut at clauses."""
-    spans: list[tuple[int, int]] = []
-    cut = False
+    passage, reached, cut = Passage([], [], [], False), 0, False
     for line in _LINE.finditer(text):
-        for start, end in split_sentences(line[0]):
-            spans.append((line.start() + start, line.start() + end))
-    if not spans:  # white space, or tags alone
-        return Passage([""], [encode("")], [text if text.strip() else "", ""], False)
-    sentences: list[str] = []
-    encoded: list[Tokenised] = []
-    gaps: list[str] = []
-    reached = 0
-    for start, end in spans:
-        whole = encode(text[start:end])
-        parts = [(start, end)]
-        if len(whole.ids) > most:
-            parts = split_clauses(text, (start, end), [start + begin for begin, _ in whole.spans], most)
-            cut = True
-        for begin, stop in parts:
-            gaps.append(text[reached:begin])
-            sentences.append(text[begin:stop])
-            encoded.append(whole if len(parts) == 1 else encode(text[begin:stop]))
-            reached = stop
-    return Passage(sentences, encoded, [*gaps, text[reached:]], cut)
+        for span in split_sentences(line[0]):
+            start, end = (line.start() + at for at in span)
+            whole, parts = encode(text[start:end]), [(start, end)]
+            if len(whole.ids) > most:
+                parts = split_clauses(text, (start, end), [start + begin for begin, _ in whole.spans], most)
+                cut = True
+            for begin, stop in parts:
+                builder = Builder(protect=find_placeholders)
+                builder.words(text[begin:stop])
+                segment = builder.build(text[begin:stop])
+                if segment.tags and not has_words(segment.text):
+                    continue  # an address alone stays where it is
+                passage.gaps.append(text[reached:begin])
+                passage.segments.append(segment)
+                passage.encoded.append(whole if segment.text == text[start:end] else encode(segment.text))
+                reached = stop
+    if not passage.segments:  # white space, or nothing to translate
+        return keep_whole("", encode)._replace(gaps=[text if text.strip() else "", ""])
+    return passage._replace(gaps=[*passage.gaps, text[reached:]], cut=cut)
 
 
 def keep_whole(text: str, encode: Callable[[str], Tokenised]) -> Passage:
-    """The text as one sentence."""
-    return Passage([text], [encode(text)], ["", ""], False)
+    """The text as one sentence, as it is."""
+    return Passage([Segment(text, (), text, text)], [encode(text)], ["", ""], False)
+
+
+def end_alike(source: str, translation: str) -> str:
+    """The translation without a full stop at its end that its source does not have: titles and labels have none."""
+    added = source[-1:].isalnum() and translation.endswith(".") and not translation.endswith("..")
+    return translation[:-1].rstrip() if added else translation
 
 
 def wrong_with(source: str, translation: str, finished: str, same_language: bool) -> list[str]:
@@ -85,10 +97,10 @@ def lost_numbers(source: str, translation: str) -> list[str]:
 
     Numbers are compared by their digits, so that 1,234.50 and 1 234,50 are the same.
     """
-    addresses = _ADDRESS.findall(source)
-    left = Counter(_NUMBER.findall(_SEPARATOR.sub("", _ADDRESS.sub(" ", source))))
-    left -= Counter(_NUMBER.findall(_SEPARATOR.sub("", _ADDRESS.sub(" ", translation))))
-    return [*(one for one in addresses if one not in translation), *left.elements()]
+    read, wrote = (
+        Counter(_NUMBER.findall(_SEPARATOR.sub("", ADDRESS.sub(" ", text)))) for text in (source, translation)
+    )
+    return [*(one for one in find_addresses(source) if one not in translation), *(read - wrote).elements()]
 
 
 def join_text(passage: Passage, translations: list[str]) -> str:

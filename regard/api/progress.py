@@ -54,7 +54,6 @@ class NotebookLine:
         self.said, self.shown_at = "", 0.0
 
     def __call__(self, event: Event) -> None:
-        """Show one event."""
         if isinstance(event, Stepped):
             if time.monotonic() - self.shown_at > _EVERY or event.step == event.total:
                 self.shown_at = time.monotonic()

@@ -11,11 +11,11 @@ A run is a unit of work of `regard.cluster`. Settings that differ in [decode] al
 
 import itertools
 import json
-import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,10 +23,11 @@ import torch
 
 from regard.api.loading import load, read_experiment
 from regard.api.training import gather, plan
-from regard.cluster.local import run_local
+from regard.cluster.local import run_local, share_cores
 from regard.cluster.shards import Input, Plan, Shard, Tell, Work, missing, read_results
 from regard.config import load_toml
 from regard.data.files import Digests, Progress, read_lines, write_atomically
+from regard.data.prepare import Stages
 from regard.errors import ConfigError, DataError, RunError, unknown
 from regard.evaluate.groups import GroupTable, System, compare_groups, plot_groups
 from regard.models.registry import build
@@ -36,7 +37,6 @@ from regard.training.runs import newest_checkpoint, read_cursor
 from regard.training.start import open_data
 from regard.training.start import train as begin
 
-ENGINES = ("local",)
 OWN = ("config", "seeds", "test", "grid", "runs")  # what a sweep file may hold besides the sections of settings
 
 Settings = dict[str, Any]  # section.key -> value
@@ -80,12 +80,8 @@ def read_sweep(path: str | Path, settings: Sequence[str] = ()) -> list[Trial]:
         common[section] = {**common.get(section, {}), **tables.get(section, {})}
     common = gather(common, None, None, settings)
     trials: dict[str, Trial] = {}
-    names: set[str] = set()
-    for chosen in _choices(tables):
-        group = _label(chosen)
-        if group in names:
-            raise ConfigError(f"The settings {group} occur twice in {path}; leave one out.")
-        names.add(group)
+    groups = {_label(chosen): chosen for chosen in _choices(tables, path)}
+    for group, chosen in groups.items():
         experiment = _resolve(_changed(common, {**chosen, "train.seed": seeds[0]}))
         with torch.device("meta"):  # no memory: a model refuses settings that do not go together when it is built
             build(experiment.name, experiment.model)
@@ -101,7 +97,7 @@ def read_sweep(path: str | Path, settings: Sequence[str] = ()) -> list[Trial]:
     return list(trials.values())
 
 
-def _choices(tables: Mapping[str, Any]) -> Iterator[Settings]:
+def _choices(tables: Mapping[str, Any], path: str | Path) -> list[Settings]:
     """Each entry of [[runs]], or none, with each combination of [grid]."""
     runs, grid = tables.get("runs", [{}]), tables.get("grid", {})
     if not isinstance(runs, list) or not runs or not all(isinstance(one, dict) for one in runs):
@@ -114,12 +110,14 @@ def _choices(tables: Mapping[str, Any]) -> Iterator[Settings]:
             raise ConfigError(f"In [grid], {name} must be a list of at least one value; got {values!r}.")
     if not axes and not any(runs):
         raise ConfigError("There is nothing to sweep over: give a [grid], such as model.layers = [1, 2], or [[runs]].")
-    for one in runs:
-        for values in itertools.product(*axes.values()):
-            chosen = {**_flat(one), **dict(zip(axes, values, strict=True))}
-            if "train.seed" in chosen:
-                raise ConfigError("The seeds of a sweep are those of `seeds`, as in seeds = [1, 2, 3]; not train.seed.")
-            yield chosen
+    combined = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    found = [{**_flat(one), **some} for one in runs for some in combined]
+    if any("train.seed" in one for one in found):
+        raise ConfigError("The seeds of a sweep are those of `seeds`, as in seeds = [1, 2, 3]; not train.seed.")
+    names = [_label(one) for one in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f"The settings {twice[0]} occur twice in {path}; leave one out.")
+    return found
 
 
 def _flat(table: Mapping[str, Any]) -> Settings:
@@ -231,25 +229,21 @@ def sweep(
     out: str | Path,
     *,
     settings: Sequence[str] = (),
-    on: str = "local",
     workers: int | None = None,
     minutes: float | None = None,
-    progress: Progress | None = None,
-    stage: Callable[[str], None] | None = None,
+    stages: Stages | None = None,
 ) -> Swept:
     """Train every run of the sweep `file` into the folder `out`, `workers` at a time, and compare the groups.
 
     What is finished is kept: the same call again does what is missing, and resumes what was stopped. After `minutes`
-    the runs in progress save a checkpoint and stop. A run that fails three times is set aside.
+    the runs in progress save a checkpoint and stop. A run that fails three times is set aside. `stages` is called with
+    the stage ("training", "comparing"), and what is done of how much.
 
         swept = regard.sweep("configs/sweeps/phrasebook.toml", "sweeps/phrasebook", workers=2)
         print(swept.table)
     """
     since = time.monotonic()
-    if on not in ENGINES:
-        raise ConfigError(unknown("engine", on, ENGINES))
-    if workers is not None and workers < 1:
-        raise ConfigError(f"There is at least one worker; got {workers}.")
+    number, threads = share_cores(workers, torch.cuda.device_count())
     if minutes is not None and not minutes > 0:
         raise ConfigError(f"--minutes must be above zero; got {minutes}.")
     trials, folder = read_sweep(file, settings), Path(out).absolute()
@@ -259,13 +253,11 @@ def sweep(
         check_folder(folder, content)
         write_atomically(folder / "plan.jsonl", content)
         work = Plan([Input(str(folder / "plan.jsonl"), "", len(content), 0, len(trials))], 1, "", {})
-        number = workers or torch.cuda.device_count() or max(1, (os.cpu_count() or 1) // 2)
-        start = Training(folder, max(1, (os.cpu_count() or 1) // number))
+        start = Training(folder, threads)
         until = None if minutes is None else since + 60 * minutes
-        run_local(start, work, folder, missing(work, folder), number, progress, until)
-        if stage:
-            stage("comparing")
-        return collect(folder, trials, work.shards(), progress)
+        watch = [partial(stages, stage) if stages else None for stage in ("training", "comparing")]
+        run_local(start, work, folder, missing(work, folder), number, watch[0], until)
+        return collect(folder, trials, work.shards(), watch[1])
 
 
 def check_folder(folder: Path, content: bytes) -> None:
@@ -326,12 +318,9 @@ def group_by_seed(runs: Sequence[Path]) -> dict[str, dict[int, Path]]:
     alike: dict[str, list[Settings]] = {}  # the groups of each model: settings of others need no mention
     for flat in settings.values():
         alike.setdefault(flat["model.name"], []).append(flat)
-    differ = ["model.name"] if len(alike) > 1 else []
+    differ = dict.fromkeys(["model.name"] if len(alike) > 1 else [])
     for some in alike.values():
-        differ += [name for name in some[0] if any(one[name] != some[0][name] for one in some) and name not in differ]
-    first = next(iter(found.values()))
-    return {
-        _label({name: settings[key][name] for name in differ if name in settings[key]})
-        or str(min(first.values())): group
-        for key, group in found.items()
-    }
+        differ |= dict.fromkeys(name for name in some[0] if any(one[name] != some[0][name] for one in some))
+    alone = str(min(next(iter(found.values())).values()))
+    named = {key: {name: settings[key][name] for name in differ if name in settings[key]} for key in found}
+    return {_label(named[key]) or alone: group for key, group in found.items()}

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.api.translation import Draft
 from regard.data.files import read_lines
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.hypothesis import Hypothesis
@@ -31,8 +32,10 @@ Ids = list[int]
 Found = tuple[tuple[int, int], str, str]  # where a term stands in a sentence, its source and its target words
 Spelled = list[tuple[tuple[int, int], Ids]]  # where each term stands in a sentence, and its tokens (none: unknown)
 # Rows of source ids, what their translations must hold, and the tokens that would make a longer word of a term.
-Search = Callable[[list[Ids], list["Asked"], Ids], list[list[Hypothesis]]]
-Weigh = Callable[[list[Ids], list[Ids]], list[NDArray[np.float32]]]  # source and target ids -> weights [T, S] of each
+SearchAgain = Callable[[list[Ids], list["Asked"], Ids], list[list[Hypothesis]]]
+ReadWeights = Callable[
+    [list[Ids], list[Ids]], list[NDArray[np.float32]]
+]  # source and target ids -> weights [T, S] of each
 
 
 def read_terms(path: Path) -> list[tuple[str, str]]:
@@ -90,17 +93,11 @@ def _words(text: str) -> list[tuple[str, int]]:
 
 
 def place_terms(
-    terms: Termbase,
-    sentences: Sequence[str],
-    encoded: Sequence[Tokenised],
-    found: list[list[Hypothesis]],
-    vocabulary: Vocabulary,
-    search: Search,
-    weigh: Weigh,
-) -> list[list[str]]:
-    """Replace the hypotheses `found` of every sentence that misses terms; the terms that could not be placed are given
-    for each sentence."""
-    wanted = [terms.find(sentence) for sentence in sentences]
+    terms: Termbase, drafts: Sequence[Draft], vocabulary: Vocabulary, search: SearchAgain, weigh: ReadWeights
+) -> None:
+    """Replace what was found for every sentence that misses terms, and note the terms that could not be placed."""
+    wanted = [terms.find(draft.segment.text) for draft in drafts]
+    encoded = [draft.encoded for draft in drafts]
 
     def missing(number: int, hypothesis: Hypothesis) -> list[Found]:
         """The terms that a translation does not have as often as its source."""
@@ -113,13 +110,13 @@ def place_terms(
                 left.append(term)
         return left
 
-    waiting = [number for number, some in enumerate(wanted) if some and missing(number, found[number][0])]
+    waiting = [number for number, some in enumerate(wanted) if some and missing(number, drafts[number].found[0])]
     spelled = {number: [(span, _spell(target, vocabulary)) for span, _, target in wanted[number]] for number in waiting}
     sizes = {number: sum(len(ids) for _, ids in some) for number, some in spelled.items()}
     joined = _joined(vocabulary) if waiting else []
     for ask in (_in_place, _anywhere):
         waiting = [number for number in waiting if sizes[number]]
-        plain = [found[number][0].ids for number in waiting]
+        plain = [drafts[number].found[0].ids for number in waiting]
         weights = weigh([encoded[number].ids for number in waiting], plain)
         tries = [
             (number, one)
@@ -133,7 +130,7 @@ def place_terms(
                 continue  # an earlier way was found
             unknown = sum(not ids for _, ids in spelled[number])
             # A translation that starts over behind a term is longer than the plain one and its terms.
-            longest = len(found[number][0].ids) + sizes[number] + SLACK
+            longest = len(drafts[number].found[0].ids) + sizes[number] + SLACK
             for one in hypotheses:
                 if one.finished and len(one.ids) <= longest and len(missing(number, one)) <= unknown:
                     whole[number].append(one)
@@ -144,10 +141,11 @@ def place_terms(
                 for one, seen in zip(some, seen_by, strict=True)
             ]
             order = sorted(range(len(some)), key=rated.__getitem__, reverse=True)
-            found[number] = [some[at] for at in order] or found[number]
+            drafts[number].found = [some[at] for at in order] or drafts[number].found
         waiting = [number for number in waiting if not whole[number]]
-    lost = [missing(number, found[number][0]) if some else [] for number, some in enumerate(wanted)]
-    return [list(dict.fromkeys(f"{source} → {target}" for _, source, target in some)) for some in lost]
+    for number, draft in enumerate(drafts):
+        lost = missing(number, draft.found[0]) if wanted[number] else []
+        draft.unplaced = list(dict.fromkeys(f"{source} → {target}" for _, source, target in lost))
 
 
 def _spell(target: str, vocabulary: Vocabulary) -> Ids:

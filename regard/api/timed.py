@@ -27,7 +27,7 @@ PIECE = 3.6  # characters of a piece, on average
 PER_WEIGHT, EPOCHS = 4, 8  # tokens that a weight wants to see, or epochs, whichever is less: a larger model is too slow
 UPDATES = 2000  # that are wanted at least, which decides the batch
 COUNTED = 2_000_000  # pairs that are counted
-BATCH = {"cpu": (1024, 384, 4096), "cuda": (8192, 1024, 24576)}  # tokens of a batch: measured, least, most
+BATCH = ((1024, 384, 4096), (8192, 1024, 24576))  # tokens of a batch on a CPU and a GPU: measured, least, most
 MEASURE = 0.05  # share of the time that measuring may take
 TRAINING = 0.85  # share of the time for updates; the rest goes to preparation, validation and the end
 FURTHER = {"rate": 0.0003, "epochs": 10}  # of a model that is trained already, which more would only make forget
@@ -45,20 +45,16 @@ def choose(data: Mapping[str, Any], minutes: float, device: str = "auto") -> tup
     size, where = check(data, minutes), choose_device(device)
     vocabulary = next(most for pairs, most in VOCABULARIES if size.pairs < pairs)
     seconds = minutes * 60 * TRAINING
-    kind = "cuda" if where.type == "cuda" else "cpu"
-    tokens, least, most = BATCH[kind]
-    layers, width, speed, weights = fastest_fit(size, vocabulary, seconds, where, tokens)
-    seen = speed * seconds
-    epochs = seen / (size.pairs * size.length)
-    batch = int(min(most, max(least, seen / UPDATES)))
-    updates = max(1, int(seen / batch))
+    layers, width, speed, weights = fastest_fit(size, vocabulary, seconds, where)
+    epochs = speed * seconds / (size.pairs * size.length)
+    common, batch, updates = by_the_clock(minutes, speed * seconds, device, where)
     model = {
         "name": "transformer", "preset": "tiny", "norm": "pre", "layers": layers, "width": width,
         "heads": heads_of(width), "inner": 4 * width,
         "dropout": 0.0 if epochs < 3 else 0.1 if epochs < 8 else 0.2 if epochs < 25 else 0.3,
     }  # fmt: skip
     train = {
-        **by_the_clock(minutes, batch, updates, device, kind), "epochs": 0,
+        **common, "epochs": 0,
         "rate": 0.003 if width <= 128 else 0.002 if width <= 256 else 0.001,
     }  # fmt: skip
     reasons = [
@@ -88,16 +84,13 @@ def choose_further(
     there = [getattr(other.data, side) for side in LANGUAGES]
     check_languages(start, [str(data.get(side, "")) for side in LANGUAGES], there)  # before anything is measured
     size, where = check(data, minutes), choose_device(device)
-    kind = "cuda" if where.type == "cuda" else "cpu"
-    tokens, least, most = BATCH[kind]
     vocabulary = other.data.vocabulary
     config = dataclasses.replace(other.model, source_vocabulary=vocabulary, target_vocabulary=vocabulary)
     model = build(other.name, config).to(where).train()
-    speed = pace(model, vocabulary, max(3, int(size.length)), tokens, where)
+    speed = pace(model, vocabulary, max(3, int(size.length)), where)
     corpus = size.pairs * size.length
     seen = min(speed * minutes * 60 * TRAINING, FURTHER["epochs"] * corpus)
-    batch = int(min(most, max(least, seen / UPDATES)))
-    updates = max(1, int(seen / batch))
+    common, batch, updates = by_the_clock(minutes, seen, device, where)
     reasons = [
         f"chosen for {size.pairs:,} pairs of about {size.length:.0f} pieces and {minutes:g} minutes on {where.type}, "
         f"starting from {start}:",
@@ -105,18 +98,21 @@ def choose_further(
         f"{FURTHER['epochs']} ({speed:,.0f} pieces a second measured)",
         f"a learning rate of {FURTHER['rate']:g} that falls to zero at the end, since the model is trained already",
     ]
-    train = {**by_the_clock(minutes, batch, updates, device, kind), **FURTHER}
-    return {"data": {}, "model": {}, "train": train}, reasons
+    return {"data": {}, "model": {}, "train": {**common, **FURTHER}}, reasons
 
 
-def by_the_clock(minutes: float, batch: int, updates: int, device: str, kind: str) -> dict[str, Any]:
-    """The [train] settings that every training by the clock has."""
-    return {
+def by_the_clock(minutes: float, seen: float, device: str, where: torch.device) -> tuple[dict[str, Any], int, int]:
+    """The [train] settings of a training by the clock that sees `seen` pieces, those of a batch, and the updates."""
+    _, least, most = BATCH[where.type == "cuda"]
+    batch = int(min(most, max(least, seen / UPDATES)))
+    updates = max(1, int(seen / batch))
+    train = {
         "minutes": minutes, "batch_tokens": batch, "schedule": "cosine", "warmup": min(400, updates // 10),
         "beta2": 0.98, "label_smoothing": 0.1, "clip": 1.0, "validate_every": max(1, updates // 4),
         "validate_sentences": 200 if minutes >= 2 else 50, "save_every": max(1, updates // 4), "keep": 1,
-        "precision": "bf16" if kind == "cuda" else "float32", "device": device,
+        "precision": "bf16" if where.type == "cuda" else "float32", "device": device,
     }  # fmt: skip
+    return train, batch, updates
 
 
 def check(data: Mapping[str, Any], minutes: float) -> CorpusSize:
@@ -142,27 +138,22 @@ def count(config: DataConfig) -> CorpusSize:
     return CorpusSize(pairs, max(2.0, letters / pairs / PIECE + 1))
 
 
-def fastest_fit(
-    size: CorpusSize, vocabulary: int, seconds: float, device: torch.device, tokens: int
-) -> tuple[int, int, float, int]:
+def fastest_fit(size: CorpusSize, vocabulary: int, seconds: float, device: torch.device) -> tuple[int, int, float, int]:
     """Layers, width, pieces a second and weights of the largest model that can learn enough in `seconds`."""
     began = time.monotonic()
-    best: tuple[int, int, float, int] | None = None
+    best = (0, 0, 0.0, 0)
     for layers, width in SIZES:
-        speed, weights = measure(layers, width, vocabulary, max(3, int(size.length)), tokens, device)
+        speed, weights = measure(layers, width, vocabulary, max(3, int(size.length)), device)
         enough = min(PER_WEIGHT * weights, EPOCHS * size.pairs * size.length)
-        if best is not None and speed * seconds < enough:
+        if best[0] and speed * seconds < enough:
             break
         best = layers, width, speed, weights
         if time.monotonic() - began > MEASURE * seconds:
             break
-    assert best is not None
     return best
 
 
-def measure(
-    layers: int, width: int, vocabulary: int, length: int, tokens: int, device: torch.device
-) -> tuple[float, int]:
+def measure(layers: int, width: int, vocabulary: int, length: int, device: torch.device) -> tuple[float, int]:
     """Target pieces a second in training a Transformer of this size, and its weights outside the vocabulary."""
     config = dataclasses.replace(
         preset("transformer", "tiny"), layers=layers, width=width, heads=heads_of(width), inner=4 * width, norm="pre",
@@ -170,13 +161,13 @@ def measure(
     )  # fmt: skip
     model = build("transformer", config).to(device).train()
     weights = sum(part.numel() for part in model.parameters()) - vocabulary * width
-    return pace(model, vocabulary, length, tokens, device), weights
+    return pace(model, vocabulary, length, device), weights
 
 
-def pace(model: torch.nn.Module, vocabulary: int, length: int, tokens: int, device: torch.device) -> float:
+def pace(model: torch.nn.Module, vocabulary: int, length: int, device: torch.device) -> float:
     """Target pieces a second in training `model`, by the fastest of three updates. Its weights change."""
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-6)
-    rows = max(1, tokens // length)
+    rows = max(1, BATCH[device.type == "cuda"][0] // length)
     ids = torch.randint(4, vocabulary, (rows, length), device=device)
     lengths = torch.full((rows,), length, device=device)
     taken = []

@@ -1,7 +1,7 @@
 """What all trained models share, and from a sentence and what was written to a `Trace`: one more forward pass, with
 every attention call recorded."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.data.batching import pad, plan_epoch
+from regard.api.weights import read_together
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import SearchStep
 from regard.decode.search import check_precision
@@ -25,9 +25,7 @@ from regard.models.pointer import Pointer
 from regard.symbols import END, SYMBOLS
 from regard.training.experiment import Experiment
 
-Pair = tuple[list[int], list[int]]  # source and target ids, END last in both
 LONGEST_LOOK = 1_000  # tokens of a sentence that can be traced: every head keeps T x S numbers
-_READ_TOKENS = 4096  # of one side read together, padding counted
 
 
 @dataclass(frozen=True)
@@ -97,12 +95,15 @@ def trace_forward(
     read, wrote = sides
     wrote = add_probabilities(wrote, written, logits[0], lambda index: vocabulary.pieces([index])[0], topk)
     trace = assemble(model, seen, read, wrote, **parts)
-    if not shares:
+    return with_norms(trace, "copy", shares[0].tolist() if shares else ())  # [T]
+
+
+def with_norms(trace: Trace, name: str, numbers: Sequence[float]) -> Trace:
+    """The trace with a number for each of its steps; as it is where there are none."""
+    if not numbers:
         return trace
-    numbers = [round(float(share), 6) for share in shares[0]]  # [T]
-    return replace(
-        trace, steps=tuple(replace(step, norms={**step.norms, "copy": numbers[step.t]}) for step in trace.steps)
-    )
+    norms = [{**step.norms, name: round(numbers[step.t], 6)} for step in trace.steps]
+    return replace(trace, steps=tuple(replace(step, norms=some) for step, some in zip(trace.steps, norms, strict=True)))
 
 
 def spelled(vocabulary: Vocabulary, written: Sequence[int]) -> Side:
@@ -140,17 +141,6 @@ def check_length(ids: Sequence[int]) -> None:
     """Refuse a sentence that is too long to trace."""
     if len(ids) > LONGEST_LOOK:
         raise DataError(f"A sentence of {len(ids)} tokens is too long to look into; give at most {LONGEST_LOOK}.")
-
-
-def read_together(pairs: Sequence[Pair], device: torch.device) -> Iterator[tuple[list[int], Tensor, Tensor, Tensor]]:
-    """Batches of pairs of like length: their places, sources [B, S] with lengths [B], and targets [B, T]."""
-    read, wrote = (np.array([len(pair[side]) for pair in pairs], dtype=np.int64) for side in (0, 1))
-    plan = plan_epoch(read, wrote, _READ_TOKENS, seed=0, epoch=0)
-    for position in range(len(plan)):
-        places = plan[position].tolist()
-        source, lengths = pad([pairs[place][0] for place in places])
-        target, _ = pad([pairs[place][1] for place in places])
-        yield places, source.to(device), lengths.to(device), target.to(device)
 
 
 def describe_forced(vocabulary: Vocabulary, forced: Sequence[int] | None) -> list[dict[str, Any]]:

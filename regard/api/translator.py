@@ -2,34 +2,23 @@
 
 import dataclasses
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, overload
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.api import links, passages, tracing, weights
 from regard.api.heads import Heads
 from regard.api.languages import other_language
-from regard.api.passages import NOTES, Passage, join_text, keep_whole, merge, take_apart, unseen, worst, wrong_with
-from regard.api.terms import Asked, Termbase, copy_unknown, place_terms
-from regard.api.tracing import (
-    Output,
-    Trained,
-    beam_of,
-    check_length,
-    describe_forced,
-    read_together,
-    spelled,
-    tokens_of,
-    trace_forward,
-    trace_pairs,
-)
+from regard.api.terms import Asked, Termbase, TermPairs, copy_unknown, place_terms
+from regard.api.tracing import Trained
+from regard.api.translation import Draft, Translation, join
 from regard.data.builtin.registry import find_builtin
 from regard.data.expects import knows_no_capitals
 from regard.data.files import Progress
+from regard.data.formats import Sentence, join_sentences, spell
 from regard.data.normalise_text import rewrite
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.batches import decode_many
@@ -41,33 +30,16 @@ from regard.decode.terms import Terms
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
 from regard.interop.ctranslate2 import Engine
-from regard.look.change import Change, Changed, Force, change
-from regard.look.record import record
+from regard.look.change import Change, Changed, Force, change, find
 from regard.look.trace import Trace
-from regard.models.contract import Looking
 from regard.symbols import END, UNKNOWN
 from regard.training.experiment import Experiment
 from regard.training.objectives import cross_entropy
-from regard.training.translation import guided_head, guided_module
 
 TERM_BEAM = 8  # beams at least of a search for terms: one for each token of a term, and some without it
 CHARACTERS = 16  # a text of more than the allowed tokens times this is not even tokenised
 BATCH_TOKENS = (4096, 65536)  # source tokens in a batch over all beams, on a CPU and on a GPU
-
-
-@dataclasses.dataclass(frozen=True)
-class Translation(Output):
-    """A translation with its log-probabilities."""
-
-    # Words (for subwords: characters) of the source that were never seen in training.
-    unknown: list[str] = dataclasses.field(default_factory=list, compare=False)
-    flags: list[str] = dataclasses.field(default_factory=list, compare=False)  # what to know about it: see `notes`
-    unplaced: list[str] = dataclasses.field(default_factory=list, compare=False)  # terms that could not be placed
-
-    @property
-    def notes(self) -> list[str]:
-        """What a reader should know, in words: "the translation repeats itself", for example. Mostly nothing."""
-        return [NOTES[flag] for flag in self.flags]
+AT_ONCE = 64  # pairs whose traces are held together
 
 
 class Translator(Trained):
@@ -112,68 +84,71 @@ class Translator(Trained):
     @overload
     def translate(self, text: Sequence[str], **options: Any) -> list[Translation]: ...
 
-    def translate(self, text: str | Sequence[str], **options: Any) -> Translation | list[Translation]:
+    def translate(
+        self,
+        text: str | Sequence[str],
+        *,
+        prefix: str | Sequence[str | Sequence[int]] | None = None,
+        split: bool = True,
+        terms: TermPairs | None = None,
+        lexicon: Mapping[str, str] | None = None,
+        unknown: str = "copy",
+        max_tokens: int | None = None,
+        progress: Progress | None = None,
+        observe: Callable[[SearchStep], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+        **settings: Any,
+    ) -> Translation | list[Translation]:
         """Translate one text, or a list of them in order.
 
         A text is translated sentence by sentence and put together again with its own white space and line breaks; a
-        sentence that is longer than any in training is cut at clauses. `flags` of the result say what is not right.
-        Options are the [decode] settings (beam, nbest, temperature, length_penalty, ...), `prefix` (a text, or one for
-        each text, that the translation must start with), `split=False` (take each text as one sentence, as with a
-        prefix), `terms` (source words that must become given target words, as a mapping or pairs; `unplaced` of the
-        result lists those that could not be placed), `unknown="copy"` (unknown words of the translation become the
-        source words with their largest weight, or what `lexicon` says for those; "keep" leaves them),
-        `progress(done, total)`, `observe(step)`, shown every step of a beam search, and `stop() -> bool`, called before
-        every step. An empty line gives an empty translation.
+        sentence that is longer than any in training is cut at clauses. Web and e-mail addresses and placeholders such
+        as {name} come back as they are. `flags` of the result say what is not right. An empty line gives an empty
+        translation.
+
+        `settings` are those of [decode] (beam, nbest, temperature, length_penalty, ...). `prefix` is a text, or one for
+        each text, that the translation must start with; `split=False` takes each text as one sentence as it is, as with
+        a prefix. `terms` are source words that must become given target words, as a mapping or pairs; `unplaced` of
+        the result lists those that could not be placed. With `unknown="copy"` unknown words of the translation become
+        the source words with their largest weight, or what `lexicon` says for those; "keep" leaves them. A text of more
+        than `max_tokens` is not translated: it is `finished` "too long". `progress(done, total)` is called after
+        batches, `observe(step)` with every step of a beam search, and `stop() -> bool` before every step.
         """
         if isinstance(text, bytes) or not isinstance(text, Iterable):
             raise DataError(f"A sentence is text; got {type(text).__name__}.")
         texts = [text] if isinstance(text, str) else list(text)
         for one in texts:
             clean(one)  # refuses what is no text
-        prefix = options.pop("prefix", None)
-        progress, observe, stop = (options.pop(name, None) for name in ("progress", "observe", "stop"))
-        split = options.pop("split", True) and prefix is None
-        terms, lexicon = options.pop("terms", None), options.pop("lexicon", None)
-        unknown = options.pop("unknown", "copy")
         if unknown not in ("copy", "keep"):
             raise ConfigError(f"unknown must be copy or keep; got {unknown!r:.40}.")
         if terms and prefix is not None:
             raise ConfigError("prefix and terms cannot be given together: both say how the translation begins.")
-        config = self.settings(**options)
-        most = self.experiment.data.max_length
-        passages = [take_apart(one, self.encode, most) if split else keep_whole(one, self.encode) for one in texts]
-        rows = [encoded.ids for passage in passages for encoded in passage.encoded]
-        prefixes = None
+        config, prefixes = self.settings(**settings), None
         if prefix is not None:
             wanted = [prefix] * len(texts) if isinstance(prefix, str) else list(prefix)
             if len(wanted) != len(texts):
                 raise DataError(f"Expected one prefix for each of the {len(texts)} sentences; got {len(wanted)}.")
-            prefixes = [self.prefix_ids(one) for one in wanted]
-        search: Any = self._search_many if self.engine is None or observe else self.engine.search
-        if observe:
-            search = partial(search, observe=observe)
-        found = search(rows, config, prefixes=prefixes, tell=progress, stop=stop)
-        sentences = [sentence for passage in passages for sentence in passage.sentences]
-        encoded = [one for passage in passages for one in passage.encoded]
-        unplaced: list[list[str]] = [[] for _ in sentences]
+            prefixes, split = [self.prefix_ids(one) for one in wanted], False
+        long = [max_tokens is not None and bool(self.too_long(one, max_tokens)) for one in texts]
+        read = partial(passages.take_apart, most=self.experiment.data.max_length) if split else passages.keep_whole
+        parts = [read("" if much else one, self.encode) for one, much in zip(texts, long, strict=True)]
+        drafts = [Draft(*pair) for passage in parts for pair in zip(passage.segments, passage.encoded, strict=True)]
+        search: Any = self.engine.search if self.engine and not observe else partial(self._search, observe=observe)
+        # All of the beam: some of it may be the same text, or hold a term as a part of a longer word.
+        several = config.nbest > 1 and not config.temperature
+        whole = dataclasses.replace(config, nbest=config.beam) if several else config
+        found = search([one.encoded.ids for one in drafts], whole, prefixes=prefixes, tell=progress, stop=stop)
+        for draft, hypotheses in zip(drafts, found, strict=True):
+            draft.found = hypotheses
         if terms:
-            self.needs_one_model("place terms")
-            # All of the beam: in the best hypothesis the term may have become part of a longer word.
-            beam = max(config.beam, TERM_BEAM)
-            wide = dataclasses.replace(config, beam=beam, nbest=beam, temperature=0.0, top_k=0, top_p=1.0)
-            unplaced = place_terms(
-                Termbase(terms),
-                sentences,
-                encoded,
-                found,
-                self.target_vocabulary,
-                partial(self._search_terms, config=wide, stop=stop),
-                self._weigh,
-            )
-            found = [some[: config.nbest] for some in found]
-        copied = self._copy_unknown(sentences, encoded, found, lexicon or {}) if unknown == "copy" else {}
-        each = iter(self._translations(*one, copied) for one in zip(sentences, encoded, found, unplaced, strict=True))
-        translations = [self._join(passage, [next(each) for _ in passage.encoded]) for passage in passages]
+            self._place_terms(Termbase(terms), drafts, config, stop)
+        self._spell(drafts, None if unknown == "keep" else lexicon or {}, split)
+        each = iter(self._translations(draft, config) for draft in drafts)
+        joined = [join(passage, [next(each) for _ in passage.segments]) for passage in parts]
+        translations = [
+            dataclasses.replace(one, finished="too long") if much else one
+            for one, much in zip(joined, long, strict=True)
+        ]
         return translations[0] if isinstance(text, str) else translations
 
     def look(
@@ -198,12 +173,12 @@ class Translator(Trained):
         encoded = self.encode(source)
         if not encoded.ids or not source.split():
             raise DataError("There is nothing to look at in an empty sentence; pass at least one word.")
-        check_length(encoded.ids)
+        tracing.check_length(encoded.ids)
         forces = sorted((one for one in changes if isinstance(one, Force)), key=lambda one: one.t)
         if (prefix is not None or forces) and target is not None:
             raise DataError("A target excludes a prefix and forced words; pass one or the other.")
         begins = None if prefix is None else self.prefix_ids(prefix)
-        forced_words = describe_forced(self.target_vocabulary, begins)
+        forced_words = tracing.describe_forced(self.target_vocabulary, begins)
         steps: list[SearchStep] = []
         unknown, flags = self._wrong_with_source(source, encoded)
         with torch.inference_mode(), change(self.model, *(one for one in changes if one not in forces)) as changed:
@@ -213,29 +188,64 @@ class Translator(Trained):
                     begins, rows = self._force(encoded.ids, config, begins or [], force, changed)
                     forced_words.append({**force.describe(), "rows": rows})
                 changed.restart()
-                hypothesis = self._search(encoded.ids, config, steps if tree else None, begins)[0]
+                hypothesis = self._search_one(encoded.ids, config, begins, steps.append if tree else None)
                 written = hypothesis.ids if hypothesis.ids and not hypothesis.finished else [*hypothesis.ids, END]
                 said = self.target_vocabulary.decode(hypothesis.ids)
-                flags += wrong_with(source, said, hypothesis.ended, self.source_language == self.target_language)
+                flags += passages.wrong_with(
+                    source, said, hypothesis.ended, self.source_language == self.target_language
+                )
             else:
                 written = [*self.prefix_ids(target), END]
-                check_length(written[:-1])
+                tracing.check_length(written[:-1])
             made = (*changed.describe(), *forced_words)
             seen = {"unseen": {"words": unknown}}  # what a note holds besides its flag and sentence
-            notes = [{"flag": flag, "text": NOTES[flag], **seen.get(flag, {})} for flag in flags]
+            notes = [{"flag": flag, "text": passages.NOTES[flag], **seen.get(flag, {})} for flag in flags]
             batch = torch.tensor([[*encoded.ids, END]], device=self.device)  # [1, S]
             inputs = batch, torch.tensor([batch.shape[1]], device=self.device)
-            sides = tokens_of(encoded, ended=True), spelled(self.target_vocabulary, written)
-            beam = beam_of(steps, self.target_vocabulary) if steps else None
+            sides = tracing.tokens_of(encoded, ended=True), tracing.spelled(self.target_vocabulary, written)
+            beam = tracing.beam_of(steps, self.target_vocabulary) if steps else None
             parts = {"changes": made, "notes": notes, "beam": beam, "about": self.about}
-            return trace_forward(self.model, inputs, written, sides, self.target_vocabulary, topk, **parts)
+            return tracing.trace_forward(self.model, inputs, written, sides, self.target_vocabulary, topk, **parts)
 
-    def trace_pairs(self, sources: Sequence[str], targets: Sequence[str], names: Sequence[str]) -> list[Trace]:
-        """The traces of given translations, in order, with the weights of the modules `names` only."""
+    def trace_pairs(
+        self, sources: Sequence[str], targets: Sequence[str], names: Sequence[str] | None = None
+    ) -> Iterator[Trace]:
+        """The traces of given translations, in order, a few at a time since they are large: the weights of the modules
+        `names` only, by default of the attention over the source."""
         self.needs_one_model("look inside")
-        encoded = [self.encode(source) for source in sources]
-        written = [self.prefix_ids(target) for target in targets]
-        return trace_pairs(self.model, self.target_vocabulary, self.about, encoded, written, names)
+        names = find(self.model, None) if names is None else names
+        for start in range(0, len(sources), AT_ONCE):
+            encoded = [self.encode(source) for source in sources[start : start + AT_ONCE]]
+            written = [self.prefix_ids(target) for target in targets[start : start + AT_ONCE]]
+            yield from tracing.trace_pairs(self.model, self.target_vocabulary, self.about, encoded, written, names)
+
+    def link_words(self, sources: Sequence[str], targets: Sequence[str]) -> list[Sentence]:
+        """Each translation with the links of its words, for placing tags.
+
+        The weights are those of the head that `regard align --choose` chose or that was guided in training, where one
+        was, else of the last layer but one. A sentence that is too long to look into, and a model without attention,
+        has the links of the diagonal.
+        """
+        pairs = list(zip(sources, targets, strict=True))
+        found = [links.diagonal(*pair) for pair in pairs]
+        attends = not isinstance(self.model, Ensemble) and bool(self.model.looking.cross)
+        fit = [number for number, pair in enumerate(pairs) if attends and self._can_trace(*pair)]
+        traces = self.trace_pairs([sources[one] for one in fit], [targets[one] for one in fit]) if fit else ()
+        for number, trace in zip(fit, traces, strict=True):
+            linked = tuple((one.source, one.target) for one in links.link_words(trace, self.heads))
+            found[number] = linked or found[number]
+        return [Sentence(target, some) for target, some in zip(targets, found, strict=True)]
+
+    def _can_trace(self, source: str, target: str) -> bool:
+        """Whether both sentences have words, and not too many to look into."""
+        return all(
+            text.split()
+            and (
+                len(text.encode("utf-8", "replace")) <= tracing.LONGEST_LOOK  # a token has at least one byte
+                or len(vocabulary.encode_many([text])[0]) <= tracing.LONGEST_LOOK
+            )
+            for text, vocabulary in ((source, self.source_vocabulary), (target, self.target_vocabulary))
+        )
 
     def alternatives(self, source: str, prefix: str | Sequence[int] = "", k: int = 10) -> list[tuple[str, float]]:
         """The k most likely next pieces after a prefix of the translation, with their probabilities."""
@@ -265,7 +275,7 @@ class Translator(Trained):
             for one, other in zip(source, target, strict=True)
         ]
         total, done = 0.0, 0
-        for _, read, lengths, gold in read_together(pairs, self.device):
+        for _, read, lengths, gold in weights.read_together(pairs, self.device):
             with torch.inference_mode():
                 total += float(cross_entropy(self.model(read, lengths, gold), gold)[1])
             done += len(read)
@@ -301,41 +311,40 @@ class Translator(Trained):
         return self._reader.encode(clean(text))
 
     @torch.inference_mode()
-    def _search_many(
-        self, rows: Sequence[Sequence[int]], config: DecodeConfig, **options: Any
-    ) -> list[list[Hypothesis]]:
+    def _search(self, rows: Sequence[Sequence[int]], config: DecodeConfig, **options: Any) -> list[list[Hypothesis]]:
         tokens = BATCH_TOKENS[self.device.type == "cuda"]
         return decode_many(self.model, rows, config, self.device, batch_tokens=tokens, weigher=self._weigher, **options)  # type: ignore[arg-type]
 
-    def _search_terms(
-        self, rows: list[list[int]], asked: list[Asked], joined: list[int], **options: Any
-    ) -> list[list[Hypothesis]]:
-        if not rows:
-            return []
-        terms = Terms([one.terms for one in asked], [one.replaced for one in asked], joined)
-        return self._search_many(rows, terms=terms, prefixes=[one.prefix for one in asked], **options)
+    def _search_one(
+        self,
+        ids: list[int],
+        config: DecodeConfig,
+        begins: list[int] | None,
+        observe: Callable[[SearchStep], None] | None = None,
+    ) -> Hypothesis:
+        return self._search([ids], config, prefixes=None if begins is None else [begins], observe=observe)[0][0]
 
-    def _search(
-        self, ids: list[int], config: DecodeConfig, steps: list[SearchStep] | None, forced: list[int] | None
-    ) -> list[Hypothesis]:
-        observe = steps.append if steps is not None else None
-        found = decode_many(
-            self.model,  # type: ignore[arg-type]
-            [ids],
-            config,
-            self.device,
-            prefixes=None if forced is None else [forced],
-            weigher=self._weigher,
-            observe=observe,
-        )
-        return found[0]
+    def _place_terms(
+        self, terms: Termbase, drafts: list[Draft], config: DecodeConfig, stop: Callable[[], bool] | None
+    ) -> None:
+        """Search again for the sentences that miss terms."""
+        self.needs_one_model("place terms")
+        beam = max(config.beam, TERM_BEAM)
+        wide = dataclasses.replace(config, beam=beam, nbest=beam, temperature=0.0, top_k=0, top_p=1.0)
+
+        def search(rows: list[list[int]], asked: list[Asked], joined: list[int]) -> list[list[Hypothesis]]:
+            wanted = Terms([one.terms for one in asked], [one.replaced for one in asked], joined)
+            prefixes = [one.prefix for one in asked]
+            return self._search(rows, wide, terms=wanted, prefixes=prefixes, stop=stop) if rows else []
+
+        place_terms(terms, drafts, self.target_vocabulary, search, self._weigh)
 
     def _force(
         self, ids: list[int], config: DecodeConfig, begins: list[int], force: Force, changed: Changed
     ) -> tuple[list[int], list[int]]:
         """The prefix up to and including the forced word, and the rows of that word."""
         changed.restart()
-        said = self._search(ids, config, None, begins)[0].ids
+        said = self._search_one(ids, config, begins).ids
         if not len(begins) <= force.t <= len(said):
             raise ConfigError(
                 f"Step {force.t} cannot be forced; after what is forced before it, the steps are {len(begins)} to "
@@ -346,72 +355,36 @@ class Translator(Trained):
 
     def _weigher(self, source: Tensor, lengths: Tensor) -> Weigh:
         self.needs_one_model("use the coverage penalty")
-        return weigher(self.model, source, lengths)
+        return weights.weigher(self.model, source, lengths)
 
     def needs_one_model(self, what: str) -> None:
         """Refuse an ensemble."""
         if isinstance(self.model, Ensemble):
             raise RunError(f"An ensemble has no single attention; load one of its runs to {what}.")
 
-    def _weigh(self, sources: list[list[int]], targets: list[list[int]]) -> list[NDArray[np.float32]]:
-        """The weights [T, S] with which each word of a translation attended to its source, by `heads`; zeros where the
-        model has one vector for the whole source."""
-        model, heads = self.model, self.heads
-        looking: Looking = model.looking  # type: ignore[assignment]
-        name = guided_module(model, -2 if heads.layer is None else heads.layer)
-        shift = looking.shift if heads.shift is None else heads.shift
-        head = -1 if heads.head is None else heads.head
-        found: dict[int, NDArray[np.float32]] = {}
-        pairs = [([*source, END], [*target, END]) for source, target in zip(sources, targets, strict=True)]
-        for places, read, lengths, written in read_together(pairs, self.device):
-            with torch.inference_mode(), record(model, [name]) as seen:
-                model(read, lengths, written)
-            weights = guided_head(seen[name].weights, head).float().cpu().numpy()  # [B, T, S]
-            for row, place in enumerate(places):
-                T, S = len(pairs[place][1]), len(pairs[place][0])
-                shifted = np.concatenate([weights[row, shift:T, :S], weights[row, T - shift : T, :S]])
-                found[place] = shifted if shifted.shape == (T, S) else np.zeros((T, S), np.float32)
-        return [found[place] for place in range(len(pairs))]
+    def _weigh(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Any]:
+        return weights.weigh_pairs(self.model, self.heads, sources, targets, self.device)
 
-    def _copy_unknown(
-        self,
-        sentences: list[str],
-        encoded: list[Tokenised],
-        found: list[list[Hypothesis]],
-        lexicon: Mapping[str, str],
-    ) -> dict[int, str]:
-        """The texts of the hypotheses that hold an unknown word, by their identity."""
-        if isinstance(self.model, Ensemble) or not self.model.looking.cross:
-            return {}
-        rows = [(number, one) for number, some in enumerate(found) for one in some if UNKNOWN in one.ids]
-        weights = self._weigh([encoded[number].ids for number, _ in rows], [one.ids for _, one in rows])
-        return {
-            id(one): copy_unknown(sentences[number], encoded[number], one.ids, seen, self.target_vocabulary, lexicon)
-            for (number, one), seen in zip(rows, weights, strict=True)
-        }
-
-    def _join(self, passage: Passage, sentences: list[list[Translation]]) -> Translation:
-        """The translation of a text from those of its sentences: the best of each, the second best, ..."""
-        if len(sentences) == 1 and passage.gaps == ["", ""]:
-            return sentences[0][0]
-        group: list[Translation] = []
-        for rank in range(max(map(len, sentences))):
-            chosen = [some[min(rank, len(some) - 1)] for some in sentences]
-            group.append(
-                Translation(
-                    text=join_text(passage, [one.text for one in chosen]),
-                    score=sum(one.score for one in chosen),
-                    logprob=sum(one.logprob for one in chosen),
-                    tokens=[piece for one in chosen for piece in one.tokens],
-                    token_logprobs=[number for one in chosen for number in one.token_logprobs],
-                    finished=worst([one.finished for one in chosen]),
-                    nbest=group,
-                    unknown=[word for one in chosen for word in one.unknown],
-                    unplaced=[term for one in chosen for term in one.unplaced],
-                    flags=merge([*(one.flags for one in chosen), ["cut"] if passage.cut else []]),
-                )
-            )
-        return group[0]
+    def _spell(self, drafts: list[Draft], lexicon: Mapping[str, str] | None, split: bool) -> None:
+        """The texts of each draft: unknown words are copied from the source where there is a `lexicon`, and with
+        `split` what was taken out of the sentence is put back."""
+        for draft in drafts:
+            draft.texts = [self.target_vocabulary.decode(one.ids) for one in draft.found]
+        if lexicon is not None and not isinstance(self.model, Ensemble) and self.model.looking.cross:
+            strange = [(draft, at) for draft in drafts for at, one in enumerate(draft.found) if UNKNOWN in one.ids]
+            ids = [one.encoded.ids for one, _ in strange], [one.found[at].ids for one, at in strange]
+            for (draft, at), seen in zip(strange, self._weigh(*ids), strict=True):
+                read = draft.segment.text, draft.encoded, draft.found[at].ids
+                draft.texts[at] = copy_unknown(*read, seen, self.target_vocabulary, lexicon)
+        if not split:
+            return
+        for draft in drafts:
+            draft.texts = [passages.end_alike(draft.segment.text, one) for one in draft.texts]
+        tagged = [(draft, at) for draft in drafts if draft.segment.tags for at in range(len(draft.texts))]
+        pairs = [one.segment.text for one, _ in tagged], [one.texts[at] for one, at in tagged]
+        for (draft, at), linked in zip(tagged, self.link_words(*pairs), strict=True):
+            source = draft.segment.text
+            draft.texts[at] = spell(draft.segment, join_sentences(source, [(0, len(source))], [linked]))
 
     def _wrong_with_source(self, text: str, encoded: Tokenised) -> tuple[list[str], list[str]]:
         """The parts of a sentence that were never seen in training, and its flags."""
@@ -423,20 +396,18 @@ class Translator(Trained):
         }
         return unknown, [flag for flag, holds in wrong.items() if holds]
 
-    def _translations(
-        self, text: str, encoded: Tokenised, hypotheses: list[Hypothesis], unplaced: list[str], copied: dict[int, str]
-    ) -> list[Translation]:
-        """The translations of one sentence, the best first."""
+    def _translations(self, draft: Draft, config: DecodeConfig) -> list[Translation]:
+        """The different translations of one sentence, the best first."""
         group: list[Translation] = []
-        unknown, before = self._wrong_with_source(text, encoded)
-        for one in hypotheses:
-            written = copied.get(id(one)) or self.target_vocabulary.decode(one.ids)
-            pieces = self.target_vocabulary.pieces(one.ids)
-            ended = one.ended if encoded.ids else "empty"
-            same = self.source_language == self.target_language
-            flags = [*before, *(["term"] if unplaced else []), *wrong_with(text, written, ended, same)]
-            numbers = one.score, one.logprob, pieces, one.token_logprobs
-            group.append(Translation(written, *numbers, ended, group, unknown, flags, unplaced))
+        unknown, before = self._wrong_with_source(draft.segment.text, draft.encoded)
+        before += ["term"] if draft.unplaced else []
+        same = self.source_language == self.target_language
+        for number in draft.candidates(config.nbest, sampled=config.temperature > 0):
+            one, text = draft.found[number], draft.texts[number]
+            ended = one.ended if draft.encoded.ids else "empty"
+            flags = [*before, *passages.wrong_with(draft.segment.inner, text, ended, same)]
+            numbers = one.score, one.logprob, self.target_vocabulary.pieces(one.ids), one.token_logprobs
+            group.append(Translation(text, *numbers, ended, group, unknown, flags, draft.unplaced))
         return group
 
 
@@ -449,19 +420,4 @@ def clean(text: str) -> str:
 
 def find_unknown(text: str, encoded: Tokenised) -> list[str]:
     """The parts of a sentence that are not in the vocabulary, in order, as spelled."""
-    return unseen(clean(text), encoded, UNKNOWN)
-
-
-def weigher(model: Any, source: Tensor, lengths: Tensor) -> Weigh:
-    """For the coverage penalty: the mean weights [N, T, S] with which rows of a batch attended to their source, and
-    which of its positions the model can attend to [N, S]."""
-
-    def weigh(rows: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        with record(model) as seen:
-            model(source[rows], lengths[rows], target)
-        calls = [seen[name] for name in model.looking.cross]
-        weights = [call.weights.mean(1) if call.weights.dim() == 4 else call.weights for call in calls]
-        visible = [(call.scores > -torch.inf).flatten(1, -2).any(1) for call in calls]  # [N, S]
-        return torch.stack(weights).mean(0), torch.stack(visible).any(0)
-
-    return weigh
+    return passages.unseen(clean(text), encoded, UNKNOWN)

@@ -5,6 +5,7 @@ import sys
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from regard.cli import align, corpora, demo, look, measure, models, predict, score, serve, sweep, train, translate
 from regard.version import __version__
@@ -36,11 +37,8 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _main(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
-    packages: Annotated[
-        list[str] | None,
-        typer.Option("--import", metavar="PACKAGE", help="A package of yours that registers models; repeatable."),
-    ] = None,
+    version: bool = Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    packages: Annotated[list[str] | None, Option("--import", metavar="PACKAGE", help="Package with models.")] = None,
 ) -> None:
     if packages:
         from regard.models.registry import IMPORTED, import_package

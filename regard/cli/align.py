@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 import regard
 from regard.cli.options import Gold, Run, Tmx, Tsv, run_folder
@@ -14,27 +15,20 @@ from regard.errors import ConfigError
 
 def align(
     run: Run,
-    source: Annotated[
-        Path | None, typer.Option(help="Source sentences, tokenised: words are separated by white space.")
-    ] = None,
-    target: Annotated[Path | None, typer.Option(help="Their translations, line for line.")] = None,
+    source: Annotated[Path | None, Option(help="Source sentences, words separated by white space.")] = None,
+    target: Annotated[Path | None, Option(help="Their translations, line for line.")] = None,
     tsv: Tsv = None,
     tmx: Tmx = None,
-    method: Annotated[str, typer.Option(help="argmax, mutual or threshold.")] = "argmax",
-    threshold: Annotated[float, typer.Option(help="Smallest weight of a link, for --method threshold.")] = 0.3,
-    layer: Annotated[int | None, typer.Option(help="Cross-attention layer, from 0.")] = None,
-    head: Annotated[int | None, typer.Option(help="Head, from 0 (default: the mean).")] = None,
-    shift: Annotated[int | None, typer.Option(help="1: row t + 1 aligns word t (default: the model's).")] = None,
-    back: Annotated[
-        Path | None,
-        typer.Option(metavar="RUN", parser=run_folder, help="Run of the opposite direction, to symmetrise with."),
-    ] = None,
-    join: Annotated[str, typer.Option(help="intersection, union, grow-diag or grow-diag-final.")] = "grow-diag",
+    method: Annotated[str, Option(help="argmax, mutual or threshold.")] = "argmax",
+    threshold: Annotated[float, Option(help="Smallest weight of a link, for --method threshold.")] = 0.3,
+    layer: Annotated[int | None, Option(help="Cross-attention layer, from 0.")] = None,
+    head: Annotated[int | None, Option(help="Head, from 0 (default: the mean).")] = None,
+    shift: Annotated[int | None, Option(help="1: row t + 1 aligns word t (default: the model's).")] = None,
+    back: Annotated[Path | None, Option(metavar="RUN", parser=run_folder, help="Run of the other direction.")] = None,
+    join: Annotated[str, Option(help="intersection, union, grow-diag or grow-diag-final.")] = "grow-diag",
     gold: Gold = None,
-    choose: Annotated[
-        bool, typer.Option("--choose", help="Select layer and head by --gold (or agreement with --back) and save it.")
-    ] = False,
-    out: Annotated[Path | None, typer.Option(help="Write the links to this file (default: stdout).")] = None,
+    choose: Annotated[bool, Option("--choose", help="Save the best layer and head, by --gold or --back.")] = False,
+    out: Annotated[Path | None, Option(help="Write the links to this file (default: stdout).")] = None,
 ) -> None:
     """Extract word alignments from attention as Pharaoh lines (i-j, from 0); with --gold, report AER."""
     from regard.api import aligning

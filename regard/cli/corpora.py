@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from regard.cli.progress import bar
 from regard.cli.text import check_out, put
@@ -12,12 +12,12 @@ from regard.errors import DataError, unknown
 
 
 def corpora(
-    name: Annotated[str | None, typer.Argument(help="Corpus to write to files.")] = None,
-    out: Annotated[str, typer.Option(help="Prefix of the file names: OUT.source, OUT.target, OUT.gold.")] = "",
-    size: Annotated[int, typer.Option(help="Number of sentence pairs.")] = 500,
-    seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 1,
-    min_words: Annotated[int, typer.Option(help="Fewest source words.")] = 3,
-    max_words: Annotated[int, typer.Option(help="Most source words.")] = 12,
+    name: Annotated[str | None, Argument(help="Corpus to write to files.")] = None,
+    out: Annotated[str, Option(help="Prefix of the file names: OUT.source, OUT.target, OUT.gold.")] = "",
+    size: Annotated[int, Option(help="Number of sentence pairs.")] = 500,
+    seed: Annotated[int, Option(help="Seed of the generator.")] = 1,
+    min_words: Annotated[int, Option(help="Fewest source words.")] = 3,
+    max_words: Annotated[int, Option(help="Most source words.")] = 12,
 ) -> None:
     """List the built-in corpora, which are generated on demand; with a name, write one to files: sentence pairs with
     gold alignments, a text (OUT.txt), labelled documents (OUT.tsv), or pictures with captions (the folder OUT)."""
@@ -25,8 +25,9 @@ def corpora(
     from regard.data.settings import DataConfig
 
     if name is None:
-        listed = {known: found.meaning for known, found in BUILTIN.items()}
-        for known, meaning in (listed | {known: meaning for known, (meaning, _) in OTHERS.items()}).items():
+        meanings = {known: found.meaning for known, found in BUILTIN.items()}
+        meanings |= {known: meaning for known, (meaning, _) in OTHERS.items()}
+        for known, meaning in meanings.items():
             put(f"{known:<14} {meaning}")
         put("\nTo train on one: regard train --corpus phrasebook --model bahdanau --preset tiny --out runs/first")
         return
@@ -42,13 +43,9 @@ def corpora(
     DataConfig(corpus=name, size=size, min_words=min_words, max_words=max_words)  # refuses invalid numbers
     with bar("generating"):
         examples = find_builtin(name).generate(size, seed, min_words, max_words)
-    gold = (" ".join(f"{i + 1}-{j + 1}" for i, j in sorted(example.alignment)) for example in examples)
-    columns: dict[str, Iterable[str]] = {
-        "source": (example.source for example in examples),
-        "target": (example.target for example in examples),
-        "gold": gold,
-    }
-    for ending, lines in columns.items():
+    gold = (" ".join(f"{i + 1}-{j + 1}" for i, j in sorted(one.alignment)) for one in examples)
+    sides = (one.source for one in examples), (one.target for one in examples)
+    for ending, lines in zip(("source", "target", "gold"), (*sides, gold), strict=True):
         put(f"{len(examples)} lines: {_write(f'{prefix}.{ending}', lines)}")
 
 

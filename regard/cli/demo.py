@@ -1,12 +1,12 @@
 """regard demo"""
 
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 import regard
 from regard.cli.progress import Watcher, bar
@@ -29,10 +29,10 @@ UNSEEN = (
 
 
 def demo(
-    task: Annotated[str, typer.Option(help="translate, caption, document or language.")] = "translate",
-    out: Annotated[Path | None, typer.Option(help="Run folder.")] = None,
-    model: Annotated[str | None, typer.Option(help="Another model of the task; see `regard models`.")] = None,
-    minutes: Annotated[float, typer.Option(help="Longest time to train.")] = 2.0,
+    task: Annotated[str, Option(help="translate, caption, document or language.")] = "translate",
+    out: Annotated[Path | None, Option(help="Run folder.")] = None,
+    model: Annotated[str | None, Option(help="Another model of the task; see `regard models`.")] = None,
+    minutes: Annotated[float, Option(help="Longest time to train.")] = 2.0,
 ) -> None:
     """Train a small model from scratch in a minute or two, use it, and show its attention."""
     import torch
@@ -75,11 +75,20 @@ def show_shipped(folder: Path) -> None:
         put(f"{name}, a trained model that ships with regard:")
         for text, one in zip(REAL, translator.translate(list(REAL)), strict=True):
             put(f"  {text}\n  → {one}")
-    trace = translator.look(REAL[-1])
-    put("\nAttention weights in percent: each row is a French word, each column an English one.\n")
-    put(trace.to_terminal(colour=sys.stdout.isatty()))
     folder.mkdir(parents=True, exist_ok=True)
-    put(f"The same as an image: {trace.draw(folder / 'economic-area.png')}")
+    _show_alignment(translator, REAL[-1], folder / "economic-area.png")
+
+
+def _show_alignment(translator: Any, sentence: str, path: Path) -> None:
+    trace = translator.look(sentence)
+    put("\nAttention weights in percent: each row is a French word, each column an English one.\n")
+    put(f"{trace.to_terminal()}\nThe same as an image: {trace.draw(path)}")
+
+
+def _try_next(*commands: str) -> None:
+    put("\nWhat to try next:")
+    for one in commands:
+        put(f"  {command()} {one}")
 
 
 def show_translations(run: Path, translator: Any) -> None:
@@ -94,15 +103,13 @@ def show_translations(run: Path, translator: Any) -> None:
     put("\nTranslations of sentences not in the training data:")
     for text in UNSEEN:
         put(f"  {text}\n  → {translator.translate(text)}")
-    trace = translator.look(SENTENCE)
-    put("\nAttention weights in percent: each row is a French word, each column an English one.\n")
-    put(trace.to_terminal(colour=sys.stdout.isatty()))
-    put(f"The same as an image: {trace.draw(run / 'alignment.png')}")
-    put("\nWhat to try next:")
-    put(f'  {command()} translate en-fr "Where is the station?"')
-    put(f"  {command()} serve            then open http://127.0.0.1:5000: the models that ship, side by side")
-    put(f'  {command()} look {run} "the small dog sees the old house ." --out look.html')
-    put(f"  {command()} train --source your.en --target your.fr --minutes 5 --out runs/mine")
+    _show_alignment(translator, SENTENCE, run / "alignment.png")
+    _try_next(
+        'translate en-fr "Where is the station?"',
+        "serve            then open http://127.0.0.1:5000: the models that ship, side by side",
+        f'look {run} "the small dog sees the old house ." --out look.html',
+        "train --source your.en --target your.fr --minutes 5 --out runs/mine",
+    )
 
 
 def show_captions(run: Path, writer: Any) -> None:
@@ -118,9 +125,10 @@ def show_captions(run: Path, writer: Any) -> None:
         put(f"  {path}\n  → {writer.caption(path)}    (reference: {drawn.caption})")
     film = writer.look(run / "picture0.png").draw(run / "looked.png", "film", picture=run / "picture0.png")
     put(f"The attention of each word: {film}")
-    put("\nWhat to try next:")
-    put(f"  {command()} caption {run} {run / 'picture1.png'} --out looked.html")
-    put(f"  {command()} serve {run}            then open http://127.0.0.1:5000")
+    _try_next(
+        f"caption {run} {run / 'picture1.png'} --out looked.html",
+        f"serve {run}            then open http://127.0.0.1:5000",
+    )
 
 
 def show_documents(run: Path, classifier: Any) -> None:
@@ -130,11 +138,9 @@ def show_documents(run: Path, classifier: Any) -> None:
     review = generate(1, seed=4242)[0]
     trace = classifier.look(review.text)
     put(f"\nA review not in the training data, of class {review.label!r}, with its attention weights:\n")
-    put(trace.to_terminal(colour=sys.stdout.isatty()))
-    put(f"The same as a page: {trace.draw(run / 'document.html')}")
-    put("\nWhat to try next:")
-    put(f'  {command()} look {run} "The plot is not bad. Then the captain leaves." --out document.html')
-    put(f"  {command()} classify {run} your-reviews.txt")
+    put(f"{trace.to_terminal()}\nThe same as a page: {trace.draw(run / 'document.html')}")
+    look = f'look {run} "The plot is not bad. Then the captain leaves." --out document.html'
+    _try_next(look, f"classify {run} your-reviews.txt")
 
 
 def show_texts(run: Path, writer: Any) -> None:
@@ -144,11 +150,12 @@ def show_texts(run: Path, writer: Any) -> None:
     for text in texts:
         put(f"  {text}")
     put("\nAttention over the past in the first sample: rows are the next words, columns the words read so far.\n")
-    put(writer.look(texts[0] or "the").to_terminal(colour=sys.stdout.isatty()))
-    put("What to try next:")
-    put(f'  {command()} generate {run} "{texts[0].split(" ")[0]}" --temperature 0.5')
-    put(f"  {command()} perplexity {run} your-text.txt")
-    put(f"  {command()} reach {run} your-text.txt            how far back it attends")
+    put(writer.look(texts[0] or "the").to_terminal())
+    _try_next(
+        f'generate {run} "{texts[0].split(" ")[0]}" --temperature 0.5',
+        f"perplexity {run} your-text.txt",
+        f"reach {run} your-text.txt            how far back it attends",
+    )
 
 
 def command() -> str:

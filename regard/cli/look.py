@@ -2,12 +2,12 @@
 
 import os
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from regard.cli.options import Beam, Cell, Smooth, Word
 from regard.cli.progress import bar
@@ -26,52 +26,34 @@ OPTIONS = {  # task -> the options of `regard look` that apply to it
 def look(
     arguments: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="[RUN] TEXT",
             help="Run folder or model (default: en-fr/bahdanau), and a sentence, a text or a document; for a captioner "
             "a picture.",
         ),
     ],
-    target: Annotated[
-        str | None, typer.Option(help="Force this translation or caption instead of searching for one.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Draw to a file: .png, .svg, .pdf or .html; .json saves the trace.")
-    ] = None,
-    view: Annotated[
-        str | None, typer.Option(help="matrix, ribbons, heads, beam or steps; for captions film, picture or region.")
-    ] = None,
-    step: Annotated[
-        int | None, typer.Option(help="Show scores, weights and context of this step, from 0 (--view steps).")
-    ] = None,
+    target: Annotated[str | None, Option(help="Force this translation or caption instead of a search.")] = None,
+    out: Annotated[Path | None, Option(help="Draw to .png, .svg, .pdf or .html; .json saves the trace.")] = None,
+    view: Annotated[str | None, Option(help="matrix, ribbons, heads, beam, steps, film, picture or region.")] = None,
+    step: Annotated[int | None, Option(help="Show the numbers of this step, from 0 (--view steps).")] = None,
     layer: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Layer to draw, from 0 (default: the last but one), or the name of any attention module, as in "
             "encoder.0.self_attention.attention."
         ),
     ] = None,
-    head: Annotated[int | None, typer.Option(help="Head to draw, from 0 (default: the mean of all).")] = None,
-    pieces: Annotated[bool, typer.Option("--pieces", help="Show subword pieces instead of words.")] = False,
-    special: Annotated[bool, typer.Option("--special", help="Show special tokens.")] = False,
+    head: Annotated[int | None, Option(help="Head to draw, from 0 (default: the mean of all).")] = None,
+    pieces: Annotated[bool, Option("--pieces", help="Show subword pieces instead of words.")] = False,
+    special: Annotated[bool, Option("--special", help="Show special tokens.")] = False,
     beam: Beam = None,
     word: Word = None,
     cell: Cell = None,
     smooth: Smooth = False,
-    silence: Annotated[
-        list[str] | None, typer.Option(help="What if: remove LAYER.HEAD, or a whole LAYER; repeatable.")
-    ] = None,
-    mask: Annotated[
-        list[str] | None,
-        typer.Option(help="What if: hide this source word, or cell ROW,COLUMN from 0; repeatable."),
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="What if: divide the scores by this; below 1 attention is sharper.")
-    ] = None,
-    force: Annotated[
-        list[str] | None,
-        typer.Option(help="What if: start the translation with these words, or set one with STEP=WORD (repeatable)."),
-    ] = None,
+    silence: Annotated[list[str] | None, Option(help="What if: remove LAYER.HEAD or a LAYER; repeatable.")] = None,
+    mask: Annotated[list[str] | None, Option(help="What if: hide a word or cell ROW,COLUMN; repeatable.")] = None,
+    temperature: Annotated[float | None, Option(help="What if: divide the scores; below 1 is sharper.")] = None,
+    force: Annotated[list[str] | None, Option(help="What if: begin with these words or STEP=WORD; repeatable.")] = None,
 ) -> None:
     """Show the attention of a model, in the terminal or in a file: over the sentence it translates, the picture it
     describes, the text it reads, or the document it classifies."""
@@ -81,36 +63,24 @@ def look(
         if name not in ("arguments", "out") and value is not None and value is not False and value != []
     }
     from regard.api.loading import load, read_experiment
-    from regard.look.show import VIEWS
 
-    if view is not None and view not in VIEWS:
-        raise ConfigError(unknown("view", view, VIEWS))
     if layer is not None and layer.removeprefix("-").isdecimal():
         given["layer"] = int(layer)
     run, text = run_and_text(arguments)
     task = read_experiment(run).task
-    for name in given:
-        if name not in OPTIONS[task].split():
-            raise ConfigError(f"--{name} does not apply to a run of the task {task!r}; leave it out.")
-    if step is not None and view not in (None, "steps"):
-        raise ConfigError(f"--step is for --view steps; got --view {view}.")
-    view = "steps" if step is not None else view
-    for name in ("view", "step", "word", "cell", "smooth"):
-        if name in given and given[name] != "matrix" and out is None:
-            option = name if given[name] is True else f"{name} {given[name]}"
-            raise ConfigError(f"--{option} needs a file to draw to; pass --out, as in --out look.html.")
+    check_options(task, given, out)
     check_out(out)
     with bar("looking"):
-        model = load(run)
-        trace, unchanged = LOOKS[task](model, text, given)
+        trace, unchanged = LOOKS[task](load(run), text, given)
     options: dict[str, Any] = {"words": False} if pieces else {}
     options |= {name: given[name] for name in ("layer", "head", "special") if name in given}
-    shown = trace.to_terminal(colour=sys.stdout.isatty(), **options) if out is None else None
-    if out is not None and out.name.endswith((".json", ".json.gz")):
+    if out is None:
+        shown = trace.to_terminal(**options)
+    elif out.name.endswith((".json", ".json.gz")):
         put(f"saved: {trace.save(out)}")
-    elif out is not None:
-        options |= {"view": view} if view else {}
-        options |= {"step": step} if step is not None else {}
+    else:
+        view = "steps" if step is not None else view
+        options |= {name: value for name, value in (("view", view), ("step", step)) if value is not None}
         options |= on_picture(text, view, word, cell, smooth) if task == "caption" else {}
         put(f"drawn: {trace.draw(out, **options)}")
     for note in getattr(trace, "notes", ()):
@@ -120,8 +90,26 @@ def look(
         put(f"unchanged: {unchanged}\nchanged:   {trace.target.text}")
     elif task in ("translate", "caption"):
         put(trace.target.text)
-    if shown is not None:
+    if out is None:
         put(shown)
+
+
+def check_options(task: str, given: dict[str, Any], out: Path | None) -> None:
+    """Refuse options that do not belong to the task, or not together, before anything is loaded."""
+    from regard.look.show import VIEWS
+
+    view = given.get("view")
+    if view is not None and view not in VIEWS:
+        raise ConfigError(unknown("view", view, VIEWS))
+    for name in given:
+        if name not in OPTIONS[task].split():
+            raise ConfigError(f"--{name} does not apply to a run of the task {task!r}; leave it out.")
+    if "step" in given and view not in (None, "steps"):
+        raise ConfigError(f"--step is for --view steps; got --view {view}.")
+    for name in ("view", "step", "word", "cell", "smooth"):
+        if name in given and given[name] != "matrix" and out is None:
+            option = name if given[name] is True else f"{name} {given[name]}"
+            raise ConfigError(f"--{option} needs a file to draw to; pass --out, as in --out look.html.")
 
 
 def run_and_text(arguments: list[str]) -> tuple[Path, str]:

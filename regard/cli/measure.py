@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 import regard
 from regard.cli.options import AsJson, Device, Gold, Run, SourceFile, TargetFile, TextFile, Tmx, Tsv
 from regard.cli.progress import bar
-from regard.cli.text import check_out, lines_of, pairs_of, put, put_json
+from regard.cli.text import check_out, lines_of, pairs_of, put, put_result
 from regard.errors import ConfigError
 
 
@@ -19,11 +19,9 @@ def heads(
     tsv: Tsv = None,
     tmx: Tmx = None,
     gold: Gold = None,
-    by: Annotated[str | None, typer.Option(help="Sort by this column (default: confidence; aer with --gold).")] = None,
-    silence: Annotated[
-        bool, typer.Option("--silence", help="Remove each head in turn, translate again, and report the loss in BLEU.")
-    ] = False,
-    beam: Annotated[int, typer.Option(help="Beam width for --silence, 1 (greedy, the fastest) to 1000.")] = 1,
+    by: Annotated[str | None, Option(help="Sort by this column (default: confidence; aer with --gold).")] = None,
+    silence: Annotated[bool, Option("--silence", help="Remove each head in turn and report the loss in BLEU.")] = False,
+    beam: Annotated[int, Option(help="Beam width for --silence, 1 (greedy, the fastest) to 1000.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Measure every head over a corpus: entropy, confidence, coverage, diagonality, mass on special tokens, AER."""
@@ -38,25 +36,15 @@ def heads(
     if silence:
         with bar("removing heads") as progress:
             worth = inspecting.silence_heads(translator, sources, targets, beam, progress)
-        rows: list[dict[str, Any]] = [
-            {"module": one.name, "head": one.head, "bleu": one.score, "drop": one.drop} for one in worth
-        ]
-        if as_json:
-            put_json({"sentences": len(sources), "heads": rows})
-        else:
-            put(_worth(rows))
-        return
+        rows = [{"module": one.name, "head": one.head, "bleu": one.score, "drop": one.drop} for one in worth]
+        return put_result(_worth(rows), {"sentences": len(sources), "heads": rows}, as_json)
     with bar("measuring") as progress:
         found = inspecting.report_heads(translator, sources, targets, answers, progress)
     ranked = by or ("aer" if answers is not None and "aer" in found.measures else "confidence")
-    if as_json:
-        rows = [
-            {"module": row.name, "layer": row.layer, "head": row.head, **row.values} for row in found.ranked(ranked)
-        ]
-        put_json({"sentences": found.sentences, "by": ranked, "heads": rows})
-        return
-    put(found.to_text(ranked))
-    put(f"means over {found.sentences} sentences, sorted by {ranked}; entropy in nats, aer as a fraction")
+    rows = [{"module": row.name, "layer": row.layer, "head": row.head, **row.values} for row in found.ranked(ranked)]
+    said = f"means over {found.sentences} sentences, sorted by {ranked}; entropy in nats, aer as a fraction"
+    data = {"sentences": found.sentences, "by": ranked, "heads": rows}
+    put_result(f"{found.to_text(ranked)}\n{said}", data, as_json)
 
 
 def _worth(rows: list[dict[str, Any]]) -> str:
@@ -71,10 +59,10 @@ def _worth(rows: list[dict[str, Any]]) -> str:
 
 def flow(
     run: Run,
-    text: Annotated[str, typer.Argument(help="Sentence to translate.")],
-    target: Annotated[str | None, typer.Option(help="Force this translation instead of searching for one.")] = None,
-    with_run: Annotated[list[Path] | None, typer.Option("--with", help="Another run to compare; repeatable.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Draw the curves: .svg, .png or .pdf.")] = None,
+    text: Annotated[str, Argument(help="Sentence to translate.")],
+    target: Annotated[str | None, Option(help="Force this translation instead of searching for one.")] = None,
+    with_run: Annotated[list[Path] | None, Option("--with", help="Another run to compare; repeatable.")] = None,
+    out: Annotated[Path | None, Option(help="Draw the curves: .svg, .png or .pdf.")] = None,
 ) -> None:
     """Show how far influence reaches: gradient norm by distance, in total and with the attention weights held fixed."""
     from regard.api.inspecting import flow_of
@@ -102,14 +90,13 @@ def flow(
 def reach(
     run: Run,
     file: TextFile = None,
-    farthest: Annotated[int, typer.Option(help="Largest distance; all beyond it are counted together.")] = 20,
-    words: Annotated[int, typer.Option(help="Number of words to list, those with the most weight first.")] = 10,
-    least: Annotated[int, typer.Option(help="Ignore words that occur fewer than N times.", metavar="N")] = 20,
+    farthest: Annotated[int, Option(help="Largest distance; all beyond it are counted together.")] = 20,
+    words: Annotated[int, Option(help="Number of words to list, those with the most weight first.")] = 10,
+    least: Annotated[int, Option(help="Ignore words that occur fewer than N times.", metavar="N")] = 20,
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
     """Measure how far back a language model attends in a text, and to which words."""
-
     if farthest < 1:
         raise ConfigError(f"--farthest must be at least 1; got {farthest}.")
     writer = regard.load(run, device, "language")
@@ -120,10 +107,8 @@ def reach(
         top = one.favourites(least)[: max(0, words)]
         named = dict(zip(writer.vocabulary.pieces(top), (one.words[word] for word in top), strict=True))
         modules.append({"module": one.name, "mean": one.mean, "shares": one.shares.tolist(), "words": named})
-    if as_json:
-        put_json({"run": str(run), "farthest": farthest, "modules": modules})
-    else:
-        put("\n\n".join(_reach_table(one) for one in modules))
+    text = "\n\n".join(_reach_table(one) for one in modules)
+    put_result(text, {"run": str(run), "farthest": farthest, "modules": modules}, as_json)
 
 
 def _reach_table(found: dict[str, Any]) -> str:

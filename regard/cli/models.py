@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from regard.cli.options import Run
 from regard.cli.progress import bar
@@ -13,12 +14,9 @@ from regard.errors import ConfigError, unknown
 
 
 def models(
-    name: Annotated[
-        str | None,
-        typer.Argument(help="Model, to list its settings; a trained model or a run folder, for what it expects."),
-    ] = None,
-    preset: Annotated[str, typer.Option(help="Show the values of this preset.")] = "paper",
-    paths: Annotated[bool, typer.Option("--paths", help="Show which code path every part takes, and why.")] = False,
+    name: Annotated[str | None, Argument(help="Model, for its settings; or a trained model or run folder.")] = None,
+    preset: Annotated[str, Option(help="Show the values of this preset.")] = "paper",
+    paths: Annotated[bool, Option("--paths", help="Show which code path every part takes, and why.")] = False,
 ) -> None:
     """List the models and the trained ones that ship. With a name: the settings of a model, or what a trained one (or a
     run folder) expects, how it was made and how good it is."""
@@ -121,11 +119,9 @@ def describe_run(name: str) -> None:
 
 def export(
     run: Run,
-    out: Annotated[Path, typer.Option(help="New folder to write into.")],
-    to: Annotated[
-        str, typer.Option(help="small (int8 weights, no corpus and checkpoints), ctranslate2 or onnx.")
-    ] = "small",
-    numbers: Annotated[str, typer.Option(help="ctranslate2: int8 or float32.")] = "int8",
+    out: Annotated[Path, Option(help="New folder to write into.")],
+    to: Annotated[str, Option(help="small (int8 weights, no corpus and checkpoints), ctranslate2 or onnx.")] = "small",
+    numbers: Annotated[str, Option(help="ctranslate2: int8 or float32.")] = "int8",
 ) -> None:
     """Write a run in another form: `--to small` makes a folder of a few MiB that any regard command can use, the others
     serve other engines."""
@@ -138,12 +134,10 @@ def export(
 
 
 def import_model(
-    folder: Annotated[
-        Path, typer.Argument(help="Folder of a MarianMT model of transformers, or of Marian or Bergamot.")
-    ],
-    out: Annotated[Path, typer.Option(help="New run folder to write.")],
-    source_language: Annotated[str, typer.Option(help="Code of the source language, as en.")] = "",
-    target_language: Annotated[str, typer.Option(help="Code of the target language, as pt.")] = "",
+    folder: Annotated[Path, Argument(help="Folder of a MarianMT model of transformers, or of Marian or Bergamot.")],
+    out: Annotated[Path, Option(help="New run folder to write.")],
+    source_language: Annotated[str, Option(help="Code of the source language, as en.")] = "",
+    target_language: Annotated[str, Option(help="Code of the target language, as pt.")] = "",
 ) -> None:
     """Make a run of a translator that was trained elsewhere: OPUS-MT, Marian, or one of Firefox."""
     from regard.api.importing import import_model as read

@@ -4,21 +4,19 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 import regard
 from regard.cli.options import Beam, CaptionView, Cell, Device, JsonLines, Run, Smooth, Word
 from regard.cli.progress import bar
-from regard.cli.text import batches, check_out, put, put_json, put_note
+from regard.cli.text import batches, check_out, put, put_note, put_result
 from regard.errors import ConfigError
 
 
 def caption(
     run: Run,
-    images: Annotated[list[Path], typer.Argument(help="Pictures: JPEG, PNG or WebP.")],
-    out: Annotated[
-        Path | None, typer.Option(help="Draw the attention over one picture: .png, .svg, .pdf or .html.")
-    ] = None,
+    images: Annotated[list[Path], Argument(help="Pictures: JPEG, PNG or WebP.")],
+    out: Annotated[Path | None, Option(help="Draw the attention over one picture: .png, .svg, .pdf or .html.")] = None,
     view: CaptionView = None,
     word: Word = None,
     cell: Cell = None,
@@ -41,19 +39,17 @@ def caption(
     with bar("captioning") as progress:
         captions = writer.caption(list(images), beam=beam, progress=progress)
     for image, found in zip(images, captions, strict=True):
-        if as_json:
-            put_json({"image": str(image), "caption": found.text, **details(found)})
-        else:
-            put(f"{image}\t{found}" if len(images) > 1 else str(found))
+        text = f"{image}\t{found}" if len(images) > 1 else found
+        put_result(text, {"image": str(image), "caption": found.text, **details(found)}, as_json)
     if out is not None:
         put_note(f"drawn: {writer.look(images[0], captions[0]).draw(out, **options)}", as_json)
 
 
 def classify(
     run: Run,
-    file: Annotated[Path | None, typer.Argument(help="Documents, one per line (default: stdin).")] = None,
-    look: Annotated[bool, typer.Option("--look", help="Show the weights of sentences and words.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Draw the first document: .html.")] = None,
+    file: Annotated[Path | None, Argument(help="Documents, one per line (default: stdin).")] = None,
+    look: Annotated[bool, Option("--look", help="Show the weights of sentences and words.")] = False,
+    out: Annotated[Path | None, Option(help="Draw the first document: .html.")] = None,
     as_json: JsonLines = False,
     device: Device = "auto",
 ) -> None:
@@ -76,12 +72,9 @@ def classify(
             for text in texts:
                 found = {} if is_blank(text) else classifier.classify(text).probabilities
                 best = max(found, key=lambda name: found[name], default="")
-                if as_json:
-                    put_json(found)
-                else:
-                    put(f"{best}\t{found[best]:.3f}" if found else "")
+                put_result(f"{best}\t{found[best]:.3f}" if found else "", found, as_json)
                 if look and found:
-                    put(classifier.look(text).to_terminal(colour=sys.stdout.isatty()))
+                    put(classifier.look(text).to_terminal())
                 done += 1
                 progress(done, None)
             sys.stdout.flush()
@@ -91,15 +84,14 @@ def classify(
 
 def generate(
     run: Run,
-    prefix: Annotated[str, typer.Argument(help="Start of the text.")] = "",
-    count: Annotated[int, typer.Option(help="Number of texts.")] = 3,
-    temperature: Annotated[float | None, typer.Option(help="Sampling temperature (default: the run's, or 1).")] = None,
-    longest: Annotated[int, typer.Option(help="Most tokens after the prefix.")] = 60,
-    seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 1,
+    prefix: Annotated[str, Argument(help="Start of the text.")] = "",
+    count: Annotated[int, Option(help="Number of texts.")] = 3,
+    temperature: Annotated[float | None, Option(help="Sampling temperature (default: the run's, or 1).")] = None,
+    longest: Annotated[int, Option(help="Most tokens after the prefix.")] = 60,
+    seed: Annotated[int, Option(help="Seed of the samples.")] = 1,
     device: Device = "auto",
 ) -> None:
     """Sample texts that continue a prefix."""
-
     writer = regard.load(run, device, "language")
     with bar("sampling"):
         texts = writer.generate(prefix, count, longest, temperature=temperature, seed=seed)

@@ -56,6 +56,7 @@ class Watcher:
         self.live = console().is_terminal
         self.preparing = ExitStack()
         self.last = 0.0
+        self.stepped = False  # whether there was anything to train
         columns = (
             TextColumn("step"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"),
             TimeElapsedColumn(), TextColumn("left"), TextColumn("{task.fields[left]}"),
@@ -72,7 +73,6 @@ class Watcher:
         self.progress.stop()
 
     def stages(self, stage: str, done: int, total: int | None) -> None:
-        """Show the progress of data preparation."""
         self.preparation(done, total, stage)
 
     def __call__(self, event: Event) -> None:
@@ -84,6 +84,7 @@ class Watcher:
             self.say(line)
         if not isinstance(event, Stepped):
             return
+        self.stepped = True
         numbers, left = describe_step(event), clock(event.seconds_left)
         if self.live:
             total = event.total if event.total < ENDLESS else None

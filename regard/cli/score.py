@@ -1,21 +1,20 @@
 """regard score, compare, perplexity"""
 
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 import regard
 from regard.cli.options import AsJson, Beam, Device, Run, SourceFile, TargetFile, TextFile, Tmx, Tsv, With, run_folder
 from regard.cli.progress import bar
-from regard.cli.text import check_out, lines_of, pairs_of, put, put_json, put_note
+from regard.cli.text import check_out, lines_of, pairs_of, put, put_note, put_result
 from regard.errors import ConfigError
 
-Lowercase = Annotated[bool, typer.Option(help="Ignore case.")]
-Tokenize = Annotated[str | None, typer.Option(help="sacreBLEU tokeniser for BLEU (13a, none, intl, ...).")]
-Plot = Annotated[Path | None, typer.Option(help="Plot the score by source length: PNG, SVG or PDF.")]
+Lowercase = Annotated[bool, Option(help="Ignore case.")]
+Tokenize = Annotated[str | None, Option(help="sacreBLEU tokeniser for BLEU (13a, none, intl, ...).")]
+Plot = Annotated[Path | None, Option(help="Plot the score by source length: PNG, SVG or PDF.")]
 
 
 def score(
@@ -25,27 +24,22 @@ def score(
     tsv: Tsv = None,
     tmx: Tmx = None,
     with_run: With = None,
-    images: Annotated[Path | None, typer.Option(help="For a captioner: folder or tar file of pictures.")] = None,
-    captions: Annotated[
-        Path | None, typer.Option(help="Their captions as JSON lines (default: NAME.txt beside each picture).")
-    ] = None,
-    documents: Annotated[Path | None, typer.Option(help="For a classifier: labelled documents, JSONL or TSV.")] = None,
-    bag_of_words: Annotated[
-        bool, typer.Option("--bag-of-words", help="Also score a linear classifier of words and word pairs.")
-    ] = False,
-    by_length: Annotated[bool, typer.Option("--by-length", help="Also print a table by source length.")] = False,
+    images: Annotated[Path | None, Option(help="For a captioner: folder or tar file of pictures.")] = None,
+    captions: Annotated[Path | None, Option(help="Their captions, JSON lines (default: NAME.txt for each).")] = None,
+    documents: Annotated[Path | None, Option(help="For a classifier: labelled documents, JSONL or TSV.")] = None,
+    bag_of_words: Annotated[bool, Option("--bag-of-words", help="Also score a bag-of-words classifier.")] = False,
+    by_length: Annotated[bool, Option("--by-length", help="Also print a table by source length.")] = False,
     plot: Plot = None,
     beam: Beam = None,
     lowercase: Lowercase = False,
     tokenize: Tokenize = None,
-    with_perplexity: Annotated[bool, typer.Option("--perplexity", help="Also score the references.")] = False,
+    with_perplexity: Annotated[bool, Option("--perplexity", help="Also score the references.")] = False,
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
     """Score a run on a test set: translations with BLEU, chrF and TER and their sacreBLEU signatures, captions with
     BLEU-1 to BLEU-4, documents with accuracy. For language models use `regard perplexity`."""
-    from regard.evaluate.by_length import by_length as table_by_length
-    from regard.evaluate.by_length import plot_by_length
+    from regard.evaluate import by_length as lengths
 
     if images is not None:
         return _score_captions(run, images, captions, beam, device, as_json)
@@ -55,31 +49,26 @@ def score(
         raise ConfigError(
             "Nothing to score: pass --source and --target, --tsv, --tmx, --images and --captions, or --documents."
         )
-    _check(plot, tokenize)
+    measured = _measured(plot, lowercase, tokenize)
     sources, references = pairs_of(run, source, target, tsv, tmx)
     translator = regard.load([run, *(with_run or [])], device)
-    written, report = _scored(translator, sources, references, beam, lowercase, tokenize)
-    found: dict[str, Any] = {"run": translator.name, **asdict(report)}
-    say = _say(as_json)
-    say(str(report))
+    written, report = _scored(translator, sources, references, beam, measured)
+    found, texts = {"run": translator.name, **asdict(report)}, [str(report)]
     if with_perplexity:
         with bar("scoring the references") as progress:
             found["perplexity"] = translator.perplexity(sources, references, progress)
-        say(f"perplexity {found['perplexity']:.3f} per token")
+        texts.append(f"perplexity {found['perplexity']:.3f} per token")
     if by_length or plot:
-        table = table_by_length(sources, written, references, lowercase=lowercase, tokenize=tokenize)
+        table = lengths.by_length(sources, written, references, **measured)
         found["by_length"] = asdict(table)
-        say(str(table))
-    if as_json:
-        put_json(found)
+        texts.append(str(table))
+    put_result("\n".join(texts), found, as_json)
     if plot:
-        put_note(f"drawn: {plot_by_length({translator.name: table}, plot)}", as_json)
+        put_note(f"drawn: {lengths.plot_by_length({translator.name: table}, plot)}", as_json)
 
 
 def compare(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", parser=run_folder, help="Two or more run folders or models.")
-    ],
+    runs: Annotated[list[Path], Argument(metavar="RUN...", parser=run_folder, help="Two or more runs or models.")],
     source: SourceFile = None,
     target: TargetFile = None,
     tsv: Tsv = None,
@@ -88,9 +77,7 @@ def compare(
     beam: Beam = None,
     lowercase: Lowercase = False,
     tokenize: Tokenize = None,
-    by_seed: Annotated[
-        bool, typer.Option("--by-seed", help="Runs that differ in train.seed alone are one group; compare the groups.")
-    ] = False,
+    by_seed: Annotated[bool, Option("--by-seed", help="Compare groups of runs that differ in the seed alone.")] = False,
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
@@ -98,51 +85,43 @@ def compare(
 
     With --by-seed: mean and spread of each group, and the best against each other, over sentences and seeds.
     """
-    from regard.evaluate.by_length import by_length as table_by_length
-    from regard.evaluate.by_length import plot_by_length
+    from regard.evaluate import by_length as lengths
     from regard.evaluate.significance import paired_bootstrap
 
     if len({run.resolve() for run in runs}) < max(2, len(runs)):
         raise ConfigError("compare needs at least two different runs; use `regard score` for one.")
-    _check(plot, tokenize)
+    measured = _measured(plot, lowercase, tokenize)
     sources, references = pairs_of(runs[0], source, target, tsv, tmx)
     if by_seed:
-        return _compare_groups(runs, sources, references, plot, beam, lowercase, tokenize, as_json, device)
+        return _compare_groups(runs, sources, references, plot, beam, measured, as_json, device)
     translators = [regard.load(run, device, "translate") for run in runs]
     shared = len({translator.name for translator in translators}) < len(runs)
     names = [str(run) if shared else translator.name for run, translator in zip(runs, translators, strict=True)]
+    say = (lambda line: None) if as_json else put  # at once, or nothing where the results are one JSON object
     systems: dict[str, list[str]] = {}
-    reports: dict[str, Any] = {}
-    say = _say(as_json)
+    rows: dict[str, dict[str, Any]] = {}
+    tables: dict[str, Any] = {}
     for name, translator in zip(names, translators, strict=True):
-        systems[name], reports[name] = _scored(translator, sources, references, beam, lowercase, tokenize)
-        say(f"{name}\n{reports[name]}\n")
-    (first, baseline), *others = systems.items()
+        systems[name], report = _scored(translator, sources, references, beam, measured)
+        tables[name] = lengths.by_length(sources, systems[name], references, **measured)
+        rows[name] = {"run": name, **asdict(report), "by_length": asdict(tables[name])}
+        say(f"{name}\n{report}\n")
+    first, *others = names
     comparisons: list[dict[str, Any]] = []
-    for name, written in others:
+    for name in others:
         with bar("resampling") as progress:
-            result = paired_bootstrap(
-                written, baseline, references, lowercase=lowercase, tokenize=tokenize, progress=progress
-            )
+            result = paired_bootstrap(systems[name], systems[first], references, progress=progress, **measured)
         comparisons.append({"run": name, "against": first, **asdict(result)})
         say(f"{name} against {first}: {result}")
-    tables = {
-        name: table_by_length(sources, written, references, lowercase=lowercase, tokenize=tokenize)
-        for name, written in systems.items()
-    }
-    if as_json:
-        rows = [{"run": name, **asdict(reports[name]), "by_length": asdict(tables[name])} for name in names]
-        put_json({"systems": rows, "comparisons": comparisons})
-    for name, table in tables.items():
-        say(f"\n{name}\n{table}")
+    shown = "\n".join(f"\n{name}\n{table}" for name, table in tables.items()) + ("\n" if plot else "")
+    put_result(shown, {"systems": list(rows.values()), "comparisons": comparisons}, as_json)
     if plot:
-        say("")
-        put_note(f"drawn: {plot_by_length(tables, plot)}", as_json)
+        put_note(f"drawn: {lengths.plot_by_length(tables, plot)}", as_json)
 
 
 def _compare_groups(
-    runs: list[Path], sources: list[str], references: list[str], plot: Path | None, beam: int | None, lowercase: bool,
-    tokenize: str | None, as_json: bool, device: str,
+    runs: list[Path], sources: list[str], references: list[str], plot: Path | None, beam: int | None,
+    measured: dict[str, Any], as_json: bool, device: str,
 ) -> None:  # fmt: skip
     from regard.api.sweeping import group_by_seed, training_seconds
     from regard.evaluate.groups import System, compare_groups, plot_groups
@@ -151,15 +130,12 @@ def _compare_groups(
     for name, seeds in group_by_seed(runs).items():
         for seed, run in sorted(seeds.items()):
             translator = regard.load(run, device, "translate")
-            written, _ = _scored(translator, sources, references, beam, lowercase, tokenize)
+            written, _ = _scored(translator, sources, references, beam, measured)
             parameters = sum(weight.numel() for weight in translator.model.parameters())
             groups.setdefault(name, {})[seed] = System(written, parameters, training_seconds(run))
     with bar("resampling") as progress:
-        table = compare_groups(groups, references, lowercase, tokenize, progress=progress)
-    if as_json:
-        put_json(table.as_data())
-    else:
-        put(str(table))
+        table = compare_groups(groups, references, progress=progress, **measured)
+    put_result(table, table.as_data(), as_json)
     if plot:
         put_note(f"drawn: {plot_groups(table, plot)}", as_json)
 
@@ -167,31 +143,23 @@ def _compare_groups(
 def _score_captions(
     run: Path, images: Path, captions: Path | None, beam: int | None, device: str, as_json: bool
 ) -> None:
-
     writer = regard.load(run, device, "caption")
     with bar("captioning") as progress:
         found = writer.score(str(images), str(captions or ""), beam=beam, progress=progress)
-    if as_json:
-        put_json({"run": writer.name, **found._asdict()})
-    else:
-        put(str(found))
+    put_result(found, {"run": writer.name, **found._asdict()}, as_json)
 
 
 def _score_documents(run: Path, documents: Path, bag_of_words: bool, device: str, as_json: bool) -> None:
-
     classifier = regard.load(run, device, "classify")
     with bar("classifying") as progress:
         score = classifier.score(documents, progress=progress)
-    say = _say(as_json)
-    say(str(score))
-    found: dict[str, Any] = {"run": classifier.name, **score._asdict()}
+    text, found = str(score), {"run": classifier.name, **score._asdict()}
     if bag_of_words:
         with bar("fitting the baseline"):
             linear = classifier.score_bag_of_words(documents)
         found["bag_of_words"] = linear._asdict()
-        say(f"\nA linear classifier of words and word pairs: {linear}")
-    if as_json:
-        put_json(found)
+        text += f"\n\nA linear classifier of words and word pairs: {linear}"
+    put_result(text, found, as_json)
 
 
 def perplexity(run: Run, file: TextFile = None, as_json: AsJson = False, device: Device = "auto") -> None:
@@ -200,20 +168,14 @@ def perplexity(run: Run, file: TextFile = None, as_json: AsJson = False, device:
     writer = regard.load(run, device, "language")
     with bar("reading") as progress:
         value, tokens = writer.perplexity(lines_of(file), progress)
-    if as_json:  # perplexities are comparable only with the same tokens, so the vocabulary comes along
-        kind = {"subwords": writer.vocabulary.kind, "vocabulary": len(writer.vocabulary)}
-        put_json({"run": writer.name, "perplexity": value, "tokens": tokens, **kind})
-    else:
-        put(f"perplexity {value:.3f} per token, {tokens} tokens")
+    # Perplexities are comparable only with the same tokens, so the vocabulary comes along.
+    kind = {"subwords": writer.vocabulary.kind, "vocabulary": len(writer.vocabulary)}
+    found = {"run": writer.name, "perplexity": value, "tokens": tokens, **kind}
+    put_result(f"perplexity {value:.3f} per token, {tokens} tokens", found, as_json)
 
 
-def _say(as_json: bool) -> Callable[[str], None]:
-    """Print a line at once, or nothing where the results are one JSON object at the end."""
-    return (lambda line: None) if as_json else put
-
-
-def _check(plot: Path | None, tokenize: str | None) -> None:
-    """Refuse invalid options before anything is translated."""
+def _measured(plot: Path | None, lowercase: bool, tokenize: str | None) -> dict[str, Any]:
+    """How scores are computed, for `regard.evaluate`; invalid options are refused before anything is translated."""
     from regard.evaluate.by_length import check_plot
     from regard.evaluate.scores import build_metric
 
@@ -221,6 +183,7 @@ def _check(plot: Path | None, tokenize: str | None) -> None:
     if plot:
         check_plot(plot)
         check_out(plot)
+    return {"lowercase": lowercase, "tokenize": tokenize}
 
 
 def _scored(
@@ -228,8 +191,7 @@ def _scored(
     sources: list[str],
     references: list[str],
     beam: int | None,
-    lowercase: bool,
-    tokenize: str | None,
+    measured: dict[str, Any],
 ) -> tuple[list[str], Any]:
     """The translations of a test set, and their scores."""
     from regard.evaluate.scores import score as measure
@@ -237,4 +199,4 @@ def _scored(
     with bar(f"translating with {translator.name}") as progress:
         written = [one.text for one in translator.translate(sources, beam=beam, split=False, progress=progress)]
     with bar("scoring"):
-        return written, measure(written, references, lowercase=lowercase, tokenize=tokenize)
+        return written, measure(written, references, **measured)

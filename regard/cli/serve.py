@@ -4,41 +4,21 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from regard.cli.options import Engine
 
 
 def serve(
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[RUN ...]", help="Run folders or models (default: the models that ship with regard)."),
-    ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 5000,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; beyond this machine clients need a token.")
-    ] = "127.0.0.1",
-    token: Annotated[
-        str | None,
-        typer.Option(help="Secret that clients must send. Better in the environment variable REGARD_TOKEN or a file."),
-    ] = None,
-    tokens: Annotated[
-        Path | None, typer.Option(help="TOML file of several tokens, each with a name, a rate and a quota.")
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None, typer.Option(help="Further host name that the server answers to; repeatable.")
-    ] = None,
-    allow_origin: Annotated[
-        list[str] | None,
-        typer.Option(help="Origin whose pages may use the server, as https://editor.example; repeatable."),
-    ] = None,
-    suggestions: Annotated[
-        Path | None,
-        typer.Option(help="File to which better translations that people suggest are added, as JSON lines."),
-    ] = None,
-    limit: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Change a limit of docs/serving.md, as seconds=30; repeatable."),
-    ] = None,
+    runs: Annotated[list[str] | None, Argument(metavar="[RUN ...]", help="Runs (default: those that ship).")] = None,
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 5000,
+    host: Annotated[str, Option(help="Address to listen on; beyond this machine clients need a token.")] = "127.0.0.1",
+    token: Annotated[str | None, Option(help="Secret of the clients; better in REGARD_TOKEN or a file.")] = None,
+    tokens: Annotated[Path | None, Option(help="TOML file of tokens, each with a name, rate and quota.")] = None,
+    allow_host: Annotated[list[str] | None, Option(help="Further name of the server; repeatable.")] = None,
+    allow_origin: Annotated[list[str] | None, Option(help="Origin whose pages may use the server; repeatable.")] = None,
+    suggestions: Annotated[Path | None, Option(help="File to which suggested translations are added.")] = None,
+    limit: Annotated[list[str] | None, Option(metavar="NAME=VALUE", help="Change a limit of docs/serving.md.")] = None,
     engine: Engine = "regard",
 ) -> None:
     """Serve a page for people and the REST API of LibreTranslate and DeepL for programs."""

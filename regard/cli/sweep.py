@@ -4,26 +4,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from regard.cli.options import AsJson
 from regard.cli.progress import bar, console
-from regard.cli.text import is_setting, put, put_json, put_note
-from regard.errors import ConfigError, RunError
+from regard.cli.text import check_settings, put_note, put_result
+from regard.errors import RunError
 
 
 def sweep(
     arguments: Annotated[
-        list[str],
-        typer.Argument(metavar="SWEEP.toml [section.key=value ...]", help="Sweep file, and settings for all runs."),
+        list[str], Argument(metavar="SWEEP.toml [section.key=value ...]", help="Sweep file, and settings for all runs.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the sweep.")],
-    on: Annotated[str, typer.Option(help="Where the runs are trained: local (processes of this machine).")] = "local",
-    workers: Annotated[
-        int | None, typer.Option(help="Runs at a time (default: one per GPU, or per two cores without one).")
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(help="Stop after this time, saved; the same command continues.")
-    ] = None,
+    out: Annotated[Path, Option(help="Folder of the sweep.")],
+    workers: Annotated[int | None, Option(help="Runs at a time (default: one per GPU or two cores).")] = None,
+    minutes: Annotated[float | None, Option(help="Stop after this time, saved; the same command continues.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a grid of settings with several seeds, and compare the groups: mean, spread, significance, time, size.
@@ -36,34 +31,26 @@ def sweep(
     from regard.api.sweeping import sweep as run_sweep
 
     file, *settings = arguments
-    for stray in (one for one in settings if not is_setting(one)):
-        raise ConfigError(f"Settings on the command line are section.key=value; got {stray!r}.")
-    where = {"on": on, "workers": workers, "minutes": minutes}
+    check_settings(settings)
+    trained = 0
     try:
         with bar("training") as shown:
-            stage = "training"
-            last = 0
 
-            def change_stage(name: str) -> None:
-                nonlocal stage
-                stage = name
-
-            def progress(done: int, total: int | None) -> None:
-                nonlocal last
+            def stages(stage: str, done: int, total: int | None) -> None:
+                nonlocal trained
                 shown(done, total, stage)
-                if stage == "training" and done > last and not console().is_terminal:
-                    typer.echo(f"{done} of {total} runs are trained", err=True)
-                last = done
+                if stage == "training" and done > trained:
+                    trained = done
+                    if not console().is_terminal:
+                        typer.echo(f"{done} of {total} runs are trained", err=True)
 
-            found = run_sweep(file, out, settings=settings, progress=progress, stage=change_stage, **where)  # type: ignore[arg-type]
+            found = run_sweep(file, out, settings=settings, workers=workers, minutes=minutes, stages=stages)
     except KeyboardInterrupt:
         typer.echo(f"stopped; the runs in {out} are kept, and the same command continues", err=True)
         raise
     report: dict[str, Any] = {"runs": found.runs, "finished": found.finished, "failed": found.failed}
-    if as_json:
-        put_json({**report, **(found.table.as_data() if found.table else {"groups": []})})
-    elif found.table:
-        put(str(found.table))
+    if as_json or found.table:
+        put_result(found.table, {**report, **(found.table.as_data() if found.table else {"groups": []})}, as_json)
     if found.table:
         put_note(f"drawn: {out / 'results.svg'}", as_json)
     for name, reason in found.failed.items():

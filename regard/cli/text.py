@@ -4,7 +4,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,12 @@ def is_setting(argument: str) -> bool:
     return bool(re.match(r"[\w.]+=", argument)) and not Path(argument).exists()
 
 
+def check_settings(arguments: Iterable[str]) -> None:
+    """Refuse an argument that is no setting."""
+    for stray in (one for one in arguments if not is_setting(one)):
+        raise ConfigError(f"Settings on the command line are section.key=value; got {stray!r}.")
+
+
 def check_out(path: Path | None) -> None:
     """Refuse a file that cannot be written, before any work is done."""
     if path is not None and path.is_dir():
@@ -92,6 +98,13 @@ def put(line: str) -> None:
 def put_json(found: Any) -> None:
     """Write one JSON document on one line. A number that is not finite becomes null, since JSON has no name for it."""
     put(json.dumps(_finite(found), ensure_ascii=False, allow_nan=False))
+
+
+def put_result(text: object, found: Any, as_json: bool) -> None:
+    if as_json:
+        put_json(found)
+    else:
+        put(str(text))
 
 
 def put_note(line: str, as_json: bool) -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 from typer.core import TyperCommand
 
 from regard.cli.progress import Watcher, bar
-from regard.cli.text import is_setting
+from regard.cli.text import check_settings, is_setting
 from regard.errors import ConfigError
 
 NEXT = {  # task -> what to do with a run of it
@@ -39,26 +40,17 @@ class WithSettings(TyperCommand):
 
 def train(
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[CONFIG.toml] [section.key=value ...]", help="Settings.")
+        list[str] | None, Argument(metavar="[CONFIG.toml] [section.key=value ...]", help="Settings.")
     ] = None,
-    source: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="Source sentences, one per line; repeatable.")
-    ] = None,
-    target: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Target sentences, line for line.")] = None,
-    tmx: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="Translation memory (TMX, XLIFF, PO); repeatable.")
-    ] = None,
-    corpus: Annotated[str | None, typer.Option(help="Built-in corpus; see `regard corpora`.")] = None,
-    model: Annotated[str | None, typer.Option(help="Model; see `regard models`.")] = None,
-    preset: Annotated[str | None, typer.Option(help="Size: tiny, small, paper, ...")] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder.")] = None,
-    minutes: Annotated[
-        float | None,
-        typer.Option(help="Time that all of it may take; without a model or settings, they are chosen to fit."),
-    ] = None,
-    start_from: Annotated[
-        str | None, typer.Option(help="Run or model (such as en-fr) to begin with the weights of.")
-    ] = None,
+    source: Annotated[list[str] | None, Option(metavar="FILE", help="Source sentences, one per line.")] = None,
+    target: Annotated[list[str] | None, Option(metavar="FILE", help="Target sentences, line for line.")] = None,
+    tmx: Annotated[list[str] | None, Option(metavar="FILE", help="Translation memory (TMX, XLIFF, PO).")] = None,
+    corpus: Annotated[str | None, Option(help="Built-in corpus; see `regard corpora`.")] = None,
+    model: Annotated[str | None, Option(help="Model; see `regard models`.")] = None,
+    preset: Annotated[str | None, Option(help="Size: tiny, small, paper, ...")] = None,
+    out: Annotated[Path | None, Option(help="Run folder.")] = None,
+    minutes: Annotated[float | None, Option(help="Time limit; chooses a model and settings if you give none.")] = None,
+    start_from: Annotated[str | None, Option(help="Run or model (such as en-fr) to begin with the weights of.")] = None,
 ) -> None:
     """Train a model into a run folder, or resume a run: repeat the command, or pass --out RUN alone.
 
@@ -82,9 +74,7 @@ def train(
     since = time.monotonic() - age()
     settings = list(arguments or [])
     config = settings.pop(0) if settings and not is_setting(settings[0]) else None
-    for stray in settings:
-        if not is_setting(stray):
-            raise ConfigError(f"Settings on the command line are section.key=value; got {stray!r}.")
+    check_settings(settings)
     if out is None and config is None:
         raise ConfigError("Expected a run folder; pass --out FOLDER.")
     run = out or Path("runs") / Path(str(config)).stem
@@ -99,6 +89,9 @@ def train(
     if reason == "asked":
         typer.echo(f"Saved. To resume: regard train --out {run}", err=True)
         raise typer.Exit(0)
+    if not watcher.stepped:
+        more = f"pass more than --minutes {minutes:g}" if reason == "time" and minutes else "set a larger train.steps"
+        typer.echo(f"Nothing was trained: the run is finished already. To train it further, {more}.", err=True)
     typer.echo(f"The run is in {run}. Try: {NEXT[experiment.task].replace('RUN', str(run))}", err=True)
 
 

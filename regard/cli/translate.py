@@ -2,10 +2,12 @@
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 import regard
 from regard.cli.options import Beam, Device, Engine, With
@@ -18,45 +20,30 @@ from regard.errors import ConfigError, DataError, RunError, brief
 def translate(
     arguments: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="RUN [FILE | SENTENCE] [decode.key=value ...]",
             help="Run folder, file or sentence to translate (default: stdin), settings of decoding, and data.max_line "
             "or data.max_unpacked (bytes).",
         ),
     ],
     beam: Beam = None,
-    nbest: Annotated[
-        int, typer.Option(help="Candidates per line, tab-separated with their scores; at most --beam.")
-    ] = 1,
-    temperature: Annotated[float | None, typer.Option(help="Above 0: sample instead of searching.")] = None,
+    nbest: Annotated[int, Option(help="Candidates per line, tab-separated with their scores; at most --beam.")] = 1,
+    temperature: Annotated[float | None, Option(help="Above 0: sample instead of searching.")] = None,
     with_run: With = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Longest line to translate, in tokens.")] = 4096,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, with scores and tokens.")] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", help="Write a file of the same format (PO, XLIFF, HTML, Markdown, SRT, text) or TMX."
-        ),
-    ] = None,
-    terms: Annotated[
-        Path | None, typer.Option(help="Source words, tab, target words on each line: these must become those.")
-    ] = None,
-    lexicon: Annotated[
-        Path | None, typer.Option(help="The same form: what replaces a source word that the model copies as unknown.")
-    ] = None,
-    unknown: Annotated[
-        str, typer.Option(help="Unknown words of the translation: copy from the source, or keep.")
-    ] = "copy",
+    max_tokens: Annotated[int, Option(min=1, help="Longest line to translate, in tokens.")] = 4096,
+    as_json: Annotated[bool, Option("--json", help="One JSON object per line, with scores and tokens.")] = False,
+    out: Annotated[Path | None, Option("--out", "-o", help="Write a file of the same format, or TMX.")] = None,
+    terms: Annotated[Path | None, Option(help="Source words, tab, the words that they must become.")] = None,
+    lexicon: Annotated[Path | None, Option(help="The same form: what replaces a copied unknown word.")] = None,
+    unknown: Annotated[str, Option(help="Unknown words of the translation: copy from the source, or keep.")] = "copy",
     device: Device = "auto",
     engine: Engine = "regard",
-    on: Annotated[
-        str | None, typer.Option(help="Files of any size into the folder --out, in shards: local processes, or ray.")
-    ] = None,
-    workers: Annotated[int | None, typer.Option(help="With --on: processes (default: one per GPU or 2 cores).")] = None,
-    shard: Annotated[int, typer.Option(help="With --on: lines of a shard.")] = 10_000,
-    column: Annotated[str, typer.Option(help="With --on: number (TSV) or name (JSONL, Parquet) of a column.")] = "",
-    form: Annotated[str, typer.Option("--format", help="With --on: text, jsonl or parquet.")] = "text",
-    address: Annotated[str | None, typer.Option(help="With --on ray: the cluster (default: this machine).")] = None,
+    on: Annotated[str | None, Option(help="Files of any size into the folder --out: local or ray.")] = None,
+    workers: Annotated[int | None, Option(help="With --on: processes (default: one per GPU or 2 cores).")] = None,
+    shard: Annotated[int, Option(help="With --on: lines of a shard.")] = 10_000,
+    column: Annotated[str, Option(help="With --on: number (TSV) or name (JSONL, Parquet) of a column.")] = "",
+    form: Annotated[str, Option("--format", help="With --on: text, jsonl or parquet.")] = "text",
+    address: Annotated[str | None, Option(help="With --on ray: the cluster (default: this machine).")] = None,
 ) -> None:
     """Translate a file, a sentence, or standard input: line n of the output is line n of the input.
 
@@ -70,7 +57,6 @@ def translate(
     sentence; what is not right with a translation is a note on standard error. A line longer than --max-tokens gives an
     empty line, and exit code 2 at the end.
     """
-    from regard.api.passages import NOTES
     from regard.api.terms import read_terms
     from regard.config import override, read
 
@@ -78,10 +64,10 @@ def translate(
     for setting in filter(is_setting, arguments):
         tables = override(tables, setting)
     names = [one for one in arguments if not is_setting(one)]
+    options = {"beam": beam, "temperature": temperature, **tables.get("decode", {})}
     if on:
-        decode = {"beam": beam, "temperature": temperature, **tables.get("decode", {})}
-        given = {name: value for name, value in decode.items() if value is not None}
         where = {"on": on, "workers": workers, "shard": shard, "column": column, "format": form, "address": address}
+        given = {name: value for name, value in options.items() if value is not None}
         write_corpus(names[0], names[1:], out, device=device, max_tokens=max_tokens, unknown=unknown, **where, **given)
         return
     if not 1 <= len(names) <= 2 or tables.keys() - {"decode", "data"}:
@@ -95,13 +81,10 @@ def translate(
         raise ConfigError("There is nothing to translate in an empty text; pass at least one word, or a file.")
     sentence = text is not None and " " in text and not os.path.exists(text)  # Path.exists raises for a long text
     translator = regard.load([names[0], *(with_run or [])], device, engine=engine)
-    options: dict[str, Any] = {"beam": beam, "nbest": nbest, "temperature": temperature, **tables.get("decode", {})}
+    options = {"nbest": nbest, **options}
     translator.settings(**options)  # refuses invalid settings before anything is read
-    options["unknown"] = unknown
-    if terms:
-        options["terms"] = read_terms(terms)
-    if lexicon:
-        options["lexicon"] = dict(read_terms(lexicon))
+    options |= {"unknown": unknown, "terms": read_terms(terms) if terms else None}
+    options |= {"lexicon": dict(read_terms(lexicon)) if lexicon else None}
     if out:
         if text is None or sentence or as_json or nbest > 1:
             raise ConfigError("--out takes a file, without --json and --nbest: regard translate RUN FILE --out FILE.")
@@ -109,41 +92,30 @@ def translate(
         return
     if text is not None and not sentence:
         check_lines(Path(text), names[0])
-    unseen, done, too_long, lowered = Unknown(translator.source_vocabulary.kind), 0, 0, False
     lines = [[text or ""]] if sentence else batches(Path(text) if text else None, reading)
+    print_lines(translator, lines, {"max_tokens": max_tokens, **options}, as_json)
+
+
+def print_lines(
+    translator: "regard.Translator", lines: Iterable[list[str]], options: dict[str, Any], as_json: bool
+) -> None:
+    """Translate lines as they come: a line for each, and notes on standard error."""
+    notes, done = Notes(translator, options["max_tokens"]), 0
     with bar("translating", printing=True) as progress:
         for some in lines:
-            short = [fits(translator, number, line, max_tokens) for number, line in enumerate(some, done + 1)]
-            too_long += short.count(False)
-            kept = [line if fit else "" for line, fit in zip(some, short, strict=True)]
-            found = translator.translate(kept, **options, progress=lambda n, _, done=done: progress(done + n, None))
-            for number, (line, fit, one) in enumerate(zip(some, short, found, strict=True), done + 1):
-                if one.finished not in ("end", "empty"):
-                    typer.echo(f"line {number}: the translation did not end by itself ({one.finished})", err=True)
-                for flag in one.flags:
-                    if flag in ("language", "cut", "number", "loop", "copy", "empty"):
-                        typer.echo(f"line {number}: {NOTES[flag]}", err=True)
-                unseen.add(number, one.unknown)
-                for term in one.unplaced:
-                    typer.echo(f"line {number}: the term {term} could not be placed", err=True)
-                lowered = lowered or "lower-cased" in one.flags
+            found = translator.translate(some, **options, progress=lambda n, _, done=done: progress(done + n, None))
+            for line, one in zip(some, found, strict=True):
+                done += 1
+                notes.add(done, line, one)
                 if as_json:
-                    ended = {} if fit else {"finished": "too long"}
                     marks = {"unknown": one.unknown, "flags": one.flags, "unplaced": one.unplaced}
-                    put_json({"source": line, "translation": one.text, **details(one), **ended, **marks})
+                    put_json({"source": line, "translation": one.text, **details(one), **marks})
+                elif options["nbest"] == 1:
+                    put(one.text)
                 else:
-                    put(one.text if nbest == 1 else "\t".join(f"{each.score:.4f}\t{each.text}" for each in one.nbest))
+                    put("\t".join(f"{each.score:.4f}\t{each.text}" for each in one.nbest))
             sys.stdout.flush()
-            done += len(some)
-    if unseen.count:
-        typer.echo(unseen, err=True)
-    if lowered:
-        typer.echo(f"the input {NOTES['lower-cased']}", err=True)
-    if too_long:
-        raise DataError(
-            f"{too_long} of {done} lines are longer than {max_tokens} tokens and were left empty; split them into "
-            f"sentences, or pass a larger --max-tokens."
-        )
+    notes.conclude(done)
 
 
 def check_lines(file: Path, run: str) -> None:
@@ -199,47 +171,61 @@ def write_translated(translator: "regard.Translator", file: Path, out: Path, opt
         typer.echo(f"the term {term} could not be placed", err=True)
 
 
-def fits(translator: "regard.Translator", number: int, line: str, most: int) -> bool:
-    """Whether a line is short enough to translate; warns if not."""
-    length = translator.too_long(line, most)
-    if length:
-        typer.echo(f"line {number}: not translated; {length} exceed the limit of {most} tokens", err=True)
-    return not length
+class Notes:
+    """Says on standard error what is not right with the translations of lines, at once or at the end."""
 
+    AT_ONCE = ("language", "cut", "number", "loop", "copy", "empty")
+    FEW = 5  # words that are not in the vocabulary, of those that are listed
 
-class Unknown:
-    """Counts words that are not in the source vocabulary, and remembers the first few."""
+    def __init__(self, translator: "regard.Translator", max_tokens: int) -> None:
+        self.translator, self.max_tokens = translator, max_tokens
+        self.unknown = self.too_long = 0
+        self.lowered = False
+        self.first: dict[str, int] = {}  # an unknown word -> its first line; one more than is printed
 
-    FEW = 5
+    def add(self, number: int, line: str, one: Any) -> None:
+        """Take in the translation of line `number`."""
+        from regard.api.passages import NOTES
 
-    def __init__(self, kind: str) -> None:
-        self.noun = "word" if kind == "word" else "character"
-        self.count = 0
-        self.first: dict[str, int] = {}  # spelling -> first line; one more than is printed
+        said = [NOTES[flag] for flag in one.flags if flag in self.AT_ONCE]
+        said += [f"the term {term} could not be placed" for term in one.unplaced]
+        if one.finished == "too long":
+            self.too_long += 1
+            length = self.translator.too_long(line, self.max_tokens)
+            said = [f"not translated; {length} exceed the limit of {self.max_tokens} tokens"]
+        elif one.finished not in ("end", "empty"):
+            said.insert(0, f"the translation did not end by itself ({one.finished})")
+        for note in said:
+            typer.echo(f"line {number}: {note}", err=True)
+        self.lowered = self.lowered or "lower-cased" in one.flags
+        self.unknown += len(one.unknown)
+        for word in one.unknown:
+            if word not in self.first and len(self.first) <= self.FEW:
+                self.first[word] = number
 
-    def add(self, number: int, unknown: list[str]) -> None:
-        """Count the unknown words of line `number`."""
-        self.count += len(unknown)
-        for one in unknown:
-            if one not in self.first and len(self.first) <= self.FEW:
-                self.first[one] = number
-
-    def __str__(self) -> str:
+    def conclude(self, lines: int) -> None:
+        """Say what concerns all lines; refuse where some were too long."""
+        from regard.api.passages import NOTES
         from regard.look.text import label
 
-        listed = [f"{label(one)} (line {number})" for one, number in self.first.items()]
-        more = ", ..." if len(listed) > self.FEW else ""
-        are = f"{self.noun} of the input is" if self.count == 1 else f"{self.noun}s of the input are"
-        return f"{self.count} {are} not in the vocabulary: {', '.join(listed[: self.FEW])}{more}"
+        if self.unknown:
+            noun = "word" if self.translator.source_vocabulary.kind == "word" else "character"
+            listed = [f"{label(word)} (line {number})" for word, number in self.first.items()]
+            more = ", ..." if len(listed) > self.FEW else ""
+            are = f"{noun} of the input is" if self.unknown == 1 else f"{noun}s of the input are"
+            words = f"{', '.join(listed[: self.FEW])}{more}"
+            typer.echo(f"{self.unknown} {are} not in the vocabulary: {words}", err=True)
+        if self.lowered:
+            typer.echo(f"the input {NOTES['lower-cased']}", err=True)
+        if self.too_long:
+            raise DataError(
+                f"{self.too_long} of {lines} lines are longer than {self.max_tokens} tokens and were left empty; split "
+                f"them into sentences, or pass a larger --max-tokens."
+            )
 
 
 def details(found: Any) -> dict[str, Any]:
     """The log-probabilities of a translation or a caption, for JSON."""
-    return {
-        "score": found.score,
-        "logprob": found.logprob,
-        "finished": found.finished,
-        "tokens": found.tokens,
-        "token_logprobs": found.token_logprobs,
-        "nbest": [{"text": one.text, "score": one.score} for one in found.nbest],
-    }
+    names = ("score", "logprob", "finished", "tokens", "token_logprobs")
+    nbest = [{"text": one.text, "score": one.score} for one in found.nbest]
+    return {**{name: getattr(found, name) for name in names}, "nbest": nbest}

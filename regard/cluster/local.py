@@ -6,26 +6,40 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, set_aside, write_results
 from regard.data.files import Progress
-from regard.errors import RegardError, RunError
+from regard.errors import ConfigError, RegardError, RunError
 
 _SPAWN = multiprocessing.get_context("spawn")  # a fork would copy threads and CUDA
 GRACE = 60.0  # seconds that a worker has to save what it can, once it is stopped
 
 
-class LocalWorker(NamedTuple):
-    """A process, and our end of its pipe."""
+def share_cores(workers: int | None, gpus: int) -> tuple[int, int]:
+    """How many workers, by default one for each GPU or two cores, and how many threads each has."""
+    if workers is not None and workers < 1:
+        raise ConfigError(f"There is at least one worker; got {workers}.")
+    cores = os.cpu_count() or 1
+    number = workers or gpus or max(1, cores // 2)
+    return number, max(1, cores // number)
+
+
+@dataclass
+class LocalWorker:
+    """A process, our end of its pipe, and what it works on."""
 
     process: SpawnProcess
     pipe: Connection
+    shard: Shard | None = None  # None: it is still loading
+    rows: int = 0  # of its shard that are done
 
 
 def run_local(
@@ -36,73 +50,89 @@ def run_local(
 
     At the time `until`, on the clock of `time.monotonic`, the workers are stopped and the rest is left undone.
     """
-    waiting, total, done = list(reversed(shards)), sum(shard.lines for shard in shards), 0
-    tries: Counter[int] = Counter()
-    busy: dict[
-        Connection, tuple[LocalWorker, Shard | None, int]
-    ] = {}  # None: it is still loading; rows of its shard done
-    failed = idle_deaths = 0
-
-    def fail(shard: Shard, reason: str) -> None:
-        nonlocal failed
-        tries[shard.number] += 1
-        if tries[shard.number] < TRIES:
-            waiting.append(shard)
-        else:
-            failed += 1
-            set_aside(out, shard, reason)
-
+    pool = Pool(partial(_begin, start, plan, out), out, shards, workers)
     try:
-        while waiting or any(shard for _, shard, _ in busy.values()):
+        while pool.waiting or pool.working:
             left = None if until is None else max(0.0, until - time.monotonic())
             if left == 0.0:
                 break
-            while waiting and len(busy) < min(workers, len(waiting) + sum(1 for _, one, _ in busy.values() if one)):
-                worker = _begin(start, plan, out)
-                busy[worker.pipe] = worker, None, 0
-            for pipe in wait(list(busy), left):
-                worker, shard, rows = busy[pipe]  # type: ignore[index]
-                try:
-                    said, value = worker.pipe.recv()
-                except (EOFError, OSError):
-                    worker.process.join()
-                    del busy[worker.pipe]
-                    done -= rows
-                    if shard:
-                        fail(shard, f"its worker ended with exit code {worker.process.exitcode}")
-                    elif (idle_deaths := idle_deaths + 1) >= TRIES:
-                        raise RunError(f"The workers do not start: exit code {worker.process.exitcode}.") from None
-                    continue
-                if said == "rows":
-                    done, rows = done + value, rows + value
-                    busy[worker.pipe] = worker, shard, rows
-                    if progress:
-                        progress(done, total)
-                    continue
-                if said == "broken":
-                    raise RunError(value)
-                if said == "failed" and shard:
-                    done -= rows
-                    fail(shard, value)
-                elif shard:
-                    done += shard.lines - rows
-                following = waiting.pop() if waiting else None
-                worker.pipe.send(following)
-                if following:
-                    busy[worker.pipe] = worker, following, 0
-                else:
-                    del busy[worker.pipe]
+            pool.fill()
+            for pipe in wait(list(pool.workers), left):
+                pool.hear(pool.workers[pipe])  # type: ignore[index]
                 if progress:
-                    progress(done, total)
+                    progress(pool.done + sum(one.rows for one in pool.workers.values()), pool.total)
     finally:
-        for worker, *_ in busy.values():
-            worker.process.terminate()  # training saves a checkpoint; other work that is not committed does not exist
+        pool.end()
+    return pool.failed
+
+
+class Pool:
+    """The workers of a plan, and the shards that wait for them."""
+
+    def __init__(self, begin: Callable[[], LocalWorker], out: Path, shards: Sequence[Shard], most: int) -> None:
+        self.begin, self.out, self.most = begin, out, most
+        self.waiting, self.total, self.done = list(reversed(shards)), sum(shard.lines for shard in shards), 0
+        self.workers: dict[Connection, LocalWorker] = {}
+        self.tries: Counter[int] = Counter()
+        self.failed = self.deaths = 0  # shards that were set aside; workers that died before they had one
+
+    @property
+    def working(self) -> int:
+        return sum(one.shard is not None for one in self.workers.values())
+
+    def fill(self) -> None:
+        """Start workers while there are shards for them."""
+        while self.waiting and len(self.workers) < min(self.most, len(self.waiting) + self.working):
+            worker = self.begin()
+            self.workers[worker.pipe] = worker
+
+    def hear(self, worker: LocalWorker) -> None:
+        """Take in what a worker says, or that it died, and give it the next shard."""
+        try:
+            said, value = worker.pipe.recv()
+        except (EOFError, OSError):
+            return self._bury(worker)
+        if said == "rows":
+            worker.rows += value
+            return
+        if said == "broken":
+            raise RunError(value)
+        if said == "failed" and worker.shard:
+            self._fail(worker.shard, value)
+        elif worker.shard:
+            self.done += worker.shard.lines
+        worker.shard, worker.rows = self.waiting.pop() if self.waiting else None, 0
+        worker.pipe.send(worker.shard)
+        if worker.shard is None:
+            del self.workers[worker.pipe]
+
+    def _bury(self, worker: LocalWorker) -> None:
+        worker.process.join()
+        del self.workers[worker.pipe]
+        if worker.shard:
+            self._fail(worker.shard, f"its worker ended with exit code {worker.process.exitcode}")
+            return
+        self.deaths += 1
+        if self.deaths >= TRIES:
+            raise RunError(f"The workers do not start: exit code {worker.process.exitcode}.")
+
+    def _fail(self, shard: Shard, reason: str) -> None:
+        self.tries[shard.number] += 1
+        if self.tries[shard.number] < TRIES:
+            self.waiting.append(shard)
+        else:
+            self.failed += 1
+            set_aside(self.out, shard, reason)
+
+    def end(self) -> None:
+        """Stop all workers: training saves a checkpoint, and other work that is not committed does not exist."""
+        for worker in self.workers.values():
+            worker.process.terminate()
             worker.pipe.close()
-        for worker, *_ in busy.values():
+        for worker in self.workers.values():
             worker.process.join(GRACE)
             worker.process.kill()
             worker.process.join()
-    return failed
 
 
 def _begin(start: Start, plan: Plan, out: Path) -> LocalWorker:

@@ -25,14 +25,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.files import Digests, read_lines, seal, sync_folder, unseal, write_atomically
+from regard.data.files import Digests, digest, read_lines, seal, sync_folder, unseal, write_atomically
 from regard.errors import ConfigError, DataError, RunError, unknown
 
 Tell = Callable[[int], None]  # called with the number of rows that were just done
 Work = Callable[[Sequence[str], Tell], Iterable[dict[str, Any]]]  # the rows of a shard -> one result for each
-Start = Callable[
-    [], Work
-]  # called once in every worker: loads what the work needs; pickled, since it crosses processes
+# Called once in every worker: loads what the work needs; pickled, since it crosses processes.
+Start = Callable[[], Work]
 
 PACK: dict[str, Callable[..., Any]] = {
     ".gz": partial(gzip.GzipFile, mtime=0),
@@ -162,25 +161,17 @@ def _read_plan(out: Path) -> Plan | None:
 
 def _measure(path: str, column: str) -> Input:
     digests: Digests = {}
-    lines = sum(1 for _ in read_rows(path, column, digests))
-    if path not in digests:
-        with open(path, "rb") as stream:
-            digests[path] = hashlib.file_digest(stream, "sha256").hexdigest()
-    about = os.stat(path)
-    return Input(path, digests[path], about.st_size, about.st_mtime_ns, lines)
+    lines, about = sum(1 for _ in read_rows(path, column, digests)), os.stat(path)
+    return Input(path, digests.get(path) or digest(path), about.st_size, about.st_mtime_ns, lines)
 
 
 def _is_same(one: Input) -> bool:
     """Whether a file is what it was; it is read again only where its time differs."""
     try:
         about = os.stat(one.path)
-        if about.st_size != one.size:
-            return False
-        if about.st_mtime_ns == one.changed:
-            return True
-        with open(one.path, "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest() == one.sha256
-    except OSError:
+        same = about.st_size == one.size
+        return same and (about.st_mtime_ns == one.changed or digest(one.path) == one.sha256)
+    except (OSError, DataError):
         return False
 
 
@@ -203,7 +194,6 @@ class ShardReader:
 
 
 def results_path(out: Path, shard: Shard) -> Path:
-    """Where the results of a shard are."""
     return out / "shards" / f"{shard.number:06d}.jsonl"
 
 
@@ -226,10 +216,7 @@ def read_results(out: Path, shard: Shard) -> list[bytes] | None:
 
 
 def _last_line(lines: Sequence[bytes]) -> bytes:
-    sha256 = hashlib.sha256()
-    for line in lines:
-        sha256.update(line)
-    return json.dumps({"lines": len(lines), "sha256": sha256.hexdigest()}).encode() + b"\n"
+    return json.dumps({"lines": len(lines), "sha256": hashlib.sha256(b"".join(lines)).hexdigest()}).encode() + b"\n"
 
 
 def missing(plan: Plan, out: Path) -> list[Shard]:
@@ -289,8 +276,7 @@ def _write(path: Path, lines: Iterator[bytes], form: str, text: Callable[[dict[s
             with PACK.get(packing(path.name), open)(temporary, "wb") as stream:
                 for line in lines:
                     stream.write(line if form == "jsonl" else text(json.loads(line)).encode() + b"\n")
-        with open(temporary, "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return digest(temporary)
 
 
 def _write_parquet(path: Path, lines: Iterator[bytes], at_once: int = 10_000) -> None:

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from regard.data.files import write_atomically
 from regard.errors import DataError
@@ -93,7 +94,6 @@ def check_plot(path: str | Path) -> Path:
 
 def plot_by_length(tables: Mapping[str, LengthTable], path: str | Path) -> Path:
     """Plot one line per system; the ending of `path` selects PNG, SVG or PDF."""
-    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     path = check_plot(path)
@@ -120,8 +120,15 @@ def plot_by_length(tables: Mapping[str, LengthTable], path: str | Path) -> Path:
     figure.supxlabel(
         " / ".join(dict.fromkeys(table.signature for table in tables.values())), fontsize=6, color="#555555"
     )
+    return save_plot(figure, path)
+
+
+def save_plot(figure: Any, path: Path) -> Path:
+    """Write a figure of matplotlib whole or not at all; text stays text."""
+    from matplotlib import rc_context
+
     content = io.BytesIO()
-    with rc_context({"svg.fonttype": "none"}):  # text stays text
+    with rc_context({"svg.fonttype": "none"}):
         figure.savefig(content, format=path.suffix[1:].lower(), dpi=160)
     write_atomically(path, content.getvalue())
     return path

@@ -1,15 +1,13 @@
 """Systems that were trained with several seeds: a table by group, the best group tested against each other, a plot."""
 
-import io
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.files import write_atomically
 from regard.errors import DataError
-from regard.evaluate.by_length import COLOURS, check_plot
+from regard.evaluate.by_length import COLOURS, check_plot, save_plot
 from regard.evaluate.scores import score
 from regard.evaluate.significance import Comparison, group_bootstrap
 
@@ -63,7 +61,6 @@ class GroupTable:
         return "\n".join([*lines, f"{self.sentences} sentences  {self.signature}"])
 
     def as_data(self) -> dict[str, Any]:
-        """The table as plain values, for JSON."""
         return asdict(self)
 
 
@@ -99,18 +96,10 @@ def compare_groups(
         if number:
             written = [one.written for one in seeds.values()]
             test = group_bootstrap(best, written, references, samples=samples, **options)
-        rows.append(
-            Group(
-                name,
-                list(seeds),
-                bleu,
-                means[name],
-                statistics.stdev(bleu) if len(bleu) > 1 else None,
-                statistics.fmean(times) if len(times) == len(seeds) else None,
-                max(one.parameters for one in seeds.values()),
-                test,
-            )
-        )
+        spread = statistics.stdev(bleu) if len(bleu) > 1 else None
+        seconds = statistics.fmean(times) if len(times) == len(seeds) else None
+        parameters = max(one.parameters for one in seeds.values())
+        rows.append(Group(name, list(seeds), bleu, means[name], spread, seconds, parameters, test))
         if progress:
             progress(number + 1, len(order))
     return GroupTable(rows, len(references), reports[order[0]][0].scores[0].signature)
@@ -118,7 +107,6 @@ def compare_groups(
 
 def plot_groups(table: GroupTable, path: str | Path) -> Path:
     """Plot the mean of each group and every seed, best on top; the ending of `path` selects PNG, SVG or PDF."""
-    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     path = check_plot(path)
@@ -137,8 +125,4 @@ def plot_groups(table: GroupTable, path: str | Path) -> Path:
     axes.grid(axis="x", alpha=0.3)
     figure.legend(loc="outside upper right", ncols=2, frameon=False, fontsize=8)
     figure.supxlabel(f"{table.sentences} sentences  {table.signature}", fontsize=6, color="#555555")
-    content = io.BytesIO()
-    with rc_context({"svg.fonttype": "none"}):  # text stays text
-        figure.savefig(content, format=path.suffix[1:].lower(), dpi=160)
-    write_atomically(path, content.getvalue())
-    return path
+    return save_plot(figure, path)

@@ -32,26 +32,14 @@ class Comparison:
         )
 
 
-def paired_bootstrap(
-    a: Sequence[str],
-    b: Sequence[str],
-    *references: Sequence[str],
-    metric: str = "bleu",
-    samples: int = 1000,
-    seed: int = 12345,
-    lowercase: bool = False,
-    tokenize: str | None = None,
-    progress: Callable[[int, int | None], None] | None = None,
-) -> Comparison:
+def paired_bootstrap(a: Sequence[str], b: Sequence[str], *references: Sequence[str], **options: Any) -> Comparison:
     """Score both systems on `samples` corpora, resampled from this one with replacement, the same for both.
 
     The p value is two-sided (Riezler and Maxwell, as in sacreBLEU): (1 + count) / (1 + samples), where count is the
     number of samples whose difference is at least as far from the mean difference as the observed one is from zero.
+    Options are those of `group_bootstrap`.
     """
-    return group_bootstrap(
-        [a], [b], *references, metric=metric, samples=samples, seed=seed, lowercase=lowercase, tokenize=tokenize,
-        progress=progress,
-    )  # fmt: skip
+    return group_bootstrap([a], [b], *references, **options)
 
 
 def group_bootstrap(

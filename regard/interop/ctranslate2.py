@@ -72,15 +72,11 @@ class Engine(NamedTuple):
         while done < len(order):
             size = max(1, BATCH_TOKENS // ((len(rows[order[done]]) + 1) * config.beam))
             some = order[done : done + size]
-            if stop is not None and stop():
-                for row in some:
-                    found[row] = [Hypothesis([], 0.0, 0.0, "stopped", [])]
-            else:
-                results = self._batch(
-                    [rows[row] for row in some], config, None if prefixes is None else [prefixes[row] for row in some]
-                )
-                for row, hypotheses in zip(some, results, strict=True):
-                    found[row] = hypotheses
+            begins = None if prefixes is None else [prefixes[row] for row in some]
+            stopped = stop is not None and stop()
+            results = [] if stopped else self._batch([rows[row] for row in some], config, begins)
+            for number, row in enumerate(some):
+                found[row] = [Hypothesis([], 0.0, 0.0, "stopped", [])] if stopped else results[number]
             done += len(some)
             if tell:
                 tell(done, len(order))
@@ -146,12 +142,7 @@ def open_engine(model: nn.Module, source: Vocabulary, target: Vocabulary, thread
 
 
 def export_ctranslate2(
-    model: nn.Module,
-    source: Vocabulary,
-    target: Vocabulary,
-    out: Path,
-    kind: str = "int8",
-    head: tuple[int, int] = (-1, 0),
+    model: nn.Module, source: Vocabulary, target: Vocabulary, out: Path, kind: str, head: tuple[int, int] = (-1, 0)
 ) -> int:
     """Write the new folder `out`; `head` (layer, head) is the one whose attention the engine returns."""
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -198,11 +189,8 @@ def _save(
     if kind not in TYPES:
         raise ConfigError(f"The numbers of a CTranslate2 model are {' or '.join(TYPES)}; got {kind!r}.")
     specification = _specification(model, library.specs, head)
-    for vocabulary, register in (
-        (source, specification.register_source_vocabulary),
-        (target, specification.register_target_vocabulary),
-    ):
-        register(vocabulary.pieces(range(len(vocabulary))))
+    specification.register_source_vocabulary(source.pieces(range(len(source))))
+    specification.register_target_vocabulary(target.pieces(range(len(target))))
     specification.config.unk_token = SYMBOLS[UNKNOWN]
     specification.config.bos_token = specification.config.decoder_start_token = SYMBOLS[START]
     specification.config.eos_token, specification.config.add_source_eos = SYMBOLS[END], True

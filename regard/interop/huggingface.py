@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import DataError
-from regard.interop.imported import Imported, Linear, Part, find_file, lay_out, sines_then_cosines
-from regard.interop.pieces import Pieces, Table, make_table, read_pieces
+from regard.interop.imported import Imported, Linear, Part, find_file, lay_out, read_sizes, sines_then_cosines
+from regard.interop.pieces import Pieces, RowOrder, order_rows, read_pieces
 from regard.training.runs import read_tensors
 
 ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}  # their names -> ours
@@ -104,10 +104,7 @@ def _model_settings(config: dict[str, Any], folder: Path) -> dict[str, Any]:
         "inner": "encoder_ffn_dim",
         "longest": "max_position_embeddings",
     }
-    model: dict[str, Any] = {name: config.get(key) for name, key in sizes.items()}
-    for name, number in model.items():
-        if type(number) is not int or not 1 <= number < 100_000:
-            raise DataError(f"{folder / 'config.json'} gives no size for {sizes[name]}; got {number!r}.")
+    model = read_sizes(config, sizes, folder / "config.json")
     for name in ("attention_heads", "ffn_dim"):
         if config.get(f"encoder_{name}") != config.get(f"decoder_{name}"):
             raise DataError(f"{folder} has another {name} in the decoder than in the encoder; regard has one for both.")
@@ -123,7 +120,7 @@ def _model_settings(config: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {**model, **learned, "activation": ACTIVATIONS[str(activation)]}
 
 
-def _table(ids: dict[str, Any], spms: list[Pieces], config: dict[str, Any], path: Path) -> Table:
+def _table(ids: dict[str, Any], spms: list[Pieces], config: dict[str, Any], path: Path) -> RowOrder:
     """regard's order of the tokens in a vocab.json, with what only the SentencePiece models have behind it."""
     names = {index: token for token, index in ids.items() if type(index) is int and 0 <= index < 10_000_000}
     first: list[Any] = [config.get("decoder_start_token_id"), config.get("eos_token_id"), ids.get("<unk>")]
@@ -132,7 +129,7 @@ def _table(ids: dict[str, Any], spms: list[Pieces], config: dict[str, Any], path
             f"{path} must give each token a number, among them decoder_start_token_id, eos_token_id and <unk>; got "
             f"{first} and {len(ids)} tokens."
         )
-    return make_table(names, [-1, *first], spms)
+    return order_rows(names, [-1, *first], spms)
 
 
 def _layers(take: Any) -> Part:

@@ -1,7 +1,7 @@
 """A model of another toolkit as a run of regard: its parts under our names, its vocabulary in our order."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,13 +100,9 @@ def write_run(imported: Imported, out: Path) -> int:
         for side, content in (("source", imported.source), ("target", imported.target))
     }
     sizes = {f"{side}_vocabulary": len(one) for side, one in vocabularies.items()}
-    experiment = resolve(
-        {
-            "model": {"name": "transformer", "preset": "paper", **imported.model, **sizes},
-            "data": {"subwords": imported.kind, **imported.data},
-            "decode": imported.decode,
-        }
-    )
+    settings = {"name": "transformer", "preset": "paper", **imported.model, **sizes}
+    data = {"subwords": imported.kind, **imported.data}
+    experiment = resolve({"model": settings, "data": data, "decode": imported.decode})
     try:
         model = build("transformer", experiment.model)
         set_weights(model, imported.weights, str(imported.origin["from"]))
@@ -116,20 +112,14 @@ def write_run(imported: Imported, out: Path) -> int:
     for name, weight in weights.items():
         if not bool(weight.isfinite().all()):
             raise DataError(f"This model cannot be imported: its weights hold NaN or infinity ('{name}').")
-    about = {
-        "imported": imported.origin,
-        "expects": expectations(experiment.data, vocabularies["source"]),
-    }
+    about = {"imported": imported.origin, "expects": expectations(experiment.data, vocabularies["source"])}
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with fill_folder(out) as folder:
             files = [path for side, one in vocabularies.items() for path in one.save(folder, side)]
-            for name, content in (
-                ("config.toml", experiment.toml().encode()),
-                ("weights.safetensors", pack(weights)),
-            ):
-                write_atomically(folder / name, content)
-                files.append(folder / name)
+            files += [folder / "config.toml", folder / "weights.safetensors"]
+            for path, content in zip(files[-2:], (experiment.toml().encode(), pack(weights)), strict=True):
+                write_atomically(path, content)
             written = {path.name: entry(path.read_bytes()) for path in files}
             if imported.guided is not None:
                 chosen = {"layer": imported.guided, "head": 0, "shift": 0}
@@ -138,6 +128,17 @@ def write_run(imported: Imported, out: Path) -> int:
     except OSError as error:
         raise RunError(f"{out} could not be written: {error.strerror or error}.") from error
     return sum(one["bytes"] for one in written.values())
+
+
+def read_sizes(given: Mapping[str, Any], names: Mapping[str, str], where: object) -> dict[str, Any]:
+    """The sizes of a model by regard's names; `names` are those of the settings `given`, which hold text or numbers."""
+    found = {}
+    for ours, theirs in names.items():
+        text = str(given.get(theirs, "")) if not isinstance(given.get(theirs), bool) else ""
+        if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) < 100_000):
+            raise DataError(f"{where} gives no size for {theirs}; got {given.get(theirs)!r}.")
+        found[ours] = int(text)
+    return found
 
 
 def find_file(folder: Path, name: str) -> bytes:

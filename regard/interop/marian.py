@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.errors import DataError
-from regard.interop.imported import LONGEST, Imported, Linear, Part, find_file, lay_out, sines_then_cosines
-from regard.interop.pieces import UNKNOWN_TYPE, Pieces, Table, make_table, read_pieces
+from regard.interop.imported import LONGEST, Imported, Linear, Part, find_file, lay_out, read_sizes, sines_then_cosines
+from regard.interop.pieces import UNKNOWN_TYPE, Pieces, RowOrder, order_rows, read_pieces
 
 Arrays = dict[str, NDArray[Any]]
 SETTINGS = "special:model.yml"
@@ -120,12 +120,8 @@ def _model_settings(settings: dict[str, Any], path: Path) -> dict[str, Any]:
         "heads": "transformer-heads",
         "inner": "transformer-dim-ffn",
     }
-    numbers = {name: settings.get(key, "") for name, key in sizes.items()}
-    for name, number in numbers.items():
-        if not (isinstance(number, str) and number.isdecimal() and 1 <= int(number[:9]) < 100_000):
-            raise DataError(f"{path} gives no size for {sizes[name]}; got {number!r}.")
     return {
-        **{name: int(number) for name, number in numbers.items()},
+        **read_sizes(settings, sizes, path),
         "norm": NORMS[norm],
         "positions": "learned",  # a table that holds the sinusoids
         "longest": LONGEST,
@@ -169,10 +165,10 @@ def _take(arrays: Arrays, name: str, path: Path) -> Tensor:
     return torch.from_numpy(array.astype(np.float32))
 
 
-def _tables(arrays: Arrays, model: dict[str, Any], source: Table, target: Table, path: Path) -> dict[str, Tensor]:
+def _tables(arrays: Arrays, model: dict[str, Any], source: RowOrder, target: RowOrder, path: Path) -> dict[str, Tensor]:
     """Embeddings and output layer with their rows in regard's order. PAD and START are zero vectors, never written."""
 
-    def table(rows: Tensor, words: Table) -> Tensor:
+    def table(rows: Tensor, words: RowOrder) -> Tensor:
         if len(rows) != words.known - 2:
             raise DataError(
                 f"{path} has a table of {len(rows)} words for a vocabulary of {words.known - 2}; do they fit together?"
@@ -190,7 +186,7 @@ def _tables(arrays: Arrays, model: dict[str, Any], source: Table, target: Table,
     return {**weights, "output.bias": target.bias(bias[0])}
 
 
-def _vocabularies(folder: Path, decoding: dict[str, Any]) -> list[tuple[Table, Pieces]]:
+def _vocabularies(folder: Path, decoding: dict[str, Any]) -> list[tuple[RowOrder, Pieces]]:
     """The table and the SentencePiece model of source and target.
 
     A SentencePiece model may be its own table; in OPUS-MT's folders a vocab.yml is, beside source.spm and target.spm.
@@ -209,18 +205,18 @@ def _vocabularies(folder: Path, decoding: dict[str, Any]) -> list[tuple[Table, P
     owners = [spms, spms] if listed[0] == listed[-1] else [[spms[0]], [spms[1]]]
     rows = [[-1, -1, names["</s>"], names["<unk>"]] for names in tables]
     made = [
-        make_table({row: token for token, row in names.items()}, first, some)
+        order_rows({row: token for token, row in names.items()}, first, some)
         for names, first, some in zip(tables, rows, owners, strict=True)
     ]
     return list(zip(made, spms, strict=True))
 
 
-def _own_table(spm: Pieces, path: Path) -> Table:
+def _own_table(spm: Pieces, path: Path) -> RowOrder:
     names = [piece.text for piece in spm.pieces]
     unknown = [index for index, piece in enumerate(spm.pieces) if piece.type == UNKNOWN_TYPE]
     if "</s>" not in names or len(unknown) != 1:
         raise DataError(f"{path} needs the pieces </s> and <unk>, as Marian's vocabularies have them.")
-    return make_table(dict(enumerate(names)), [-1, -1, names.index("</s>"), unknown[0]], [])
+    return order_rows(dict(enumerate(names)), [-1, -1, names.index("</s>"), unknown[0]], [])
 
 
 def read_vocabulary(content: bytes, where: object) -> dict[str, int]:

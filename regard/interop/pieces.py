@@ -18,7 +18,7 @@ NORMAL, UNKNOWN_TYPE, CONTROL, UNUSED = 1, 2, 3, 5  # types of a piece
 MOST_PIECES = 1_000_000
 
 
-class Piece(NamedTuple):
+class SubwordPiece(NamedTuple):
     """A piece of a vocabulary: an unused one is never made from text, and can still be written by a model."""
 
     text: str
@@ -29,7 +29,7 @@ class Piece(NamedTuple):
 class Pieces(NamedTuple):
     """The pieces of a SentencePiece model in the order of their ids, and the rest of the file."""
 
-    pieces: list[Piece]
+    pieces: list[SubwordPiece]
     rest: bytes
 
     @property
@@ -39,14 +39,13 @@ class Pieces(NamedTuple):
         settings = _fields(trainer) if isinstance(trainer, bytes) else iter(())
         return "bpe" if any(number == 3 and value == 2 for number, _, value in settings) else "unigram"
 
-    def with_pieces(self, pieces: Sequence[Piece]) -> bytes:
-        """The file with other pieces."""
+    def with_pieces(self, pieces: Sequence[SubwordPiece]) -> bytes:
         return b"".join(_field(1, _packed(piece)) for piece in pieces) + self.rest
 
 
 def read_pieces(content: bytes, where: object) -> Pieces:
     """Take a SentencePiece model apart."""
-    pieces: list[Piece] = []
+    pieces: list[SubwordPiece] = []
     rest = b""
     try:
         for number, kind, value in _fields(content):
@@ -63,16 +62,19 @@ def read_pieces(content: bytes, where: object) -> Pieces:
     return Pieces(pieces, rest)
 
 
-def begin_with_symbols(pieces: Sequence[Piece]) -> list[Piece]:
+def begin_with_symbols(pieces: Sequence[SubwordPiece]) -> list[SubwordPiece]:
     """`pieces` with the first four as PAD, START, END and UNKNOWN; a later piece that has such a name gets another."""
-    begin = [Piece(name, 0.0, UNKNOWN_TYPE if index == UNKNOWN else CONTROL) for index, name in enumerate(SYMBOLS)]
+    begin = [
+        SubwordPiece(name, 0.0, UNKNOWN_TYPE if index == UNKNOWN else CONTROL) for index, name in enumerate(SYMBOLS)
+    ]
     rest = [
-        Piece(f"<other {one.text[1:]}", 0.0, CONTROL) if one.text in SYMBOLS else one for one in pieces[len(begin) :]
+        SubwordPiece(f"<other {one.text[1:]}", 0.0, CONTROL) if one.text in SYMBOLS else one
+        for one in pieces[len(begin) :]
     ]
     return begin + rest
 
 
-class Table(NamedTuple):
+class RowOrder(NamedTuple):
     """The rows of an embedding in regard's order."""
 
     tokens: list[str]  # the first four stand for the symbols
@@ -82,7 +84,7 @@ class Table(NamedTuple):
     def vocabulary(self, spm: Pieces) -> bytes:
         """The SentencePiece model `spm` with the pieces of the table."""
         own = {piece.text: piece for piece in spm.pieces}
-        pieces = [own.get(token, Piece(token, 0.0, UNUSED)) for token in self.tokens]
+        pieces = [own.get(token, SubwordPiece(token, 0.0, UNUSED)) for token in self.tokens]
         codes = [_code(token) or piece for token, piece in zip(self.tokens, pieces, strict=True)]
         return spm.with_pieces(begin_with_symbols(codes))
 
@@ -101,7 +103,7 @@ class Table(NamedTuple):
         return reorder(numbers.flatten(), order, NEVER)
 
 
-def make_table(names: Mapping[int, str], first: Sequence[int], spms: Sequence[Pieces]) -> Table:
+def order_rows(names: Mapping[int, str], first: Sequence[int], spms: Sequence[Pieces]) -> RowOrder:
     """regard's order of the tokens `names` by their rows, with what only the SentencePiece models have behind it.
 
     `first` are the rows of PAD, START, END and UNKNOWN; -1 where there is none.
@@ -112,12 +114,12 @@ def make_table(names: Mapping[int, str], first: Sequence[int], spms: Sequence[Pi
     extra = [text for text in dict.fromkeys(unlisted) if text not in ("<s>", "<pad>")]
     order = [*first, *rest]
     tokens = [names.get(index, f"<{index}>") if index >= 0 else "" for index in order]
-    return Table([*tokens, *extra], [*order, *[first[UNKNOWN]] * len(extra)], len(order))
+    return RowOrder([*tokens, *extra], [*order, *[first[UNKNOWN]] * len(extra)], len(order))
 
 
-def _code(token: str) -> Piece | None:
+def _code(token: str) -> SubwordPiece | None:
     """The piece of a language code `>>fra<<`, with which a text for a model of many languages begins."""
-    return Piece("▁" + token, 0.0, NORMAL) if token.startswith(">>") and token.endswith("<<") else None
+    return SubwordPiece("▁" + token, 0.0, NORMAL) if token.startswith(">>") and token.endswith("<<") else None
 
 
 def _fields(content: bytes) -> Iterator[tuple[int, int, int | bytes]]:
@@ -151,7 +153,7 @@ def _varint(content: bytes, place: int) -> tuple[int, int]:
     raise ValueError(f"a number without end at byte {place}")
 
 
-def _unpacked(content: bytes) -> Piece:
+def _unpacked(content: bytes) -> SubwordPiece:
     text, score, type_ = "", 0.0, NORMAL
     for number, _, value in _fields(content):
         if number == 1 and isinstance(value, bytes):
@@ -160,10 +162,10 @@ def _unpacked(content: bytes) -> Piece:
             (score,) = struct.unpack("<f", value)
         elif number == 3 and isinstance(value, int):
             type_ = value
-    return Piece(text, score, type_)
+    return SubwordPiece(text, score, type_)
 
 
-def _packed(piece: Piece) -> bytes:
+def _packed(piece: SubwordPiece) -> bytes:
     score = b"\x15" + struct.pack("<f", piece.score)  # field 2, four bytes
     return _field(1, piece.text.encode()) + score + b"\x18" + _as_varint(piece.type)  # field 3, a number
 

@@ -23,10 +23,10 @@ from torch import Tensor
 
 from regard.errors import ConfigError, DataError
 from regard.look import trace_file
-from regard.look.html import Page, envelope
+from regard.look.html import Page, draw_into, envelope
 from regard.look.palette import ink_on, mix, paint, palette
 from regard.look.record import Recorded, record
-from regard.look.show import STILL, chosen
+from regard.look.show import chosen
 from regard.look.text import columns, label, visible
 from regard.models.document import DocumentClassifier, groups
 
@@ -135,11 +135,9 @@ class DocumentTrace:
 
     @property
     def label(self) -> str:
-        """The likeliest class."""
         return max(self.probabilities, key=lambda name: self.probabilities[name])
 
     def to_json(self) -> str:
-        """The trace as one line of JSON."""
         return json.dumps({"document_trace": VERSION, **asdict(self)}, ensure_ascii=True, allow_nan=False)
 
     @classmethod
@@ -165,23 +163,12 @@ class DocumentTrace:
 
     @classmethod
     def load(cls, path: str | Path) -> "DocumentTrace":
-        """Read a trace that `save` wrote."""
         return cls.from_json(trace_file.load(Path(path)))
 
     def draw(self, path: str | Path | None = None, **options: Any) -> Path | Page:
         """Draw into a .png, .svg, .pdf or .html file, or without a path for a notebook; the options are those of
         `to_html`, and `dpi` for a still picture."""
-        if path is None:
-            return self.to_html(**options)
-        path = Path(path)
-        ending = path.suffix.lower()
-        if ending == ".html":
-            return trace_file.write_whole(self.to_html(**options).encode("utf-8"), path)
-        if ending not in STILL:
-            raise ConfigError(
-                f"A document is drawn into a file ending in {', '.join(STILL)} or .html; got '{path.name}'."
-            )
-        return trace_file.write_whole(self._still(ending, options), path)
+        return draw_into(path, lambda: self.to_html(**options), lambda ending: self._still(ending, options))
 
     def _still(self, ending: str, options: Mapping[str, Any]) -> bytes:
         from regard.look.draw import document  # matplotlib is imported only when a still picture is drawn
@@ -215,17 +202,17 @@ class DocumentTrace:
     def to_terminal(self, **options: Any) -> str:
         """The document as lines of about `width` columns: the sentence's weight in hundredths, then its words.
 
-        Without `colour` a word of at least a quarter of the largest shade is written as *word*, from a half as
+        Without colours a word of at least a quarter of the largest shade is written as *word*, from a half as
         **word**. The other option is `palette`.
         """
         show = chosen(None, options, ("width", "colour", "palette"), "a document in a terminal")
         if show.width < 40:
             raise ConfigError(f"width must be at least 40 columns; got {show.width}.")
-        hues = palette(show.palette or "blue") if show.colour else None
+        hues = palette(show.palette or "blue") if show.coloured else None
         lines = ["  ".join(f"{visible(name)} {value:.3f}" for name, value in self._ranked()), ""]
         for one in self.sentences:
             number = f"{100 * one.weight:3.0f}"
-            head = paint(number, _BARS, _level(one.weight) / (LEVELS - 1)) if show.colour else number
+            head = paint(number, _BARS, _level(one.weight) / (LEVELS - 1)) if hues else number
             first, *more = self._wrapped(one, show.width - 5, hues)
             lines += [f"{head}  {first}", *(f"     {line}" for line in more)]
         return "\n".join(lines) + "\n"

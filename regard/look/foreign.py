@@ -3,6 +3,7 @@
 Their scores stay inside, so that the logarithm of the weights stands for them: the same up to a constant in each row.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,6 @@ from torch.utils.hooks import RemovableHandle
 from regard.errors import ConfigError
 
 Keep = Callable[[str, Tensor, Tensor, Tensor], None]  # name, context [B, T, D], weights [B, H, T, S], query [B, T, D]
-_NEED, _AVERAGE = 4, 6  # where need_weights and average_attn_weights are among the arguments of MultiheadAttention
 
 
 def foreign_attentions(model: nn.Module) -> dict[str, nn.Module]:
@@ -47,16 +47,11 @@ def _watch_torch(name: str, module: nn.MultiheadAttention, keep: Keep) -> list[R
     """The weights of every head are asked for, and the caller gets what it asked for."""
     wanted: list[tuple[bool, bool]] = []
 
-    def before(
-        module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        given = dict(enumerate(args))
-        need = given.get(_NEED, named.get("need_weights", True))
-        average = given.get(_AVERAGE, named.get("average_attn_weights", True))
-        wanted.append((bool(need), bool(average)))
-        known = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights")
-        every = dict(zip((*known, "is_causal"), args, strict=False)) | named
-        return (), {**every, "need_weights": True, "average_attn_weights": False}
+    def before(module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        given = inspect.signature(module.forward).bind(*args, **named)
+        given.apply_defaults()
+        wanted.append((given.arguments["need_weights"], given.arguments["average_attn_weights"]))
+        return (), {**given.arguments, "need_weights": True, "average_attn_weights": False}
 
     def after(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: Any) -> Any:
         context, weights = output  # weights [B, H, T, S]

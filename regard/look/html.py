@@ -9,20 +9,22 @@ import base64
 import hashlib
 import html
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from regard.data.images import encode_png
 from regard.errors import ConfigError
 from regard.look.maps import background, map_of, region_of, shares_of, size_of
 from regard.look.palette import palette
-from regard.look.show import CAPTION_VIEWS, Show
+from regard.look.show import CAPTION_VIEWS, STILL, Show
 from regard.look.table import arrange, choose, tokens_of
 from regard.look.text import label, visible
 from regard.look.tokens import is_whole
 from regard.look.trace_data import KINDS, Contents
-from regard.look.trace_file import write
+from regard.look.trace_file import write, write_whole
 from regard.look.views import PRECISE, page_tree
 
 _OPENS = {"heads": "compare", "beam": "beam", "steps": "steps"}
@@ -67,34 +69,22 @@ def _selection(trace: Contents, view: str, show: Show) -> dict[str, Any]:
         raise ConfigError(f"There is no step {show.step}: this trace has steps 0 to {steps - 1}.")
     palette(show.palette or "blue")
     several = not isinstance(show.head, int | str | None)
+    same = ("layer", "words", "special", "renormalise", "shift", "mass", "numbers", "pruned")
     return {
         "view": _OPENS.get(view, "alignment"),
         "form": "ribbons" if view == "ribbons" else "matrix",
-        "layer": show.layer,
         "head": ",".join(map(str, show.head)) if several else show.head,  # type: ignore[arg-type]
-        "words": show.words,
-        "special": show.special,
-        "renormalise": show.renormalise,
-        "shift": show.shift,
-        "mass": show.mass,
-        "numbers": show.numbers,
-        "pruned": show.pruned,
         "palette": show.palette or "blue",
         "t": show.step,
+        **{name: getattr(show, name) for name in same},
     }
 
 
 def _picture_selection(trace: Contents, view: str, show: Show) -> dict[str, Any]:
-    size = size_of(trace)
-    table = arrange(trace, show)
-    palette(show.palette or "viridis")
-    opened: dict[str, Any] = {
-        "view": "picture",
-        "words": show.words,
-        "special": show.special,
-        "smooth": show.smooth,
-        "tint": show.palette or "viridis",
-    }
+    size, table, tint = size_of(trace), arrange(trace, show), show.palette or "viridis"
+    palette(tint)
+    opened: dict[str, Any] = {"view": "picture", "tint": tint}
+    opened |= {"words": show.words, "special": show.special, "smooth": show.smooth}
     if view == "picture" and show.step is not None:
         map_of(table, show.step, size)  # refuses a word that is not there
         opened["t"] = table.rows[show.step].tokens[0]
@@ -181,6 +171,20 @@ class Page(str):
             f'<iframe srcdoc="{html.escape(self, quote=True)}" sandbox="allow-scripts" title="attention" '
             f'style="width:100%;height:720px;border:0"></iframe>'
         )
+
+
+def draw_into(path: str | Path | None, page: Callable[[], Page], still: Callable[[str], bytes]) -> "Path | Page":
+    """The page, for a notebook, or a file whose ending says what it is: the page, or a still picture."""
+    if path is None:
+        return page()
+    path = Path(path)
+    ending = path.suffix.lower()
+    if ending != ".html" and ending not in STILL:
+        raise ConfigError(
+            f"A picture's name must end in {', '.join(STILL)} or .html; got '{path.name}'. The data of a trace is "
+            f"saved as .json."
+        )
+    return write_whole(page().encode("utf-8") if ending == ".html" else still(ending), path)
 
 
 def digest(text: str) -> str:

@@ -1,6 +1,6 @@
 """Measures of attention heads. Weights are [..., T, S]; each docstring is the exact definition."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,21 +71,23 @@ def _average(values: Array) -> float:
     return float(values.mean()) if values.size else 0.0
 
 
-def head(weights: Array, special: Sequence[bool] | None = None) -> dict[str, float]:
-    """All measures of one head [T, S], those of rows averaged over the rows."""
-    marks = [False] * weights.shape[-1] if special is None else special
-    return {
-        "entropy": _average(entropy(weights)),
-        "confidence": _average(confidence(weights)),
-        "coverage": float(covered(weights)),
-        "coverage_penalty": float(coverage_penalty(weights)),
-        "diagonality": float(diagonality(weights)),
-        "special": _average(special_mass(weights, marks)),
-    }
-
-
-MEASURES = ("entropy", "confidence", "coverage", "coverage_penalty", "diagonality", "special")
+# Of one head [T, S] and the columns that are special; those of rows are averaged over the rows.
+_OF_A_HEAD: dict[str, Callable[[Array, Sequence[bool]], Any]] = {
+    "entropy": lambda weights, special: _average(entropy(weights)),
+    "confidence": lambda weights, special: _average(confidence(weights)),
+    "coverage": lambda weights, special: covered(weights),
+    "coverage_penalty": lambda weights, special: coverage_penalty(weights),
+    "diagonality": lambda weights, special: diagonality(weights),
+    "special": lambda weights, special: _average(special_mass(weights, special)),
+}
+MEASURES = tuple(_OF_A_HEAD)
 LOW_FIRST = frozenset(("entropy", "special", "aer"))  # ranked from the lowest, all else from the highest
+
+
+def head(weights: Array, special: Sequence[bool] | None = None) -> dict[str, float]:
+    """All measures of one head [T, S]."""
+    marks = [False] * weights.shape[-1] if special is None else special
+    return {name: float(measured(weights, marks)) for name, measured in _OF_A_HEAD.items()}
 
 
 @dataclass(frozen=True)
@@ -140,9 +142,9 @@ class Report:
             singles, key=lambda row: row.values[by], reverse=by not in LOW_FIRST if highest is None else highest
         )
 
-    def to_text(self, by: str = "confidence", highest: bool | None = None) -> str:
+    def to_text(self, by: str = "confidence") -> str:
         """The ranking as a plain table; a head without some measure shows a dash."""
-        rows = self.ranked(by, highest)
+        rows = self.ranked(by)
         wide = max((len(row.name) for row in rows), default=6)
         columns = {name: max(7, len(name)) for name in self.measures}
         lines = [f"{'module':<{wide}}  head  " + "  ".join(f"{name:>{size}}" for name, size in columns.items())]

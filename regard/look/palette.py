@@ -48,7 +48,6 @@ def ramp(colours: tuple[str, ...]) -> dict[str, str]:
 
 
 def parse(colour: str) -> Colour:
-    """#rrggbb as numbers."""
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
 
 

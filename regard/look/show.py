@@ -1,5 +1,7 @@
 """What a picture shows, and how: one `Show` for every drawing."""
 
+import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,7 +46,12 @@ class Show:
     title: str | None = None
     dpi: int | None = None
     width: int = 100  # columns of a terminal
-    colour: bool = True  # in a terminal
+    colour: bool | None = None  # in a terminal; None: if standard output is one, and NO_COLOR is not set
+
+    @property
+    def coloured(self) -> bool:
+        """Whether text for a terminal has colours."""
+        return sys.stdout.isatty() and not os.environ.get("NO_COLOR") if self.colour is None else self.colour
 
 
 _TABLE = ("layer", "head", "words", "punctuation", "special")

@@ -9,12 +9,7 @@ _NAMES = {
     "\u202c": "PDF", "\u202d": "LRO", "\u202e": "RLO", "\u2060": "WJ", "\u2066": "LRI", "\u2067": "RLI",
     "\u2068": "FSI", "\u2069": "PDI", "\ufeff": "BOM", "\u2028": "LS", "\u2029": "PS", "\u00ad": "SHY",
 }  # fmt: skip
-_PRINTED = {
-    *range(0x600, 0x606),
-    0x6DD,
-    0x70F,
-    0x8E2,
-}  # format characters of Arabic and Syriac that have a visible shape
+_PRINTED = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x8E2}  # format characters of Arabic and Syriac with a visible shape
 _JOINERS = "\u200c\u200d\ufe0e\ufe0f"
 _LONGEST_CLUSTER = 16  # code points; a longer stack of marks on one letter is cut
 

@@ -16,7 +16,7 @@ from regard.look import html, trace_file
 from regard.look.draw import terminal
 from regard.look.huggingface import cross_attentions, self_attentions
 from regard.look.remarks import remarks
-from regard.look.show import CAPTION_VIEWS, PAGE, STILL, TERMINAL, VIEWS, Show, chosen
+from regard.look.show import CAPTION_VIEWS, PAGE, TERMINAL, VIEWS, Show, chosen
 from regard.look.tokens import Side, Token, as_side
 from regard.look.trace_data import Attended, Contents, as_array
 
@@ -51,7 +51,6 @@ class Trace(Contents):
 
     @classmethod
     def load(cls, path: str | Path) -> "Trace":
-        """Read a trace that `save` wrote."""
         return cls.from_json(trace_file.load(Path(path)))
 
     # --- other people's models
@@ -125,24 +124,19 @@ class Trace(Contents):
         The options are those of `regard.look.Show`, as a `Show` or by name: draw("a.png", layer=2, head=0). Without a
         path this is `to_html`.
         """
-        if path is None:
-            return self.to_html(view, show, **options)
-        path, view = Path(path), self._view(view)
-        ending = path.suffix.lower()
-        if ending == ".html":
-            return trace_file.write_whole(self.to_html(view, show, **options).encode("utf-8"), path)
-        if ending not in STILL:
-            raise ConfigError(
-                f"A picture's name must end in {', '.join(STILL)} or .html; got '{path.name}'. "
-                f"Data goes to a .json file with Trace.save."
-            )
-        from regard.look.draw import still  # matplotlib is imported only when a still picture is drawn
+        name = self._view(view)
 
-        wanted = chosen(show, options, (*VIEWS[view], "dpi"), f"the {view} view")
-        return trace_file.write_whole(still.render(self, ending, view, wanted), path)
+        def picture(ending: str) -> bytes:
+            from regard.look.draw import still  # matplotlib is imported only when a still picture is drawn
+
+            wanted = chosen(show, options, (*VIEWS[name], "dpi"), f"the {name} view")
+            return still.render(self, ending, name, wanted)
+
+        return html.draw_into(path, lambda: self.to_html(name, show, **options), picture)
 
     def to_terminal(self, show: Show | None = None, **options: Any) -> str:
-        """The matrix, or a caption's maps, as text for a terminal: coloured blocks, or ASCII with colour=False.
+        """The matrix, or a caption's maps, as text for a terminal: coloured blocks, or ASCII. `colour` is whether
+        standard output is a terminal and NO_COLOR is not set, unless you say.
 
         Below the matrix is what the model adds to attention: `regard.look.remarks`.
         """

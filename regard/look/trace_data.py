@@ -70,7 +70,6 @@ class Attended:
 
     @property
     def heads(self) -> int:
-        """How many heads the module has."""
         return int(self.weights.shape[0])
 
 
@@ -169,17 +168,11 @@ class Contents:
 
     def slim(self, scores: bool = False) -> Self:
         """A smaller trace for long sentences: weights rounded to half precision, scores only with `scores`."""
-        return replace(
-            self,
-            attention={
-                name: replace(
-                    seen,
-                    weights=half(seen.weights),
-                    scores=half(seen.scores) if scores and seen.scores is not None else None,
-                )
-                for name, seen in self.attention.items()
-            },
-        )
+        smaller = {}
+        for name, seen in self.attention.items():
+            kept = half(seen.scores) if scores and seen.scores is not None else None
+            smaller[name] = replace(seen, weights=half(seen.weights), scores=kept)
+        return replace(self, attention=smaller)
 
     def size(self, side: str) -> int:
         """How many tokens `side` has: source, target, read, cells or summary."""
@@ -195,7 +188,6 @@ class Contents:
 
 
 def half(values: Array) -> Array:
-    """The values rounded to half precision."""
     with np.errstate(over="ignore"):
         return values.astype(np.float16).astype(np.float32)
 

@@ -10,25 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from regard.look import table as tables
 from regard.look.maps import describe, map_of, shares_of
 from regard.look.measure import measure
 from regard.look.palette import DARK, DIVERGING, PALETTES, ramp
 from regard.look.show import Show
-from regard.look.table import (
-    SUMMARIES,
-    Array,
-    Label,
-    arrange,
-    caption,
-    choose,
-    frame,
-    head_words,
-    hidden_mass,
-    leading_modules,
-    merge,
-    module_words,
-    right_to_left,
-)
 from regard.look.text import label
 from regard.look.trace_data import Attended, Contents, half
 from regard.look.trace_file import plain
@@ -45,7 +31,7 @@ def page_tree(trace: Contents, show: Show | None = None) -> dict[str, Any]:
 
 def views(trace: Contents, show: Show) -> dict[str, Any]:
     """The tables of every module, the colours, the changed words, and the sentences of a caption's maps."""
-    leading = leading_modules(trace)
+    leading = tables.leading_modules(trace)
     large = sum(seen.weights.size for seen in trace.attention.values()) > PRECISE
     modules = leading if large else [*leading, *(one for one in trace.attention.values() if one not in leading)]
     measures = {(row.name, row.head): row.values for row in measure(trace)}
@@ -55,8 +41,8 @@ def views(trace: Contents, show: Show) -> dict[str, Any]:
             {
                 "name": seen.name,
                 "leading": seen in leading,
-                "text": module_words(trace, seen),
-                "heads": head_words(seen),
+                "text": tables.module_words(trace, seen),
+                "heads": tables.head_words(seen),
                 "combined": _combined(seen.weights, large),
                 "measures": [
                     {key: round(measures[seen.name, head][key], 6) for key in ("entropy", "diagonality", "special")}
@@ -67,10 +53,12 @@ def views(trace: Contents, show: Show) -> dict[str, Any]:
             }
             for seen in modules
         ],
-        "summaries": SUMMARIES,
-        "default": choose(trace).name if leading else None,
+        "summaries": tables.SUMMARIES,
+        "default": tables.choose(trace).name if leading else None,
         "changed": {"rows": sorted(rows), "columns": sorted(columns)},
-        "right_to_left": right_to_left([token.text for token in trace.target.tokens]),  # the target; tables: the source
+        "right_to_left": tables.right_to_left(
+            [token.text for token in trace.target.tokens]
+        ),  # the target; tables: the source
         "maps": None if trace.image is None or not leading else _maps(trace, show),
         "colours": {"palettes": PALETTES, "dark": DARK, "diverging": DIVERGING, "ramps": _ramps()},
     }
@@ -83,7 +71,7 @@ def _ramps() -> dict[str, Any]:
     return {name: {key: ramp(some) for key, some in kind.items()} for name, kind in (("light", light), ("dark", DARK))}
 
 
-def _combined(weights: Array, large: bool) -> Array | None:
+def _combined(weights: tables.Array, large: bool) -> tables.Array | None:
     """The mean of the heads and the largest of them, [2, T, S]; a single head needs neither."""
     if len(weights) == 1:
         return None
@@ -98,16 +86,16 @@ def _tables(trace: Contents, seen: Attended, show: Show, large: bool) -> list[di
     """
     found = []
     for shift in (0, 1) if seen.kind == "cross" else (0,):
-        rows, columns = frame(trace, seen, show, shift)
+        rows, columns = tables.frame(trace, seen, show, shift)
         if show.words and not any(len(one.tokens) > 1 for one in (*rows, *columns)):
             return None
         whole = seen.weights[:, shift:]  # [H, T, S]
         combined = _combined(seen.weights, large)
         stacked = whole if combined is None else np.concatenate([whole, combined[:, shift:]])
-        merged = merge(stacked, rows, columns) if show.words else stacked  # [heads, rows, columns]
+        merged = tables.merge(stacked, rows, columns) if show.words else stacked  # [heads, rows, columns]
         head = "{head}" if seen.heads > 1 else ""
         captions = {
-            name: caption(trace, seen, changed, (rows, columns), head=head, lost="{lost}", shift=shift)
+            name: tables.caption(trace, seen, changed, (rows, columns), head=head, lost="{lost}", shift=shift)
             for name, changed in {
                 "hidden": replace(show, special=False, renormalise=False),
                 "renormalised": replace(show, special=False, renormalise=True),
@@ -119,15 +107,15 @@ def _tables(trace: Contents, seen: Attended, show: Show, large: bool) -> list[di
                 "rows": _plain(rows),
                 "columns": _plain(columns),
                 "weights": None if not show.words else half(merged) if large else merged,
-                "hidden": np.round(hidden_mass(merged, rows, columns).astype(float), 4).tolist(),
+                "hidden": np.round(tables.hidden_mass(merged, rows, columns).astype(float), 4).tolist(),
                 "captions": captions,
-                "right_to_left": right_to_left([one.text for one in columns]),
+                "right_to_left": tables.right_to_left([one.text for one in columns]),
             }
         )
     return found
 
 
-def _plain(side: tuple[Label, ...]) -> list[dict[str, Any]]:
+def _plain(side: tuple[tables.Label, ...]) -> list[dict[str, Any]]:
     return [
         {"text": label(one.text, _LONGEST), "tokens": list(one.tokens), **({"special": True} if one.special else {})}
         for one in side
@@ -140,7 +128,7 @@ def _maps(trace: Contents, show: Show) -> dict[str, Any]:
     size, found = trace.image, {}
     for words in (True, False):
         for special in (True, False):
-            table = arrange(trace, replace(show, layer=None, head=None, words=words, special=special))
+            table = tables.arrange(trace, replace(show, layer=None, head=None, words=words, special=special))
             steps: list[int | None] = [None, *range(len(table.rows))]
             cells = [(row, column) for row in range(size.grid[0]) for column in range(size.grid[1])]
             found[f"{'words' if words else 'pieces'} {'shown' if special else 'hidden'}"] = {

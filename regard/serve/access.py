@@ -8,14 +8,11 @@ must come from this server's page or from an origin that was allowed by name.
 import asyncio
 import hmac
 import ipaddress
-import json
 import logging
 import re
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import h11
 from starlette.datastructures import Headers, MutableHeaders
@@ -333,15 +330,10 @@ class Protocol(H11Protocol):
             self._refuse(400, "This is not an HTTP request.")
 
     def _refuse(self, status: int, sentence: str, linger: float = LINGER) -> None:
-        body = json.dumps({"error": sentence}).encode()
-        headers: Mapping[str, str] = {
-            "content-type": "application/json", "content-length": str(len(body)), "connection": "close",
-        }  # fmt: skip
-        events: list[Any] = [
-            h11.Response(status_code=status, headers=list(headers.items())), h11.Data(data=body), h11.EndOfMessage(),
-        ]  # fmt: skip
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            for event in events:
+            answer = JSONResponse({"error": sentence}, status, {"Connection": "close"})
+            head = h11.Response(status_code=status, headers=answer.raw_headers)
+            for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         # Closed at once, with bytes of the client unread, the connection would be reset before the answer is read.
         self.refused = True

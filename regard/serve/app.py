@@ -89,7 +89,9 @@ def build(state: ServerState) -> Guard:
             key = fields.get("api_key", "apiKey")
             request.scope["regard.token"] = state.access.admit(request.url.path, request.headers, key)
             if state.loading and request.url.path not in ("/health", "/metrics"):
-                raise RefusedError(503, "The models are being loaded; try again in a second.", {"Retry-After": "1"})
+                raise RefusedError(
+                    503, "The models are being loaded; GET /health says when they can be used.", {"Retry-After": "2"}
+                )
             return await endpoint(state, request, fields)
 
         return act
@@ -108,24 +110,16 @@ def build(state: ServerState) -> Guard:
             Route("/docs", docs),
             Mount("/page", GZipMiddleware(views, minimum_size=2000, compresslevel=5)),
         ],
-        exception_handlers={HTTPException: _framework_error, RefusedError: _refused, Exception: _fault},
+        exception_handlers=dict.fromkeys((HTTPException, RefusedError, Exception), _explain),
     )
     app.router.redirect_slashes = False
     return Guard(app, state.access, state.limits, state.metrics, frozenset([*endpoints, "/", "/docs"]))
 
 
-async def _framework_error(request: Request, error: Exception) -> Response:
-    """Errors of the framework, such as 404 and 405, as JSON."""
-    assert isinstance(error, HTTPException)
-    sentence = {404: "There is nothing here."}.get(error.status_code, error.detail)
-    return refusal_response(request.url.path, RefusedError(error.status_code, sentence, error.headers))
-
-
-async def _fault(request: Request, error: Exception) -> Response:
-    """An error of ours: the guard logs it, and the client learns nothing about our code."""
-    return refusal_response(request.url.path, FAULT)
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RefusedError)
-    return refusal_response(request.url.path, error)
+async def _explain(request: Request, error: Exception) -> Response:
+    """An error as JSON: a refusal of ours, or one of the framework, such as 404 and 405. Of a fault, which the guard
+    logs, the client learns nothing."""
+    if isinstance(error, HTTPException):
+        sentence = {404: "There is nothing here."}.get(error.status_code, error.detail)
+        error = RefusedError(error.status_code, sentence, error.headers)
+    return refusal_response(request.url.path, error if isinstance(error, RefusedError) else FAULT)

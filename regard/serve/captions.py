@@ -12,9 +12,8 @@ from regard.look import html
 from regard.look.table import Label, arrange
 from regard.look.trace import Trace
 from regard.look.views import page_tree
-from regard.models.registry import entry
 from regard.serve.limits import RefusedError, StoppedError
-from regard.serve.models import Stop, interruptible, write_answer
+from regard.serve.models import Stop, describe, interruptible, write_answer
 
 
 class CaptionModel:
@@ -30,7 +29,6 @@ class CaptionModel:
 
     @property
     def beam(self) -> int:
-        """The beam of requests that name none."""
         return self.writer.experiment.decode.beam
 
     @property
@@ -41,12 +39,9 @@ class CaptionModel:
 
     def describe(self) -> dict[str, Any]:
         """The description of the model for clients."""
-        about, config = entry(self.writer.experiment.name), self.writer.model.config
+        config = self.writer.model.config
         return {
-            "name": self.writer.experiment.name,
-            "paper": about.paper,
-            "idea": about.idea,
-            "parameters": sum(part.numel() for part in self.writer.model.parameters()),
+            **describe(self.writer),
             "grid": [config.grid, config.grid],
             "side": self.writer.model.side,
             "look": config.look,

@@ -1,10 +1,11 @@
 """What-if changes as a client writes them, such as {"kind": "mask", "position": 3}."""
 
-from collections.abc import Callable
 from typing import Any
 
 from regard.look.change import Change, Mask, SetRow, ShiftRow, Silence, Temperature
 from regard.serve.limits import RefusedError
+
+KINDS = ("mask", "temperature", "set-row", "shift-row", "silence")
 
 
 def parse(changes: Any, most: int) -> list[Change]:
@@ -20,42 +21,28 @@ def parse(changes: Any, most: int) -> list[Change]:
 
 def _one(change: dict[str, Any]) -> Change:
     kind = change.get("kind")
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise RefusedError(422, f"A change must be one of {', '.join(_KINDS)}; got {str(kind)[:40]!r}.")
-    return _KINDS[kind](change)
 
+    def whole(name: str, least: int = 0) -> int:
+        value = change.get(name)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 10_000:
+            raise RefusedError(422, f"A change of {kind} needs {name} as a whole number of at least {least}.")
+        return value
 
-def _temperature(change: dict[str, Any]) -> Change:
-    value = change.get("value")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.001 <= value <= 1000:
-        raise RefusedError(422, "A change of temperature needs a value between 0.001 and 1000.")
-    return Temperature(float(value))
-
-
-def _silence(change: dict[str, Any]) -> Change:
-    name = change.get("name")
-    if not isinstance(name, str):
-        raise RefusedError(422, "A change of silence needs the name of an attention module.")
-    return Silence(name, _maybe(change, "head"))
-
-
-_KINDS: dict[str, Callable[[dict[str, Any]], Change]] = {
-    "mask": lambda change: Mask(_whole(change, "position")),
-    "temperature": _temperature,
-    "set-row": lambda change: SetRow(_whole(change, "t"), _whole(change, "position"), head=_maybe(change, "head")),
-    "shift-row": lambda change: ShiftRow(
-        _whole(change, "t"), _whole(change, "by", -10_000), head=_maybe(change, "head")
-    ),
-    "silence": _silence,
-}
-
-
-def _whole(change: dict[str, Any], name: str, least: int = 0) -> int:
-    value = change.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 10_000:
-        raise RefusedError(422, f"A change of {change['kind']} needs {name} as a whole number of at least {least}.")
-    return value
-
-
-def _maybe(change: dict[str, Any], name: str) -> int | None:
-    return None if change.get(name) is None else _whole(change, name)
+    head = whole("head") if change.get("head") is not None else None
+    match kind:
+        case "mask":
+            return Mask(whole("position"))
+        case "set-row":
+            return SetRow(whole("t"), whole("position"), head=head)
+        case "shift-row":
+            return ShiftRow(whole("t"), whole("by", -10_000), head=head)
+        case "silence":
+            if isinstance(name := change.get("name"), str):
+                return Silence(name, head)
+            raise RefusedError(422, "A change of silence needs the name of an attention module.")
+        case "temperature":
+            value = change.get("value")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0.001 <= value <= 1000:
+                raise RefusedError(422, "A change of temperature needs a value between 0.001 and 1000.")
+            return Temperature(float(value))
+    raise RefusedError(422, f"A change must be one of {', '.join(KINDS)}; got {str(kind)[:40]!r}.")

@@ -4,16 +4,18 @@ What was translated waits in memory, under a name that nobody can guess, until i
 """
 
 import re
+from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from regard.data.formats import Document, read_document, readers
+from regard.data.formats import read_document, readers
 from regard.errors import DataError
+from regard.serve import languages
 from regard.serve.fields import Fields, Upload, aside
-from regard.serve.layout import Marked
+from regard.serve.layout import Layout
 from regard.serve.libre import choose, translate_all
 from regard.serve.limits import RefusedError
 from regard.serve.state import ServerState
@@ -27,38 +29,29 @@ async def translate_file(state: ServerState, request: Request, fields: Fields) -
     source, target = fields.text("source"), fields.text("target")
     path, data = PurePath(PurePath(upload.name).name or "file"), upload.data
     worker = None
-    for read in _readers(path.name):
-        document = await aside(len(data), _read, data, path.name, read)
-        layout = await aside(len(data), Marked, document.parts, state.limits.line, state.limits.sentences)
+    for read in _refusing(400, readers, path.name):
+        document = await aside(len(data), _refusing, 400, read_document, data, path.name, read)
+        layout = await aside(len(data), Layout, document.parts, state.limits.line, state.limits.sentences)
         if worker is None:
             sample = " ".join(layout.sentences)[:2000]
             ((worker, _),) = await choose(state, request, fields, [sample], source, target)
         ((_, results),) = await translate_all(state, request, [worker], [layout], 1)
-        try:
-            data = await aside(len(data), _write, document, layout, results)
-        except DataError as error:  # a character that the encoding of the file cannot write
-            raise RefusedError(422, str(error)) from None
+        code = worker.about["target"]["code"]
+        language = "" if code == languages.UNDETERMINED else code
+        written = await aside(len(data), layout.write, results)
+        # A character that the encoding of the file cannot write is refused.
+        data = await aside(len(written), _refusing, 422, document.encode, written, language)
     assert worker is not None
     key = state.shelf.put(data, f"{path.stem}_{worker.about['target']['code']}{path.suffix}")
     return JSONResponse({"translatedFileUrl": f"{request.base_url}download_file/{key}"})
 
 
-def _readers(name: str) -> tuple[Any, ...]:
+def _refusing(status: int, work: Callable[..., Any], *args: Any) -> Any:
+    """The result of `work`; its sentence where it refuses the file."""
     try:
-        return readers(name)
+        return work(*args)
     except DataError as error:
-        raise RefusedError(400, str(error)) from None
-
-
-def _read(data: bytes, name: str, read: Any) -> Document:
-    try:
-        return read_document(data, name, read)
-    except DataError as error:
-        raise RefusedError(400, str(error)) from None
-
-
-def _write(document: Document, layout: Marked, results: Any) -> bytes:
-    return document.encode(layout.write(results))
+        raise RefusedError(status, str(error)) from None
 
 
 async def download_file(state: ServerState, request: Request, fields: Fields) -> Response:

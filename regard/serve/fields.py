@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
-from starlette.datastructures import FormData, Headers
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from regard.serve.limits import Limits, RefusedError
 
+_FORM = "multipart/form-data"
 _MOST_FIELDS = 1000
 _MOST_SKIPPED = 8  # times the limit: how much of a larger body is read, since clients do not read while they send
 SMALL = 4096  # bytes or characters that are parsed at once, without a thread
@@ -64,57 +64,15 @@ class Fields:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise RefusedError(400, f"Invalid request: {name} parameter is not a number")
-        if value < least:
-            raise RefusedError(400, f"Invalid request: {name} parameter must be >= {least}")
-        if value > most:
-            raise RefusedError(400, f"Invalid request: {name} parameter must be <= {most}")
+        if not least <= value <= most:
+            bound = f">= {least}" if value < least else f"<= {most}"
+            raise RefusedError(400, f"Invalid request: {name} parameter must be {bound}")
         return value
 
     def flag(self, name: str) -> bool:
         """Whether a switch is on: true, 1, yes or on."""
         value = self.get(name)
         return value is True or str(value).lower() in ("true", "1", "yes", "on")
-
-
-async def read_fields(request: Request, limits: Limits) -> Fields:
-    """All fields of a request. The body of a GET is read only if it is a form (some clients send one)."""
-    body = await _read_body(request, limits.body, limits.sending)
-    fields = await read_query(request, limits)
-    kind = _kind(request)
-    if kind == "multipart/form-data":
-        fields = Fields([*_each(fields), *await _multipart(request.headers, body)])
-    elif kind == "application/x-www-form-urlencoded":
-        fields = Fields([*_each(fields), *await aside(len(body), _pairs, body)])
-    elif request.method not in ("GET", "HEAD") and (kind == "application/json" or kind.endswith("+json")):
-        fields.replace(await aside(len(body), _json, body, limits))
-    return fields
-
-
-async def aside(size: int, work: Callable[..., T], *args: Any) -> T:
-    """The result of `work(*args)`, done in a thread if the text that it works on is not small."""
-    return work(*args) if size <= SMALL else await asyncio.to_thread(work, *args)
-
-
-async def read_query(request: Request, limits: Limits) -> Fields:
-    """The fields of the address; the body is not read."""
-    return Fields(_pairs(request.scope["query_string"]))
-
-
-async def read_upload(request: Request, limits: Limits) -> bytes:
-    """The file that a request contains: its body, or the field `image` of a multipart form."""
-    body = await _read_body(request, limits.picture, limits.sending_picture)
-    if _kind(request) != "multipart/form-data":
-        return body
-    try:
-        form = await _parse(request.headers, body, files=1)
-    except MultiPartException as error:
-        if "files" in error.message:
-            raise RefusedError(400, "One picture at a time: send one file as the field image.") from None
-        raise RefusedError(400, "Invalid multipart form") from None
-    if [name for name, _ in form.multi_items()] != ["image"]:
-        raise RefusedError(400, "The form must hold the field image alone; options belong in the query of the address.")
-    image = form["image"]
-    return image.encode("utf-8") if isinstance(image, str) else await image.read()
 
 
 class Upload(NamedTuple):
@@ -124,29 +82,51 @@ class Upload(NamedTuple):
     data: bytes
 
 
+async def read_fields(request: Request, limits: Limits) -> Fields:
+    """All fields of a request. The body of a GET is read only if it is a form (some clients send one)."""
+    body = await _read_body(request, limits.body, limits.sending)
+    pairs, kind = _pairs(request.scope["query_string"]), _kind(request)
+    if kind == _FORM:
+        pairs += await _form(request, body, 0, "Files are not accepted here; send the text as the field q.")
+    elif kind == "application/x-www-form-urlencoded":
+        pairs += await aside(len(body), _pairs, body)
+    fields = Fields(pairs)
+    if request.method not in ("GET", "HEAD") and (kind == "application/json" or kind.endswith("+json")):
+        fields.replace(await aside(len(body), _json, body, limits))
+    return fields
+
+
+async def read_query(request: Request, limits: Limits) -> Fields:
+    """The fields of the address; the body is not read."""
+    return Fields(_pairs(request.scope["query_string"]))
+
+
 async def read_form(request: Request, limits: Limits) -> Fields:
     """All fields of a form with one file, whose value is an `Upload`."""
     body = await _read_body(request, limits.file, limits.sending_picture)
-    fields = await read_query(request, limits)
-    if _kind(request) != "multipart/form-data":
-        return fields
-    try:
-        form = await _parse(request.headers, body, files=1)
-    except MultiPartException:
-        raise RefusedError(400, "Invalid multipart form; send one file as the field file.") from None
-    pairs: list[tuple[str, Any]] = []
-    for name, value in form.multi_items():
-        given = value if isinstance(value, str) else Upload(_clean(value.filename or ""), await value.read())
-        pairs.append((_clean(name), _clean(given)))
-    return Fields([*_each(fields), *pairs])
+    sent = await _form(request, body, 1, "Send one file as the field file.") if _kind(request) == _FORM else []
+    return Fields([*_pairs(request.scope["query_string"]), *sent])
+
+
+async def read_upload(request: Request, limits: Limits) -> bytes:
+    """The file that a request contains: its body, or the field `image` of a multipart form."""
+    body = await _read_body(request, limits.picture, limits.sending_picture)
+    if _kind(request) != _FORM:
+        return body
+    sent = await _form(request, body, 1, "One picture at a time: send one file as the field image.")
+    if [name for name, _ in sent] != ["image"]:
+        raise RefusedError(400, "The form must hold the field image alone; options belong in the query of the address.")
+    image = sent[0][1]
+    return image.data if isinstance(image, Upload) else image.encode("utf-8")
+
+
+async def aside(size: int, work: Callable[..., T], *args: Any) -> T:
+    """The result of `work(*args)`, done in a thread if the text that it works on is not small."""
+    return work(*args) if size <= SMALL else await asyncio.to_thread(work, *args)
 
 
 def _kind(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].lower().replace(" ", "")
-
-
-def _each(fields: Fields) -> list[tuple[str, Any]]:
-    return [(name, value) for name, values in fields._values.items() for value in values]
 
 
 async def _read_body(request: Request, most: int, seconds: float) -> bytes:
@@ -169,7 +149,7 @@ async def _read_body(request: Request, most: int, seconds: float) -> bytes:
     return b"".join(parts)
 
 
-def _pairs(encoded: bytes) -> list[tuple[str, str]]:
+def _pairs(encoded: bytes) -> list[tuple[str, Any]]:
     try:
         text = encoded.decode("utf-8", "replace")
         return parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
@@ -177,18 +157,8 @@ def _pairs(encoded: bytes) -> list[tuple[str, str]]:
         raise RefusedError(413, f"The request has more than {_MOST_FIELDS} fields.") from None
 
 
-async def _multipart(headers: Headers, body: bytes) -> list[tuple[str, str]]:
-    try:
-        form = await _parse(headers, body, files=0)
-    except MultiPartException as error:
-        if "files" in error.message:
-            raise RefusedError(400, "Files are not accepted here; send the text as the field q.") from None
-        raise RefusedError(400, "Invalid multipart form") from None
-    return [(_clean(name), _clean(value)) for name, value in form.multi_items() if isinstance(value, str)]
-
-
-async def _parse(headers: Headers, body: bytes, files: int) -> FormData:
-    """A multipart form, parsed in slices with pauses between them. Nothing is written to disk."""
+async def _form(request: Request, body: bytes, files: int, too_many: str) -> list[tuple[str, Any]]:
+    """The fields of a multipart form, parsed in slices with pauses between them. Nothing is written to disk."""
 
     async def stream() -> Any:
         for at in range(0, len(body), 1 << 16):
@@ -196,12 +166,21 @@ async def _parse(headers: Headers, body: bytes, files: int) -> FormData:
             await asyncio.sleep(0)
 
     size = len(body) + 1
-    parser = MultiPartParser(headers, stream(), max_files=files, max_fields=_MOST_FIELDS, max_part_size=size)
+    parser = MultiPartParser(request.headers, stream(), max_files=files, max_fields=_MOST_FIELDS, max_part_size=size)
     parser.spool_max_size = size
     try:
-        return await parser.parse()
+        form = (await parser.parse()).multi_items()
+    except MultiPartException as error:
+        raise RefusedError(400, too_many if "files" in error.message else "Invalid multipart form") from None
     except (KeyError, ValueError, LookupError, AssertionError):  # no boundary, an unknown charset
         raise RefusedError(400, "Invalid multipart form") from None
+    return [
+        (
+            _clean(name),
+            _clean(value) if isinstance(value, str) else Upload(_clean(value.filename or ""), await value.read()),
+        )
+        for name, value in form
+    ]
 
 
 def _json(body: bytes, limits: Limits) -> dict[str, Any]:
@@ -215,9 +194,7 @@ def _json(body: bytes, limits: Limits) -> dict[str, Any]:
     _check_depth(tree, limits)
     if not isinstance(tree, dict):
         raise RefusedError(400, "Invalid JSON format")
-    cleaned = _clean(tree)
-    assert isinstance(cleaned, dict)
-    return cleaned
+    return {_clean(name): _clean(part) for name, part in tree.items()}
 
 
 def _check_values(body: bytes, most: int) -> None:

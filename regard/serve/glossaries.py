@@ -31,7 +31,7 @@ async def create(state: ServerState, request: Request, fields: Fields) -> Respon
     if not any((a.partition("-")[0], b.partition("-")[0]) == (source, target) for a, b in pairs):
         raise RefusedError(400, f"Unsupported glossary source and target language pair: {source[:20]}, {target[:20]}.")
     terms = read_terms(fields.text("entries"), kind)
-    if state.glossaries.count() >= MOST:
+    if len(state.glossaries) >= MOST:
         raise RefusedError(456, f"There are {MOST} glossaries already; delete one first.")
     made = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     found = Glossary(str(uuid.uuid4()), fields.text("name"), source, target, terms, made)

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from regard.errors import DataError
 from regard.layers.transformer import TransformerLayer
 from regard.look.change import importance
+from regard.serve.step_details import numbers
 
 LIKELIEST = 3  # words that a layer would write
 Forward = Callable[[], Tensor]  # -> logits [1, T, V]
@@ -53,8 +53,8 @@ def follow_path(model: nn.Module, run: Forward, t: int, name: Callable[[int], di
     return [
         {
             "layer": place,
-            "heads": [_numbers(head) for head in one["heads"]],
-            **{part: _numbers(one[part]) for part in ("self", "cross", "feed", "stream")},
+            "heads": [numbers(head) for head in one["heads"]],
+            **{part: numbers(one[part]) for part in ("self", "cross", "feed", "stream")},
             "lens": _likeliest(model, one["stream"], name),
         }
         for place, one in enumerate(seen)
@@ -77,7 +77,3 @@ def weigh_heads(model: nn.Module, run: Forward, written: Sequence[int]) -> list[
         return float(chances[torch.arange(len(written)), torch.tensor(written, device=chances.device)].sum())
 
     return [{"name": one.name, "head": one.head or 0, "drop": one.drop} for one in importance(model, logprob)]
-
-
-def _numbers(tensor: Tensor) -> Any:
-    return np.ascontiguousarray(tensor.detach().cpu().float().numpy())

@@ -12,7 +12,7 @@ from regard.data.formats.html import read as read_html
 from regard.data.formats.segment import Part
 from regard.serve import languages
 from regard.serve.fields import Fields, aside
-from regard.serve.layout import Layout, Marked, plain
+from regard.serve.layout import Layout, plain
 from regard.serve.limits import RefusedError
 from regard.serve.queue import Options, Written
 from regard.serve.state import ServerState
@@ -32,7 +32,7 @@ async def translate(state: ServerState, request: Request, fields: Fields) -> Res
     choices = await choose(state, request, fields, texts, source, target)
     layouts = await lay_out(state, texts, read_html if form == "html" else None)
     if fields.flag("stream"):
-        if isinstance(q, list) or not isinstance(layouts[0], Layout) or nbest > 1:
+        if isinstance(q, list) or not layouts[0].plain or nbest > 1:
             raise RefusedError(400, "Invalid request: stream needs one text, without HTML and alternatives")
         return await stream(state, request, choices[0][0], layouts[0])
     workers = [worker for worker, _ in choices]
@@ -40,22 +40,18 @@ async def translate(state: ServerState, request: Request, fields: Fields) -> Res
     aligned = []
     if fields.flag("alignment"):
         aligned = [
-            await links(state, request, worker, layout, results) if isinstance(layout, Layout) else []
+            await links(state, request, worker, layout, results) if layout.plain else []
             for worker, (layout, results) in zip(workers, found, strict=True)
         ]
 
     def build() -> dict[str, Any]:
-        each: dict[str, list[Any]] = {
-            "translatedText": [layout.write(results) for layout, results in found],
-        }
+        each: dict[str, list[Any]] = {"translatedText": [layout.write(results) for layout, results in found]}
         if source.lower() == "auto":
             each["detectedLanguage"] = [
                 {"confidence": sure, "language": worker.about["source"]["code"]} for worker, sure in choices
             ]
         if nbest > 1:
-            each["alternatives"] = [
-                other(layout, results) if isinstance(layout, Layout) else [] for layout, results in found
-            ]
+            each["alternatives"] = [other(layout, results) for layout, results in found]
         if fields.flag("alignment"):
             each["alignment"] = aligned
         notes = [notes_of(layout, results) for layout, results in found]
@@ -108,17 +104,15 @@ def _no_pair(source: str, target: str) -> RefusedError:
     return RefusedError(400, f"{into} ({target}) is not available as a target language from {out} ({source})")
 
 
-async def lay_out(
-    state: ServerState, texts: list[str], read: Callable[[str], Iterable[Part]] | None
-) -> list[Layout | Marked]:
+async def lay_out(state: ServerState, texts: list[str], read: Callable[[str], Iterable[Part]] | None) -> list[Layout]:
     """The layout of each text, which has tags if it is `read`; together they may have a limited number of sentences."""
 
-    def split() -> list[Layout | Marked]:
-        layouts: list[Layout | Marked] = []
+    def split() -> list[Layout]:
+        layouts: list[Layout] = []
         left = state.limits.sentences
         for text in texts:
             line = state.limits.line
-            layouts.append(plain(text, line, left) if read is None else Marked(read(text), line, left))
+            layouts.append(plain(text, line, left) if read is None else Layout(read(text), line, left))
             left -= len(layouts[-1].sentences)
         return layouts
 
@@ -129,17 +123,17 @@ async def translate_all(
     state: ServerState,
     request: Request,
     workers: list[Worker],
-    layouts: list[Layout | Marked],
+    layouts: list[Layout],
     nbest: int,
     terms: tuple[tuple[str, str], ...] = (),
-) -> list[tuple[Layout | Marked, list[Written]]]:
+) -> list[tuple[Layout, list[Written]]]:
     """The translations of every layout's sentences; those of one model are handed over together."""
     results: list[list[Written]] = [[] for _ in layouts]
     for worker in dict.fromkeys(workers):
         mine = [number for number, one in enumerate(workers) if one is worker]
         sentences = [sentence for number in mine for sentence in layouts[number].sentences]
         beam = max(worker.about["beam"], nbest) if nbest > 1 else None
-        options = Options(beam, nbest, any(layouts[number].links for number in mine), terms)
+        options = Options(beam, nbest, any(layouts[number].tagged for number in mine), terms)
         found = iter(await state.translate(request, worker, sentences, options))
         for number in mine:
             results[number] = [next(found) for _ in layouts[number].sentences]
@@ -147,17 +141,19 @@ async def translate_all(
 
 
 def other(layout: Layout, results: list[Written]) -> list[str]:
-    """The alternatives of a text: the second best of each of its sentences together, the third best, and so on."""
-    best = layout.join([one.text for one in results])
-    deepest = max((len(one.others) for one in results), default=0)
-    joined = [
-        layout.join([one.others[min(rank, len(one.others) - 1)] if one.others else one.text for one in results])
-        for rank in range(1, deepest)
-    ]
-    return [text for text in dict.fromkeys(joined) if text != best]
+    """The alternatives of a text: the second best of each of its sentences together, the third best, and so on.
+
+    There are none where tags would have to be placed again.
+    """
+    deepest = 0 if layout.tagged else max((len(one.others) for one in results), default=0)
+
+    def ranked(rank: int) -> str:
+        return layout.write([one._replace(text=[one.text, *one.others[1:]][: rank + 1][-1]) for one in results])
+
+    return [text for text in dict.fromkeys(map(ranked, range(1, deepest))) if text != ranked(0)]
 
 
-def notes_of(layout: Layout | Marked, results: list[Written]) -> list[dict[str, Any]]:
+def notes_of(layout: Layout, results: list[Written]) -> list[dict[str, Any]]:
     """What is not right with the sentences of a text: each with its place in the source, flags, and unseen words."""
     return [
         {"source": [start, start + len(sentence)], "flags": list(one.flags), "unknown": list(one.unknown)}
@@ -171,7 +167,7 @@ async def links(
 ) -> list[dict[str, Any]]:
     """For every word of the translation the source word with the largest weight, as code points of the two texts."""
     found = []
-    places = layout.places([one.text for one in results])
+    places = layout.places(results)
     for sentence, start, result, place in zip(layout.sentences, layout.starts, results, places, strict=True):
         if result.text:
             for link in await state.work(request, worker, "align", sentence, result.text, admitted=True):

@@ -74,6 +74,11 @@ class RefusedError(Exception):
         return self.sentence
 
 
+def busy(what: str) -> RefusedError:
+    """The refusal of more than the server can take at once."""
+    return RefusedError(429, f"Slowdown: too many {what}, try again in a second", {"Retry-After": "1"})
+
+
 class StoppedError(Exception):
     """Work that ended early because its time is up or its client has gone away."""
 

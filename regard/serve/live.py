@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from regard.api.translator import Translation, Translator
+from regard.api.translation import Translation
+from regard.api.translator import Translator
 from regard.decode.beam import SearchStep
 
 

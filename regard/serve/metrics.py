@@ -34,7 +34,6 @@ class Metrics:
         self.registry.register(_Gauges(gauges))
 
     def write(self) -> bytes:
-        """All metrics as text."""
         return generate_latest(self.registry)
 
 

@@ -3,22 +3,21 @@
 import copy
 import dataclasses
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.api.inspecting import report_heads
-from regard.api.links import describe, link_words, strongest
-from regard.api.tracing import describe_forced
-from regard.api.translator import Translation, Translator
+from regard.api.links import link_words
+from regard.api.tracing import Trained, describe_forced
+from regard.api.translation import Translation
+from regard.api.translator import Translator
 from regard.core.scores import uniform
 from regard.data.builtin import Example
-from regard.data.builtin.registry import find_builtin
 from regard.data.expects import expectations
 from regard.data.pharaoh import Gold
 from regard.errors import DataError
@@ -29,7 +28,7 @@ from regard.look.trace import Trace
 from regard.look.trace_file import write
 from regard.look.views import page_tree
 from regard.models.registry import entry
-from regard.serve import languages
+from regard.serve import examples, languages
 from regard.serve.changes import parse
 from regard.serve.inside import follow_path, weigh_heads
 from regard.serve.limits import Limits, RefusedError, StoppedError
@@ -38,33 +37,6 @@ from regard.serve.queue import Options, TraceRequest, Written
 from regard.serve.step_details import explain, output, watch
 from regard.symbols import END, UNKNOWN
 
-EXAMPLES = 4
-# What the page opens with for a model of real text: crossing, negation, a question, and 40 words.
-SENTENCES = {
-    "en": [
-        "She did not sign the agreement on the European Economic Area.",
-        "Where is the station?",
-        "The black cat does not like the white dog.",
-        "Although the committee had discussed the proposal for several hours, the members who were present could not "
-        "agree on the amount of money that should be given to the regions which had suffered most from the floods.",
-    ],
-    "fr": [
-        "Elle n'a pas signé l'accord sur l'Espace économique européen.",
-        "Où est la gare ?",
-        "Le chat noir n'aime pas le chien blanc.",
-    ],
-}
-# Sentences that grow from 10 words to 40, to compare models with and without attention.
-LENGTHS = {
-    "en": [
-        "The committee could not agree on the amount of money.",
-        "The members of the committee who were present could not agree on the amount of money for the regions.",
-        "After several hours the members of the committee who were present could not agree on the amount of money that "
-        "should be given to the regions which had suffered.",
-        SENTENCES["en"][-1],
-    ],
-}
-EXAMPLE_WORDS = 8
 ALIGNED = 30  # sentences on which the heads are measured
 _RECORDED = 8  # times the numbers of an answer that may be recorded to select from
 _UNKNOWN_WORDS = 20  # never-seen words of a sentence that are reported
@@ -72,6 +44,12 @@ _COMPARED = 2000  # characters of a text that are compared with a vocabulary
 
 
 Stop = Callable[[], bool]
+
+
+def describe(trained: Trained) -> dict[str, Any]:
+    """What is said of every model."""
+    name, parameters = trained.experiment.name, sum(part.numel() for part in trained.model.parameters())
+    return {"name": name, "paper": entry(name).paper, "idea": entry(name).idea, "parameters": parameters}
 
 
 def write_answer(tree: dict[str, Any]) -> bytes:
@@ -109,9 +87,7 @@ class TranslationModel:
         self.card = card or {}  # of a model that ships
         self.translator = translator
         # Looking inside puts hooks on a model. Translations that come in between use a twin with the same parameters.
-        shared: dict[int, Any] = {
-            id(part): part for part in (*translator.model.parameters(), *translator.model.buffers())
-        }
+        shared: dict[int, Any] = {id(one): one for one in (*translator.model.parameters(), *translator.model.buffers())}
         self._twin = copy.copy(translator)
         self._twin.model = copy.deepcopy(translator.model, shared)
         self.limits = limits
@@ -124,20 +100,15 @@ class TranslationModel:
 
     def describe(self) -> dict[str, Any]:
         """The description of the model for clients."""
-        about, name = entry(self.translator.experiment.name), self.translator.experiment.name
         sides = {"source": self.translator.source_language, "target": self.translator.target_language}
         codes = {side: languages.canonical(code) for side, code in sides.items()}
         return {
             **{side: {"code": code, "name": languages.name(code)} for side, code in codes.items()},
-            "name": name,
-            "paper": about.paper,
-            "idea": about.idea,
+            **describe(self.translator),
             "expects": expectations(self.translator.experiment.data, self.translator.source_vocabulary),
             "bytes": self.card.get("bytes"),
             "score": _score(self.card),
-            "parameters": sum(part.numel() for part in self.translator.model.parameters()),
-            "examples": [example.source for example in self._examples[:EXAMPLES]] or SENTENCES.get(codes["source"], []),
-            "lengths": None if self._examples else LENGTHS.get(codes["source"]),
+            **examples.opening(self._examples, codes["source"]),
             "aligned": any(example.alignment for example in self._examples),
             "fixed": self._fixed,
         }
@@ -151,12 +122,7 @@ class TranslationModel:
 
     @cached_property
     def _examples(self) -> list[Example]:
-        """New sentences, if the model was trained on a generated corpus."""
-        data = self.translator.experiment.data
-        if not data.corpus:
-            return []
-        longest = max(data.min_words, min(data.max_words, EXAMPLE_WORDS))
-        return find_builtin(data.corpus).generate(ALIGNED, data.seed + 1, data.min_words, longest)
+        return examples.generate(self.translator.experiment.data, ALIGNED)
 
     # --- translating
 
@@ -166,7 +132,7 @@ class TranslationModel:
         sizes = map(len, self.translator.source_vocabulary.encode_many(texts))
         links: list[Any] = [()] * len(texts)
         if options.links and not stop():
-            links = [one.links for one in link_words(self._twin, texts, [one.text for one in found])]
+            links = [one.links for one in self._twin.link_words(texts, [one.text for one in found])]
         return [_written(one, size + 1, linked) for one, size, linked in zip(found, sizes, links, strict=True)]
 
     def stream(self, texts: list[str], emit: Callable[[tuple[int, str | Written]], None], stop: Stop) -> int:
@@ -188,28 +154,8 @@ class TranslationModel:
         return self.translate([vocabulary.decode(last) or "a"], Options(), stop)[0].text
 
     def fit(self, texts: list[str]) -> list[tuple[float, float]]:
-        """How well each text fits the source vocabulary, and how long it is there.
-
-        The fit is from 0 to 1: 1 if every word is one piece, 0 if all words are spelled letter by letter or unknown.
-        The length is that of a code in which all pieces are equally likely, in nats: the language in which a text is
-        shorter is the likelier one.
-        """
-        return [self._fit(text[:_COMPARED]) for text in texts]
-
-    def _fit(self, text: str) -> tuple[float, float]:
-        vocabulary = self.translator.source_vocabulary
-        words, letters = len(re.findall(r"\S+", text)), len(re.sub(r"\s+", "", text))
-        if not words:
-            return 0.0, 0.0
-        pieces = 0
-        for index, piece, (start, end) in zip(*vocabulary.encode(text)[:3], strict=True):
-            if not text[start:end].isspace():
-                strange = index == UNKNOWN or piece.startswith("<0x")
-                pieces += max(1, end - start) + 1 if strange else 1
-        whole = words if vocabulary.kind != "char" and letters > words else 0
-        spelled = letters if whole else 2 * letters
-        best = whole or letters
-        return max(0.0, min(1.0, (spelled - pieces) / (spelled - best))), pieces * math.log(len(vocabulary))
+        """How well each text fits the source vocabulary, and how long it is there: see `examples.fit`."""
+        return [examples.fit(text[:_COMPARED], self.translator.source_vocabulary) for text in texts]
 
     # --- looking inside
 
@@ -225,7 +171,7 @@ class TranslationModel:
 
     def align(self, text: str, target: str, stop: Stop) -> list[dict[str, Any]]:
         """Which words of a text and its translation belong together."""
-        return describe(strongest(self._trace(TraceRequest(text, target), stop)))
+        return [one.describe() for one in link_words(self._trace(TraceRequest(text, target), stop))]
 
     def _trace(self, look: TraceRequest, stop: Stop) -> Trace:
         """The trace of a sentence: of the given translation, or of the one that the model finds."""
@@ -236,44 +182,44 @@ class TranslationModel:
         if look.tree:
             cost = len(source) * (look.beam or self.beam)
             if cost > self.limits.tree:
-                raise RefusedError(
-                    422, f"A search tree of {cost} tokens times beam is too large; at most {self.limits.tree}."
-                )
+                sentence = f"A search tree of {cost} tokens times beam is too large; at most {self.limits.tree}."
+                raise RefusedError(422, sentence)
             config = self.translator.experiment.decode
             longest = math.ceil(config.max_ratio * len(source)) + config.max_extra
         else:
             target, forced = self._written(look, stop)
             longest = len(target) + 1
-            self._check_size(self._sizes(look, len(source), longest)[0], self.limits.numbers)
-        self._check_forward(look, len(source), longest)
+        self._check_size(look, len(source), longest, answered=not look.tree)
         with interruptible(self.translator.model, stop):
             trace = self.translator.look(look.text, target, changes=changes, tree=look.tree, beam=look.beam)
-        self._check_size(self._sizes(look, len(source), len(trace.target.tokens))[0], self.limits.numbers)
+        self._check_size(look, len(source), len(trace.target.tokens))
         marks = (*trace.changes, *describe_forced(self.translator.target_vocabulary, forced))
         return dataclasses.replace(_part(trace, look), changes=marks)
 
     def _source(self, text: str) -> list[int]:
-        ids = self.translator.encode(text).ids
-        self._check_tokens(ids, "text")
-        return [*ids, END]
+        return [*self._short(self.translator.encode(text).ids, "text"), END]
 
-    def _check_tokens(self, ids: list[int], name: str) -> None:
+    def _short(self, ids: list[int], name: str) -> list[int]:
+        """The ids, or a refusal if there are too many."""
         if len(ids) > self.limits.tokens:
-            raise RefusedError(
-                422, f"The {name} has {len(ids)} tokens; send a shorter one, of at most {self.limits.tokens}."
-            )
+            sentence = f"The {name} has {len(ids)} tokens; send a shorter one, of at most {self.limits.tokens}."
+            raise RefusedError(422, sentence)
+        return ids
 
-    def _check_size(self, numbers: int, most: int) -> None:
-        if numbers > most:
-            raise RefusedError(
-                422,
-                f"The attention of this trace has {numbers} numbers, more than {most}; choose some layers and heads, "
-                f"or send a shorter text.",
-            )
-
-    def _check_forward(self, look: TraceRequest, source: int, target: int) -> None:
-        """Refuse a forward pass whose attention and logits would take too much memory."""
-        self._check_size(self._sizes(look, source, target)[1], _RECORDED * self.limits.numbers)
+    def _check_size(self, look: TraceRequest, source: int, target: int, answered: bool = True) -> None:
+        """Refuse a forward pass whose attention and logits would take too much memory; where the attention is
+        `answered`, also one of which the client would get too much."""
+        chosen, recorded = self._sizes(look, source, target)
+        for numbers, most in (
+            (chosen if answered else 0, self.limits.numbers),
+            (recorded, _RECORDED * self.limits.numbers),
+        ):
+            if numbers > most:
+                raise RefusedError(
+                    422,
+                    f"The attention of this trace has {numbers} numbers, more than {most}; choose some layers and "
+                    f"heads, or send a shorter text.",
+                )
 
     def _sizes(self, look: TraceRequest, source: int, target: int) -> tuple[int, int]:
         """How many numbers the trace of a sentence pair holds, and how many are computed to choose from."""
@@ -292,18 +238,12 @@ class TranslationModel:
 
     def _written(self, look: TraceRequest, stop: Stop) -> tuple[list[int], list[int]]:
         """The ids of the given translation, or of the one found under the changes; and those that were forced."""
-        prefix: list[int] = []
         if look.target is not None:
-            written = self._ids(look.target)
-        else:
-            prefix = [] if look.prefix is None else self._ids(look.prefix)
-            self._check_tokens(prefix, "prefix")
-            changes = parse(look.changes, self.limits.changes)
-            with change(self.translator.model, *changes):
-                (found,) = self.translator.translate([look.text], prefix=[prefix], beam=look.beam, stop=stop)
-            written = self._ids(tuple(found.tokens))
-        self._check_tokens(written, "translation")
-        return written, prefix
+            return self._short(self._ids(look.target), "translation"), []
+        prefix = [] if look.prefix is None else self._short(self._ids(look.prefix), "prefix")
+        with change(self.translator.model, *parse(look.changes, self.limits.changes)):
+            (found,) = self.translator.translate([look.text], prefix=[prefix], beam=look.beam, stop=stop)
+        return self._short(self._ids(tuple(found.tokens)), "translation"), prefix
 
     def _translations(self, trace: Trace) -> list[dict[str, Any]]:
         """The finished hypotheses of a search tree as text, the best first."""
@@ -353,18 +293,12 @@ class TranslationModel:
         model, device = self.translator.model, self.translator.device
         source = self._source(look.text)
         written = [*self._written(look, stop)[0], END]
-        self._check_forward(look, len(source), len(written))
+        self._check_size(look, len(source), len(written), answered=False)
         if not 0 <= t < len(written):
             raise DataError(f"There is no step {t}: this translation has steps 0 to {len(written) - 1}.")
 
-        def forward() -> Tensor:
-            lengths = torch.tensor([len(source)], device=device)
-            logits: Tensor = model(
-                torch.tensor([source], device=device), lengths, torch.tensor([written], device=device)
-            )
-            return logits
-
-        return written, forward
+        inputs = (torch.tensor(part, device=device) for part in ([source], [len(source)], [written]))
+        return written, partial(model, *inputs)
 
     def head_errors(self, stop: Stop) -> dict[str, Any]:
         """The alignment error rate of every head over sentences whose links are known; computed once."""
@@ -375,26 +309,22 @@ class TranslationModel:
             gold = [Gold(frozenset(example.alignment), frozenset(example.alignment)) for example in made]
             with interruptible(self.translator.model, stop):
                 found = report_heads(self.translator, [one.source for one in made], [one.target for one in made], gold)
-            rates = [
-                {"layer": row.layer, "head": row.head, "aer": row.values["aer"]}
-                for row in found.rows
-                if "aer" in row.values
-            ]
-            self._errors = {"sentences": len(made), "heads": rates}
+            rated = [row for row in found.rows if "aer" in row.values]
+            heads = [{"layer": row.layer, "head": row.head, "aer": row.values["aer"]} for row in rated]
+            self._errors = {"sentences": len(made), "heads": heads}
         return self._errors
 
     def alternatives(self, text: str, prefix: tuple[str, ...], most: int, stop: Stop) -> list[dict[str, Any]]:
         """The pieces that could follow `prefix`, most likely first."""
-        ids = self._ids(prefix)
-        self._check_tokens(ids, "prefix")
-        self._check_forward(TraceRequest(text), len(self._source(text)), len(ids) + 1)
+        ids = self._short(self._ids(prefix), "prefix")
+        self._check_size(TraceRequest(text), len(self._source(text)), len(ids) + 1, answered=False)
         with interruptible(self.translator.model, stop):
             found = self.translator.alternatives(text, ids, most + END + 1)
-        words = [(self._numbers[piece], piece, chance) for piece, chance in found if math.isfinite(chance)]
+        words = [(self._word(self._numbers[piece]), chance) for piece, chance in found if math.isfinite(chance)]
         return [
-            {"piece": piece, "text": self._name(index), "probability": chance}
-            for index, piece, chance in words
-            if index > END
+            {"piece": word["piece"], "text": word["text"], "probability": chance}
+            for word, chance in words
+            if not word["special"]
         ][:most]
 
     # --- pieces
@@ -414,12 +344,9 @@ class TranslationModel:
         return [self._numbers[piece] for piece in given]
 
     def _word(self, index: int) -> dict[str, Any]:
-        piece = self.translator.target_vocabulary.pieces([index])[0]
-        return {"piece": piece, "text": self._name(index), "special": index <= END}
-
-    def _name(self, index: int) -> str:
         vocabulary = self.translator.target_vocabulary
-        return vocabulary.decode([index]) or vocabulary.pieces([index])[0]
+        piece = vocabulary.pieces([index])[0]
+        return {"piece": piece, "text": vocabulary.decode([index]) or piece, "special": index <= END}
 
 
 def _score(card: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -138,7 +138,6 @@ class Queue:
         return sum(map(len, self._clients.values()))
 
     def put(self, ticket: Ticket) -> None:
-        """Add a ticket."""
         with self._changed:
             self._clients.setdefault(ticket.client, deque()).append(ticket)
             self._changed.notify()

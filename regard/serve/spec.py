@@ -7,16 +7,49 @@ from regard.serve.limits import Limits
 from regard.serve.worker import Worker
 
 Schema = dict[str, Any]
+_KINDS: dict[str, Schema] = {
+    "text": {"type": "string"},
+    "whole": {"type": "integer", "minimum": 0},
+    "number": {"type": "number"},
+    "flag": {"type": "boolean"},
+    "object": {"type": "object"},
+    "file": {"type": "string", "format": "binary"},
+}
 
-_TEXT: Schema = {"type": "string"}
-_WHOLE: Schema = {"type": "integer", "minimum": 0}
-_NUMBER: Schema = {"type": "number"}
-_FLAG: Schema = {"type": "boolean"}
+
+def _schema(short: Any, **more: Any) -> Schema:
+    """A JSON schema from its short form, with `more` keys.
+
+    "text" and the other kinds, "#Name" of a schema below, "a|b" for one of some words, each in brackets for a list;
+    what follows a colon describes it. A mapping is an object, whose names with a "!" are required; a list is one of
+    several. A mapping with "type" is a schema already.
+    """
+    if isinstance(short, list):
+        return {"oneOf": [_schema(one) for one in short], **more}
+    if isinstance(short, Mapping):
+        if not short or {"type", "enum", "oneOf"} & short.keys():
+            return {**short, **more}
+        required = [name[:-1] for name in short if name.endswith("!")]
+        properties = {name.removesuffix("!"): _schema(one) for name, one in short.items()}
+        return {"type": "object", "properties": properties, **({"required": required} if required else {}), **more}
+    kind, _, words = short.partition(": ")
+    if kind.startswith("["):
+        found: Schema = {"type": "array", "items": _schema(kind[1:-1])}
+    elif kind.startswith("#"):
+        found = {"$ref": f"#/components/schemas/{kind[1:]}"}
+    else:
+        found = {"enum": kind.split("|")} if "|" in kind else _KINDS[kind]
+    return {**found, **({"description": words} if words else {}), **more}
 
 
 def describe(limits: Limits, translators: Iterable[str], captioners: Mapping[str, Worker]) -> Schema:
     """The OpenAPI document of a server with these limits and models."""
     models = _name_of(list(translators))
+    operations = {**_libre(limits, models), **_deepl(limits), **_own(limits, models), **_pictures(limits, captioners)}
+    paths: Schema = {}
+    for place, operation in {**operations, **_about()}.items():
+        method, path = place.split(" ")
+        paths.setdefault(path, {})[method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {
@@ -26,15 +59,9 @@ def describe(limits: Limits, translators: Iterable[str], captioners: Mapping[str
             "attention of the model.",
         },
         "servers": [{"url": "/"}],
-        "paths": {
-            **_libre(limits, models),
-            **_deepl(limits),
-            **_own(limits, models),
-            **_pictures(limits, captioners),
-            **_about(),
-        },
+        "paths": paths,
         "components": {
-            "schemas": _SCHEMAS,
+            "schemas": {name: _schema(short) for name, short in _SCHEMAS.items()},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"token": []}],
@@ -42,339 +69,255 @@ def describe(limits: Limits, translators: Iterable[str], captioners: Mapping[str
 
 
 def _libre(limits: Limits, model: Schema) -> Schema:
-    text = {"type": "string", "maxLength": limits.characters}
-    translate = _object(
-        {
-            "q": {"oneOf": [text, _list(text, limits.segments)]},
-            "source": {"type": "string", "description": "a code of /languages, or auto"},
-            "target": {"type": "string", "description": "a code of /languages"},
-            "format": {"enum": ["text", "html"], "default": "text"},
-            "alternatives": {**_WHOLE, "maximum": limits.alternatives, "default": 0},
-            "alignment": {**_FLAG, "description": "ours: also report which words belong together"},
-            "stream": {
-                **_FLAG,
-                "description": "ours: answer with server-sent events while one text is written, each a JSON object "
-                "with sentence, source (its place in q), translatedText so far and, when done, flags and unknown; "
-                "the last event holds the whole translatedText",
-            },
-            "model": {**model, "description": "ours: one of /api/v1/models"},
-            "api_key": _TEXT,
-        },
-        required=["q", "source", "target"],
-    )
-    suggest = _object(dict.fromkeys(("q", "s", "source", "target"), text), required=["q", "s", "source", "target"])
-    detect = _object({"q": text, "api_key": _TEXT}, required=["q"])
-    upload = _object(
-        {"file": {"type": "string", "format": "binary"}, "source": _TEXT, "target": _TEXT, "model": model},
-        required=["file", "source", "target"],
-    )
-    address = _object({"translatedFileUrl": _TEXT}, required=["translatedFileUrl"])
-    post = _post("Translate", translate, _ref("Translated"), forms=True)
-    post["responses"]["200"]["content"]["text/event-stream"] = {"schema": _TEXT}
+    text = _schema("text", maxLength=limits.characters)
+    translate = {
+        "q!": [text, _list(text, limits.segments)],
+        "source!": "text: a code of /languages, or auto",
+        "target!": "text: a code of /languages",
+        "format": _schema("text|html", default="text"),
+        "alternatives": _schema("whole", maximum=limits.alternatives, default=0),
+        "alignment": "flag: ours: also report which words belong together",
+        "stream": "flag: ours: answer with server-sent events while one text is written, each a JSON object with "
+        "sentence, source (its place in q), translatedText so far and, when done, flags and unknown; the last event "
+        "holds the whole translatedText",
+        "model": _schema(model, description="ours: one of /api/v1/models"),
+        "api_key": "text",
+    }
+    upload = {"file!": "file", "source!": "text", "target!": "text", "model": model}
+    post = _post("Translate", translate, "#Translated", FORMS)
+    post["responses"]["200"]["content"]["text/event-stream"] = {"schema": _schema("text")}
+    detect = {"q!": text, "api_key": "text"}
+    suggest = dict.fromkeys(("q!", "s!", "source!", "target!"), text)
+    download = _get("A translated file", {}, content="application/octet-stream")
     return {
-        "/translate": {"post": post},
-        "/detect": {"post": _post("Which loaded language fits a text", detect, _list(_ref("Detected")), forms=True)},
-        "/translate_file": {"post": _form("Translate a file; its ending says the format", upload, address)},
-        "/download_file/{name}": {
-            "get": {
-                **_get("A translated file", {}, content="application/octet-stream"),
-                "parameters": [_in_path("name")],
-            }
-        },
-        "/suggest": {"post": _post("Suggest a better translation", suggest, _object({"success": _FLAG}), forms=True)},
-        "/languages": {"get": _get("The languages of the loaded models", _list(_ref("Language")))},
-        "/frontend/settings": {"get": _get("What a form for this server needs to know", {"type": "object"})},
+        "POST /translate": post,
+        "POST /detect": _post("Which loaded language fits a text", detect, "[#Detected]", FORMS),
+        "POST /translate_file": _post(
+            "Translate a file; its ending says the format", upload, {"translatedFileUrl!": "text"}, FORMS[-1:]
+        ),
+        "GET /download_file/{name}": {**download, "parameters": [_in_path("name")]},
+        "POST /suggest": _post("Suggest a better translation", suggest, {"success": "flag"}, FORMS),
+        "GET /languages": _get("The languages of the loaded models", "[#Language]"),
+        "GET /frontend/settings": _get("What a form for this server needs to know", "object"),
     }
 
 
 def _deepl(limits: Limits) -> Schema:
-    translate = _object(
-        {
-            "text": _list({"type": "string", "maxLength": limits.characters}, limits.segments, least=1),
-            "target_lang": _TEXT,
-            "source_lang": _TEXT,
-            "tag_handling": {"enum": ["html", "xml"]},
-            "ignore_tags": {**_list(_TEXT), "description": "of XML: elements that are not translated"},
-            "splitting_tags": {**_list(_TEXT), "description": "of XML: elements that end a sentence"},
-            "glossary_id": _TEXT,
-        },
-        required=["text", "target_lang"],
-    )
-    kind = {"name": "type", "in": "query", "schema": {"enum": ["source", "target"]}}
-    translations = _object({"translations": _list(_ref("DeepLTranslation"))}, required=["translations"])
-    listed = _list(_object({"language": _TEXT, "name": _TEXT}, required=["language", "name"]))
-    used = _object({"character_count": _WHOLE, "character_limit": _WHOLE})
-    glossary = _object(
-        {
-            "name": _TEXT,
-            "source_lang": _TEXT,
-            "target_lang": _TEXT,
-            "entries": {"type": "string", "description": "source term, tab or comma, target term on each line"},
-            "entries_format": {"enum": ["tsv", "csv"]},
-        },
-        required=["name", "source_lang", "target_lang", "entries", "entries_format"],
-    )
-    made = {**_post("Store terms", glossary, _ref("Glossary"), forms=True, error="Message")}
+    translate = {
+        "text!": _list(_schema("text", maxLength=limits.characters), limits.segments, least=1),
+        "target_lang!": "text",
+        "source_lang": "text",
+        "tag_handling": "html|xml",
+        "ignore_tags": "[text]: of XML: elements that are not translated",
+        "splitting_tags": "[text]: of XML: elements that end a sentence",
+        "glossary_id": "text",
+    }
+    glossary = {
+        "name!": "text",
+        "source_lang!": "text",
+        "target_lang!": "text",
+        "entries!": "text: source term, tab or comma, target term on each line",
+        "entries_format!": "tsv|csv",
+    }
+    made = _post("Store terms", glossary, "#Glossary", FORMS, "Message")
     made["responses"] = {"201": made["responses"]["200"], "default": made["responses"]["default"]}
-    listing = _object({"glossaries": _list(_ref("Glossary"))}, required=["glossaries"])
-    pairs = _object({"supported_languages": _list({"type": "object"})}, required=["supported_languages"])
     gone = {"summary": "Delete a glossary", "responses": {"204": {"description": "done"}, "default": _error("Message")}}
     given = {"parameters": [_in_path("id")]}
+    translations = {"translations!": "[#DeepLTranslation]"}
+    listed = _list({"language!": "text", "name!": "text"})
+    kind = {"parameters": [_query("type", "source|target")]}
+    terms = _get("Its terms", "text", "Message", "text/tab-separated-values")
+    used = {"character_count": "whole", "character_limit": "whole"}
     return {
-        "/v2/translate": {
-            "post": _post("Translate, as DeepL does", translate, translations, forms=True, error="Message")
-        },
-        "/v2/languages": {"get": {**_get("Languages, as DeepL lists them", listed, "Message"), "parameters": [kind]}},
-        "/v2/glossaries": {"get": _get("The glossaries of this client", listing, "Message"), "post": made},
-        "/v2/glossaries/{id}": {
-            "get": {**_get("A glossary", _ref("Glossary"), "Message"), **given},
-            "delete": {**gone, **given},
-        },
-        "/v2/glossaries/{id}/entries": {
-            "get": {**_get("Its terms", _TEXT, "Message", "text/tab-separated-values"), **given}
-        },
-        "/v2/glossary-language-pairs": {"get": _get("Languages that have glossaries", pairs, "Message")},
-        "/v2/usage": {"get": _get("Characters translated since the start", used, "Message")},
+        "POST /v2/translate": _post("Translate, as DeepL does", translate, translations, FORMS, "Message"),
+        "GET /v2/languages": {**_get("Languages, as DeepL lists them", listed, "Message"), **kind},
+        "GET /v2/glossaries": _get("The glossaries of this client", {"glossaries!": "[#Glossary]"}, "Message"),
+        "POST /v2/glossaries": made,
+        "GET /v2/glossaries/{id}": {**_get("A glossary", "#Glossary", "Message"), **given},
+        "DELETE /v2/glossaries/{id}": {**gone, **given},
+        "GET /v2/glossaries/{id}/entries": {**terms, **given},
+        "GET /v2/glossary-language-pairs": _get(
+            "Languages that have glossaries", {"supported_languages!": "[object]"}, "Message"
+        ),
+        "GET /v2/usage": _get("Characters translated since the start", used, "Message"),
     }
 
 
 def _own(limits: Limits, model: Schema) -> Schema:
-    pieces = _list(_TEXT, limits.tokens)
+    pieces = _list("text", limits.tokens)
+    text = _schema("text", maxLength=limits.characters, description="one sentence")
     look: Schema = {
         "model": model,
-        "text": {"type": "string", "maxLength": limits.characters, "description": "one sentence"},
-        "target": {
-            "oneOf": [_TEXT, pieces],
-            "description": "the translation to look at, as text or as pieces; by default the one of the model",
-        },
-        "prefix": {"oneOf": [_TEXT, pieces], "description": "text or pieces with which the translation must begin"},
-        "beam": {**_WHOLE, "maximum": limits.beam},
-        "changes": _list(_ref("Change"), limits.changes),
+        "text!": text,
+        "target": _schema(
+            ["text", pieces],
+            description="the translation to look at, as text or as pieces; by default the one of the model",
+        ),
+        "prefix": _schema(["text", pieces], description="text or pieces with which the translation must begin"),
+        "beam": _schema("whole", maximum=limits.beam),
+        "changes": _list("#Change", limits.changes),
     }
-    part: Schema = {
-        "layers": {**_list(_WHOLE, least=1), "description": "only the attention of these layers, from 0"},
-        "heads": {**_list(_WHOLE, least=1), "description": "only these heads, from 0"},
+    part = {
+        "layers": _schema("[whole]: only the attention of these layers, from 0", minItems=1),
+        "heads": _schema("[whole]: only these heads, from 0", minItems=1),
     }
-    trace = {"type": "object", "description": "a trace, as regard.look.Trace reads and writes it"}
-    step = {**look, "t": _WHOLE, "name": {"type": "string", "description": "attention module"}, "head": _WHOLE}
-    ask = {
-        **{name: look[name] for name in ("model", "text")},
-        "prefix": pieces,
-        "most": {**_WHOLE, "minimum": 1, "maximum": 50},
-    }
-    choices = _list(_object({"text": _TEXT, "piece": _TEXT, "probability": _NUMBER}, required=["piece", "probability"]))
-    head = _object({"layer": _WHOLE, "head": _WHOLE, "aer": {**_NUMBER, "description": "alignment error rate"}})
-    rates = _object({"sentences": _WHOLE, "heads": _list(head)}, required=["sentences", "heads"])
-    body = {name: _object(fields, required=["text"]) for name, fields in (("look", {**look, **part}), ("step", step))}
+    body, step = {**look, **part}, {**look, "t": "whole", "name": "text: attention module", "head": "whole"}
+    trace = "object: a trace, as regard.look.Trace reads and writes it"
+    most = _schema("whole", minimum=1, maximum=50)
+    ask = {"model": model, "text!": text, "prefix!": pieces, "most": most}
+    choices = _list({"text": "text", "piece!": "text", "probability!": "number"})
+    head = {"layer": "whole", "head": "whole", "aer": "number: alignment error rate"}
+    rates = _get("How well each head aligns", {"sentences!": "whole", "heads!": _list(head)})
+    worth = {"heads": _list({"name": "text", "head": "whole", "drop": "number"})}
     return {
-        "/api/v1/models": {"get": _get("The loaded models", _object({"models": _list({"type": "object"})}))},
-        "/api/v1/heads": {"get": {**_get("How well each head aligns", rates), "parameters": [_query("model", model)]}},
-        "/api/v1/trace": {"post": _post("The attention of a model while it translated", body["look"], trace)},
-        "/api/v1/steps": {"post": _post("The arithmetic of one step", body["step"], {"type": "object"})},
-        "/api/v1/path": {"post": _post("The layers of a Transformer at one step", body["step"], {"type": "object"})},
-        "/api/v1/worth": {
-            "post": _post(
-                "How much less likely a translation is without each head",
-                body["look"],
-                _object({"heads": _list(_object({"name": _TEXT, "head": _WHOLE, "drop": _NUMBER}))}),
-            )
-        },
-        "/api/v1/beam": {"post": _post("A trace with the search tree", body["look"], trace)},
-        "/api/v1/alternatives": {
-            "post": _post(
-                "The words that could come at a position",
-                _object(ask, required=["text", "prefix"]),
-                _object({"alternatives": choices}),
-            )
-        },
-        "/api/v1/what-if": {"post": _post("A trace under changes", body["look"], trace)},
+        "GET /api/v1/models": _get("The loaded models", {"models": "[object]"}),
+        "GET /api/v1/heads": {**rates, "parameters": [_query("model", model)]},
+        "POST /api/v1/trace": _post("The attention of a model while it translated", body, trace),
+        "POST /api/v1/steps": _post("The arithmetic of one step", step, "object"),
+        "POST /api/v1/path": _post("The layers of a Transformer at one step", step, "object"),
+        "POST /api/v1/worth": _post("How much less likely a translation is without each head", body, worth),
+        "POST /api/v1/beam": _post("A trace with the search tree", body, trace),
+        "POST /api/v1/alternatives": _post("The words that could come at a position", ask, {"alternatives": choices}),
+        "POST /api/v1/what-if": _post("A trace under changes", body, trace),
     }
 
 
 def _pictures(limits: Limits, captioners: Mapping[str, Worker]) -> Schema:
-    model = _name_of(list(captioners))
+    model = _query("model", _name_of(list(captioners)))
     pixels = "".join(f" and {worker.about['megapixels']} megapixels" for worker in list(captioners.values())[:1])
-    file: Schema = {"type": "string", "format": "binary", "maxLength": limits.picture}
-    words = _object(
-        {
-            "text": _TEXT,
-            "logprob": _NUMBER,
-            "gate": {**_NUMBER, "description": "beta, the share of the context that is used; for models that have it"},
-            "weights": {**_list(_list(_NUMBER)), "description": "over the grid, row by row; they sum to one"},
-        },
-        required=["text", "logprob", "weights"],
-    )
-    one = _object({"text": _TEXT, "score": _NUMBER, "logprob": _NUMBER}, required=["text", "score", "logprob"])
+    file = _schema("file", maxLength=limits.picture)
+    words = {
+        "text!": "text",
+        "logprob!": "number",
+        "gate": "number: beta, the share of the context that is used; for models that have it",
+        "weights!": "[[number]]: over the grid, row by row; they sum to one",
+    }
     answer = {
-        "caption": _TEXT,
-        "finished": {"type": "string", "description": "end, or length where it was cut off"},
-        "nbest": {**_list(one), "description": "this one first"},
-        "grid": {**_list(_WHOLE, 2, least=2), "description": "rows and columns"},
-        "words": _list(words),
-        "trace": {"type": "object", "description": "all of it, as regard.look.Trace reads it"},
+        "caption!": "text",
+        "finished!": "text: end, or length where it was cut off",
+        "nbest!": {
+            **_list({"text!": "text", "score!": "number", "logprob!": "number"}),
+            "description": "this one first",
+        },
+        "grid!": {**_list("whole", 2, least=2), "description": "rows and columns"},
+        "words!": _list(words),
+        "trace!": "object: all of it, as regard.look.Trace reads it",
     }
     caption = {
         "summary": "Describe a picture, with the attention of each word",
         "description": f"JPEG, PNG or WebP; at most {limits.picture >> 20} MiB{pixels}. Options belong in the query.",
         "parameters": [
-            _query("model", model),
-            _query("nbest", {**_WHOLE, "minimum": 1, "maximum": limits.alternatives + 1, "default": 1}),
-            _query("beam", {**_WHOLE, "maximum": limits.beam}),
+            model,
+            _query("nbest", _schema("whole", minimum=1, maximum=limits.alternatives + 1, default=1)),
+            _query("beam", _schema("whole", maximum=limits.beam)),
         ],
         "requestBody": {
             "required": True,
-            "content": {
-                "application/octet-stream": {"schema": file},
-                "multipart/form-data": {"schema": _object({"image": file}, required=["image"])},
-            },
+            "content": {**_content(file, "application/octet-stream"), **_content({"image!": file}, FORMS[-1])},
         },
-        "responses": {
-            "200": {"description": "done", "content": _content(_object(answer, required=list(answer)))},
-            "default": _error("Error"),
-        },
+        "responses": {"200": {"description": "done", "content": _content(answer)}, "default": _error("Error")},
     }
     drawn = {
-        "number": _WHOLE,
-        "caption": {"type": "string", "description": "the right one"},
-        "png": {"type": "string", "contentEncoding": "base64", "contentMediaType": "image/png"},
+        "number!": "whole",
+        "caption!": "text: the right one",
+        "png!": _schema("text", contentEncoding="base64", contentMediaType="image/png"),
     }
-    example = _get("A picture to try a captioner on", _object(drawn, required=list(drawn)))
-    number = _query("number", {**_WHOLE, "maximum": 999_999, "default": 0})
+    number = _query("number", _schema("whole", maximum=999_999, default=0))
     return {
-        "/api/v1/caption": {"post": caption},
-        "/api/v1/example": {"get": {**example, "parameters": [_query("model", model), number]}},
+        "POST /api/v1/caption": caption,
+        "GET /api/v1/example": {**_get("A picture to try a captioner on", drawn), "parameters": [model, number]},
     }
 
 
 def _about() -> Schema:
-    status = _object({"status": {"enum": ["ok", "unavailable"]}, "error": _TEXT}, required=["status"])
+    status = {"status!": "ok|unavailable", "error": "text"}
     health = _get("Whether every model answers", status)
     health["responses"]["503"] = {"description": "not ready, and why", "content": _content(status)}
-    text = {"description": "Prometheus text", "content": {"text/plain": {"schema": _TEXT}}}
+    text = {"description": "Prometheus text", "content": _content("text", "text/plain")}
     return {
-        "/health": {"get": health},
-        "/metrics": {"get": {"summary": "Counters", "responses": {"200": text, "default": _error("Error")}}},
-        "/spec": {"get": _get("This document", {"type": "object"})},
+        "GET /health": health,
+        "GET /metrics": {"summary": "Counters", "responses": {"200": text, "default": _error("Error")}},
+        "GET /spec": _get("This document", "object"),
     }
 
 
-def _post(summary: str, body: Schema, found: Schema, forms: bool = False, error: str = "Error") -> Schema:
-    kinds = ["application/json", *(["application/x-www-form-urlencoded", "multipart/form-data"] if forms else [])]
-    return {
-        "summary": summary,
-        "requestBody": {"required": True, "content": {kind: {"schema": body} for kind in kinds}},
-        "responses": {"200": {"description": "done", "content": _content(found)}, "default": _error(error)},
-    }
+FORMS = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
 
 
-def _get(summary: str, found: Schema, error: str = "Error", content: str = "application/json") -> Schema:
-    return {
-        "summary": summary,
-        "responses": {
-            "200": {"description": "done", "content": {content: {"schema": found}}},
-            "default": _error(error),
-        },
-    }
+def _post(summary: str, body: Any, found: Any, kinds: Iterable[str] = FORMS[:1], error: str = "Error") -> Schema:
+    content = {kind: {"schema": _schema(body)} for kind in kinds}
+    answer = _get(summary, found, error)["responses"]
+    return {"summary": summary, "requestBody": {"required": True, "content": content}, "responses": answer}
 
 
-def _form(summary: str, body: Schema, found: Schema) -> Schema:
-    """A form with a file."""
-    posted = _post(summary, body, found)
-    posted["requestBody"]["content"] = {"multipart/form-data": {"schema": body}}
-    return posted
+def _get(summary: str, found: Any, error: str = "Error", content: str = "application/json") -> Schema:
+    done = {"description": "done", "content": _content(found, content)}
+    return {"summary": summary, "responses": {"200": done, "default": _error(error)}}
 
 
 def _in_path(name: str) -> Schema:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": "^[A-Za-z0-9]+$"}}
+    return {"name": name, "in": "path", "required": True, "schema": _schema("text", pattern="^[A-Za-z0-9]+$")}
 
 
 def _error(name: str) -> Schema:
-    return {"description": "refused, with one sentence", "content": _content(_ref(name))}
+    return {"description": "refused, with one sentence", "content": _content(f"#{name}")}
 
 
-def _content(schema: Schema) -> Schema:
-    return {"application/json": {"schema": schema}}
+def _content(short: Any, kind: str = "application/json") -> Schema:
+    return {kind: {"schema": _schema(short)}}
 
 
-def _object(properties: Schema, required: list[str] | None = None) -> Schema:
-    return {"type": "object", "properties": properties, **({"required": required} if required else {})}
-
-
-def _list(items: Schema, most: int | None = None, least: int = 0) -> Schema:
-    return {
-        "type": "array",
-        "items": items,
-        **({"maxItems": most} if most else {}),
-        **({"minItems": least} if least else {}),
-    }
-
-
-def _ref(name: str) -> Schema:
-    return {"$ref": f"#/components/schemas/{name}"}
+def _list(items: Any, most: int | None = None, least: int = 0) -> Schema:
+    bounds = {"maxItems": most, "minItems": least}
+    return {"type": "array", "items": _schema(items), **{name: size for name, size in bounds.items() if size}}
 
 
 def _name_of(models: list[str]) -> Schema:
-    return {"enum": models} if models else _TEXT
+    return {"enum": models} if models else _schema("text")
 
 
-def _query(name: str, schema: Schema) -> Schema:
-    return {"name": name, "in": "query", "schema": schema}
+def _query(name: str, short: Any) -> Schema:
+    return {"name": name, "in": "query", "schema": _schema(short)}
 
 
-def _one_or_list(schema: Schema) -> Schema:
-    return {"oneOf": [schema, _list(schema)]}
-
-
-_SPAN = {"type": "array", "items": _WHOLE, "minItems": 2, "maxItems": 2}
+_SPAN = _list("whole", 2, least=2)
 _SCHEMAS: Schema = {
-    "Error": _object({"error": _TEXT}, required=["error"]),
-    "Message": _object({"message": _TEXT}, required=["message"]),
-    "Detected": _object(
-        {"confidence": {**_NUMBER, "minimum": 0, "maximum": 100}, "language": _TEXT}, ["confidence", "language"]
-    ),
-    "Language": _object({"code": _TEXT, "name": _TEXT, "targets": _list(_TEXT)}, required=["code", "name", "targets"]),
-    "Link": _object({"source": _SPAN, "target": _SPAN, "weight": _NUMBER}, required=["source", "target", "weight"]),
-    "Note": _object(
-        {"source": _SPAN, "flags": _list(_TEXT), "unknown": {**_list(_TEXT), "description": "never seen in training"}},
-        required=["source", "flags", "unknown"],
-    ),
-    "Translated": _object(
-        {
-            "translatedText": _one_or_list(_TEXT),
-            "detectedLanguage": _one_or_list(_ref("Detected")),
-            "alternatives": {"type": "array", "items": _one_or_list(_TEXT)},
-            "alignment": {"type": "array", "items": _one_or_list(_ref("Link"))},
-            "notes": {
-                "type": "array",
-                "items": _one_or_list(_ref("Note")),
-                "description": "ours: sentences with which something is not right; left out where there is none",
-            },
+    "Error": {"error!": "text"},
+    "Message": {"message!": "text"},
+    "Detected": {"confidence!": _schema("number", minimum=0, maximum=100), "language!": "text"},
+    "Language": {"code!": "text", "name!": "text", "targets!": "[text]"},
+    "Link": {"source!": _SPAN, "target!": _SPAN, "weight!": "number"},
+    "Note": {"source!": _SPAN, "flags!": "[text]", "unknown!": "[text]: never seen in training"},
+    "Translated": {
+        "translatedText!": ["text", "[text]"],
+        "detectedLanguage": ["#Detected", "[#Detected]"],
+        "alternatives": _list(["text", "[text]"]),
+        "alignment": _list(["#Link", "[#Link]"]),
+        "notes": {
+            **_list(["#Note", "[#Note]"]),
+            "description": "ours: sentences with which something is not right; left out where there is none",
         },
-        required=["translatedText"],
-    ),
-    "DeepLTranslation": _object(
-        {
-            "detected_source_language": _TEXT,
-            "text": _TEXT,
-            "billed_characters": _WHOLE,
-            "unplaced_terms": {**_list(_TEXT), "description": "ours: terms of the glossary that were not placed"},
-        },
-        required=["detected_source_language", "text"],
-    ),
-    "Glossary": _object(
-        {"glossary_id": _TEXT, "name": _TEXT, "source_lang": _TEXT, "target_lang": _TEXT, "entry_count": _WHOLE},
-        required=["glossary_id", "name", "source_lang", "target_lang", "entry_count"],
-    ),
-    "Change": _object(
-        {
-            "kind": {"enum": ["mask", "temperature", "set-row", "shift-row", "silence"]},
-            "position": {**_WHOLE, "description": "source position, for mask and set-row"},
-            "t": {**_WHOLE, "description": "target position, for set-row and shift-row"},
-            "by": {"type": "integer", "description": "for shift-row"},
-            "value": {**_NUMBER, "description": "for temperature"},
-            "name": {"type": "string", "description": "attention module, for silence"},
-            "head": _WHOLE,
-        },
-        required=["kind"],
-    ),
+    },
+    "DeepLTranslation": {
+        "detected_source_language!": "text",
+        "text!": "text",
+        "billed_characters": "whole",
+        "unplaced_terms": "[text]: ours: terms of the glossary that were not placed",
+    },
+    "Glossary": {
+        "glossary_id!": "text",
+        "name!": "text",
+        "source_lang!": "text",
+        "target_lang!": "text",
+        "entry_count!": "whole",
+    },
+    "Change": {
+        "kind!": "mask|temperature|set-row|shift-row|silence",
+        "position": "whole: source position, for mask and set-row",
+        "t": "whole: target position, for set-row and shift-row",
+        "by": {"type": "integer", "description": "for shift-row"},
+        "value": "number: for temperature",
+        "name": "text: attention module, for silence",
+        "head": "whole",
+    },
 }

@@ -16,12 +16,13 @@ from starlette.types import Receive, Scope, Send
 from regard.serve import languages
 from regard.serve.access import Access
 from regard.serve.fields import SMALL, Fields, aside
-from regard.serve.limits import Limits, RefusedError, StoppedError
+from regard.serve.limits import Limits, RefusedError, StoppedError, busy
 from regard.serve.metrics import Metrics
 from regard.serve.model_process import compress
 from regard.serve.queue import MethodCall, Options, Ticket, Written
 from regard.serve.stored import Glossaries, Shelf
 from regard.serve.worker import DiedError, Worker
+from regard.training.known import FOLDERS
 
 _SLICE = 1 << 16  # bytes of an answer that are sent at once
 
@@ -101,6 +102,8 @@ class ServerState:
         return self._named(fields.text("model", "") or None, self.of_kind("caption"), "describes pictures")
 
     def _named(self, name: str | None, among: Mapping[str, Worker], does: str) -> Worker:
+        if name in FOLDERS and name not in self.workers:
+            name = FOLDERS[name]  # en-fr/bahdanau is the model en-fr-bahdanau
         if name is not None and name not in self.workers:
             raise RefusedError(404, f"There is no model {name[:80]!r} here; GET /api/v1/models lists them.")
         if name is not None and name not in among:
@@ -191,9 +194,7 @@ class ServerState:
         worker.make_room(client(request))
         if self._receiving >= self.limits.pictures:
             self.metrics.refused.labels("queue").inc()
-            raise RefusedError(
-                429, "Slowdown: too many pictures are arriving, try again in a second", {"Retry-After": "1"}
-            )
+            raise busy("pictures are arriving")
         self._receiving += 1
         try:
             yield
@@ -265,7 +266,6 @@ def _write(tree: Any, packed: bool) -> bytes:
 
 
 def accepts_gzip(request: Request) -> bool:
-    """Whether the client reads gzip."""
     return "gzip" in request.headers.get("accept-encoding", "")
 
 

@@ -13,24 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.core import scores as formulas
 from regard.core.attend import Look, Memory
-from regard.core.scores import (
-    Additive,
-    Concat,
-    ConcatReleased,
-    Cosine,
-    Covered,
-    General,
-    Location,
-    NormedAdditive,
-    Perceptron,
-    dot,
-    scaled_dot,
-    uniform,
-)
 from regard.errors import ConfigError, unknown
 from regard.layers.attention import Attention
-from regard.look.record import attentions
+from regard.look.record import arguments, attentions
 
 BEST = 10  # words of the output that are listed
 
@@ -55,8 +42,7 @@ def watch(model: nn.Module, name: str | None, run: Callable[[], Tensor]) -> tupl
     calls: list[AttentionCall] = []
 
     def keep(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], look: Look) -> None:
-        given = {**dict(zip(("query", "memory", "centre"), args, strict=False)), **named}
-        calls.append(AttentionCall(given["query"], given["memory"], given.get("centre"), look, given.get("beside")))
+        calls.append(AttentionCall(*arguments(args, named), look, named.get("beside")))
 
     handle = modules[chosen].register_forward_hook(keep, with_kwargs=True)
     try:
@@ -80,6 +66,8 @@ def explain(module: Attention, calls: list[AttentionCall], t: int, head: int) ->
         raise ConfigError(f"There is no head {head}: this attention has heads 0 to {heads - 1}.")
     query = _head(call.query, head)[row]  # [D]
     keys, values = _head(call.memory.keys, head), _head(call.memory.values, head)  # [S, D], [S, Dv]
+    if isinstance(module.score, formulas.Covered) and call.beside is not None:
+        keys = module.score.cover(keys, call.beside[0])
     assert call.look.scores is not None
     assert call.look.weights is not None
     scores, weights = _head(call.look.scores, head)[row], _head(call.look.weights, head)[row]  # [S]
@@ -90,12 +78,12 @@ def explain(module: Attention, calls: list[AttentionCall], t: int, head: int) ->
         visible = visible & module.normalise.visible(call.look.scores, call.centre)[0, row]
     return {
         "heads": heads,
-        "query": _numbers(query),
-        "formula": _sides(module.score, query, _covered(module.score, keys, call.beside)),
-        "scores": _numbers(scores.masked_fill(~visible, -torch.inf)),
-        "weights": _numbers(weights),
-        "values": _numbers(values),
-        "context": _numbers(_head(call.look.context, head)[row]),
+        "query": numbers(query),
+        "formula": _sides(module.score, query, keys),
+        "scores": numbers(scores.masked_fill(~visible, -torch.inf)),
+        "weights": numbers(weights),
+        "values": numbers(values),
+        "context": numbers(_head(call.look.context, head)[row]),
         "centre": None if call.centre is None else float(call.centre[0, row]),
         "half_width": int(getattr(module.normalise, "half_width", 0)),
     }
@@ -134,45 +122,21 @@ def _head(tensor: Tensor, head: int) -> Tensor:
 
 
 def _sides(score: Any, query: Tensor, keys: Tensor) -> dict[str, Any]:
-    for kind, sides in _FORMULAS.items():
-        if score is kind or (isinstance(kind, type) and isinstance(score, kind)):
-            parts = sides(score, query, keys)
-            return {name: _numbers(part) if isinstance(part, Tensor) else part for name, part in parts.items()}
-    return {"kind": "unknown"}
+    """The formula of a score as the page computes it, with the query's part, `left`, and the memory's, `right`."""
+    scale = {formulas.dot: 1.0, formulas.scaled_dot: keys.shape[-1] ** -0.5}.get(score)
+    if scale is not None or isinstance(score, formulas.General):
+        found: dict[str, Any] = {"kind": "dot", "left": query, "right": keys, "scale": scale or 1.0}
+    elif isinstance(score, formulas.Cosine):
+        strength = float(nn.functional.softplus(score.raw_strength))
+        found = {"kind": "cosine", "left": query, "right": keys, "scale": strength}
+    elif isinstance(score, formulas.Location):
+        found = {"kind": "location", "left": query @ score.W.weight[: len(keys)].T}
+    elif isinstance(score, formulas.Perceptron) and not isinstance(score, formulas.NormedAdditive):
+        found = {"kind": "additive", "left": score.ask(query), "right": keys, "v": score.v.weight[0]}
+    else:  # the page has no formula for others, such as the offset of NormedAdditive
+        found = {"kind": "fixed" if score is formulas.uniform else "unknown"}
+    return {name: numbers(part) if isinstance(part, Tensor) else part for name, part in found.items()}
 
 
-def _covered(score: Any, keys: Tensor, coverage: Tensor | None) -> Tensor:
-    """The keys [S, D], with the part of their coverage [1, S, d] where the score reads it."""
-    return score.cover(keys, coverage[0]) if isinstance(score, Covered) and coverage is not None else keys
-
-
-def _added(left: Tensor, keys: Tensor, v: nn.Linear) -> dict[str, Any]:
-    return {"kind": "additive", "left": left, "right": keys, "v": v.weight[0]}
-
-
-def _dotted(query: Tensor, keys: Tensor, scale: float) -> dict[str, Any]:
-    return {"kind": "dot", "left": query, "right": keys, "scale": scale}
-
-
-_FORMULAS: dict[Any, Callable[[Any, Tensor, Tensor], dict[str, Any]]] = {
-    dot: lambda score, query, keys: _dotted(query, keys, 1.0),
-    scaled_dot: lambda score, query, keys: _dotted(query, keys, keys.shape[-1] ** -0.5),
-    General: lambda score, query, keys: _dotted(query, keys, 1.0),
-    Cosine: lambda score, query, keys: {
-        "kind": "cosine",
-        "left": query,
-        "right": keys,
-        "scale": float(nn.functional.softplus(score.raw_strength)),
-    },
-    NormedAdditive: lambda score, query, keys: {"kind": "unknown"},  # its offset is not in the formula of the page
-    Additive: lambda score, query, keys: _added(score.W(query), keys, score.v),
-    Concat: lambda score, query, keys: _added(query @ score.W.weight[:, : score.query_width].T, keys, score.v),
-    ConcatReleased: lambda score, query, keys: _added(score.W(query), keys, score.v),
-    Perceptron: lambda score, query, keys: _added(query, keys, score.v),  # behind the scores that project the query
-    Location: lambda score, query, keys: {"kind": "location", "left": query @ score.W.weight[: len(keys)].T},
-    uniform: lambda score, query, keys: {"kind": "fixed"},
-}
-
-
-def _numbers(tensor: Tensor) -> Any:
+def numbers(tensor: Tensor) -> Any:
     return np.ascontiguousarray(tensor.detach().cpu().float().numpy())

@@ -69,33 +69,25 @@ class Glossaries:
     """The glossaries of every client."""
 
     def __init__(self) -> None:
-        self._of: dict[Hashable, dict[str, Glossary]] = {}
+        self._all: dict[tuple[Hashable, str], Glossary] = {}  # by client and id
+
+    def __len__(self) -> int:
+        return len(self._all)
 
     def of(self, client: Hashable) -> list[Glossary]:
-        """Those of one client."""
-        return list(self._of.get(client, {}).values())
+        return [one for (owner, _), one in self._all.items() if owner == client]
 
     def find(self, client: Hashable, id: str) -> Glossary:
         """A glossary of a client, or a refusal."""
-        found = self._of.get(client, {}).get(id)
-        if found is None:
+        if (client, id) not in self._all:
             raise RefusedError(404, "Glossary not found.")
-        return found
+        return self._all[client, id]
 
     def add(self, client: Hashable, glossary: Glossary) -> None:
-        """Keep one for a client."""
-        self._of.setdefault(client, {})[glossary.id] = glossary
+        self._all[client, glossary.id] = glossary
 
     def remove(self, client: Hashable, id: str) -> None:
-        """Forget one of a client."""
-        self.find(client, id)
-        del self._of[client][id]
-        if not self._of[client]:
-            del self._of[client]
-
-    def count(self) -> int:
-        """How many there are of all clients."""
-        return sum(map(len, self._of.values()))
+        del self._all[client, self.find(client, id).id]
 
     def terms(self, client: Hashable, id: str, source: str, target: str) -> tuple[tuple[str, str], ...]:
         """The terms of the glossary that a request names, which must be of its languages; none without a name."""

@@ -38,17 +38,17 @@ async def _events(ticket: Ticket, layout: Layout, parts: "asyncio.Queue[Any]") -
     def event(place: int, text: str, **more: Any) -> str:
         return _event({"sentence": place, "source": spans[place], "translatedText": text, **more})
 
-    written: dict[int, str] = {}  # a process that is replaced begins again
+    written: dict[int, Written] = {}  # a process that is replaced begins again
     try:
         while (part := await parts.get()) is not None:
             place, found = part
             if isinstance(found, Written):
-                written[place] = found.text
+                written[place] = found
                 yield event(place, found.text, done=True, flags=list(found.flags), unknown=list(found.unknown))
             else:
                 yield event(place, found)
         ticket.answer.result()
-        yield _event({"translatedText": layout.join([written[place] for place in range(len(spans))])})
+        yield _event({"translatedText": layout.write([written[place] for place in range(len(spans))])})
     except RefusedError as refusal:
         yield _event({"error": refusal.sentence})
     except Exception:

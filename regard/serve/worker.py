@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from regard.errors import RegardError
-from regard.serve.limits import Limits, RefusedError, StoppedError
+from regard.serve.limits import Limits, RefusedError, StoppedError, busy
 from regard.serve.metrics import Metrics
 from regard.serve.model_process import serve_model
 from regard.serve.queue import MethodCall, Queue, Row, Ticket, settle
@@ -75,7 +75,6 @@ class Process:
         return call
 
     def stop(self, call: Call) -> None:
-        """Request that the process abandon a job."""
         self._send("stop", call.number)
 
     def end(self, seconds: float) -> None:
@@ -87,7 +86,6 @@ class Process:
             self._process.join(5)
 
     def kill(self) -> None:
-        """End the process at once."""
         self._process.kill()
 
     def _open(self) -> Call:
@@ -173,7 +171,6 @@ class Worker:
 
     @property
     def name(self) -> str:
-        """The name that clients use."""
         return str(self.about["id"])
 
     @property
@@ -205,9 +202,7 @@ class Worker:
         full = total >= self.limits.queue or mine >= self.limits.queue - self.limits.queue // 4
         if full or (total and self._cost + cost > self.limits.cost):
             self.metrics.refused.labels("queue").inc()
-            raise RefusedError(
-                429, "Slowdown: too many requests are waiting, try again in a second", {"Retry-After": "1"}
-            )
+            raise busy("requests are waiting")
 
     def submit(self, ticket: Ticket) -> None:
         """Accept a ticket; its place is free again when it has its answer or its client has gone away."""

@@ -31,7 +31,7 @@ from regard.data.tmx import read_units
 from regard.data.vocabulary import Vocabulary
 from regard.errors import RegardError
 from regard.look.trace import Trace
-from regard.serve.layout import Marked, plain
+from regard.serve.layout import Layout, plain
 from regard.serve.queue import Written
 from regard.training.runs import read_shapes, read_tensors
 
@@ -281,7 +281,7 @@ def documents(draw: Random, folder: Path) -> None:
     def use() -> None:
         document = read_document(data, f"x.{name}")
         assert document.unchanged() == data
-        layout = Marked(document.parts)
+        layout = Layout(document.parts)
         document.encode(layout.write([Written(sentence) for sentence in layout.sentences]))
 
     refused_or_done(use)
@@ -384,7 +384,7 @@ def split_document(text: str, name: str) -> None:
         document = read_document(text.encode("utf-8"), f"x.{name}")
     except RegardError:
         return
-    layout = Marked(document.parts)
+    layout = Layout(document.parts)
     layout.write([Written(sentence) for sentence in layout.sentences])
 
 

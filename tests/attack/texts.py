@@ -12,6 +12,7 @@ from regard.data.pairs import prepare_pairs
 from regard.data.settings import DataConfig
 from regard.decode.hypothesis import flags
 from regard.serve.layout import plain
+from regard.serve.queue import Written
 
 CHARACTERS = list("ab \"',.;:\u0085\u2028\u2029\x0b\x0c\x1c\x1d\x1e\x00\u00a0\u3000\u200d\u202e\ufeffé中😀\r")
 WORDS = ["the", "black", "cat", "sees", "a", "red", "apple", "we", "have", "dog", "my", "does", "not", "read", "book"]
@@ -88,7 +89,7 @@ def huge(draw: Random, folder: Path) -> None:
     text = draw.choice(["", " ", "\n", ". "]).join(draw.choices([*WORDS, "x" * 2000, ".", "中" * 700], k=200))
     layout = plain(text, line=500)
     assert all(len(sentence) <= 500 for sentence in layout.sentences)
-    assert layout.join(layout.sentences) == text
+    assert layout.write([Written(sentence) for sentence in layout.sentences]) == text
 
 
 @check("F5", "loops, copies and empty outputs are flagged, and proper ones are not", 60, 20_000)

@@ -25,9 +25,12 @@ class Format(NamedTuple):
     outside: str = "strict"
     bilingual: bool = False  # holds source and target side by side
     also: tuple[Callable[[str], Iterator[Part]], ...] = ()  # how it is read again for what is inside its markup
+    say: Callable[[str, str], str] = lambda text, language: text  # says the language of its text, if it says one
 
 
-_HTML = Format("HTML", html.read, html.CHARSET, "xmlcharrefreplace", also=(html.read_attributes,))
+_HTML = Format(
+    "HTML", html.read, html.CHARSET, "xmlcharrefreplace", also=(html.read_attributes,), say=html.say_language
+)
 _XLIFF = Format("XLIFF", xliff.read, xliff.CHARSET, "xmlcharrefreplace", bilingual=True)
 _PO = Format("PO", po.read, po.CHARSET, bilingual=True)
 FORMATS: dict[str, Format] = {
@@ -74,18 +77,19 @@ class Document:
         """What is to be translated, in order."""
         return [part for part in self.parts if isinstance(part, Segment)]
 
-    def write(self, inner: list[str]) -> bytes:
+    def write(self, inner: list[str], language: str = "") -> bytes:
         """The file with the segments translated; `inner` is what `place_tags` makes of each translation."""
         each = iter(inner)
         text = "".join(part if isinstance(part, str) else part.wrap(next(each)) for part in self.parts)
-        return self.encode(text)
+        return self.encode(text, language)
 
     def unchanged(self) -> bytes:
         """The file as it was."""
         return self.encode("".join(one if isinstance(one, str) else one.held for one in self.parts))
 
-    def encode(self, text: str) -> bytes:
-        """A text in the encoding of the file."""
+    def encode(self, text: str, language: str = "") -> bytes:
+        """A text in the encoding of the file; where the file names its language, that becomes `language`."""
+        text = find_format(self.name).say(text, language) if language else text
         try:
             return self.mark + text.encode(self.encoding, self.outside)
         except UnicodeEncodeError as error:
@@ -104,8 +108,6 @@ def readers(name: str) -> tuple[Callable[[str], Iterator[Part]], ...]:
 def read_document(data: bytes, name: str, read: Callable[[str], Iterator[Part]] | None = None) -> Document:
     """The document in a file of this name; what cannot be read is refused in one sentence."""
     form = find_format(name)
-    if len(data) > LARGEST:
-        raise DataError(f"{name} has {len(data)} bytes; a file may have at most {LARGEST}. Split it.")
     text, encoding, mark = decode_file(data, name, form)
     try:
         parts = [part for part in (read or form.read)(text) if part != ""]

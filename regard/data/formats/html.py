@@ -28,12 +28,13 @@ _KEPT = re.compile(r"""\stranslate\s*=\s*["']?no\b|\sclass\s*=\s*(?:["'][^"']*\b
 _ATTRIBUTE = re.compile(
     r"""\s+(?P<name>[^\s=>"'/]+)(?:\s*=\s*(?:(?P<quote>["'])(?P<value>.*?)(?P=quote)|[^\s>"']+))?""", re.S
 )
+_LANGUAGE = re.compile(r"""<html\b[^<>]*?\slang\s*=\s*["']?([A-Za-z][A-Za-z0-9-]*)""", re.I)
 TRANSLATED = ("alt", "title")  # attributes that are written in a language
 _SPACE = " \t\r\n\f"
 CHARSET = re.compile(rb"""<meta[^>]{1,200}charset\s*=\s*["']?([A-Za-z0-9_.:-]+)""", re.I)
 
 
-class Token(NamedTuple):
+class Markup(NamedTuple):
     """A run of text (without a name), or a tag, comment or declaration."""
 
     raw: str
@@ -67,7 +68,7 @@ def xml_rules(splitting: Collection[str] = (), ignored: Collection[str] = ()) ->
 
 def read(text: str, rules: Rules = HTML) -> Iterator[Part]:
     """The parts of a page or fragment."""
-    run: list[Token] = []  # of one segment
+    run: list[Markup] = []  # of one segment
     for token in join_kept(scan(text, rules), rules):
         if not token.name or rules.is_inline(token.name):
             run.append(token)
@@ -92,12 +93,20 @@ def read_attributes(text: str) -> Iterator[Part]:
             start, end = attribute.span("value")
             if attribute["name"].lower() in TRANSLATED and start >= 0:
                 yield raw[reached:start]
-                yield from segment([Token(raw[start:end])], HTML, html.escape)
+                yield from segment([Markup(raw[start:end])], HTML, html.escape)
                 reached = end
         yield raw[reached:]
 
 
-def join_kept(tokens: Iterable[Token], rules: Rules) -> Iterator[Token]:
+def say_language(text: str, language: str) -> str:
+    """A page whose element `html` names `language`, if it named another one."""
+    found = _LANGUAGE.search(text)
+    if found is None or found[1].partition("-")[0].lower() == language.partition("-")[0].lower():
+        return text
+    return text[: found.start(1)] + language + text[found.end(1) :]
+
+
+def join_kept(tokens: Iterable[Markup], rules: Rules) -> Iterator[Markup]:
     """The tokens with every element that is not translated as one of them."""
     parts: list[str] = []
     kept, depth = "", 0
@@ -108,17 +117,17 @@ def join_kept(tokens: Iterable[Token], rules: Rules) -> Iterator[Token]:
             if token.name == kept and not token.empty:
                 depth += -1 if token.closing else 1
             if not depth:
-                yield Token("".join(parts), "" if rules.is_inline(kept) else kept, empty=True)
+                yield Markup("".join(parts), "" if rules.is_inline(kept) else kept, empty=True)
                 kept = ""
         elif begins and (token.name in rules.kept or _KEPT.search(token.raw)):
             kept, depth, parts = str(token.name), 1, [token.raw]
         else:
             yield token
     if kept:
-        yield Token("".join(parts), "" if rules.is_inline(kept) else kept, empty=True)
+        yield Markup("".join(parts), "" if rules.is_inline(kept) else kept, empty=True)
 
 
-def segment(run: list[Token], rules: Rules, write: Callable[[str], str] | None = None) -> Iterator[Part]:
+def segment(run: list[Markup], rules: Rules, write: Callable[[str], str] | None = None) -> Iterator[Part]:
     """The tokens of inline text as a segment, white space at both ends left out; as they are if they have no words."""
     raw = "".join(token.raw for token in run)
     start, end = len(raw) - len(raw.lstrip(_SPACE)), len(raw.rstrip(_SPACE))
@@ -131,7 +140,7 @@ def segment(run: list[Token], rules: Rules, write: Callable[[str], str] | None =
     yield from framed(raw, start, end, builder.build(raw[start:end], escape=write or escape))
 
 
-def add_tag(builder: Builder, token: Token, rules: Rules = HTML) -> None:
+def add_tag(builder: Builder, token: Markup, rules: Rules = HTML) -> None:
     """Add a tag, comment or declaration to a segment."""
     if not token.name or token.empty or token.name in rules.void:
         builder.mark(token.raw, "word" if token.name == "" and token.empty else "void")
@@ -139,7 +148,7 @@ def add_tag(builder: Builder, token: Token, rules: Rules = HTML) -> None:
         (builder.close if token.closing else builder.open)(token.raw, token.name)
 
 
-def scan(text: str, rules: Rules = HTML) -> Iterator[Token]:
+def scan(text: str, rules: Rules = HTML) -> Iterator[Markup]:
     """The tokens of a text in order; together they are the text."""
     last = {mark: text.rfind(mark) for mark in ">\"'"}
     begin = at = 0  # of the run of text, and of what is looked at
@@ -152,20 +161,20 @@ def scan(text: str, rules: Rules = HTML) -> Iterator[Token]:
             at += 1
             continue
         if begin < at:
-            yield Token(text[begin:at])
+            yield Markup(text[begin:at])
         closing = text.startswith("</", at)
         found = _NAME.match(text, at + 1 + closing)
         name = "" if found is None else found[0].lower() if rules.ignore_case else found[0]
-        yield Token(text[at:end], name, closing, not closing and text[end - 2 : end] == "/>")
+        yield Markup(text[at:end], name, closing, not closing and text[end - 2 : end] == "/>")
         if name in rules.raw and not closing and text[end - 2] != "/":
             ending = re.compile(f"</{re.escape(name)}", re.IGNORECASE).search(text, end)
             stop = ending.start() if ending else len(text)
             if end < stop:
-                yield Token(text[end:stop], "")
+                yield Markup(text[end:stop], "")
             end = stop
         begin = at = end
     if begin < len(text):
-        yield Token(text[begin:])
+        yield Markup(text[begin:])
 
 
 def _tag_end(text: str, at: int, last: dict[str, int]) -> int | None:

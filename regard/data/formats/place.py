@@ -17,8 +17,8 @@ from regard.data.sentences import split_words, trim
 Range = tuple[int, int]  # of target words [first, last)
 
 
-class Piece(NamedTuple):
-    """A piece of the result: words of the translation, or a tag."""
+class Fragment(NamedTuple):
+    """A part of the result: words of the translation, or a tag."""
 
     text: str
     tag: Tag | None = None
@@ -50,8 +50,8 @@ def put_tags(segment: Segment, found: Aligned) -> str:
     """The same, also for a translation that equals its source."""
     if not segment.tags:
         return segment.escape(found.text)
-    pieces = Placer(segment, found).place()
-    return _write(_deal(pieces, segment.tags), segment.escape)
+    fragments = Placer(segment, found).place()
+    return _write(_deal(fragments, segment.tags), segment.escape)
 
 
 def spell(segment: Segment, found: Aligned | None = None) -> str:
@@ -59,11 +59,11 @@ def spell(segment: Segment, found: Aligned | None = None) -> str:
     tags = tuple(tag for tag in segment.tags if tag.kind in ("word", "argument"))
     if found is not None:
         return put_tags(segment._replace(tags=tags, escape=as_it_is), found)
-    pieces, reached = [], 0
+    fragments, reached = [], 0
     for tag in tags:
-        pieces += [Piece(segment.text[reached : tag.at]), Piece(tag.raw, tag)]
+        fragments += [Fragment(segment.text[reached : tag.at]), Fragment(tag.raw, tag)]
         reached = tag.at
-    return _write([*pieces, Piece(segment.text[reached:])], as_it_is)
+    return _write([*fragments, Fragment(segment.text[reached:])], as_it_is)
 
 
 class Placer:
@@ -90,17 +90,17 @@ class Placer:
             self.others.append(self.others[-1] + (span is not None))
         self.words = sorted(self.linking)
 
-    def place(self) -> list[Piece]:
+    def place(self) -> list[Fragment]:
         """The translation with its tags."""
         root = _tree(self.tags, len(self.text))
         root.words = (0, len(self.target))
         self._choose(root)
-        pieces: list[Piece] = []
+        fragments: list[Fragment] = []
         begin = self.target[0][0] if self.target else len(self.text)
-        pieces.append(Piece(self.text[:begin]))
-        self._emit(root, pieces)
-        pieces.append(Piece(self.text[self.target[-1][1] if self.target else begin :]))
-        return pieces
+        fragments.append(Fragment(self.text[:begin]))
+        self._emit(root, fragments)
+        fragments.append(Fragment(self.text[self.target[-1][1] if self.target else begin :]))
+        return fragments
 
     # --- pairs
 
@@ -211,17 +211,17 @@ class Placer:
 
     # --- the result
 
-    def _emit(self, node: Node, pieces: list[Piece]) -> None:
+    def _emit(self, node: Node, fragments: list[Fragment]) -> None:
         """Append the words of a node and the tags inside it."""
         first, last = node.words
-        singles: list[tuple[int, int, Piece | Node]] = []
+        singles: list[tuple[int, int, Fragment | Node]] = []
         reached = first
         for number, tag in enumerate(node.single):
             gap, _ = self._outside(self._gap(tag.at, node.words), tag.at, node)
             if tag.kind != "word":
                 gap, _ = self._outside(max(gap, reached), tag.at, node)
                 reached = gap = max(gap, reached)
-            singles.append((gap, number, Piece(tag.raw, tag)))
+            singles.append((gap, number, Fragment(tag.raw, tag)))
         empty = [pair for pair in node.inside if pair.words[0] == pair.words[1]]
         singles += [(pair.words[0], len(node.single) + number, pair) for number, pair in enumerate(empty)]
         singles.sort(key=lambda one: one[:2], reverse=True)
@@ -229,29 +229,29 @@ class Placer:
         at = first
         while True:
             if first < at < last:
-                pieces.append(Piece(self.text[self.target[at - 1][1] : self.target[at][0]]))
+                fragments.append(Fragment(self.text[self.target[at - 1][1] : self.target[at][0]]))
             while singles and singles[-1][0] <= at:
                 one = singles.pop()[2]
                 if isinstance(one, Node):
-                    self._wrap(one, pieces)
+                    self._wrap(one, fragments)
                 else:
-                    pieces.append(one)
+                    fragments.append(one)
             if at >= last:
                 return
             if at in starts:
                 pair = starts[at]
-                self._wrap(pair, pieces)
+                self._wrap(pair, fragments)
                 at = pair.words[1]
             else:
-                pieces.append(Piece(self.text[slice(*self.target[at])]))
+                fragments.append(Fragment(self.text[slice(*self.target[at])]))
                 at += 1
 
-    def _wrap(self, pair: Node, pieces: list[Piece]) -> None:
+    def _wrap(self, pair: Node, fragments: list[Fragment]) -> None:
         assert pair.open is not None
         assert pair.close is not None
-        pieces.append(Piece(pair.open.raw, pair.open))
-        self._emit(pair, pieces)
-        pieces.append(Piece(pair.close.raw, pair.close))
+        fragments.append(Fragment(pair.open.raw, pair.open))
+        self._emit(pair, fragments)
+        fragments.append(Fragment(pair.close.raw, pair.close))
 
 
 def _units(text: str, links: Sequence[tuple[Span, Span]]) -> tuple[list[Span], list[Span | None]]:
@@ -296,28 +296,30 @@ def _without(some: Range, taken: Range) -> list[Range]:
     return [part for part in ((some[0], taken[0]), (taken[1], some[1])) if part[0] < part[1]]
 
 
-def _deal(pieces: list[Piece], tags: Sequence[Tag]) -> list[Piece]:
+def _deal(fragments: list[Fragment], tags: Sequence[Tag]) -> list[Fragment]:
     """Placeholders that are known by their order alone, put into their places in the order of the source."""
     arguments = iter([tag for tag in tags if tag.kind == "argument"])
     return [
-        piece if piece.tag is None or piece.tag.kind != "argument" else Piece(piece.text, next(arguments))
-        for piece in pieces
+        fragment
+        if fragment.tag is None or fragment.tag.kind != "argument"
+        else Fragment(fragment.text, next(arguments))
+        for fragment in fragments
     ]
 
 
-def _write(pieces: list[Piece], escape: Callable[[str], str]) -> str:
-    """The text of the pieces, with white space around those tags that had it in the source."""
-    following = ["" for _ in pieces]  # the character of the words that comes next
+def _write(fragments: list[Fragment], escape: Callable[[str], str]) -> str:
+    """The text of the fragments, with white space around those tags that had it in the source."""
+    following = ["" for _ in fragments]  # the character of the words that comes next
     after = ""
-    for number in range(len(pieces) - 1, -1, -1):
+    for number in range(len(fragments) - 1, -1, -1):
         following[number] = after
-        if pieces[number].tag is None:
-            after = pieces[number].text[:1] or after
-        elif pieces[number].tag.kind not in ("open", "close"):  # type: ignore[union-attr]
+        if fragments[number].tag is None:
+            after = fragments[number].text[:1] or after
+        elif fragments[number].tag.kind not in ("open", "close"):  # type: ignore[union-attr]
             after = "%"
     parts: list[str] = []
     last = ""
-    for (text, tag), ahead in zip(pieces, following, strict=True):
+    for (text, tag), ahead in zip(fragments, following, strict=True):
         if tag is None:
             if last == "\n" and text[:1] == " ":  # a break stands for the space
                 text = text[1:]

@@ -15,9 +15,12 @@ _PRINTF = (
     r"%(?P<numbered>\d+\$|\([^()\s%]{1,80}\))?[-+#0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh|ll|[hlqLjzt])?"
     r"(?:[ds@]|[iouxXeEfFgGcra](?![a-zA-Z]))"
 )
-_ADDRESS = r"(?<!\w)(?:https?://|www\.)[^\s<>\"]{1,2000}|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"
+ADDRESS = re.compile(
+    r"(?<!\w)(?:https?://|www\.)[^\s<>\"]{1,2000}|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"
+)
+_MARKS = ".,;:!?…)]}'’»”"  # at the end of an address they belong to the sentence
 _START = re.compile(
-    rf"(?P<address>{_ADDRESS})|(?<![\w%])%%|(?P<printf>(?<!\d)(?<!\d\s){_PRINTF})|<%|[$#]?\{{|%[A-Z][A-Z_]+%"
+    rf"(?P<address>{ADDRESS.pattern})|(?<![\w%])%%|(?P<printf>(?<!\d)(?<!\d\s){_PRINTF})|<%|[$#]?\{{|%[A-Z][A-Z_]+%"
 )
 # In single braces a name or a format; other text in braces is prose.
 _NAMED = re.compile(
@@ -36,7 +39,7 @@ def find_placeholders(text: str) -> Iterator[tuple[Span, Kind]]:
         start, end = match.span()
         kind: Kind = "word"
         if match["address"]:
-            end = start + len(match[0].rstrip(".,;:!?…)]}'’»”"))  # of the sentence
+            end = start + len(match[0].rstrip(_MARKS))
         elif match["printf"]:
             kind = "word" if match["numbered"] else "argument"
         elif match[0].endswith("{"):
@@ -56,6 +59,11 @@ def find_placeholders(text: str) -> Iterator[tuple[Span, Kind]]:
             start, end = start - 1, end + 1
         yield (start, end), kind
         at = end
+
+
+def find_addresses(text: str) -> list[str]:
+    """The web and e-mail addresses of a text, in order."""
+    return [match[0].rstrip(_MARKS) for match in ADDRESS.finditer(text)]
 
 
 def _pair_braces(text: str) -> dict[int, int]:

@@ -5,7 +5,7 @@ tags around the words of the translation.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from regard.data.sentences import split_sentences
@@ -197,6 +197,20 @@ def take_sentences(text: str, line: int) -> list[Span]:
                 at += len(part)
         start += len(row) + 1
     return found
+
+
+class Sentences:
+    """The sentences of some segments, each of at most `line` characters, and where their translations go."""
+
+    def __init__(self, segments: Sequence[Segment], line: int) -> None:
+        self._segments = [(one, take_sentences(one.text, line)) for one in segments]
+        self.owners = [(one, span) for one, spans in self._segments for span in spans]  # the segment of each sentence
+        self.texts = [one.text[slice(*span)] for one, span in self.owners]
+
+    def join(self, written: Iterable[Sentence]) -> list[Aligned]:
+        """The translation of each segment from those of all sentences."""
+        each = iter(written)
+        return [join_sentences(one.text, spans, [next(each) for _ in spans]) for one, spans in self._segments]
 
 
 def cut(line: str, most: int) -> list[str]:

@@ -27,8 +27,7 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
     widest = max(columns(label(plain_piece(node.token), 14)) for node in shown.values())
     wide, tall = 0.5 + 0.085 * max(4, widest), 0.36  # inches a step, a line
     size = ((last - first + 1) * wide, (max(heights.values(), default=0) + 1) * tall)
-    drawing = Figure(figsize=size)
-    axes = drawing.add_axes((0, 0, 1, 1))
+    drawing, axes = matrix.canvas(*size)
     axes.set(xlim=(first - 0.4, last + 0.6), ylim=(max(heights.values(), default=0) + 0.7, -0.7))
     axes.axis("off")
     best = _path(trace.beam, shown)

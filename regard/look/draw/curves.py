@@ -30,8 +30,7 @@ def render(flows: Mapping[str, Any], path: Path, title: str | None) -> bytes:
 
 def _figure(flows: Mapping[str, Any], title: str | None) -> tuple[Figure, str]:
     size = (6.4, 3.6)
-    drawing = Figure(figsize=size)
-    axes = drawing.add_axes((0, 0, 1, 1))
+    drawing, axes = matrix.canvas(*size)
     ends: list[tuple[float, float, str, str]] = []
     for number, (name, flow) in enumerate(flows.items()):
         largest = max(flow.by_distance()[1].max(initial=0), 1e-30)

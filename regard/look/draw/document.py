@@ -12,15 +12,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from regard.look.draw import still
-from regard.look.draw.matrix import note
+from regard.look.draw.matrix import canvas, note
 from regard.look.palette import FAINT, INK, Colour, ink_on
 from regard.look.text import columns, wrap
 
 SIZE, LETTER, LINE = 10.0, 0.602, 1.75  # points; width of a letter and height of a line, in parts of the size
 WIDTH, BAR = 78, 5  # letters of a line, and of the weight before it
-MONOSPACE: dict[Any, Any] = {
-    "font.monospace": ["DejaVu Sans Mono"]
-}  # comes with matplotlib; a browser without it has another
+MONOSPACE: dict[Any, Any] = {"font.monospace": ["DejaVu Sans Mono"]}  # comes with matplotlib; browsers have others
 
 
 class Word(NamedTuple):
@@ -51,10 +49,8 @@ def _figure(heading: str, rows: Sequence[Row], under: str) -> Figure:
     placed = [list(_lines(row.words)) for row in rows]
     height = 2 + sum(map(len, placed)) + 0.4 * len(rows)
     across = (WIDTH + BAR) * LETTER * SIZE / 72
-    drawing = Figure(figsize=(across, height * LINE * SIZE / 72))
-    axes = drawing.add_axes((0, 0, 1, 1))
-    axes.set_xlim(0, WIDTH + BAR)
-    axes.set_ylim(height, 0)
+    drawing, axes = canvas(across, height * LINE * SIZE / 72)
+    axes.set(xlim=(0, WIDTH + BAR), ylim=(height, 0))
     axes.set_axis_off()
     _write(axes, 0, 0.5, heading, INK)
     top = 1.6

@@ -42,41 +42,33 @@ def families(texts: Iterable[str], warn: bool = True) -> list[str]:
         if found:
             chosen.append(name)
             missing -= found
-    if missing and warn:
-        _warn(missing)
-    if warn and not shapes_text() and any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in needed):
-        _warn_unshaped()
+    scripts = sorted({unicodedata.name(character, "an unnamed letter").split(" ")[0] for character in missing})
+    if warn and (new := [script for script in scripts if script not in _warned]):
+        _warn(
+            f"No font here holds {len(missing)} of the letters to be drawn ({', '.join(new).lower()}: "
+            f"{' '.join(sorted(missing)[:6])}); they appear as boxes. Install a font that does, such as Noto Sans, or "
+            f"draw to .svg or .html.",
+            new,
+        )
+    backwards = any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in needed)
+    if warn and backwards and not shapes_text() and "shaping" not in _warned:
+        _warn(
+            "This matplotlib draws right-to-left text letter by letter from the left; version 3.11 or later does it "
+            "right, and so do .svg and .html in any version.",
+            ["shaping"],
+        )
     return chosen
+
+
+def _warn(sentence: str, about: Iterable[str]) -> None:
+    """Warn once."""
+    _warned.update(about)
+    warnings.warn(sentence, FontWarning, stacklevel=3)
 
 
 def shapes_text() -> bool:
     """Whether this matplotlib joins Arabic letters and orders right-to-left text (from 3.11 on)."""
     return hasattr(ft2font, "__libraqm_version__")
-
-
-def _warn(missing: set[str]) -> None:
-    scripts = sorted({unicodedata.name(character, "an unnamed letter").split(" ")[0] for character in missing})
-    new = [script for script in scripts if script not in _warned]
-    if new:
-        _warned.update(new)
-        example = " ".join(sorted(missing)[:6])
-        warnings.warn(
-            f"No font here holds {len(missing)} of the letters to be drawn ({', '.join(new).lower()}: {example}); "
-            f"they appear as boxes. Install a font that does, such as Noto Sans, or draw to .svg or .html.",
-            FontWarning,
-            stacklevel=2,
-        )
-
-
-def _warn_unshaped() -> None:
-    if "shaping" not in _warned:
-        _warned.add("shaping")
-        warnings.warn(
-            "This matplotlib draws right-to-left text letter by letter from the left; version 3.11 or later does it "
-            "right, and so do .svg and .html in any version.",
-            FontWarning,
-            stacklevel=2,
-        )
 
 
 @lru_cache(maxsize=1)

@@ -26,8 +26,7 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
     count = max(1, *table.weights.shape)
     cell = float(np.clip(16 / count, 0.075, 0.42)) if count <= 400 else 30 / count  # inches
     rows, across = (max(1, size) for size in table.weights.shape)
-    drawing = Figure(figsize=(across * cell, rows * cell))
-    axes = drawing.add_axes((0, 0, 1, 1))
+    drawing, axes = canvas(across * cell, rows * cell)
     caption = table.caption
     step = max(1, -(-count // _MOST_CELLS))
     if step > 1:
@@ -42,6 +41,18 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
     legend(axes, palette, across * cell, rows * cell)
     under(axes, caption, show.title, (across * cell, rows * cell))
     return drawing, f"{summary(table)} {table.caption}."
+
+
+def canvas(width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure of this size in inches, and axes that fill it."""
+    drawing = Figure(figsize=(width, height))
+    return drawing, drawing.add_axes((0, 0, 1, 1))
+
+
+def frame(axes: Axes) -> None:
+    """A faint line around the axes."""
+    for spine in axes.spines.values():
+        spine.set(color="#c3cad3", linewidth=0.6)
 
 
 def colours(name: str) -> LinearSegmentedColormap:
@@ -64,10 +75,8 @@ def paint(axes: Axes, table: Table, name: str, step: int = 1) -> None:
         axes.imshow(dots, extent=(0, across, rows, 0), interpolation="nearest", aspect="auto")
     axes.set_xlim((across, 0) if table.right_to_left else (0, across))
     axes.set_ylim(rows, 0)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    for spine in axes.spines.values():
-        spine.set(color="#c3cad3", linewidth=0.6)
+    axes.set(xticks=[], yticks=[])
+    frame(axes)
 
 
 def _pool(weights: NDArray[np.float32], step: int) -> NDArray[np.float32]:
@@ -144,8 +153,7 @@ def legend(axes: Axes, name: str, width: float, height: float) -> None:
     bar.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
     bar.tick_params(labelsize=8, length=2, width=0.6, colors=FAINT, pad=2)
     bar.set_title("weight", fontsize=8, color=FAINT, pad=7, loc="left")
-    for spine in bar.spines.values():
-        spine.set(color="#c3cad3", linewidth=0.6)
+    frame(bar)
 
 
 def under(axes: Axes, caption: str, title: str | None, size: tuple[float, float]) -> None:

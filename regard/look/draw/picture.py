@@ -124,8 +124,7 @@ def _paint(
             for place in range(1, count):
                 draw(place / count, color="white" if cells is not None else FAINT, linewidth=0.4, alpha=0.7)
     axes.set(xticks=[], yticks=[], xlim=(0, 1), ylim=(0, 1))
-    for spine in axes.spines.values():
-        spine.set(color="#c3cad3", linewidth=0.6)
+    matrix.frame(axes)
 
 
 def _bars(axes: Axes, shares: NDArray[np.float32], names: list[str]) -> None:

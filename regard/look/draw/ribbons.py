@@ -34,8 +34,7 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
     rows = max(len(table.rows), len(table.columns), 1)
     line = float(np.clip(40 / rows, 0.08, 0.3))  # inches for a word
     tall, wide = rows * line, 2.6
-    drawing = Figure(figsize=(wide, tall))
-    axes = drawing.add_axes((0, 0, 1, 1))
+    drawing, axes = matrix.canvas(wide, tall)
     axes.set(xlim=(0, 1), ylim=(rows, 0))
     axes.axis("off")
     down, up = _places(len(table.rows), rows), _places(len(table.columns), rows)
@@ -57,7 +56,10 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
 
 
 def strongest(row: NDArray[np.float32], mass: float) -> list[int]:
-    """The fewest positions, strongest first, that hold at least `mass` of the row's sum; none for a row of zeros."""
+    """The fewest positions, strongest first, that hold at least `mass` of the row's sum; none for a row of zeros.
+
+    The page has the same function, since its slider changes `mass` while the page is shown.
+    """
     order = np.argsort(-row, kind="stable")
     total = np.cumsum(row[order], dtype=np.float64)
     if not row.size or total[-1] <= 0:

@@ -38,10 +38,9 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
     names = [label(columns[s].text, 16) for s in keep]
     bars, line = max(10, len(keep)), 0.2
     size = (10.5, bars * line)
-    drawing = Figure(figsize=size)
+    drawing, left = matrix.canvas(*size)
     found = next((one for one in trace.steps if one.t == step and one.name == seen.name), None)
     chosen = rows[step]
-    left = drawing.add_axes((0, 0, 1, 1))
     left.axis("off")
     query = "s(t-1): before the last word is read" if seen.query == "previous" else "s(t): after the last word is read"
     norm = "" if seen.context_norms is None else f", norm {seen.context_norms[head, step]:.2f}"

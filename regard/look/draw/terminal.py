@@ -20,10 +20,10 @@ _LONGEST = 14
 def matrix(trace: Contents, show: Show) -> str:
     """The matrix as lines of at most `show.width` columns; a wide matrix is cut into several, one below another.
 
-    With `show.colour` each weight is a block of its colour (24-bit), with its number in hundredths; without, a shade
+    With colours each weight is a block of its colour (24-bit), with its number in hundredths; without, a shade
     from SHADES and the same number.
     """
-    width, colour, numbers = _checked(show.width), show.colour, show.numbers
+    width, colour, numbers = _checked(show.width), show.coloured, show.numbers
     hues, table = find_palette(show.palette or "blue"), arrange(trace, show)
     names = [label(each.text, _LONGEST) for each in table.rows]
     margin = max((columns(name) for name in names), default=0)
@@ -39,21 +39,14 @@ def matrix(trace: Contents, show: Show) -> str:
         ]
         blocks.append("\n".join([*top, *body]))
     caption = wrap(table.caption.replace(", source runs right to left", ""), width)
-    return (
-        "\n\n".join(blocks)
-        + "\n"
-        + _legend(hues if colour else None, "1, numbers are hundredths")
-        + "\n"
-        + caption
-        + "\n"
-    )
+    return "\n".join(["\n\n".join(blocks), _legend(hues if colour else None, "1, numbers are hundredths"), caption, ""])
 
 
 def film(trace: Contents, show: Show) -> str:
     """A caption's words, each over the map of its weights, as many side by side as fit into `show.width`."""
     width, size, table = _checked(show.width), size_of(trace), arrange(trace, show)
     rows, across = size.grid
-    hues = find_palette(show.palette or "viridis") if show.colour else None
+    hues = find_palette(show.palette or "viridis") if show.coloured else None
     most = float(table.weights.max(initial=0)) or 1.0
     wide = max(2 * across, _LONGEST)
     beside = max(1, (width + 2) // (wide + 2))
@@ -67,7 +60,7 @@ def film(trace: Contents, show: Show) -> str:
         lines += [gap.join(_row(one[line], hues, False, 2) for one in maps).rstrip(" ") for line in range(rows)]
         blocks.append("\n".join(lines))
     caption = wrap(f"{table.caption}, grid {rows} x {across}", width)
-    return "\n\n".join(blocks) + "\n" + _legend(hues, f"{most:.2f}") + "\n" + caption + "\n"
+    return "\n".join(["\n\n".join(blocks), _legend(hues, f"{most:.2f}"), caption, ""])
 
 
 def _checked(width: int) -> int:

@@ -1,0 +1,75 @@
+"""Sentences that the page opens with, and how well a text fits a vocabulary."""
+
+import math
+import re
+from typing import Any
+
+from regard.data.builtin import Example
+from regard.data.builtin.registry import find_builtin
+from regard.data.settings import DataConfig
+from regard.data.vocabulary import Vocabulary
+from regard.symbols import UNKNOWN
+
+EXAMPLES = 4
+# What the page opens with for a model of real text: crossing, negation, a question, and 40 words.
+SENTENCES = {
+    "en": [
+        "She did not sign the agreement on the European Economic Area.",
+        "Where is the station?",
+        "The black cat does not like the white dog.",
+        "Although the committee had discussed the proposal for several hours, the members who were present could not "
+        "agree on the amount of money that should be given to the regions which had suffered most from the floods.",
+    ],
+    "fr": [
+        "Elle n'a pas signé l'accord sur l'Espace économique européen.",
+        "Où est la gare ?",
+        "Le chat noir n'aime pas le chien blanc.",
+    ],
+}
+# Sentences that grow from 10 words to 40, to compare models with and without attention.
+LENGTHS = {
+    "en": [
+        "The committee could not agree on the amount of money.",
+        "The members of the committee who were present could not agree on the amount of money for the regions.",
+        "After several hours the members of the committee who were present could not agree on the amount of money that "
+        "should be given to the regions which had suffered.",
+        SENTENCES["en"][-1],
+    ]
+}
+EXAMPLE_WORDS = 8  # the longest of them
+
+
+def generate(data: DataConfig, count: int) -> list[Example]:
+    """New sentences, if a model was trained on a generated corpus."""
+    if not data.corpus:
+        return []
+    longest = max(data.min_words, min(data.max_words, EXAMPLE_WORDS))
+    return find_builtin(data.corpus).generate(count, data.seed + 1, data.min_words, longest)
+
+
+def opening(made: list[Example], language: str) -> dict[str, Any]:
+    """What the page opens with: generated sentences, or sentences of the language."""
+    if made:
+        return {"examples": [one.source for one in made[:EXAMPLES]], "lengths": None}
+    return {"examples": SENTENCES.get(language, []), "lengths": LENGTHS.get(language)}
+
+
+def fit(text: str, vocabulary: Vocabulary) -> tuple[float, float]:
+    """How well a text fits a vocabulary, and how long it is there.
+
+    The fit is from 0 to 1: 1 if every word is one piece, 0 if all words are spelled letter by letter or unknown. The
+    length is that of a code in which all pieces are equally likely, in nats: the language in which a text is shorter is
+    the likelier one.
+    """
+    words, letters = len(text.split()), len(re.sub(r"\s+", "", text))
+    if not words:
+        return 0.0, 0.0
+    pieces = 0
+    for index, piece, (start, end) in zip(*vocabulary.encode(text)[:3], strict=True):
+        if not text[start:end].isspace():
+            strange = index == UNKNOWN or piece.startswith("<0x")
+            pieces += max(1, end - start) + 1 if strange else 1
+    whole = words if vocabulary.kind != "char" and letters > words else 0
+    spelled = letters if whole else 2 * letters
+    fits = (spelled - pieces) / (spelled - (whole or letters))
+    return max(0.0, min(1.0, fits)), pieces * math.log(len(vocabulary))
