@@ -57,7 +57,18 @@ BATCH_TOKENS = (4096, 65536)  # source tokens in a batch over all beams, on a CP
 
 @dataclasses.dataclass(frozen=True)
 class Translation(Output):
-    """A translation with its log-probabilities."""
+    """A translation with its log-probabilities; as a string it is its text.
+
+    `tokens` and `token_logprobs` are its pieces and their log-probabilities (one more than pieces: the end of the
+    sentence), `score` is what the search ranks by, `nbest` lists the requested candidates, and `finished` says how it
+    ended. `unknown` are words of the source that were never seen in training, `unplaced` terms that are not in it.
+
+    >>> found = regard.load("en-fr").translate("Where is the station?", nbest=3)
+    >>> found.text, found.finished, found.flags
+    ('Où est la gare ?', 'end', [])
+    >>> len(found.nbest), found.nbest[0].score >= found.nbest[1].score
+    (3, True)
+    """
 
     # Words (for subwords: characters) of the source that were never seen in training.
     unknown: list[str] = dataclasses.field(default_factory=list, compare=False)
@@ -71,7 +82,12 @@ class Translation(Output):
 
 
 class Translator(Trained):
-    """A model with its vocabularies; `regard.load` makes one from a run folder."""
+    """A model with its vocabularies; `regard.load` makes one from a run folder.
+
+    >>> translator = regard.load("en-fr/bahdanau")
+    >>> translator.source_language, translator.target_language
+    ('en', 'fr')
+    """
 
     model: nn.Module
 
@@ -124,6 +140,10 @@ class Translator(Trained):
         source words with their largest weight, or what `lexicon` says for those; "keep" leaves them),
         `progress(done, total)`, `observe(step)`, shown every step of a beam search, and `stop() -> bool`, called before
         every step. An empty line gives an empty translation.
+
+        >>> translator = regard.load("en-fr/bahdanau")
+        >>> [str(one) for one in translator.translate(["Where is the station?", ""], beam=5)]
+        ['Où est la gare ?', '']
         """
         if isinstance(text, bytes) or not isinstance(text, Iterable):
             raise DataError(f"A sentence is text; got {type(text).__name__}.")
@@ -193,6 +213,10 @@ class Translator(Trained):
         `changes` are what-ifs (see `regard.look.change`), and so is `prefix`, which the translation must start with;
         a `Force` sets the word of one step. The trace lists all of them. `tree` keeps the beam search tree, `topk` is
         the number of alternatives kept for each word. Other options are the [decode] settings.
+
+        >>> trace = regard.load("en-fr/bahdanau").look("Where is the station?")
+        >>> trace
+        Trace('Where is the station?' -> 'Où est la gare ?'; weights of decoder.attention [1, 7, 7])
         """
         self.needs_one_model("look inside")
         encoded = self.encode(source)
@@ -238,7 +262,12 @@ class Translator(Trained):
         return trace_pairs(self.model, self.target_vocabulary, self.about, encoded, written, names)
 
     def alternatives(self, source: str, prefix: str | Sequence[int] = "", k: int = 10) -> list[tuple[str, float]]:
-        """The k most likely next pieces after a prefix of the translation, with their probabilities."""
+        """The k most likely next pieces after a prefix of the translation, with their probabilities.
+
+        >>> translator = regard.load("en-fr/bahdanau")
+        >>> [piece for piece, chance in translator.alternatives("Where is the station?", "Où", k=2)]
+        ['▁est', '▁se']
+        """
         ids = self.prefix_ids(prefix)
         batch = torch.tensor([[*self.encode(source).ids, END]], device=self.device)
         lengths = torch.tensor([batch.shape[1]], device=self.device)
@@ -252,12 +281,22 @@ class Translator(Trained):
     def score(
         self, source: Sequence[str], target: Sequence[str], metrics: Sequence[str] = METRICS, **options: Any
     ) -> ScoreReport:
-        """Translate `source` and score it against the references `target`; options as for `translate`."""
+        """Translate `source` and score it against the references `target`; options as for `translate`.
+
+        >>> print(regard.load("en-fr").score(["Where is the station?"], ["Où est la gare ?"], metrics=["bleu"]))
+        BLEU 100.00 ...
+        """
         options = {"split": False, **options}  # the segments of a test set stay as they are
         return score([one.text for one in self.translate(list(source), **options)], list(target), metrics=metrics)
 
     def perplexity(self, source: Sequence[str], target: Sequence[str], progress: Progress | None = None) -> float:
-        """exp of the mean negative log-likelihood per reference token, END included."""
+        """exp of the mean negative log-likelihood per reference token, END included.
+
+        >>> translator = regard.load("en-fr")
+        >>> good, bad = (translator.perplexity(["Where is it?"], [one]) for one in ("Où est-il ?", "Il y a dix."))
+        >>> good < bad
+        True
+        """
         if len(source) != len(target):
             raise DataError(f"Each sentence needs its reference; got {len(source)} sentences and {len(target)}.")
         pairs = [
