@@ -2,21 +2,31 @@
 
 import doctest
 import inspect
+import itertools
+import re
 import runpy
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import patience
 import pytest
 import torch
+import typer
+from markdown_it import MarkdownIt
 
 import regard
+from regard.api.training import plan
+from regard.cli import app
 
 TREE = Path(__file__).resolve().parent.parent
 METHODS = {"Translator": ["translate", "look", "alternatives", "score", "perplexity"]}  # with an example each
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+GROUP = typer.main.get_command(app)
 faults = runpy.run_path(str(TREE / "docs" / "check.py"))["faults"]
 
 PUBLIC = [path for name in regard.__all__ for path in (name, *(f"{name}.{one}" for one in METHODS.get(name, [])))]
@@ -91,3 +101,69 @@ def test_the_check_finds_what_is_wrong(tmp_path) -> None:
         "b.html has a link to missing.png, which is not there.",
         "s.css loads https://fonts.example/f.css.",
     ]
+
+
+PAGES = [TREE / "README.md", TREE / "CONTRIBUTING.md", TREE / "course" / "README.md", *sorted(TREE.glob("docs/*.md"))]
+TARGETS = re.findall(r"^([a-z]+):", (TREE / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def commands(page: str) -> Iterator[list[str]]:
+    """Every command of a page: those of its blocks of shell, and those in its text that are written out."""
+    for token in MarkdownIt().enable("table").parse(page):
+        if token.type == "fence" and token.info in ("", "bash"):
+            script = token.content.replace("\\\n", " ")
+            for name, first in re.findall(r"for (\w+) in ([^\s;]+)", script):
+                script = script.replace(f"${name}", first)  # of a loop the first round
+            yield from split(line for line in script.split("\n") if not line.startswith("    "))  # what is printed
+        for span in token.children or []:
+            if span.type == "code_inline" and not re.search(r"\.\.\.|…|\(", span.content):
+                yield from split([span.content])
+
+
+def split(lines: Iterable[str]) -> Iterator[list[str]]:
+    """The simple commands of lines of shell, as words, without their environment."""
+    for line in lines:
+        words = shlex.shlex(line, posix=True, punctuation_chars=";|&<>")
+        words.whitespace_split = True
+        for apart, command in itertools.groupby(words, lambda word: word[0] in ";|&<>" or word in ("do", "done")):
+            if not apart and (kept := [word for word in command if not re.match(r"[A-Z_]+=", word)]):
+                yield kept
+
+
+def check(program: str, *words: str) -> None:
+    """Fails if this is a command of ours that would be refused before it opens a file or a run."""
+    if program == "regard" and words and words[0].islower() and words[0][0] != "-":
+        command = GROUP.commands[words[0]]
+        given = command.make_context(words[0], list(words[1:])).params if len(words) > 1 else {}
+        if words[0] == "train" and given and "start_from" not in str(words):  # which must be there
+            check_settings(given)
+    elif program == "make":
+        assert words[0] in TARGETS
+    elif program.endswith("python") and words[0] != "-m":
+        assert (TREE / words[0]).exists()
+
+
+def check_settings(given: dict[str, Any]) -> None:
+    """Fails if a model, preset or setting is unknown, or a value does not fit."""
+    settings = list(given["arguments"] or [])
+    config = settings.pop(0) if settings and "=" not in settings[0] else None
+    data = {"source": given["tmx"] or given["source"], "target": given["target"], "corpus": given["corpus"]}
+    if config or given["model"]:  # others are chosen for the corpus, or those of a run
+        plan(config, given["model"], given["preset"], settings, Path("no-run"), None, **data)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_command_of_a_page_exists(page: Path, monkeypatch) -> None:
+    monkeypatch.chdir(TREE)
+    for command in commands(page.read_text(encoding="utf-8")):
+        try:
+            check(*command)
+        except (Exception, SystemExit) as error:
+            pytest.fail(f"{shlex.join(command)}: {error!r}")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/start.md", "docs/models.md", "docs/own.md"])
+def test_the_first_python_of_a_page_runs(page: str, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    block = re.search(r"^```python\n(.*?)^```$", (TREE / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    exec(compile(block[1], page, "exec"), {})

@@ -23,7 +23,7 @@ from regard.look.trace_data import Attended, Contents, as_array
 
 @dataclass(frozen=True, eq=False)
 class Trace(Contents):
-    """What a model computed while it wrote one sentence: the tokens of both sides, and all attention scores and weights.
+    """What a model computed while it wrote one sentence: the tokens of both sides, all attention scores and weights.
 
     `source.tokens` and `target.tokens` have text, place and, for the target, log-probability and alternatives;
     `attention[name].weights` is a numpy array [H, T, S]. `Translator.look` makes one.
