@@ -32,7 +32,8 @@ course: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python course/render.py build/course course/[0-9]_*.py
 
 docs: $(STAMP)
-	$(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning --keep-going -c docs . build/docs -d build/docs-pages
+	rm -rf build/docs build/docs-pages
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . build/docs -d build/docs-pages
 	$(BIN)/python docs/check.py build/docs
 
 gallery: $(STAMP)
