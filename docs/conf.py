@@ -27,6 +27,7 @@ default_role = "code"  # in docstrings, `name` is code
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
+autodoc_inherit_docstrings = False
 python_maximum_signature_line_length = 100
 
 html_theme = "furo"
