@@ -47,8 +47,8 @@ def test_a_lecture_runs_and_is_rendered(lecture: Path, monkeypatch) -> None:
 LEARNED = {  # what a lecture prints of its model, and the least that its text relies on
     "1_bottleneck": (r"LSTM\n.*\n +1-6 +\d+ +([\d.]+)", 60),
     "2_attention": (r"BLEU ([\d.]+)", 80),
-    "3_scores_and_windows": (r"general, local-p +(\d+)", 60),
-    "4_transformer": (r"BLEU ([\d.]+)", 60),
+    "3_scores_and_windows": (r"general, local-p +(\d+)", 80),
+    "4_transformer": (r"BLEU ([\d.]+)", 85),
     "5_beyond_sentences": (r"accuracy on new reviews: ([\d.]+)", 0.75),
 }
 
