@@ -68,8 +68,8 @@ writer = regard.train(
     ],
 )  # fmt: skip
 print("written:", *writer.generate(count=1, longest=24))
-told = "carl has lamps , nora finds balls , so nora uses balls and carl uses lamps"
-print(writer.look(told).to_terminal(colour=False))
+tale = "carl has lamps , nora finds balls , so nora uses balls and carl uses lamps"
+print(writer.look(tale).to_terminal(colour=False))
 
 # %% [markdown]
 # After so little training the tales are grammatical, and the weights spread over all that was said: the model does not

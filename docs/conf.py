@@ -23,6 +23,7 @@ exclude_patterns = [".*", "build", "dist", "node_modules", "runs", "sweeps", "de
 templates_path = ["templates"]
 
 myst_heading_anchors = 4
+smartquotes = False  # "--out" stays as it is typed
 default_role = "code"  # in docstrings, `name` is code
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
