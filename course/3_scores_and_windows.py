@@ -110,7 +110,7 @@ print("local-p", GaussianWindow(2)(flat, None, centre)[0, 0].numpy().round(2))
 # %%
 files = write_pairs(digits(20 * updates(300), seed=1), folder)
 common = [
-    f"train.steps={updates(120)}", "train.batch_tokens=600", "train.rate=0.01", "train.validate_sentences=0",
+    f"train.steps={updates(300)}", "train.batch_tokens=600", "train.rate=0.01", "train.validate_sentences=0",
     "data.subwords=word", "data.held_out=20", "decode.max_ratio=1", "decode.max_extra=4", "model.width=32",
     "model.layers=1", "model.reverse=false",
     "model.dropout=0", "model.spread=0.3",

@@ -103,7 +103,7 @@ print("distance 9:", [round(float(products[p, p + 9]), 4) for p in (0, 5, 20)])
 # %%
 files = write_pairs(digits(20 * updates(300), seed=1, longest=8), folder)
 settings = [
-    f"train.steps={updates(350)}", "train.batch_tokens=600", "train.rate=0.005", "train.warmup=20",
+    f"train.steps={updates(800)}", "train.batch_tokens=600", "train.rate=0.005", "train.warmup=20",
     "train.validate_sentences=0", "data.subwords=word", "data.held_out=20", "decode.max_ratio=1",
     "decode.max_extra=4", "model.width=32", "model.heads=4",
     "model.inner=64", "model.norm=pre",

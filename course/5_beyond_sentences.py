@@ -36,8 +36,8 @@ torch.manual_seed(1)
 captioner = regard.train(
     model="captioner", preset="tiny", corpus="shapes", out=folder / "shapes",
     settings=[
-        f"train.steps={updates(350)}", "train.batch_tokens=300", "train.rate=0.003", "train.validate_sentences=0",
-        f"data.size={20 * updates(75)}", "decode.max_ratio=0", "decode.max_extra=12",
+        f"train.steps={updates(700)}", "train.batch_tokens=300", "train.rate=0.003", "train.validate_sentences=0",
+        f"data.size={20 * updates(150)}", "decode.max_ratio=0", "decode.max_extra=16",
     ],
 )  # fmt: skip
 drawn = scene(2, seed=4242)
@@ -63,15 +63,18 @@ picture(trace.draw(folder / "film.png", picture=image))
 writer = regard.train(
     model="attentive-lm", preset="tiny", corpus="tales", out=folder / "tales",
     settings=[
-        f"train.steps={updates(120)}", "train.batch_tokens=600", "train.rate=0.01", "train.validate_sentences=0",
-        "data.subwords=word", f"data.size={20 * updates(100)}",
+        f"train.steps={updates(300)}", "train.batch_tokens=600", "train.rate=0.01", "train.validate_sentences=0",
+        "data.subwords=word", f"data.size={20 * updates(250)}",
     ],
 )  # fmt: skip
-(text,) = writer.generate(count=1, longest=12)
-print(text)
-print(writer.look(text or "the").to_terminal(colour=False))
+print("written:", *writer.generate(count=1, longest=24))
+tale = "carl has lamps , nora finds balls , so nora uses balls and carl uses lamps"
+print(writer.look(tale).to_terminal(colour=False))
 
 # %% [markdown]
+# After so little training the tales are grammatical, and the weights spread over all that was said: the model does not
+# yet know who has what. `regard train configs/tales.toml --out runs/tales` trains longer.
+#
 # ## Documents
 #
 # Hierarchical attention (Yang et al. 2016) pools the words of a sentence into a vector, then the sentences of a
@@ -122,11 +125,12 @@ for _ in range(updates(200)):
     optimiser.step()
 model.eval()
 with torch.no_grad():
-    print("accuracy on new reviews:", float(((model(ids[test]) > 0.5) == (labels[test] > 0.5)).float().mean()))
+    right = (model(ids[test]) > 0.5) == (labels[test] > 0.5)
+    print(f"accuracy on new reviews: {float(right.float().mean()):.2f}")
     look, memory = model.attend(ids[test])
     weights = look.weights[0, 0]
-strongest = weights.argsort(descending=True)[:8].sort().values
-print("most weight:", [f"{texts[500][s]} {weights[s]:.2f}" for s in strongest if s < len(texts[500])])
+strongest = weights.argsort(descending=True)[:3]
+print("most weight:", ", ".join(f"{texts[500][s]} {weights[s]:.2f}" for s in strongest))
 
 # %%
 first = max(0, int(weights.argmax()) - 8)

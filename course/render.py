@@ -1,4 +1,4 @@
-"""Run a lecture and write what it says, computes and draws into one HTML file:
+"""Run a lecture and write what it says, computes and draws into one HTML file, and as JSON for `make docs`:
 
     python course/render.py build/course course/1_bottleneck.py [more lectures]
 
@@ -10,6 +10,7 @@ import ast
 import contextlib
 import html
 import io
+import json
 import re
 import sys
 from pathlib import Path
@@ -61,21 +62,40 @@ def run_cell(code: str, line: int, path: Path, names: dict[str, Any]) -> tuple[s
     return printed.getvalue(), value
 
 
-def render(path: Path) -> str:
-    """The page of a lecture, which is run from top to bottom."""
+class Shown(NamedTuple):
+    """A cell that was run: what it printed, and how its last value draws itself; text has neither."""
+
+    text: bool
+    body: str
+    printed: str = ""
+    html: str = ""
+
+
+def run(path: Path) -> list[Shown]:
+    """The cells of a lecture, which is run from top to bottom."""
     names: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
-    markdown, parts, title = MarkdownIt().enable("table"), [], path.stem
+    shown = []
     for text, body, line in cells(path.read_text(encoding="utf-8")):
+        if text:
+            shown.append(Shown(text, body))
+            continue
+        printed, value = run_cell(body, line, path, names)
+        shown.append(Shown(text, body, printed, value._repr_html_() if hasattr(value, "_repr_html_") else ""))
+    return shown
+
+
+def render(shown: list[Shown], title: str) -> str:
+    """The page of a lecture; its first heading takes the place of `title`."""
+    markdown, parts = MarkdownIt().enable("table"), []
+    for text, body, printed, drawn in shown:
         if text:
             title = found[1] if not parts and (found := re.match(r"# (.+)", body)) else title
             parts.append(markdown.render(body))
             continue
-        printed, value = run_cell(body, line, path, names)
         parts.append(highlight(body, PythonLexer(), HtmlFormatter()))
         if printed:
             parts.append(f'<pre class="output">{html.escape(printed)}</pre>')
-        if hasattr(value, "_repr_html_"):
-            parts.append(value._repr_html_())
+        parts.append(drawn)
     style = STYLE + HtmlFormatter().get_style_defs(".highlight")
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>\n'
@@ -87,8 +107,10 @@ def main(out: str, *lectures: str) -> None:
     """Render `lectures` into the folder `out`."""
     Path(out).mkdir(parents=True, exist_ok=True)
     for lecture in map(Path, lectures):
-        page = Path(out) / f"{lecture.stem}.html"
-        page.write_text(render(lecture), encoding="utf-8")
+        shown, page = run(lecture), Path(out) / f"{lecture.stem}.html"
+        page.write_text(render(shown, lecture.stem), encoding="utf-8")
+        data = json.dumps([one._asdict() for one in shown])
+        page.with_suffix(".json").write_text(data, encoding="utf-8")
         print(page)
 
 

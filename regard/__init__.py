@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from regard.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from regard.api.corpus import translate_corpus as translate_corpus
     from regard.api.loading import load as load
     from regard.api.sweeping import sweep as sweep
     from regard.api.training import train as train

@@ -9,7 +9,14 @@ from collections.abc import Iterable
 
 
 class RegardError(Exception):
-    """Base of every error that regard raises on purpose."""
+    """Base of every error that regard raises on purpose: one sentence about what was expected, what came, what to do.
+
+    >>> try:
+    ...     regard.load("runs/none")
+    ... except regard.RegardError as error:
+    ...     print(error)
+    There is no run folder runs/none; train one with `regard train ... --out runs/none`.
+    """
 
 
 class ShapeError(RegardError, ValueError):

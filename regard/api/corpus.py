@@ -70,13 +70,17 @@ def translate_corpus(
 ) -> CorpusResult:  # fmt: skip
     """Translate files into the folder `out`: line n of an output is line n of its input.
 
-    `inputs` are files or patterns such as "in/*.txt.gz": text, TSV, JSONL or Parquet (with `column`), packed or not.
+    `inputs` are files or patterns such as `"in/*.txt.gz"`: text, TSV, JSONL or Parquet (with `column`), packed or not.
     `on` is "local" (processes of this machine) or "ray" (`address` names a cluster). What is done already is kept: the
     same call again continues after a crash, and does nothing once all is done. `format` is "text", "jsonl" or "parquet"
     (with score, tokens and flags). A line of more than `max_tokens` tokens gives an empty line. Options are those
     of `Translator.translate`.
 
-        regard.translate_corpus("en-fr", "in/*.txt.gz", "out", workers=2)
+    >>> with open("questions.txt", "w", encoding="utf-8") as file:
+    ...     _ = file.write("Where is the station?\\nWhere is the cat?\\n")
+    >>> result = regard.translate_corpus("en-fr", "questions.txt", "translated", workers=1)
+    >>> result.lines, [path.name for path in result.outputs]
+    (2, ['questions.txt'])
     """
     if on not in ENGINES:
         raise ConfigError(unknown("engine", on, ENGINES))

@@ -36,6 +36,10 @@ def load(run: Run | Sequence[Run], device: str = "auto", task: str | None = None
     The name of a model that ships, such as "en-fr", works like a folder (see `regard models`). Several folders of
     translators that share a vocabulary become one ensemble. A run of another task than `task` is refused. `engine` is
     "regard", or "ctranslate2", which translates by a Transformer in int8 on the CPU; all else stays with regard.
+
+    >>> translator = regard.load("en-fr")
+    >>> print(translator.translate("Where is the station?"))
+    Où est la gare ?
     """
     if engine not in ENGINES:
         raise ConfigError(unknown("engine", engine, ENGINES))

@@ -239,8 +239,17 @@ def sweep(
     the runs in progress save a checkpoint and stop. A run that fails three times is set aside. `stages` is called with
     the stage ("training", "comparing"), and what is done of how much.
 
-        swept = regard.sweep("configs/sweeps/phrasebook.toml", "sweeps/phrasebook", workers=2)
-        print(swept.table)
+    >>> with open("sweep.toml", "w", encoding="utf-8") as file:
+    ...     _ = file.write('''
+    ...     data = {corpus = "copy", size = 60, held_out = 4, subwords = "word", max_words = 4}
+    ...     model = {name = "luong", preset = "tiny", width = 8}
+    ...     train = {steps = 2, batch_tokens = 100, validate_sentences = 0}
+    ...     grid = {model = {score = ["dot", "general"]}}
+    ...     seeds = [1]
+    ...     ''')
+    >>> swept = regard.sweep("sweep.toml", "swept", workers=1)
+    >>> print(swept.table)
+    group    BLEU ...
     """
     since = time.monotonic()
     number, threads = share_cores(workers, torch.cuda.device_count())

@@ -123,7 +123,9 @@ def train(
     `out` alone resumes the run that is there. `minutes` limit all of it; without a model, preset or config, these are
     chosen to fit (see `regard.api.timed`).
 
-        translator = regard.train(source="train.en", target="train.fr", model="bahdanau", preset="tiny", out="run")
+    >>> settings = ["data.size=100", "data.held_out=0", "train.steps=2"]  # leave these out to get a model that works
+    >>> regard.train(corpus="reverse", model="bahdanau", preset="tiny", out="run", settings=settings)
+    Translator(run: bahdanau, ... weights on ...)
     """
     run, since = Path(out), time.monotonic()
     data = {"source": source, "target": target, "tmx": tmx, "corpus": corpus}

@@ -13,7 +13,18 @@ _SPACES = str.maketrans("\u00a0\u202f", "  ")  # translations that differ in the
 
 @dataclass(frozen=True)
 class Translation(Output):
-    """A translation with its log-probabilities."""
+    """A translation with its log-probabilities; as a string it is its text.
+
+    `tokens` and `token_logprobs` are its pieces and their log-probabilities (one more than pieces: the end of the
+    sentence), `score` is what the search ranks by, `nbest` lists the requested candidates, and `finished` says how it
+    ended. `unknown` are words of the source that were never seen in training, `unplaced` terms that are not in it.
+
+    >>> found = regard.load("en-fr").translate("Where is the station?", nbest=3)
+    >>> found.text, found.finished, found.flags
+    ('Où est la gare ?', 'end', [])
+    >>> len(found.nbest), found.nbest[0].score >= found.nbest[1].score
+    (3, True)
+    """
 
     # Words (for subwords: characters) of the source that were never seen in training.
     unknown: list[str] = field(default_factory=list, compare=False)

@@ -43,7 +43,12 @@ AT_ONCE = 64  # pairs whose traces are held together
 
 
 class Translator(Trained):
-    """A model with its vocabularies; `regard.load` makes one from a run folder."""
+    """A model with its vocabularies; `regard.load` makes one from a run folder.
+
+    >>> translator = regard.load("en-fr/bahdanau")
+    >>> translator.source_language, translator.target_language
+    ('en', 'fr')
+    """
 
     model: nn.Module
 
@@ -113,6 +118,10 @@ class Translator(Trained):
         the source words with their largest weight, or what `lexicon` says for those; "keep" leaves them. A text of more
         than `max_tokens` is not translated: it is `finished` "too long". `progress(done, total)` is called after
         batches, `observe(step)` with every step of a beam search, and `stop() -> bool` before every step.
+
+        >>> translator = regard.load("en-fr/bahdanau")
+        >>> [str(one) for one in translator.translate(["Where is the station?", ""], beam=5)]
+        ['Où est la gare ?', '']
         """
         if isinstance(text, bytes) or not isinstance(text, Iterable):
             raise DataError(f"A sentence is text; got {type(text).__name__}.")
@@ -168,6 +177,10 @@ class Translator(Trained):
         `changes` are what-ifs (see `regard.look.change`), and so is `prefix`, which the translation must start with;
         a `Force` sets the word of one step. The trace lists all of them. `tree` keeps the beam search tree, `topk` is
         the number of alternatives kept for each word. Other options are the [decode] settings.
+
+        >>> trace = regard.load("en-fr/bahdanau").look("Where is the station?")
+        >>> trace
+        Trace('Where is the station?' -> 'Où est la gare ?'; weights of decoder.attention [1, 7, 7])
         """
         self.needs_one_model("look inside")
         encoded = self.encode(source)
@@ -248,7 +261,12 @@ class Translator(Trained):
         )
 
     def alternatives(self, source: str, prefix: str | Sequence[int] = "", k: int = 10) -> list[tuple[str, float]]:
-        """The k most likely next pieces after a prefix of the translation, with their probabilities."""
+        """The k most likely next pieces after a prefix of the translation, with their probabilities.
+
+        >>> translator = regard.load("en-fr/bahdanau")
+        >>> [piece for piece, chance in translator.alternatives("Where is the station?", "Où", k=2)]
+        ['▁est', '▁se']
+        """
         ids = self.prefix_ids(prefix)
         batch = torch.tensor([[*self.encode(source).ids, END]], device=self.device)
         lengths = torch.tensor([batch.shape[1]], device=self.device)
@@ -262,12 +280,22 @@ class Translator(Trained):
     def score(
         self, source: Sequence[str], target: Sequence[str], metrics: Sequence[str] = METRICS, **options: Any
     ) -> ScoreReport:
-        """Translate `source` and score it against the references `target`; options as for `translate`."""
+        """Translate `source` and score it against the references `target`; options as for `translate`.
+
+        >>> print(regard.load("en-fr").score(["Where is the station?"], ["Où est la gare ?"], metrics=["bleu"]))
+        BLEU 100.00 ...
+        """
         options = {"split": False, **options}  # the segments of a test set stay as they are
         return score([one.text for one in self.translate(list(source), **options)], list(target), metrics=metrics)
 
     def perplexity(self, source: Sequence[str], target: Sequence[str], progress: Progress | None = None) -> float:
-        """exp of the mean negative log-likelihood per reference token, END included."""
+        """exp of the mean negative log-likelihood per reference token, END included.
+
+        >>> translator = regard.load("en-fr")
+        >>> good, bad = (translator.perplexity(["Where is it?"], [one]) for one in ("Où est-il ?", "Il y a dix."))
+        >>> good < bad
+        True
+        """
         if len(source) != len(target):
             raise DataError(f"Each sentence needs its reference; got {len(source)} sentences and {len(target)}.")
         pairs = [

@@ -30,6 +30,11 @@ class Memory(NamedTuple):
     `keys` are matched with the query, `values` are what is seen; a score with a key projection keeps projected
     keys here, so that they are computed once for a sentence. `summary` is what the reader hands to the first
     state of the decoder besides the slots; its meaning belongs to the model.
+
+    >>> states = torch.eye(3)[None]  # [B, S, D]
+    >>> mask = torch.tensor([[[True, True, False]]])  # the last slot is padding
+    >>> regard.attend(torch.zeros(1, 1, 3), regard.Memory(states, states, mask)).weights
+    tensor([[[0.5000, 0.5000, 0.0000]]])
     """
 
     keys: Tensor  # [B, ..., S, D]
@@ -39,7 +44,13 @@ class Memory(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What one attention saw. Scores and weights are None only where a fused kernel ran and nothing was recorded."""
+    """What one attention saw. Scores and weights are None only where a fused kernel ran and nothing was recorded.
+
+    >>> states = torch.randn(1, 4, 8)
+    >>> context, weights, scores = regard.attend(states, regard.Memory(states, states))
+    >>> torch.equal(context, weights @ states)
+    True
+    """
 
     context: Tensor  # [B, ..., T, Dv]
     weights: Tensor | None  # [B, ..., T, S]
@@ -49,10 +60,12 @@ class Look(NamedTuple):
 def attend(query: Tensor, memory: Memory, score: Score = scaled_dot, normalise: Normalise = softmax) -> Look:
     """Attend to `memory` with `query` [B, ..., T, D]: three lines, which every model uses.
 
-    >>> states = torch.randn(2, 5, 8)  # [B, S, D]
-    >>> context, weights, scores = attend(torch.randn(2, 3, 8), Memory(keys=states, values=states))
-    >>> weights.shape  # [B, T, S]; every row sums to one
-    torch.Size([2, 3, 5])
+    `score(query, keys)` gives scores [B, ..., T, S], `normalise(scores, mask)` weights of the same shape.
+
+    >>> states = torch.randn(2, 5, 8)  # [B, S, D]: two sentences of five words
+    >>> look = regard.attend(torch.randn(2, 3, 8), regard.Memory(keys=states, values=states))
+    >>> look.weights.shape, look.context.shape  # [B, T, S], whose rows sum to one, and [B, T, Dv]
+    (torch.Size([2, 3, 5]), torch.Size([2, 3, 8]))
     """
     if not isinstance(memory, Memory):
         raise ShapeError(

@@ -23,7 +23,7 @@ def causal_mask(size: int, device: torch.device | str | None = None, queries: in
 
 
 def window_mask(centre: Tensor, half_width: float, size: int) -> Tensor:
-    """May look at slots s with |s - centre| <= half_width. centre [..., T] -> [..., T, size]."""
+    """May look at slots s with `|s - centre| <= half_width`. centre [..., T] -> [..., T, size]."""
     # bfloat16 counts to 256 only.
     centre = centre.to(torch.promote_types(centre.dtype, torch.float32))
     slots = torch.arange(size, device=centre.device, dtype=centre.dtype)

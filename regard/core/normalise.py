@@ -85,7 +85,7 @@ def hard_sample(scores: Tensor, mask: Tensor | None = None, generator: torch.Gen
 
 @dataclass(frozen=True)
 class Window:
-    """Luong's local-m: softmax over the slots with |s - centre| <= half_width, nothing outside.
+    """Luong's local-m: softmax over the slots with `|s - centre| <= half_width`, nothing outside.
 
     centre [B, T] is the position to look around, counted from zero like the slots; local-m takes the time step itself.
     """

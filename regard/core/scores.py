@@ -60,7 +60,7 @@ def clip_distances(distances: Tensor, count: int) -> Tensor:
 
 
 def alibi(query: Tensor, keys: Tensor, distances: Tensor) -> Tensor:
-    """q . k / sqrt(d_k) - m_h |j - i| (Press 2022), with the slopes m_h = 2^(-8h/H) of the heads h = 1 ... H.
+    """`q . k / sqrt(d_k) - m_h |j - i|` (Press 2022), with the slopes m_h = 2^(-8h/H) of the heads h = 1 ... H.
 
     query and keys [B, H, ..., D]. The paper's model is causal, where j <= i; in both directions the bias is symmetric.
     """
@@ -169,7 +169,7 @@ class Covered(Additive):
 
 
 class NormedAdditive(Additive):
-    """g v^T tanh(W q + U k + b) / |v| + r (Raffel 2017): the length of v is learned by itself, scores have an offset.
+    """`g v^T tanh(W q + U k + b) / |v| + r` (Raffel 2017): the length of v is learned by itself, scores have an offset.
 
     Scores that are compared with zero, and not with each other, need both.
     """

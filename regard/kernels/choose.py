@@ -403,6 +403,12 @@ def explain(model: nn.Module, device: str | None = None) -> Explanation:
     """The form of every attention, recurrence and loss of `model`, and what keeps each from a faster one.
 
     `device` is "cpu" or "cuda"; by default that of the model's weights.
+
+    >>> print(regard.explain(regard.load("en-fr/bahdanau").model, "cpu"))
+    on cpu:
+    encoder                 loop (no library has this cell)
+    ...
+    decoding step           plain (CUDA graphs run on a GPU, not on cpu)
     """
     device = device or next((weight.device.type for weight in model.parameters()), "cpu")
     fed = any(getattr(module, "recurrence", "") == "fed" for module in model.modules())

@@ -218,7 +218,17 @@ _active: "WeakKeyDictionary[Attention, _Active]" = WeakKeyDictionary()
 
 @contextmanager
 def change(model: nn.Module, *changes: Change) -> Iterator[Changed]:
-    """Apply `changes` while the block runs. Blocks may be nested; afterwards no hook is left, also after an error."""
+    """Apply `changes` while the block runs. Blocks may be nested; afterwards no hook is left, also after an error.
+
+    The changes are in `regard.look`: `Silence`, `Mask`, `Temperature`, `SetRow` and `ShiftRow`.
+
+    >>> from regard.look import Temperature
+    >>> translator = regard.load("en-fr/bahdanau")
+    >>> with regard.change(translator.model, Temperature(100)), regard.record(translator.model) as seen:
+    ...     found = translator.translate("Where is the station?", beam=1)
+    >>> bool(seen["decoder.attention"].weights.max() < 0.2)  # of seven pieces: nearly uniform
+    True
+    """
     modules = attentions(model)
     at: dict[Attention, list[Change]] = {}
     for one in changes:

@@ -109,6 +109,12 @@ def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = 
 
     A model of another library is recorded too, where it uses `nn.MultiheadAttention` or is one of transformers with
     attn_implementation="eager"; there `scores` are the logarithm of the weights. What cannot be recorded is refused.
+
+    >>> translator = regard.load("en-fr/bahdanau")
+    >>> with regard.record(translator.model) as seen:
+    ...     found = translator.translate("Where is the station?", beam=1)
+    >>> seen["decoder.attention"].weights.shape  # [B, T, S]: each piece that was written, and the end
+    torch.Size([1, 7, 7])
     """
     recorded = Recorded()
     handles = []

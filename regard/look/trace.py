@@ -23,7 +23,21 @@ from regard.look.trace_data import Attended, Contents, as_array
 
 @dataclass(frozen=True, eq=False)
 class Trace(Contents):
-    """What a model computed while it wrote one sentence. See `Contents` for its fields."""
+    """What a model computed while it wrote one sentence: the tokens of both sides, all attention scores and weights.
+
+    `source.tokens` and `target.tokens` have text, place and, for the target, log-probability and alternatives;
+    `attention[name].weights` is a numpy array [H, T, S]. `Translator.look` makes one.
+
+    >>> trace = regard.Trace.from_arrays(["the", "cat"], ["le", "chat"], [[0.9, 0.1], [0.2, 0.8]])
+    >>> trace
+    Trace('the cat' -> 'le chat'; weights of attention [1, 2, 2])
+    >>> [token.text for token in trace.target.tokens], trace.attention["attention"].weights[0, 1].round(1).tolist()
+    (['le', 'chat'], [0.2..., 0.8...])
+    >>> trace.draw("cat.svg").name
+    'cat.svg'
+    >>> regard.Trace.load(trace.save("cat.json.gz")) == trace
+    True
+    """
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Trace) and self.to_json() == other.to_json()

@@ -1,0 +1,169 @@
+"""The docs: examples run, commands exist, no link of the site breaks, and it needs no network."""
+
+import doctest
+import inspect
+import itertools
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import patience
+import pytest
+import torch
+import typer
+from markdown_it import MarkdownIt
+
+import regard
+from regard.api.training import plan
+from regard.cli import app
+
+TREE = Path(__file__).resolve().parent.parent
+METHODS = {"Translator": ["translate", "look", "alternatives", "score", "perplexity"]}  # with an example each
+OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+GROUP = typer.main.get_command(app)
+faults = runpy.run_path(str(TREE / "docs" / "check.py"))["faults"]
+
+PUBLIC = [path for name in regard.__all__ for path in (name, *(f"{name}.{one}" for one in METHODS.get(name, [])))]
+
+
+@pytest.mark.parametrize("path", PUBLIC)
+def test_the_example_of_a_public_name_runs(path: str, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name, _, method = path.partition(".")
+    thing = getattr(getattr(regard, name), method) if method else getattr(regard, name)
+    finder = doctest.DocTestFinder(recurse=False)
+    (found,) = finder.find(inspect.unwrap(thing), path, globs={"regard": regard, "torch": torch})
+    assert found.examples, f"{path} has no example"
+    said: list[str] = []
+    assert doctest.DocTestRunner(optionflags=OPTIONS).run(found, out=said.append).failed == 0, "".join(said)
+
+
+def test_the_reference_has_every_public_name() -> None:
+    page = (TREE / "docs" / "api.md").read_text(encoding="utf-8")
+    assert [name for name in regard.__all__ if f":: regard.{name}\n" not in page] == []
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The site as `make docs` builds it: a warning is an error."""
+    pytest.importorskip("furo", reason="the extra docs is not installed")
+    out = tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going", "-c", "docs", "."]
+    command = [*build, str(out / "html"), "-d", str(out / "pages")]
+    done = subprocess.run(command, cwd=TREE, capture_output=True, text=True, timeout=patience.PATIENCE)
+    assert done.returncode == 0, done.stderr
+    return out / "html"
+
+
+def test_the_site_has_no_link_that_breaks_and_loads_nothing_from_elsewhere(site: Path) -> None:
+    assert list(faults(site)) == []
+    pages = {str(path.relative_to(site)) for path in site.rglob("*.html")}
+    for source in [*TREE.glob("docs/*.md"), *TREE.glob("course/[0-9]_*.py"), *TREE.glob("examples/*.py")]:
+        assert str(source.relative_to(TREE).with_suffix(".html")) in pages
+    reference = (site / "docs" / "api.html").read_text(encoding="utf-8")
+    assert [name for name in regard.__all__ if f'id="regard.{name}"' not in reference] == []
+
+
+@pytest.mark.browser
+def test_search_works_from_a_file_without_a_network(site: Path, chromium) -> None:
+    page = chromium.new_page("file:", offline=True)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((site / "index.html").as_uri())
+    page.wait_for_url("**/docs/index.html")
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    page.goto((site / "search.html").as_uri() + "?q=" + quote("sparsemax"))
+    page.locator("#search-results a", has_text="Your own parts").wait_for()
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    page.close()
+
+
+def test_the_check_finds_what_is_wrong(tmp_path) -> None:
+    (tmp_path / "a.html").write_text(
+        '<a href="b.html#there">fine</a> <a href="b.html#away">no place</a> <a href="c.html">no page</a>'
+        '<a href="https://example.org/">a link may lead away</a> <script src="//cdn.example/x.js"></script>'
+        '<iframe srcdoc="&lt;img src=&quot;http://example.org/i.png&quot;&gt;"></iframe>',
+        encoding="utf-8",
+    )
+    (tmp_path / "b.html").write_text('<p id="there"></p><img src="missing.png">', encoding="utf-8")
+    (tmp_path / "s.css").write_text('@import "https://fonts.example/f.css";', encoding="utf-8")
+    assert list(faults(tmp_path)) == [
+        "a.html loads //cdn.example/x.js.",
+        "a.html loads http://example.org/i.png.",
+        "a.html has a link to b.html#away, but that page has no such place.",
+        "a.html has a link to c.html, which is not there.",
+        "b.html has a link to missing.png, which is not there.",
+        "s.css loads https://fonts.example/f.css.",
+    ]
+
+
+PAGES = [TREE / "README.md", TREE / "CONTRIBUTING.md", TREE / "course" / "README.md", *sorted(TREE.glob("docs/*.md"))]
+TARGETS = re.findall(r"^([a-z]+):", (TREE / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def commands(page: str) -> Iterator[list[str]]:
+    """Every command of a page: those of its blocks of shell, and those in its text that are written out."""
+    for token in MarkdownIt().enable("table").parse(page):
+        if token.type == "fence" and token.info in ("", "bash"):
+            script = token.content.replace("\\\n", " ")
+            for name, first in re.findall(r"for (\w+) in ([^\s;]+)", script):
+                script = script.replace(f"${name}", first)  # of a loop the first round
+            yield from split(line for line in script.split("\n") if not line.startswith("    "))  # what is printed
+        for span in token.children or []:
+            if span.type == "code_inline" and not re.search(r"\.\.\.|…|\(", span.content):
+                yield from split([span.content])
+
+
+def split(lines: Iterable[str]) -> Iterator[list[str]]:
+    """The simple commands of lines of shell, as words, without their environment."""
+    for line in lines:
+        words = shlex.shlex(line, posix=True, punctuation_chars=";|&<>")
+        words.whitespace_split = True
+        for apart, command in itertools.groupby(words, lambda word: word[0] in ";|&<>" or word in ("do", "done")):
+            if not apart and (kept := [word for word in command if not re.match(r"[A-Z_]+=", word)]):
+                yield kept
+
+
+def check(program: str, *words: str) -> None:
+    """Fails if this is a command of ours that would be refused before it opens a file or a run."""
+    if program == "regard" and words and words[0].islower() and words[0][0] != "-":
+        command = GROUP.commands[words[0]]
+        given = command.make_context(words[0], list(words[1:])).params if len(words) > 1 else {}
+        if words[0] == "train" and given and "start_from" not in str(words):  # which must be there
+            check_settings(given)
+    elif program == "make":
+        assert words[0] in TARGETS
+    elif program.endswith("python") and words[0] != "-m":
+        assert (TREE / words[0]).exists()
+
+
+def check_settings(given: dict[str, Any]) -> None:
+    """Fails if a model, preset or setting is unknown, or a value does not fit."""
+    settings = list(given["arguments"] or [])
+    config = settings.pop(0) if settings and "=" not in settings[0] else None
+    data = {"source": given["tmx"] or given["source"], "target": given["target"], "corpus": given["corpus"]}
+    if config or given["model"]:  # others are chosen for the corpus, or those of a run
+        plan(config, given["model"], given["preset"], settings, Path("no-run"), None, **data)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_command_of_a_page_exists(page: Path, monkeypatch) -> None:
+    monkeypatch.chdir(TREE)
+    for command in commands(page.read_text(encoding="utf-8")):
+        try:
+            check(*command)
+        except (Exception, SystemExit) as error:
+            pytest.fail(f"{shlex.join(command)}: {error!r}")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/start.md", "docs/models.md", "docs/own.md"])
+def test_the_first_python_of_a_page_runs(page: str, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    block = re.search(r"^```python\n(.*?)^```$", (TREE / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    exec(compile(block[1], page, "exec"), {})
