@@ -17,7 +17,8 @@ class Translation(Output):
 
     `tokens` and `token_logprobs` are its pieces and their log-probabilities (one more than pieces: the end of the
     sentence), `score` is what the search ranks by, `nbest` lists the different candidates, at most as many as
-    requested, and `finished` says how it ended. `unknown` are words of the source that were never seen in training, `unplaced` terms that are not in it.
+    requested, and `finished` says how it ended. `unknown` are words of the source that were never seen in training,
+    `unplaced` terms that are not in it.
 
     >>> found = regard.load("en-fr").translate("Where is the station?", nbest=3)
     >>> found.text, found.finished, found.flags
