@@ -348,8 +348,8 @@ class TranslationModel:
         with interruptible(model, stop):
             return weigh_heads(model, forward, written)
 
-    def _forced(self, look: TraceRequest, t: int, stop: Stop) -> tuple[list[int], Callable[[], Tensor]]:
-        """The ids of a translation, END included, and the forward pass that gives its logits [1, T, V]."""
+    def _forced(self, look: TraceRequest, t: int, stop: Stop) -> tuple[list[int], Callable[..., Tensor]]:
+        """The ids of a translation, END included, and the forward pass that gives its logits [rows, T, V]."""
         model, device = self.translator.model, self.translator.device
         source = self._source(look.text)
         written = [*self._written(look, stop)[0], END]
@@ -357,11 +357,10 @@ class TranslationModel:
         if not 0 <= t < len(written):
             raise DataError(f"There is no step {t}: this translation has steps 0 to {len(written) - 1}.")
 
-        def forward() -> Tensor:
-            lengths = torch.tensor([len(source)], device=device)
-            logits: Tensor = model(
-                torch.tensor([source], device=device), lengths, torch.tensor([written], device=device)
-            )
+        def forward(rows: int = 1) -> Tensor:
+            lengths = torch.tensor([len(source)] * rows, device=device)
+            sources, targets = (torch.tensor([ids] * rows, device=device) for ids in (source, written))
+            logits: Tensor = model(sources, lengths, targets)
             return logits
 
         return written, forward
