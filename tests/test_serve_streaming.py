@@ -78,38 +78,42 @@ def test_the_last_layer_of_the_lens_is_what_the_model_writes(deep: Server) -> No
     assert np.array_equal(array(layers[0]["stream"]), array(layers[1]["before"]))
 
 
-def test_the_parts_of_a_layer_add_up_where_nothing_is_normalised_in_between() -> None:
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_the_parts_of_a_layer_add_up_where_nothing_is_normalised_in_between(norm: str) -> None:
     torch.manual_seed(1)
-    for norm in ("pre", "post"):
-        model = Transformer(TransformerConfig(13, 13, width=16, heads=2, layers=2, inner=20, norm=norm)).eval()
-        ids = torch.tensor([[5, 6, 7]]), torch.tensor([3]), torch.tensor([[4, 5]])
-        layers = follow_path(model, lambda: model(*ids), 1, lambda index: {"text": str(index)})
-        for layer in layers:
-            whole = layer["before"] + layer["self"] + layer["cross"] + layer["feed"]
-            assert layer["adds"] == (norm == "pre")
-            assert np.allclose(whole, layer["stream"], atol=1e-5) == layer["adds"]
+    model = Transformer(TransformerConfig(13, 13, width=16, heads=2, layers=2, inner=20, norm=norm)).eval()
+    ids = torch.tensor([[5, 6, 7]]), torch.tensor([3]), torch.tensor([[4, 5]])
+    for layer in follow_path(model, lambda: model(*ids), 1, lambda index: {"text": str(index)}):
+        whole = layer["before"] + layer["self"] + layer["cross"] + layer["feed"]
+        assert layer["adds"] == (norm == "pre")
+        assert np.allclose(whole, layer["stream"], atol=1e-5) == layer["adds"]
 
 
-def test_leaving_out_many_heads_at_once_is_leaving_out_one_at_a_time() -> None:
+@pytest.mark.parametrize(
+    ("model", "heads"),
+    [
+        (lambda: Transformer(TransformerConfig(13, 13, width=12, heads=3, layers=3, inner=20)), 27),
+        (lambda: Bahdanau(BahdanauConfig(11, 13, width=8, embedding=6, attention=7, readout=5)), 1),
+    ],
+)
+def test_leaving_out_many_heads_at_once_is_leaving_out_one_at_a_time(
+    model: Callable[[], torch.nn.Module], heads: int
+) -> None:
     torch.manual_seed(2)
-    written = [4, 5, 6]
-    for model in (
-        Transformer(TransformerConfig(13, 13, width=12, heads=3, layers=3, inner=20)).eval(),
-        Bahdanau(BahdanauConfig(11, 13, width=8, embedding=6, attention=7, readout=5)).eval(),
-    ):
+    built, written = model().eval(), [4, 5, 6]
 
-        def run(rows: int = 1, model: torch.nn.Module = model) -> torch.Tensor:
-            sides = (torch.tensor([ids] * rows) for ids in ([5, 6, 7, 8], written))
-            return model(next(sides), torch.tensor([4] * rows), next(sides))
+    def run(rows: int = 1) -> torch.Tensor:
+        source, target = (torch.tensor([ids] * rows) for ids in ([5, 6, 7, 8], written))
+        return built(source, torch.tensor([4] * rows), target)
 
-        def logprob(run: Callable[[], torch.Tensor] = run) -> float:
-            return float(run()[0].log_softmax(-1)[torch.arange(3), torch.tensor(written)].sum())
+    def logprob() -> float:
+        return float(run()[0].log_softmax(-1)[torch.arange(3), torch.tensor(written)].sum())
 
-        with torch.inference_mode():
-            one_by_one = {(one.name, one.head or 0): one.drop for one in importance(model, logprob)}
-        together = {(one["name"], one["head"]): one["drop"] for one in weigh_heads(model, run, written)}
-        assert together == pytest.approx(one_by_one, abs=1e-4)
-        assert len(together) == (3 * 3 * 3 if isinstance(model, Transformer) else 1)
+    with torch.inference_mode():
+        one_by_one = {(one.name, one.head or 0): one.drop for one in importance(built, logprob)}
+    together = {(one["name"], one["head"]): one["drop"] for one in weigh_heads(built, run, written)}
+    assert together == pytest.approx(one_by_one, abs=1e-4)
+    assert len(together) == heads
 
 
 def test_a_model_without_layers_has_no_path_in_a_sentence() -> None:

@@ -72,7 +72,7 @@ export class PathStage {
       { class: "box reading", "aria-label": "The word that is read" },
       h("h2", { class: "part" }, "The stream begins"),
       h("p", { class: "small" }, "read: ", word(this.t ? this.trace.target.tokens[this.t - 1].text : "the start")),
-      this.line("embedding + place", first.before),
+      this.line("word + place", first.before),
     );
   }
 
@@ -88,12 +88,12 @@ export class PathStage {
       "section",
       { class: "box layer", "aria-label": `Layer ${one.layer}` },
       h("h2", { class: "part" }, `Layer ${one.layer}`),
-      this.heads(one, "self", "decoder", "attention to the words so far"),
+      this.heads(one, "self", "decoder", "looking at the words so far"),
       this.line("+ heads × W", one.self),
-      this.heads(one, "cross", "cross", "attention to the source"),
+      this.heads(one, "cross", "cross", "looking at the source"),
       this.line("+ heads × W", one.cross),
       this.line("+ feed-forward net", one.feed),
-      this.line(one.adds ? "= residual stream" : "= residual stream, normalised", one.stream),
+      this.line(one.adds ? "= residual stream" : "= stream, normalised", one.stream),
       far !== false && check("the parts add up", far),
       h(
         "p",

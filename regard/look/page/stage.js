@@ -83,14 +83,13 @@ export class Stage {
     for (let part = 0; part <= 6; part++) this.element.classList.toggle(`at-${part}`, part <= sub);
     this.rows?.forEach((row, s) => row.setAttribute("aria-label", this.label(s)));
     this.mark();
-    if (sub >= 3) this.showHeaviest();
     if (moving) this.move(sub);
   }
 
   /** Of a list that is longer than the screen, the word with the largest weight is in view. */
   showHeaviest() {
-    const row = this.rows?.[this.weights.indexOf(Math.max(...this.weights))];
-    if (!row || !this.list.isConnected || this.list.scrollHeight <= this.list.clientHeight) return;
+    const row = this.sub >= 3 && this.rows?.[this.weights.indexOf(Math.max(...this.weights))];
+    if (!row || this.list.scrollHeight <= this.list.clientHeight) return;
     const top = row.offsetTop;
     if (top < this.list.scrollTop || top + row.offsetHeight > this.list.scrollTop + this.list.clientHeight)
       this.list.scrollTop = top - this.list.clientHeight / 2;

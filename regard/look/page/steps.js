@@ -187,7 +187,20 @@ class Steps extends HTMLElement {
       .querySelectorAll(".segments button")
       .forEach((one, at) => one.setAttribute("aria-pressed", String(at === this.sub)));
     this.controls.querySelector(".next")?.toggleAttribute("disabled", this.t === this.last && this.sub === this.end);
+    this.fit();
     if (!this.timer) announce(this.sub === this.end ? this.words() : text);
+  }
+
+  /** All of a step fits on the screen: the list of words takes what the rest leaves. */
+  fit() {
+    const { list } = this.stage,
+      page = document.documentElement;
+    if (!list || !this.isConnected) return;
+    list.style.removeProperty("--rows-height");
+    const over = page.scrollHeight - page.clientHeight,
+      least = 100;
+    if (over > 0) list.style.setProperty("--rows-height", `${Math.max(least, list.clientHeight - over)}px`);
+    this.stage.showHeaviest();
   }
 
   happening() {
@@ -372,6 +385,15 @@ class Steps extends HTMLElement {
       ),
     );
     this.mark();
+    const looked = this.step.weights.data.indexOf(Math.max(...this.step.weights.data));
+    for (const [line, at] of [
+      [".source", `[data-s="${this.sub >= 3 ? looked : 0}"]`],
+      [".target", ".slot"],
+    ]) {
+      const sentence = this.sentences.querySelector(line),
+        seen = sentence.querySelector(at);
+      if (seen) sentence.scrollTop = seen.offsetTop - seen.offsetHeight;
+    }
   }
 
   go(t, sub = this.first(t)) {

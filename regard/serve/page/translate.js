@@ -14,7 +14,7 @@ import { path } from "./treelayout.js";
 
 const PAUSE = 400; // milliseconds after the last key
 const NOTES = {
-  unseen: "some words were never seen in training (underlined)",
+  unseen: "some words, underlined, were never seen in training",
   "lower-cased": "it was lower-cased: the model knows lower-case text only",
   cut: "a sentence is longer than any in training and was cut at clauses",
   number: "a number or an address of the source is missing in the translation",
