@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from serve_parts import Server, one_vector, serving, trained
 from regard.look import Trace
 from regard.look.trace_file import write
 from regard.look.views import page_tree
+from regard.training import runs
 
 pytestmark = pytest.mark.browser
 TEXT = "ba da fo"
@@ -28,10 +30,26 @@ SHOW = """async (text) => {
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    runs = trained(), one_vector(), trained("transformer", "data.joint=true", steps=60)
-    with serving(*runs) as server:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    models = trained(), one_vector(), trained("transformer", "data.joint=true", steps=60)
+    with serving(*models, back(trained(), tmp_path_factory.mktemp("runs") / "back")) as server:
         yield server
+
+
+def back(run: Path, folder: Path) -> Path:
+    """The same model for the opposite direction: to turn words around is to turn them back."""
+    shutil.copytree(run, folder)
+    settings, manifest = folder / "config.toml", folder / "manifest.json"
+    text = settings.read_bytes().rpartition(runs.SEAL)[0].decode()
+    settings.write_text(re.sub(r'(source|target)_language = "(en|de)"', _other, text), "utf-8")
+    known = json.loads(manifest.read_text("utf-8"))["files"]
+    known["config.toml"] = runs.entry(settings.read_bytes())
+    manifest.write_bytes(runs.make_manifest(known, {}))
+    return folder
+
+
+def _other(found: re.Match[str]) -> str:
+    return f'{found[1]}_language = "{ {"en": "de", "de": "en"}[found[2]] }"'
 
 
 @pytest.fixture
@@ -663,23 +681,32 @@ def test_right_to_left_words_are_isolated_and_run_the_right_way(page: Any) -> No
     )
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(server: Server, chromium: Any, scheme: str) -> None:
+@pytest.mark.parametrize(
+    ("wide", "high", "scheme"), [(1440, 900, "light"), (1024, 768, "dark"), (390, 844, "light"), (390, 844, "dark")]
+)
+def test_axe_finds_nothing(server: Server, chromium: Any, wide: int, high: int, scheme: str) -> None:
     script = (packages() / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
     options = {"color_scheme": scheme, "bypass_csp": True, "reduced_motion": "reduce"}  # colours do not fade in
-    with opened(chromium, f"{server.address}#text=ba+da+fo", **options) as page:
+    with opened(chromium, f"{server.address}#text=ba+da+fo", wide, high, **options) as page:
         page.locator(".translation .word").first.wait_for()
         page.evaluate(script)
-        for name in ("Where it looked", "Step by step", "Compare", "Search"):
-            view(page, name)
-            page.locator(".stagegrid, .band, .matrix, .tree").first.wait_for()
-            if name == "Step by step":
+        for name in ("Where it looked", "Step by step", "Compare", "Search", "All layers"):
+            if name == "All layers":
+                view(page, "Where it looked")  # on a phone the steps leave no room for the picker
+                deep(page)
+                view(page, "Step by step")
+                page.get_by_role("button", name=name).click()
+                page.locator(".pathgrid").wait_for()
+            else:
+                view(page, name)
+                page.locator(".stagegrid, .band, .matrix, .tree, .thumbnail").first.wait_for()
+            if page.locator(".stagegrid").count():
                 page.keyboard.press("End")
             if name == "Where it looked":
                 page.get_by_role("button", name="Matrix").click()
             found = page.evaluate("axe.run()")["violations"]
             assert [(one["id"], [node["html"][:160] for node in one["nodes"][:3]]) for one in found] == [], name
-            picture(page, f"{scheme}-{name.lower().replace(' ', '-')}")
+            picture(page, f"{wide}-{scheme}-{name.lower().replace(' ', '-')}")
 
 
 @pytest.mark.parametrize("name", ["Where it looked", "Step by step", "Compare", "Search"])
@@ -732,3 +759,182 @@ def test_without_a_token_the_page_asks_for_it(chromium: Any) -> None:
         with opened(chromium, f"{address}#token=a-long-enough-token") as known:
             known.locator(".translation .word").first.wait_for()
             assert "token" not in known.url
+
+
+def test_long_sentences_wrap_into_lines_that_fit(server: Server, chromium: Any) -> None:
+    """Every word is in one line, in order; no line is wider than the page; links stay in their line where they can."""
+    words = [f"word{at}" for at in range(40)]
+    weights = np.roll(np.eye(40, dtype=np.float32), 1, axis=1) * 0.8 + np.eye(40, dtype=np.float32) * 0.2
+    with opened(chromium, server.address, wide=390, high=844) as page:
+        page.locator(".translation .word").first.wait_for()
+        page.evaluate(SHOW, write(page_tree(Trace.from_arrays(words, words, weights))))
+        page.get_by_role("button", name="Ribbons").click()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        boxes = [
+            [one.bounding_box() for one in page.locator(f".ribbons text[data-{side}]").all()]
+            for side in ("column", "row")
+        ]
+        for side in boxes:
+            assert len(side) == 40
+            assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in side)
+            order = sorted(range(40), key=lambda at: (round(side[at]["y"]), side[at]["x"]))
+            assert order == list(range(40))
+        assert len({round(box["y"]) for box in boxes[0]}) > 4, "several lines"
+        cut = page.evaluate(
+            """async () => {
+              const { lines } = await import("/page/lines.js");
+              const flat = (count, value) => Array.from({ length: count }, () => value);
+              const blocks = [0, 0, 0, 1, 1].map((row) => [0, 0, 1, 1].map((column) => Number(row === column) / 2));
+              return {
+                whole: lines(flat(3, 10), flat(4, 10), flat(4, [1, 0, 0]), 40),
+                blocks: lines(flat(4, 10), flat(5, 10), blocks, 30),
+                wide: lines([99, 99], [99], [[1, 0]], 40),
+                none: lines([], [], [], 40),
+              };
+            }"""
+        )
+    assert cut["whole"] == [{"columns": [0, 3], "rows": [0, 4]}]
+    assert cut["blocks"] == [{"columns": [0, 2], "rows": [0, 3]}, {"columns": [2, 4], "rows": [3, 5]}]
+    assert [one["columns"] for one in cut["wide"]] == [[0, 1], [1, 2]], "a word wider than a line has a line"
+    assert cut["none"] == []
+
+
+def deep(page: Any) -> None:
+    """Choose the Transformer, and two words that it must begin with: it is too young to write any."""
+    model(page, "transformer-reverse")
+    page.evaluate("import('/page/session.js').then((session) => session.goOn('da ba'))")
+    until(page, "document.querySelectorAll('.translation .word').length >= 2")
+
+
+def test_a_step_through_all_layers_of_a_transformer(page: Any) -> None:
+    deep(page)
+    view(page, "Step by step")
+    page.locator(".stagegrid").wait_for()
+    page.get_by_role("button", name="All layers").click()
+    page.locator(".pathgrid").wait_for()
+    subs = page.locator(".player .segments button").all_inner_texts()
+    assert subs == ["read", "layer 0", "layer 1", "next word", "written"]
+    for sub in range(5):
+        until(page, "sub => document.querySelector('.pathgrid').dataset.sub === String(sub)", sub)
+        assert len(shown(page, ".pathgrid .box.layer")) == min(max(sub, 0), 2)
+        assert bool(shown(page, ".pathgrid .words li")) == (sub >= 3)
+        assert page.locator(".slot.filled").count() == (sub == 4)
+        page.keyboard.press("ArrowRight")
+    until(page, "document.querySelector('.player .number').innerText.startsWith('2 / ')")
+    assert page.locator(".pathgrid .heads").first.locator("button").count() == 4
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    written = page.locator(".pathgrid .words .chosen bdi").inner_text()
+    best = page.locator(".pathgrid .would bdi").all_inner_texts()
+    assert len(best) == 2
+    assert page.locator(".pathgrid .words li bdi").first.inner_text() == best[-1], "the last layer is the model"
+    picture(page, "path")
+    page.locator(".pathgrid .layer").nth(1).locator(".heads button").nth(2).click()
+    until(page, "document.querySelectorAll('.stagegrid .rows li').length === 2")
+    assert page.locator(".choices select").nth(0).input_value() == "decoder", "attention to the words so far"
+    assert page.locator(".choices select").nth(2).input_value() == "2"
+    assert written not in page.locator(".rows").inner_text(), "what is not written yet cannot be looked at"
+    checks = shown(page, ".check")
+    assert len(checks) == 3
+    assert all(check.startswith("\u2713") for check in checks)
+    assert page.get_by_label("Temperature").count() == 0, "the what-ifs change attention to the source"
+    assert "whole" not in page.url
+
+
+def test_what_is_not_right_with_a_translation_is_marked(page: Any) -> None:
+    page.locator("#source").fill("ba zzz fo\nlu qqq")
+    until(page, "document.querySelectorAll('.behind .unseen').length === 2")
+    assert page.locator(".behind .unseen").all_inner_texts() == ["zzz", "qqq"], "in every sentence"
+    assert page.locator(".behind").inner_text() == "ba zzz fo\nlu qqq"
+    until(page, "document.querySelectorAll('.translation .word').length > 0")
+    notes = page.locator(".translation .flag").all_inner_texts()
+    assert len(notes) == 2
+    assert all("never seen in training" in note for note in notes)
+    page.evaluate(
+        """async () => {
+          const { state } = await import("/page/state.js");
+          const [one, two] = state.get("sentences");
+          state.set({ sentences: [{ ...one, flags: ["loop"] }, { ...two, flags: ["length", "number"] }] });
+        }"""
+    )
+    first, second = page.locator(".translation .flag").all_inner_texts()
+    assert "repeats itself" in first
+    assert "cut off at the length limit" in second
+    assert "a number or an address of the source is missing" in second
+
+
+def test_a_file_comes_back_translated(page: Any, tmp_path: Path) -> None:
+    file = {"name": "words.txt", "mimeType": "text/plain", "buffer": b"ba da fo\n\nlu me ko\n"}
+    with page.expect_download() as download:
+        page.locator("input[type=file]").set_input_files(file)
+    download.value.save_as(tmp_path / "back.txt")
+    assert (tmp_path / "back.txt").read_text("utf-8") == "fo da ba\n\nko me lu\n"
+    assert download.value.suggested_filename.endswith(".txt")
+    with page.expect_download() as dropped:
+        page.evaluate(
+            """() => {
+              const data = new DataTransfer();
+              data.items.add(new File(["<p>ba <b>da</b></p>"], "page.html", { type: "text/html" }));
+              document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true }));
+            }"""
+        )
+    dropped.value.save_as(tmp_path / "page.html")
+    assert sorted(re.sub(r"<[^>]*>", "", (tmp_path / "page.html").read_text("utf-8")).split()) == ["ba", "da"]
+    assert not page.locator("regard-translate").evaluate("one => one.classList.contains('busy')")
+
+
+def test_the_languages_are_swapped_and_the_translation_goes_back(page: Any) -> None:
+    page.get_by_role("button", name="Swap the languages").click()
+    until(page, "document.querySelector('#source').value === 'fo da ba'")
+    until(page, "document.querySelector('.translation .word')?.innerText === 'ba'")
+    assert words(page) == ["ba", "da", "fo"]
+    assert page.get_by_label("From").input_value() == "de"
+    assert "model=back" in page.url
+    page.go_back()
+    until(page, "document.querySelector('#source').value === 'ba da fo'")
+    assert page.get_by_label("From").input_value() == "en"
+
+
+def test_everything_from_the_first_word_to_a_changed_step_by_keyboard(server: Server, chromium: Any) -> None:
+    with opened(chromium, server.address, media={"reduced_motion": "reduce"}) as page:
+        page.locator(".translation .word").first.wait_for()
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        for _ in range(12):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.id") == "source":
+                break
+        page.keyboard.press("Control+A")
+        page.keyboard.type("ba da fo")
+        page.keyboard.press("Control+Enter")
+        until(page, "document.querySelector('.translation .word')?.innerText === 'fo'")
+        for _ in range(6):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.matches('.word')"):
+                break
+        page.keyboard.press("ArrowRight")
+        until(page, "document.querySelector('.sure').innerText.startsWith('While writing da')")
+        page.keyboard.press("Enter")
+        page.locator(".popover li button").first.wait_for()
+        page.keyboard.press("Escape")
+        assert page.evaluate("document.activeElement.innerText") == "da", "the focus comes back"
+        page.keyboard.press("2")
+        page.locator(".stagegrid").wait_for()
+        page.keyboard.press("Home")
+        for sub in range(1, 5):
+            page.keyboard.press("ArrowRight")
+            at(page, 0, sub)
+        for _ in range(30):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.matches('.rows li')"):
+                break
+        page.keyboard.press("ArrowDown")
+        assert page.locator(".details .sum-line").count() == 3
+        for _ in range(6):
+            page.keyboard.press("Shift+Tab")
+            if page.evaluate("document.activeElement.innerText === 'it is hidden'"):
+                break
+        page.keyboard.press("Enter")
+        page.locator(".rows .masked").wait_for()
+        assert "is hidden" in page.locator("regard-changes").inner_text()
+        assert page.evaluate("document.getAnimations().length") == 0, "nothing moves for those who want none"

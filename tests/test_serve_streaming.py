@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,12 +10,17 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import torch
 from serve_parts import Server, serving, shared, trained
 
+from regard.look.change import importance
 from regard.look.trace_file import array
+from regard.models.bahdanau import Bahdanau, BahdanauConfig
+from regard.models.transformer import Transformer, TransformerConfig
 from regard.serve.access import Access
 from regard.serve.app import build
 from regard.serve.fields import Fields
+from regard.serve.inside import follow_path, weigh_heads
 from regard.serve.limits import Limits, RefusedError
 from regard.serve.state import ServerState, _confidences
 
@@ -68,8 +73,49 @@ def test_the_last_layer_of_the_lens_is_what_the_model_writes(deep: Server) -> No
     best = layers[-1]["lens"][0]
     assert best["piece"] == words["words"][0]["piece"]
     assert best["probability"] == pytest.approx(np.exp(words["words"][0]["logit"] - words["log_total"]), abs=1e-5)
-    context = deep.post("/api/v1/steps", **fields, name="decoder.1.cross_attention.attention", head=2).json()["context"]
-    assert np.allclose(array(layers[1]["heads"][2]), array(context), atol=1e-5)
+    for part in ("self", "cross"):
+        name = f"decoder.1.{part}_attention.attention"
+        context = deep.post("/api/v1/steps", **fields, name=name, head=2).json()["context"]
+        assert np.allclose(array(layers[1][f"{part}_heads"])[2], array(context), atol=1e-5)
+    assert np.array_equal(array(layers[0]["stream"]), array(layers[1]["before"]))
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_the_parts_of_a_layer_add_up_where_nothing_is_normalised_in_between(norm: str) -> None:
+    torch.manual_seed(1)
+    model = Transformer(TransformerConfig(13, 13, width=16, heads=2, layers=2, inner=20, norm=norm)).eval()
+    ids = torch.tensor([[5, 6, 7]]), torch.tensor([3]), torch.tensor([[4, 5]])
+    for layer in follow_path(model, lambda: model(*ids), 1, lambda index: {"text": str(index)}):
+        whole = layer["before"] + layer["self"] + layer["cross"] + layer["feed"]
+        assert layer["adds"] == (norm == "pre")
+        assert np.allclose(whole, layer["stream"], atol=1e-5) == layer["adds"]
+
+
+@pytest.mark.parametrize(
+    ("model", "heads"),
+    [
+        (lambda: Transformer(TransformerConfig(13, 13, width=12, heads=3, layers=3, inner=20)), 27),
+        (lambda: Bahdanau(BahdanauConfig(11, 13, width=8, embedding=6, attention=7, readout=5)), 1),
+    ],
+)
+def test_leaving_out_many_heads_at_once_is_leaving_out_one_at_a_time(
+    model: Callable[[], torch.nn.Module], heads: int
+) -> None:
+    torch.manual_seed(2)
+    built, written = model().eval(), [4, 5, 6]
+
+    def run(rows: int = 1) -> torch.Tensor:
+        source, target = (torch.tensor([ids] * rows) for ids in ([5, 6, 7, 8], written))
+        return built(source, torch.tensor([4] * rows), target)
+
+    def logprob() -> float:
+        return float(run()[0].log_softmax(-1)[torch.arange(3), torch.tensor(written)].sum())
+
+    with torch.inference_mode():
+        one_by_one = {(one.name, one.head or 0): one.drop for one in importance(built, logprob)}
+    together = {(one["name"], one["head"]): one["drop"] for one in weigh_heads(built, run, written)}
+    assert together == pytest.approx(one_by_one, abs=1e-4)
+    assert len(together) == heads
 
 
 def test_a_model_without_layers_has_no_path_in_a_sentence() -> None:

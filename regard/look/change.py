@@ -289,7 +289,7 @@ def importance(
 ) -> list[Importance]:
     """Leave each head out in turn: `score()` without it (such as BLEU of a translated set); the largest drop first."""
     whole = score()
-    places = [(name, head) for name in attentions(model) for head in _all_heads(model, name)]
+    places = [(name, head) for name in attentions(model) for head in all_heads(model, name)]
     found = []
     for done, (name, head) in enumerate(places):
         with change(model, Silence(name, head)):
@@ -300,7 +300,8 @@ def importance(
     return sorted(found, key=lambda each: -each.drop)
 
 
-def _all_heads(model: nn.Module, name: str) -> Sequence[int | None]:
+def all_heads(model: nn.Module, name: str) -> Sequence[int | None]:
+    """The numbers of the heads of an attention module; [None] where it has no heads."""
     count = getattr(model.get_submodule(name.rpartition(".")[0]), "heads", None)
     return range(count) if isinstance(count, int) else [None]
 

@@ -5,7 +5,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -288,8 +288,8 @@ class TranslationModel:
         with interruptible(model, stop):
             return weigh_heads(model, forward, written)
 
-    def _forced(self, look: TraceRequest, t: int, stop: Stop) -> tuple[list[int], Callable[[], Tensor]]:
-        """The ids of a translation, END included, and the forward pass that gives its logits [1, T, V]."""
+    def _forced(self, look: TraceRequest, t: int, stop: Stop) -> tuple[list[int], Callable[..., Tensor]]:
+        """The ids of a translation, END included, and the forward pass that gives its logits [rows, T, V]."""
         model, device = self.translator.model, self.translator.device
         source = self._source(look.text)
         written = [*self._written(look, stop)[0], END]
@@ -297,8 +297,13 @@ class TranslationModel:
         if not 0 <= t < len(written):
             raise DataError(f"There is no step {t}: this translation has steps 0 to {len(written) - 1}.")
 
-        inputs = (torch.tensor(part, device=device) for part in ([source], [len(source)], [written]))
-        return written, partial(model, *inputs)
+        def forward(rows: int = 1) -> Tensor:
+            lengths = torch.tensor([len(source)] * rows, device=device)
+            sources, targets = (torch.tensor([ids] * rows, device=device) for ids in (source, written))
+            logits: Tensor = model(sources, lengths, targets)
+            return logits
+
+        return written, forward
 
     def head_errors(self, stop: Stop) -> dict[str, Any]:
         """The alignment error rate of every head over sentences whose links are known; computed once."""

@@ -148,7 +148,7 @@ class BeamView extends HTMLElement {
         .replace("</s>", " ■")
         .trim();
       one.x = parent ? parent.x + parent.wide + GAP : left;
-      one.wide = wide(one.text, FONT) + 14;
+      one.wide = wide(one.text, FONT, undefined, one.main ? 600 : 400) + 14;
       width = Math.max(width, one.x + one.wide + (one.last.finished ? 70 : 10));
     }
     const height = tree.lines * LINE + 30;
@@ -169,8 +169,8 @@ class BeamView extends HTMLElement {
           onkeydown: (event) => this.key(event, tree, beam),
         },
         svg("title", {}, "Search tree"),
-        svg("circle", { class: "root", cx: 10, cy: yOf(tree.roots[0] ?? { y: 0 }), r: 4 }),
         all.map(({ one, parent }) => this.edge(one, parent, tree)),
+        svg("circle", { class: "root", cx: 10, cy: yOf(tree.roots[0] ?? { y: 0 }), r: 5 }),
         all.map(({ one }) => this.branch(one, on)),
       ),
     );

@@ -263,6 +263,7 @@ class Compare extends HTMLElement {
     );
     put(this.lead, h("p", { class: "lead" }, LENGTH));
     const chosen = [...new Set([texts[0], texts[at]])];
+    if (!this.place.querySelector(".contrast")) put(this.place, h("p", { class: "empty" }, "Both models translate…"));
     try {
       const rows = await Promise.all(
         chosen.map(async (text) => ({

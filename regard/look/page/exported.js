@@ -1,5 +1,6 @@
 // The page of a file: the views of the one trace that the file holds.
 
+import "./picture.js";
 import "./views.js";
 import { h, put, word } from "./dom.js";
 import { host } from "./host.js";

@@ -71,20 +71,20 @@ export function labelClass(table, label, side) {
 }
 
 /** How wide a text is, in pixels. */
-export function wide(text, size = 14, family = "system-ui, sans-serif") {
-  canvas.font = `${size}px ${family}`;
+export function wide(text, size = 14, family = "system-ui, sans-serif", weight = 400) {
+  canvas.font = `${weight} ${size}px ${family}`;
   return canvas.measureText(text).width;
 }
 
 /** A text that fits, cut with an ellipsis if it must. */
-export function fit(text, width, size = 14) {
-  if (wide(text, size) <= width) return text;
+export function fit(text, width, size = 14, family = undefined) {
+  if (wide(text, size, family) <= width) return text;
   const points = [...text];
   let low = 0,
     high = points.length;
   while (low < high) {
     const middle = (low + high + 1) >> 1;
-    if (wide(`${points.slice(0, middle).join("")}\u2026`, size) <= width) low = middle;
+    if (wide(`${points.slice(0, middle).join("")}\u2026`, size, family) <= width) low = middle;
     else high = middle - 1;
   }
   return `${points.slice(0, low).join("")}\u2026`;

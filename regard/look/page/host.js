@@ -8,11 +8,11 @@ export const host = {
   model: () => null,
   translators: () => [],
   /** The numbers of step t of a module and head. @returns {Promise<object>} */
-  step: async (t, seen, head) => null,
+  step: async (t, seen, head, lane) => null,
   /** The same without what-ifs. */
   before: async (t, seen, head) => null,
   /** The way of step t through the layers of a Transformer, or null. */
-  path: async (t) => null,
+  path: async (t, lane) => null,
   /** How much less likely the translation is without each head, or null. */
   worth: async () => null,
   /** Translate the text again, or from a prefix. */

@@ -39,6 +39,15 @@ export const weightColour = (weight, palette = "blue") => mix(steps(palette), we
 export const signedColour = (value, most) =>
   mix(dark() ? colours.dark.diverging : colours.diverging, most > 0 ? (value / most + 1) / 2 : 0.5);
 
+let scale = { of: null, hues: [] };
+
+/** A hundred steps of the signed colours, from -1 to 1: many cells need no mixing each. @returns {string[]} */
+export function signedScale() {
+  const hues = dark() ? colours.dark.diverging : colours.diverging;
+  if (scale.of !== hues) scale = { of: hues, hues: Array.from({ length: 101 }, (_, at) => mix(hues, at / 100)) };
+  return scale.hues;
+}
+
 /** Black or white, whichever has more contrast. */
 export function inkOn(colour) {
   const linear = parse(colour).map((part) =>

@@ -58,7 +58,7 @@ function finished(trace, beam) {
   const why = "score = log-probability / length penalty. Without the penalty, short translations would always win.";
   return h(
     "section",
-    { class: "card" },
+    { class: "card ranking" },
     h("h2", {}, "Finished translations"),
     plainTable("Finished translations, best first", head, rows),
     h("p", { class: "caption" }, why),

@@ -1,27 +1,22 @@
-// The alignment as ribbons: source words on one side, target words on the other, and bands as wide as the weight. They
-// run from above to below; where the words do not fit beside each other, from left to right, so that nothing is cut.
+// The alignment as ribbons: source words above, target words below, and bands as wide as the weight. A long sentence is
+// wrapped into lines; attention that leaves a line is a point that leads to the lines before or after it.
 
 import { announce, h, svg, visible } from "./dom.js";
 import { cell, describe, fit, gridKeys, labelClass, marked, pin, wide } from "./grid.js";
+import { lines } from "./lines.js";
 import { state } from "./state.js";
 import { strongest } from "./trace.js";
 
-const GAP = 18,
-  SIZE = 20,
-  FAR = 190, // between the two sides
-  LINE = 27, // of words below each other
-  EDGE = 38; // room for a line of words above or below
+const FAR = 190, // between the two sides
+  NEAR = 118, // the same where there are several lines
+  EDGE = 38, // room for a line of words above or below
+  BETWEEN = 20, // two lines
+  POINT = [22, 40]; // of attention to another line: how far it goes to the side and away
 const serif = () => getComputedStyle(document.documentElement).getPropertyValue("--serif") || "serif";
 
 /** Ribbons of a table. @returns {{element: Element, mark: () => void}} */
 export function drawRibbons(table, trace) {
-  const room = document.querySelector(".views")?.clientWidth ?? 800;
-  const reversed = [table.rightToLeft, table.seen.kind === "encoder" ? table.rightToLeft : trace.rightToLeft];
-  const sides = [table.columns, table.rows].map((labels, at) => across(labels, reversed[at]));
-  const plan =
-    Math.max(sides[0].length, sides[1].length) <= room - 10
-      ? acrossPlan(sides)
-      : downPlan([table.columns, table.rows].map(down), room);
+  const plan = layout(table, trace);
   const drawing = svg("svg", {
     class: "ribbons",
     width: plan.width,
@@ -41,91 +36,45 @@ export function drawRibbons(table, trace) {
     words(table, "rows", plan),
   );
   pointing(drawing, table);
-  return { element: h("div", { class: "scroller centred" }, drawing), mark: () => mark(drawing, table, links) };
+  return { element: h("div", { class: "unbounded" }, drawing), mark: () => mark(drawing, table, links) };
 }
 
-/** Words beside each other. */
-function across(labels, reversed) {
-  const sizes = labels.map((label) => Math.max(14, wide(visible(label.text), SIZE, serif())) + 6),
-    starts = [],
-    order = [...sizes.keys()];
-  let at = 8;
-  for (const one of reversed ? order.reverse() : order) {
-    starts[one] = at;
-    at += sizes[one] + GAP;
-  }
-  return { sizes, starts, length: at - GAP + 8 };
-}
-
-/** Words below each other. */
-const down = (labels) => ({
-  sizes: labels.map(() => LINE - 3),
-  starts: labels.map((_, at) => 4 + at * LINE),
-  length: labels.length * LINE + 8,
-});
-
-function acrossPlan(sides) {
-  const width = Math.max(sides[0].length, sides[1].length, 220),
-    height = FAR + 2 * EDGE + 2;
-  const [columns, rows] = sides.map((side) => ({ ...side, offset: (width - side.length) / 2 }));
-  const place = (side, y) => (at) => ({
-    x: side.offset + side.starts[at] + side.sizes[at] / 2,
-    y,
-    "text-anchor": "middle",
-  });
-  const hit = (side, y) => (at) => ({
-    x: side.offset + side.starts[at] - 6,
-    y,
-    width: side.sizes[at] + 12,
-    height: 30,
-  });
-  return {
-    width,
-    height,
-    sides: { columns, rows },
-    text: { columns: place(columns, 26), rows: place(rows, height - 18) },
-    hit: { columns: hit(columns, 4), rows: hit(rows, height - 40) },
-    most: Infinity,
-    band: (x0, top, x1, bottom) => {
-      const [y0, y1] = [EDGE, EDGE + FAR],
-        middle = (y0 + y1) / 2;
-      const there = `M${x0} ${y0}C${x0} ${middle} ${x1} ${middle} ${x1} ${y1}`;
-      return `${there}h${bottom}C${x1 + bottom} ${middle} ${x0 + top} ${middle} ${x0 + top} ${y0}Z`;
-    },
+/** The place of every word: {x, size, line, y}, y where its bands begin. */
+function layout(table, trace) {
+  const room = (document.querySelector(".views")?.clientWidth ?? 800) - 16,
+    [font, gap] = room < 500 ? [18, 11] : [20, 18];
+  const reversed = {
+    columns: table.rightToLeft,
+    rows: table.seen.kind === "encoder" ? table.rightToLeft : trace.rightToLeft,
   };
-}
-
-function downPlan(sides, room) {
-  const width = Math.min(room - 10, 760),
-    most = width * 0.34,
-    height = Math.max(sides[0].length, sides[1].length);
-  const [columns, rows] = sides.map((side) => ({ ...side, offset: 0 }));
-  const middle = (side, at) => side.starts[at] + side.sizes[at] / 2 + 6;
-  const [left, right] = [most + 8, width - most - 8];
-  return {
-    width,
-    height,
-    sides: { columns, rows },
-    text: {
-      columns: (at) => ({ x: most, y: middle(columns, at), "text-anchor": "end" }),
-      rows: (at) => ({ x: width - most, y: middle(rows, at), "text-anchor": "start" }),
-    },
-    hit: {
-      columns: (at) => ({ x: 0, y: columns.starts[at], width: most, height: LINE }),
-      rows: (at) => ({ x: width - most, y: rows.starts[at], width: most, height: LINE }),
-    },
-    most,
-    band: (y0, top, y1, bottom) => {
-      const half = (left + right) / 2;
-      const there = `M${left} ${y0}C${half} ${y0} ${half} ${y1} ${right} ${y1}`;
-      return `${there}v${bottom}C${half} ${y1 + bottom} ${half} ${y0 + top} ${left} ${y0 + top}Z`;
-    },
-  };
+  const text = (label) => fit(visible(label.text), room - 20, font, serif());
+  const size = (label) => Math.max(14, wide(text(label), font, serif())) + 6;
+  const sizes = { columns: table.columns.map(size), rows: table.rows.map(size) };
+  const spaced = (all) => all.map((one) => one + gap);
+  const cut = lines(spaced(sizes.columns), spaced(sizes.rows), table.weights, room + gap);
+  const far = cut.length > 1 ? NEAR : FAR,
+    high = far + 2 * EDGE + 2;
+  const places = { columns: [], rows: [] };
+  const length = (side, [first, end]) => spaced(sizes[side].slice(first, end)).reduce((sum, one) => sum + one, -gap);
+  const width = Math.max(220, ...cut.flatMap((one) => [length("columns", one.columns), length("rows", one.rows)])) + 16;
+  cut.forEach((one, line) =>
+    ["columns", "rows"].forEach((side) => {
+      const [first, end] = one[side],
+        order = Array.from({ length: end - first }, (_, at) => first + at);
+      let x = (width - length(side, one[side])) / 2;
+      for (const at of reversed[side] ? order.reverse() : order) {
+        const y = line * (high + BETWEEN) + EDGE + (side === "rows" ? far : 0);
+        places[side][at] = { x, size: sizes[side][at], line, y };
+        x += sizes[side][at] + gap;
+      }
+    }),
+  );
+  return { width, height: Math.max(1, cut.length) * (high + BETWEEN) - BETWEEN, places, font, text };
 }
 
 /** The bands: side by side at both ends, none wider than its word. */
 function bandsOf(table, plan, place) {
-  const { columns, rows } = plan.sides,
+  const { columns, rows } = plan.places,
     used = { columns: new Float64Array(table.columns.length), rows: new Float64Array(table.rows.length) };
   const total = table.columns.map((_, s) => table.weights.reduce((sum, row) => sum + row[s], 0));
   const links = [];
@@ -134,15 +83,16 @@ function bandsOf(table, plan, place) {
       .sort((a, b) => a - b)
       .forEach((s) => {
         const w = row[s];
-        const one = w * Math.min(1, 1 / Math.max(total[s], 1e-9)) * (columns.sizes[s] - 4),
-          two = w * (rows.sizes[t] - 4);
-        const from = columns.offset + columns.starts[s] + 2 + used.columns[s],
-          to = rows.offset + rows.starts[t] + 2 + used.rows[t];
+        const one = w * Math.min(1, 1 / Math.max(total[s], 1e-9)) * (columns[s].size - 4),
+          two = w * (rows[t].size - 4);
+        const from = { x: columns[s].x + 2 + used.columns[s], y: columns[s].y, wide: Math.max(1.2, one) },
+          to = { x: rows[t].x + 2 + used.rows[t], y: rows[t].y, wide: Math.max(1.2, two) };
         used.columns[s] += one;
         used.rows[t] += two;
+        const ahead = columns[s].line - rows[t].line;
         const path = svg("path", {
           class: "band",
-          d: plan.band(from, Math.max(1.2, one), to, Math.max(1.2, two)),
+          d: ahead ? point(from, -ahead, 1) + point(to, ahead, -1) : band(from, to),
           "fill-opacity": (0.16 + 0.62 * w).toFixed(3),
         });
         links.push({ t, s, path });
@@ -152,25 +102,46 @@ function bandsOf(table, plan, place) {
   return links;
 }
 
+function band(from, to) {
+  const middle = (from.y + to.y) / 2;
+  return (
+    `M${from.x} ${from.y}C${from.x} ${middle} ${to.x} ${middle} ${to.x} ${to.y}h${to.wide}` +
+    `C${to.x + to.wide} ${middle} ${from.x + from.wide} ${middle} ${from.x + from.wide} ${from.y}Z`
+  );
+}
+
+/** A band that leaves its line: to the left for lines before, to the right for lines after. */
+function point({ x, y, wide: width }, ahead, down) {
+  const [aside, away] = POINT,
+    tip = x + width / 2 + Math.sign(ahead) * aside;
+  return `M${x} ${y}Q${x} ${y + (down * away) / 2} ${tip} ${y + down * away}Q${x + width} ${y + (down * away) / 2} ${x + width} ${y}Z`;
+}
+
 function words(table, side, plan) {
-  const name = `data-${side.slice(0, -1)}`;
+  const name = `data-${side.slice(0, -1)}`,
+    above = side === "columns";
   return svg(
     "g",
     { class: "labels", "aria-hidden": "true" },
-    table[side].map((label, at) => [
-      svg("rect", { class: "hit", [name]: at, ...plan.hit[side](at) }),
-      svg(
-        "text",
-        {
-          class: `serif ${labelClass(table, label, side)}`,
-          [name]: at,
-          "font-size": SIZE,
-          direction: "ltr",
-          ...plan.text[side](at),
-        },
-        `\u2068${fit(visible(label.text), plan.most, SIZE)}\u2069`,
-      ),
-    ]),
+    table[side].map((label, at) => {
+      const { x, y, size } = plan.places[side][at];
+      return [
+        svg("rect", { class: "hit", [name]: at, x: x - 6, y: above ? y - 34 : y + 2, width: size + 12, height: 32 }),
+        svg(
+          "text",
+          {
+            class: `serif ${labelClass(table, label, side)}`,
+            [name]: at,
+            "font-size": plan.font,
+            direction: "ltr",
+            x: x + size / 2,
+            y: above ? y - 12 : y + 22,
+            "text-anchor": "middle",
+          },
+          `\u2068${plan.text(label)}\u2069`,
+        ),
+      ];
+    }),
   );
 }
 
@@ -200,15 +171,21 @@ function pointing(drawing, table) {
 
 function mark(drawing, table, links) {
   const { row, column } = marked(table);
-  const some = row >= 0 || column >= 0;
+  const some = row >= 0 || column >= 0,
+    linked = { row: new Set([row]), column: new Set([column]) };
   drawing.classList.toggle("chosen", some);
   for (const link of links) {
-    const on = state.get("preview") || row < 0 ? link.t === row || link.s === column : link.t === row;
-    link.path.classList.toggle("on", some && on);
+    const on = some && (state.get("preview") || row < 0 ? link.t === row || link.s === column : link.t === row);
+    link.path.classList.toggle("on", on);
+    if (on) {
+      linked.row.add(link.t);
+      linked.column.add(link.s);
+    }
   }
   drawing.querySelectorAll("text").forEach((text) => {
-    const on =
-      text.dataset.row !== undefined ? Number(text.dataset.row) === row : Number(text.dataset.column) === column;
-    text.classList.toggle("on", on);
+    const side = text.dataset.row !== undefined ? "row" : "column",
+      at = Number(text.dataset[side]);
+    text.classList.toggle("on", at === (side === "row" ? row : column));
+    text.classList.toggle("far", some && !linked[side].has(at));
   });
 }

@@ -8,7 +8,7 @@ import { host } from "./host.js";
 import { difference, norm, normalise, percent, score, show, weigh } from "./maths.js";
 import { appear, become, pour } from "./motion.js";
 import { state } from "./state.js";
-import { lens, pathOf } from "./layers.js";
+import { lens } from "./path.js";
 import { largest, strip } from "./strips.js";
 import { canSwap, hide, isHidden, lookOnly, setTemperature, sourceWord, swap, temperature, UNIFORM } from "./whatif.js";
 
@@ -31,15 +31,28 @@ const heading = (number, role, text, formula) =>
     formula && h("span", { class: "formula" }, formula),
   );
 
-/** A bar that fills a share of its track, with the share before a what-if as an outline. */
-const track = (role, share, before) =>
-  h(
+/** A bar that fills a share of its track from `zero` on, with the share before a what-if as an outline. */
+const track = (role, share, before, zero = 0) => {
+  const bar = (kind, value) =>
+    h("span", {
+      class: `${kind}${value < 0 ? " below" : ""}`,
+      style: { "--share": Math.abs(value).toFixed(4), "--from": (zero + Math.min(0, value)).toFixed(4) },
+    });
+  return h(
     "span",
-    { class: `track ${role}` },
-    h("span", { class: `fill${share < 0 ? " below" : ""}`, style: { "--share": Math.abs(share).toFixed(4) } }),
-    before !== undefined &&
-      h("span", { class: `ghost${before < 0 ? " below" : ""}`, style: { "--share": Math.abs(before).toFixed(4) } }),
+    { class: `track ${role}`, style: { "--zero": zero.toFixed(4) } },
+    bar("fill", share),
+    before !== undefined && bar("ghost", before),
   );
+};
+
+/** Where zero is on a track that holds all of some numbers, and how long the track is. */
+function scaleOf(...lists) {
+  const known = lists.flatMap((data) => Array.from(data ?? []).filter(Number.isFinite)),
+    [low, high] = [Math.min(0, ...known), Math.max(0, ...known)],
+    long = Math.max(1e-9, high - low);
+  return { zero: -low / long, long };
+}
 
 /**
  * The stage of a step.
@@ -51,13 +64,15 @@ export class Stage {
     Object.assign(this, { step, before, about });
     this.fixed = step.formula.kind === "fixed";
     this.weights = Array.from(step.weights.data);
+    this.scale = scaleOf(step.scores?.data, before?.scores?.data);
     this.details = h("section", { class: "details from-2", "aria-label": "Arithmetic", tabindex: 0 });
+    this.output = this.outputBox();
     this.element = h(
       "div",
       { class: `stagegrid${this.fixed ? " fixed" : ""}` },
       h("div", { class: "left" }, this.queryBox(), !this.fixed && this.details),
       this.fixed ? this.vectorBox() : this.sourceBox(),
-      this.outputBox(),
+      this.output,
     );
   }
 
@@ -69,6 +84,15 @@ export class Stage {
     this.rows?.forEach((row, s) => row.setAttribute("aria-label", this.label(s)));
     this.mark();
     if (moving) this.move(sub);
+  }
+
+  /** Of a list that is longer than the screen, the word with the largest weight is in view. */
+  showHeaviest() {
+    const row = this.sub >= 3 && this.rows?.[this.weights.indexOf(Math.max(...this.weights))];
+    if (!row || this.list.scrollHeight <= this.list.clientHeight) return;
+    const top = row.offsetTop;
+    if (top < this.list.scrollTop || top + row.offsetHeight > this.list.scrollTop + this.list.clientHeight)
+      this.list.scrollTop = top - this.list.clientHeight / 2;
   }
 
   move(sub) {
@@ -94,10 +118,10 @@ export class Stage {
     const scores = this.step.scores?.data;
     if (!scores) return;
     const top = Math.max(...scores),
-      most = Math.max(1e-9, ...Array.from(scores).filter(Number.isFinite).map(Math.abs)),
+      { long } = this.scale,
       from = getComputedStyle(this.element).getPropertyValue("--score");
     this.element.querySelectorAll(".track.weight .fill").forEach((bar, s) => {
-      const share = Number.isFinite(scores[s]) ? Math.abs(scores[s]) / most : 0;
+      const share = Number.isFinite(scores[s]) ? Math.abs(scores[s]) / long : 0;
       become(bar, { score: share, power: Math.exp(scores[s] - top), weight: this.weights[s], from });
     });
   }
@@ -141,7 +165,8 @@ export class Stage {
       {
         class: "rows",
         role: "listbox",
-        "aria-label": "Source words",
+        "aria-label": about.own ? "Words so far" : "Source words",
+        style: { "--count": String(tokens.length) },
         onkeydown: (event) => this.key(event),
       },
       tokens.map((token, s) => this.row(token, s)),
@@ -174,7 +199,7 @@ export class Stage {
         "div",
         { class: "tools-row" },
         this.both && h("span", { class: "small" }, HALVES),
-        host.live && step.scores && h("span", { class: "from-3" }, this.slider()),
+        host.live && step.scores && !about.own && h("span", { class: "from-3" }, this.slider()),
       ),
     );
   }
@@ -182,10 +207,9 @@ export class Stage {
   row(token, s) {
     const { step, before } = this;
     const scores = step.scores?.data,
-      finite = scores ? Array.from(scores).filter(Number.isFinite) : [],
-      most = Math.max(1e-9, ...finite.map(Math.abs), ...(before?.scores ? finiteOf(before.scores.data) : []));
+      { zero, long } = this.scale;
     const seen = scores && Number.isFinite(scores[s]);
-    const was = before?.scores && Number.isFinite(before.scores.data[s]) ? before.scores.data[s] / most : undefined;
+    const was = before?.scores && Number.isFinite(before.scores.data[s]) ? before.scores.data[s] / long : undefined;
     return h(
       "li",
       {
@@ -199,11 +223,11 @@ export class Stage {
         onclick: () => state.set({ s }),
         onfocus: () => state.set({ s }),
       },
-      word(token.text, { class: token.special ? "special" : "" }),
+      word(token.text, { class: token.special ? "special" : this.about.inner.has(s) ? "inner" : "" }),
       h(
         "span",
         { class: "from-2 cell" },
-        track("score", seen ? scores[s] / most : 0, was),
+        track("score", seen ? scores[s] / long : 0, was, zero),
         h("span", { class: "number" }, !scores ? "–" : seen ? show(scores[s]) : "hidden"),
       ),
       h(
@@ -457,15 +481,15 @@ export class Stage {
               "×",
             ),
             arithmetic(this.step, this.about, chosen, this.sub),
-            host.live && this.sub >= 2 && this.changesOf(chosen),
+            host.live && this.sub >= 2 && !this.about.own && this.changesOf(chosen),
           ]
         : [
             h(
               "p",
               { class: "small" },
-              "Click a source word, or press ↓ in the list, to open its arithmetic and to change it.",
+              "Click a word, or press ↓ in the list, to open its arithmetic",
+              host.live && !this.about.own ? " and to change it." : ".",
             ),
-            this.sub >= 5 && this.about.layers && pathOf(this.about.layers[this.about.seen.layer], this.step.head),
           ],
     );
   }
@@ -486,5 +510,3 @@ export class Stage {
     );
   }
 }
-
-const finiteOf = (values) => Array.from(values).filter(Number.isFinite).map(Math.abs);

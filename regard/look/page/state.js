@@ -21,6 +21,7 @@ export const DEFAULTS = {
   mass: 0.75,
   palette: "blue",
   sub: 0,
+  whole: false, // all layers of a step
   changes: [],
   prefix: null, // the step view
   swapped: null,

@@ -4,7 +4,7 @@ import { svg, visible } from "./dom.js";
 import { wide } from "./grid.js";
 import { percent, show } from "./maths.js";
 import { probability } from "./stage.js";
-import { largest, strip } from "./strips.js";
+import { drawnStrip, largest } from "./strips.js";
 import { quote } from "./tables.js";
 
 const LINE = 22,
@@ -42,9 +42,7 @@ export function stepPicture(step, { tokens, token }) {
     });
   const cells = (vector, x, y, name) => {
     if (!vector) return null;
-    const drawn = strip(vector, largest(vector), { label: name, height: 14 });
-    for (const [key, value] of Object.entries({ x, y: y + 4, width: BAR })) drawn.setAttribute(key, value);
-    return drawn;
+    return drawnStrip(vector, largest(vector), name, { x, y: y + 4, width: BAR, height: 14 });
   };
   const left = tokens.flatMap((one, s) => {
     const y = TOP + s * LINE,

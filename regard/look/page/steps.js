@@ -1,19 +1,20 @@
 // Step by step: how one word after another is written. Nothing is shown before it is computed, and all of a step fits
 // on the screen.
 
-import { announce, h, put, renew, segments, select, still, toggle, word } from "./dom.js";
+import { announce, h, menu, put, renew, segments, select, still, toggle, word } from "./dom.js";
 import { exporter } from "./export.js";
 import { host } from "./host.js";
 import { icon } from "./icons.js";
 import { percent } from "./maths.js";
 import { arrive } from "./motion.js";
+import { pathSaid, PathStage, pathSubs } from "./path.js";
 import { Stage, SUBS } from "./stage.js";
 import { state } from "./state.js";
 import { stepPicture, stepTable } from "./steppicture.js";
 import { plainTable } from "./tables.js";
 import { closestHead, Numbers, unpack } from "./trace.js";
+import { SIDES } from "./wording.js";
 
-const LAST = SUBS.length - 1;
 const PACE = 1300; // milliseconds of a sub-step at normal speed
 const SAID = [
   "First the source is read: each word becomes a vector that knows its neighbours.",
@@ -24,15 +25,36 @@ const SAID = [
   "State and context give every word of the vocabulary a probability.",
   "The word is written, and read back for the next step.",
 ];
+const OWN = {
+  2: "The query is compared with every word written so far: one score each.",
+  4: "The weighted sum of those words’ vectors is the context.",
+};
 const FIXED = "Without attention there is nothing to compare: the same vector of the whole sentence serves every step.";
 
-/** A step as the server sends it, its arrays unpacked. */
-function unpackStep(plain) {
-  if (!plain || plain.weights instanceof Numbers) return plain;
-  const arrays = (from, names) => Object.fromEntries(names.map((name) => [name, unpack(from[name])]));
-  const formula = { ...plain.formula, ...arrays(plain.formula, ["left", "right", "v"]) };
-  return { ...plain, ...arrays(plain, ["query", "scores", "weights", "values", "context"]), formula };
+/** An array as a server or as a file holds it. */
+const open = (array) => (array instanceof Numbers ? array : unpack(array));
+
+/** A step with its arrays unpacked; of what can be looked at, only the first `count` words. */
+function unpackStep(plain, count = Infinity) {
+  if (!plain) return plain;
+  const first = (array) => {
+    if (!array || array.shape[0] <= count) return array;
+    const size = array.data.length / array.shape[0];
+    return new Numbers([count, ...array.shape.slice(1)], array.data.subarray(0, count * size));
+  };
+  const arrays = (from, names, cut = (array) => array) =>
+    Object.fromEntries(names.map((name) => [name, cut(open(from[name]))]));
+  const { formula } = plain;
+  return {
+    ...plain,
+    ...arrays(plain, ["query", "context"]),
+    ...arrays(plain, ["scores", "weights", "values"], first),
+    formula: { ...formula, ...arrays(formula, ["left", "v"]), ...arrays(formula, ["right"], first) },
+  };
 }
+
+/** The places that continue the word before them. */
+const innerPieces = (seen) => new Set((seen.words?.[0].columns ?? []).flatMap((label) => label.tokens.slice(1)));
 
 class Steps extends HTMLElement {
   connectedCallback() {
@@ -42,11 +64,12 @@ class Steps extends HTMLElement {
     this.place = h("div", {});
     this.speed = 1;
     this.asTable = false;
-    put(this, this.controls, this.sentences, this.said, this.place);
+    this.choices = h("div", { class: "choices" });
+    put(this, this.controls, this.sentences, h("div", { class: "saying" }, this.said, this.choices), this.place);
     this.keys = (event) => this.key(event);
     document.addEventListener("keydown", this.keys);
     this.ends = [
-      state.on(["trace", "t", "layer", "head", "theme"], () => this.load()),
+      state.on(["trace", "t", "layer", "head", "whole", "theme"], () => this.load()),
       state.on(["sub"], (changed) => changed.has("t") || this.reveal(true)),
       state.on(["s", "preview"], () => this.mark()),
     ];
@@ -68,7 +91,21 @@ class Steps extends HTMLElement {
   }
 
   get sub() {
-    return Math.max(0, Math.min(LAST, state.get("sub")));
+    return Math.max(0, Math.min(this.end, state.get("sub")));
+  }
+
+  /** Whether the path through all layers is shown, instead of one attention. */
+  get whole() {
+    return state.get("whole") && this.deep;
+  }
+
+  get subs() {
+    return this.whole ? pathSubs(state.get("trace").leading.length) : SUBS;
+  }
+
+  /** The last sub-step: the word is written. */
+  get end() {
+    return this.subs.length - 1;
   }
 
   async load() {
@@ -77,11 +114,13 @@ class Steps extends HTMLElement {
       put(this.controls);
       put(this.sentences, h("p", { class: "empty" }, "Translate a sentence to go through it step by step."));
       put(this.said);
+      put(this.choices);
       put(this.place);
       return;
     }
     const chosen = trace.module(state.get("layer"));
-    this.seen = chosen.leading ? chosen : trace.module(null); // a step writes a word, so it looks from the target
+    this.seen = chosen.kind === "encoder" ? trace.module(null) : chosen; // a step writes a word, so it looks from the target
+    this.deep = host.live && trace.model.name === "transformer";
     this.head = closestHead(this.seen, state.get("head"));
     const [t, seen, head] = [this.t, this.seen, this.head];
     this.showControls(trace);
@@ -93,16 +132,27 @@ class Steps extends HTMLElement {
         t ? host.step(t - 1, seen, head, null) : null,
         host.path(t),
       ]);
-      if (trace !== state.get("trace") || !this.isConnected || t !== this.t || head !== this.head) return;
-      this.step = unpackStep(step);
-      this.show(trace, unpackStep(before), unpackStep(previous)?.query ?? null, path?.layers ?? null);
+      if (trace !== state.get("trace") || !this.isConnected || t !== this.t || head !== this.head || seen !== this.seen)
+        return;
+      const count = seen.kind === "decoder" ? t + 1 : Infinity; // what is not written yet is not there to look at
+      this.step = unpackStep(step, count);
+      this.show(trace, unpackStep(before, count), previous && open(previous.query), path?.layers ?? null);
+      if (t < this.last) this.ahead(t + 1, seen, head);
     } catch (error) {
       if (error.name !== "AbortError") put(this.place, h("p", { class: "error", role: "alert" }, error.message));
     }
   }
 
+  /** The next step, so that it is there when it is wanted. */
+  ahead(t, seen, head) {
+    const nothing = () => {}; // if this fails, the step itself will say so
+    host.step(t, seen, head, "ahead")?.catch(nothing);
+    host.path(t, "path ahead")?.catch(nothing);
+  }
+
   show(trace, before, previous, layers) {
-    const { rows, columns: tokens } = this.seen.pieces[0];
+    const { rows, columns } = this.seen.pieces[0],
+      tokens = columns.slice(0, this.step.weights.data.length);
     this.about = {
       kind: trace.model.name ?? trace.model.kind,
       seen: this.seen,
@@ -110,9 +160,12 @@ class Steps extends HTMLElement {
       token: trace.written(this.seen)[this.t] ?? rows[this.t],
       previous,
       layers,
+      own: this.seen.kind === "decoder",
+      inner: innerPieces(this.seen),
     };
     const focused = this.place.contains(document.activeElement) && document.activeElement.dataset.s;
-    this.stage = new Stage(this.step, before, this.about);
+    const stage = new Stage(this.step, before, this.about);
+    this.stage = this.whole && layers ? new PathStage(layers, trace, this.t, stage.output) : stage;
     put(this.place, this.asTable ? this.numbers(tokens) : this.stage.element);
     this.reveal(this.moving);
     this.moving = false;
@@ -127,14 +180,33 @@ class Steps extends HTMLElement {
     this.showSentences(trace);
     const slot = this.sentences.querySelector(".slot bdi"),
       from = this.stage.element.querySelector(".words .chosen bdi");
-    if (moving && this.sub === LAST && slot && from) arrive(slot, from);
-    const text = this.seen.kind === "fixed" && this.sub >= 2 && this.sub <= 4 ? FIXED : SAID[this.sub];
+    if (moving && this.sub === this.end && slot && from) arrive(slot, from);
+    const text = this.happening();
     put(this.said, text);
     this.controls
       .querySelectorAll(".segments button")
       .forEach((one, at) => one.setAttribute("aria-pressed", String(at === this.sub)));
-    this.controls.querySelector(".next")?.toggleAttribute("disabled", this.t === this.last && this.sub === LAST);
-    if (!this.timer) announce(this.sub === LAST ? this.words() : text);
+    this.controls.querySelector(".next")?.toggleAttribute("disabled", this.t === this.last && this.sub === this.end);
+    this.fit();
+    if (!this.timer) announce(this.sub === this.end ? this.words() : text);
+  }
+
+  /** All of a step fits on the screen: the list of words takes what the rest leaves. */
+  fit() {
+    const { list } = this.stage,
+      page = document.documentElement;
+    if (!list || !this.isConnected) return;
+    list.style.removeProperty("--rows-height");
+    const over = page.scrollHeight - page.clientHeight,
+      least = 100;
+    if (over > 0) list.style.setProperty("--rows-height", `${Math.max(least, list.clientHeight - over)}px`);
+    this.stage.showHeaviest();
+  }
+
+  happening() {
+    if (this.whole) return pathSaid(this.sub, this.end - 2);
+    if (this.seen.kind === "fixed" && this.sub >= 2 && this.sub <= 4) return FIXED;
+    return (this.about.own && OWN[this.sub]) || SAID[this.sub];
   }
 
   words() {
@@ -163,8 +235,7 @@ class Steps extends HTMLElement {
   }
 
   showControls(trace) {
-    const at = this.t,
-      heads = this.seen.weights.shape[0];
+    const at = this.t;
     const button = (label, sign, act, off, more = "round") =>
       h(
         "button",
@@ -180,12 +251,6 @@ class Steps extends HTMLElement {
       "aria-valuetext": `word ${at + 1} of ${this.last + 1}`,
       oninput: () => this.go(Number(slider.value)),
     });
-    const speed = h(
-      "select",
-      { class: "speed", "aria-label": "Speed", onchange: () => (this.speed = Number(speed.value)) },
-      [0.5, 1, 2, 4].map((value) => h("option", { value, selected: value === this.speed }, `${value}×`)),
-    );
-    const numbers = (count) => Array.from({ length: count }, (_, one) => ({ value: String(one), text: String(one) }));
     renew(
       this.controls,
       button("First word", icon("first"), () => this.go(0), at === 0),
@@ -197,48 +262,88 @@ class Steps extends HTMLElement {
         "Next (→)",
         ["Next ", icon("next")],
         () => this.advance(1),
-        at === this.last && this.sub === LAST,
+        at === this.last && this.sub === this.end,
         "next strong",
       ),
       slider,
       h("span", { class: "number" }, `${at + 1} / ${this.last + 1}`),
-      speed,
       segments(
         "Part of the step",
-        SUBS.map((name, number) => ({ value: String(number), text: name })),
+        this.subs.map((name, number) => ({ value: String(number), text: name })),
         String(this.sub),
         (value) => state.set({ sub: Number(value) }),
       ),
-      trace.leading.length > 1 &&
-        select(
-          "Layer",
-          trace.leading.map((seen) => ({ value: String(seen.layer), text: String(seen.layer) })),
-          String(this.seen.layer),
-          (layer) => state.set({ layer }),
-        ),
-      heads > 1 && select("Head", numbers(heads), String(this.head), (head) => state.set({ head })),
-      toggle("Table", this.asTable, (on) => {
-        this.asTable = on;
-        this.load();
-      }),
+      menu(
+        "More",
+        this.speedBox(),
+        toggle("Table", this.asTable, (on) => ((this.asTable = on), this.load())),
+      ),
       exporter(
         "steps",
         () => stepPicture(this.step, this.about),
         () => ({ trace, csv: stepTable(this.step, this.about) }),
       ),
     );
+    this.showChoices(trace);
+  }
+
+  speedBox() {
+    const options = [0.5, 1, 2, 4].map((value) => ({ value: String(value), text: `${value}×` }));
+    return select("Speed", options, String(this.speed), (value) => (this.speed = Number(value)));
+  }
+
+  /** What is gone through: all layers, or the attention of one head. */
+  showChoices(trace) {
+    const heads = this.seen.weights.shape[0],
+      key = (seen) => (seen.leading ? String(seen.layer) : seen.name),
+      kinds = ["cross", "decoder"].filter((kind) => trace.modules.some((seen) => seen.kind === kind)),
+      layers = trace.modules.filter((seen) => seen.kind === this.seen.kind);
+    const numbers = Array.from({ length: heads }, (_, one) => ({ value: String(one), text: `head ${one}` }));
+    const nearest = (kind) => trace.modules.find((seen) => seen.kind === kind && seen.layer === this.seen.layer);
+    renew(
+      this.choices,
+      this.deep &&
+        segments(
+          "What is shown",
+          [
+            { value: "head", text: "One head" },
+            { value: "whole", text: "All layers" },
+          ],
+          this.whole ? "whole" : "head",
+          (value) => state.set({ whole: value === "whole", sub: 0 }),
+        ),
+      !this.whole && [
+        kinds.length > 1 &&
+          select(
+            "Attention",
+            kinds.map((kind) => ({ value: kind, text: SIDES[kind] })),
+            this.seen.kind,
+            (kind) => state.set({ layer: key(nearest(kind)), head: null, s: null }),
+          ),
+        layers.length > 1 &&
+          select(
+            "Layer",
+            layers.map((seen) => ({ value: key(seen), text: `layer ${seen.layer}` })),
+            key(this.seen),
+            (layer) => state.set({ layer }),
+          ),
+        heads > 1 && select("Head", numbers, String(this.head), (head) => state.set({ head })),
+      ],
+    );
   }
 
   /** The source, and what is written so far: the rest of the translation is not there yet. */
   showSentences(trace) {
     const fixed = this.seen.kind === "fixed";
-    const source = fixed ? trace.source.tokens : this.seen.pieces[0].columns;
+    const source = this.seen.kind === "cross" ? this.seen.pieces[0].columns : trace.source.tokens;
     const spaced = (tokens, at) =>
       at > 0 && (tokens[at].start === undefined || tokens[at - 1].end < tokens[at].start) && " ";
     const written = trace.written(this.seen),
       rows = this.seen.pieces[0].rows,
-      done = this.sub === LAST;
-    const share = (s) => (fixed || this.sub < 3 ? 0 : this.step.weights.data[s]);
+      done = this.sub === this.end;
+    const share = (s) => (fixed || this.whole || this.sub < 3 ? 0 : this.step.weights.data[s]);
+    const own = this.seen.kind === "decoder" && !this.whole;
+    const linked = (s) => ({ "data-s": s, style: { "--share": share(s) >= 0.02 ? share(s).toFixed(3) : "0" } });
     renew(
       this.sentences,
       h(
@@ -248,8 +353,7 @@ class Steps extends HTMLElement {
           spaced(trace.source.tokens, s),
           word(token.special ? "■" : token.text, {
             class: `linked${token.special ? " special" : ""}`,
-            "data-s": s,
-            style: { "--share": share(s) >= 0.02 ? share(s).toFixed(3) : "0" },
+            ...(own ? {} : linked(s)),
           }),
         ]),
         fixed && h("span", { class: "squeeze" }, "→ one vector"),
@@ -263,10 +367,11 @@ class Steps extends HTMLElement {
             "button",
             {
               type: "button",
-              class: "word done",
+              class: `word done${own ? " linked" : ""}`,
+              ...(own ? linked(t + 1) : {}), // the mark of the start comes first
               tabindex: -1, // the slider and Shift with an arrow go there too
               "aria-label": `Step ${t + 1}: ${token.text}`,
-              onclick: () => this.go(t, LAST),
+              onclick: () => this.go(t, this.end),
             },
             word(token.text),
           ),
@@ -280,9 +385,18 @@ class Steps extends HTMLElement {
       ),
     );
     this.mark();
+    const looked = this.step.weights.data.indexOf(Math.max(...this.step.weights.data));
+    for (const [line, at] of [
+      [".source", `[data-s="${this.sub >= 3 ? looked : 0}"]`],
+      [".target", ".slot"],
+    ]) {
+      const sentence = this.sentences.querySelector(line),
+        seen = sentence.querySelector(at);
+      if (seen) sentence.scrollTop = seen.offsetTop - seen.offsetHeight;
+    }
   }
 
-  go(t, sub = 1) {
+  go(t, sub = this.first(t)) {
     this.moving = false;
     state.set({ t: Math.max(0, Math.min(this.last, t)), sub });
   }
@@ -296,10 +410,10 @@ class Steps extends HTMLElement {
   }
 
   play() {
-    if (this.t === this.last && this.sub === LAST) state.set({ t: 0, sub: 0 });
+    if (this.t === this.last && this.sub === this.end) state.set({ t: 0, sub: 0 });
     const tick = () => {
       this.advance(1);
-      if (this.t === this.last && this.sub === LAST) this.pause();
+      if (this.t === this.last && this.sub === this.end) this.pause();
       else this.timer = setTimeout(tick, ((still() ? 2 : 1) * PACE) / this.speed);
     };
     this.timer = setTimeout(tick, PACE / this.speed);
@@ -312,14 +426,19 @@ class Steps extends HTMLElement {
     if (this.isConnected && state.get("trace")) this.showControls(state.get("trace"));
   }
 
-  /** Go one sub-step on or back; the source is read once, before the first word. */
+  /** The first sub-step of a word: the source is read once, before the first word. */
+  first(t) {
+    return t > 0 && !this.whole ? 1 : 0;
+  }
+
+  /** Go one sub-step on or back. */
   advance(by) {
     const sub = this.sub + by,
-      least = this.t ? 1 : 0;
+      least = this.first(this.t);
     this.moving = by > 0;
-    if (sub > LAST && this.t < this.last) state.set({ t: this.t + 1, sub: 1 });
-    else if (sub < least && this.t > 0) state.set({ t: this.t - 1, sub: LAST });
-    else state.set({ sub: Math.max(least, Math.min(LAST, sub)) });
+    if (sub > this.end && this.t < this.last) state.set({ t: this.t + 1, sub: this.first(this.t + 1) });
+    else if (sub < least && this.t > 0) state.set({ t: this.t - 1, sub: this.end });
+    else state.set({ sub: Math.max(least, Math.min(this.end, sub)) });
   }
 
   /** The keys work wherever the focus is, unless what has it needs them. */
@@ -331,7 +450,7 @@ class Steps extends HTMLElement {
       ArrowRight: () => (event.shiftKey ? this.go(this.t + 1) : this.advance(1)),
       ArrowLeft: () => (event.shiftKey ? this.go(this.t - 1) : this.advance(-1)),
       Home: () => this.go(0, 0),
-      End: () => this.go(this.last, LAST),
+      End: () => this.go(this.last, this.end),
       " ": () => (target.matches?.("button, summary") ? false : this.timer ? this.pause() : this.play()),
     }[event.key];
     if (act && state.get("trace") && act() !== false) event.preventDefault();

@@ -3,7 +3,6 @@
 import "./alignment.js";
 import "./beam.js";
 import "./compare.js";
-import "./picture.js";
 import "./steps.js";
 import "./whatif.js";
 import { h, put, renew } from "./dom.js";
@@ -16,6 +15,7 @@ const SENTENCE = [
   { id: "compare", title: "Compare", short: "Compare", element: "regard-compare" },
   { id: "beam", title: "Search", short: "Search", element: "regard-beam" },
 ];
+// Its module is loaded where there are pictures: by the page of a captioner, and by the page of a file.
 const PICTURE = [{ id: "picture", title: "Where it looked", short: "Attention", element: "regard-picture" }];
 
 class Views extends HTMLElement {

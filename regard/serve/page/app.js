@@ -1,6 +1,5 @@
 // The page: header, what is translated or described, views; started once the models are known.
 
-import "./caption.js";
 import "./guide.js";
 import "./translate.js";
 import "./views.js";
@@ -150,6 +149,8 @@ async function start() {
   state.read();
   try {
     await begin((error) => state.set({ error }));
+    if (state.get("models").some((one) => one.kind === "caption"))
+      await Promise.all([import("./caption.js"), import("./picture.js")]); // most servers have no captioner
     state.set({ error: "" });
   } catch (error) {
     if (error instanceof Refused && (error.status === 400 || error.status === 403)) askForToken(error.message);

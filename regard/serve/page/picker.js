@@ -5,10 +5,11 @@ import { model, translators } from "./session.js";
 
 const millions = (count) => (count < 1e5 ? count.toLocaleString("en") : `${(count / 1e6).toFixed(1)} M`);
 
-/** "Transformer (Vaswani et al. 2017)". */
+/** "Transformer (Vaswani et al. 2017)", or the paper alone where the model is named after its author. */
 const titled = (one) => {
   const name = one.name ? one.name[0].toUpperCase() + one.name.slice(1) : one.id;
-  return one.paper ? `${name} (${one.paper})` : name;
+  if (!one.paper) return name;
+  return one.paper.startsWith(name) ? one.paper : `${name} (${one.paper})`;
 };
 
 const facts = (one) =>

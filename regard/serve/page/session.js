@@ -173,8 +173,8 @@ const written = () => {
 };
 
 /** The way of step t through the layers of a Transformer. */
-export const path = async (t) =>
-  model().name === "transformer" ? trace({ ...written(), t }, "/api/v1/path", "path") : null;
+export const path = async (t, lane = "path") =>
+  model().name === "transformer" ? trace({ ...written(), t }, "/api/v1/path", lane) : null;
 
 /** How much less likely the translation is without each head. */
 export const worth = async () => (await trace(written(), "/api/v1/worth", "worth")).heads;

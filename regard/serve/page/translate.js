@@ -14,7 +14,7 @@ import { path } from "./treelayout.js";
 
 const PAUSE = 400; // milliseconds after the last key
 const NOTES = {
-  unseen: "some words were never seen in training (underlined)",
+  unseen: "some words, underlined, were never seen in training",
   "lower-cased": "it was lower-cased: the model knows lower-case text only",
   cut: "a sentence is longer than any in training and was cut at clauses",
   number: "a number or an address of the source is missing in the translation",
@@ -148,7 +148,7 @@ class Translate extends HTMLElement {
     this.box.style.setProperty("height", "auto");
     this.box.style.setProperty("height", `${Math.min(this.box.scrollHeight + 2, 0.4 * innerHeight)}px`);
     put(this.counter, `${[...text].length.toLocaleString("en")} / ${settings.charLimit.toLocaleString("en")}`);
-    if (!text.includes(state.get("trace")?.source.text)) put(this.behind);
+    if (text !== this.marked) put(this.behind);
   }
 
   showPair() {
@@ -294,7 +294,11 @@ class Translate extends HTMLElement {
   mark() {
     const trace = state.get("trace"),
       { table } = this;
-    if (this.hidden || !trace || !table || state.get("error")) return;
+    if (this.hidden || state.get("error")) return;
+    if (!trace || !table) {
+      this.showLinks(null, null, -1);
+      return;
+    }
     const at = state.get("preview")?.t ?? state.get("t");
     const row = at === null || !trace.looks ? -1 : table.rows.findIndex((label) => label.tokens.includes(at));
     this.output.querySelectorAll(".word").forEach((button) => {
@@ -306,44 +310,46 @@ class Translate extends HTMLElement {
     put(this.sure, this.sentence(trace, table, row));
   }
 
-  /** The source words behind the text box, marked by their attention weight: the same text in the same place. */
+  /**
+   * The source words behind the text box, the same text in the same place: marked by their attention weight in the
+   * sentence that is looked into, and in every sentence where the model never saw them.
+   */
   showLinks(trace, table, row) {
-    const found = sentence(),
-      points = [...state.get("text")];
-    if (!found || points.slice(...found.source).join("") !== trace.source.text) {
-      put(this.behind);
-      return;
-    }
-    const [first, last] = found.source,
+    const points = [...state.get("text")],
+      chosen = sentence(),
+      looked = trace && chosen && points.slice(...chosen.source).join("") === trace.source.text,
       pieces = [];
-    const unseen = (text) => found.unknown?.some((one) => text.includes(one));
-    let done = first;
-    table.columns.forEach((label, s) => {
-      const start = first + trace.source.tokens[label.tokens[0]].start,
-        end = first + trace.source.tokens[label.tokens.at(-1)].end;
-      if (label.special || start >= end) return;
-      const weight = row < 0 ? 0 : (table.weights[row]?.[s] ?? 0);
-      const text = points.slice(start, end).join("");
-      pieces.push(
-        points.slice(done, start).join(""),
-        h(
-          "span",
-          {
-            class: `linked${label.tokens.includes(state.get("s")) ? " pinned" : ""}${unseen(text) ? " unseen" : ""}`,
-            style: { "--share": weight < 0.02 ? "0" : weight.toFixed(3) },
-          },
-          text,
-        ),
-      );
+    let done = 0;
+    const piece = (start, end, attributes) => {
+      pieces.push(points.slice(done, start).join(""), h("span", attributes, points.slice(start, end).join("")));
       done = end;
-    });
-    put(
-      this.behind,
-      points.slice(0, first).join(""),
-      pieces,
-      points.slice(done, last).join(""),
-      points.slice(last).join(""),
-    );
+    };
+    for (const one of state.get("sentences")) {
+      if (!one) continue; // not begun yet
+      const unseen = (start, end) => one.unknown?.some((text) => points.slice(start, end).join("").includes(text));
+      const words = looked && one === chosen ? table.columns : [];
+      for (const [s, label] of words.entries()) {
+        const start = one.source[0] + trace.source.tokens[label.tokens[0]].start,
+          end = one.source[0] + trace.source.tokens[label.tokens.at(-1)].end;
+        if (label.special || start >= end) continue;
+        const weight = row < 0 ? 0 : (table.weights[row]?.[s] ?? 0);
+        piece(start, end, {
+          class: `linked${label.tokens.includes(state.get("s")) ? " pinned" : ""}${unseen(start, end) ? " unseen" : ""}`,
+          style: { "--share": weight < 0.02 ? "0" : weight.toFixed(3) },
+        });
+      }
+      if (!words.length)
+        for (const found of points
+          .slice(...one.source)
+          .join("")
+          .matchAll(/\S+/gu)) {
+          const start = one.source[0] + [...found.input.slice(0, found.index)].length,
+            end = start + [...found[0]].length;
+          if (unseen(start, end)) piece(start, end, { class: "linked unseen" });
+        }
+    }
+    this.marked = state.get("text");
+    put(this.behind, pieces, points.slice(done).join(""));
     this.behind.scrollTop = this.box.scrollTop;
   }
 

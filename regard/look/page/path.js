@@ -1,0 +1,185 @@
+// The path of one step through a Transformer: in each layer the heads, their concatenation, the residual stream and the
+// feed-forward net; then the logits. A layer becomes visible when it is computed.
+
+import { check } from "./arithmetic.js";
+import { h, word } from "./dom.js";
+import { percent, show, difference, norm } from "./maths.js";
+import { appear } from "./motion.js";
+import { state } from "./state.js";
+import { largest, strip } from "./strips.js";
+import { unpack } from "./trace.js";
+
+/** The sub-steps of a path through some layers. */
+export const pathSubs = (layers) => [
+  "read",
+  ...Array.from({ length: layers }, (_, at) => `layer ${at}`),
+  "next word",
+  "written",
+];
+
+/** What happens at a sub-step. */
+export function pathSaid(sub, layers) {
+  if (sub === 0)
+    return "The last word is read: its vector, with its place in the sentence, begins the residual stream.";
+  if (sub <= layers)
+    return (
+      "Every head looks for itself; their contexts side by side, times W, are added to the stream. " +
+      "So is what the feed-forward net makes of it."
+    );
+  return sub === layers + 1
+    ? "The stream behind the last layer gives every word of the vocabulary a probability."
+    : "The word is written, and read back for the next step.";
+}
+
+const name = (text) => (text === "<s>" ? "the start" : `‘${text}’`);
+
+/**
+ * The stage of a path.
+ * @param {object[]} layers as the server sends them @param {object} trace @param {number} t @param {Element} output the last box
+ */
+export class PathStage {
+  constructor(layers, trace, t, output) {
+    Object.assign(this, { trace, t });
+    this.layers = layers.map((one) => ({ ...one, ...parts(one) }));
+    output.classList.remove("from-5");
+    this.columns = [this.reading(), ...this.layers.map((one) => this.layer(one)), output];
+    this.element = h(
+      "div",
+      { class: "stagegrid pathgrid", style: { "--layers": String(layers.length) }, tabindex: 0, role: "group" },
+      this.columns,
+    );
+    this.element.setAttribute("aria-label", "The path of this step through the layers");
+  }
+
+  /** Show what is computed up to `sub`; what is new moves where `moving`. */
+  reveal(sub, moving) {
+    this.element.dataset.sub = sub;
+    const last = this.columns.length - 1;
+    this.columns.forEach((one, at) => {
+      one.classList.toggle("later", at > sub);
+      one.classList.toggle("now", at === Math.min(sub, last));
+    });
+    if (moving && sub <= last)
+      this.columns[sub].querySelectorAll(".strip, .track.output .fill").forEach((one, at) => appear(one, at * 60));
+  }
+
+  mark() {}
+
+  reading() {
+    const [first] = this.layers;
+    return h(
+      "section",
+      { class: "box reading", "aria-label": "The word that is read" },
+      h("h2", { class: "part" }, "The stream begins"),
+      h("p", { class: "small" }, "read: ", word(this.t ? this.trace.target.tokens[this.t - 1].text : "the start")),
+      this.line("word + place", first.before),
+    );
+  }
+
+  layer(one) {
+    const far =
+      one.adds &&
+      difference(
+        one.before.map((value, at) => value + one.self[at] + one.cross[at] + one.feed[at]),
+        one.stream,
+      );
+    const [best] = one.lens;
+    return h(
+      "section",
+      { class: "box layer", "aria-label": `Layer ${one.layer}` },
+      h("h2", { class: "part" }, `Layer ${one.layer}`),
+      this.heads(one, "self", "decoder", "looking at the words so far"),
+      this.line("+ heads × W", one.self),
+      this.heads(one, "cross", "cross", "looking at the source"),
+      this.line("+ heads × W", one.cross),
+      this.line("+ feed-forward net", one.feed),
+      this.line(one.adds ? "= residual stream" : "= stream, normalised", one.stream),
+      far !== false && check("the parts add up", far),
+      h(
+        "p",
+        { class: "would" },
+        "would write ",
+        word(best.special ? "end of sentence" : best.text),
+        h("span", { class: "number" }, percent(best.probability)),
+      ),
+    );
+  }
+
+  /** The heads of one attention: where each looks most, and the context that it brings. */
+  heads(one, part, kind, title) {
+    const contexts = one[`${part}_heads`],
+      seen = this.trace.modules.find((module) => module.kind === kind && module.layer === one.layer);
+    if (!contexts || !seen) return null;
+    return h(
+      "div",
+      { class: `heads${contexts.length > 6 ? " many" : ""}`, role: "group", "aria-label": title },
+      h("p", { class: "small" }, title),
+      contexts.map((context, head) => {
+        const weights = Array.from(seen.weights.part(head).row(this.t)),
+          best = weights.indexOf(Math.max(...weights)),
+          looked = seen.pieces[0].columns[best].text;
+        return h(
+          "button",
+          {
+            type: "button",
+            title: `Layer ${one.layer}, head ${head}: ${percent(weights[best])} at ${name(looked)}. Open this head`,
+            onclick: () =>
+              state.set({
+                whole: false,
+                layer: seen.leading ? String(seen.layer) : seen.name,
+                head: String(head),
+                s: null,
+                sub: 4,
+              }),
+          },
+          h("span", { class: "number" }, head),
+          word(looked === "<s>" ? "start" : looked),
+          h("span", { class: "number" }, percent(weights[best])),
+          strip(context, largest(context), { label: `context of head ${head}`, height: 9 }),
+        );
+      }),
+    );
+  }
+
+  line(text, vector) {
+    return h(
+      "div",
+      { class: "line" },
+      h("span", { class: "small" }, text),
+      h("span", { class: "number", title: "length of this vector" }, show(norm(vector))),
+      strip(vector, largest(vector), { label: text, height: 11 }),
+    );
+  }
+}
+
+/** The arrays of a layer, unpacked. */
+function parts(one) {
+  const whole = ["before", "self", "cross", "feed", "stream"].map((part) => [part, unpack(one[part]).data]);
+  const heads = ["self_heads", "cross_heads"]
+    .filter((part) => one[part])
+    .map((part) => {
+      const stack = unpack(one[part]);
+      return [part, Array.from({ length: stack.shape[0] }, (_, at) => stack.row(at))];
+    });
+  return Object.fromEntries([...whole, ...heads]);
+}
+
+/** What the model would write if each layer were its last. */
+export const lens = (layers) =>
+  h(
+    "div",
+    { class: "lens" },
+    h("b", { class: "small" }, "If it ended after layer …"),
+    h(
+      "ol",
+      { start: 0 },
+      layers.map(({ lens: [best] }) =>
+        h(
+          "li",
+          {},
+          word(best.special ? "end of sentence" : best.text),
+          h("span", { class: "number" }, percent(best.probability)),
+        ),
+      ),
+    ),
+  );
