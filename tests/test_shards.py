@@ -53,6 +53,23 @@ class Upper:
         return work
 
 
+@dataclass(frozen=True)
+class Gpu:
+    """Work that notes which GPU its worker sees, and waits for the other worker."""
+
+    folder: Path
+
+    def __call__(self):
+        (self.folder / f"worker-{os.getpid()}").write_text(os.environ["CUDA_VISIBLE_DEVICES"])
+
+        def work(lines, tell):
+            while len(list(self.folder.glob("worker-*"))) < 2:
+                time.sleep(0.01)
+            yield from ({"translation": line} for line in lines)
+
+        return work
+
+
 def text(result):
     return result["translation"]
 
@@ -89,6 +106,13 @@ def test_every_line_once_in_order_in_the_shape_of_the_input(corpus, tmp_path):
     assert outputs(out) == whole(lines)
     assert finished(out) == [out / "a.txt", out / "b.txt.gz"]
     assert not (out / "shards").exists()
+
+
+def test_workers_take_the_gpus_in_turn(corpus, tmp_path):
+    out = tmp_path / "out"
+    plan = make_plan(corpus[0], out, 4, "", TASK)
+    assert run_local(Gpu(tmp_path), plan, out, missing(plan, out), 2, gpus=["0", "3"]) == 0
+    assert sorted(path.read_text() for path in tmp_path.glob("worker-*")) == ["0", "3"]
 
 
 def test_results_do_not_depend_on_workers_or_order(corpus, tmp_path):

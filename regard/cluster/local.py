@@ -15,6 +15,8 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, set_aside, write_results
 from regard.data.files import Progress
 from regard.errors import ConfigError, RegardError, RunError
@@ -32,10 +34,18 @@ def share_cores(workers: int | None, gpus: int) -> tuple[int, int]:
     return number, max(1, cores // number)
 
 
+def visible_gpus() -> list[str]:
+    """The GPUs of this machine that CUDA may use, by the names that CUDA_VISIBLE_DEVICES has for them."""
+    names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    count = torch.cuda.device_count()
+    return names[:count] if any(names) else [str(number) for number in range(count)]
+
+
 @dataclass
 class LocalWorker:
     """A process, our end of its pipe, and what it works on."""
 
+    place: int  # among the workers
     process: SpawnProcess
     pipe: Connection
     shard: Shard | None = None  # None: it is still loading
@@ -44,13 +54,14 @@ class LocalWorker:
 
 def run_local(
     start: Start, plan: Plan, out: Path, shards: Sequence[Shard], workers: int, progress: Progress | None = None,
-    until: float | None = None,
+    until: float | None = None, gpus: Sequence[str] | None = None,
 ) -> int:  # fmt: skip
     """Work on `shards` with `workers` processes; returns how many were set aside after failing three times.
 
+    Each worker sees one of the `gpus`, in turn; by default those that are visible.
     At the time `until`, on the clock of `time.monotonic`, the workers are stopped and the rest is left undone.
     """
-    pool = Pool(partial(_begin, start, plan, out), out, shards, workers)
+    pool = Pool(partial(_begin, start, plan, out, visible_gpus() if gpus is None else gpus), out, shards, workers)
     try:
         while pool.waiting or pool.working:
             left = None if until is None else max(0.0, until - time.monotonic())
@@ -69,7 +80,7 @@ def run_local(
 class Pool:
     """The workers of a plan, and the shards that wait for them."""
 
-    def __init__(self, begin: Callable[[], LocalWorker], out: Path, shards: Sequence[Shard], most: int) -> None:
+    def __init__(self, begin: Callable[[int], LocalWorker], out: Path, shards: Sequence[Shard], most: int) -> None:
         self.begin, self.out, self.most = begin, out, most
         self.waiting, self.total, self.done = list(reversed(shards)), sum(shard.lines for shard in shards), 0
         self.workers: dict[Connection, LocalWorker] = {}
@@ -83,7 +94,8 @@ class Pool:
     def fill(self) -> None:
         """Start workers while there are shards for them."""
         while self.waiting and len(self.workers) < min(self.most, len(self.waiting) + self.working):
-            worker = self.begin()
+            taken = {one.place for one in self.workers.values()}
+            worker = self.begin(min(set(range(self.most)) - taken))
             self.workers[worker.pipe] = worker
 
     def hear(self, worker: LocalWorker) -> None:
@@ -135,16 +147,19 @@ class Pool:
             worker.process.join()
 
 
-def _begin(start: Start, plan: Plan, out: Path) -> LocalWorker:
+def _begin(start: Start, plan: Plan, out: Path, gpus: Sequence[str], place: int) -> LocalWorker:
     ours, theirs = _SPAWN.Pipe()
-    process = _SPAWN.Process(target=_serve, args=(theirs, start, plan, out), daemon=True)
+    gpu = gpus[place % len(gpus)] if gpus else None
+    process = _SPAWN.Process(target=_serve, args=(theirs, start, plan, out, gpu), daemon=True)
     process.start()
     theirs.close()
-    return LocalWorker(process, ours)
+    return LocalWorker(place, process, ours)
 
 
-def _serve(pipe: Connection, start: Start, plan: Plan, out: Path) -> None:
+def _serve(pipe: Connection, start: Start, plan: Plan, out: Path, gpu: str | None) -> None:
     """One worker: loads once, then takes shards until there are no more, or until the driver is gone."""
+    if gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before CUDA is used for the first time
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver ends it
     threading.Thread(target=_end_with_driver, daemon=True).start()
     with suppress(EOFError, OSError):  # the driver is gone: nobody needs this worker
