@@ -347,6 +347,9 @@ def test_an_explanation_names_what_keeps_a_part_from_a_faster_path():
         later = dict(explain(build("transformer", MODELS["transformer"].variants[name]), "cuda").parts)
         assert later["encoder.0.self_attention.attention"] == ("plain", f"no kernel for the score {said}")
         assert "fused attention" in later["decoder.0.cross_attention.attention"].name
+        assert later["batches in training"].name.startswith("padded rows")
+    packed = dict(explain(build("transformer", MODELS["transformer"].presets["tiny"]), "cuda").parts)
+    assert packed["batches in training"].name.startswith("sentences end to end")
 
 
 def test_a_loop_takes_products_with_named_arguments() -> None:

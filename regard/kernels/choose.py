@@ -30,6 +30,7 @@ TRITON = find_spec("triton") is not None
 LONGEST, WIDEST = 128, 128  # words, and numbers of a head, that Triton's attention takes
 
 FUSED, LIBRARY, TRITON_DOT = "torch's fused attention", "torch's recurrent kernels", "Triton attention"
+END_TO_END = "sentences end to end without padding, with train.precision = bf16; else padded rows"
 ONE_SLOT = "plain; a memory of one slot is taken as it is"
 IN_A_LOOP = "inside a recurrence the gradients of keys and values are formed once, after the loop"
 
@@ -319,6 +320,15 @@ def loss_path(output: Any) -> Choice:
     return Choice("plain", "the output layer is not a single nn.Linear without hooks")
 
 
+def batches_path(model: Any, device: str) -> Choice:
+    """The form of the batches in training."""
+    if device != "cuda":
+        return Choice("padded rows", "the attention inside sentences that lie end to end is a kernel for a GPU")
+    if not getattr(model, "packs", False) or loss_path(getattr(model, "output", None)).name == "plain":
+        return Choice("padded rows of few lengths", "the model does not compute sentences that lie end to end")
+    return Choice(END_TO_END)
+
+
 refused: "WeakKeyDictionary[Any, str]" = WeakKeyDictionary()  # models whose steps could not be captured, and why
 
 
@@ -418,6 +428,8 @@ def explain(model: nn.Module, device: str | None = None) -> Explanation:
             path = attention_path(module.score, module.normalise, bool(module._forward_hooks), device)
             if fed and path.name == FUSED:
                 path = Choice(f"plain in training, {FUSED} in decoding", IN_A_LOOP)
+            elif fed and path.name.startswith(TRITON_DOT):
+                path = Choice(f"{TRITON_DOT} of one query at a step in training, {FUSED} in decoding", IN_A_LOOP)
             parts.append((name, path))
         elif isinstance(module, nn.RNNBase):
             parts.append((name, Choice(LIBRARY)))
@@ -428,6 +440,8 @@ def explain(model: nn.Module, device: str | None = None) -> Explanation:
                 parts.append((f"{name}, its cells", cell_path(device)))
             if path.name == "loop":
                 parts.append((f"{name}, its gradients", gradients_path()))
+    if hasattr(model, "hidden"):
+        parts.append(("batches in training", batches_path(model, device)))
     parts.append(("loss", loss_path(getattr(model, "output", None))))
     if hasattr(model, "step"):
         parts.append(("decoding step", steps_path(model, device)))

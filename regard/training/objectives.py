@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.data.batching import PackedBatch
-from regard.kernels.choose import loss_path
+from regard.kernels.choose import END_TO_END, batches_path, loss_path
 from regard.kernels.cross_entropy import linear_cross_entropy
 from regard.symbols import PAD
 
@@ -48,7 +48,7 @@ def packed_likelihood(model: nn.Module, batch: PackedBatch, smoothing: float = 0
 
 def can_pack(model: nn.Module) -> bool:
     """Whether a model computes sentences end to end, and its loss from them."""
-    return bool(getattr(model, "packs", False)) and loss_path(getattr(model, "output", None)).name != "plain"
+    return batches_path(model, "cuda").name == END_TO_END
 
 
 def _output_loss(model: nn.Module, hidden: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
