@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.cli.text import batches
+from regard.data import files
 from regard.data.corpus import open_corpus, pairs_in_memory, parallel_files, tab_separated
 from regard.data.documents import DocumentDataConfig, document_files
 from regard.data.files import digest, is_blank, read_lines, read_whole, write_atomically
@@ -77,14 +78,25 @@ def test_endings_marks_and_spaces(tmp_path, content, lines):
     assert list(read_lines(path)) == lines
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, bytes])
+PACKERS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": files.zstd.compress}
+
+
+@pytest.mark.parametrize("pack", [*PACKERS.values(), bytes])
 def test_packed_files_are_read_by_content_not_by_name(tmp_path, pack):
     path = tmp_path / "text.en"
     path.write_bytes(pack("un\u2028deux\ntrois\n".encode()))
     assert list(read_lines(path)) == ["un\u2028deux", "trois"]
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_zst_file_without_the_library_for_it_is_one_sentence(tmp_path, monkeypatch):
+    path = tmp_path / "text"
+    path.write_bytes(files.zstd.compress(b"word\n"))
+    monkeypatch.setattr(files, "zstd", None)
+    with pytest.raises(DataError, match=r"pip install 'regard\[zst\]', or pack them as gz"):
+        list(read_lines(path))
+
+
+@pytest.mark.parametrize("pack", PACKERS.values())
 def test_a_damaged_packed_file_is_refused_in_one_sentence(tmp_path, pack):
     path = tmp_path / "text"
     path.write_bytes(pack(b"".join(b"%d line\n" % number for number in range(5000)))[:-300])
@@ -101,9 +113,6 @@ def test_invalid_bytes_are_refused_with_file_and_line_or_replaced(tmp_path):
     path.write_bytes(b"lone \\ud800 surrogate\n".replace(b"\\ud800", b"\xed\xa0\x80"))
     with pytest.raises(DataError, match="line 1"):
         list(read_lines(path))
-
-
-PACKERS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
 
 
 @pytest.mark.parametrize("packed", ["plain", *PACKERS])

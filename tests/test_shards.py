@@ -24,6 +24,7 @@ from regard.cluster.shards import (
     results_path,
     write_results,
 )
+from regard.data.files import zstd
 from regard.errors import DataError, RunError
 
 TASK = {"work": "upper"}
@@ -106,6 +107,15 @@ def test_every_line_once_in_order_in_the_shape_of_the_input(corpus, tmp_path):
     assert outputs(out) == whole(lines)
     assert finished(out) == [out / "a.txt", out / "b.txt.gz"]
     assert not (out / "shards").exists()
+
+
+def test_a_zst_file_comes_back_as_one(tmp_path):
+    path, out = tmp_path / "a.txt.zst", tmp_path / "out"
+    path.write_bytes(zstd.compress("été\nb\n".encode()))
+    plan = make_plan([str(path)], out, 4, "", TASK)
+    assert run_local(Upper(), plan, out, missing(plan, out), 1) == 0
+    assert join(plan, out, "text", text) == [out / "a.txt.zst"]
+    assert zstd.decompress((out / "a.txt.zst").read_bytes()).decode() == "ÉTÉ\nB\n"
 
 
 def test_workers_take_the_gpus_in_turn(corpus, tmp_path):

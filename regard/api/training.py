@@ -10,6 +10,7 @@ from regard.api.loading import load
 from regard.api.progress import in_notebook
 from regard.api.timed import choose, choose_further
 from regard.config import load_toml, override
+from regard.data.files import bare_name
 from regard.data.prepare import Stages
 from regard.data.settings import as_files
 from regard.data.tmx import choose_languages
@@ -21,7 +22,7 @@ from regard.training.start import train as begin
 from regard.training.warm_start import inherit
 
 Files = str | Path | list[str]
-_LANGUAGE = re.compile(r"\.([a-z]{2,3})(?:\.(?:gz|bz2|xz))?$")
+_LANGUAGE = re.compile(r"\.([a-z]{2,3})$")
 _NO_LANGUAGE = {"txt", "tsv", "csv", "tok", "bpe", "src", "tgt", "raw", "tmx"}
 
 
@@ -67,7 +68,7 @@ def with_languages(tables: dict[str, Any]) -> dict[str, Any]:
         data |= {side: data.get(side) or language for side, language in zip(sides, chosen, strict=True)}
     for side in ("source", "target"):
         files = files_of(side)
-        endings = {match[1] for match in map(_LANGUAGE.search, files) if match} - _NO_LANGUAGE
+        endings = {match[1] for match in map(_LANGUAGE.search, map(bare_name, files)) if match} - _NO_LANGUAGE
         if files and len(endings) == 1 and f"{side}_language" not in data:
             data[f"{side}_language"] = endings.pop()
     return {**tables, "data": data}

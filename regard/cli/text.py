@@ -19,7 +19,7 @@ CHUNK = 512  # lines in a batch
 
 
 def lines_of(file: Path | None) -> list[str]:
-    """The lines of a file (plain, gz, bz2 or xz), or of standard input."""
+    """The lines of a file (plain, gz, bz2, xz or zst), or of standard input."""
     return [line for lines in batches(file) for line in lines]
 
 

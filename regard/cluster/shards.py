@@ -25,7 +25,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.files import Digests, digest, read_lines, seal, sync_folder, unseal, write_atomically
+from regard.data.files import Digests, digest, open_zst, read_lines, seal, sync_folder, unseal, write_atomically
 from regard.errors import ConfigError, DataError, RunError, unknown
 
 Tell = Callable[[int], None]  # called with the number of rows that were just done
@@ -37,6 +37,7 @@ PACK: dict[str, Callable[..., Any]] = {
     ".gz": partial(gzip.GzipFile, mtime=0),
     ".bz2": bz2.BZ2File,
     ".xz": lzma.LZMAFile,
+    ".zst": open_zst,
 }  # ending -> how such a file is opened
 FORMATS = {"text": ".txt", "jsonl": ".jsonl", "parquet": ".parquet"}
 TRIES = 3  # that a shard has before it is set aside

@@ -31,7 +31,7 @@ class CaptionConfig(Reading):
 
     images: str = setting("", "tar file or folder of JPEG, PNG or WebP pictures")
     captions: str = setting(
-        "", "JSON lines with image and captions (plain, gz, bz2 or xz); none: NAME.txt beside each picture"
+        "", "JSON lines with image and captions (plain, gz, bz2, xz or zst); none: NAME.txt beside each picture"
     )
     dev_images: str = setting("", "tar file or folder of pictures for validation; none: a part is held out")
     dev_captions: str = setting("", "JSON lines with the captions of these")

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.config import setting
 from regard.data.builtin import reviews
-from regard.data.files import Digests, is_blank, read_lines, read_small, write_atomically
+from regard.data.files import Digests, bare_name, is_blank, read_lines, read_small, write_atomically
 from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared, survey, train_vocabulary
 from regard.data.sentences import Span, split_sentences, split_words
 from regard.data.settings import Reading, as_files, check_least, named_files
@@ -74,10 +74,7 @@ def document_files(config: DocumentDataConfig, files: tuple[str, ...]) -> Corpus
     def read(digests: Digests) -> Iterator[Labelled]:
         total = 0
         for path in files:
-            name = Path(path).name
-            for packed in (".gz", ".bz2", ".xz"):
-                name = name.removesuffix(packed)
-            kind = Path(name).suffix
+            kind = Path(bare_name(path)).suffix
             if kind not in (".jsonl", ".tsv"):
                 raise DataError(f"{path} must be JSON lines (.jsonl) or label-tab-text (.tsv), packed or not.")
             for number, line in enumerate(read_lines(path, config, digests), start=1):

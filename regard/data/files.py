@@ -13,6 +13,7 @@ import io
 import json
 import lzma
 import os
+import re
 import shutil
 import zlib
 from collections import deque
@@ -30,14 +31,37 @@ T = TypeVar("T")
 Progress = Callable[[int, int | None], None]  # (done, total); total is None where it is not known
 Digests = dict[str, str]  # path -> SHA-256 of a file, in hexadecimal, as it was when it was last read to its end
 
-UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what reading a damaged or packed file raises
+try:
+    from compression import zstd  # type: ignore[import-not-found]
+except ImportError:  # before Python 3.14
+    try:
+        from backports import zstd
+    except ImportError:
+        zstd = None
+
+# What reading a damaged or packed file raises.
+UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error, *([zstd.ZstdError] if zstd else []))
 BOM = b"\xef\xbb\xbf"
 _BLOCK = 1 << 16  # bytes read at once
 _OPENERS: tuple[tuple[bytes, Callable[[BinaryIO], Any]], ...] = (
     (b"\x1f\x8b", lambda raw: gzip.GzipFile(fileobj=raw)),
     (b"BZh", bz2.BZ2File),
     (b"\xfd7zXZ\x00", lzma.LZMAFile),
+    (b"\x28\xb5\x2f\xfd", lambda raw: open_zst(raw)),
 )
+_PACKED = re.compile(r"\.(gz|bz2|xz|zst)$", re.IGNORECASE)
+
+
+def open_zst(file: Any, mode: str = "rb") -> Any:
+    """A zst file; Python has them from 3.14 on."""
+    if zstd is None:
+        raise DataError("Files packed as zst need a library: pip install 'regard[zst]', or pack them as gz.")
+    return zstd.ZstdFile(file, mode)
+
+
+def bare_name(name: str) -> str:
+    """The name of a packed file without its last ending: "memory.tmx" of "memory.tmx.gz"."""
+    return _PACKED.sub("", name)
 
 
 def check_file(path: str | Path) -> None:
@@ -49,7 +73,7 @@ def check_file(path: str | Path) -> None:
 
 
 def read_blocks(path: str | Path, reading: Reading = READING, digests: Digests | None = None) -> Iterator[bytes]:
-    """The bytes of a file in blocks, unpacked if it is gzip, bzip2 or xz: its first bytes decide, not its name.
+    """The bytes of a file in blocks, unpacked if it is gzip, bzip2, xz or zst: its first bytes decide, not its name.
 
     A packed file is unpacked in a thread, a few blocks ahead. Once all of it has been read, `digests` holds the SHA-256
     of the file as it is on the disk.

@@ -1,6 +1,5 @@
 """Sentence pairs for translation, from the [data] settings to a tokenised corpus with its vocabularies."""
 
-import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import numpy as np
 from regard.data.builtin import Example
 from regard.data.builtin.registry import find_builtin
 from regard.data.corpus import Pair, open_corpus, pairs_in_memory
-from regard.data.files import is_blank
+from regard.data.files import bare_name, is_blank
 from regard.data.formats import is_bilingual
 from regard.data.links import LinkReader, Links, same_words
 from regard.data.pharaoh import Link
@@ -39,7 +38,7 @@ def find_corpus(config: DataConfig) -> Corpus[Pair]:
     if config.corpus:
         return pairs_in_memory([(example.source, example.target) for example in generate(config)])
     for kind, others in (("tsv", paired), ("tmx", paired + tsv)):
-        if any(re.search(rf"\.{kind}(\.(gz|bz2|xz))?$", path, re.IGNORECASE) for path in others):
+        if any(bare_name(path).lower().endswith(f".{kind}") for path in others):
             raise ConfigError(f"A {kind.upper()} file holds both sides of a corpus: give it as data.{kind}, alone.")
     if both := next(filter(is_bilingual, paired + tsv), None):
         raise ConfigError(f"{both} holds both sides of a corpus, and markup: give it as a memory, data.tmx, alone.")

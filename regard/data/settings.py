@@ -19,7 +19,7 @@ class Reading:
 
     invalid: str = setting("refuse", "what to do with bytes that are not UTF-8", choices=("refuse", "replace"))
     max_line: int = setting(1 << 22, "most bytes of one line of a file, and most characters of one unit of a TMX file")
-    max_unpacked: int = setting(1 << 36, "most bytes that one packed file (gz, bz2 or xz) may unpack to")
+    max_unpacked: int = setting(1 << 36, "most bytes that one packed file (gz, bz2, xz or zst) may unpack to")
 
     def __post_init__(self) -> None:
         check_least(self, max_line=1, max_unpacked=1)
@@ -33,13 +33,15 @@ class DataConfig(Reading):
     """Settings of a corpus and its vocabulary. Give `source` and `target`, or `tsv`, `tmx` or `corpus`."""
 
     source: str | tuple[str, ...] = setting(
-        "", "file or list of files with the source sentences, one a line (plain, gz, bz2 or xz)"
+        "", "file or list of files with the source sentences, one a line (plain, gz, bz2, xz or zst)"
     )
     target: str | tuple[str, ...] = setting(
         "", "file or list of files with the target sentences, line for line beside the source"
     )
     tsv: str | tuple[str, ...] = setting("", "file or list of files with source and target separated by a tab")
-    tmx: str | tuple[str, ...] = setting("", "translation memory or memories: TMX, XLIFF or PO (plain, gz, bz2 or xz)")
+    tmx: str | tuple[str, ...] = setting(
+        "", "translation memory or memories: TMX, XLIFF or PO (plain, gz, bz2, xz or zst)"
+    )
     corpus: str = setting("", "name of a built-in corpus, which is generated (see `regard corpora`)")
     alignment: str | tuple[str, ...] = setting(
         "", "file or files of word links i-j, line for line beside the pairs, or gold for those of a built-in corpus"

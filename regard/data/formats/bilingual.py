@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from regard.data.files import bare_name
 from regard.data.formats import po, xliff
 from regard.data.formats.document import decode_file, find_format
 from regard.data.formats.place import spell
@@ -21,7 +22,7 @@ class Texts(NamedTuple):
 
 def read_bilingual(data: bytes, name: str) -> Iterator[Texts]:
     """The units of a PO or XLIFF file. Fuzzy translations count as missing."""
-    bare = name.removesuffix(".gz").removesuffix(".bz2").removesuffix(".xz")
+    bare = bare_name(name)
     text, _, _ = decode_file(data, bare, find_format(bare))
     try:
         yield from _read_po(text) if find_format(bare).name == "PO" else _read_xliff(text)

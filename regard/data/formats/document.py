@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import NamedTuple
 
+from regard.data.files import bare_name
 from regard.data.formats import html, markdown, plain, po, srt, xliff
 from regard.data.formats.segment import Part, Segment
 from regard.errors import DataError, unknown
@@ -58,7 +59,7 @@ def find_format(name: str) -> Format:
 
 def is_bilingual(name: str) -> bool:
     """Whether a file of this name holds both sides of a translation."""
-    ending = PurePath(re.sub(r"\.(gz|bz2|xz)$", "", name, flags=re.I)).suffix.lower().removeprefix(".")
+    ending = PurePath(bare_name(name)).suffix.lower().removeprefix(".")
     return ending in FORMATS and FORMATS[ending].bilingual
 
 
