@@ -1,5 +1,7 @@
 """Shards on a Ray cluster: Ray Data with a pool of actors, each of which loads once. Scaling and placing are Ray's."""
 
+import re
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,13 @@ class Actor:
         return {"lines": [shard.lines], "failed": [True]}
 
 
+def _knock(address: str) -> None:
+    """Fail at once where nothing listens at host:port; Ray itself would try for minutes."""
+    found = re.fullmatch(r"(?:ray://)?([^:/]+):(\d{1,5})", address)
+    if found:
+        socket.create_connection((found[1], int(found[2])), timeout=10).close()
+
+
 def run_ray(
     start: Start, plan: Plan, out: Path, shards: Sequence[Shard], workers: int, progress: Progress | None = None,
     address: str | None = None, gpus: float = 0,
@@ -42,8 +51,9 @@ def run_ray(
     except ImportError:
         raise ConfigError("Ray is not installed; install it, or use --on local: pip install 'regard[ray]'.") from None
     try:
+        _knock(address or "")
         ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level="ERROR")
-    except ConnectionError as error:
+    except (OSError, OverflowError) as error:
         raise RunError(f"There is no Ray cluster at {address}: {brief(error)}") from None
     ray.data.DataContext.get_current().enable_progress_bars = False
     rows = ray.data.from_items([shard._asdict() for shard in shards], override_num_blocks=len(shards))
