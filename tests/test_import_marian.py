@@ -356,6 +356,8 @@ DAMAGES = {
     ),
     "a GRU decoder": (change_settings(**{"dec-cell": "gru"}), "recurrent decoder of 'gru'"),
     "another width": (change_settings(**{"dim-emb": D + 2}), "do not fit together"),
+    "a much larger width": (change_settings(**{"dim-emb": 16_000}), "the settings describe a much larger one"),
+    "a huge width": (change_settings(**{"dim-emb": 90_000}), "a table of 1024 positions with 90000 numbers each"),
     "no width": (change_settings(**{"dim-emb": "wide"}), "no size for dim-emb"),
     "a missing matrix": (drop("encoder_l2_ffn_W1"), "no 'encoder_l2_ffn_W1'"),
 }
