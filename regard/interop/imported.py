@@ -12,7 +12,7 @@ from regard.data.expects import expectations
 from regard.data.files import fill_folder, write_atomically
 from regard.data.subwords import Subwords
 from regard.data.vocabulary import Vocabulary
-from regard.errors import DataError, RegardError, RunError
+from regard.errors import DataError, RegardError, RunError, brief
 from regard.models.registry import build
 from regard.training.experiment import resolve
 from regard.training.runs import entry, make_manifest, pack
@@ -144,8 +144,8 @@ def read_sizes(given: Mapping[str, Any], names: Mapping[str, str], where: object
     found = {}
     for ours, theirs in names.items():
         text = str(given.get(theirs, "")) if not isinstance(given.get(theirs), bool) else ""
-        if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) < 100_000):
-            raise DataError(f"{where} gives no size for {theirs}; got {given.get(theirs)!r}.")
+        if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) < 100_000):
+            raise DataError(f"{where} gives no size for {theirs}; got {brief(given.get(theirs))}.")
         found[ours] = int(text)
     return found
 
