@@ -352,7 +352,10 @@ HEADER = "{'descr': '%s', 'fortran_order': False, 'shape': (%d,), }"
 DAMAGES = {
     "a bomb": (bomb, "more than a model of its size"),
     "a pickle": (lambda f: npz_of(f / "model.npz", Wemb=npy(HEADER % ("|O", 1)) + b"\x80\x04."), "plain numbers"),
-    "a deep header": (lambda f: npz_of(f / "model.npz", Wemb=npy(HEADER.replace("(%d,)", "(" * 4000) % "<f4")), "plain"),
+    "a deep header": (
+        lambda f: npz_of(f / "model.npz", Wemb=npy(HEADER.replace("(%d,)", "(" * 4000) % "<f4")),
+        "plain",
+    ),
     "a header that lies": (lambda f: npz_of(f / "model.npz", Wemb=npy(HEADER % ("<f4", 10**12))), "damaged"),
     "no zip": (lambda f: (f / "model.npz").write_bytes(b"\x80\x04"), "not an npz"),
     "no settings": (lambda f: np.savez(f / "model.npz", Wemb=np.zeros((2, 2))), "special:model.yml"),

@@ -115,7 +115,9 @@ def _model_settings(config: dict[str, Any], folder: Path) -> dict[str, Any]:
             )
     activation = config.get("activation_function")
     if activation not in ACTIVATIONS:
-        raise DataError(f"{folder} uses the activation {brief(repr(activation))}; only {', '.join(ACTIVATIONS)} are known.")
+        raise DataError(
+            f"{folder} uses the activation {brief(repr(activation))}; only {', '.join(ACTIVATIONS)} are known."
+        )
     learned = {"positions": "learned", "bias": True}  # the table of positions holds the sinusoids
     return {**model, **learned, "activation": ACTIVATIONS[str(activation)]}
 

@@ -116,7 +116,9 @@ def _model_settings(settings: dict[str, Any], path: Path) -> dict[str, Any]:
         raise DataError(f"{path} has the residual connections {norm}; only {', '.join(map(str, NORMS))} are known.")
     ssru = settings.get("transformer-decoder-autoreg") == "rnn"
     if ssru and settings.get("dec-cell") != "ssru":
-        raise DataError(f"{path} has a recurrent decoder of {brief(repr(settings.get('dec-cell')))}; only 'ssru' is known.")
+        raise DataError(
+            f"{path} has a recurrent decoder of {brief(repr(settings.get('dec-cell')))}; only 'ssru' is known."
+        )
     tied = {name: settings.get(name) == "true" for name in ("tied-embeddings-all", "tied-embeddings")}
     sizes = {
         "width": "dim-emb",
