@@ -42,8 +42,8 @@ def read_huggingface(folder: Path) -> Imported:
     config = _json(folder, "config.json")
     if config.get("model_type") != "marian":
         raise DataError(
-            f"{folder} holds a model of the type {brief(repr(config.get('model_type')))}; of transformers' models only MarianMT "
-            f"('marian', as OPUS-MT) can be imported."
+            f"{folder} holds a model of the type {brief(repr(config.get('model_type')))}; of transformers' models only "
+            f"MarianMT ('marian', as OPUS-MT) can be imported."
         )
     model = _model_settings(config, folder)
     tensors = _tensors(folder)

@@ -108,8 +108,8 @@ def _model_settings(settings: dict[str, Any], path: Path) -> dict[str, Any]:
     for name, known in NEEDED.items():
         if settings.get(name, known[0]) not in known:
             raise DataError(
-                f"{path} is a Marian model that regard does not have: {name} is {brief(repr(settings[name]))}, and only "
-                f"{' or '.join(map(repr, known))} can be imported."
+                f"{path} is a Marian model that regard does not have: {name} is {brief(repr(settings[name]))}, and "
+                f"only {' or '.join(map(repr, known))} can be imported."
             )
     norm = str(settings.get("transformer-preprocess", "")), str(settings.get("transformer-postprocess", "dan"))
     if norm not in NORMS:

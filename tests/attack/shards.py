@@ -1,4 +1,4 @@
-"""D4, D5: a corpus in shards is done exactly once, whatever is killed, and a line that kills its worker stops no other."""
+"""D4, D5: a corpus in shards is done exactly once, whatever is killed; a line that kills its worker stops no other."""
 
 import os
 import signal
