@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
 
 LONGEST_WAIT = timedelta(minutes=30)  # for another rank: rank 0 alone reads the corpus and validates
 BEAT = 2.0  # seconds between two signs of life
@@ -37,7 +38,7 @@ class Ranks:
         self.store: Any = None  # None: alone, or in a group that someone else has made
         self.pulse: Pulse | None = None
         if self.world > 1 and not dist.is_initialized():
-            self.store, _, _ = next(dist.rendezvous("env://", timeout=LONGEST_WAIT))
+            self.store, _, _ = next(rendezvous("env://", timeout=LONGEST_WAIT))
             dist.init_process_group(
                 "nccl" if device.type == "cuda" else "gloo",
                 timeout=LONGEST_WAIT,
@@ -125,8 +126,8 @@ class Pulse:
                 # Where this rank's own count stands still too, the store does not answer. Rank 0 holds it.
                 silent = 0 if missed[self.rank] >= MOST_MISSED else missed.index(max(missed))
                 sys.stderr.write(
-                    f"regard: Rank {silent} has given no sign of life for {MOST_MISSED * BEAT:g} seconds: it is stopped, "
-                    f"or cannot be reached. Rank {self.rank} ends; start all ranks again with the same command.\n"
+                    f"regard: Rank {silent} has given no sign of life for {MOST_MISSED * BEAT:g} seconds: it is "
+                    f"stopped, or cannot be reached. Rank {self.rank} ends; start all ranks again with the same command.\n"
                 )
                 sys.stderr.flush()
                 os._exit(1)  # the main thread may wait for the other rank where no exception reaches it
