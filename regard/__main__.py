@@ -6,6 +6,7 @@ import sys
 from regard.cli import app
 from regard.errors import RegardError
 
+FULL = ("not enough memory", "out of memory", "can't allocate memory")  # as torch says it, in a RuntimeError
 INTERRUPTED, NO_READER = 130, 141  # as a shell reports SIGINT and SIGPIPE
 
 
@@ -26,6 +27,10 @@ def main() -> None:
         # The reader of our output has exited (`regard translate ... | head`), so the error is not reported.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(NO_READER)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not any(words in str(error).lower() for words in FULL):
+            raise
+        leave("regard: There is not enough memory for this; use a smaller model, batch or beam, or free some.\n", 2)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         leave(f"regard: {where}{error.strerror or error}.\n", 2)

@@ -126,8 +126,8 @@ class Pulse:
                 # Where this rank's own count stands still too, the store does not answer. Rank 0 holds it.
                 silent = 0 if missed[self.rank] >= MOST_MISSED else missed.index(max(missed))
                 sys.stderr.write(
-                    f"regard: Rank {silent} has given no sign of life for {MOST_MISSED * BEAT:g} seconds: it is "
-                    f"stopped, or cannot be reached. Rank {self.rank} ends; start all ranks again with the same command.\n"
+                    f"regard: Rank {silent} has given no sign of life for {MOST_MISSED * BEAT:g} seconds: it "
+                    f"is stopped or cannot be reached. Rank {self.rank} ends; to resume, repeat the command.\n"
                 )
                 sys.stderr.flush()
                 os._exit(1)  # the main thread may wait for the other rank where no exception reaches it
