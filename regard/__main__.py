@@ -4,9 +4,8 @@ import os
 import sys
 
 from regard.cli import app
-from regard.errors import RegardError
+from regard.errors import RegardError, out_of_memory
 
-FULL = ("not enough memory", "out of memory", "can't allocate memory")  # as torch says it, in a RuntimeError
 INTERRUPTED, NO_READER = 130, 141  # as a shell reports SIGINT and SIGPIPE
 
 
@@ -28,9 +27,11 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(NO_READER)
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and not any(words in str(error).lower() for words in FULL):
+        if not out_of_memory(error):
             raise
-        leave("regard: There is not enough memory for this; use a smaller model, batch or beam, or free some.\n", 2)
+        sys.stderr.write("regard: There is not enough memory for this; use a smaller model, batch or beam.\n")
+        sys.stderr.flush()
+        os._exit(2)  # what libraries do at the end needs memory too, and would add their tracebacks
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         leave(f"regard: {where}{error.strerror or error}.\n", 2)
