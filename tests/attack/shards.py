@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from promises import check
 
 from regard.cluster.local import run_local
 from regard.cluster.shards import TRIES, Plan, join, make_plan, missing, read_results
+from regard.errors import RegardError
 
 TASK = {"work": "reverse"}
 
@@ -58,9 +60,12 @@ def write(folder: Path, lines: list[str]) -> str:
 
 def drive(path: str, out: Path, size: int, workers: int, start: Reverse) -> None:
     """Do all that is missing, as `regard translate --out` does."""
-    plan = make_plan([path], out, size, "", TASK)
-    run_local(start, plan, out, missing(plan, out), workers)
-    join(plan, out, "text", text)
+    try:
+        plan = make_plan([path], out, size, "", TASK)
+        run_local(start, plan, out, missing(plan, out), workers)
+        join(plan, out, "text", text)
+    except RegardError:  # too many workers were killed; the next driver does the rest
+        sys.exit(2)
 
 
 def children(parent: int) -> list[int]:
