@@ -4,7 +4,7 @@ import os
 import sys
 
 from regard.cli import app
-from regard.errors import RegardError
+from regard.errors import RegardError, out_of_memory
 
 INTERRUPTED, NO_READER = 130, 141  # as a shell reports SIGINT and SIGPIPE
 
@@ -26,6 +26,12 @@ def main() -> None:
         # The reader of our output has exited (`regard translate ... | head`), so the error is not reported.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(NO_READER)
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        sys.stderr.write("regard: There is not enough memory for this; use a smaller model, batch or beam.\n")
+        sys.stderr.flush()
+        os._exit(2)  # what libraries do at the end needs memory too, and would add their tracebacks
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         leave(f"regard: {where}{error.strerror or error}.\n", 2)

@@ -39,6 +39,18 @@ class TrainingError(RegardError):
     """Training that cannot continue: numbers that are not finite, no space left."""
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, on a CPU or a GPU; torch says so in the words of a RuntimeError.
+
+    >>> out_of_memory(MemoryError()), out_of_memory(RuntimeError("CUDA out of memory.")), out_of_memory(ValueError("x"))
+    (True, True, False)
+    """
+    words = ("can't allocate memory", "not enough memory", "out of memory")
+    named = type(error).__name__ == "OutOfMemoryError"  # of torch, which is not imported here
+    said = named or (isinstance(error, RuntimeError) and any(some in str(error).lower() for some in words))
+    return said or isinstance(error, MemoryError)
+
+
 def brief(message: object) -> str:
     """Someone else's words for the middle of a sentence: one line without control characters, not long.
 

@@ -179,6 +179,20 @@ class SignalLater:
         Loop.update = update_and_wait
 
 
+class QuickPulse:
+    """A setting for tests: a rank without a sign of life is missed after five seconds; a fault may come on top."""
+
+    def __init__(self, plant: Callable[[], None] | None = None) -> None:
+        self.plant = plant
+
+    def __call__(self) -> None:
+        from regard.training import distributed
+
+        distributed.BEAT, distributed.MOST_MISSED = 0.1, 50
+        if self.plant:
+            self.plant()
+
+
 class AsRank:
     """Be one of several ranks, by the environment that torchrun gives; another fault may come on top."""
 

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import resource
 import sys
 import zlib
 from pathlib import Path
@@ -513,3 +514,18 @@ class Trickle(io.RawIOBase):
         part, self.data = self.data[:701], self.data[701:]
         buffer[: len(part)] = part
         return len(part)
+
+
+class NoMemory:
+    """A fault: hardly more memory than the process has already."""
+
+    def __call__(self) -> None:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * os.sysconf("SC_PAGESIZE") + (1 << 21), -1))
+
+
+def test_too_little_memory_is_one_sentence(tmp_path):
+    command = regard("translate", "en-fr", folder=tmp_path, plant=NoMemory(), stdin=b"the cat .\n")
+    assert command.code == 2
+    assert command.err.startswith("regard: There is not enough memory")
+    assert command.err.count("\n") == 1

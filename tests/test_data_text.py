@@ -18,7 +18,7 @@ from regard.cli.text import batches
 from regard.data import files
 from regard.data.corpus import open_corpus, pairs_in_memory, parallel_files, tab_separated
 from regard.data.documents import DocumentDataConfig, document_files
-from regard.data.files import digest, is_blank, read_lines, read_whole, write_atomically
+from regard.data.files import digest, is_blank, read_lines, read_small, read_whole, write_atomically
 from regard.data.normalise_text import rewrite
 from regard.data.prepare import Tally, choose_held_out, sentence_key
 from regard.data.settings import READING, DataConfig, Reading
@@ -331,3 +331,14 @@ def test_a_system_that_cannot_open_folders_needs_no_sync_of_them(tmp_path, monke
     monkeypatch.setattr(os, "open", refuse)
     write_atomically(tmp_path / "file", b"content")
     assert (tmp_path / "file").read_bytes() == b"content"
+
+
+def test_a_small_file_takes_little_memory_whatever_may_be_read(tmp_path):
+    (tmp_path / "small").write_bytes(b"x" * 100)
+    tracemalloc.start()
+    assert read_small(tmp_path / "small") == b"x" * 100
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
+    with pytest.raises(OSError, match="more than 0 MiB"):
+        read_small(tmp_path / "small", 99)

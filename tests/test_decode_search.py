@@ -403,6 +403,13 @@ def test_settings_that_do_not_fit_are_refused() -> None:
         DecodeConfig(beam=0)
     with pytest.raises(ConfigError, match=r"decode.nbest must be at most decode.beam; got nbest 4 with beam 2"):
         DecodeConfig(beam=2, nbest=4)
+    for name, value, most in (
+        ("max_extra", 10**18, 1000000),
+        ("min_length", 10**18, 1000000),
+        ("max_ratio", 1e30, 1000),
+    ):
+        with pytest.raises(ConfigError, match=rf"decode.{name} must be at most {most}; got "):
+            DecodeConfig(**{name: value})
     with pytest.raises(ConfigError, match=r"decode.beam must be at most 1000; got 1001: the memory of a step"):
         DecodeConfig(beam=1001)
     with pytest.raises(ConfigError, match=r"decode.nbest must be at most 10000; got 10001: more can be drawn"):

@@ -336,6 +336,14 @@ def drop(name):
     return damage
 
 
+def replaced(name, array):
+    def damage(folder):
+        words = len(sentencepiece.SentencePieceProcessor(model_file=str(folder / "vocab.spm")))
+        write_npz(folder / "model.npz", {**arrays_of(words), name: array}, settings_of())
+
+    return damage
+
+
 def bomb(folder):
     npz_of(folder / "model.npz", Wemb=npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }") + bytes(2**26))
 
@@ -343,7 +351,11 @@ def bomb(folder):
 HEADER = "{'descr': '%s', 'fortran_order': False, 'shape': (%d,), }"
 DAMAGES = {
     "a bomb": (bomb, "more than a model of its size"),
-    "a pickle": (lambda f: npz_of(f / "model.npz", Wemb=npy(HEADER % ("|O", 1)) + b"\x80\x04."), "not plain numbers"),
+    "a pickle": (lambda f: npz_of(f / "model.npz", Wemb=npy(HEADER % ("|O", 1)) + b"\x80\x04."), "plain numbers"),
+    "a deep header": (
+        lambda f: npz_of(f / "model.npz", Wemb=npy(HEADER.replace("(%d,)", "(" * 4000) % "<f4")),
+        "plain",
+    ),
     "a header that lies": (lambda f: npz_of(f / "model.npz", Wemb=npy(HEADER % ("<f4", 10**12))), "damaged"),
     "no zip": (lambda f: (f / "model.npz").write_bytes(b"\x80\x04"), "not an npz"),
     "no settings": (lambda f: np.savez(f / "model.npz", Wemb=np.zeros((2, 2))), "special:model.yml"),
@@ -356,6 +368,10 @@ DAMAGES = {
     ),
     "a GRU decoder": (change_settings(**{"dec-cell": "gru"}), "recurrent decoder of 'gru'"),
     "another width": (change_settings(**{"dim-emb": D + 2}), "do not fit together"),
+    "a much larger width": (change_settings(**{"dim-emb": 16_000}), "the settings describe a much larger one"),
+    "a huge width": (change_settings(**{"dim-emb": 90_000}), "a table of 1024 positions with 90000 numbers each"),
+    "a width of 5,000 digits": (change_settings(**{"dim-emb": "1" * 5000}), "no size for dim-emb; got 1111"),
+    "a matrix of another shape": (replaced("encoder_l1_self_Wk", np.zeros((2, 2), np.float32)), "do not fit together"),
     "no width": (change_settings(**{"dim-emb": "wide"}), "no size for dim-emb"),
     "a missing matrix": (drop("encoder_l2_ffn_W1"), "no 'encoder_l2_ffn_W1'"),
 }
@@ -369,6 +385,7 @@ def test_what_cannot_be_imported_is_refused_in_one_sentence(tmp_path, damage):
     with pytest.raises(regard.RegardError, match=re.escape(says)) as refusal:
         import_model(folder, tmp_path / "run")
     assert "\n" not in str(refusal.value)
+    assert len(str(refusal.value)) < 1000
     assert [path.name for path in tmp_path.iterdir()] == ["model"]  # nothing was written
 
 

@@ -152,6 +152,7 @@ def test_a_wrong_short_form_is_refused(attention, says):
         ('{"trace": true}', "version True"),
         ('{"trace": 1}', "not a whole trace: 'source' must be an object; got nothing"),
         ('{"trace": 1, "source": NaN}', "NaN is not a number"),
+        ('{"trace": 1, "model": {"size": 1e400}}', "1e400 is not a number"),
         ("[" * 100_000, "cannot be read"),
     ],
 )
@@ -173,7 +174,7 @@ WHOLE = json.loads(full_trace().to_json())
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from([path for path in leaves(WHOLE) if path]),
-    st.sampled_from([None, -1, 1e30, "x", [], {}, [[1]], True]),
+    st.sampled_from([None, -1, 1e30, "x", "NaN", [], {}, [[1]], True]),
 )
 def test_a_damaged_trace_is_read_or_refused_but_never_crashes(path, other):
     tree = copy.deepcopy(WHOLE)
@@ -185,6 +186,14 @@ def test_a_damaged_trace_is_read_or_refused_but_never_crashes(path, other):
         trace = Trace.from_json(json.dumps(tree))
         trace.to_json()
         trace.to_terminal()
+
+
+@pytest.mark.parametrize("key", ["query", "context"])
+def test_a_step_holds_finite_numbers(key):
+    tree = copy.deepcopy(WHOLE)
+    tree["steps"][0][key] = ["NaN"]
+    with pytest.raises(DataError, match="step 0 differs"):
+        Trace.from_json(json.dumps(tree))
 
 
 def test_files_that_cannot_be_read(tmp_path):

@@ -199,3 +199,16 @@ def test_while_it_stops_the_server_is_not_ready() -> None:
         assert (refused.status_code, refused.json()["error"]) == (503, "The server is shutting down.")
         assert refused.headers["connection"] == "close"
     assert server.process.wait(PATIENCE) == 0
+
+
+def test_a_request_that_is_not_done_when_the_time_to_stop_is_over_gets_its_503() -> None:
+    server = Server(trained(), limits={"drain": 0.2})
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as line:
+        line.sendall(request(*[LONG] * MANY))
+        until(lambda: waiting(server) == 1)
+        server.process.send_signal(signal.SIGTERM)
+        answer = b"".join(iter(lambda: line.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 503 "), answer
+    assert b"The server is shutting down." in answer
+    assert server.process.wait(PATIENCE) == 0
+    assert "Traceback" not in server.errors()

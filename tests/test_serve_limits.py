@@ -6,15 +6,19 @@ import logging
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from patience import PATIENCE, until
 from serve_parts import Server, serving
 from starlette.datastructures import Headers
 
 from regard.errors import ConfigError
 from regard.serve.access import Access, AccessToken
+from regard.serve.fields import _pairs
 from regard.serve.limits import Limits, RefusedError
 from regard.serve.model_process import Once
 from regard.serve.process import read_tokens
@@ -416,3 +420,9 @@ def test_every_answer_carries_its_policy(server: Server) -> None:
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["x-frame-options"] == "DENY"
         assert headers["referrer-policy"] == "no-referrer"
+
+
+@given(st.lists(st.sampled_from([b"%", b"&", b"=", b"+", b"a", b"%41", b"%ff", b"%C3%A9", b"\xc3\xa9", b"%e", b";"])))
+def test_fields_of_a_form_are_those_of_urllib(parts: list[bytes]) -> None:
+    encoded = b"".join(parts)
+    assert _pairs(encoded) == parse_qsl(encoded.decode("utf-8", "replace"), keep_blank_values=True)

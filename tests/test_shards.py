@@ -32,11 +32,12 @@ TASK = {"work": "upper"}
 
 @dataclass(frozen=True)
 class Upper:
-    """Work that needs no model. It may die once or always at a line, be slow, or count its starts."""
+    """Work that needs no model. It may die once or always at a line, hang, be slow, or count its starts."""
 
     folder: str = ""
     dies_once_at: str | None = None
     fails_at: str | None = None
+    hangs_at: str | None = None
     pause: float = 0.0
 
     def __call__(self):
@@ -47,7 +48,7 @@ class Upper:
                     os.kill(os.getpid(), signal.SIGKILL)
                 if line == self.fails_at:
                     raise ValueError("no good")
-                time.sleep(self.pause)
+                time.sleep(3600 if line == self.hangs_at else self.pause)
                 tell(1)
                 yield {"translation": line.upper()}
 
@@ -161,6 +162,15 @@ def test_a_shard_that_keeps_failing_is_set_aside_and_the_rest_is_done(corpus, tm
     assert run_local(Upper(), plan, out, missing(plan, out), 1) == 0
     join(plan, out, "text", text)
     assert outputs(out) == whole(lines)
+
+
+def test_a_shard_that_hangs_is_set_aside_and_the_rest_is_done(corpus, tmp_path):
+    paths, _ = corpus
+    out = tmp_path / "out"
+    plan = make_plan(paths, out, 4, "", TASK)
+    assert run_local(Upper(hangs_at="line 9"), plan, out, missing(plan, out), 1, silent=1.0) == 1
+    assert (out / "failed" / "000002.txt").read_text(encoding="utf-8") == "nothing was done for 1 seconds\n"
+    assert [shard.number for shard in missing(plan, out)] == [2]
 
 
 def test_work_that_cannot_start_is_one_sentence(corpus, tmp_path):

@@ -12,6 +12,7 @@ import small
 import torch
 from commands import (
     KillAfter,
+    QuickPulse,
     SignalIn,
     free_port,
     metrics,
@@ -161,6 +162,18 @@ def test_every_sentence_is_read_once_whatever_the_number_of_ranks(world, tmp_pat
         assert all(list(part.numbers) == numbers for part in seen)
         mine = [part.batch.indices.tolist() if part.batch is not None else [] for part in seen]
         assert sorted(number for some in mine for number in some) == sorted(numbers)
+
+
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_a_rank_that_is_stopped_ends_the_other_which_names_it(stopped, tmp_path):
+    command = small.arguments("bahdanau", tmp_path / "run", *SETTINGS)
+    plants = {stopped: QuickPulse(KillAfter(5, signal.SIGSTOP)), 1 - stopped: QuickPulse()}
+    commands = start_ranks(command, 2, tmp_path / "log", plants)
+    assert commands[1 - stopped].wait() == 1
+    assert f"Rank {stopped} has given no sign of life" in commands[1 - stopped].err
+    commands[stopped].send(signal.SIGKILL)
+    commands[stopped].wait()
+    assert run_ranks(command, 2, tmp_path / "log") == [0, 0]
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from regard.training.known import find_run
 from regard.training.locks import locked
 
 ENGINES = ("local", "ray")
+SILENT = 600.0  # seconds without one more line before a worker counts as stuck; its shard is tried again
 DIGITS = 4  # of a score: more would depend on the number of threads
 
 
@@ -97,7 +98,9 @@ def translate_corpus(
         lines = sum(one.lines for one in plan.inputs)
         if outputs := finished(out):
             return CorpusResult(outputs, lines, 0)
-        engine = partial(run_ray, address=address, gpus=min(1.0, gpus)) if on == "ray" else run_local
+        engine = (
+            partial(run_ray, address=address, gpus=min(1.0, gpus)) if on == "ray" else partial(run_local, silent=SILENT)
+        )
         start = Translating(str(folder.absolute()), device, threads, max_tokens, options)
         failed = engine(start, plan, out, missing(plan, out), number, progress)
         outputs = [] if failed else join(plan, out, format, lambda result: result["translation"])

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from regard.errors import DataError
+from regard.errors import DataError, RegardError, brief
 from regard.interop.huggingface import read_huggingface
 from regard.interop.imported import write_run
 from regard.interop.marian import read_marian
@@ -21,7 +21,12 @@ def import_model(folder: str | Path, out: str | Path, source_language: str = "",
     folder = Path(folder)
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; give the folder that holds the files of one model.")
-    imported = (read_huggingface if (folder / "config.json").is_file() else read_marian)(folder)
+    try:
+        imported = (read_huggingface if (folder / "config.json").is_file() else read_marian)(folder)
+    except RegardError:
+        raise
+    except (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as error:  # arrays of other shapes
+        raise DataError(f"{folder} cannot be imported; its parts do not fit together: {brief(error)}.") from None
     guessed = _languages(f"{folder.resolve().name}/{imported.origin['from']}")
     known = imported.data.get("source_language") or guessed[0], imported.data.get("target_language") or guessed[1]
     data = {"source_language": source_language or known[0], "target_language": target_language or known[1]}

@@ -11,6 +11,7 @@ A run is a unit of work of `regard.cluster`. Settings that differ in [decode] al
 
 import itertools
 import json
+import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -263,7 +264,7 @@ def sweep(
         write_atomically(folder / "plan.jsonl", content)
         work = Plan([Input(str(folder / "plan.jsonl"), "", len(content), 0, len(trials))], 1, "", {})
         start = Training(folder, threads)
-        until = None if minutes is None else since + 60 * minutes
+        until = math.inf if minutes is None else since + 60 * minutes
         watch = [partial(stages, stage) if stages else None for stage in ("training", "comparing")]
         run_local(start, work, folder, missing(work, folder), number, watch[0], until)
         return collect(folder, trials, work.shards(), watch[1])

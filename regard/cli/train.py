@@ -86,6 +86,8 @@ def train(
         typer.echo(why, err=True)
     with Watcher() as watcher:
         reason = begin(experiment, run, watcher, watcher.stages, since if minutes is not None else None)
+    if os.environ.get("RANK", "0") != "0":
+        return  # only the first of several ranks hears of the training, and speaks
     if reason == "asked":
         typer.echo(f"Saved. To resume: regard train --out {run}", err=True)
         raise typer.Exit(0)

@@ -1,5 +1,6 @@
 """Shards on worker processes of this machine. A worker that dies is replaced; Ctrl-C leaves whole shards only."""
 
+import math
 import multiprocessing
 import os
 import signal
@@ -50,25 +51,30 @@ class LocalWorker:
     pipe: Connection
     shard: Shard | None = None  # None: it is still loading
     rows: int = 0  # of its shard that are done
+    heard: float = 0.0  # when it last said something, on the clock of `time.monotonic`
+    stuck: bool = False  # whether it was ended because it said nothing
 
 
 def run_local(
     start: Start, plan: Plan, out: Path, shards: Sequence[Shard], workers: int, progress: Progress | None = None,
-    until: float | None = None, gpus: Sequence[str] | None = None,
+    until: float = math.inf, silent: float = math.inf, gpus: Sequence[str] | None = None,
 ) -> int:  # fmt: skip
     """Work on `shards` with `workers` processes; returns how many were set aside after failing three times.
 
     Each worker sees one of the `gpus`, in turn; by default those that are visible.
-    At the time `until`, on the clock of `time.monotonic`, the workers are stopped and the rest is left undone.
+    At the time `until`, on the clock of `time.monotonic`, the workers are stopped and the rest is left undone. A worker
+    that says nothing of its shard for `silent` seconds hangs: it is ended and replaced, and its shard has failed.
     """
-    pool = Pool(partial(_begin, start, plan, out, visible_gpus() if gpus is None else gpus), out, shards, workers)
+    begin = partial(_begin, start, plan, out, visible_gpus() if gpus is None else gpus)
+    pool = Pool(begin, out, shards, workers, silent)
     try:
         while pool.waiting or pool.working:
-            left = None if until is None else max(0.0, until - time.monotonic())
-            if left == 0.0:
+            now = time.monotonic()
+            if now >= until:
                 break
             pool.fill()
-            for pipe in wait(list(pool.workers), left):
+            next_time = min(until, pool.end_stuck(now))
+            for pipe in wait(list(pool.workers), None if next_time == math.inf else next_time - now):
                 pool.hear(pool.workers[pipe])  # type: ignore[index]
                 if progress:
                     progress(pool.done + sum(one.rows for one in pool.workers.values()), pool.total)
@@ -80,8 +86,10 @@ def run_local(
 class Pool:
     """The workers of a plan, and the shards that wait for them."""
 
-    def __init__(self, begin: Callable[[int], LocalWorker], out: Path, shards: Sequence[Shard], most: int) -> None:
-        self.begin, self.out, self.most = begin, out, most
+    def __init__(
+        self, begin: Callable[[int], LocalWorker], out: Path, shards: Sequence[Shard], most: int, silent: float
+    ) -> None:
+        self.begin, self.out, self.most, self.silent = begin, out, most, silent
         self.waiting, self.total, self.done = list(reversed(shards)), sum(shard.lines for shard in shards), 0
         self.workers: dict[Connection, LocalWorker] = {}
         self.tries: Counter[int] = Counter()
@@ -98,8 +106,18 @@ class Pool:
             worker = self.begin(min(set(range(self.most)) - taken))
             self.workers[worker.pipe] = worker
 
+    def end_stuck(self, now: float) -> float:
+        """Kill the workers that said nothing for too long; returns when the next of them is due."""
+        for worker in self.workers.values():
+            if worker.shard and now - worker.heard >= self.silent and not worker.stuck:
+                worker.stuck = True
+                worker.process.kill()
+        working = (one for one in self.workers.values() if one.shard and not one.stuck)
+        return min((one.heard + self.silent for one in working), default=math.inf)
+
     def hear(self, worker: LocalWorker) -> None:
         """Take in what a worker says, or that it died, and give it the next shard."""
+        worker.heard = time.monotonic()
         try:
             said, value = worker.pipe.recv()
         except (EOFError, OSError):
@@ -122,7 +140,8 @@ class Pool:
         worker.process.join()
         del self.workers[worker.pipe]
         if worker.shard:
-            self._fail(worker.shard, f"its worker ended with exit code {worker.process.exitcode}")
+            ended = f"its worker ended with exit code {worker.process.exitcode}"
+            self._fail(worker.shard, f"nothing was done for {self.silent:g} seconds" if worker.stuck else ended)
             return
         self.deaths += 1
         if self.deaths >= TRIES:

@@ -275,7 +275,7 @@ def read_small(path: Path, most: int = 256 << 20) -> bytes:
     if path.exists() and not path.is_file():
         raise OSError(f"{path.name} is not a regular file")
     with open(path, "rb") as stream:
-        content = stream.read(most + 1)
+        content = stream.read(min(most, os.fstat(stream.fileno()).st_size) + 1)  # room for `most` is never taken
     if len(content) > most:
         raise OSError(f"{path.name} has more than {most >> 20} MiB")
     return content

@@ -16,7 +16,7 @@ from regard.decode.sampling import draw, sample, seed_for
 from regard.decode.settings import DecodeConfig
 from regard.decode.steps import is_host, read
 from regard.decode.terms import Terms
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, out_of_memory
 from regard.models.contract import SequenceModel, State, take
 from regard.symbols import PAD
 
@@ -155,11 +155,6 @@ def few_sizes(source: Tensor, model: SequenceModel) -> Tensor:
         return source
     size = -(-S // 16) * 16
     return F.pad(source, (0, max(0, (size if most is None else min(size, most)) - S)), value=PAD)
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, on a CPU or a GPU."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def longest(lengths: Tensor, config: DecodeConfig) -> Tensor:

@@ -11,6 +11,8 @@ from regard.errors import ConfigError
 # size of the vocabulary: a narrower beam finds other sentences from the second word on.
 MOST_BEAMS = 1_000
 MOST_SAMPLES = 10_000
+MOST_TOKENS = 1_000_000  # of an output, beyond what its source allows
+MOST_RATIO = 1_000
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class DecodeConfig:
         )
         check_range("decode", self, "[0, inf)", "coverage_penalty", "no_repeat_ngram", "temperature", "top_k")
         check_range("decode", self, "(0, 1]", "top_p")
+        _at_most(MOST_TOKENS, "no output is that long", max_extra=self.max_extra, min_length=self.min_length)
+        _at_most(MOST_RATIO, "no output is that long", max_ratio=self.max_ratio)
         _at_most(MOST_BEAMS, "the memory of a step grows with its square", beam=self.beam)
         if self.temperature:
             _at_most(MOST_SAMPLES, "more can be drawn with another decode.seed", nbest=self.nbest)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.errors import DataError
+from regard.errors import DataError, brief
 from regard.interop.imported import Imported, Linear, Part, find_file, lay_out, read_sizes, sines_then_cosines
 from regard.interop.pieces import Pieces, RowOrder, order_rows, read_pieces
 from regard.training.runs import read_tensors
@@ -42,8 +42,8 @@ def read_huggingface(folder: Path) -> Imported:
     config = _json(folder, "config.json")
     if config.get("model_type") != "marian":
         raise DataError(
-            f"{folder} holds a model of the type {config.get('model_type')!r}; of transformers' models only MarianMT "
-            f"('marian', as OPUS-MT) can be imported."
+            f"{folder} holds a model of the type {brief(repr(config.get('model_type')))}; of transformers' models only "
+            f"MarianMT ('marian', as OPUS-MT) can be imported."
         )
     model = _model_settings(config, folder)
     tensors = _tensors(folder)
@@ -115,7 +115,9 @@ def _model_settings(config: dict[str, Any], folder: Path) -> dict[str, Any]:
             )
     activation = config.get("activation_function")
     if activation not in ACTIVATIONS:
-        raise DataError(f"{folder} uses the activation {activation!r}; only {', '.join(ACTIVATIONS)} are known.")
+        raise DataError(
+            f"{folder} uses the activation {brief(repr(activation))}; only {', '.join(ACTIVATIONS)} are known."
+        )
     learned = {"positions": "learned", "bias": True}  # the table of positions holds the sinusoids
     return {**model, **learned, "activation": ACTIVATIONS[str(activation)]}
 

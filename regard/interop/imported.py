@@ -12,15 +12,16 @@ from regard.data.expects import expectations
 from regard.data.files import fill_folder, write_atomically
 from regard.data.subwords import Subwords
 from regard.data.vocabulary import Vocabulary
-from regard.errors import DataError, RegardError, RunError
+from regard.errors import DataError, RegardError, RunError, brief
 from regard.models.registry import build
 from regard.training.experiment import resolve
 from regard.training.runs import entry, make_manifest, pack
 from regard.training.small import check_new
-from regard.training.weights import set_weights, weights_of
+from regard.training.weights import check_shapes, set_weights, weightless, weights_of
 
 NEVER = -10_000.0  # bias of a token that the original does not have: its probability is 0 exactly
 LONGEST = 1024  # positions of a table of sinusoids
+MOST_NUMBERS = 1 << 24  # in such a table, which no file holds: its size is that of the settings alone
 
 Linear = tuple[Tensor, Tensor | None]  # weight [out, in] and bias [out]; of a layer norm its scale and shift [D]
 Part = Callable[[str, int, str], Linear]  # (encoder or decoder, layer from 0, name of the part) -> its weights
@@ -87,6 +88,11 @@ def reorder(rows: Tensor, order: Sequence[int], fill: float = 0.0) -> Tensor:
 
 def sines_then_cosines(positions: int, width: int, last: float) -> Tensor:
     """[positions, width]: all sines and then all cosines, with wavelengths from 2 pi to 2 pi 10000^last."""
+    if positions * width > MOST_NUMBERS:
+        raise DataError(
+            f"The settings of this model describe a table of {positions} positions with {width} numbers each; "
+            f"at most {MOST_NUMBERS} numbers are made."
+        )
     exponents = torch.linspace(0, last, width // 2, dtype=torch.float64)  # [width / 2]
     angles = torch.arange(positions, dtype=torch.float64)[:, None] * 10000.0**-exponents  # [positions, width / 2]
     return torch.cat([angles.sin(), angles.cos()], dim=1).float()
@@ -103,9 +109,12 @@ def write_run(imported: Imported, out: Path) -> int:
     settings = {"name": "transformer", "preset": "paper", **imported.model, **sizes}
     data = {"subwords": imported.kind, **imported.data}
     experiment = resolve({"model": settings, "data": data, "decode": imported.decode})
+    where, shapes = str(imported.origin["from"]), {name: weight.shape for name, weight in imported.weights.items()}
     try:
+        with weightless(shapes, where):  # sizes that do not fit are refused before anything of them is allocated
+            check_shapes(build("transformer", experiment.model), shapes, where)
         model = build("transformer", experiment.model)
-        set_weights(model, imported.weights, str(imported.origin["from"]))
+        set_weights(model, imported.weights, where)
     except RegardError as error:
         raise DataError(f"This model cannot be imported; its parts do not fit together. {error}") from None
     weights = weights_of(model)
@@ -135,8 +144,8 @@ def read_sizes(given: Mapping[str, Any], names: Mapping[str, str], where: object
     found = {}
     for ours, theirs in names.items():
         text = str(given.get(theirs, "")) if not isinstance(given.get(theirs), bool) else ""
-        if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) < 100_000):
-            raise DataError(f"{where} gives no size for {theirs}; got {given.get(theirs)!r}.")
+        if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) < 100_000):
+            raise DataError(f"{where} gives no size for {theirs}; got {brief(given.get(theirs))}.")
         found[ours] = int(text)
     return found
 

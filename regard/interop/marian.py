@@ -8,7 +8,6 @@ a SentencePiece model (`.spm`) for each side or one for both (OPUS-MT: source.sp
 numbers the pieces of both), and often a `.yml` of decoding settings.
 """
 
-import io
 import math
 import re
 import struct
@@ -22,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.errors import DataError
+from regard.errors import DataError, brief
 from regard.interop.imported import LONGEST, Imported, Linear, Part, find_file, lay_out, read_sizes, sines_then_cosines
 from regard.interop.pieces import UNKNOWN_TYPE, Pieces, RowOrder, order_rows, read_pieces
 
@@ -51,6 +50,12 @@ NEEDED: dict[str, tuple[Any, ...]] = {
 # A line of a vocab.yml: its token plain, in single quotes ('' is ') or in double quotes, with escapes.
 _ENTRY = re.compile(
     r"""(?:'(?P<single>(?:[^']|'')*)'|"(?P<double>(?:[^"\\]|\\.)*)"|(?P<plain>[^\s'"].*?)):[ ]+(?P<row>[0-9]+)\s*"""
+)
+# The beginning of an array in an npz: a version, the length of the header, the header padded with spaces.
+_NPY = re.compile(
+    rb"\x93NUMPY(?:\x01\x00..|[\x02\x03]\x00....)\{'descr': '(?P<kind>[<|][fiu][1248])', 'fortran_order': False, "
+    rb"'shape': \((?P<shape>[0-9]{0,15}(?:, ?[0-9]{1,15}){0,7},?)\),? ?\} *\n",
+    re.DOTALL,
 )
 _ESCAPE = re.compile(r"\\(?P<code>x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
 _SHORT = dict(zip("0abtnvfreN_LP", "\0\a\b\t\n\v\f\r\x1b\x85\xa0\u2028\u2029", strict=True))
@@ -103,15 +108,17 @@ def _model_settings(settings: dict[str, Any], path: Path) -> dict[str, Any]:
     for name, known in NEEDED.items():
         if settings.get(name, known[0]) not in known:
             raise DataError(
-                f"{path} is a Marian model that regard does not have: {name} is {settings[name]!r}, and only "
-                f"{' or '.join(map(repr, known))} can be imported."
+                f"{path} is a Marian model that regard does not have: {name} is {brief(repr(settings[name]))}, and "
+                f"only {' or '.join(map(repr, known))} can be imported."
             )
     norm = str(settings.get("transformer-preprocess", "")), str(settings.get("transformer-postprocess", "dan"))
     if norm not in NORMS:
         raise DataError(f"{path} has the residual connections {norm}; only {', '.join(map(str, NORMS))} are known.")
     ssru = settings.get("transformer-decoder-autoreg") == "rnn"
     if ssru and settings.get("dec-cell") != "ssru":
-        raise DataError(f"{path} has a recurrent decoder of {settings.get('dec-cell')!r}; only 'ssru' is known.")
+        raise DataError(
+            f"{path} has a recurrent decoder of {brief(repr(settings.get('dec-cell')))}; only 'ssru' is known."
+        )
     tied = {name: settings.get(name) == "true" for name in ("tied-embeddings-all", "tied-embeddings")}
     sizes = {
         "width": "dim-emb",
@@ -306,17 +313,20 @@ def read_npz(path: Path) -> Arrays:
             if len(entries) > MOST_TENSORS or size > 4 * path.stat().st_size + SLACK:
                 raise ValueError(f"{len(entries)} arrays of {size} bytes in all, more than a model of its size has")
             for entry in entries:
-                content = io.BytesIO(archive.read(entry))
-                version = np.lib.format.read_magic(content)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                shape, fortran, dtype = read(content)
-                if dtype.kind not in "fiu" or fortran or dtype.byteorder == ">":
-                    raise ValueError(f"'{entry.filename}' is {dtype}, not plain numbers")
-                numbers = np.frombuffer(content.getbuffer()[content.tell() :], dtype)
-                found[entry.filename.removesuffix(".npy")] = numbers.reshape(shape)
+                name = entry.filename.removesuffix(".npy")
+                found[name] = _read_npy(archive.read(entry), name)
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError) as error:
         raise DataError(f"{path} is not an npz file of arrays, or is damaged: {error}.") from None
     return found
+
+
+def _read_npy(content: bytes, name: str) -> NDArray[Any]:
+    """An array as numpy writes it. Its header is a Python literal; only the form that numpy writes is read of it."""
+    header = _NPY.match(content)
+    if header is None:
+        raise ValueError(f"'{name}' does not begin as an array of plain numbers does")
+    shape = [int(size) for size in header["shape"].split(b",") if size.strip()]
+    return np.frombuffer(content, header["kind"].decode(), offset=header.end()).reshape(shape)
 
 
 def read_bin(path: Path) -> Arrays:

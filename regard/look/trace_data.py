@@ -83,6 +83,12 @@ class StepVectors:
     context: tuple[float, ...] = ()
     norms: Mapping[str, float] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if not is_whole(self.t) or not all(map(is_number, (*self.query, *self.context, *self.norms.values()))):
+            raise DataError(
+                f"A step's vectors and norms are finite numbers, its t is a whole one; step {self.t!r} differs."
+            )
+
 
 @dataclass(frozen=True)
 class BeamNode:

@@ -11,9 +11,10 @@ import base64
 import binascii
 import gzip
 import json
+import math
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +43,7 @@ def read(text: str) -> dict[str, Any]:
     if text.count(",") > _MOST_VALUES:
         raise DataError(f"This trace holds more than {_MOST_VALUES} values outside base64; write its arrays as base64.")
     try:
-        tree = json.loads(text, parse_constant=_refuse)
+        tree = json.loads(text, parse_float=_finite, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise DataError(f"This is not a trace: its JSON cannot be read ({error}).") from error
     if not isinstance(tree, dict) or "trace" not in tree:
@@ -111,7 +112,12 @@ def _plain(value: Any) -> Any:
     raise DataError(f"A trace holds text, numbers and arrays only; got {type(value).__name__}.")
 
 
-def _refuse(name: str) -> None:
+def _finite(written: str) -> float:
+    value = float(written)
+    return value if math.isfinite(value) else _refuse(written)
+
+
+def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number of JSON")
 
 

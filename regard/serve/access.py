@@ -13,6 +13,7 @@ import re
 import sys
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import h11
 from starlette.datastructures import Headers, MutableHeaders
@@ -22,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from regard.errors import ConfigError
-from regard.serve.limits import FAULT, Limits, RefusedError
+from regard.serve.limits import FAULT, SHUTTING_DOWN, Limits, RefusedError
 from regard.serve.metrics import Metrics
 
 log = logging.getLogger("regard.serve")
@@ -180,8 +181,19 @@ class Guard:
         )
         self.access, self.limits, self.metrics = access, limits, metrics
         self.paths = paths  # the names that metrics may show; all others are "other"
-        self.under_way = 0
-        self.stopping = False
+        self.tasks: set[asyncio.Task[Any] | None] = set()  # of the requests that have no whole answer yet
+        self.stopping = self.ending = False
+
+    @property
+    def under_way(self) -> int:
+        return len(self.tasks)
+
+    def end(self) -> None:
+        """Answer the requests that are still under way with 503: the time to finish them is over."""
+        self.ending = True
+        for task in self.tasks:
+            if task is not None:
+                task.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -198,10 +210,16 @@ class Guard:
                 self._add_headers(MutableHeaders(raw=message["headers"]), path)
             await send(message)
 
-        self.under_way += 1
+        task = asyncio.current_task()
+        self.tasks.add(task)
         try:
             self._check(scope)
             await self.app(scope, receive, leave)
+        except asyncio.CancelledError:
+            if not self.ending:
+                raise
+            if not started:
+                await refusal_response(path, SHUTTING_DOWN)(scope, receive, leave)
         except RefusedError as refusal:
             await refusal_response(path, refusal)(scope, receive, leave)
         except Exception:
@@ -209,7 +227,7 @@ class Guard:
             if not started:
                 await refusal_response(path, FAULT)(scope, receive, leave)
         finally:
-            self.under_way -= 1
+            self.tasks.discard(task)
             self.metrics.requests.labels(name, status).inc()
             self.metrics.seconds.labels(name).observe(time.monotonic() - began)
 
@@ -227,7 +245,7 @@ class Guard:
             self.metrics.refused.labels("access").inc()
             raise
         if self.stopping and scope["path"] != "/health":
-            raise RefusedError(503, "The server is shutting down.", {"Retry-After": "5", "Connection": "close"})
+            raise SHUTTING_DOWN
 
     def _add_headers(self, headers: MutableHeaders, path: str) -> None:
         for name, value in SAFE.items():

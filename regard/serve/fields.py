@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import parse_qsl
 
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
@@ -16,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from regard.serve.limits import Limits, RefusedError
 
 _FORM = "multipart/form-data"
+_QUOTED = re.compile(rb"(?:%[0-9A-Fa-f]{2})+")
 _MOST_FIELDS = 1000
 _MOST_SKIPPED = 8  # times the limit: how much of a larger body is read, since clients do not read while they send
 SMALL = 4096  # bytes or characters that are parsed at once, without a thread
@@ -150,11 +150,18 @@ async def _read_body(request: Request, most: int, seconds: float) -> bytes:
 
 
 def _pairs(encoded: bytes) -> list[tuple[str, Any]]:
-    try:
-        text = encoded.decode("utf-8", "replace")
-        return parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
-    except ValueError:
-        raise RefusedError(413, f"The request has more than {_MOST_FIELDS} fields.") from None
+    """The fields of a query string or urlencoded form; a percent sign without two digits behind it is itself."""
+    if encoded.count(b"&") >= _MOST_FIELDS:
+        raise RefusedError(413, f"The request has more than {_MOST_FIELDS} fields.")
+    parts = [part.partition(b"=") for part in encoded.replace(b"+", b" ").split(b"&") if part]
+    return [(_unquote(name), _unquote(value)) for name, _, value in parts]
+
+
+def _unquote(encoded: bytes) -> str:
+    # urllib's unquote cuts at every percent sign: a megabyte of them takes a second.
+    return _QUOTED.sub(lambda found: bytes.fromhex(found[0].replace(b"%", b"").decode()), encoded).decode(
+        "utf-8", "replace"
+    )
 
 
 async def _form(request: Request, body: bytes, files: int, too_many: str) -> list[tuple[str, Any]]:

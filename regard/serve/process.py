@@ -56,6 +56,7 @@ class Server(uvicorn.Server):
             last = time.monotonic() + self.state.limits.drain
             while self.guard.under_way and time.monotonic() < last and not self.force_exit:
                 await asyncio.sleep(0.05)
+            self.guard.end()
             self.should_exit = True
         return await super().on_tick(counter)
 

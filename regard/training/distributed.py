@@ -1,19 +1,27 @@
 """One process or several, started by torchrun: which one this is, and sums over all of them.
 
 Every rank takes its rows of the same global batch, and gradients are summed. A rank without rows adds zeros, so that
-uneven data never leaves another rank waiting.
+uneven data never leaves another rank waiting. While they train, each gives signs of life: one that is stopped, or
+behind a network that stalls, ends the others with a sentence that names it.
 """
 
 import os
+import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
 
 LONGEST_WAIT = timedelta(minutes=30)  # for another rank: rank 0 alone reads the corpus and validates
+BEAT = 2.0  # seconds between two signs of life
+MOST_MISSED = 30  # signs of life of a rank before the others end
+LEFT = 2**40  # the count of a rank that is done
 BUCKET = 2**25  # bytes of gradients in one message
 
 
@@ -27,8 +35,17 @@ class Ranks:
             device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
             torch.cuda.set_device(device)
         self.device = device
+        self.store: Any = None  # None: alone, or in a group that someone else has made
+        self.pulse: Pulse | None = None
         if self.world > 1 and not dist.is_initialized():
-            dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=LONGEST_WAIT)
+            self.store, _, _ = next(rendezvous("env://", timeout=LONGEST_WAIT))
+            dist.init_process_group(
+                "nccl" if device.type == "cuda" else "gloo",
+                timeout=LONGEST_WAIT,
+                store=self.store,
+                rank=self.rank,
+                world_size=self.world,
+            )
 
     @property
     def first(self) -> bool:
@@ -58,10 +75,62 @@ class Ranks:
         if self.world > 1:
             dist.barrier()
 
+    def watch(self) -> None:
+        """Give signs of life from now on, and end this process where those of another rank stay away."""
+        if self.store is not None:
+            self.pulse = Pulse(self.store.clone(), self.rank, self.world)  # a connection that nothing else waits on
+
     def close(self) -> None:
         """Leave the group."""
+        if self.pulse:
+            self.pulse.leave()
         if self.world > 1 and dist.is_initialized():
             dist.destroy_process_group()
+
+
+class Pulse:
+    """Signs of life of all ranks, as counters in the store that they met by; one that stands still is missed.
+
+    A rank that waits in a sum over all ranks cannot notice that another one is stopped. So two threads do: one counts
+    and reads the counters, which never returns where the store itself is gone, and one looks at what was read. It
+    measures in beats, not seconds, so that a pause of all ranks together is none.
+    """
+
+    def __init__(self, store: Any, rank: int, world: int) -> None:
+        self.store, self.rank, self.world = store, rank, world
+        self.counts, self.left = [0] * world, threading.Event()
+        self.counting = threading.Thread(target=self._count, daemon=True)
+        self.counting.start()
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def leave(self) -> None:
+        """The work is done: this rank will be missed by nobody."""
+        self.left.set()
+        self.counting.join(BEAT)
+
+    def _count(self) -> None:
+        with suppress(RuntimeError):  # the rank that holds the store may have left first
+            while not self.left.wait(BEAT):
+                self.counts = [self.store.add(f"pulse {rank}", int(rank == self.rank)) for rank in range(self.world)]
+            self.store.add(f"pulse {self.rank}", LEFT)
+
+    def _look(self) -> None:
+        seen, missed = self.counts, [0] * self.world
+        while not self.left.wait(BEAT):
+            now = self.counts
+            missed = [
+                0 if now[rank] != seen[rank] or now[rank] >= LEFT else missed[rank] + 1 for rank in range(self.world)
+            ]
+            seen = now
+            if max(missed) >= MOST_MISSED:
+                # Where this rank's own count stands still too, the store does not answer. Rank 0 holds it.
+                silent = 0 if missed[self.rank] >= MOST_MISSED else missed.index(max(missed))
+                sys.stderr.write(
+                    f"regard: Rank {silent} has given no sign of life for {MOST_MISSED * BEAT:g} seconds: it "
+                    f"is stopped or cannot be reached. Rank {self.rank} ends; to resume, repeat the command.\n"
+                )
+                sys.stderr.flush()
+                os._exit(1)  # the main thread may wait for the other rank where no exception reaches it
 
 
 class Reducer:

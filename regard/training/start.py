@@ -86,6 +86,7 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     if origin:
         loop.start_from(origin)
     ranks.wait()
+    ranks.watch()  # not before: rank 0 alone prepares the data, and others must wait for it
     return loop
 
 

@@ -19,6 +19,7 @@ def main() -> int:
     """The table; the exit code is 1 where a promise was broken."""
     import durability  # noqa: F401 - each adds its checks
     import serving  # noqa: F401
+    import shards  # noqa: F401
     import strangers  # noqa: F401
     import texts  # noqa: F401
     from promises import CHECKS, attempt, bound

@@ -1,6 +1,7 @@
 """R1 to R12: nothing that was saved is lost, and a run that was interrupted ends with the same bits."""
 
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -13,7 +14,7 @@ import numpy as np
 import small
 import torch
 import trained
-from commands import KillAfter, SignalIn, regard, run_ranks, sha256
+from commands import KillAfter, QuickPulse, SignalIn, regard, run_ranks, sha256, start_ranks
 from faults import FAULTS, Crash, Disk
 from promises import check, refused
 from test_train_durability import attempt, content, save
@@ -215,6 +216,41 @@ def lose_rank(draw: Random, folder: Path) -> None:
     arguments = small.arguments("bahdanau", run, STEPS)
     plants = {draw.randrange(world): KillAfter(draw.randint(1, 10))}
     assert all(run_ranks(arguments, world, folder / "log", plants))
+    assert not any(run_ranks(arguments, world, folder / "again"))
+
+
+class OutOfMemory:
+    """A fault: no more than a little memory can be had from update `step` on."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def __call__(self) -> None:
+        from regard.training.loop import Loop
+
+        update = Loop.update
+
+        def update_and_fill(loop, group, last):
+            update(loop, group, last)
+            if loop.cursor.step == self.step:
+                resource.setrlimit(resource.RLIMIT_AS, (1 << 20, 1 << 20))
+                torch.zeros(1 << 28)
+
+        Loop.update = update_and_fill
+
+
+@check("R8", "a rank that is stopped or out of memory ends the others, and the run resumes", 0, 20)
+def stall_rank(draw: Random, folder: Path) -> None:
+    world, run, step = draw.randint(2, 3), folder / "run", draw.randint(1, 10)
+    arguments, bad = small.arguments("bahdanau", run, STEPS), draw.randrange(world)
+    fault = draw.choice([KillAfter(step, signal.SIGSTOP), OutOfMemory(step)])
+    plants = {rank: QuickPulse(fault if rank == bad else None) for rank in range(world)}
+    ranks = start_ranks(arguments, world, folder / "log", plants)
+    codes = [one.wait() for rank, one in enumerate(ranks) if rank != bad]
+    with suppress(ProcessLookupError):
+        ranks[bad].send(signal.SIGKILL)
+    assert all(codes), codes
+    assert ranks[bad].wait()
     assert not any(run_ranks(arguments, world, folder / "again"))
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import html.parser
+import io
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import shutil
 import struct
 import sys
 import time
+import zipfile
 import zlib
 from collections.abc import Callable
 from functools import cache
@@ -18,13 +20,16 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import sentencepiece
+import test_import_marian
 import trained
 from durability import reseal
 from promises import check, refused
 from test_serve_hostile import ALL
 
 import regard
-from regard.data.files import seal
+from regard.api.importing import import_model
+from regard.data.files import is_blank, seal
 from regard.data.formats import FORMATS, read_document
 from regard.data.images import encode_png, read_picture
 from regard.data.tmx import read_units
@@ -43,30 +48,30 @@ TRAPS = {
 MEMORY = 600 << 20  # bytes that opening a file of a megabyte may take on top
 SECONDS = 20  # of processor time
 sprung: list[str] = []
-armed = False
+armed: Path | None = None  # the folder that may be written while the trap is set
 
 
 def _trap(event: str, arguments: tuple) -> None:
     written = event == "open" and isinstance(arguments[2], int) and arguments[2] & 3
-    if armed and (event in TRAPS or written) and "__pycache__" not in str(arguments):
+    if armed and (event in TRAPS or written) and not any(own in str(arguments) for own in ("__pycache__", str(armed))):
         sprung.append(f"{event} {arguments!r:.100}")
 
 
 sys.addaudithook(_trap)
 
 
-def refused_or_done(action: Callable[[], object]) -> None:
-    """Do something that must end well or with one sentence, run nothing, write nothing and take little."""
+def refused_or_done(action: Callable[[], object], writes: Path = Path("/nowhere")) -> None:
+    """Do something that must end well or with one sentence, run nothing, write to `writes` alone and take little."""
     global armed
     sprung.clear()
     before, began, told = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time(), ""
-    armed = True
+    armed = writes
     try:
         action()
     except RegardError as error:
         told = str(error)
     finally:
-        armed = False
+        armed = None
     assert len(told) < 2000, "a sentence, not the file"
     assert "\n" not in told, told
     assert not sprung, sprung
@@ -205,6 +210,62 @@ def pieces(draw: Random, folder: Path) -> None:
             vocabulary.decode(vocabulary.encode(text).ids).encode("utf-8")
 
     refused_or_done(use)
+
+
+def _npy(kind: str, shape: object, data: bytes) -> bytes:
+    header = f"{{'descr': {kind!r}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x02\x00" + struct.pack("<I", len(header)) + header + data
+
+
+MEMBERS = [
+    _npy("|O", (1,), b"\x80\x04cos\nsystem\n."), _npy("<f4", (10**12,), b""), _npy("<f4", (-1, 0), bytes(8)),
+    _npy("<f4", (1,), bytes(1 << 25)), _npy("<f4", "(" * 4000 + ")" * 4000, b""), _npy("V8", (1,), bytes(8)),
+    _npy("<f4", (2, 2), b"\x00\x00\xc0\x7f" * 4), _npy("<M8[s]", (1,), bytes(8)), b"", b"\x80\x04cos\nsystem\n.",
+]  # fmt: skip
+YAML = [
+    b"a: &a [x,x]\nb: *a\n", b"x: !!python/object/apply:os.system [ls]\n", b"dim-emb: 90000\n", b"enc-depth: 99999\n",
+    b"transformer-dim-ffn: 99999\n", b"transformer-heads: 3\n", b"- " * 3000, b"{" * 3000, b"type: []\n", b"\xff\0",
+    b"dim-emb: 16000\n", b"dec-depth: -1\n", b"x: " + b"y" * 200_000, b"dim-emb: 1" + b"0" * 5000 + b"\n",
+]  # fmt: skip
+
+
+@cache
+def _foreign() -> tuple[dict[str, bytes], bytes, bytes]:
+    """The arrays, the settings and the vocabulary of a small model of Marian."""
+    content = test_import_marian.vocabulary()
+    words = len(sentencepiece.SentencePieceProcessor(model_proto=content))
+    arrays = {}
+    for name, array in test_import_marian.arrays_of(words).items():
+        stream = io.BytesIO()
+        np.save(stream, array)
+        arrays[name] = stream.getvalue()
+    return arrays, test_import_marian.settings_of().encode(), content
+
+
+@check("X1", "a stranger's model of another toolkit: refused or imported, nothing run, little taken", 15, 5000)
+def foreign(draw: Random, folder: Path) -> None:
+    arrays, told, pieces = _foreign()
+    members, name = dict(arrays), draw.choice(sorted(arrays))
+    kind = draw.choice(["array", "array", "settings", "settings", "pieces", "zip"])
+    if kind == "array":
+        members[name] = draw.choice([draw.choice(MEMBERS), mutated(members[name], draw, MEMBERS)])
+    if kind == "settings":
+        told = draw.choice([told + draw.choice(YAML), mutated(told, draw, YAML)])
+    if kind == "pieces":
+        pieces = mutated(pieces, draw, [b"\xff" * 8, b"\n\x00"])
+    members["special:model.yml"] = _npy("|i1", (len(told),), told)
+    source = folder / "source"
+    source.mkdir()
+    (source / "vocab.spm").write_bytes(pieces)
+    with zipfile.ZipFile(source / "model.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        for member, content in members.items():
+            archive.writestr(f"{draw.choice(['../', '/']) * (kind == 'zip') * (member == name)}{member}.npy", content)
+    if kind == "zip":
+        packed = (source / "model.npz").read_bytes()
+        (source / "model.npz").write_bytes(mutated(packed, draw, [b"PK\x01\x02", b"PK\x03\x04", b"\xff" * 4]))
+    (folder / "out").mkdir()
+    refused_or_done(lambda: import_model(source, folder / "out" / "run"), writes=folder / "out")
+    assert [path.name for path in (folder / "out").iterdir()] in (["run"], [])
 
 
 @check("X5", "a manifest that names other files, a pipe or a device reads and writes nothing outside the run", 12, 500)
@@ -424,6 +485,6 @@ def strings(draw: Random, folder: Path) -> None:
     assert "\n" not in decoded
     if draw.random() < 0.2:
         written = translator.translate(text, beam=1).text
-        assert written.count("\n") == text.count("\n")
+        assert written.count("\n") == (0 if is_blank(text) else text.count("\n"))  # nothing is written of a blank text
         decoded += written
     decoded.encode("utf-8")

@@ -7,12 +7,13 @@ import durability  # noqa: F401 - each adds its checks
 import promises
 import pytest
 import serving  # noqa: F401
+import shards  # noqa: F401
 import strangers  # noqa: F401
 import texts  # noqa: F401
 from promises import CHECKS, Check, attempt
 
 PROMISED = {
-    *(f"R{n}" for n in range(1, 13)), *(f"D{n}" for n in range(1, 4)), *(f"S{n}" for n in range(1, 8)),
+    *(f"R{n}" for n in range(1, 13)), *(f"D{n}" for n in range(1, 6)), *(f"S{n}" for n in range(1, 8)),
     *(f"X{n}" for n in range(1, 12)), *(f"F{n}" for n in range(1, 6)),
 }  # fmt: skip
 
