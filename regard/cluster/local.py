@@ -41,6 +41,11 @@ def visible_gpus() -> list[str]:
     return names[:count] if any(names) else [str(number) for number in range(count)]
 
 
+def gpus_for(*devices: str) -> list[str]:
+    """The GPUs that workers on these devices take in turn; none where one is named, as in cuda:1: all must see it."""
+    return [] if any(":" in device for device in devices) else visible_gpus()
+
+
 @dataclass
 class LocalWorker:
     """A process, our end of its pipe, and what it works on."""
@@ -54,14 +59,14 @@ class LocalWorker:
 
 def run_local(
     start: Start, plan: Plan, out: Path, shards: Sequence[Shard], workers: int, progress: Progress | None = None,
-    until: float | None = None, gpus: Sequence[str] | None = None,
+    until: float | None = None, gpus: Sequence[str] = (),
 ) -> int:  # fmt: skip
     """Work on `shards` with `workers` processes; returns how many were set aside after failing three times.
 
-    Each worker sees one of the `gpus`, in turn; by default those that are visible.
+    Each worker sees one of the `gpus`, in turn, or what this process sees where there are none.
     At the time `until`, on the clock of `time.monotonic`, the workers are stopped and the rest is left undone.
     """
-    pool = Pool(partial(_begin, start, plan, out, visible_gpus() if gpus is None else gpus), out, shards, workers)
+    pool = Pool(partial(_begin, start, plan, out, gpus), out, shards, workers)
     try:
         while pool.waiting or pool.working:
             left = None if until is None else max(0.0, until - time.monotonic())
@@ -114,7 +119,8 @@ class Pool:
         elif worker.shard:
             self.done += worker.shard.lines
         worker.shard, worker.rows = self.waiting.pop() if self.waiting else None, 0
-        worker.pipe.send(worker.shard)
+        with suppress(OSError):  # it died since: the end of its pipe is what it says next
+            worker.pipe.send(worker.shard)
         if worker.shard is None:
             del self.workers[worker.pipe]
 
