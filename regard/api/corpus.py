@@ -97,7 +97,8 @@ def translate_corpus(
         lines = sum(one.lines for one in plan.inputs)
         if outputs := finished(out):
             return CorpusResult(outputs, lines, 0)
-        engine = partial(run_ray, address=address, gpus=min(1.0, gpus)) if on == "ray" else partial(run_local, gpus=gpus_for(device))
+        local = partial(run_local, gpus=gpus_for(device))
+        engine = partial(run_ray, address=address, gpus=min(1.0, gpus)) if on == "ray" else local
         start = Translating(str(folder.absolute()), device, threads, max_tokens, options)
         failed = engine(start, plan, out, missing(plan, out), number, progress)
         outputs = [] if failed else join(plan, out, format, lambda result: result["translation"])
