@@ -161,6 +161,13 @@ def test_a_watched_model_is_not_captured(captures: Captures) -> None:
     assert (len(calls), captures.made) == (5, 0)
 
 
+@pytest.mark.parametrize("config", METHODS[:2], ids=["greedy", "beam"])
+def test_a_sentence_alone_is_over_soon_after_it_ends(captures: Captures, config: DecodeConfig) -> None:
+    (group,) = decode(Tiny(seed=3, end=50.0), *batch([[4, 5, 6]]), config)
+    assert [one.ids for one in group[:1]] == [[]]
+    assert captures.replayed == captured.EVERY
+
+
 def test_stopping_gives_what_there_is(captures: Captures) -> None:
     left = iter([False] * 6)
     found = decode(Endless(), *batch(sentences(3)), METHODS[1], stop=lambda: next(left, True))

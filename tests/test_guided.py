@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -303,6 +304,35 @@ def test_what_cannot_be_guided_is_refused_before_anything_is_trained(name, chang
     assert sentence in str(refused.value)
     assert str(refused.value).endswith(".")
     assert not (tmp_path / "run").exists(), "nothing is left behind"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"train__consistency": -1}, "train.consistency must be at least 0; got -1"),
+        ({"train__consistency": 5, "train__coverage": 1}, "train.coverage and train.consistency cannot be combined"),
+    ],
+)
+def test_a_consistency_that_means_nothing_is_refused(changes, sentence, tmp_path):
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        small.train("bahdanau", tmp_path / "run", *settings(train__steps=1, **changes))
+    assert not (tmp_path / "run").exists(), "nothing is left behind"
+
+
+def test_consistency_weighs_how_far_two_passes_with_dropout_are_apart(tmp_path):
+    data = data_of(tmp_path)
+    model = model_of("bahdanau", data, dropout=0.4, **CASES["bahdanau"][0]).train()
+    batch = make_batch(data.train, [4, 1, 9])
+
+    def loss(weight):
+        torch.manual_seed(1)
+        return float(task_of(data, consistency=weight).loss(model, batch).total.detach())
+
+    apart = loss(2.0) - loss(1.0)
+    assert apart > 0
+    assert loss(5.0) - loss(2.0) == pytest.approx(3 * apart)
+    model.eval()
+    assert loss(5.0) == pytest.approx(loss(0.0))
 
 
 def test_gold_belongs_to_built_in_corpora_alone(tmp_path):

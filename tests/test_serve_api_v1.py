@@ -180,6 +180,7 @@ def test_what_if_changes_what_is_looked_at_and_says_so(server: Server) -> None:
         ("what-if", {}, "A what-if needs changes, or a prefix to continue"),
         ("what-if", {"changes": {}}, "changes must be a list of objects"),
         ("what-if", {"changes": [{"kind": "magic"}]}, "A change must be one of"),
+        ("what-if", {"changes": [{"kind": "magic" * 100, "head": "x"}]}, f"got '{'magic' * 8}'."),
         ("what-if", {"changes": [{"kind": "mask"}]}, "needs position as a whole number"),
         ("what-if", {"changes": [{"kind": "mask", "position": 99}]}, "There is no source position 99"),
         ("what-if", {"changes": [{"kind": "temperature", "value": 0}]}, "a value between"),

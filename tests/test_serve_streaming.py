@@ -13,6 +13,7 @@ import pytest
 import torch
 from serve_parts import Server, serving, shared, trained
 
+from regard.api.loading import load
 from regard.look.change import importance
 from regard.look.trace_file import array
 from regard.models.bahdanau import Bahdanau, BahdanauConfig
@@ -22,6 +23,8 @@ from regard.serve.app import build
 from regard.serve.fields import Fields
 from regard.serve.inside import follow_path, weigh_heads
 from regard.serve.limits import Limits, RefusedError
+from regard.serve.models import TranslationModel
+from regard.serve.queue import TraceRequest
 from regard.serve.state import ServerState, _confidences
 
 
@@ -116,6 +119,23 @@ def test_leaving_out_many_heads_at_once_is_leaving_out_one_at_a_time(
     together = {(one["name"], one["head"]): one["drop"] for one in weigh_heads(built, run, written)}
     assert together == pytest.approx(one_by_one, abs=1e-4)
     assert len(together) == heads
+
+
+def test_heads_are_left_out_together_only_as_far_as_one_trace_may_be_large() -> None:
+    translator, look = load(trained("transformer", "data.joint=true", steps=60)), TraceRequest("ba da fo")
+    rows: list[int] = []
+    translator.model.register_forward_pre_hook(lambda _, args: rows.append(len(args[0])))
+    model = TranslationModel(translator, "any", Limits())
+    whole = model.worth(look, lambda: False)
+    assert rows == [1, 16, 8]
+    length = len(translator.translate(look.text).tokens) + 1
+    _, recorded = model._sizes(look, 4, length)
+    model.limits = Limits(numbers=5 * recorded // 8 + 1)
+    rows.clear()
+    parts = model.worth(look, lambda: False)
+    assert rows == [1, 5, 5, 5, 5, 4]
+    worth = [{(one["name"], one["head"]): one["drop"] for one in some} for some in (whole, parts)]
+    assert worth[0] == pytest.approx(worth[1], abs=1e-4)
 
 
 def test_a_model_without_layers_has_no_path_in_a_sentence() -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.cluster.local import run_local
+from regard.cluster.local import LocalWorker, Pool, gpus_for, run_local
 from regard.cluster.shards import (
     ShardReader,
     finished,
@@ -124,6 +125,30 @@ def test_workers_take_the_gpus_in_turn(corpus, tmp_path):
     plan = make_plan(corpus[0], out, 4, "", TASK)
     assert run_local(Gpu(tmp_path), plan, out, missing(plan, out), 2, gpus=["0", "3"]) == 0
     assert sorted(path.read_text() for path in tmp_path.glob("worker-*")) == ["0", "3"]
+
+
+def test_a_gpu_that_is_named_by_its_number_stays_visible(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5,7")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    assert gpus_for("auto", "cuda") == ["2", "5", "7"]
+    assert gpus_for("auto", "cuda:1") == []
+
+
+def test_a_worker_that_dies_between_two_shards_gives_back_the_second(corpus, tmp_path):
+    context = multiprocessing.get_context("spawn")
+    shards = make_plan(corpus[0], tmp_path / "out", 20, "", TASK).shards()[:2]
+    ours, theirs = context.Pipe()
+    process = context.Process(target=time.sleep, args=(0,))
+    process.start()
+    worker = LocalWorker(0, process, ours, shards[0])
+    pool = Pool(lambda place: worker, tmp_path / "out", shards[1:], 1)
+    pool.workers[ours] = worker
+    theirs.send(("done", None))
+    theirs.close()
+    pool.hear(worker)
+    assert (pool.done, pool.waiting) == (20, [])
+    pool.hear(worker)
+    assert (pool.waiting, pool.workers, pool.failed) == (shards[1:], {}, 0)
 
 
 def test_results_do_not_depend_on_workers_or_order(corpus, tmp_path):

@@ -190,9 +190,13 @@ def test_a_start_that_was_never_trained_is_replaced_and_what_it_left_is_gone(tmp
         "source.json",
         "target.json",
     ]
+    (run / "checkpoints").mkdir()  # killed while it saved its first checkpoint
+    with pytest.raises(ZeroDivisionError):
+        small.train("bahdanau", run, "data.subwords=char", observe=lambda event: 1 // 0)
+    assert read_config(run)["data"]["subwords"] == "char"
     (run / "notes.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(RunError, match=r"holds notes\.txt, which no run writes; choose another --out"):
-        small.train("bahdanau", run, "data.subwords=char")
+        small.train("bahdanau", run, "data.subwords=word")
 
 
 def test_a_crash_while_a_folder_is_cleared_leaves_one_that_can_be_started(tmp_path):

@@ -55,13 +55,11 @@ class Classifier(Trained):
     def score(self, *files: str | Path, progress: Progress | None = None) -> ClassScore:
         """Classify every document of labelled files: accuracy and confusion matrix."""
         documents = self._labelled(files)
-        plan = plan_epoch(documents.sizes, documents.sizes, _WORDS, seed=1, epoch=0)
         answers = torch.zeros(len(documents), dtype=torch.long)
         done = 0
-        for position in range(len(plan)):
-            numbers = plan[position].tolist()
+        for numbers in plan_epoch(documents.sizes, documents.sizes, _WORDS, seed=1, epoch=0):
             with torch.inference_mode():
-                answers[numbers] = self.model(*self._moved(documents.batch(numbers))).argmax(1).cpu()
+                answers[numbers] = self.model(*self._moved(documents.batch(numbers.tolist()))).argmax(1).cpu()
             done += len(numbers)
             if progress:
                 progress(done, len(documents))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from regard.api.loading import load
-from regard.cluster.local import run_local, share_cores
+from regard.cluster.local import gpus_for, run_local, share_cores
 from regard.cluster.ray import run_ray
 from regard.cluster.shards import FORMATS, Tell, Work, finished, join, make_plan, missing
 from regard.data.files import Progress, digest
@@ -98,9 +98,8 @@ def translate_corpus(
         lines = sum(one.lines for one in plan.inputs)
         if outputs := finished(out):
             return CorpusResult(outputs, lines, 0)
-        engine = (
-            partial(run_ray, address=address, gpus=min(1.0, gpus)) if on == "ray" else partial(run_local, silent=SILENT)
-        )
+        local = partial(run_local, silent=SILENT, gpus=gpus_for(device))
+        engine = partial(run_ray, address=address, gpus=min(1.0, gpus)) if on == "ray" else local
         start = Translating(str(folder.absolute()), device, threads, max_tokens, options)
         failed = engine(start, plan, out, missing(plan, out), number, progress)
         outputs = [] if failed else join(plan, out, format, lambda result: result["translation"])

@@ -45,10 +45,9 @@ class Writer(Trained):
             raise RunError(f"{self.name} has no attention module, so there is nothing to measure.")
 
         def batches() -> Iterator[Tensor]:
-            plan = plan_epoch(rows.lengths, rows.lengths, _READ_TOKENS, seed=0, epoch=0)
             done = 0
-            for position in range(len(plan)):
-                batch = rows.batch(plan[position].tolist())
+            for numbers in plan_epoch(rows.lengths, rows.lengths, _READ_TOKENS, seed=0, epoch=0):
+                batch = rows.batch(numbers.tolist())
                 yield batch.target
                 done += int(batch.lengths.sum())
                 if progress:

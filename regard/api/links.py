@@ -30,10 +30,12 @@ def link_words(trace: Trace, heads: Heads | None = None) -> list[Link]:
         return []
     heads = heads or Heads()
     table = arrange(trace, layer=heads.layer, head=heads.head, shift=heads.shift)
-    best = np.argmax(table.weights, axis=1) if table.columns else ()  # [rows]
+    if not table.columns:
+        return []
+    best = np.argmax(table.weights, axis=1)  # [rows]
     return [
         Link(_span(trace.source, table.columns[column]), _span(trace.target, row), round(float(weights[column]), 4))
-        for row, weights, column in zip(table.rows, table.weights, best, strict=bool(table.columns))
+        for row, weights, column in zip(table.rows, table.weights, best, strict=True)
     ]
 
 

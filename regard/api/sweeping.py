@@ -24,7 +24,7 @@ import torch
 
 from regard.api.loading import load, read_experiment
 from regard.api.training import gather, plan
-from regard.cluster.local import run_local, share_cores
+from regard.cluster.local import gpus_for, run_local, share_cores
 from regard.cluster.shards import Input, Plan, Shard, Tell, Work, missing, read_results
 from regard.config import load_toml
 from regard.data.files import Digests, Progress, read_lines, write_atomically
@@ -266,7 +266,8 @@ def sweep(
         start = Training(folder, threads)
         until = math.inf if minutes is None else since + 60 * minutes
         watch = [partial(stages, stage) if stages else None for stage in ("training", "comparing")]
-        run_local(start, work, folder, missing(work, folder), number, watch[0], until)
+        gpus = gpus_for(*(str(trial.tables["train"].get("device", "")) for trial in trials))
+        run_local(start, work, folder, missing(work, folder), number, watch[0], until, gpus)
         return collect(folder, trials, work.shards(), watch[1])
 
 

@@ -33,9 +33,8 @@ Found = tuple[tuple[int, int], str, str]  # where a term stands in a sentence, i
 Spelled = list[tuple[tuple[int, int], Ids]]  # where each term stands in a sentence, and its tokens (none: unknown)
 # Rows of source ids, what their translations must hold, and the tokens that would make a longer word of a term.
 SearchAgain = Callable[[list[Ids], list["Asked"], Ids], list[list[Hypothesis]]]
-ReadWeights = Callable[
-    [list[Ids], list[Ids]], list[NDArray[np.float32]]
-]  # source and target ids -> weights [T, S] of each
+# Source and target ids of each sentence -> its weights [T, S].
+ReadWeights = Callable[[list[Ids], list[Ids]], list[NDArray[np.float32]]]
 
 
 def read_terms(path: Path) -> list[tuple[str, str]]:

@@ -22,9 +22,7 @@ _READ_TOKENS = 4096  # of one side read together, padding counted
 def read_together(pairs: Sequence[Pair], device: torch.device) -> Iterator[tuple[list[int], Tensor, Tensor, Tensor]]:
     """Batches of pairs of like length: their places, sources [B, S] with lengths [B], and targets [B, T]."""
     read, wrote = (np.array([len(pair[side]) for pair in pairs], dtype=np.int64) for side in (0, 1))
-    plan = plan_epoch(read, wrote, _READ_TOKENS, seed=0, epoch=0)
-    for position in range(len(plan)):
-        places = plan[position].tolist()
+    for places in (batch.tolist() for batch in plan_epoch(read, wrote, _READ_TOKENS, seed=0, epoch=0)):
         source, lengths = pad([pairs[place][0] for place in places])
         target, _ = pad([pairs[place][1] for place in places])
         yield places, source.to(device), lengths.to(device), target.to(device)

@@ -42,6 +42,11 @@ def visible_gpus() -> list[str]:
     return names[:count] if any(names) else [str(number) for number in range(count)]
 
 
+def gpus_for(*devices: str) -> list[str]:
+    """The GPUs that workers on these devices take in turn; none where one is named, as in cuda:1: all must see it."""
+    return [] if any(":" in device for device in devices) else visible_gpus()
+
+
 @dataclass
 class LocalWorker:
     """A process, our end of its pipe, and what it works on."""
@@ -57,16 +62,15 @@ class LocalWorker:
 
 def run_local(
     start: Start, plan: Plan, out: Path, shards: Sequence[Shard], workers: int, progress: Progress | None = None,
-    until: float = math.inf, silent: float = math.inf, gpus: Sequence[str] | None = None,
+    until: float = math.inf, silent: float = math.inf, gpus: Sequence[str] = (),
 ) -> int:  # fmt: skip
     """Work on `shards` with `workers` processes; returns how many were set aside after failing three times.
 
-    Each worker sees one of the `gpus`, in turn; by default those that are visible.
+    Each worker sees one of the `gpus`, in turn, or what this process sees where there are none.
     At the time `until`, on the clock of `time.monotonic`, the workers are stopped and the rest is left undone. A worker
     that says nothing of its shard for `silent` seconds hangs: it is ended and replaced, and its shard has failed.
     """
-    begin = partial(_begin, start, plan, out, visible_gpus() if gpus is None else gpus)
-    pool = Pool(begin, out, shards, workers, silent)
+    pool = Pool(partial(_begin, start, plan, out, gpus), out, shards, workers, silent)
     try:
         while pool.waiting or pool.working:
             now = time.monotonic()
@@ -132,7 +136,8 @@ class Pool:
         elif worker.shard:
             self.done += worker.shard.lines
         worker.shard, worker.rows = self.waiting.pop() if self.waiting else None, 0
-        worker.pipe.send(worker.shard)
+        with suppress(OSError):  # it died since: the end of its pipe is what it says next
+            worker.pipe.send(worker.shard)
         if worker.shard is None:
             del self.workers[worker.pipe]
 

@@ -117,12 +117,12 @@ class Perceptron(nn.Module):
         super().__init__()
         self.v = nn.Linear(width, 1, bias=False)
 
-    def ask(self, query: Tensor) -> Tensor:
+    def project_query(self, query: Tensor) -> Tensor:
         """The query as the perceptron adds it to a key: [..., T, width]."""
         return query
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        query = self.ask(query)
+        query = self.project_query(query)
         check_width(type(self).__name__, "projected keys", keys, self.v.in_features)
         hidden = torch.tanh(query.unsqueeze(-2) + keys.unsqueeze(-3))  # [..., T, S, width]
         return self.v(hidden).squeeze(-1)  # [..., T, S]
@@ -145,7 +145,7 @@ class Additive(Perceptron):
         check_width("Additive", "states", states, self.U.in_features)
         return self.U(states)  # [..., S, width]
 
-    def ask(self, query: Tensor) -> Tensor:
+    def project_query(self, query: Tensor) -> Tensor:
         check_width("Additive", "query", query, self.W.in_features)
         return self.W(query)
 
@@ -188,8 +188,8 @@ class NormedAdditive(Additive):
         self.g.fill_(self.v.in_features**-0.5)
         self.r.fill_(offset)
 
-    def ask(self, query: Tensor) -> Tensor:
-        return super().ask(query) + self.b
+    def project_query(self, query: Tensor) -> Tensor:
+        return super().project_query(query) + self.b
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         return self.g / self.v.weight.norm() * super().forward(query, keys) + self.r  # [..., T, S]
@@ -210,7 +210,7 @@ class Concat(Perceptron):
         check_width("Concat", "states", states, self.W.in_features - self.query_width)
         return nn.functional.linear(states, self.W.weight[:, self.query_width :])  # [..., S, width]
 
-    def ask(self, query: Tensor) -> Tensor:
+    def project_query(self, query: Tensor) -> Tensor:
         check_width("Concat", "query", query, self.query_width)
         return nn.functional.linear(query, self.W.weight[:, : self.query_width])
 
@@ -222,7 +222,7 @@ class ConcatReleased(Perceptron):
         super().__init__(key_width)
         self.W = nn.Linear(query_width, key_width, bias=False)
 
-    def ask(self, query: Tensor) -> Tensor:
+    def project_query(self, query: Tensor) -> Tensor:
         check_width("ConcatReleased", "query", query, self.W.in_features)
         return self.W(query)
 

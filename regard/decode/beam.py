@@ -180,9 +180,8 @@ def expand(beam: BeamState, logits: Tensor, config: DecodeConfig) -> Candidates:
     NaN, +inf or nothing but -inf has no likely token.
     """
     (A, k), K = beam.total.shape, config.beam
-    logprobs = logits.log_softmax(
-        -1, dtype=torch.float32
-    )  # [A * k, V]; one number that is not finite makes the whole row NaN
+    # One number that is not finite makes the whole row NaN.
+    logprobs = logits.log_softmax(-1, dtype=torch.float32)  # [A * k, V]
     written = None if beam.written is None else beam.written[:, :k].flatten(0, 1)  # [A * k, T + 1]
     prefix = None if beam.prefix is None else beam.prefix.repeat_interleave(k, 0)  # [A * k, P + 1]
     apply_rules(logprobs, config, beam.length[:, None].expand(A, k).flatten(), written, prefix)
@@ -248,10 +247,8 @@ def finish(beam: BeamState, candidates: Candidates, config: DecodeConfig) -> Fin
         torch.where(ended, score, NEVER), total, length[:, None].expand_as(parent), parent, logprob
     )
     both = FinishedHypotheses(*(torch.cat(pair, 1) for pair in zip(beam.finished, new, strict=True)))  # [A, 2K]
-    order = both.score.sort(dim=1, descending=True, stable=True).indices[
-        :, :K
-    ]  # [A, K]; of equal ones, the first found
-    return FinishedHypotheses(*(part.gather(1, order) for part in both))
+    order = both.score.sort(dim=1, descending=True, stable=True).indices  # [A, 2K]; of equal ones, the first found
+    return FinishedHypotheses(*(part.gather(1, order[:, :K]) for part in both))
 
 
 def prune(beam: BeamState, candidates: Candidates, config: DecodeConfig) -> Advanced[BeamState]:

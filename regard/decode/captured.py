@@ -75,7 +75,7 @@ def captured_steps(
             number += 1
             if number % EVERY == 0:
                 done = graph.search.done.tolist()
-                if rounded(len(done) - sum(done)) <= len(done) // 2:
+                if all(done) or rounded(len(done) - sum(done)) <= len(done) // 2:
                     break
         search, done = graph.search, graph.search.done.tolist()
         over = stopped or all(done) or number >= steps

@@ -84,9 +84,8 @@ def begin(limits: Tensor, prefixes: Sequence[Sequence[int]] | None, drawn: Tenso
 
 def advance(path: GreedyState, logits: Tensor, config: DecodeConfig, choose: Choose) -> Advanced[GreedyState]:
     """One token more for every row, given logits [A, V]; all rows stay where they are."""
-    logprobs = logits.log_softmax(
-        -1, dtype=torch.float32
-    )  # [A, V]; one number that is not finite makes the whole row NaN
+    # One number that is not finite makes the whole row NaN.
+    logprobs = logits.log_softmax(-1, dtype=torch.float32)  # [A, V]
     apply_rules(logprobs, config, path.length, path.tokens, path.prefix)
     at = path.length[:, None]  # [A, 1]
     token = choose(logprobs, None if path.drawn is None else path.drawn.gather(1, at), config)  # [A, 1]

@@ -45,8 +45,7 @@ def _predictions(
     model: LanguageModel, rows: TextRows, device: torch.device, batch_tokens: int = 8192
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Target ids [B, T], lengths [B] and logits [B, T, V] of all rows, batch after batch."""
-    plan = plan_epoch(rows.lengths, rows.lengths, batch_tokens, seed=0, epoch=0)
-    for position in range(len(plan)):
-        batch = rows.batch(plan[position].tolist())
+    for numbers in plan_epoch(rows.lengths, rows.lengths, batch_tokens, seed=0, epoch=0):
+        batch = rows.batch(numbers.tolist())
         target = batch.target.to(device)
         yield target, batch.lengths.to(device), model.forward(target)

@@ -96,8 +96,9 @@ def fast(x: Tensor) -> bool:
 class AttentionLoop:
     """Attention in a time loop: query [B, D] -> context [B, Dv] and weights [B, S] (float32), two launches.
 
-    keys [B, S, D] are projected already, values [B, S, Dv], mask [B, S] or [B, 1, S]. The score is v^T tanh(q + k) with
-    v [D], or q . k without. The gradients of keys, values and v leave once, when all steps have been walked back.
+    keys [B, S, D] are projected already, values [B, S, Dv], mask [B or 1, S] or [B, 1, S]. The score is v^T
+    tanh(q + k) with v [D], or q . k without. The gradients of keys, values and v leave once, when all steps have been
+    walked back.
     """
 
     def __init__(self, keys: Tensor, v: Tensor | None, values: Tensor, mask: Tensor | None = None) -> None:

@@ -196,8 +196,8 @@ def _in_loop(loop: Collect, query: Tensor, memory: Memory, score: Score) -> Look
     keys, values, mask, _ = memory
     v = score.v.weight[0] if isinstance(score, Perceptron) else None
     steps = loop.keep((id(keys), id(values), id(mask)), lambda: AttentionLoop(keys, v, values, mask))
-    asked = score.ask(query) if isinstance(score, Perceptron) else query
-    context, weights = steps(loop.low(asked.squeeze(1), steps.dtype))  # selecting would fill and copy, backward
+    projected = score.project_query(query) if isinstance(score, Perceptron) else query
+    context, weights = steps(loop.low(projected.squeeze(1), steps.dtype))  # selecting would fill and copy, backward
     return Look(context[:, None], weights[:, None], None)
 
 
@@ -206,18 +206,18 @@ def _perceptron(query: Tensor, memory: Memory, score: Perceptron, normalise: Nor
     if not keys.shape[-2]:  # an empty tape has no scores to compute
         return attend_unchecked(query, memory, score, normalise)
     check_width(type(score).__name__, "projected keys", keys, score.v.in_features)
-    asked, v = score.ask(query), score.v.weight[0]
+    projected, v = score.project_query(query), score.v.weight[0]
     if query.is_cpu:
-        scores = cpu.additive_scores(asked, keys, v)  # [B, ..., T, S]
+        scores = cpu.additive_scores(projected, keys, v)  # [B, ..., T, S]
     elif normalise is softmax and query.shape[1:-1] == (1,) and not (watched or torch.is_grad_enabled()):
         from regard.kernels.additive import AttentionLoop
 
-        context, weights = AttentionLoop(keys, v, values, mask)(asked.squeeze(1))  # [B, Dv], [B, S]
+        context, weights = AttentionLoop(keys, v, values, mask)(projected.squeeze(1))  # [B, Dv], [B, S]
         return Look(context[:, None], weights[:, None], None)
     else:
         from regard.kernels.additive import additive_scores
 
-        scores = additive_scores(asked.flatten(0, -3), keys.flatten(0, -3), v).unflatten(0, query.shape[:-2])
+        scores = additive_scores(projected.flatten(0, -3), keys.flatten(0, -3), v).unflatten(0, query.shape[:-2])
     weights = normalise(scores, mask)  # [B, ..., T, S]
     return Look(weights.to(values.dtype) @ values, weights, scores)
 

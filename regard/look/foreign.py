@@ -44,7 +44,7 @@ def _is_attention(module: nn.Module) -> bool:
 
 
 def _watch_torch(name: str, module: nn.MultiheadAttention, keep: Keep) -> list[RemovableHandle]:
-    """The weights of every head are asked for, and the caller gets what it asked for."""
+    """The weights of every head are requested, and the caller gets what it requested."""
     wanted: list[tuple[bool, bool]] = []
 
     def before(module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

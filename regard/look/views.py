@@ -56,9 +56,8 @@ def views(trace: Contents, show: Show) -> dict[str, Any]:
         "summaries": tables.SUMMARIES,
         "default": tables.choose(trace).name if leading else None,
         "changed": {"rows": sorted(rows), "columns": sorted(columns)},
-        "right_to_left": tables.right_to_left(
-            [token.text for token in trace.target.tokens]
-        ),  # the target; tables: the source
+        # Of the target; each table says it of the source.
+        "right_to_left": tables.right_to_left([token.text for token in trace.target.tokens]),
         "maps": None if trace.image is None or not leading else _maps(trace, show),
         "colours": {"palettes": PALETTES, "dark": DARK, "diverging": DIVERGING, "ramps": _ramps()},
     }

@@ -102,9 +102,9 @@ class Level(nn.Module):
         chosen, seen = [], []
         for rows in groups(lengths):
             places = torch.arange(int(lengths[rows].max()))  # [S]
-            mask = places < lengths[rows, None]  # [n, S]
-            index = torch.where(mask, starts[rows, None] + places, 0).to(x.device)  # [n, S]
-            seen.append(self.pool(states[index], mask[:, None].to(x.device)))  # [n, 2n]
+            mask = places < lengths[rows, None]  # [R, S]
+            index = torch.where(mask, starts[rows, None] + places, 0).to(x.device)  # [R, S]
+            seen.append(self.pool(states[index], mask[:, None].to(x.device)))  # [R, 2n]
             chosen.append(rows)
         pooled = states.new_zeros(len(lengths), states.shape[-1])
         return pooled.index_copy(0, torch.cat(chosen).to(x.device), torch.cat(seen)) if chosen else pooled
@@ -161,8 +161,8 @@ class ContextVector(nn.Module):
         self.attention = Attention(score, NORMALISERS[config.normaliser])
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """states [n, S, 2n], mask [n, 1, S] -> [n, 2n]."""
-        query = self.u.expand(len(states), 1, -1)  # [n, 1, D]
+        """states [R, S, 2n], mask [R, 1, S] -> [R, 2n]."""
+        query = self.u.expand(len(states), 1, -1)  # [R, 1, D]
         return self.attention(query, self.attention.remember(states, mask)).context[:, 0]
 
 
@@ -188,7 +188,7 @@ class Average(nn.Module):
         self.attention = Attention(uniform)
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """states [n, S, 2n], mask [n, 1, S] -> [n, 2n]."""
+        """states [R, S, 2n], mask [R, 1, S] -> [R, 2n]."""
         return self.attention(states[:, :1], self.attention.remember(states, mask)).context[:, 0]
 
 
@@ -196,7 +196,7 @@ class Maximum(nn.Module):
     """HN-MAX: the largest value of each dimension. There are no weights, so nothing is recorded."""
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """states [n, S, 2n], mask [n, 1, S] -> [n, 2n]."""
+        """states [R, S, 2n], mask [R, 1, S] -> [R, 2n]."""
         return states.masked_fill(~mask.transpose(1, 2), -torch.inf).amax(dim=1)
 
 

@@ -21,6 +21,8 @@ def parse(changes: Any, most: int) -> list[Change]:
 
 def _one(change: dict[str, Any]) -> Change:
     kind = change.get("kind")
+    if kind not in KINDS:
+        raise RefusedError(422, f"A change must be one of {', '.join(KINDS)}; got {str(kind)[:40]!r}.")
 
     def whole(name: str, least: int = 0) -> int:
         value = change.get(name)
@@ -40,9 +42,7 @@ def _one(change: dict[str, Any]) -> Change:
             if isinstance(name := change.get("name"), str):
                 return Silence(name, head)
             raise RefusedError(422, "A change of silence needs the name of an attention module.")
-        case "temperature":
-            value = change.get("value")
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0.001 <= value <= 1000:
-                raise RefusedError(422, "A change of temperature needs a value between 0.001 and 1000.")
-            return Temperature(float(value))
-    raise RefusedError(422, f"A change must be one of {', '.join(KINDS)}; got {str(kind)[:40]!r}.")
+    value = change.get("value")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.001 <= value <= 1000:
+        raise RefusedError(422, "A change of temperature needs a value between 0.001 and 1000.")
+    return Temperature(float(value))

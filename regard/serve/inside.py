@@ -16,7 +16,7 @@ from regard.look.record import attentions
 from regard.serve.step_details import numbers
 
 LIKELIEST = 3  # words that a layer would write
-TOGETHER = 16  # heads that are left out in one forward pass
+TOGETHER = 16  # heads that are left out in one forward pass, where there is room
 Forward = Callable[..., Tensor]  # (rows = 1) -> logits [rows, T, V] of the same translation
 
 
@@ -83,17 +83,19 @@ def _likeliest(model: nn.Module, stream: Tensor, name: Callable[[int], dict[str,
 
 
 @torch.inference_mode()
-def weigh_heads(model: nn.Module, run: Forward, written: Sequence[int]) -> list[dict[str, Any]]:
+def weigh_heads(
+    model: nn.Module, run: Forward, written: Sequence[int], together: int = TOGETHER
+) -> list[dict[str, Any]]:
     """How much less likely the translation is without each head, the most important first: the drop of its
     log-probability, as `regard heads` measures heads by the drop of a score.
 
-    Every row of a batch leaves out another head, so that all heads together cost a few forward passes.
+    Every row of a batch leaves out another head, so that all heads cost a few forward passes of `together` rows.
     """
     places = [(name, head) for name in attentions(model) for head in all_heads(model, name)]
     whole = _logprobs(run(), written)[0]
     without: list[float] = []
-    for first in range(0, len(places), TOGETHER):
-        some = places[first : first + TOGETHER]
+    for first in range(0, len(places), together):
+        some = places[first : first + together]
         with ExitStack() as stack:
             for name in {name for name, _ in some}:
                 out = [(row, head) for row, (other, head) in enumerate(some) if other == name]

@@ -30,7 +30,7 @@ from regard.look.views import page_tree
 from regard.models.registry import entry
 from regard.serve import examples, languages
 from regard.serve.changes import parse
-from regard.serve.inside import follow_path, weigh_heads
+from regard.serve.inside import TOGETHER, follow_path, weigh_heads
 from regard.serve.limits import Limits, RefusedError, StoppedError
 from regard.serve.live import follow
 from regard.serve.queue import Options, TraceRequest, Written
@@ -285,8 +285,10 @@ class TranslationModel:
         """What each head is worth to a translation."""
         model = self.translator.model
         written, forward = self._forced(look, 0, stop)
+        _, recorded = self._sizes(look, len(self._source(look.text)), len(written))
+        room = _RECORDED * self.limits.numbers // recorded  # rows that a forward pass may have; one has room
         with interruptible(model, stop):
-            return weigh_heads(model, forward, written)
+            return weigh_heads(model, forward, written, min(TOGETHER, room))
 
     def _forced(self, look: TraceRequest, t: int, stop: Stop) -> tuple[list[int], Callable[..., Tensor]]:
         """The ids of a translation, END included, and the forward pass that gives its logits [rows, T, V]."""

@@ -132,7 +132,7 @@ def _sides(score: Any, query: Tensor, keys: Tensor) -> dict[str, Any]:
     elif isinstance(score, formulas.Location):
         found = {"kind": "location", "left": query @ score.W.weight[: len(keys)].T}
     elif isinstance(score, formulas.Perceptron) and not isinstance(score, formulas.NormedAdditive):
-        found = {"kind": "additive", "left": score.ask(query), "right": keys, "v": score.v.weight[0]}
+        found = {"kind": "additive", "left": score.project_query(query), "right": keys, "v": score.v.weight[0]}
     else:  # the page has no formula for others, such as the offset of NormedAdditive
         found = {"kind": "fixed" if score is formulas.uniform else "unknown"}
     return {name: numbers(part) if isinstance(part, Tensor) else part for name, part in found.items()}

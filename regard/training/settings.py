@@ -65,7 +65,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         counts = ("steps", "epochs", "warmup", "validate_every", "validate_sentences", "patience")
-        weights = ("clip", "minutes", "weight_decay", "halve_after", "guided", "coverage")
+        weights = ("clip", "minutes", "weight_decay", "halve_after", "consistency", "guided", "coverage")
         check_range("train", self, "[0, inf)", *counts, *weights)
         check_range(
             "train", self, "[1, inf)", "batch_tokens", "accumulate", "save_every", "keep", "average", "validate_beam"

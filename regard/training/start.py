@@ -28,7 +28,7 @@ from regard.training.warm_start import take_over
 MAY_CHANGE = {"steps", "epochs", "minutes", "patience", "device", "save_every", "keep"}
 # What a run may hold before its first checkpoint. Only where there is nothing else may it be started again.
 BEGUN = re.compile(
-    r"config\.toml|metrics\.jsonl|runs.checkpoints|tensorboard|corpus|features-\w+"
+    r"config\.toml|metrics\.jsonl|checkpoints|tensorboard|corpus|features-\w+"
     r"|(source|target|words|text|classes|documents)\.(json|model|safetensors)"
 )
 

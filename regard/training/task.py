@@ -37,10 +37,10 @@ class Task:
 
     def __init__(self, data: Any, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
         self.data, self.config, self.run, self.fingerprint = data, config, run, data.fingerprint
-        plain = DecodeConfig(beam=config.validate_beam)
-        same = ("nbest", "temperature", "top_k", "top_p", "coverage_penalty")
-        changes = {name: getattr(plain, name) for name in ("beam", *same)}
-        self.decode = dataclasses.replace(decode, **changes)  # the search of a validation
+        # A validation has its own beam, and one translation of each example, whatever [decode] samples or ranks.
+        plain, reset = DecodeConfig(), ("nbest", "temperature", "top_k", "top_p", "coverage_penalty")
+        changes = {name: getattr(plain, name) for name in reset}
+        self.decode = dataclasses.replace(decode, beam=config.validate_beam, **changes)
 
     def ready(self, model: nn.Module) -> None:
         """Give a fresh model what is not learned here, or refuse one that does not fit the settings."""
