@@ -267,7 +267,7 @@ def sweep(
         until = math.inf if minutes is None else since + 60 * minutes
         watch = [partial(stages, stage) if stages else None for stage in ("training", "comparing")]
         gpus = gpus_for(*(str(trial.tables["train"].get("device", "")) for trial in trials))
-        run_local(start, work, folder, missing(work, folder), number, watch[0], until, gpus)
+        run_local(start, work, folder, missing(work, folder), number, watch[0], until, gpus=gpus)
         return collect(folder, trials, work.shards(), watch[1])
 
 

@@ -91,7 +91,12 @@ class Pool:
     """The workers of a plan, and the shards that wait for them."""
 
     def __init__(
-        self, begin: Callable[[int], LocalWorker], out: Path, shards: Sequence[Shard], most: int, silent: float
+        self,
+        begin: Callable[[int], LocalWorker],
+        out: Path,
+        shards: Sequence[Shard],
+        most: int,
+        silent: float = math.inf,
     ) -> None:
         self.begin, self.out, self.most, self.silent = begin, out, most, silent
         self.waiting, self.total, self.done = list(reversed(shards)), sum(shard.lines for shard in shards), 0

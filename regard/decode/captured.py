@@ -58,7 +58,7 @@ def captured_steps(
         graph = graphs.pop(key, None)  # so that no other thread replays it meanwhile
         if graph is None:
             try:
-                graph = Graph(step, search, state, stepped())
+                graph = Graph(step, search, state, read_by(model, stepped()))
             except (RuntimeError, TypeError) as error:
                 graphs.clear()
                 if number:
@@ -102,7 +102,7 @@ def captured_start(model: Any, source: Tensor, lengths: Tensor) -> State:
     again, graph = key in graphs, graphs.pop(key, None)  # so that no other thread replays it meanwhile
     if again and graph is None:
         try:
-            graph = StartGraph(for_steps(model), source, lengths)
+            graph = StartGraph(model, source, lengths)
         except (RuntimeError, TypeError) as error:
             refuse(model, error)
     state = model.start(model.encode(source, lengths)) if graph is None else graph(source, lengths)
@@ -117,10 +117,11 @@ class StartGraph:
 
     def __init__(self, model: Any, source: Tensor, lengths: Tensor) -> None:
         self.inputs = copied((source, lengths))
-        self.kept = [*model.parameters(), *model.buffers()]  # what the graph reads must outlive it
+        low = for_steps(model)
+        self.kept = read_by(model, low)
 
         def read() -> State:
-            return model.start(model.encode(*self.inputs))
+            return low.start(low.encode(*self.inputs))
 
         self.state = copied(read())
         self.replay = capture(read, lambda: overwrite(self.state, read()), source.device)
@@ -144,9 +145,8 @@ def refuse(model: Any, error: Exception) -> None:
 class Graph:
     """One step over fixed tensors: `load` fills them, `replay` advances them."""
 
-    def __init__(self, step: Callable[..., Any], search: Any, state: State, stepped: Any) -> None:
-        self.search, self.state = copied(search), copied(state)
-        self.kept = [*stepped.parameters(), *stepped.buffers()]  # what the graph reads must outlive it
+    def __init__(self, step: Callable[..., Any], search: Any, state: State, kept: list[Tensor]) -> None:
+        self.search, self.state, self.kept = copied(search), copied(state), kept
 
         def run(search: Any, state: State) -> None:
             after, moved, rows = step(search, state)
@@ -159,6 +159,11 @@ class Graph:
 
     def load(self, search: Any, state: State) -> None:
         overwrite((self.search, self.state), (search, state))
+
+
+def read_by(model: nn.Module, low: nn.Module) -> list[Tensor]:
+    """What must outlive a graph: what it reads, and the weights whose addresses are its key."""
+    return [*low.parameters(), *low.buffers(), *model.parameters()]
 
 
 def capture(warm: Callable[[], None], run: Callable[[], None], device: torch.device) -> Callable[[], None]:
