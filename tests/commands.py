@@ -78,6 +78,7 @@ def _main(arguments: list[str], files: dict[str, str], plant: Callable[[], None]
         os.dup2(os.open(files[name], flags), number)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - multiprocessing has closed it
     sys.argv = ["regard", *arguments]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell ignores it
     if plant:
         plant()
     from regard.__main__ import main
