@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.nested import leaves, map_nested
+from regard.errors import brief
 from regard.kernels.choose import for_steps, refused
 from regard.kernels.graphs import unlock_generator
 from regard.kernels.past import change_places, with_room
@@ -135,8 +136,8 @@ class StartGraph:
 def refuse(model: Any, error: Exception) -> None:
     """Log why a model cannot be captured, and remember it unless only memory was short."""
     full = isinstance(error, torch.OutOfMemoryError)
-    why = "the GPU's memory is full." if full else str(error).splitlines()[0]
-    reason = f"{type(model).__name__} cannot be captured: {why}"
+    why = "the GPU's memory is full" if full else brief(error)
+    reason = f"{type(model).__name__} cannot be captured: {why}."
     log.warning("Decoding runs without a CUDA graph: %s", reason)
     if not full:
         refused[model] = reason

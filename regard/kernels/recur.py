@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable as guarded
 from torch.overrides import TorchFunctionMode
 
+from regard.core.nested import leaves
+
 State = TypeVar("State")
 Inputs = Tensor | tuple[Tensor, ...]
 
@@ -105,7 +107,7 @@ class Collect(TorchFunctionMode):
     def __init__(self, steps: int, state: Any) -> None:
         super().__init__()
         self.steps = steps
-        self.fixed = {id(tensor): tensor for tensor in _tensors(state)}
+        self.fixed = {id(tensor): tensor for tensor in leaves(state)}
         self.views: dict[Any, Tensor] = {}
         self.kept: dict[Any, Any] = {}
         self.products: dict[Any, Product] = {}
@@ -223,14 +225,6 @@ def _pays(x: Tensor, matrix: Tensor) -> bool:
     """Keeping the rows of x and dy of every step must cost less than a gradient of the matrix at every step."""
     m, n = matrix.shape
     return x.numel() // n * (m + n) <= 2 * m * n
-
-
-def _tensors(part: Any) -> Iterator[Tensor]:
-    if isinstance(part, Tensor):
-        yield part
-    elif isinstance(part, tuple):
-        for inner in part:
-            yield from _tensors(inner)
 
 
 class Product:

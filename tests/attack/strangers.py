@@ -64,16 +64,16 @@ def refused_or_done(action: Callable[[], object], writes: Path = Path("/nowhere"
     """Do something that must end well or with one sentence, run nothing, write to `writes` alone and take little."""
     global armed
     sprung.clear()
-    before, began, told = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time(), ""
+    before, began, message = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time(), ""
     armed = writes
     try:
         action()
     except RegardError as error:
-        told = str(error)
+        message = str(error)
     finally:
         armed = None
-    assert len(told) < 2000, "a sentence, not the file"
-    assert "\n" not in told, told
+    assert len(message) < 2000, "a sentence, not the file"
+    assert "\n" not in message, message
     assert not sprung, sprung
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10 < MEMORY
     assert time.process_time() - began < SECONDS
@@ -155,10 +155,10 @@ def json_files(draw: Random, folder: Path) -> None:
     if name == "source.json":
         reseal(run)
     if name == "state.json":
-        told = json.loads((place / "manifest.json").read_bytes())
-        told["files"][name] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-        told.pop("seal")
-        (place / "manifest.json").write_bytes(seal(told))
+        manifest = json.loads((place / "manifest.json").read_bytes())
+        manifest["files"][name] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+        manifest.pop("seal")
+        (place / "manifest.json").write_bytes(seal(manifest))
     refused_or_done(lambda: regard.load(run))
 
 
@@ -244,16 +244,16 @@ def _foreign() -> tuple[dict[str, bytes], bytes, bytes]:
 
 @check("X1", "a stranger's model of another toolkit: refused or imported, nothing run, little taken", 15, 5000)
 def foreign(draw: Random, folder: Path) -> None:
-    arrays, told, pieces = _foreign()
+    arrays, settings, pieces = _foreign()
     members, name = dict(arrays), draw.choice(sorted(arrays))
     kind = draw.choice(["array", "array", "settings", "settings", "pieces", "zip"])
     if kind == "array":
         members[name] = draw.choice([draw.choice(MEMBERS), mutated(members[name], draw, MEMBERS)])
     if kind == "settings":
-        told = draw.choice([told + draw.choice(YAML), mutated(told, draw, YAML)])
+        settings = draw.choice([settings + draw.choice(YAML), mutated(settings, draw, YAML)])
     if kind == "pieces":
         pieces = mutated(pieces, draw, [b"\xff" * 8, b"\n\x00"])
-    members["special:model.yml"] = _npy("|i1", (len(told),), told)
+    members["special:model.yml"] = _npy("|i1", (len(settings),), settings)
     source = folder / "source"
     source.mkdir()
     (source / "vocab.spm").write_bytes(pieces)
@@ -274,17 +274,17 @@ def outside(draw: Random, folder: Path) -> None:
     shutil.copytree(trained.run("bahdanau"), run)
     kind = draw.choice(["files", "belongs", "pipe", "device"])
     if kind == "files":
-        told = json.loads((run / "manifest.json").read_bytes())
-        told.pop("seal")
-        told["files"][name] = {"sha256": "0" * 64, "bytes": 1}
-        (run / "manifest.json").write_bytes(seal(told))
+        settings = json.loads((run / "manifest.json").read_bytes())
+        settings.pop("seal")
+        settings["files"][name] = {"sha256": "0" * 64, "bytes": 1}
+        (run / "manifest.json").write_bytes(seal(settings))
     elif kind == "belongs":
         (run / "manifest.json").unlink()
         path = sorted((run / "checkpoints").iterdir())[-1] / "manifest.json"
-        told = json.loads(path.read_bytes())
-        told.pop("seal")
-        told["belongs"] = draw.choice([{name: "0" * 64}, [], 5, {name: []}])
-        path.write_bytes(seal(told))
+        settings = json.loads(path.read_bytes())
+        settings.pop("seal")
+        settings["belongs"] = draw.choice([{name: "0" * 64}, [], 5, {name: []}])
+        path.write_bytes(seal(settings))
     else:
         path = run / draw.choice(["manifest.json", "config.toml", "source.json", "weights.safetensors"])
         path.unlink()
