@@ -224,10 +224,10 @@ def test_captured_language_models_are_plain_on_a_gpu(
     torch.manual_seed(0)
     model = build(name, dataclasses.replace(MODELS[name].presets["tiny"], vocabulary=VOCABULARY)).eval().cuda()
     limits, made = torch.tensor([40, 9, 20], device="cuda"), spy(monkeypatch)
-    found = search.search(model, model.start(3), limits, config)
+    found = search(model, model.start(3), limits, config)
     assert made, f"{name} was not captured: {steps_path(model, 'cuda').why_not_faster}"
     monkeypatch.setattr(steps, "steps_path", lambda *_: Choice("plain", "for the test"))
-    assert_same(found, search.search(model, model.start(3), limits, config))
+    assert_same(found, search(model, model.start(3), limits, config))
 
 
 def spy(monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -10,9 +10,10 @@ import torch
 from decode_models import Breaking, Endless, Table, Tiny, batch, sentences, teacher_forced
 from torch import Tensor
 
-from regard.decode.beam import SearchStep, beam_search, best
+from regard.decode.beam import SearchStep, beam_search
 from regard.decode.greedy import follow
 from regard.decode.hypothesis import Hypothesis, length_penalty
+from regard.decode.rules import best
 from regard.decode.search import decode, longest, search
 from regard.decode.settings import DecodeConfig, change_settings
 from regard.errors import ConfigError, DataError

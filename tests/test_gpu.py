@@ -1,6 +1,7 @@
 """On a GPU: the same answers as on the CPU, for every model, with fused kernels, recorded, and in bfloat16; updates
 captured as CUDA graphs are those that run plainly."""
 
+import contextlib
 import copy
 import dataclasses
 import gc
@@ -13,10 +14,11 @@ import torch
 
 from regard.data.batching import Batch, pack
 from regard.data.text_corpus import TextBatch
-from regard.decode.beam import FEW, best
+from regard.decode.rules import FEW, best
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
-from regard.kernels.choose import lstm, refused
+from regard.kernels.aligned import Aligned
+from regard.kernels.choose import LowLinear, lstm, refused
 from regard.kernels.graphs import Captured
 from regard.layers.recurrent import StackedLSTM
 from regard.look.record import record
@@ -339,3 +341,22 @@ def test_a_run_reports_every_update_in_order_and_learns(settings, tmp_path):
     assert steps[-1].loss < steps[0].loss
     assert not [event for event in events if isinstance(event, Skipped)]
     assert all(math.isfinite(event.metrics["loss"]) for event in events if isinstance(event, Validated))
+
+
+@pytest.mark.parametrize("width", [7, 8, 620])
+def test_products_of_any_width_are_the_plain_ones(width: int) -> None:
+    """Rows that a GPU does not read well are padded: in training, and in the steps of a search."""
+    torch.manual_seed(0)
+    linear, x = torch.nn.Linear(width, 24).cuda(), torch.randn(5, 3, width, device="cuda", requires_grad=True)
+    results = []
+    for products in (contextlib.nullcontext, Aligned):
+        linear.weight.grad = x.grad = None
+        with torch.autocast("cuda", torch.bfloat16), products():
+            y = linear(x)
+        y.float().square().sum().backward()
+        results.append([y, x.grad, linear.weight.grad])
+    for plain, aligned in zip(*results, strict=True):
+        assert aligned.shape == plain.shape
+        torch.testing.assert_close(aligned, plain, rtol=2**-6, atol=2**-6)
+    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+        torch.testing.assert_close(LowLinear(linear)(x), results[0][0], rtol=2**-6, atol=2**-6)

@@ -104,7 +104,8 @@ def test_a_perceptron_of_many_heads_with_a_sparse_normaliser_is_the_plain_one() 
             found = act(query, Memory(keys, values), score.to(query.dtype), normalise)
             return found.context, found.weights
 
-        agree(partial(form, _perceptron), partial(form, attend_unchecked), inputs, (2, 3, 5, 4), (2, 3, 5, 5))
+        kernel = partial(_perceptron, watched=True)
+        agree(partial(form, kernel), partial(form, attend_unchecked), inputs, (2, 3, 5, 4), (2, 3, 5, 5))
 
 
 @inside
@@ -462,3 +463,83 @@ def test_models_by_the_kernels_are_the_plain_ones(name: str, monkeypatch: pytest
     with torch.autocast(DEVICE, torch.float16):  # the interpreter has no products of bfloat16
         for found, wanted in zip(gradients(), exact, strict=True):
             assert found is wanted or (found - wanted).norm() <= 0.02 * wanted.norm() + 0.01
+
+
+@inside
+@pytest.mark.parametrize("dtype", LOW)
+@pytest.mark.parametrize(("A", "k", "V", "M"), [(3, 1, 7, 7), (2, 3, 5000, 4), (1, 2, 4096, 13)])
+def test_likely_tokens_are_the_plain_ones(A: int, k: int, V: int, M: int, dtype: torch.dtype) -> None:
+    from regard.decode import rules
+    from regard.kernels.beams import likely
+
+    torch.manual_seed(1)
+    ids = torch.stack([torch.randperm(V) for _ in range(A * k)])
+    logits = (ids.float() / 64).to(dtype).to(DEVICE)  # few ties in float32, many in bfloat16
+    logits[0, 2] = 1e3 if dtype == torch.bfloat16 else 200.0  # END, which is too early in the first sentence
+    length = torch.arange(A, device=DEVICE)
+    given = logits, length, M, (0, 1, 3), 1
+    logprob, token = likely(*given)
+    wanted, _ = rules.likely.__wrapped__(*given)
+    torch.testing.assert_close(logprob, wanted, rtol=1e-5, atol=1e-5)
+    real = wanted > -torch.inf
+    torch.testing.assert_close(
+        logits.float().log_softmax(-1).gather(1, token)[real], wanted[real], rtol=1e-5, atol=1e-5
+    )
+    assert all(len(set(row[some].tolist())) == some.sum() for row, some in zip(token, real, strict=True))
+
+
+@inside
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf, -torch.inf])
+def test_a_row_that_is_not_finite_has_no_likely_token(wrong: float) -> None:
+    from regard.kernels.beams import likely
+
+    logits = torch.randn(2, 5000, device=DEVICE)
+    logits[0, slice(None) if wrong == -torch.inf else 4321] = wrong
+    logprob, token = likely(logits, torch.zeros(2, dtype=torch.long, device=DEVICE), 3, (0, 1), 0)
+    assert logprob[0].isnan().all()
+    assert logprob[1].isfinite().all()
+    assert (token < 5000).all()
+
+
+@inside
+@pytest.mark.parametrize("patient", [False, True])
+@pytest.mark.parametrize(("K", "nbest"), [(1, 1), (3, 2), (4, 4)])
+def test_selected_beams_are_the_plain_ones(K: int, nbest: int, patient: bool) -> None:
+    """Many sentences, from their first token to the last, with ties, ends, and rows that break."""
+    from regard.decode import beam as plain
+    from regard.decode.settings import DecodeConfig
+    from regard.kernels.beams import select
+
+    torch.manual_seed(K)
+    config = DecodeConfig(beam=K, nbest=nbest, patient=patient)
+    A, M, steps = 12, min(K + 1, 6), 9
+    limits = torch.cat([torch.tensor([steps]), torch.randint(2, steps, (A - 1,))]).to(DEVICE)
+    ours = theirs = plain.begin(limits, config, None)
+    for number in range(steps):
+        k = ours.total.shape[1]
+        token = torch.stack([torch.randperm(5)[:M] + 2 for _ in range(A * k)])  # END is 2
+        each = -torch.randint(1, 4, (A * k, M)).float().sort(dim=1).values
+        each[torch.rand(A * k) < 0.05] = torch.nan
+        penalty = plain.length_penalty((ours.length + 1).double(), 0.6)
+        given = [x.to(DEVICE) for x in (each, token)]
+        after = []
+        for form, before in ((select, ours), (plain.select.__wrapped__, theirs)):
+            before = before._replace(tokens=before.tokens.clone(), parents=before.parents.clone())
+            after.append(form(*given, before, penalty, K, nbest, patient))
+        (ours, rows), (theirs, expected) = after
+        used = theirs.total > -torch.inf  # [A, K]
+        for name in ("length", "done", "broken", "total"):
+            assert torch.equal(getattr(ours, name), getattr(theirs, name)), (name, number)
+        going = used & ~theirs.done[:, None]
+        assert torch.equal(rows.view(A, K)[going], expected.view(A, K)[going])
+        assert torch.equal(ours.token[going], theirs.token[going])
+        there = theirs.finished.score > -torch.inf
+        for mine, right in zip(ours.finished, theirs.finished, strict=True):
+            assert torch.equal(mine[there], right[there])
+        assert torch.equal(ours.finished.score, theirs.finished.score)
+        for name in ("tokens", "parents", "logprobs"):
+            written = used & (ours.length == number + 1)[:, None]
+            mine, right = getattr(ours, name)[:, number], getattr(theirs, name)[:, number]
+            assert torch.equal(mine[written], right[written]), (name, number)
+    assert theirs.done.all()
+    assert (theirs.finished.score > -torch.inf).any()

@@ -26,14 +26,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.decode.hypothesis import Ended, Hypothesis, length_penalty, rank
-from regard.decode.rules import NEVER, apply_rules, padded
+from regard.decode.rules import NEVER, apply_rules, banned, best, likely, padded
 from regard.decode.settings import DecodeConfig
 from regard.decode.steps import Advanced, is_host, room_for, take_steps
 from regard.decode.terms import Terms, Wanted, by_banks, forbid, keep, next_tokens, want, write_token
+from regard.kernels.choose import or_triton
 from regard.models.contract import SequenceModel, State
 from regard.symbols import END, PAD, START
-
-FEW = 64  # rows whose best tokens a GPU finds fastest in one call
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -167,30 +166,57 @@ def advance(
     beam: BeamState, logits: Tensor, config: DecodeConfig, observe: Callable[[SearchStep], None] | None
 ) -> Advanced[BeamState]:
     """One token more for every sentence, given logits [A * k, V]; and the rows that the beams come from, [A * K]."""
-    candidates = expand(beam, logits, config)
+    each, token = continuations(beam, logits, config)
+    penalty = length_penalty((beam.length + 1).double(), config.length_penalty, config.length_offset)  # [A]
+    if observe is None and beam.written is None and beam.wanted is None:
+        return select(each, token, beam, penalty, config.beam, config.nbest, config.patient)
+    candidates = expand(beam, each, token, config.beam)
     if observe is not None:
         observe(describe(beam, candidates, config))
-    return prune(beam._replace(finished=finish(beam, candidates, config)), candidates, config)
+    beam = beam._replace(finished=finish(beam, candidates, penalty, config.beam))
+    return prune(beam, candidates, penalty, config.beam, config.nbest, config.patient)
 
 
-def expand(beam: BeamState, logits: Tensor, config: DecodeConfig) -> Candidates:
-    """Rank the continuations of every sentence: log P(hypothesis) + log P(token | hypothesis).
+def continuations(beam: BeamState, logits: Tensor, config: DecodeConfig) -> tuple[Tensor, Tensor]:
+    """The tokens that may continue each beam: log-probabilities [A * k, M] and tokens [A * k, M].
 
     One beam gives at most K words and END to the K best that continue, so its best K + 1 tokens are enough. A row with
     NaN, +inf or nothing but -inf has no likely token.
     """
     (A, k), K = beam.total.shape, config.beam
+    M = min(K + 1, logits.shape[1])
+    if beam.written is None and beam.prefix is None and beam.wanted is None:
+        return likely(logits, beam.length, M, banned(config), config.min_length)
     # One number that is not finite makes the whole row NaN.
     logprobs = logits.log_softmax(-1, dtype=torch.float32)  # [A * k, V]
     written = None if beam.written is None else beam.written[:, :k].flatten(0, 1)  # [A * k, T + 1]
     prefix = None if beam.prefix is None else beam.prefix.repeat_interleave(k, 0)  # [A * k, P + 1]
     apply_rules(logprobs, config, beam.length[:, None].expand(A, k).flatten(), written, prefix)
-    if beam.wanted is not None:
-        forbid(logprobs, beam.wanted, k)
-    each, token = best(logprobs, min(K + 1, logprobs.shape[1]))  # [A * k, M]
-    if beam.wanted is not None:
-        each, token = also_terms(beam, beam.wanted, logprobs, each, token)
-    M = each.shape[1]
+    if beam.wanted is None:
+        return best(logprobs, M)
+    forbid(logprobs, beam.wanted, k)
+    return also_terms(beam, beam.wanted, logprobs, *best(logprobs, M))
+
+
+@or_triton("beams")
+def select(
+    each: Tensor, token: Tensor, beam: BeamState, penalty: Tensor, beams: int, nbest: int, patient: bool
+) -> Advanced[BeamState]:
+    """Expand, finish and prune where no repeats are banned and no terms are wanted.
+
+    each, token [A * k, M] may continue the beams; penalty [A] is that of one token more; K = `beams`.
+    """
+    candidates = expand(beam, each, token, beams)
+    beam = beam._replace(finished=finish(beam, candidates, penalty, beams))
+    return prune(beam, candidates, penalty, beams, nbest, patient)
+
+
+def expand(beam: BeamState, each: Tensor, token: Tensor, K: int) -> Candidates:
+    """Rank the continuations of every sentence: log P(hypothesis) + log P(token | hypothesis).
+
+    each [A * k, M] are the log-probabilities of token [A * k, M].
+    """
+    (A, k), M = beam.total.shape, each.shape[1]
     each = torch.where(each.isnan(), NEVER, each).view(A, k * M)  # [A, k * M]
     sums = (each.view(A, k, M) + beam.total[..., None]).view(A, k * M)  # [A, k * M]
     token = token.view(A, k * M)
@@ -220,40 +246,22 @@ def also_terms(beam: BeamState, wanted: Wanted, logprobs: Tensor, each: Tensor, 
     return torch.cat([each, logprobs.gather(1, more).masked_fill(there, NEVER)], 1), torch.cat([token, more], 1)
 
 
-def best(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """`values.topk(k)` of [N, V], in less time: only the k blocks with the highest peaks are searched."""
-    (N, V), device = values.shape, values.device
-    block = 64 if values.is_cpu else 256  # a GPU finds the peak of a long row at less cost for each number
-    if V // block < 32 or k >= 16 or not (values.is_cpu or N >= FEW):
-        return values.topk(k)
-    blocks = values[:, : V // block * block].view(N, -1, block)  # [N, G, block]
-    rest = values[:, V // block * block :]  # [N, fewer than block]
-    chosen = blocks.amax(-1).topk(k).indices  # [N, k]
-    near = blocks.gather(1, chosen[..., None].expand(-1, -1, block)).flatten(1)  # [N, k * block]
-    ids = (chosen[..., None] * block + torch.arange(block, device=device)).flatten(1)  # [N, k * block]
-    tail = torch.arange(V - rest.shape[1], V, device=device).expand(N, -1)  # [N, fewer than block]
-    top, place = torch.cat([near, rest], 1).topk(k)  # [N, k]
-    return top, torch.cat([ids, tail], 1).gather(1, place)
-
-
-def finish(beam: BeamState, candidates: Candidates, config: DecodeConfig) -> FinishedHypotheses:
+def finish(beam: BeamState, candidates: Candidates, penalty: Tensor, K: int) -> FinishedHypotheses:
     """Those of the K best candidates that end join the finished ones, of which the K best are kept."""
-    K = config.beam
     total, parent, token, logprob = (part[:, :K] for part in candidates[:4])
     ended = (token == END) & (total > NEVER) & ~beam.done[:, None]  # [A, K]
-    length = beam.length + 1  # [A]
-    score = total / length_penalty(length.double(), config.length_penalty, config.length_offset)[:, None]  # [A, K]
-    new = FinishedHypotheses(
-        torch.where(ended, score, NEVER), total, length[:, None].expand_as(parent), parent, logprob
-    )
+    score = torch.where(ended, total / penalty[:, None], NEVER)  # [A, K]
+    new = FinishedHypotheses(score, total, (beam.length + 1)[:, None].expand_as(parent), parent, logprob)
     both = FinishedHypotheses(*(torch.cat(pair, 1) for pair in zip(beam.finished, new, strict=True)))  # [A, 2K]
     order = both.score.sort(dim=1, descending=True, stable=True).indices  # [A, 2K]; of equal ones, the first found
     return FinishedHypotheses(*(part.gather(1, order[:, :K]) for part in both))
 
 
-def prune(beam: BeamState, candidates: Candidates, config: DecodeConfig) -> Advanced[BeamState]:
+def prune(
+    beam: BeamState, candidates: Candidates, penalty: Tensor, K: int, nbest: int, patient: bool
+) -> Advanced[BeamState]:
     """The K best that continue, and which sentences are done."""
-    (A, k), K, finished = beam.total.shape, config.beam, beam.finished
+    (A, k), finished = beam.total.shape, beam.finished
     stays = (candidates.token == END) | (candidates.total == NEVER)  # [A, C]
     chosen = stays.byte().sort(dim=1, stable=True).indices[:, :K]  # [A, K]; those that continue, in order
     total, parent, token, logprob = (part.gather(1, chosen) for part in candidates[:4])  # [A, K]
@@ -273,10 +281,9 @@ def prune(beam: BeamState, candidates: Candidates, config: DecodeConfig) -> Adva
     frozen = beam.done | stuck  # [A]
     length = beam.length + ~frozen
     enough = finished.score[:, K - 1] > NEVER  # [A]
-    if config.patient:
-        best_now = alive / length_penalty(length.double(), config.length_penalty, config.length_offset)  # [A]
-        enough &= best_now <= finished.score[:, K - 1]
-    hopeless = alive / beam.bound <= finished.score[:, config.nbest - 1]  # [A]; also where nothing is alive
+    if patient:
+        enough &= alive / penalty <= finished.score[:, K - 1]
+    hopeless = alive / beam.bound <= finished.score[:, nbest - 1]  # [A]; also where nothing is alive
     after = beam._replace(
         length=length,
         done=beam.done | enough | hopeless | (beam.limit <= beam.length + 1),
@@ -303,7 +310,8 @@ class Ending(NamedTuple):
 
 def hypotheses_of(beam: BeamState, config: DecodeConfig) -> list[list[Hypothesis]]:
     """The `nbest` best of each sentence: those that finished; where they are too few, also those that were cut."""
-    columns = (part.tolist() for part in (beam.length, beam.done, beam.broken, beam.total, *beam.finished))
+    parts = beam.length, beam.done, beam.broken, beam.total, *beam.finished
+    columns = (part.cpu().numpy().tolist() for part in parts)
     endings: list[Ending] = []
     for a, (length, done, broken, totals, *finished) in enumerate(zip(*columns, strict=True)):
         group = [
@@ -313,9 +321,10 @@ def hypotheses_of(beam: BeamState, config: DecodeConfig) -> list[list[Hypothesis
         ]
         endings += group
         if not done or len(group) < config.nbest:
-            slots = [slot for slot, total in enumerate(totals) if total > NEVER]
+            alive = [slot for slot, total in enumerate(totals) if total > NEVER]
+            slots = sorted(alive, key=lambda slot: -totals[slot])[: config.nbest - len(group)]
             if broken:  # every hypothesis ended or broke: the best of those that broke, where none ended
-                slots = [] if group else slots[:1]
+                slots = [] if group else alive[:1]
             ended: Ended = "not finite" if broken else "length" if done else "stopped"
             endings += [Ending(a, slot, length, totals[slot], ended) for slot in slots]
     found: list[list[Hypothesis]] = [[] for _ in beam.row]

@@ -7,9 +7,11 @@ from torch import Tensor
 
 from regard.decode.settings import DecodeConfig
 from regard.errors import DataError
+from regard.kernels.choose import or_triton
 from regard.symbols import END, PAD, START, UNKNOWN
 
 NEVER = -torch.inf
+FEW = 64  # rows whose best tokens a GPU finds fastest in one call
 
 
 def apply_rules(
@@ -24,15 +26,53 @@ def apply_rules(
     if prefix is not None:
         forced = prefix.gather(1, length.clamp(max=prefix.shape[1] - 1)[:, None])  # [N, 1]; PAD where it is over
         kept = logprobs.gather(1, forced)  # [N, 1]
-    for symbol in (PAD, START, *([UNKNOWN] if config.ban_unknown else [])):
-        logprobs[:, symbol].fill_(NEVER)
-    if config.min_length:
-        logprobs[:, END].masked_fill_(length < config.min_length, NEVER)
+    ban(logprobs, length, banned(config), config.min_length)
     if written is not None and written.shape[1] >= config.no_repeat_ngram > 0:
         logprobs.scatter_(1, repeats(written, length, config.no_repeat_ngram), NEVER)
     if kept is not None:
         free = forced == PAD  # [N, 1]
         logprobs.masked_fill_(~free, NEVER).scatter_(1, forced, kept.masked_fill(free, NEVER))
+
+
+def banned(config: DecodeConfig) -> tuple[int, ...]:
+    """The tokens that a translation never has."""
+    return PAD, START, *([UNKNOWN] if config.ban_unknown else [])
+
+
+def ban(logprobs: Tensor, length: Tensor, banned: tuple[int, ...], min_length: int) -> None:
+    """Give -inf, in place, to the `banned` tokens of logprobs [N, V], and to END where length [N] is too short."""
+    for token in banned:
+        logprobs[:, token].fill_(NEVER)
+    if min_length:
+        logprobs[:, END].masked_fill_(length < min_length, NEVER)
+
+
+@or_triton("beams")
+def likely(logits: Tensor, length: Tensor, k: int, banned: tuple[int, ...], min_length: int) -> tuple[Tensor, Tensor]:
+    """The k likeliest tokens of each row of logits [N, V]: log-probabilities [N, k], best first, and tokens [N, k].
+
+    Neither the `banned` tokens nor END in sentences of length [A] below `min_length`; a sentence has N / A rows. A row
+    with NaN, +inf or nothing but -inf gives NaN.
+    """
+    logprobs = logits.log_softmax(-1, dtype=torch.float32)  # [N, V]
+    ban(logprobs, length.repeat_interleave(len(logits) // len(length)), banned, min_length)
+    return best(logprobs, k)
+
+
+def best(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """`values.topk(k)` of [N, V], in less time: only the k blocks with the highest peaks are searched."""
+    (N, V), device = values.shape, values.device
+    block = 64 if values.is_cpu else 256  # a GPU finds the peak of a long row at less cost for each number
+    if V // block < 32 or k >= 16 or not (values.is_cpu or N >= FEW):
+        return values.topk(k)
+    blocks = values[:, : V // block * block].view(N, -1, block)  # [N, G, block]
+    rest = values[:, V // block * block :]  # [N, fewer than block]
+    chosen = blocks.amax(-1).topk(k).indices  # [N, k]
+    near = blocks.gather(1, chosen[..., None].expand(-1, -1, block)).flatten(1)  # [N, k * block]
+    ids = (chosen[..., None] * block + torch.arange(block, device=device)).flatten(1)  # [N, k * block]
+    tail = torch.arange(V - rest.shape[1], V, device=device).expand(N, -1)  # [N, fewer than block]
+    top, place = torch.cat([near, rest], 1).topk(k)  # [N, k]
+    return top, torch.cat([ids, tail], 1).gather(1, place)
 
 
 def repeats(written: Tensor, length: Tensor, size: int) -> Tensor:

@@ -21,6 +21,7 @@ from regard.core.cells import Blend, Linear
 from regard.core.normalise import is_causal_softmax, softmax
 from regard.core.scores import Perceptron, check_width, is_dot, is_perceptron, scaled_dot, uniform
 from regard.kernels import cpu, fused
+from regard.kernels.aligned import padded
 from regard.kernels.cpu import ARM
 from regard.kernels.direct import direct
 from regard.kernels.recur import Collect, aside, current_loop, product_dtype
@@ -381,16 +382,20 @@ def _swap_linear(module: nn.Module, by: Callable[[nn.Linear], nn.Module]) -> nn.
 
 
 class LowLinear(nn.Linear):
-    """nn.Linear for the steps of one search, its weights cast to the dtype of autocast once and not at every step."""
+    """nn.Linear for the steps of one search, its weights cast to the dtype of autocast, and aligned, once for all."""
 
     def __init__(self, linear: nn.Linear) -> None:
         nn.Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
         for name, weight in linear.named_parameters():
             low = weight.detach().to(torch.get_autocast_dtype("cuda"))
-            setattr(self, name, nn.Parameter(low, requires_grad=False))
+            setattr(self, name, nn.Parameter(padded(low) if name == "weight" else low, requires_grad=False))
         if linear.bias is None:
             self.bias = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x if x.shape[-1] == self.weight.shape[1] else padded(x.to(self.weight.dtype))
+        return torch.nn.functional.linear(x, self.weight, self.bias)
 
 
 # --- explanations ----------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from regard.kernels.aligned import padded
 from regard.kernels.recur import product_dtype
 
 CHUNK = {"cpu": 2**23, "cuda": 2**27}  # logits at a time: 32 MiB in float32, 256 MiB in bfloat16
@@ -51,7 +52,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         dtype, D = product_dtype(hidden), hidden.shape[-1]
         exact = torch.promote_types(dtype, torch.float32)
-        low, W = (_aligned(part.to(dtype)) for part in (hidden, weight))  # [N, D], [V, D]
+        low, W = (padded(part.to(dtype)) for part in (hidden, weight))  # [N, D], [V, D]
         N, V = len(low), len(W)
         b = None if bias is None else bias.to(dtype)  # [V]
         losses = torch.zeros(2, N, dtype=exact, device=hidden.device)  # with smoothing, and without
@@ -87,11 +88,6 @@ class _LinearCrossEntropy(torch.autograd.Function):
             for whole, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         ]
         return *scaled, None, None, None, None
-
-
-def _aligned(x: Tensor) -> Tensor:
-    """x [n, D] with zeros up to a multiple of eight: on a GPU, products of other widths take slower kernels."""
-    return F.pad(x, (0, -x.shape[1] % 8)) if x.is_cuda and x.element_size() == 2 else x
 
 
 def by_triton(logits: Tensor) -> bool:

@@ -178,6 +178,8 @@ def _forward(
     in_t = (t_at >= 0)[:, None] & (d < D)[None, :]
     in_s = (s_at >= 0)[:, None] & (d < D)[None, :]
     row = b * (1 - PACKED)  # sentences end to end are all in the first row
+    if MASKED:  # what is not seen is not read
+        in_s = in_s & (tl.load(mask + b * mask_b + s * mask_s, s < S, other=0) != 0)[:, None]
     q = tl.load(query + _at(row, h, t_at, d, query_b, query_h, query_t), in_t, other=0.0)
     k = tl.load(keys + _at(row, h, s_at, d, keys_b, keys_h, keys_s), in_s, other=0.0)
     v = tl.load(values + _at(row, h, s_at, d, values_b, values_h, values_s), in_s, other=0.0)

@@ -8,12 +8,14 @@ is recorded as a CUDA graph for each shape of batch and replayed; see `regard.ke
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from regard.errors import out_of_memory
+from regard.kernels.aligned import Aligned, is_aligned
 from regard.kernels.graphs import Captured
 from regard.training.distributed import Ranks, Reducer
 from regard.training.optimisers import clip, make_optimiser, set_rate, step_if
@@ -64,6 +66,8 @@ class Update:
         self.whole = config.accumulate == 1 and ranks.world == 1  # an update is one batch, and one graph
         self.work: Callable[..., Tensor] = self.update_from if self.whole else self.gradient
         self.graphs = Captured(self.work, ranks.device) if capture else None
+        misfits = ranks.device.type == "cuda" and config.precision == "bf16" and not is_aligned(model)
+        self.products: Callable[[], Any] = Aligned if misfits else nullcontext
         self.task: Task
         self.kind: Callable[..., Any] = tuple  # of the batch
 
@@ -119,7 +123,8 @@ class Update:
     def gradient(self, *parts: Tensor) -> Tensor:
         """Add the gradients of one batch; returns its loss, and what the task sums, [1 + n]."""
         precise = self.config.precision != "bf16"
-        with torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=not precise):
+        device = self.ranks.device.type
+        with torch.autocast(device, torch.bfloat16, enabled=not precise), self.products():
             loss = self.task.loss(self.model, self.kind(*parts))
         loss.total.backward()
         total = loss.total.detach().double().reshape(1)
