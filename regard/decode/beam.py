@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.decode.hypothesis import Ended, Hypothesis, length_penalty, rank
+from regard.decode.hypothesis import Ended, Hypothesis, length_penalty
 from regard.decode.rules import NEVER, apply_rules, banned, best, likely, padded
 from regard.decode.settings import DecodeConfig
 from regard.decode.steps import Advanced, is_host, room_for, take_steps
@@ -297,50 +297,46 @@ def prune(
     return after, rows.flatten()
 
 
-class Ending(NamedTuple):
-    """A hypothesis by its last node in the tree."""
-
-    sentence: int
-    slot: int
-    length: int  # END not counted
-    total: float
-    ended: Ended
-    last: tuple[float, ...] = ()  # log-probability of END, where it was written
-
-
 def hypotheses_of(beam: BeamState, config: DecodeConfig) -> list[list[Hypothesis]]:
     """The `nbest` best of each sentence: those that finished; where they are too few, also those that were cut."""
-    parts = beam.length, beam.done, beam.broken, beam.total, *beam.finished
-    columns = (part.cpu().numpy().tolist() for part in parts)
-    endings: list[Ending] = []
-    for a, (length, done, broken, totals, *finished) in enumerate(zip(*columns, strict=True)):
-        group = [
-            Ending(a, slot, size - 1, total, "end", (logprob,))
-            for score, total, size, slot, logprob in list(zip(*finished, strict=True))[: config.nbest]
-            if score > NEVER
-        ]
-        endings += group
-        if not done or len(group) < config.nbest:
-            alive = [slot for slot, total in enumerate(totals) if total > NEVER]
-            slots = sorted(alive, key=lambda slot: -totals[slot])[: config.nbest - len(group)]
-            if broken:  # every hypothesis ended or broke: the best of those that broke, where none ended
-                slots = [] if group else alive[:1]
-            ended: Ended = "not finite" if broken else "length" if done else "stopped"
-            endings += [Ending(a, slot, length, totals[slot], ended) for slot in slots]
-    found: list[list[Hypothesis]] = [[] for _ in beam.row]
-    for (a, _, length, total, ended, last), ids, logprobs in zip(endings, *trace_back(beam, endings), strict=True):
-        score = total / length_penalty(length + len(last), config.length_penalty, config.length_offset)
-        found[a].append(Hypothesis(ids[:length], total, score, ended, [*logprobs[:length], *last]))
-    return [rank(group)[: config.nbest] for group in found]
+    n, parts = config.nbest, (beam.length, beam.done, beam.broken, beam.total, *beam.finished)
+    length, done, broken, total, *finished = (part.cpu().numpy() for part in parts)
+    ended = finished[0][:, :n] > NEVER  # [A, n]
+    count = ended.sum(1)  # [A]
+    # Where every hypothesis ended or broke: the best of those that broke, if none ended.
+    wanted = np.where(broken, count == 0, n - count)  # [A]
+    order = np.argsort(-total, axis=1, kind="stable")  # [A, K]
+    cut = (np.arange(total.shape[1]) < wanted[:, None]) & (np.take_along_axis(total, order, 1) > NEVER)  # [A, K]
+    _, totals, lengths, parents, last = (part[:, :n][ended] for part in finished)  # [those that ended] each
+    at, place = cut.nonzero()  # [those that were cut] each
+    slots = order[at, place]
+    sentence = np.concatenate([ended.nonzero()[0], at])  # [N]
+    total = np.concatenate([totals, total[at, slots]])
+    written = np.concatenate([lengths - 1, length[at]])  # END not counted
+    size = np.concatenate([lengths, length[at]])
+    score = total / length_penalty(torch.from_numpy(size).double(), config.length_penalty, config.length_offset).numpy()
+    ids, logprobs = trace_back(beam, sentence, np.concatenate([parents, slots]), written)
+    reasons: list[Ended] = [
+        "not finite" if b else "length" if d else "stopped" for b, d in zip(broken, done, strict=True)
+    ]
+    found: list[list[Hypothesis]] = [[] for _ in done]
+    ends = last.tolist()
+    columns = (part.tolist() for part in (sentence, written, total, score))
+    for number, (a, some, logprob, value) in enumerate(zip(*columns, strict=True)):  # finished ones first, best first
+        each = logprobs[number][:some]
+        if number < len(ends):
+            each.append(ends[number])
+        reason: Ended = "end" if number < len(ends) else reasons[a]
+        found[a].append(Hypothesis(ids[number][:some], logprob, value, reason, each))
+    return found
 
 
-def trace_back(beam: BeamState, endings: list[Ending]) -> tuple[list[list[int]], list[list[float]]]:
-    """The tokens of each hypothesis and their log-probabilities, from its last node to the root, all at once."""
-    sentence, slot, length = np.array([ending[:3] for ending in endings], dtype=np.int64).reshape(-1, 3).T
+def trace_back(beam: BeamState, sentence: Ints, slot: Ints, length: Ints) -> tuple[list[list[int]], list[list[float]]]:
+    """The tokens of N hypotheses and their log-probabilities, from their last nodes to the root, all at once."""
     steps = int(length.max(initial=0))
     tokens, parents, logprobs = (part[:, :steps].cpu().numpy() for part in (beam.tokens, beam.parents, beam.logprobs))
-    ids = np.empty((len(endings), steps), tokens.dtype)
-    each = np.empty((len(endings), steps), logprobs.dtype)
+    ids = np.empty((len(sentence), steps), tokens.dtype)
+    each = np.empty((len(sentence), steps), logprobs.dtype)
     for step in reversed(range(steps)):
         ids[:, step], each[:, step] = tokens[sentence, step, slot], logprobs[sentence, step, slot]
         slot = np.where(step < length, parents[sentence, step, slot], slot)

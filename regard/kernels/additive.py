@@ -147,11 +147,11 @@ class _Step(torch.autograd.Function):
         scores = torch.empty(2, B, S, dtype=torch.float32, device=keys.device)
         weights = scores[1]  # [B, S]
         context = torch.empty(B, Dv, dtype=values.dtype, device=keys.device)
-        whole, rows = triton.next_power_of_2(S), min(32, _tile(S))
+        whole, wide = triton.next_power_of_2(S), _columns(B, Dv)
         additive = v is not None, fast(keys)
         _one_query[triton.cdiv(S, 4), B](query, keys, v, scores, S, D, *additive, 4, _wide(D), num_warps=4)
-        _one_context[triton.cdiv(Dv, 128), B](
-            scores, values, mask, weights, context, S, Dv, mask is not None, whole, rows, 128, num_warps=4
+        _one_context[triton.cdiv(Dv, wide), B](
+            scores, values, mask, weights, context, S, Dv, mask is not None, whole, ROWS, wide, num_warps=_warps(wide)
         )
         ctx.save_for_backward(query, weights)
         ctx.loop = loop
@@ -169,14 +169,27 @@ class _Step(torch.autograd.Function):
         d_weights = None if d_weights is None else d_weights.contiguous()
         d_all = torch.empty(2, B, S, dtype=torch.float32, device=keys.device)
         d_scores, d_query = d_all[1], torch.empty_like(query)
-        whole, rows = triton.next_power_of_2(S), min(32, _tile(S))
+        whole, wide = triton.next_power_of_2(S), _columns(B, D)
         _one_d_weights[triton.cdiv(S, 4), B](
             d_context, values, d_weights, d_all, d_context.stride(0), S, Dv,
             d_weights is not None, 4, _wide(Dv), num_warps=4,
         )  # fmt: skip
         additive = v is not None, fast(keys)
-        _one_d_query[triton.cdiv(D, 128), B](
-            query, keys, v, weights, d_all, d_scores, d_query, S, D, *additive, whole, rows, 128, num_warps=4
+        _one_d_query[triton.cdiv(D, wide), B](
+            query,
+            keys,
+            v,
+            weights,
+            d_all,
+            d_scores,
+            d_query,
+            S,
+            D,
+            *additive,
+            whole,
+            ROWS,
+            wide,
+            num_warps=_warps(wide),
         )
         ctx.loop.seen.append((query, weights, d_context, d_scores))
         return d_query, None, None
@@ -261,7 +274,18 @@ def _gradients(
 
 
 # One query: the work is reading keys and values once, so that as many loads as possible are under way at a time. A
-# program has a tile of 4 whole rows or of 32 rows and 128 columns: 32 numbers or more for each of its 128 threads.
+# program has a tile of 4 whole rows, or of 8 rows and columns that its threads share out, 8 to each: then the sum over
+# the rows is made inside a thread.
+ROWS = 8
+
+
+def _columns(rows: int, width: int) -> int:
+    """Columns of a program: many where there are rows enough to keep the GPU busy."""
+    return min(1024 if rows >= 32 else 256, max(16, triton.next_power_of_2(width)))
+
+
+def _warps(columns: int) -> int:
+    return max(1, columns // 256)
 
 
 @triton.jit

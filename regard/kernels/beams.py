@@ -1,7 +1,7 @@
 """Triton: the tokens that a search considers, and the bookkeeping of its beams; three launches for hundreds.
 
-A row of logits is read once: programs find the likeliest tokens of a stretch of words each, one more those of the row.
-Then one program for each sentence ranks the continuations of its beams, and moves the finished ones out.
+A row of logits is read once, for its mass and the peaks of its blocks; the likeliest tokens are looked for in the
+blocks of the highest peaks. Then one program for each sentence ranks the continuations of its beams.
 """
 
 from typing import Any
@@ -13,70 +13,90 @@ from torch import Tensor
 
 from regard.symbols import END
 
-STRETCH = 4096  # words that one program reads
+BLOCK, STRETCH = 128, 16  # words of a block, and blocks that one program reads
 
 
 def likely(logits: Tensor, length: Tensor, k: int, banned: tuple[int, ...], min_length: int) -> tuple[Tensor, Tensor]:
-    """`regard.decode.rules.likely`: log-probabilities [N, k] and tokens [N, k] of logits [N, V], length [A]."""
+    """`regard.decode.rules.likely`: log-probabilities [N, k] and tokens [N, k] of logits [N, V], length [A].
+
+    The k likeliest words are in the k blocks with the highest peaks.
+    """
     N, V = logits.shape
     logits = logits if logits.stride(1) == 1 else logits.contiguous()
-    block = min(STRETCH, triton.next_power_of_2(V))
-    parts = triton.cdiv(V, block)
-    values = torch.empty(N, parts, k, device=logits.device)
-    tokens = torch.empty(N, parts, k, dtype=torch.int32, device=logits.device)
+    blocks = triton.cdiv(V, BLOCK)
+    parts, beams = triton.cdiv(blocks, STRETCH), N // len(length)
+    peaks = torch.empty(N, blocks, device=logits.device)
     masses = torch.empty(2, N, parts, device=logits.device)  # the highest logit of a stretch, and sum exp(x - highest)
-    bits = sum(1 << token for token in set(banned))
-    _stretches[N, parts](
-        logits, length, values, tokens, masses, logits.stride(0), N // len(length), N * parts, V, min_length,
-        END, bits, k, block, num_warps=8,
+    rules = min_length, END, sum(1 << token for token in set(banned))
+    _peaks[N, parts](
+        logits, length, peaks, masses, logits.stride(0), beams, N * parts, V, blocks, *rules, STRETCH, BLOCK,
+        num_warps=4,
     )  # fmt: skip
     logprob = torch.empty(N, k, device=logits.device)
     token = torch.empty(N, k, dtype=torch.long, device=logits.device)
-    sizes = triton.next_power_of_2(parts), triton.next_power_of_2(parts * k)
-    _rows[(N,)](values, tokens, masses, logprob, token, N * parts, V, parts, k, *sizes, num_warps=1)
+    few = min(k, blocks)
+    sizes = (triton.next_power_of_2(size) for size in (few, blocks, parts))
+    _top[(N,)](
+        logits, length, peaks, masses, logprob, token, logits.stride(0), beams, N * parts, V, blocks, parts, *rules,
+        k, few, *sizes, BLOCK, num_warps=4,
+    )  # fmt: skip
     return logprob, token
 
 
 @triton.jit
-def _stretches(
-    logits, length, values, tokens, masses, logits_n, beams, size, V, min_length,
-    LAST: tl.constexpr, BANNED: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    n, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    v = part * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(logits + n * logits_n + v, v < V, other=float("-inf")).to(tl.float32)
-    at = n * tl.num_programs(1) + part
-    top = tl.max(x, 0)
-    tl.store(masses + at, top)
-    # A NaN or +inf makes the sum NaN, and with it the whole row.
-    tl.store(masses + size + at, tl.sum(tl.exp(x - tl.where(top == float("-inf"), 0.0, top)), 0))
-    early = tl.load(length + n // beams) < min_length
-    never = ((v < 32) & (((BANNED >> (v & 31)) & 1) == 1)) | ((v == LAST) & early)
-    x = tl.where(never | (x != x), float("-inf"), x)
-    for i in tl.static_range(K):
-        best = tl.argmax(x, 0)
-        tl.store(values + at * K + i, tl.max(x, 0))
-        tl.store(tokens + at * K + i, part * BLOCK + best)
-        x = tl.where(v == part * BLOCK + best, float("-inf"), x)
+def _allowed(x, v, length, min_length, LAST: tl.constexpr, BANNED: tl.constexpr):
+    """Logits x of the words v, -inf where they may not come."""
+    never = ((v < 32) & (((BANNED >> (v & 31)) & 1) == 1)) | ((v == LAST) & (tl.load(length) < min_length))
+    return tl.where(never | (x != x), float("-inf"), x)
 
 
 @triton.jit
-def _rows(
-    values, tokens, masses, logprob, token, size, V,
-    PARTS: tl.constexpr, K: tl.constexpr, PP: tl.constexpr, CC: tl.constexpr,
+def _peaks(
+    logits, length, peaks, masses, logits_n, beams, size, V, blocks, min_length,
+    LAST: tl.constexpr, BANNED: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    n, p, c = tl.program_id(0).to(tl.int64), tl.arange(0, PP), tl.arange(0, CC)
-    tops = tl.load(masses + n * PARTS + p, p < PARTS, other=float("-inf"))
-    sums = tl.load(masses + size + n * PARTS + p, p < PARTS, other=0.0)
+    n, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    block = part * ROWS + tl.arange(0, ROWS)
+    v = block[:, None] * WIDE + tl.arange(0, WIDE)[None, :]
+    x = tl.load(logits + n * logits_n + v, v < V, other=float("-inf")).to(tl.float32)
+    top = tl.max(tl.max(x, 1), 0)
+    # A NaN or +inf makes the sum NaN, and with it the whole row.
+    mass = tl.sum(tl.sum(tl.exp(x - tl.where(top == float("-inf"), 0.0, top)), 1), 0)
+    at = n * tl.num_programs(1) + part
+    tl.store(masses + at, top)
+    tl.store(masses + size + at, mass)
+    x = _allowed(x, v, length + n // beams, min_length, LAST, BANNED)
+    tl.store(peaks + n * blocks + block, tl.max(x, 1), block < blocks)
+
+
+@triton.jit
+def _top(
+    logits, length, peaks, masses, logprob, token, logits_n, beams, size, V, blocks, parts, min_length,
+    LAST: tl.constexpr, BANNED: tl.constexpr, K: tl.constexpr, FEW: tl.constexpr,
+    GG: tl.constexpr, BB: tl.constexpr, PP: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    n, g, b, p = tl.program_id(0).to(tl.int64), tl.arange(0, GG), tl.arange(0, BB), tl.arange(0, PP)
+    tops = tl.load(masses + n * parts + p, p < parts, other=float("-inf"))
+    sums = tl.load(masses + size + n * parts + p, p < parts, other=0.0)
     top = tl.max(tops, 0)
     whole = top + tl.log(tl.sum(sums * tl.exp(tops - top), 0))  # NaN where nothing is above -inf
-    x = tl.load(values + n * PARTS * K + c, c < PARTS * K, other=float("-inf"))
-    words = tl.load(tokens + n * PARTS * K + c, c < PARTS * K, other=0)
+    heights = tl.load(peaks + n * blocks + b, b < blocks, other=float("-inf"))
+    heights = tl.where(b < blocks, tl.maximum(heights, -3e38), float("-inf"))  # above -inf, so that none is taken twice
+    chosen = tl.zeros([GG], tl.int32)
+    for i in tl.static_range(FEW):
+        best = tl.argmax(heights, 0)
+        chosen = tl.where(g == i, best, chosen)
+        heights = tl.where(b == best, float("-inf"), heights)
+    v = chosen[:, None] * WIDE + tl.arange(0, WIDE)[None, :]
+    x = tl.load(logits + n * logits_n + v, (g < FEW)[:, None] & (v < V), other=float("-inf")).to(tl.float32)
+    x = tl.reshape(_allowed(x, v, length + n // beams, min_length, LAST, BANNED), [GG * WIDE])
+    v, place = tl.reshape(v, [GG * WIDE]), tl.arange(0, GG * WIDE)
     for i in tl.static_range(K):
-        best = tl.argmax(x, 0)
-        tl.store(logprob + n * K + i, tl.max(x, 0) - whole)
-        tl.store(token + n * K + i, tl.minimum(tl.sum(tl.where(c == best, words, 0), 0), V - 1).to(tl.int64))
-        x = tl.where(c == best, float("-inf"), x)
+        most, best = tl.max(x, 0, return_indices=True)
+        hit = place == best
+        tl.store(logprob + n * K + i, most - whole)
+        tl.store(token + n * K + i, tl.minimum(tl.sum(tl.where(hit, v, 0), 0), V - 1).to(tl.int64))
+        x = tl.where(hit, float("-inf"), x)
 
 
 def select(
@@ -127,9 +147,9 @@ def _select(
     c_logprob = tl.full([CC], float("-inf"), tl.float32)
     c_token, c_parent = tl.zeros([CC], tl.int64), tl.zeros([CC], tl.int64)
     for i in tl.static_range(2 * K):
-        best = tl.argmax(sums, 0)
+        most, best = tl.max(sums, 0, return_indices=True)
         hit = j == best
-        c_total = tl.where(c == i, tl.max(sums, 0), c_total)
+        c_total = tl.where(c == i, most, c_total)
         c_logprob = tl.where(c == i, tl.max(tl.where(hit, each_j, float("-inf")), 0), c_logprob)
         c_token = tl.where(c == i, tl.sum(tl.where(hit, words, 0), 0), c_token)
         c_parent = tl.where(c == i, (best // M).to(tl.int64), c_parent)
