@@ -27,6 +27,7 @@ _STUTTER = re.compile(r"(\w.{0,7}?)\1{7,}")  # the same few characters eight tim
 _WORST = ("not finite", "stopped", "length", "end", "empty")  # how the worst of several sentences ended
 _SEPARATOR = re.compile(r"(?<=\d)[.,'’ \u00a0\u202f](?=\d)")  # 1,234.50 and 1 234,50 are the same number
 _NUMBER = re.compile(r"\d{2,}")  # a single digit may be written as a word
+_DIGIT = re.compile(r"\d")
 _LINE = re.compile(r"[^\n]+")
 
 
@@ -97,10 +98,13 @@ def lost_numbers(source: str, translation: str) -> list[str]:
 
     Numbers are compared by their digits, so that 1,234.50 and 1 234,50 are the same.
     """
+    addresses = [one for one in find_addresses(source) if one not in translation]
+    if not _DIGIT.search(source):
+        return addresses
     read, wrote = (
         Counter(_NUMBER.findall(_SEPARATOR.sub("", ADDRESS.sub(" ", text)))) for text in (source, translation)
     )
-    return [*(one for one in find_addresses(source) if one not in translation), *(read - wrote).elements()]
+    return [*addresses, *(read - wrote).elements()]
 
 
 def join_text(passage: Passage, translations: list[str]) -> str:

@@ -5,6 +5,7 @@ import math
 import random
 import re
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Any
 
 import sentencepiece
@@ -41,6 +42,17 @@ class Subwords:
     def __len__(self) -> int:
         return int(self.processor.vocab_size())
 
+    @cached_property
+    def pieces(self) -> list[str]:
+        """The spelling of every id."""
+        return [str(self.processor.id_to_piece(index)) for index in range(len(self))]
+
+    @cached_property
+    def byte_of(self) -> dict[int, bytes]:
+        """The ids that stand for one byte of a character outside the vocabulary, and that byte."""
+        some = (index for index in range(len(self)) if self.processor.is_byte(index))
+        return {index: bytes([int(self.pieces[index][3:5], 16)]) for index in some}
+
     def ids(self, text: str) -> list[int]:
         return list(self.processor.encode(text, out_type=int))
 
@@ -55,13 +67,16 @@ class Subwords:
         character all have the span of that character.
         """
         ids = self.ids(text)
-        surfaces: list[str] = self.processor.encode(text, out_type=str)
+        # The spelling of an unknown piece is known to the processor alone.
+        surfaces = (
+            self.processor.encode(text, out_type=str) if UNKNOWN in ids else [self.pieces[index] for index in ids]
+        )
         written, places = self.processor.normalize(text, with_offsets=True)  # places: of each character in `text`
         places = [*places[: len(written)], len(text)]
         spans: list[tuple[int, int]] = []
         place, spelled = 0, 0
         for index, surface in zip(ids, surfaces, strict=True):
-            if self.processor.is_byte(index):
+            if index in self.byte_of:
                 spans.append((places[place], places[place + 1]))
                 spelled += 1
                 if spelled == len(written[place].encode("utf-8")):
@@ -77,15 +92,11 @@ class Subwords:
         return str(self.processor.decode(ids))
 
     def piece(self, index: int) -> str:
-        return str(self.processor.id_to_piece(index))
+        return self.pieces[index]
 
     def surfaces(self, ids: list[int]) -> list[bytes]:
         """What each id adds to the text, as UTF-8, the space before the text among it."""
-        pieces = map(self.piece, ids)
-        return [
-            bytes([int(piece[3:5], 16)]) if self.processor.is_byte(index) else piece.replace(SPACE, " ").encode()
-            for index, piece in zip(ids, pieces, strict=True)
-        ]
+        return [self.byte_of.get(index) or self.pieces[index].replace(SPACE, " ").encode() for index in ids]
 
     def sample(self, text: str, amount: float, draw: random.Random) -> list[int]:
         """A sampled segmentation: BPE-dropout (Provilkov et al. 2020), or for unigram one of the best few.

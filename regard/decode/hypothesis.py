@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from operator import eq
 from typing import Literal, TypeVar
 
 import torch
@@ -114,7 +115,9 @@ def loops(words: Sequence[str]) -> bool:
     """Whether some stretch of `words` says the same thing over and over."""
     for period in range(1, min(len(words) // 2, LONGEST) + 1):
         times = 4 if period == 1 else 3 if period < 5 else 2
-        run = 0  # how many words in a row equal the word one period earlier
+        if sum(map(eq, words, words[period:])) < period * (times - 1):
+            continue  # too few words equal the word one period earlier, in a row or not
+        run = 0  # how many of them in a row
         for earlier, word in zip(words, words[period:], strict=False):
             run = run + 1 if word == earlier else 0
             if run >= period * (times - 1):
