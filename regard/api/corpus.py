@@ -19,7 +19,7 @@ from regard.errors import ConfigError, DataError, unknown
 from regard.training.known import find_run
 from regard.training.locks import locked
 
-ENGINES = ("local", "ray")
+PLACES = ("local", "ray")
 SILENT = 600.0  # seconds without one more line before a worker counts as stuck; its shard is tried again
 DIGITS = 4  # of a score: more would depend on the number of threads
 
@@ -38,13 +38,14 @@ class Translating:
 
     run: str
     device: str
+    engine: str
     threads: int
     max_tokens: int
     options: dict[str, Any]
 
     def __call__(self) -> Work:
         torch.set_num_threads(self.threads)
-        translator = load(self.run, self.device, "translate")
+        translator = load(self.run, self.device, "translate", self.engine)
 
         def work(lines: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
             seen = 0
@@ -67,15 +68,16 @@ class Translating:
 def translate_corpus(
     run: str | Path, inputs: str | Path | Iterable[str | Path], out: str | Path, *, on: str = "local",
     workers: int | None = None, shard: int = 10_000, column: str = "", format: str = "text", address: str | None = None,
-    device: str = "auto", max_tokens: int = 4096, progress: Progress | None = None, **options: Any,
+    device: str = "auto", engine: str = "regard", max_tokens: int = 4096, progress: Progress | None = None,
+    **options: Any,
 ) -> CorpusResult:  # fmt: skip
     """Translate files into the folder `out`: line n of an output is line n of its input.
 
     `inputs` are files or patterns such as `"in/*.txt.gz"`: text, TSV, JSONL or Parquet (with `column`), packed or not.
     `on` is "local" (processes of this machine) or "ray" (`address` names a cluster). What is done already is kept: the
     same call again continues after a crash, and does nothing once all is done. `format` is "text", "jsonl" or "parquet"
-    (with score, tokens and flags). A line of more than `max_tokens` tokens gives an empty line. Options are those
-    of `Translator.translate`.
+    (with score, tokens and flags). A line of more than `max_tokens` tokens gives an empty line. `device` and `engine`
+    are those of `regard.load`, options those of `Translator.translate`.
 
     >>> with open("questions.txt", "w", encoding="utf-8") as file:
     ...     _ = file.write("Where is the station?\\nWhere is the cat?\\n")
@@ -83,8 +85,8 @@ def translate_corpus(
     >>> result.lines, [path.name for path in result.outputs]
     (2, ['questions.txt'])
     """
-    if on not in ENGINES:
-        raise ConfigError(unknown("engine", on, ENGINES))
+    if on not in PLACES:
+        raise ConfigError(unknown("place to work", on, PLACES))
     if format not in FORMATS:
         raise ConfigError(unknown("format", format, FORMATS))
     folder, paths = Path(find_run(run)), find_inputs(inputs)
@@ -92,16 +94,16 @@ def translate_corpus(
     gpus = torch.cuda.device_count() if device != "cpu" else 0
     number, threads = share_cores(workers, gpus)
     task = {"work": "translate", "weights": digest(folder / "weights.safetensors"), "options": options,
-            "format": format, "max_tokens": max_tokens}  # fmt: skip
+            "engine": engine, "format": format, "max_tokens": max_tokens}  # fmt: skip
     with locked(out, "is working"):
         plan = make_plan(paths, out, shard, column, task)
         lines = sum(one.lines for one in plan.inputs)
         if outputs := finished(out):
             return CorpusResult(outputs, lines, 0)
         local = partial(run_local, silent=SILENT, gpus=gpus_for(device))
-        engine = partial(run_ray, address=address, gpus=min(1.0, gpus)) if on == "ray" else local
-        start = Translating(str(folder.absolute()), device, threads, max_tokens, options)
-        failed = engine(start, plan, out, missing(plan, out), number, progress)
+        work = partial(run_ray, address=address, gpus=min(1.0, gpus)) if on == "ray" else local
+        start = Translating(str(folder.absolute()), device, engine, threads, max_tokens, options)
+        failed = work(start, plan, out, missing(plan, out), number, progress)
         outputs = [] if failed else join(plan, out, format, lambda result: result["translation"])
         return CorpusResult(outputs, lines, failed)
 
