@@ -134,11 +134,17 @@ def workers_of(driver: int) -> list[int]:
 
 
 def kill_at_random(command: list[str], kills: int, within: float, rng: random.Random) -> Counter[str]:
-    """Run `command` until it succeeds, killing it or one of its workers `kills` times; returns what was killed."""
+    """Run `command` until it succeeds, killing it or one of its workers `kills` times; returns what was killed.
+
+    The next moment is drawn once there is a worker, which may still be loading.
+    """
     killed: Counter[str] = Counter()
     while True:
         driver = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        while driver.poll() is None and killed.total() < kills:
+        while driver.poll() is None and killed["driver"] + killed["worker"] < kills:
+            if not workers_of(driver.pid):
+                time.sleep(0.05)
+                continue
             try:
                 driver.wait(rng.uniform(0, within))
             except subprocess.TimeoutExpired:
