@@ -55,9 +55,16 @@ class Where:
         shards = missing(plan, out)
         if self.on == "local":
             return run_local(start, plan, out, shards, workers, progress, silent=SILENT, gpus=gpus_for(self.device))
-        needed = self.device.startswith("cuda") or self.gpus > 0  # the nodes of a cluster may have what this one lacks
-        share = 1.0 if self.address else min(1.0, self.gpus / workers)
-        return run_ray(start, plan, out, shards, workers, progress, self.address, share if needed else 0)
+        return run_ray(start, plan, out, shards, workers, progress, self.address, self.gpu_share(workers))
+
+    def gpu_share(self, workers: int) -> float:
+        """The part of a GPU that an actor of Ray takes: all of one on a cluster, else what this machine has for each.
+
+        The nodes of a cluster may have what this one lacks, so "cuda" asks for GPUs wherever it is said.
+        """
+        if self.address:
+            return float(self.device.startswith("cuda") or self.gpus > 0)
+        return min(1.0, self.gpus / workers)
 
 
 def over_shards(
