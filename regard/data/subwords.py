@@ -34,12 +34,13 @@ class Subwords:
             raise DataError(f"The vocabulary is not a SentencePiece model, or is damaged: {brief(error)}.") from None
         if symbols != SYMBOLS:
             raise DataError(f"The SentencePiece model must begin with {SYMBOLS}; it begins with {symbols}.")
+        self.size = int(self.processor.vocab_size())
         self.scores: dict[str, tuple[float, int]] = {}  # piece -> (score, id); filled at the first sample
         self.unigram = False
         self.options: dict[str, tuple[list[list[int]], list[float]]] = {}
 
     def __len__(self) -> int:
-        return int(self.processor.vocab_size())
+        return self.size
 
     def ids(self, text: str) -> list[int]:
         return list(self.processor.encode(text, out_type=int))
@@ -61,7 +62,7 @@ class Subwords:
         spans: list[tuple[int, int]] = []
         place, spelled = 0, 0
         for index, surface in zip(ids, surfaces, strict=True):
-            if self.processor.is_byte(index):
+            if surface.startswith("<0x") and self.processor.is_byte(index):
                 spans.append((places[place], places[place + 1]))
                 spelled += 1
                 if spelled == len(written[place].encode("utf-8")):

@@ -130,12 +130,10 @@ class Vocabulary:
         return [min(bisect_right(ends, start), len(ends) - 1) for start in starts] if surfaces else []
 
     def _checked(self, ids: Iterable[int]) -> list[int]:
-        checked = [int(index) for index in ids]
+        checked, size = [int(index) for index in ids], len(self)
         for index in checked:
-            if not 0 <= index < len(self):
-                raise DataError(
-                    f"Token {index} is not in a vocabulary of {len(self)}; ids go from 0 to {len(self) - 1}."
-                )
+            if not 0 <= index < size:
+                raise DataError(f"Token {index} is not in a vocabulary of {size}; ids go from 0 to {size - 1}.")
         return checked
 
     def _header(self) -> dict[str, object]:
