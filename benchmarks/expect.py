@@ -35,7 +35,7 @@ HEAD = "| pairs | model | updates | BLEU | chrF | seconds | device, load before 
 def main() -> None:
     """Train and score each size, and print its row."""
     given = arguments()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     if given.device == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""
     elif given.device == "cuda" and not torch.cuda.is_available():

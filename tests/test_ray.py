@@ -1,16 +1,23 @@
 """The same shards on a Ray cluster of two nodes: the same bytes, also when a worker or a node is killed."""
 
+import json
 import os
 import signal
 import time
 from pathlib import Path
 
 import pytest
-from test_shards import TASK, Upper, text
+import trained
+from test_shards import TASK, Upper, broken_start, text
+from test_sweep import write as write_sweep
 
+from regard.api.corpus import Where
+from regard.api.corpus_attention import align_corpus
+from regard.api.sweeping import sweep
 from regard.cluster.local import run_local
 from regard.cluster.ray import run_ray
 from regard.cluster.shards import join, make_plan, missing
+from regard.data.builtin.registry import generate_copy
 from regard.errors import RunError
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'regard[ray]'")
@@ -80,6 +87,39 @@ def test_a_shard_that_keeps_failing_is_set_aside(cluster, tmp_path):
     plan = make_plan([corpus(tmp_path)], out, 20, "", TASK)
     assert run_ray(Upper(fails_at="line 25"), plan, out, missing(plan, out), 2, address=cluster.address) == 1
     assert [path.name for path in (out / "failed").iterdir()] == ["000001.txt"]
+
+
+def test_work_that_cannot_start_is_one_sentence(cluster, tmp_path):
+    out = tmp_path / "out"
+    plan = make_plan([corpus(tmp_path)], out, 20, "", TASK)
+    with pytest.raises(RunError, match=r"^no such model$"):
+        run_ray(broken_start, plan, out, missing(plan, out), 2, address=cluster.address)
+
+
+def test_a_sweep_on_ray_writes_what_local_runs_write(cluster, tmp_path):
+    file = write_sweep(tmp_path, "[grid]\nmodel.score = ['dot', 'general']\n")
+    found = {}
+    for on in ("local", "ray"):
+        address = cluster.address if on == "ray" else None
+        swept = sweep(file, tmp_path / on, on=on, workers=2, address=address)
+        assert (swept.runs, swept.finished, swept.failed) == (2, 2, {})
+        lines = [(tmp_path / on / "shards" / f"00000{n}.jsonl").read_bytes().split(b"\n")[0] for n in range(2)]
+        found[on] = [json.loads(line) for line in lines]
+    for mine, theirs in zip(found["ray"], found["local"], strict=True):
+        assert mine["written"] == theirs["written"]
+        assert mine["parameters"] == theirs["parameters"]
+
+
+def test_alignments_on_ray_are_those_of_local_workers(cluster, tmp_path):
+    lines = [example.source for example in generate_copy(9, 5, 2, 6)]
+    path = tmp_path / "a.txt"
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    made = []
+    for where in (Where(workers=1, shard=4), Where("ray", 2, 4, address=cluster.address)):
+        [links] = align_corpus(trained.run("copy"), [path, path], tmp_path / where.on, where=where).outputs
+        made.append(links.read_bytes())
+    assert made[0] == made[1]
+    assert made[0].count(b"\n") == 9
 
 
 def test_no_cluster_at_that_address_is_one_sentence(tmp_path):

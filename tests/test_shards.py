@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.cluster.local import LocalWorker, Pool, gpus_for, run_local
+from regard.cluster.local import LocalWorker, Pool, gpus_for, run_local, share_cores
 from regard.cluster.shards import (
     ShardReader,
     finished,
@@ -125,6 +125,17 @@ def test_workers_take_the_gpus_in_turn(corpus, tmp_path):
     plan = make_plan(corpus[0], out, 4, "", TASK)
     assert run_local(Gpu(tmp_path), plan, out, missing(plan, out), 2, gpus=["0", "3"]) == 0
     assert sorted(path.read_text() for path in tmp_path.glob("worker-*")) == ["0", "3"]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no process to cores")
+def test_workers_share_the_cores_that_this_process_may_use():
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert share_cores(None, 0) == (1, 1)
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert share_cores(1, 0) == (1, len(allowed))
 
 
 def test_a_gpu_that_is_named_by_its_number_stays_visible(monkeypatch):

@@ -122,7 +122,12 @@ def test_a_folder_of_another_sweep_or_of_something_else_is_refused_untouched(tmp
     with pytest.raises(RunError, match="holds a sweep with other settings or another test set"):
         sweep(path, out)
     assert [one.read_text(encoding="utf-8") for one in out.iterdir()] == ["mine"]
-    for wrong, sentence in (({"workers": 0}, "at least one worker"), ({"minutes": 0}, "above zero")):
+    for wrong, sentence in (
+        ({"workers": 0}, "at least one worker"),
+        ({"minutes": 0}, "above zero"),
+        ({"minutes": 1, "on": "ray"}, "with --on ray set train.minutes"),
+        ({"on": "rai"}, "There is no place to work 'rai'"),
+    ):
         with pytest.raises(ConfigError, match=sentence):
             sweep(path, tmp_path / "new", **wrong)
     assert not (tmp_path / "new").exists()

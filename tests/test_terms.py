@@ -48,9 +48,20 @@ def test_a_term_that_cannot_be_placed_is_reported(copier) -> None:
     assert any("term" in note for note in found.notes)
 
 
-def test_terms_beside_a_prefix_are_refused(copier) -> None:
-    with pytest.raises(ConfigError, match="prefix and terms cannot be given together"):
-        copier.translate("a b", prefix="a", terms={"b": "a"})
+def test_terms_come_behind_a_prefix_unless_they_are_in_it(copier) -> None:
+    a, b, c, d, e = words_of(copier, 5)
+    source = f"{a} {b} {c} {d}"
+    behind = copier.translate(source, prefix=a, terms={c: e})
+    assert behind.text.split()[:3] == [a, b, e]
+    assert behind.unplaced == []
+    inside = copier.translate(source, prefix=f"{a} {e}", terms={b: e})
+    assert inside.text.split()[:2] == [a, e]
+    assert inside.text.split().count(e) == 1
+    assert inside.unplaced == []
+    # What the term would replace is given: the prefix stays, and the term comes behind it or is reported.
+    against = copier.translate(source, prefix=f"{a} {b}", terms={b: e})
+    assert against.text.split()[:2] == [a, b]
+    assert (e in against.text.split()[2:]) != bool(against.unplaced)
 
 
 def test_terms_are_whole_words_and_the_longest_comes_first() -> None:

@@ -2,24 +2,23 @@
 
 import glob
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from regard.api.loading import load
+from regard.api.loading import Run, load
 from regard.cluster.local import gpus_for, run_local, share_cores
 from regard.cluster.ray import run_ray
-from regard.cluster.shards import FORMATS, Tell, Work, finished, join, make_plan, missing
+from regard.cluster.shards import FORMATS, Plan, Start, Tell, Work, finished, join, make_plan, missing
 from regard.data.files import Progress, digest
 from regard.errors import ConfigError, DataError, unknown
 from regard.training.known import find_run
 from regard.training.locks import locked
 
-ENGINES = ("local", "ray")
+PLACES = ("local", "ray")
 SILENT = 600.0  # seconds without one more line before a worker counts as stuck; its shard is tried again
 DIGITS = 4  # of a score: more would depend on the number of threads
 
@@ -33,18 +32,73 @@ class CorpusResult(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Where:
+    """Where the work on a corpus is done, and in what pieces."""
+
+    on: str = "local"  # or "ray"
+    workers: int | None = None
+    shard: int = 10_000  # lines
+    column: str = ""  # of a table
+    address: str | None = None  # of a Ray cluster
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.on not in PLACES:
+            raise ConfigError(unknown("place to work", self.on, PLACES))
+
+    @property
+    def gpus(self) -> int:
+        return torch.cuda.device_count() if self.device != "cpu" else 0
+
+    def run(self, start: Start, plan: Plan, out: Path, workers: int, progress: Progress | None) -> int:
+        """Do what is missing; returns how many shards were set aside."""
+        shards = missing(plan, out)
+        if self.on == "local":
+            return run_local(start, plan, out, shards, workers, progress, silent=SILENT, gpus=gpus_for(self.device))
+        return run_ray(start, plan, out, shards, workers, progress, self.address, self.gpu_share(workers))
+
+    def gpu_share(self, workers: int) -> float:
+        """The part of a GPU that an actor of Ray takes: all of one on a cluster, else what this machine has for each.
+
+        The nodes of a cluster may have what this one lacks, so "cuda" asks for GPUs wherever it is said.
+        """
+        if self.address:
+            return float(self.device.startswith("cuda") or self.gpus > 0)
+        return min(1.0, self.gpus / workers)
+
+
+def over_shards(
+    start: Start, inputs: Sequence[str | tuple[str, ...]], out: str | Path, task: dict[str, Any], where: Where,
+    finish: Callable[[Plan, Path], list[Path]], workers: int, progress: Progress | None = None,
+) -> CorpusResult:  # fmt: skip
+    """Work on the rows of the inputs in shards, then `finish`: what is done already is kept.
+
+    `task` says what is done with the rows: the folder of another task is refused.
+    """
+    out = Path(out).absolute()
+    with locked(out, "is working"):
+        plan = make_plan(inputs, out, where.shard, where.column, task)
+        lines = sum(one.lines for one in plan.inputs)
+        if outputs := finished(out):
+            return CorpusResult(outputs, lines, 0)
+        failed = where.run(start, plan, out, workers, progress)
+        return CorpusResult([] if failed else finish(plan, out), lines, failed)
+
+
+@dataclass(frozen=True)
 class Translating:
     """Loads the translator in a worker; the work is to translate the lines of a shard, of all lengths together."""
 
-    run: str
+    runs: list[str]  # several are an ensemble
     device: str
+    engine: str
     threads: int
     max_tokens: int
     options: dict[str, Any]
 
     def __call__(self) -> Work:
         torch.set_num_threads(self.threads)
-        translator = load(self.run, self.device, "translate")
+        translator = load(self.runs, self.device, "translate", self.engine)
 
         def work(lines: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
             seen = 0
@@ -58,24 +112,25 @@ class Translating:
             for one in translator.translate(lines, max_tokens=self.max_tokens, progress=progress, **self.options):
                 yield {
                     "translation": one.text, "score": round(one.score, DIGITS), "tokens": one.tokens,
-                    "finished": one.finished, "flags": one.flags, "unknown": one.unknown,
+                    "finished": one.finished, "flags": one.flags, "unknown": one.unknown, "unplaced": one.unplaced,
                 }  # fmt: skip
 
         return work
 
 
 def translate_corpus(
-    run: str | Path, inputs: str | Path | Iterable[str | Path], out: str | Path, *, on: str = "local",
+    run: Run | Sequence[Run], inputs: str | Path | Iterable[str | Path], out: str | Path, *, on: str = "local",
     workers: int | None = None, shard: int = 10_000, column: str = "", format: str = "text", address: str | None = None,
-    device: str = "auto", max_tokens: int = 4096, progress: Progress | None = None, **options: Any,
+    device: str = "auto", engine: str = "regard", max_tokens: int = 4096, progress: Progress | None = None,
+    **options: Any,
 ) -> CorpusResult:  # fmt: skip
     """Translate files into the folder `out`: line n of an output is line n of its input.
 
     `inputs` are files or patterns such as `"in/*.txt.gz"`: text, TSV, JSONL or Parquet (with `column`), packed or not.
     `on` is "local" (processes of this machine) or "ray" (`address` names a cluster). What is done already is kept: the
     same call again continues after a crash, and does nothing once all is done. `format` is "text", "jsonl" or "parquet"
-    (with score, tokens and flags). A line of more than `max_tokens` tokens gives an empty line. Options are those
-    of `Translator.translate`.
+    (with score, tokens and flags). A line of more than `max_tokens` tokens gives an empty line. `run`, `device` and
+    `engine` are those of `regard.load`, options those of `Translator.translate`.
 
     >>> with open("questions.txt", "w", encoding="utf-8") as file:
     ...     _ = file.write("Where is the station?\\nWhere is the cat?\\n")
@@ -83,27 +138,19 @@ def translate_corpus(
     >>> result.lines, [path.name for path in result.outputs]
     (2, ['questions.txt'])
     """
-    if on not in ENGINES:
-        raise ConfigError(unknown("engine", on, ENGINES))
     if format not in FORMATS:
         raise ConfigError(unknown("format", format, FORMATS))
-    folder, paths = Path(find_run(run)), find_inputs(inputs)
-    out = Path(out).absolute()
-    gpus = torch.cuda.device_count() if device != "cpu" else 0
-    number, threads = share_cores(workers, gpus)
-    task = {"work": "translate", "weights": digest(folder / "weights.safetensors"), "options": options,
-            "format": format, "max_tokens": max_tokens}  # fmt: skip
-    with locked(out, "is working"):
-        plan = make_plan(paths, out, shard, column, task)
-        lines = sum(one.lines for one in plan.inputs)
-        if outputs := finished(out):
-            return CorpusResult(outputs, lines, 0)
-        local = partial(run_local, silent=SILENT, gpus=gpus_for(device))
-        engine = partial(run_ray, address=address, gpus=min(1.0, gpus)) if on == "ray" else local
-        start = Translating(str(folder.absolute()), device, threads, max_tokens, options)
-        failed = engine(start, plan, out, missing(plan, out), number, progress)
-        outputs = [] if failed else join(plan, out, format, lambda result: result["translation"])
-        return CorpusResult(outputs, lines, failed)
+    where = Where(on, workers, shard, column, address, device)
+    folders = [find_run(one).absolute() for one in ([run] if isinstance(run, str | Path) else run)]
+    number, threads = share_cores(workers, where.gpus)
+    task = {"work": "translate", "weights": [digest(one / "weights.safetensors") for one in folders],
+            "options": options, "engine": engine, "format": format, "max_tokens": max_tokens}  # fmt: skip
+    start = Translating([str(one) for one in folders], device, engine, threads, max_tokens, options)
+
+    def finish(plan: Plan, out: Path) -> list[Path]:
+        return join(plan, out, format, lambda result: result["translation"])
+
+    return over_shards(start, find_inputs(inputs), out, task, where, finish, number, progress)
 
 
 def find_inputs(inputs: str | Path | Iterable[str | Path]) -> list[str]:

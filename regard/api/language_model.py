@@ -16,7 +16,7 @@ from regard.decode.search import search
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.language import text_loss
 from regard.evaluate.scores import perplexity
-from regard.look.reach import Reach, reach
+from regard.look.reach import Reach, ReachSum, reach_sums
 from regard.look.record import attentions
 from regard.look.trace import Trace
 from regard.symbols import END
@@ -40,6 +40,12 @@ class Writer(Trained):
 
     def reach(self, lines: Sequence[str], farthest: int = 20, progress: Progress | None = None) -> list[Reach]:
         """For each attention module, its weights by distance over a text, and the words with the most weight."""
+        return [each.result(name) for name, each in self.reach_sums(lines, farthest, progress).items()]
+
+    def reach_sums(
+        self, lines: Sequence[str], farthest: int = 20, progress: Progress | None = None
+    ) -> dict[str, ReachSum]:
+        """The totals that `reach` is made of: those of the parts of a text add up."""
         rows = self._rows(lines)
         if not attentions(self.model):
             raise RunError(f"{self.name} has no attention module, so there is nothing to measure.")
@@ -53,7 +59,7 @@ class Writer(Trained):
                 if progress:
                     progress(done, rows.tokens)
 
-        return reach(self.model, batches(), farthest)
+        return reach_sums(self.model, batches(), farthest)
 
     def _rows(self, lines: Sequence[str]) -> TextRows:
         if isinstance(lines, str):

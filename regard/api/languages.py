@@ -44,7 +44,7 @@ def other_language(text: str, own: str) -> str:
     if own not in _WORDS:
         return ""
     words = re.findall(r"[^\W\d_]+", text.lower())[:_READ]
-    counts = {language: sum(word in known for word in words) for language, known in _WORDS.items()}
+    counts = {language: sum(map(known.__contains__, words)) for language, known in _WORDS.items()}
     best = max(counts, key=lambda language: counts[language])
     proofs = (set(words) & _WORDS[best]) - _WORDS[own] - set(_IN_NAMES.split())
     plainly = len(proofs) >= 2 and 4 * counts[best] >= len(words) and counts[best] >= 3 * counts[own]

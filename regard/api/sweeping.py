@@ -12,6 +12,7 @@ A run is a unit of work of `regard.cluster`. Settings that differ in [decode] al
 import itertools
 import json
 import math
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,9 +23,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from regard.api.corpus import Where
 from regard.api.loading import load, read_experiment
 from regard.api.training import gather, plan
 from regard.cluster.local import gpus_for, run_local, share_cores
+from regard.cluster.ray import run_ray
 from regard.cluster.shards import Input, Plan, Shard, Tell, Work, missing, read_results
 from regard.config import load_toml
 from regard.data.files import Digests, Progress, read_lines, write_atomically
@@ -189,9 +192,14 @@ class Training:
 
     out: Path
     threads: int
+    started: str = "."  # where the command was given: the paths of a corpus may be relative to it
 
     def __call__(self) -> Work:
         torch.set_num_threads(self.threads)
+        try:
+            os.chdir(self.started)
+        except OSError:
+            raise RunError(f"There is no folder {self.started} on this node; a sweep needs shared storage.") from None
         return self.work
 
     def work(self, rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
@@ -230,11 +238,16 @@ def sweep(
     out: str | Path,
     *,
     settings: Sequence[str] = (),
+    on: str = "local",
     workers: int | None = None,
+    address: str | None = None,
     minutes: float | None = None,
     stages: Stages | None = None,
 ) -> Swept:
     """Train every run of the sweep `file` into the folder `out`, `workers` at a time, and compare the groups.
+
+    `on` is "local" (processes of this machine) or "ray" (`address` names a cluster, whose nodes all see `out` and the
+    corpus).
 
     What is finished is kept: the same call again does what is missing, and resumes what was stopped. After `minutes`
     the runs in progress save a checkpoint and stop. A run that fails three times is set aside. `stages` is called with
@@ -252,10 +265,12 @@ def sweep(
     >>> print(swept.table)
     group    BLEU ...
     """
-    since = time.monotonic()
-    number, threads = share_cores(workers, torch.cuda.device_count())
+    since, where = time.monotonic(), Where(on, workers, address=address)
+    number, threads = share_cores(workers, where.gpus)
     if minutes is not None and not minutes > 0:
         raise ConfigError(f"--minutes must be above zero; got {minutes}.")
+    if minutes is not None and on == "ray":
+        raise ConfigError("--minutes stops the processes of this machine; with --on ray set train.minutes of each run.")
     trials, folder = read_sweep(file, settings), Path(out).absolute()
     content = "".join(json.dumps(trial) + "\n" for trial in trials).encode()
     check_folder(folder, content)
@@ -263,11 +278,15 @@ def sweep(
         check_folder(folder, content)
         write_atomically(folder / "plan.jsonl", content)
         work = Plan([Input(str(folder / "plan.jsonl"), "", len(content), 0, len(trials))], 1, "", {})
-        start = Training(folder, threads)
+        start = Training(folder, threads, os.getcwd())
         until = math.inf if minutes is None else since + 60 * minutes
         watch = [partial(stages, stage) if stages else None for stage in ("training", "comparing")]
-        gpus = gpus_for(*(str(trial.tables["train"].get("device", "")) for trial in trials))
-        run_local(start, work, folder, missing(work, folder), number, watch[0], until, gpus=gpus)
+        rest = missing(work, folder)
+        if on == "ray":
+            run_ray(start, work, folder, rest, number, watch[0], address, where.gpu_share(number))
+        else:
+            gpus = gpus_for(*(str(trial.tables["train"].get("device", "")) for trial in trials))
+            run_local(start, work, folder, rest, number, watch[0], until, gpus=gpus)
         return collect(folder, trials, work.shards(), watch[1])
 
 

@@ -92,25 +92,24 @@ def _words(text: str) -> list[tuple[str, int]]:
 
 
 def place_terms(
-    terms: Termbase, drafts: Sequence[Draft], vocabulary: Vocabulary, search: SearchAgain, weigh: ReadWeights
-) -> None:
-    """Replace what was found for every sentence that misses terms, and note the terms that could not be placed."""
+    terms: Termbase, drafts: Sequence[Draft], prefixes: Sequence[Ids] | None, vocabulary: Vocabulary,
+    search: SearchAgain, weigh: ReadWeights,
+) -> None:  # fmt: skip
+    """Replace what was found for every sentence that misses terms, and note the terms that could not be placed.
+
+    A translation that must begin with a prefix keeps it: terms that are not in it come behind it.
+    """
     wanted = [terms.find(draft.segment.text) for draft in drafts]
     encoded = [draft.encoded for draft in drafts]
 
     def missing(number: int, hypothesis: Hypothesis) -> list[Found]:
         """The terms that a translation does not have as often as its source."""
-        text = vocabulary.decode(hypothesis.ids).casefold()
-        counts = {target: len(_places(text, target)) for _, _, target in wanted[number]}
-        left = []
-        for term in wanted[number]:
-            counts[term[2]] -= 1
-            if counts[term[2]] < 0:
-                left.append(term)
-        return left
+        return _without(wanted[number], vocabulary.decode(hypothesis.ids))
 
     waiting = [number for number, some in enumerate(wanted) if some and missing(number, drafts[number].found[0])]
-    spelled = {number: [(span, _spell(target, vocabulary)) for span, _, target in wanted[number]] for number in waiting}
+    begins = [[] for _ in drafts] if prefixes is None else prefixes
+    left = {number: _without(wanted[number], vocabulary.decode(begins[number])) for number in waiting}
+    spelled = {number: [(span, _spell(target, vocabulary)) for span, _, target in left[number]] for number in waiting}
     sizes = {number: sum(len(ids) for _, ids in some) for number, some in spelled.items()}
     joined = _joined(vocabulary) if waiting else []
     for ask in (_in_place, _anywhere):
@@ -120,7 +119,7 @@ def place_terms(
         tries = [
             (number, one)
             for number, ids, seen in zip(waiting, plain, weights, strict=True)
-            for one in ask(encoded[number], vocabulary.tokenised(ids), seen, spelled[number])
+            for one in ask(encoded[number], vocabulary.tokenised(ids), seen, spelled[number], begins[number])
         ]
         results = search([encoded[number].ids for number, _ in tries], [one for _, one in tries], joined)
         whole: dict[int, list[Hypothesis]] = {number: [] for number in waiting}
@@ -145,6 +144,17 @@ def place_terms(
     for number, draft in enumerate(drafts):
         lost = missing(number, draft.found[0]) if wanted[number] else []
         draft.unplaced = list(dict.fromkeys(f"{source} → {target}" for _, source, target in lost))
+
+
+def _without(terms: list[Found], text: str) -> list[Found]:
+    """The terms that a text does not have: of those that occur several times, the last ones."""
+    counts = {target: len(_places(text.casefold(), target)) for _, _, target in terms}
+    left = []
+    for term in terms:
+        counts[term[2]] -= 1
+        if counts[term[2]] < 0:
+            left.append(term)
+    return left
 
 
 def _spell(target: str, vocabulary: Vocabulary) -> Ids:
@@ -175,11 +185,15 @@ class Asked(NamedTuple):
     replaced: frozenset[int] = frozenset()  # tokens that may not be written
 
 
-def _anywhere(encoded: Tokenised, plain: Tokenised, weights: NDArray[np.float32], spelled: Spelled) -> list[Asked]:
-    return [Asked([Term(tuple(ids)) for _, ids in spelled if ids])]
+def _anywhere(
+    encoded: Tokenised, plain: Tokenised, weights: NDArray[np.float32], spelled: Spelled, begins: Ids
+) -> list[Asked]:
+    return [Asked([Term(tuple(ids), len(begins)) for _, ids in spelled if ids], begins)]
 
 
-def _in_place(encoded: Tokenised, plain: Tokenised, weights: NDArray[np.float32], spelled: Spelled) -> list[Asked]:
+def _in_place(
+    encoded: Tokenised, plain: Tokenised, weights: NDArray[np.float32], spelled: Spelled, begins: Ids
+) -> list[Asked]:
     """Each term where the words of the plain translation are that attended to its source words: weights [T, S].
 
     The word before may change (the article), and so may everything behind. The first way keeps the token that followed,
@@ -194,11 +208,13 @@ def _in_place(encoded: Tokenised, plain: Tokenised, weights: NDArray[np.float32]
         mass = weights[:, columns].sum(1) if columns else np.zeros(len(weights), np.float32)  # [T]
         each = [float(mass[a:b].max(initial=0.0)) for a, b in zip(starts, ends, strict=True)]
         if not any(each):
-            return _anywhere(encoded, plain, weights, spelled)
+            return _anywhere(encoded, plain, weights, spelled, begins)
         first, last = _run(each, max(range(len(each)), key=each.__getitem__))
+        if starts[first] < len(begins):  # what it would replace is given
+            return _anywhere(encoded, plain, weights, spelled, begins)
         places.append((starts[first], ends[last]))
     begin = min(start for start, _ in places)
-    prefix = plain.ids[: max((at for at in starts if at < begin), default=0)]
+    prefix = plain.ids[: max(len(begins), max((at for at in starts if at < begin), default=0))]
     alone, followed, replaced = [], [], set[int]()
     for (_, ids), (start, end) in zip(spelled, places, strict=True):
         if not ids:

@@ -130,8 +130,6 @@ class Translator(Trained):
             clean(one)  # refuses what is no text
         if unknown not in ("copy", "keep"):
             raise ConfigError(f"unknown must be copy or keep; got {unknown!r:.40}.")
-        if terms and prefix is not None:
-            raise ConfigError("prefix and terms cannot be given together: both say how the translation begins.")
         config, prefixes = self.settings(**settings), None
         if prefix is not None:
             wanted = [prefix] * len(texts) if isinstance(prefix, str) else list(prefix)
@@ -150,7 +148,7 @@ class Translator(Trained):
         for draft, hypotheses in zip(drafts, found, strict=True):
             draft.found = hypotheses
         if terms:
-            self._place_terms(Termbase(terms), drafts, config, stop)
+            self._place_terms(Termbase(terms), drafts, prefixes, config, stop)
         self._spell(drafts, None if unknown == "keep" else lexicon or {}, split)
         each = iter(self._translations(draft, config) for draft in drafts)
         joined = [join(passage, [next(each) for _ in passage.segments]) for passage in parts]
@@ -353,8 +351,9 @@ class Translator(Trained):
         return self._search([ids], config, prefixes=None if begins is None else [begins], observe=observe)[0][0]
 
     def _place_terms(
-        self, terms: Termbase, drafts: list[Draft], config: DecodeConfig, stop: Callable[[], bool] | None
-    ) -> None:
+        self, terms: Termbase, drafts: list[Draft], prefixes: list[list[int]] | None, config: DecodeConfig,
+        stop: Callable[[], bool] | None,
+    ) -> None:  # fmt: skip
         """Search again for the sentences that miss terms."""
         self.needs_one_model("place terms")
         beam = max(config.beam, TERM_BEAM)
@@ -362,10 +361,10 @@ class Translator(Trained):
 
         def search(rows: list[list[int]], asked: list[Asked], joined: list[int]) -> list[list[Hypothesis]]:
             wanted = Terms([one.terms for one in asked], [one.replaced for one in asked], joined)
-            prefixes = [one.prefix for one in asked]
-            return self._search(rows, wide, terms=wanted, prefixes=prefixes, stop=stop) if rows else []
+            begun = [one.prefix for one in asked]
+            return self._search(rows, wide, terms=wanted, prefixes=begun, stop=stop) if rows else []
 
-        place_terms(terms, drafts, self.target_vocabulary, search, self._weigh)
+        place_terms(terms, drafts, prefixes, self.target_vocabulary, search, self._weigh)
 
     def _force(
         self, ids: list[int], config: DecodeConfig, begins: list[int], force: Force, changed: Changed

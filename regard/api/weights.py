@@ -21,6 +21,8 @@ _READ_TOKENS = 4096  # of one side read together, padding counted
 
 def read_together(pairs: Sequence[Pair], device: torch.device) -> Iterator[tuple[list[int], Tensor, Tensor, Tensor]]:
     """Batches of pairs of like length: their places, sources [B, S] with lengths [B], and targets [B, T]."""
+    if not pairs:
+        return
     read, wrote = (np.array([len(pair[side]) for pair in pairs], dtype=np.int64) for side in (0, 1))
     for places in (batch.tolist() for batch in plan_epoch(read, wrote, _READ_TOKENS, seed=0, epoch=0)):
         source, lengths = pad([pairs[place][0] for place in places])

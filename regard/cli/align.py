@@ -1,5 +1,6 @@
 """regard align"""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -7,7 +8,8 @@ import typer
 from typer import Option
 
 import regard
-from regard.cli.options import Gold, Run, Tmx, Tsv, run_folder
+from regard.cli.corpus import pair_files, watch
+from regard.cli.options import Address, Device, Gold, On, Run, ShardLines, Tmx, Tsv, Workers, run_folder
 from regard.cli.progress import bar
 from regard.cli.text import check_out, pairs_of, put
 from regard.errors import ConfigError
@@ -29,14 +31,35 @@ def align(
     gold: Gold = None,
     choose: Annotated[bool, Option("--choose", help="Save the best layer and head, by --gold or --back.")] = False,
     out: Annotated[Path | None, Option(help="Write the links to this file (default: stdout).")] = None,
+    on: On = None,
+    workers: Workers = None,
+    shard: ShardLines = 10_000,
+    address: Address = None,
+    device: Device = "auto",
 ) -> None:
-    """Extract word alignments from attention as Pharaoh lines (i-j, from 0); with --gold, report AER."""
+    """Extract word alignments from attention as Pharaoh lines (i-j, from 0); with --gold, report AER.
+
+    With --on, files of any size are aligned into the folder --out, every pair exactly once: after a crash the same
+    command makes what is missing. A pair with an empty or a very long side gives an empty line.
+    """
     from regard.api import aligning
+    from regard.api.corpus import Where
+    from regard.api.corpus_attention import Links, align_corpus
     from regard.api.heads import Heads, keep_choice
     from regard.data.pharaoh import format_pharaoh
     from regard.evaluate.alignment import read_gold, score_alignments, symmetrise, write_pharaoh
     from regard.look.trace import Trace
 
+    chosen = (layer, head, shift) != (None, None, None)
+    if on:
+        if gold or choose:
+            raise ConfigError("--gold and --choose read a small set; leave --on out.")
+        files, folder = pair_files(source, target, tsv, tmx, out)
+        links_of = Links(method, threshold, Heads(layer, head, shift) if chosen else None, join)
+        where = Where(on, workers, shard, "", address, device)
+        work = partial(align_corpus, run, files, folder, back=back, links=links_of, where=where)
+        watch("aligning", folder, lambda progress: work(progress=progress))
+        return
     check_out(out)
     symmetrise((), (), join)  # refuses an unknown name before any work is done
     sources, targets = pairs_of(run, source, target, tsv, tmx)
@@ -45,9 +68,10 @@ def align(
         aligning.check_gold(answers, sources, targets)
     if choose and answers is None and back is None:
         raise ConfigError("--choose needs --gold, or --back to compare with.")
-    ahead, behind = regard.load(run, task="translate"), regard.load(back, task="translate") if back else None
+    ahead, *both_ways = (regard.load(one, device, "translate") for one in (run, back) if one)
+    behind = both_ways[0] if both_ways else None
     heads = ahead.heads
-    if (layer, head, shift) != (None, None, None):
+    if chosen:
         heads = Heads(layer, head, shift)
     other = behind.heads if behind else heads
     seen: list[Trace] = []

@@ -1,15 +1,35 @@
 """regard heads, flow, reach: attention in numbers"""
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
 import regard
-from regard.cli.options import AsJson, Device, Gold, Run, SourceFile, TargetFile, TextFile, Tmx, Tsv
+from regard.cli.corpus import check_folder, pair_files, watch
+from regard.cli.options import (
+    Address,
+    AsJson,
+    Device,
+    Folder,
+    Gold,
+    On,
+    Run,
+    ShardLines,
+    SourceFile,
+    TargetFile,
+    TextFile,
+    Tmx,
+    Tsv,
+    Workers,
+)
 from regard.cli.progress import bar
 from regard.cli.text import check_out, lines_of, pairs_of, put, put_result
 from regard.errors import ConfigError
+
+if TYPE_CHECKING:
+    from regard.look.measure import Report
 
 
 def heads(
@@ -23,16 +43,38 @@ def heads(
     silence: Annotated[bool, Option("--silence", help="Remove each head in turn and report the loss in BLEU.")] = False,
     beam: Annotated[int, Option(help="Beam width for --silence, 1 (greedy, the fastest) to 1000.")] = 1,
     as_json: AsJson = False,
+    out: Folder = None,
+    on: On = None,
+    workers: Workers = None,
+    shard: ShardLines = 10_000,
+    address: Address = None,
+    device: Device = "auto",
 ) -> None:
-    """Measure every head over a corpus: entropy, confidence, coverage, diagonality, mass on special tokens, AER."""
+    """Measure every head over a corpus: entropy, confidence, coverage, diagonality, mass on special tokens, AER.
+
+    With --on, the corpus may be of any size: its sums are kept in the folder --out, and after a crash the same command
+    continues. Pairs with an empty or a very long side are left out.
+    """
     from regard.api import inspecting
     from regard.evaluate.alignment import read_gold
+
+    check_folder(on, out)
+    if on:
+        from regard.api.corpus import Where
+        from regard.api.corpus_attention import read_report, report_corpus
+
+        if silence or gold:
+            raise ConfigError("--silence and --gold read a small set; leave --on out.")
+        files, folder = pair_files(source, target, tsv, tmx, out)
+        work = partial(report_corpus, run, files, folder, where=Where(on, workers, shard, "", address, device))
+        [sums] = watch("measuring", folder, lambda progress: work(progress=progress)).outputs
+        return _put_report(read_report(sums), by or "confidence", as_json)
 
     if silence and (gold or by):
         raise ConfigError("--silence sorts by BLEU; it cannot be combined with --gold or --by.")
     sources, targets = pairs_of(run, source, target, tsv, tmx)
     answers = read_gold(gold) if gold else None
-    translator = regard.load(run, task="translate")
+    translator = regard.load(run, device, "translate")
     if silence:
         with bar("removing heads") as progress:
             worth = inspecting.silence_heads(translator, sources, targets, beam, progress)
@@ -40,7 +82,10 @@ def heads(
         return put_result(_worth(rows), {"sentences": len(sources), "heads": rows}, as_json)
     with bar("measuring") as progress:
         found = inspecting.report_heads(translator, sources, targets, answers, progress)
-    ranked = by or ("aer" if answers is not None and "aer" in found.measures else "confidence")
+    _put_report(found, by or ("aer" if answers is not None and "aer" in found.measures else "confidence"), as_json)
+
+
+def _put_report(found: "Report", ranked: str, as_json: bool) -> None:
     rows = [{"module": row.name, "layer": row.layer, "head": row.head, **row.values} for row in found.ranked(ranked)]
     said = f"means over {found.sentences} sentences, sorted by {ranked}; entropy in nats, aer as a fraction"
     data = {"sentences": found.sentences, "by": ranked, "heads": rows}
@@ -95,13 +140,34 @@ def reach(
     least: Annotated[int, Option(help="Ignore words that occur fewer than N times.", metavar="N")] = 20,
     as_json: AsJson = False,
     device: Device = "auto",
+    out: Folder = None,
+    on: On = None,
+    workers: Workers = None,
+    shard: ShardLines = 10_000,
+    address: Address = None,
 ) -> None:
-    """Measure how far back a language model attends in a text, and to which words."""
+    """Measure how far back a language model attends in a text, and to which words.
+
+    With --on, the text may be of any size: its sums are kept in the folder --out, and after a crash the same command
+    continues.
+    """
     if farthest < 1:
         raise ConfigError(f"--farthest must be at least 1; got {farthest}.")
+    check_folder(on, out)
     writer = regard.load(run, device, "language")
-    with bar("reading") as progress:
-        found = writer.reach(lines_of(file), farthest, progress)
+    if on:
+        from regard.api.corpus import Where
+        from regard.api.corpus_attention import reach_corpus, read_reach
+
+        if file is None or out is None:
+            raise ConfigError("--on takes a file and a folder for the results: regard reach RUN FILE --out DIR.")
+        where = Where(on, workers, shard, "", address, device)
+        work = partial(reach_corpus, run, [file], out, farthest=farthest, where=where)
+        [sums] = watch("reading", out, lambda progress: work(progress=progress)).outputs
+        found = read_reach(sums)
+    else:
+        with bar("reading") as progress:
+            found = writer.reach(lines_of(file), farthest, progress)
     modules = []
     for one in found:
         top = one.favourites(least)[: max(0, words)]

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from regard.cli.options import AsJson
+from regard.cli.options import Address, AsJson
 from regard.cli.progress import bar, console
 from regard.cli.text import check_settings, put_note, put_result
 from regard.errors import RunError
@@ -17,7 +17,9 @@ def sweep(
         list[str], Argument(metavar="SWEEP.toml [section.key=value ...]", help="Sweep file, and settings for all runs.")
     ],
     out: Annotated[Path, Option(help="Folder of the sweep.")],
+    on: Annotated[str, Option(help="local, or ray: over a cluster whose nodes share --out and the corpus.")] = "local",
     workers: Annotated[int | None, Option(help="Runs at a time (default: one per GPU or two cores).")] = None,
+    address: Address = None,
     minutes: Annotated[float | None, Option(help="Stop after this time, saved; the same command continues.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -44,7 +46,8 @@ def sweep(
                     if not console().is_terminal:
                         typer.echo(f"{done} of {total} runs are trained", err=True)
 
-            found = run_sweep(file, out, settings=settings, workers=workers, minutes=minutes, stages=stages)
+            place = {"on": on, "workers": workers, "address": address}
+            found = run_sweep(file, out, settings=settings, **place, minutes=minutes, stages=stages)  # type: ignore[arg-type]
     except KeyboardInterrupt:
         typer.echo(f"stopped; the runs in {out} are kept, and the same command continues", err=True)
         raise

@@ -10,11 +10,11 @@ import typer
 from typer import Argument, Option
 
 import regard
-from regard.cli.options import Beam, Device, Engine, With
+from regard.cli.options import Address, Beam, Device, Engine, On, ShardLines, With, Workers
 from regard.cli.progress import bar
 from regard.cli.text import batches, is_setting, put, put_json
 from regard.data.settings import Reading
-from regard.errors import ConfigError, DataError, RunError, brief
+from regard.errors import ConfigError, DataError, brief
 
 
 def translate(
@@ -38,12 +38,12 @@ def translate(
     unknown: Annotated[str, Option(help="Unknown words of the translation: copy from the source, or keep.")] = "copy",
     device: Device = "auto",
     engine: Engine = "regard",
-    on: Annotated[str | None, Option(help="Files of any size into the folder --out: local or ray.")] = None,
-    workers: Annotated[int | None, Option(help="With --on: processes (default: one per GPU or 2 cores).")] = None,
-    shard: Annotated[int, Option(help="With --on: lines of a shard.")] = 10_000,
+    on: On = None,
+    workers: Workers = None,
+    shard: ShardLines = 10_000,
     column: Annotated[str, Option(help="With --on: number (TSV) or name (JSONL, Parquet) of a column.")] = "",
     form: Annotated[str, Option("--format", help="With --on: text, jsonl or parquet.")] = "text",
-    address: Annotated[str | None, Option(help="With --on ray: the cluster (default: this machine).")] = None,
+    address: Address = None,
 ) -> None:
     """Translate a file, a sentence, or standard input: line n of the output is line n of the input.
 
@@ -65,10 +65,15 @@ def translate(
         tables = override(tables, setting)
     names = [one for one in arguments if not is_setting(one)]
     options = {"beam": beam, "temperature": temperature, **tables.get("decode", {})}
+    placed = {"terms": read_terms(terms) if terms else None, "lexicon": dict(read_terms(lexicon)) if lexicon else None}
     if on:
+        if nbest > 1 or as_json:
+            raise ConfigError("--on writes one translation for each line; leave --nbest out, and use --format jsonl.")
         where = {"on": on, "workers": workers, "shard": shard, "column": column, "format": form, "address": address}
-        given = {name: value for name, value in options.items() if value is not None}
-        write_corpus(names[0], names[1:], out, device=device, max_tokens=max_tokens, unknown=unknown, **where, **given)
+        given = {name: value for name, value in (options | placed).items() if value is not None}
+        runs: list[str | Path] = [names[0], *(with_run or [])]
+        how = {"device": device, "engine": engine, "max_tokens": max_tokens, "unknown": unknown}
+        write_corpus(runs, names[1:], out, **how, **where, **given)
         return
     if not 1 <= len(names) <= 2 or tables.keys() - {"decode", "data"}:
         raise ConfigError(
@@ -83,8 +88,7 @@ def translate(
     translator = regard.load([names[0], *(with_run or [])], device, engine=engine)
     options = {"nbest": nbest, **options}
     translator.settings(**options)  # refuses invalid settings before anything is read
-    options |= {"unknown": unknown, "terms": read_terms(terms) if terms else None}
-    options |= {"lexicon": dict(read_terms(lexicon)) if lexicon else None}
+    options |= {"unknown": unknown, **placed}
     if out:
         if text is None or sentence or as_json or nbest > 1:
             raise ConfigError("--out takes a file, without --json and --nbest: regard translate RUN FILE --out FILE.")
@@ -133,26 +137,16 @@ def check_lines(file: Path, run: str) -> None:
         )
 
 
-def write_corpus(run: str, inputs: list[str], out: Path | None, **options: Any) -> None:
+def write_corpus(runs: list[str | Path], inputs: list[str], out: Path | None, **options: Any) -> None:
     """Translate files of any size into a folder, and say what became of them."""
     from regard.api.corpus import translate_corpus
+    from regard.cli.corpus import watch
 
     if not inputs or out is None:
         raise ConfigError(
             "--on takes files and a folder for the results: regard translate RUN FILES --out DIR --on local."
         )
-    try:
-        with bar("translating") as progress:
-            found = translate_corpus(run, inputs, out, progress=progress, **options)
-    except KeyboardInterrupt:
-        typer.echo(f"stopped; the shards in {out} are kept, and the same command continues", err=True)
-        raise
-    if found.failed:
-        raise RunError(
-            f"{found.failed} shards failed three times and were set aside; {out / 'failed'} says why. The others are "
-            f"kept: the same command tries again."
-        )
-    typer.echo(f"{found.lines} lines into {', '.join(str(path) for path in found.outputs)}", err=True)
+    watch("translating", out, lambda progress: translate_corpus(runs, inputs, out, progress=progress, **options))
 
 
 def write_translated(translator: "regard.Translator", file: Path, out: Path, options: dict[str, Any]) -> None:

@@ -30,9 +30,14 @@ def share_cores(workers: int | None, gpus: int) -> tuple[int, int]:
     """How many workers, by default one for each GPU or two cores, and how many threads each has."""
     if workers is not None and workers < 1:
         raise ConfigError(f"There is at least one worker; got {workers}.")
-    cores = os.cpu_count() or 1
+    cores = usable_cores()
     number = workers or gpus or max(1, cores // 2)
     return number, max(1, cores // number)
+
+
+def usable_cores() -> int:
+    """The cores that this process may use: fewer than the machine has under a scheduler or taskset."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def visible_gpus() -> list[str]:

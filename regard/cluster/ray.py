@@ -8,27 +8,36 @@ from typing import Any
 
 from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, set_aside, write_results
 from regard.data.files import Progress
-from regard.errors import ConfigError, RunError, brief
+from regard.errors import ConfigError, RegardError, RunError, brief
 
 
 class Actor:
     """One worker of the pool. A shard that fails three times is set aside; the actor lives on."""
 
     def __init__(self, start: Start, plan: Plan, out: Path) -> None:
-        self.work, self.read, self.plan, self.out = start(), ShardReader(plan), plan, out
+        self.read, self.plan, self.out, self.broken = ShardReader(plan), plan, out, ""
+        try:
+            self.work = start()
+        except RegardError as error:  # Ray would start it again and again
+            self.broken = str(error)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Batches of one shard: its number, first line and so on; returns the lines done and whether it failed."""
+        return {name: [value] for name, value in self._do(batch).items()}
+
+    def _do(self, batch: dict[str, Any]) -> dict[str, Any]:
+        if self.broken:
+            return {"lines": 0, "failed": True, "broken": self.broken}
         shard = Shard(*(int(batch[name][0]) for name in Shard._fields))
         for attempt in range(TRIES):
             try:
                 write_results(self.out, shard, self.work(self.read(shard), lambda rows: None))
-                return {"lines": [shard.lines], "failed": [False]}
+                return {"lines": shard.lines, "failed": False, "broken": ""}
             except Exception as error:  # any failure of one shard is retried and reported, and ends nothing else
                 self.read = ShardReader(self.plan)
                 if attempt == TRIES - 1:
                     set_aside(self.out, shard, f"{type(error).__name__}: {error}")
-        return {"lines": [shard.lines], "failed": [True]}
+        return {"lines": shard.lines, "failed": True, "broken": ""}
 
 
 def _knock(address: str) -> None:
@@ -63,6 +72,8 @@ def run_ray(
     )  # fmt: skip
     total, done, failed = sum(shard.lines for shard in shards), 0, 0
     for row in results.iter_rows():
+        if row["broken"]:
+            raise RunError(row["broken"])
         done, failed = done + row["lines"], failed + bool(row["failed"])
         if progress:
             progress(done, total)

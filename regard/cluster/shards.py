@@ -44,13 +44,18 @@ TRIES = 3  # that a shard has before it is set aside
 
 
 class Input(NamedTuple):
-    """A file of the corpus, as it was when the plan was made."""
+    """A file of the corpus, as it was when the plan was made, and the files that are read beside it, line for line."""
 
     path: str
     sha256: str
     size: int
     changed: int  # time of its last change, in nanoseconds
     lines: int
+    beside: "tuple[Input, ...]" = ()
+
+    @property
+    def files(self) -> "tuple[Input, ...]":
+        return (self, *self.beside)
 
 
 class Shard(NamedTuple):
@@ -118,33 +123,45 @@ def _parquet_rows(path: str, column: str) -> Iterator[str]:
             yield from (str(value).replace("\n", " ") for value in batch.column(0).to_pylist())
 
 
+def read_beside(paths: Sequence[str], column: str = "") -> Iterator[str]:
+    """The rows of several files, separated by tabs; tabs inside them become spaces."""
+    if len(paths) == 1:
+        return read_rows(paths[0], column)
+    sides = ((row.replace("\t", " ") for row in read_rows(path, column)) for path in paths)
+    return ("\t".join(rows) for rows in zip(*sides, strict=False))  # their numbers of lines are those of the plan
+
+
 def packing(path: str) -> str:
     """The ending of a packed file, or nothing."""
     return next((ending for ending in PACK if path.endswith(ending)), "")
 
 
-def make_plan(paths: Sequence[str], out: Path, size: int, column: str, task: dict[str, Any]) -> Plan:
-    """The plan in the folder `out`, or a new one that is kept there. Inputs that have changed since are refused."""
+def make_plan(paths: Sequence[str | tuple[str, ...]], out: Path, size: int, column: str, task: dict[str, Any]) -> Plan:
+    """The plan in the folder `out`, or a new one that is kept there. Inputs that have changed since are refused.
+
+    An input is a file, or several that are read side by side: a row is then their lines, separated by tabs.
+    """
+    groups = [(one,) if isinstance(one, str) else one for one in paths]
     if size < 1:
         raise ConfigError(f"A shard has at least one line; got --shard {size}.")
     kept = _read_plan(out)
     if kept is None:
         if out.is_dir() and any(not one.name.startswith(".") for one in out.iterdir()):
             raise RunError(f"{out} holds other files; choose another --out.")
-        names = [Path(path).name for path in paths]
+        names = [Path(files[0]).name for files in groups]
         if twice := {name for name in names if names.count(name) > 1}:
             raise DataError(f"Several inputs are called {min(twice)}, and so would their outputs; rename one.")
         if not paths:
             raise DataError("There is nothing to do: no input file.")
-        plan = Plan([_measure(path, column) for path in paths], size, column, task)
+        plan = Plan([_measure(files, column) for files in groups], size, column, task)
         out.mkdir(parents=True, exist_ok=True)
         write_atomically(out / "plan.json", seal({"inputs": plan.inputs, "size": size, "column": column, "task": task}))
         return plan
     if (kept.size, kept.column, kept.task) != (size, column, json.loads(json.dumps(task))):
         raise RunError(f"{out} was begun with another run or other settings; choose another --out.")
-    if [one.path for one in kept.inputs] != list(paths):
+    if [tuple(one.path for one in group.files) for group in kept.inputs] != groups:
         raise RunError(f"{out} was begun with other input files; choose another --out.")
-    for one in kept.inputs:
+    for one in (file for group in kept.inputs for file in group.files):
         if not _is_same(one):
             raise RunError(f"{one.path} has changed since {out} was begun; choose another --out.")
     return kept
@@ -153,14 +170,28 @@ def make_plan(paths: Sequence[str], out: Path, size: int, column: str, task: dic
 def _read_plan(out: Path) -> Plan | None:
     try:
         found = unseal((out / "plan.json").read_bytes())
-        return Plan([Input(*one) for one in found["inputs"]], found["size"], found["column"], found["task"])
+        return Plan([_input(*one) for one in found["inputs"]], found["size"], found["column"], found["task"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{out / 'plan.json'} is damaged ({error}); choose another --out.") from None
 
 
-def _measure(path: str, column: str) -> Input:
+def _input(path: str, sha256: str, size: int, changed: int, lines: int, beside: Sequence[Any] = ()) -> Input:
+    """An Input as JSON has it."""
+    return Input(path, sha256, size, changed, lines, tuple(_input(*one) for one in beside))
+
+
+def _measure(paths: Sequence[str], column: str) -> Input:
+    first, *others = (_measure_one(path, column) for path in paths)
+    for one in others:
+        if one.lines != first.lines:
+            sizes = f"{first.path} has {first.lines} and {one.path} {one.lines}"
+            raise DataError(f"Files that belong together must have the same number of lines; {sizes}.")
+    return first._replace(beside=tuple(others))
+
+
+def _measure_one(path: str, column: str) -> Input:
     digests: Digests = {}
     lines, about = sum(1 for _ in read_rows(path, column, digests)), os.stat(path)
     return Input(path, digests.get(path) or digest(path), about.st_size, about.st_mtime_ns, lines)
@@ -185,8 +216,8 @@ class ShardReader:
 
     def __call__(self, shard: Shard) -> list[str]:
         if shard.input != self.input or shard.first < self.reached:
-            path = self.plan.inputs[shard.input].path
-            self.rows, self.input, self.reached = read_rows(path, self.plan.column), shard.input, 0
+            paths = [one.path for one in self.plan.inputs[shard.input].files]
+            self.rows, self.input, self.reached = read_beside(paths, self.plan.column), shard.input, 0
         rows = list(islice(self.rows, shard.first - self.reached, shard.first - self.reached + shard.lines))
         self.reached = shard.first + shard.lines
         if len(rows) != shard.lines:
@@ -243,19 +274,33 @@ def finished(out: Path) -> list[Path] | None:
         raise RunError(f"{out / 'manifest.json'} is damaged ({error}); delete it to join the shards again.") from None
 
 
-def join(plan: Plan, out: Path, form: str, text: Callable[[dict[str, Any]], str]) -> list[Path]:
-    """Write one output for each input from all shards, then the manifest; the shards are removed after that."""
+def join(plan: Plan, out: Path, form: str, text: Callable[[dict[str, Any]], str], ending: str = "") -> list[Path]:
+    """Write one output for each input from all shards, then the manifest; the shards are removed after that.
+
+    An output has the name of its input, with the ending of the format where that is another one, or with `ending`.
+    """
     if form not in FORMATS:
         raise ConfigError(unknown("format", form, FORMATS))
     outputs: dict[str, str] = {}
     for i, one in enumerate(plan.inputs):
         packed = packing(one.path)
         name = Path(one.path).name.removesuffix(packed)
-        if form != "text" or Path(name).suffix in (".tsv", ".jsonl", ".parquet"):
-            name = str(Path(name).with_suffix(FORMATS[form]))
+        if ending or form != "text" or Path(name).suffix in (".tsv", ".jsonl", ".parquet"):
+            name = str(Path(name).with_suffix(ending or FORMATS[form]))
         name += packed if form != "parquet" else ""
         lines = (line for shard in plan.shards() if shard.input == i for line in _whole(out, shard))
         outputs[name] = _write(out / name, lines, form, text)
+    return _conclude(out, outputs)
+
+
+def fold(plan: Plan, out: Path, name: str, combine: Callable[[Iterator[dict[str, Any]]], bytes]) -> list[Path]:
+    """Write one output for the whole corpus, made of all results in order, then the manifest."""
+    results = (json.loads(line) for shard in plan.shards() for line in _whole(out, shard))
+    write_atomically(out / name, combine(results))
+    return _conclude(out, {name: digest(out / name)})
+
+
+def _conclude(out: Path, outputs: dict[str, str]) -> list[Path]:
     write_atomically(out / "manifest.json", seal({"outputs": outputs}))
     shutil.rmtree(out / "shards", ignore_errors=True)
     return [out / name for name in outputs]

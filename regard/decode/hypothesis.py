@@ -1,5 +1,6 @@
 """What a search returns: sentences as ids with their probability, their ranking, and signs that one went wrong."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -128,7 +129,9 @@ def loops(words: Sequence[str]) -> bool:
 def _copies(source: Sequence[str], output: Sequence[str]) -> bool:
     """Whether 2 * (words in common, in order) / (words of both) reaches `COPIED`."""
     before, after = [word.casefold() for word in source], [word.casefold() for word in output]
+    common = (Counter(before) & Counter(after)).total()  # in any order: at least as many, and quickly counted
+    if 2 * common / (len(before) + len(after)) < COPIED:
+        return False
     if sum(any(character.isalpha() for character in word) for word in before) < WORDS:
         return False
-    match = SequenceMatcher(None, before, after, autojunk=False)
-    return match.real_quick_ratio() >= COPIED and match.quick_ratio() >= COPIED and match.ratio() >= COPIED
+    return SequenceMatcher(None, before, after, autojunk=False).ratio() >= COPIED

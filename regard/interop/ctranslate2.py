@@ -6,7 +6,6 @@ chosen, since heads change places freely as long as their parts of the output ma
 
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,8 +40,7 @@ BATCH_TOKENS = 4096  # source tokens in a batch over all beams, as in regard's o
 class Engine(NamedTuple):
     """A converted model in memory; `search` takes the place of regard's own."""
 
-    single: Any  # ctranslate2.Translator whose threads share the products of a step
-    parallel: Any  # another, each of whose threads takes a part of a batch: they wait for each other less
+    translator: Any  # ctranslate2.Translator: each thread takes a part of a batch; sharing one product they would wait
     source: list[str]  # the pieces by their ids
     target: dict[str, int]  # the ids of the pieces
     longest: int
@@ -88,10 +86,9 @@ class Engine(NamedTuple):
         self, rows: list[Sequence[int]], config: DecodeConfig, prefixes: list[Sequence[int]] | None
     ) -> list[list[Hypothesis]]:
         words = [[self.source[index] for index in row] for row in rows]
-        translator = self.single if len(rows) < self.parallel.num_translators else self.parallel
         longest = max(int(config.max_ratio * len(row)) + config.max_extra for row in rows)
         # All hypotheses of the beam and their plain log-probabilities: the length penalty is regard's.
-        results = translator.translate_batch(
+        results = self.translator.translate_batch(
             words,
             None if prefixes is None else self._pieces(prefixes),
             beam_size=config.beam,
@@ -105,7 +102,7 @@ class Engine(NamedTuple):
             min_decoding_length=config.min_length,
             max_decoding_length=max(1, min(longest, self.longest)),
             max_input_length=0,
-            max_batch_size=-(-len(rows) // translator.num_translators),
+            max_batch_size=-(-len(rows) // self.translator.num_translators),
         )
         found = []
         for sentence, one in zip(words, results, strict=True):
@@ -122,7 +119,7 @@ class Engine(NamedTuple):
         """The log-probability of each, where a search does not count its forced prefix."""
         ends = [one[-1:] == [SYMBOLS[END]] for one in hypotheses]
         plain = [one[:-1] if end else one for one, end in zip(hypotheses, ends, strict=True)]
-        scored = self.parallel.score_batch([source] * len(plain), plain)
+        scored = self.translator.score_batch([source] * len(plain), plain)
         return [sum(one.log_probs if end else one.log_probs[:-1]) for one, end in zip(scored, ends, strict=True)]
 
     def _hypothesis(self, pieces: list[str], logprob: float, config: DecodeConfig) -> Hypothesis:
@@ -137,13 +134,10 @@ def open_engine(model: nn.Module, source: Vocabulary, target: Vocabulary, thread
     library = _library()
     with tempfile.TemporaryDirectory(prefix="regard-") as folder:
         _save(model, source, target, Path(folder) / "model", kind)
-        load = partial(library.Translator, str(Path(folder) / "model"), compute_type=kind)
-        parallel = load(inter_threads=threads, intra_threads=1)
-        single = load(inter_threads=1, intra_threads=threads) if threads > 1 else parallel
+        path = str(Path(folder) / "model")
+        translator = library.Translator(path, compute_type=kind, inter_threads=threads, intra_threads=1)
     pieces = [vocabulary.pieces(range(len(vocabulary))) for vocabulary in (source, target)]
-    return Engine(
-        single, parallel, pieces[0], {piece: index for index, piece in enumerate(pieces[1])}, _positions(model)
-    )
+    return Engine(translator, pieces[0], {piece: index for index, piece in enumerate(pieces[1])}, _positions(model))
 
 
 def export_ctranslate2(

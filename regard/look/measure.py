@@ -1,7 +1,7 @@
 """Measures of attention heads. Weights are [..., T, S]; each docstring is the exact definition."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -117,8 +117,8 @@ def _module(trace: Contents, seen: Attended) -> list[HeadMeasures]:
     return [*heads, HeadMeasures(seen.name, seen.layer, None, _mean([row.values for row in heads]))]
 
 
-def _mean(values: list[dict[str, float]], shares: list[float] | None = None) -> dict[str, float]:
-    return {name: float(np.average([each[name] for each in values], weights=shares)) for name in MEASURES}
+def _mean(values: list[dict[str, float]]) -> dict[str, float]:
+    return {name: float(np.average([each[name] for each in values])) for name in MEASURES}
 
 
 @dataclass(frozen=True)
@@ -157,17 +157,54 @@ class Report:
 
 def report(traces: Iterable[Contents]) -> Report:
     """Measure many sentences of one model."""
-    kept: dict[tuple[str, int | None, int | None], list[tuple[dict[str, float], float]]] = {}
-    count = 0
+    total = ReportSum()
     for trace in traces:
-        count += 1
+        total.add(trace)
+    return total.result()
+
+
+@dataclass
+class ReportSum:
+    """The totals of a report: those of the parts of a corpus add up to those of the corpus."""
+
+    sentences: int = 0
+    # (module, layer, head) -> its rows, and the sum of every measure times the rows of each sentence
+    heads: dict[tuple[str, int | None, int | None], list[float]] = field(default_factory=dict)
+
+    def add(self, trace: Contents) -> None:
+        self.sentences += 1
         for row in measure(trace):
             share = float(trace.attention[row.name].weights.shape[1]) if row.name in trace.attention else 1.0
-            kept.setdefault((row.name, row.layer, row.head), []).append((row.values, max(1.0, share)))
-    if not count:
-        raise DataError("A report needs at least one trace; got none.")
-    rows = [HeadMeasures(*key, _mean([v for v, _ in found], [s for _, s in found])) for key, found in kept.items()]
-    return Report(tuple(rows), count)
+            share = max(1.0, share)
+            self._add((row.name, row.layer, row.head), [share, *(share * row.values[name] for name in MEASURES)])
+
+    def _add(self, key: tuple[str, int | None, int | None], values: list[float]) -> None:
+        kept = self.heads.setdefault(key, [0.0] * len(values))
+        self.heads[key] = [mine + theirs for mine, theirs in zip(kept, values, strict=True)]
+
+    def merge(self, other: "ReportSum") -> None:
+        """Add the totals of another part of the corpus."""
+        self.sentences += other.sentences
+        for key, values in other.heads.items():
+            self._add(key, values)
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON, which has no keys of several parts."""
+        return {"sentences": self.sentences, "heads": [[*key, values] for key, values in self.heads.items()]}
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> "ReportSum":
+        return cls(data["sentences"], {(name, layer, head): values for name, layer, head, values in data["heads"]})
+
+    def result(self) -> Report:
+        """The means."""
+        if not self.sentences:
+            raise DataError("A report needs at least one trace; got none.")
+        rows = (
+            HeadMeasures(*key, dict(zip(MEASURES, (value / total for value in values), strict=True)))
+            for key, (total, *values) in self.heads.items()
+        )
+        return Report(tuple(rows), self.sentences)
 
 
 def _forwards(scores: Array, weights: Array) -> Array:

@@ -1,8 +1,9 @@
 """How far back a language model attends: the weight of each distance, and the words with the largest weights."""
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,9 +41,14 @@ class Reach:
 
 def reach(model: nn.Module, batches: Iterable[Tensor], farthest: int = 20) -> list[Reach]:
     """Read batches of rows [B, T] (padded) and measure every attention module; heads are averaged."""
+    return [each.result(name) for name, each in reach_sums(model, batches, farthest).items()]
+
+
+def reach_sums(model: nn.Module, batches: Iterable[Tensor], farthest: int = 20) -> "dict[str, ReachSum]":
+    """The totals of every attention module: those of the parts of a text add up to those of the text."""
     if not is_whole(farthest) or farthest < 1:
         raise ConfigError(f"farthest must be at least 1; got {farthest!r}.")
-    sums: dict[str, _Sum] = {}
+    sums: dict[str, ReachSum] = {}
     device = next(model.parameters()).device
     for target in batches:
         target = target.to(device)
@@ -51,20 +57,19 @@ def reach(model: nn.Module, batches: Iterable[Tensor], farthest: int = 20) -> li
         for name in seen:
             weights = seen[name].weights.double()  # [B, (H), T, S]
             weights = weights.mean(1) if weights.dim() == 4 else weights  # [B, T, S]
-            sums.setdefault(name, _Sum(farthest)).add(weights.cpu(), target.cpu())
-    return [each.result(name) for name, each in sums.items()]
+            sums.setdefault(name, ReachSum([0.0] * (farthest + 1))).add(weights.cpu(), target.cpu())
+    return sums
 
 
-class _Sum:
-    """Totals over batches."""
+@dataclass
+class ReachSum:
+    """Totals of one module over a text."""
 
-    def __init__(self, farthest: int) -> None:
-        self.farthest = farthest
-        self.shares = torch.zeros(farthest + 1, dtype=torch.float64)
-        self.distance = 0.0
-        self.rows = 0.0
-        self.weight: Counter[int] = Counter()  # of each word, times the places that could be attended to
-        self.times: Counter[int] = Counter()  # how often each word could be
+    shares: list[float]  # weight at distance 0 ... D - 1, and of everything beyond
+    distance: float = 0.0
+    rows: float = 0.0
+    weight: Counter[int] = field(default_factory=Counter)  # of each word, times the places that could be attended to
+    times: Counter[int] = field(default_factory=Counter)  # how often each word could be
 
     def add(self, weights: Tensor, target: Tensor) -> None:
         """weights [B, T, S] of the rows of target [B, T]."""
@@ -72,8 +77,9 @@ class _Sum:
         weights = weights * (target != PAD)[:, :, None]
         back = torch.arange(T)[:, None] - torch.arange(S)  # [T, S]
         weights = weights * (back >= 0)
-        bins = back.clamp(0, self.farthest).expand_as(weights)
-        self.shares.scatter_add_(0, bins.reshape(-1), weights.reshape(-1))
+        bins = back.clamp(0, len(self.shares) - 1).expand_as(weights)
+        shares = torch.tensor(self.shares, dtype=torch.float64)
+        self.shares = shares.scatter_add_(0, bins.reshape(-1), weights.reshape(-1)).tolist()
         self.distance += float((weights * back.clamp(min=0)).sum())
         self.rows += float(weights.sum())
         visible = weights > 0  # [B, T, S]
@@ -84,7 +90,24 @@ class _Sum:
             self.weight[word] += weight
             self.times[word] += count
 
+    def merge(self, other: "ReachSum") -> None:
+        """Add the totals of another part of the text."""
+        self.shares = [mine + theirs for mine, theirs in zip(self.shares, other.shares, strict=True)]
+        self.distance, self.rows = self.distance + other.distance, self.rows + other.rows
+        self.weight.update(other.weight)
+        self.times.update(other.times)
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON."""
+        return dict(vars(self))
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> "ReachSum":
+        """From `as_data` through JSON, where a word id is text."""
+        words = {name: Counter({int(word): one for word, one in data[name].items()}) for name in ("weight", "times")}
+        return cls(data["shares"], data["distance"], data["rows"], words["weight"], words["times"])
+
     def result(self, name: str) -> Reach:
         rows, times = max(self.rows, 1e-12), +self.times  # only what could be seen
         words = {word: self.weight[word] / count for word, count in times.items()}
-        return Reach(name, (self.shares / rows).numpy(), self.distance / rows, words, dict(times))
+        return Reach(name, np.array(self.shares) / rows, self.distance / rows, words, dict(times))

@@ -1,0 +1,241 @@
+"""Attention over a corpus of any size: word alignments, measures of heads, and reach, in shards like a translation.
+
+A worker has one thread, so that results do not depend on the number of workers. Alignments are a line for each pair.
+Statistics are sums: the sum of a shard stands in the result of its first row, and the others are empty.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from regard.api import aligning
+from regard.api.corpus import CorpusResult, Where, over_shards
+from regard.api.heads import FILE, Heads
+from regard.api.loading import load
+from regard.api.tracing import LONGEST_LOOK
+from regard.api.translator import Translator
+from regard.cluster.local import share_cores, usable_cores
+from regard.cluster.shards import Plan, Tell, Work, fold, join
+from regard.data.files import Progress, digest
+from regard.data.pharaoh import format_pharaoh
+from regard.errors import DataError, RunError
+from regard.evaluate.alignment import symmetrise
+from regard.look.measure import Report, ReportSum
+from regard.look.reach import Reach, ReachSum
+from regard.look.record import attentions
+
+AT_ONCE = 64  # pairs that a worker reads before it says so
+
+
+class Links(NamedTuple):
+    """How links are made of weights."""
+
+    method: str = "argmax"
+    threshold: float = 0.3
+    heads: Heads | None = None  # None: the choice of the run
+    join: str = "grow-diag"  # of both directions, where there are two
+
+
+def align_corpus(
+    run: Path, pairs: Sequence[str | Path], out: str | Path, *, back: Path | None = None, links: Links | None = None,
+    where: Where | None = None, progress: Progress | None = None,
+) -> CorpusResult:  # fmt: skip
+    """Write the word alignments of `pairs` into the folder `out`, a line of links for each (NAME.links).
+
+    `pairs` are two files, line for line, or one TSV file. A pair with an empty side, or with a side that is too long to
+    look into, gives an empty line. With `back`, a run of the other direction, both alignments are joined.
+    """
+    how, where = links or Links(), where or Where()
+    aligning.align([], Heads(), how.method, how.threshold)  # refuses before any work is done
+    symmetrise((), (), how.join)
+    task = {"work": "align", "links": [*how[:2], how.heads and asdict(how.heads), how.join],
+            "runs": [_about(one) for one in (run, back) if one]}  # fmt: skip
+    start = Aligning(str(run), str(back) if back else None, where.device, how)
+
+    def finish(plan: Plan, folder: Path) -> list[Path]:
+        return join(plan, folder, "text", lambda result: result["links"], ".links")
+
+    return over_shards(start, [_files(pairs)], out, task, where, finish, _workers(where), progress)
+
+
+def report_corpus(
+    run: Path, pairs: Sequence[str | Path], out: str | Path, *, where: Where | None = None,
+    progress: Progress | None = None,
+) -> CorpusResult:  # fmt: skip
+    """Measure every head over `pairs`, two files or one TSV file; the output is for `read_report`."""
+    where = where or Where()
+    task = {"work": "heads", "runs": [_about(run)]}
+    start = Measuring(str(run), where.device)
+
+    def combine(results: Iterator[dict[str, Any]]) -> bytes:
+        total = ReportSum()
+        for one in results:
+            if "heads" in one:
+                total.merge(ReportSum.of(one))
+        return json.dumps(total.as_data()).encode()
+
+    return _fold(start, [_files(pairs)], out, task, where, "heads.json", combine, progress)
+
+
+def read_report(path: Path) -> Report:
+    """The report whose sums `report_corpus` wrote."""
+    return ReportSum.of(json.loads(path.read_bytes())).result()
+
+
+def reach_corpus(
+    run: Path, files: Sequence[str | Path], out: str | Path, *, farthest: int = 20, where: Where | None = None,
+    progress: Progress | None = None,
+) -> CorpusResult:  # fmt: skip
+    """Measure how far back a language model attends over files of lines; the output is for `read_reach`."""
+    where = where or Where()
+    task = {"work": "reach", "runs": [_about(run)], "farthest": farthest}
+    start = Reaching(str(run), where.device, farthest)
+
+    def combine(results: Iterator[dict[str, Any]]) -> bytes:
+        totals: dict[str, ReachSum] = {}
+        for one in results:
+            for name, data in one.get("modules", {}).items():
+                totals.setdefault(name, ReachSum([0.0] * (farthest + 1))).merge(ReachSum.of(data))
+        return json.dumps({name: total.as_data() for name, total in totals.items()}).encode()
+
+    return _fold(start, _files(files), out, task, where, "reach.json", combine, progress)
+
+
+def read_reach(path: Path) -> list[Reach]:
+    """The reach whose sums `reach_corpus` wrote."""
+    return [ReachSum.of(data).result(name) for name, data in json.loads(path.read_bytes()).items()]
+
+
+@dataclass(frozen=True)
+class Aligning:
+    """The work: the links of pairs, each a source and a target separated by a tab."""
+
+    run: str
+    back: str | None
+    device: str
+    how: Links
+
+    def __call__(self) -> Work:
+        torch.set_num_threads(1)
+        ahead = load(self.run, self.device, "translate")
+        behind = load(self.back, self.device, "translate") if self.back else None
+
+        def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
+            for some in _parts(rows, tell):
+                pairs = _fit([ahead, behind] if behind else [ahead], some)
+                links = self._links(ahead, list(pairs.values()))
+                if behind:
+                    other = self._links(behind, [(target, source) for source, target in pairs.values()])
+                    links = aligning.join(links, other, self.how.join)
+                found = dict(zip(pairs, links, strict=True))
+                yield from ({"links": format_pharaoh(found.get(place, ()))} for place in range(len(some)))
+
+        return work
+
+    def _links(self, translator: Translator, pairs: list[tuple[str, str]]) -> list[Any]:
+        sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
+        traces = translator.trace_pairs(sources, targets)
+        return aligning.align(traces, self.how.heads or translator.heads, self.how.method, self.how.threshold)
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """The work: the totals of the measures of every head."""
+
+    run: str
+    device: str
+
+    def __call__(self) -> Work:
+        torch.set_num_threads(1)
+        translator = load(self.run, self.device, "translate")
+        names = list(attentions(translator.model))
+
+        def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
+            total = ReportSum()
+            for some in _parts(rows, tell):
+                pairs = _fit([translator], some).values()
+                for trace in translator.trace_pairs([pair[0] for pair in pairs], [pair[1] for pair in pairs], names):
+                    total.add(trace)
+            yield total.as_data()
+            yield from ({} for _ in rows[1:])
+
+        return work
+
+
+@dataclass(frozen=True)
+class Reaching:
+    """The work: the totals of the reach of a language model."""
+
+    run: str
+    device: str
+    farthest: int
+
+    def __call__(self) -> Work:
+        torch.set_num_threads(1)
+        writer = load(self.run, self.device, "language")
+        if not attentions(writer.model):
+            raise RunError(f"{writer.name} has no attention module, so there is nothing to measure.")
+
+        def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
+            totals = writer.reach_sums(rows, self.farthest) if any(row.split() for row in rows) else {}
+            tell(len(rows))
+            yield {"modules": {name: total.as_data() for name, total in totals.items()}}
+            yield from ({} for _ in rows[1:])
+
+        return work
+
+
+def _fold(
+    start: Callable[[], Work], inputs: Sequence[str | tuple[str, ...]], out: str | Path, task: dict[str, Any],
+    where: Where, name: str, combine: Callable[[Iterator[dict[str, Any]]], bytes], progress: Progress | None,
+) -> CorpusResult:  # fmt: skip
+    def finish(plan: Plan, folder: Path) -> list[Path]:
+        return fold(plan, folder, name, combine)
+
+    return over_shards(start, inputs, out, task, where, finish, _workers(where), progress)
+
+
+def _workers(where: Where) -> int:
+    """By default one for each GPU or core."""
+    return share_cores(where.gpus or usable_cores() if where.workers is None else where.workers, 0)[0]
+
+
+def _about(run: Path) -> dict[str, str]:
+    """What results depend on: the weights, and the head that was chosen."""
+    choice = run / FILE
+    return {"weights": digest(run / "weights.safetensors"), "choice": digest(choice) if choice.exists() else ""}
+
+
+def _files(paths: Sequence[str | Path]) -> tuple[str, ...]:
+    return tuple(str(Path(path).absolute()) for path in paths)
+
+
+def _parts(rows: Sequence[str], tell: Tell) -> Iterator[list[tuple[str, str]]]:
+    """Pairs, a few at a time, and how many were done after each."""
+    for first in range(0, len(rows), AT_ONCE):
+        some = rows[first : first + AT_ONCE]
+        pairs = [tuple(row.split("\t")) for row in some]
+        for number, pair in enumerate(pairs, first + 1):
+            if len(pair) != 2:
+                raise DataError(f"A pair is source, tab, target; row {number} of the shard has {len(pair) - 1} tabs.")
+        yield pairs  # type: ignore[misc]
+        tell(len(some))
+
+
+def _fit(translators: Sequence[Translator], pairs: Sequence[tuple[str, str]]) -> dict[int, tuple[str, str]]:
+    """The pairs with words on both sides that are not too long to look into, by their places."""
+    first = translators[0]
+
+    def fits(pair: tuple[str, str]) -> bool:
+        if not all(side.split() for side in pair):
+            return False
+        sizes: tuple[int, ...] = len(first.encode(pair[0]).ids), len(first.prefix_ids(pair[1]))
+        for other in translators[1:]:
+            sizes += len(other.encode(pair[1]).ids), len(other.prefix_ids(pair[0]))
+        return max(sizes) <= LONGEST_LOOK
+
+    return {place: pair for place, pair in enumerate(pairs) if fits(pair)}

@@ -1,0 +1,47 @@
+"""Work on a corpus in shards: its progress, and what became of it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from regard.cli.progress import bar
+from regard.data.files import Progress
+from regard.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from regard.api.corpus import CorpusResult
+
+
+def pair_files(
+    source: Path | None, target: Path | None, tsv: Path | None, tmx: Path | None, out: Path | None
+) -> tuple[list[Path], Path]:
+    """The files of pairs for work on shards, and the folder of the results."""
+    files = [source, target] if tsv is None else [tsv]
+    if tmx or out is None or not all(files) or (tsv and (source or target)):
+        raise ConfigError("--on takes --source and --target, or --tsv, and a folder for the results, --out DIR.")
+    return [file for file in files if file], out
+
+
+def check_folder(on: str | None, out: Path | None) -> None:
+    """Refuse a folder that nothing would be written to."""
+    if out and not on:
+        raise ConfigError("--out is the folder of work in shards; add --on local, or leave it out.")
+
+
+def watch(doing: str, out: Path, work: Callable[[Progress], "CorpusResult"]) -> "CorpusResult":
+    """Show the progress of work on shards and say what became of it; shards that were set aside are an error."""
+    try:
+        with bar(doing) as progress:
+            found = work(progress)
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; the shards in {out} are kept, and the same command continues", err=True)
+        raise
+    if found.failed:
+        raise RunError(
+            f"{found.failed} shards failed three times and were set aside; {out / 'failed'} says why. The others are "
+            f"kept: the same command tries again."
+        )
+    typer.echo(f"{found.lines} lines into {', '.join(str(path) for path in found.outputs)}", err=True)
+    return found
