@@ -45,6 +45,37 @@ def test_a_faster_device_or_more_time_gets_a_larger_model(monkeypatch: pytest.Mo
     assert width(1e9, 5) < width(1e10, 5) < width(1e12, 5)
     assert width(1e9, 1) <= width(1e9, 5) <= width(1e9, 60)
     assert width(1.0, 5) == timed.SIZES[0][1]  # the smallest, however slow
+    assert width(1e12, 5, 1_000) < width(1e12, 5)  # a thousand pairs would be learned by heart
+
+
+def test_a_slow_device_is_measured_once(monkeypatch: pytest.MonkeyPatch):
+    """The first size has taken long: the speed of all others follows from it, and none is taken on trust."""
+    measured = []
+
+    def measure(layers, width, vocabulary, length, device):
+        measured.append(width)
+        return 1000.0, timed.count_weights(layers, width)
+
+    clock = itertools.count(step=100)
+    monkeypatch.setattr(timed, "measure", measure)
+    monkeypatch.setattr("regard.api.timed.time.monotonic", lambda: next(clock))
+    found = timed.speeds(timed.CorpusSize(10**6, 40.0), 8000, 255.0, torch.device("cpu"))
+    assert measured == [timed.MEASURED[0][1]]
+    rates = [speed for speed, _ in found.values()]
+    assert rates == sorted(rates, reverse=True)
+    assert found[timed.MEASURED[0]][0] == pytest.approx(1000.0)
+
+
+def test_the_speed_of_every_size_follows_from_two(monkeypatch: pytest.MonkeyPatch):
+    def measure(layers, width, vocabulary, length, device):
+        weights = timed.count_weights(layers, width)
+        return 1 / (1e-5 + 1e-11 * (weights + vocabulary * width)), weights
+
+    monkeypatch.setattr(timed, "measure", measure)
+    for (layers, width), (speed, _) in timed.speeds(
+        timed.CorpusSize(10**6, 40.0), 8000, 1e9, torch.device("cpu")
+    ).items():
+        assert speed == pytest.approx(measure(layers, width, 8000, 40, None)[0])
 
 
 def test_what_is_chosen_is_a_complete_experiment_with_reasons(monkeypatch: pytest.MonkeyPatch):

@@ -21,14 +21,16 @@ from regard.training.start import choose_device
 from regard.training.warm_start import LANGUAGES, check_languages
 
 SIZES = ((1, 32), (2, 48), (2, 64), (2, 96), (2, 128), (3, 192), (3, 256), (4, 384), (6, 512))  # layers, width
+MEASURED = (2, 64), (3, 256)  # the speed of the others follows from these
 # The most pairs, and the size of the vocabulary for them.
 VOCABULARIES = ((1_500, 1_000), (6_000, 2_000), (60_000, 4_000), (400_000, 8_000), (float("inf"), 16_000))
 PIECE = 3.6  # characters of a piece, on average
-PER_WEIGHT, EPOCHS = 4, 8  # tokens that a weight wants to see, or epochs, whichever is less: a larger model is too slow
+PER_WEIGHT, EPOCHS = 4, 8  # pieces that a weight wants to see, or epochs, whichever is less: a larger model is too slow
 UPDATES = 2000  # that are wanted at least, which decides the batch
+PER_PIECE = 100  # weights for each piece of the corpus at most: a larger model would learn it by heart
 COUNTED = 2_000_000  # pairs that are counted
 BATCH = ((1024, 384, 4096), (8192, 1024, 24576))  # tokens of a batch on a CPU and a GPU: measured, least, most
-MEASURE = 0.05  # share of the time that measuring may take
+MEASURE = 0.02  # share of the time that measuring the small size may take, so that the large one is measured too
 TRAINING = 0.85  # share of the time for updates; the rest goes to preparation, validation and the end
 FURTHER = {"rate": 0.0003, "epochs": 10}  # of a model that is trained already, which more would only make forget
 
@@ -60,8 +62,9 @@ def choose(data: Mapping[str, Any], minutes: float, device: str = "auto") -> tup
     reasons = [
         f"chosen for {size.pairs:,} pairs of about {size.length:.0f} pieces and {minutes:g} minutes on {where.type}:",
         f"a Transformer of {layers} {'layer' if layers == 1 else 'layers'} and width {width}, {weights:,} weights "
-        f"besides the vocabulary: the largest of {len(SIZES)} sizes that can see {PER_WEIGHT} pieces for each weight, "
-        f"or {EPOCHS} epochs, in that time ({speed:,.0f} pieces a second measured)",
+        f"besides the vocabulary: the largest of {len(SIZES)} sizes that can make {UPDATES:,} updates and see "
+        f"{PER_WEIGHT} pieces for each weight, or {EPOCHS} epochs, in that time (about {speed:,.0f} pieces a second), "
+        f"with at most {PER_PIECE} weights for each piece of the corpus",
         f"a joint vocabulary of at most {vocabulary:,} pieces; batches of {batch:,}, about {updates:,} updates and "
         f"{epochs:.1f} epochs",
         f"a learning rate of {train['rate']:g} that falls to zero when the time is up; dropout {model['dropout']:g}",
@@ -140,49 +143,78 @@ def count(config: DataConfig) -> CorpusSize:
 
 def fastest_fit(size: CorpusSize, vocabulary: int, seconds: float, device: torch.device) -> tuple[int, int, float, int]:
     """Layers, width, pieces a second and weights of the largest model that can learn enough in `seconds`."""
-    began = time.monotonic()
-    best = (0, 0, 0.0, 0)
-    for layers, width in SIZES:
-        speed, weights = measure(layers, width, vocabulary, max(3, int(size.length)), device)
-        enough = min(PER_WEIGHT * weights, EPOCHS * size.pairs * size.length)
-        if best[0] and speed * seconds < enough:
-            break
-        best = layers, width, speed, weights
-        if time.monotonic() - began > MEASURE * seconds:
-            break
+    rates, least, pieces = (
+        speeds(size, vocabulary, seconds, device),
+        BATCH[device.type == "cuda"][1],
+        size.pairs * size.length,
+    )
+    best = (*SIZES[0], *rates[SIZES[0]])
+    for (layers, width), (speed, weights) in rates.items():
+        enough = max(min(PER_WEIGHT * weights, EPOCHS * pieces), UPDATES * least)
+        if speed * seconds >= enough and weights <= PER_PIECE * pieces:
+            best = layers, width, speed, weights
     return best
 
 
+def speeds(
+    size: CorpusSize, vocabulary: int, seconds: float, device: torch.device
+) -> dict[tuple[int, int], tuple[float, int]]:
+    """Target pieces a second and weights of each of `SIZES`: a piece takes a + b n seconds, where n weights are
+    multiplied. Measured with two sizes; with the small one alone, a = 0, where that has taken long."""
+    points: list[tuple[int, float]] = []  # n, and seconds for a piece
+    for shape in MEASURED:
+        began = time.monotonic()
+        speed, weights = measure(*shape, vocabulary, max(3, int(size.length)), device)
+        points.append((weights + vocabulary * shape[1], 1 / speed))
+        if time.monotonic() - began > MEASURE * seconds:
+            break
+    (few, short), (many, long) = points[0], points[-1]
+    b = max((long - short) / (many - few), 0.0) if len(points) > 1 else short / few
+    a = max(short - b * few, 0.0)
+    counted = {(layers, width): count_weights(layers, width) for layers, width in SIZES}
+    return {shape: (1 / (a + b * (weights + vocabulary * shape[1])), weights) for shape, weights in counted.items()}
+
+
+def shaped(layers: int, width: int, vocabulary: int) -> Any:
+    """A Transformer of this size."""
+    sizes = {"layers": layers, "width": width, "heads": heads_of(width), "inner": 4 * width}
+    both = {"source_vocabulary": vocabulary, "target_vocabulary": vocabulary}
+    return build("transformer", dataclasses.replace(preset("transformer", "tiny"), norm="pre", **sizes, **both))
+
+
+def count_weights(layers: int, width: int) -> int:
+    """The weights of a Transformer besides its vocabulary."""
+    with torch.device("meta"):
+        return sum(part.numel() for part in shaped(layers, width, 4).parameters()) - 4 * width
+
+
 def measure(layers: int, width: int, vocabulary: int, length: int, device: torch.device) -> tuple[float, int]:
-    """Target pieces a second in training a Transformer of this size, and its weights outside the vocabulary."""
-    config = dataclasses.replace(
-        preset("transformer", "tiny"), layers=layers, width=width, heads=heads_of(width), inner=4 * width, norm="pre",
-        source_vocabulary=vocabulary, target_vocabulary=vocabulary,
-    )  # fmt: skip
-    model = build("transformer", config).to(device).train()
-    weights = sum(part.numel() for part in model.parameters()) - vocabulary * width
-    return pace(model, vocabulary, length, device), weights
+    """Target pieces a second in training a Transformer of this size, and its weights besides the vocabulary."""
+    model = shaped(layers, width, vocabulary).to(device).train()
+    return pace(model, vocabulary, length, device), count_weights(layers, width)
 
 
 def pace(model: torch.nn.Module, vocabulary: int, length: int, device: torch.device) -> float:
-    """Target pieces a second in training `model`, by the fastest of three updates. Its weights change."""
+    """Target pieces a second in training `model`, by the fastest of three updates after a first. Its weights change."""
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-6)
-    rows = max(1, BATCH[device.type == "cuda"][0] // length)
+    gpu = device.type == "cuda"
+    rows = max(1, BATCH[gpu][0] // length)
     ids = torch.randint(4, vocabulary, (rows, length), device=device)
     lengths = torch.full((rows,), length, device=device)
     taken = []
-    for _ in range(3):
-        if device.type == "cuda":
+    for _ in range(4):
+        if gpu:
             torch.cuda.synchronize(device)
         began = time.monotonic()
-        logits = model(ids, lengths, ids)
+        with torch.autocast(device.type, torch.bfloat16, enabled=gpu):
+            logits = model(ids, lengths, ids)
         torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids.flatten()).backward()
         optimiser.step()
         optimiser.zero_grad()
-        if device.type == "cuda":
+        if gpu:
             torch.cuda.synchronize(device)
         taken.append(time.monotonic() - began)
-    return rows * length / min(taken)
+    return rows * length / min(taken[1:])
 
 
 def heads_of(width: int) -> int:
