@@ -138,6 +138,15 @@ def test_workers_share_the_cores_that_this_process_may_use():
     assert share_cores(1, 0) == (1, len(allowed))
 
 
+def test_workers_share_a_gpu_where_there_are_cores_for_them(monkeypatch):
+    monkeypatch.setattr("regard.cluster.local.usable_cores", lambda: 16)
+    assert share_cores(None, 1, per_gpu=4) == (4, 4)
+    assert share_cores(None, 4, per_gpu=4) == (8, 2)
+    assert share_cores(None, 12, per_gpu=4) == (12, 1)
+    assert share_cores(3, 1, per_gpu=4) == (3, 5)
+    assert share_cores(None, 2) == (2, 8)
+
+
 def test_a_gpu_that_is_named_by_its_number_stays_visible(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5,7")
     monkeypatch.setattr("torch.cuda.device_count", lambda: 3)

@@ -20,6 +20,9 @@ from regard.training.locks import locked
 
 PLACES = ("local", "ray")
 SILENT = 600.0  # seconds without one more line before a worker counts as stuck; its shard is tried again
+PER_GPU = (
+    4  # workers that share one: a process that splits and joins sentences keeps it busy for a twentieth of the time
+)
 DIGITS = 4  # of a score: more would depend on the number of threads
 
 
@@ -142,7 +145,7 @@ def translate_corpus(
         raise ConfigError(unknown("format", format, FORMATS))
     where = Where(on, workers, shard, column, address, device)
     folders = [find_run(one).absolute() for one in ([run] if isinstance(run, str | Path) else run)]
-    number, threads = share_cores(workers, where.gpus)
+    number, threads = share_cores(workers, where.gpus, PER_GPU)
     task = {"work": "translate", "weights": [digest(one / "weights.safetensors") for one in folders],
             "options": options, "engine": engine, "format": format, "max_tokens": max_tokens}  # fmt: skip
     start = Translating([str(one) for one in folders], device, engine, threads, max_tokens, options)

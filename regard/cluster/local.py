@@ -26,12 +26,15 @@ _SPAWN = multiprocessing.get_context("spawn")  # a fork would copy threads and C
 GRACE = 60.0  # seconds that a worker has to save what it can, once it is stopped
 
 
-def share_cores(workers: int | None, gpus: int) -> tuple[int, int]:
-    """How many workers, by default one for each GPU or two cores, and how many threads each has."""
+def share_cores(workers: int | None, gpus: int, per_gpu: int = 1) -> tuple[int, int]:
+    """How many workers, by default `per_gpu` for each GPU or one for two cores, and how many threads each has.
+
+    Workers that share a GPU have two cores each.
+    """
     if workers is not None and workers < 1:
         raise ConfigError(f"There is at least one worker; got {workers}.")
     cores = usable_cores()
-    number = workers or gpus or max(1, cores // 2)
+    number = workers or max(gpus, min(gpus * per_gpu, cores // 2)) or max(1, cores // 2)
     return number, max(1, cores // number)
 
 
