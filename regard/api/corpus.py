@@ -20,9 +20,7 @@ from regard.training.locks import locked
 
 PLACES = ("local", "ray")
 SILENT = 600.0  # seconds without one more line before a worker counts as stuck; its shard is tried again
-PER_GPU = (
-    4  # workers that share one: a process that splits and joins sentences keeps it busy for a twentieth of the time
-)
+PER_GPU = 4  # workers that share one: each splits and joins sentences while others use it
 DIGITS = 4  # of a score: more would depend on the number of threads
 
 
