@@ -200,7 +200,7 @@ class Training:
             trial = Trial(*json.loads(row))
             run = self.out / "runs" / trial.name
             experiment = _resolve(trial.tables, run)
-            if begin(experiment, run) == "asked":
+            if begin(experiment, run) == "stopped":
                 raise RunError(f"{run} was stopped and saved.")
             sources, references = self.test_set(trial, experiment, run)
             translator = load(run, experiment.train.device, "translate")

@@ -54,7 +54,7 @@ def demo(
     experiment, _ = plan(None, model or name, "tiny", settings.split(), run, minutes, corpus=corpus)
     with Watcher() as watcher:
         reason = begin(experiment, run, watcher, watcher.stages)
-    if reason == "asked":
+    if reason == "stopped":
         typer.echo("Stopped and saved. Repeat the command to resume.", err=True)
         raise typer.Exit(0)
     if reason == "time":

@@ -88,7 +88,7 @@ def train(
         reason = begin(experiment, run, watcher, watcher.stages, since if minutes is not None else None)
     if os.environ.get("RANK", "0") != "0":
         return  # only the first of several ranks hears of the training, and speaks
-    if reason == "asked":
+    if reason == "stopped":
         typer.echo(f"Saved. To resume: regard train --out {run}", err=True)
         raise typer.Exit(0)
     if not watcher.stepped:

@@ -1,7 +1,6 @@
 """From settings to a trained run: the folder, the data, the model, the loop. The same settings resume it."""
 
 import dataclasses
-import math
 import re
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -16,12 +15,12 @@ from regard.decode.search import check_precision
 from regard.errors import ConfigError, RegardError, RunError
 from regard.models.registry import build
 from regard.training import runs
-from regard.training.clock import FEW
 from regard.training.distributed import Ranks
 from regard.training.events import DataReady, Observe
 from regard.training.experiment import KINDS, Experiment, resolve
 from regard.training.locks import held, is_scratch
 from regard.training.loop import Loop, seed_everything
+from regard.training.notices import few_updates
 from regard.training.warm_start import take_over
 
 # Settings of [train] that a resumed run may change: they say when to stop and where to run, not what is learned.
@@ -40,7 +39,7 @@ def train(
     stages: Stages | None = None,
     since: float | None = None,
 ) -> str:
-    """Train `experiment` into the folder `run`, or resume there; returns why it ended ("done", "asked", ...).
+    """Train `experiment` into the folder `run`, or resume there; returns why it ended ("done", "stopped", ...).
 
     `train.minutes` count from here, or from `since` on the clock of `time.monotonic`.
     """
@@ -81,7 +80,8 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     loop.about = {**({"expects": expects} if expects else {}), "device": describe_device(ranks.device)}
     if observe and ranks.first:
         weights = sum(weight.numel() for weight in model.parameters())
-        notes = [*data.notes, *([f"begins with the weights of {origin.name}"] if origin else few(loop))]
+        few = few_updates(loop.total, loop.batches_an_epoch, experiment.train)
+        notes = [*data.notes, *([f"begins with the weights of {origin.name}"] if origin else few)]
         observe(DataReady(loop.batches_an_epoch, weights, str(ranks.device), notes))
     if origin:
         loop.start_from(origin)
@@ -98,18 +98,6 @@ def open_data(experiment: Experiment, run: Path, stages: Stages | None) -> Any:
     keep = bool(experiment.train.start_from or newest)
     how = How(stages or PLAIN.progress, keep, runs.read_cursor(newest).data if newest else "")
     return KINDS[experiment.task].prepare(experiment, run, how)
-
-
-def few(loop: Loop) -> list[str]:
-    """A note where training ends before anything can have been learned, as with a small corpus and few epochs."""
-    if loop.total >= FEW or loop.config.steps:
-        return []
-    epochs = math.ceil(FEW * loop.config.accumulate / loop.batches_an_epoch)
-    return [
-        f"only {loop.total} updates in all, which teach little: a small corpus needs smaller batches "
-        f"(train.batch_tokens={max(1, loop.config.batch_tokens // 8)}), more epochs (train.epochs={epochs}) and a "
-        f"small model (--preset tiny)"
-    ]
 
 
 def claim(experiment: Experiment, run: Path) -> bool:

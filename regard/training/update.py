@@ -41,7 +41,7 @@ class Numbers(NamedTuple):
     tokens: float
     sentences: float
     lost: float  # ranks that ran out of memory
-    asked: float  # ranks that received a request to stop
+    stop: float  # ranks that received a request to stop
     time_is_up: float
     norm: float  # of the gradient
 
@@ -75,7 +75,7 @@ class Update:
     def __call__(
         self, task: Task, group: list[MicroBatch], rate: float, flags: Callable[[], tuple[bool, bool]]
     ) -> Tensor:
-        """Make one update; returns its `Numbers` as a tensor [7]. `flags` are `asked` and `time_is_up` of this rank."""
+        """Make one update; returns its `Numbers` as a tensor [7]. `flags` are `stop` and `time_is_up` of this rank."""
         self.task = task
         self.model.train()
         set_rate(self.optimiser, rate)
