@@ -18,9 +18,10 @@ from regard.cli.text import batches
 from regard.data import files
 from regard.data.corpus import open_corpus, pairs_in_memory, parallel_files, tab_separated
 from regard.data.documents import DocumentDataConfig, document_files
+from regard.data.encoding import Tally
 from regard.data.files import digest, is_blank, read_lines, read_small, read_whole, write_atomically
 from regard.data.normalise_text import rewrite
-from regard.data.prepare import Tally, choose_held_out, sentence_key
+from regard.data.prepare import choose_held_out, sentence_key
 from regard.data.settings import READING, DataConfig, Reading
 from regard.data.tmx import read_units
 from regard.errors import DataError

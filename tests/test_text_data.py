@@ -10,7 +10,8 @@ import torch
 from weights_of import spread
 
 from regard.data.builtin import tales
-from regard.data.text_corpus import TextDataConfig, find_text, make_rows, prepare_text
+from regard.data.prepare import prepare
+from regard.data.text_corpus import TextDataConfig, TextEncoding, find_text, make_rows
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError
 from regard.evaluate.language import last_word_accuracy, text_loss
@@ -52,7 +53,7 @@ def test_no_lines_are_no_rows(vocabulary: Vocabulary):
 
 def test_a_text_is_prepared_the_same_the_second_time(tmp_path: Path):
     config = replace(CONFIG, corpus="tales", size=50, vocabulary=100)
-    first, second = (prepare_text(config, tmp_path) for _ in range(2))
+    first, second = (prepare(TextEncoding(config), tmp_path) for _ in range(2))
     assert np.array_equal(first.train.ids, second.train.ids)
     assert len(first.dev) == 5
     assert "corpus: 45 of 50 lines kept, 5 held out" in first.notes
@@ -66,9 +67,9 @@ def test_texts_that_cannot_be_read_are_refused(tmp_path: Path):
     blank = tmp_path / "blank.txt"
     blank.write_text("\n \n", encoding="utf-8")
     with pytest.raises(DataError, match="each of its 2 lines is blank"):
-        prepare_text(replace(CONFIG, files=str(blank)), tmp_path / "run")
+        prepare(TextEncoding(replace(CONFIG, files=str(blank))), tmp_path / "run")
     with pytest.raises(DataError, match="There is no file"):
-        prepare_text(replace(CONFIG, files=str(tmp_path / "none.txt")), tmp_path / "run")
+        prepare(TextEncoding(replace(CONFIG, files=str(tmp_path / "none.txt"))), tmp_path / "run")
     with pytest.raises(ConfigError, match="There is no text"):
         find_text(CONFIG)
     with pytest.raises(DataError, match="Did you mean 'tales'"):

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regard.config import setting
+from regard.data.encoding import Corpus
 from regard.data.files import Digests, check_file, digest, is_blank, read_lines
 from regard.data.images import file_bytes
-from regard.data.prepare import Corpus
 from regard.data.settings import READING, Reading, check_least
 from regard.errors import ConfigError, DataError
 

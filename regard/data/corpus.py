@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
+from regard.data.encoding import Corpus
 from regard.data.files import Digests, check_file, read_lines
-from regard.data.prepare import Corpus
 from regard.data.settings import READING, DataConfig, Reading, as_files
 from regard.data.tmx import choose_languages, find_tag, list_languages, read_units
 from regard.errors import DataError

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from regard.config import setting
 from regard.data.builtin import reviews
+from regard.data.encoding import Corpus, Encoding, Tally, train_vocabulary
 from regard.data.files import Digests, bare_name, is_blank, read_lines, read_small, write_atomically
-from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared, survey, train_vocabulary
+from regard.data.prepare import survey
 from regard.data.sentences import Span, split_sentences, split_words
 from regard.data.settings import Reading, as_files, check_least, named_files
 from regard.data.store import Array, Column, ColumnType, id_type
@@ -269,47 +270,21 @@ class DocumentEncoding(Encoding[Labelled]):
             yield item, (words, list(map(len, sentences)), class_of(item.label, self.classes, self.groups))
 
     def shown(self, item: Labelled) -> Sequence[Any]:
+        """Its first characters, and the sentences that decide, where known."""
         return [(item.text[:SHOWN_CHARACTERS], item.deciding)]
 
-
-class Shown(NamedTuple):
-    """What is kept of a validation document: its first characters, and the sentences that decide, where known."""
-
-    text: str
-    deciding: Sequence[int]
-
-
-@dataclass(frozen=True)
-class DocumentData:
-    """Documents ready for training. `shown[i]` belongs to document i of `dev`."""
-
-    vocabulary: Vocabulary
-    classes: list[str]
-    train: DocumentSet
-    dev: DocumentSet
-    shown: list[Shown]
-    fingerprint: str
-    notes: list[str]  # what a person should know about the data
-
-    @property
     def sizes(self) -> dict[str, int]:
-        """The settings of a model that its data decides."""
-        return {"vocabulary": len(self.vocabulary), "classes": len(self.classes)}
+        return {**super().sizes(), "classes": len(self.classes)}
 
+    def open(self, columns: dict[str, Any], training: bool) -> DocumentSet:
+        return DocumentSet(**columns)
 
-def prepare_documents(config: DocumentDataConfig, folder: Path, how: How = PLAIN) -> DocumentData:
-    """The documents that the settings name."""
-    encoding = DocumentEncoding(config)
-    made = prepared(encoding, folder, how)
-    train, dev, vocabulary = DocumentSet(**made.train), DocumentSet(**made.dev), encoding.vocabularies[0]
-    counts = np.bincount(train.labels, minlength=len(encoding.classes)).tolist()
-    notes = [
-        *made.notes,
-        "classes: " + ", ".join(f"{name} {count}" for name, count in zip(encoding.classes, counts, strict=True)),
-        f"vocabulary: {len(vocabulary)} words; the longest document has {train.sizes.max()}",
-    ]
-    shown = [Shown(*one) for one in made.shown]
-    return DocumentData(vocabulary, encoding.classes, train, dev, shown, made.fingerprint, notes)
+    def describe(self, train: DocumentSet, dev: DocumentSet) -> list[str]:
+        counts = np.bincount(train.labels, minlength=len(self.classes)).tolist()
+        return [
+            "classes: " + ", ".join(f"{name} {count}" for name, count in zip(self.classes, counts, strict=True)),
+            f"vocabulary: {len(self.vocabularies[0])} words; the longest document has {train.sizes.max()}",
+        ]
 
 
 def training_documents(config: DocumentDataConfig) -> Iterator[Labelled]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,11 @@ import numpy as np
 from regard.data.builtin import Example
 from regard.data.builtin.registry import find_builtin
 from regard.data.corpus import Pair, open_corpus, pairs_in_memory
+from regard.data.encoding import Corpus, Encoding, Tally, train_vocabulary
 from regard.data.files import bare_name, is_blank
 from regard.data.formats import is_bilingual
-from regard.data.links import LinkReader, Links, same_words
+from regard.data.links import LinkReader, same_words
 from regard.data.pharaoh import Link
-from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared, train_vocabulary
 from regard.data.settings import DataConfig, as_files
 from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.vocabulary import Vocabulary
@@ -165,6 +164,19 @@ class PairEncoding(Encoding[Pair]):
     def shown(self, item: Pair) -> Sequence[Any]:
         return [(item.source, item.target)]
 
+    def sizes(self) -> dict[str, int]:
+        return {f"{side}_vocabulary": len(one) for side, one in zip(SIDES, self.vocabularies, strict=True)}
+
+    def open(self, columns: dict[str, Any], training: bool) -> PairSet | Resampled:
+        pairs, config = PairSet(**columns), self.config
+        if not training or not config.sampling:
+            return pairs
+        return Resampled(pairs, self.vocabularies, config.sampling, config.seed, config.max_length)
+
+    def describe(self, train: Any, dev: Any) -> list[str]:
+        source, target = map(len, self.vocabularies)
+        return [f"vocabulary: {source} source, {target} target"]
+
     def finish(self, total: int) -> None:
         if self.reader:
             self.reader.finish(total)
@@ -181,45 +193,3 @@ def _reason(config: DataConfig, pair: Pair, source: int, target: int) -> str:
     if config.max_ratio and max(source, target) > config.max_ratio * min(source, target):
         return "ratio"
     return ""
-
-
-@dataclass(frozen=True)
-class PairData:
-    """Pairs ready for training. `dev_source[i]` and `dev_target[i]` are the text of pair i of `dev`."""
-
-    source_vocabulary: Vocabulary
-    target_vocabulary: Vocabulary
-    train: PairSet | Resampled
-    dev: PairSet
-    dev_source: list[str]
-    dev_target: list[str]
-    tallies: list[Tally]
-    fingerprint: str
-    notes: list[str]  # what a person should know about the data
-    links: Links | None = None  # which pieces of the training pairs belong together, where the corpus is aligned
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The settings of a model that its data decides."""
-        return {"source_vocabulary": len(self.source_vocabulary), "target_vocabulary": len(self.target_vocabulary)}
-
-
-def prepare_pairs(config: DataConfig, folder: Path, how: How = PLAIN) -> PairData:
-    """The pairs that the settings name."""
-    encoding = PairEncoding(config)
-    made = prepared(encoding, folder, how)
-    pairs, vocabularies = PairSet(**made.train), encoding.vocabularies
-    source, target = vocabularies
-    sampling = (config.sampling, config.seed, config.max_length)
-    return PairData(
-        source_vocabulary=source,
-        target_vocabulary=target,
-        train=Resampled(pairs, vocabularies, *sampling) if config.sampling else pairs,
-        dev=PairSet(**made.dev),
-        dev_source=[source for source, _ in made.shown],
-        dev_target=[target for _, target in made.shown],
-        tallies=made.tallies,
-        fingerprint=made.fingerprint,
-        notes=[*made.notes, f"vocabulary: {len(source)} source, {len(target)} target"],
-        links=Links(pairs.links, vocabularies) if encoding.reader else None,
-    )

@@ -7,7 +7,6 @@ that many tokens: a row then begins anywhere, and its lines can look back at eac
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +16,8 @@ from torch import Tensor
 from regard.config import setting
 from regard.data.batching import pad
 from regard.data.builtin import tales
+from regard.data.encoding import Corpus, Encoding, Tally
 from regard.data.files import Digests, is_blank, read_lines
-from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared
 from regard.data.settings import Reading, as_files, check_least, named_files
 from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.vocabulary import Vocabulary
@@ -126,6 +125,8 @@ class TextEncoding(Encoding[TextLine]):
     def __init__(self, config: TextDataConfig) -> None:
         dev = as_files(config.dev_files)
         super().__init__(config, find_text(config), text_files(dev, config) if dev else None)
+        # In tales the last word of a line follows from those before it.
+        self.recalls = config.corpus == "tales" and not config.context
 
     def column_types(self) -> dict[str, ColumnType]:
         return {"ids": id_type(len(self.vocabularies[0]))}
@@ -137,33 +138,9 @@ class TextEncoding(Encoding[TextLine]):
             else:
                 yield item, ([*ids, END],)
 
+    def open(self, columns: dict[str, Any], training: bool) -> TextRows:
+        return TextRows(columns["ids"], self.config.max_length, self.config.context)
 
-@dataclass(frozen=True)
-class TextData:
-    """A text ready for training."""
-
-    vocabulary: Vocabulary
-    train: TextRows
-    dev: TextRows
-    fingerprint: str
-    notes: list[str]  # what a person should know about the data
-    recalls: bool = False  # whether the last word of a line follows from those before it, as in tales
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The settings of a model that its data decides."""
-        return {"vocabulary": len(self.vocabulary)}
-
-
-def prepare_text(config: TextDataConfig, folder: Path, how: How = PLAIN) -> TextData:
-    """The text that the settings name."""
-    encoding = TextEncoding(config)
-    made = prepared(encoding, folder, how)
-    rows, held = (TextRows(part["ids"], config.max_length, config.context) for part in (made.train, made.dev))
-    notes = [
-        *made.notes,
-        f"text: {rows.tokens} tokens to train on, {held.tokens} for validation; at most {rows.lengths.max()} in a row",
-        f"vocabulary: {len(encoding.vocabularies[0])}",
-    ]
-    recalls = config.corpus == "tales" and not config.context
-    return TextData(encoding.vocabularies[0], rows, held, made.fingerprint, notes, recalls)
+    def describe(self, train: TextRows, dev: TextRows) -> list[str]:
+        tokens = f"text: {train.tokens} tokens to train on, {dev.tokens} for validation"
+        return [f"{tokens}; at most {train.lengths.max()} in a row", *super().describe(train, dev)]

@@ -42,8 +42,8 @@ def source_ignored(metrics: dict[str, float], model: Any) -> str:
     advice = "model.gain=0.5, " if gain > 0.5 else ""
     return (
         f"the model ignores its source: in the last {BLIND} validations the loss was the same with the sources "
-        f"shuffled between sentences (now {metrics['loss']:.3f}, shuffled {metrics['shuffled_loss']:.3f}); in a new run, try "
-        f"{advice}a lower train.rate or a longer train.warmup"
+        f"shuffled between sentences (now {metrics['loss']:.3f}, shuffled {metrics['shuffled_loss']:.3f}); in a new "
+        f"run, try {advice}a lower train.rate or a longer train.warmup"
     )
 
 

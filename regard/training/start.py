@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from regard.data.expects import expectations
-from regard.data.prepare import PLAIN, How, Stages
+from regard.data.prepare import PLAIN, Data, How, Stages
+from regard.data.prepare import prepare as prepare_data
 from regard.decode.search import check_precision
 from regard.errors import ConfigError, RegardError, RunError
 from regard.models.registry import build
@@ -72,11 +73,11 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     if not ranks.first:
         data = open_data(experiment, run, None)
     seed_everything(experiment.train.seed, 0, 0)
-    model = build(experiment.name, dataclasses.replace(experiment.model, **data.sizes))
+    model = build(experiment.name, dataclasses.replace(experiment.model, **data.encoding.sizes()))
     task = KINDS[experiment.task].task(data, experiment.train, experiment.decode, run)
     task.ready(model)
     loop = Loop(task, model, experiment.train, run, ranks, observe)
-    expects = expectations(experiment.data, data.source_vocabulary) if experiment.task == "translate" else None
+    expects = expectations(experiment.data, data.vocabulary) if experiment.task == "translate" else None
     loop.about = {**({"expects": expects} if expects else {}), "device": describe_device(ranks.device)}
     if observe and ranks.first:
         weights = sum(weight.numel() for weight in model.parameters())
@@ -90,14 +91,14 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     return loop
 
 
-def open_data(experiment: Experiment, run: Path, stages: Stages | None) -> Any:
+def open_data(experiment: Experiment, run: Path, stages: Stages | None) -> Data:
     """The data of a task. What was trained with so far, corpus and vocabularies, must be the same."""
     newest = runs.newest_checkpoint(run, check=("state.json",))
     if newest:
         runs.check_belongs(run, newest, complete=False)
     keep = bool(experiment.train.start_from or newest)
     how = How(stages or PLAIN.progress, keep, runs.read_cursor(newest).data if newest else "")
-    return KINDS[experiment.task].prepare(experiment, run, how)
+    return prepare_data(KINDS[experiment.task].encoding(experiment, run, how), run, how)
 
 
 def claim(experiment: Experiment, run: Path) -> bool:

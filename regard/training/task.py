@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor, nn
 
 from regard.data.batching import EpochPlan, make_even, plan_epoch
+from regard.data.prepare import Data
 from regard.data.store import Array
 from regard.decode.settings import DecodeConfig
 from regard.training.settings import TrainConfig
@@ -35,7 +36,7 @@ class Task:
     on_host: tuple[str, ...] = ()  # parts of a batch that the model reads on the host, so that it need not wait
     sums = 0  # numbers in `Loss.sums`
 
-    def __init__(self, data: Any, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
+    def __init__(self, data: Data, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
         self.data, self.config, self.run, self.fingerprint = data, config, run, data.fingerprint
         # A validation has its own beam, and one translation of each example, whatever [decode] samples or ranks.
         plain, reset = DecodeConfig(), ("nbest", "temperature", "top_k", "top_p", "coverage_penalty")

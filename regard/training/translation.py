@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batching import Batch, PackedBatch, make_batch, pack
-from regard.data.links import LinkedBatch
-from regard.data.pairs import PairData, PairSet, Resampled
+from regard.data.links import LinkedBatch, Links
+from regard.data.pairs import PairSet, Resampled
+from regard.data.prepare import Data
 from regard.data.store import Array
 from regard.decode.batches import decode_many
 from regard.decode.settings import DecodeConfig
@@ -39,22 +40,21 @@ class TranslationTask(Task):
     """Pairs of sentences, with their links where attention is guided."""
 
     names = ("source", "target")
-    data: PairData
     packs = False  # whether batches of a GPU are sentences end to end; known when the model is
 
-    def __init__(self, data: PairData, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
+    def __init__(self, data: Data, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
         super().__init__(data, config, decode, run)
         low = "bf16" if config.precision == "bf16" else "float32"
         self.decode = dataclasses.replace(self.decode, precision=low)
+        guided = config.guided and data.encoding.reader
+        self.links = Links(data.train.links, data.vocabularies) if guided else None
 
     def lengths(self, part: PairSet | Resampled) -> tuple[Array, Array]:
         return part.source_lengths, part.target_lengths
 
     def load(self, numbers: Sequence[int], epoch: int) -> Batch | LinkedBatch:
         batch = make_batch(self.data.train, numbers, epoch)
-        if not self.config.guided or self.data.links is None:
-            return batch
-        return LinkedBatch(*batch, links=self.data.links.of(batch))
+        return LinkedBatch(*batch, links=self.links.of(batch)) if self.links else batch
 
     def ready(self, model: nn.Module) -> None:
         """Refuse, before anything is trained, a model whose attention cannot be guided as the settings require."""
@@ -125,15 +125,15 @@ class TranslationTask(Task):
         metrics = {"loss": nll / max(1, tokens), "perplexity": perplexity(nll, max(1, tokens))}
         if len(self.data.dev) > 1:
             metrics["shuffled_loss"] = shuffled / max(1, tokens)
-        count = min(self.config.validate_sentences, len(self.data.dev_source))
-        if not count:
+        shown = self.data.shown[: self.config.validate_sentences]
+        if not shown:
             return Validation(metrics, [])
-        rows = [self.data.dev.pair(index)[0][:-1].tolist() for index in range(count)]
+        rows = [self.data.dev.pair(index)[0][:-1].tolist() for index in range(len(shown))]
         found = decode_many(model, rows, self.decode, device)  # type: ignore[arg-type]
-        written = [self.data.target_vocabulary.decode(hypotheses[0].ids) for hypotheses in found]
-        metrics["bleu"] = score(written, self.data.dev_target[:count], metrics=["bleu"])["bleu"]
-        shown = zip(self.data.dev_source[:SHOWN], written, strict=False)
-        return Validation(metrics, [f"{source} → {text}" for source, text in shown])
+        written = [self.data.vocabularies[1].decode(hypotheses[0].ids) for hypotheses in found]
+        metrics["bleu"] = score(written, [target for _, target in shown], metrics=["bleu"])["bleu"]
+        samples = zip(shown[:SHOWN], written, strict=False)
+        return Validation(metrics, [f"{source} → {text}" for (source, _), text in samples])
 
     def lines(self, numbers: Sequence[int]) -> list[int]:
         return [int(self.data.train.lines[number]) for number in numbers]
