@@ -16,13 +16,12 @@ from regard.training.distributed import Ranks
 from regard.training.events import DataReady, Finished, Journal, Noticed, Saved, Skipped, Stepped, Validated
 from regard.training.loop import PATIENCE_WITH_NAN, grouped
 from regard.training.optimisers import clip, make_optimiser, plain_optimiser, step_if
-from regard.training.precision import arithmetic
 from regard.training.runs import average_weights, checkpoints, newest_checkpoint, read_cursor, read_tensors, withdraw
 from regard.training.schedules import SCHEDULES, Moment
 from regard.training.settings import TrainConfig
 from regard.training.start import prepare
 from regard.training.task import Validation
-from regard.training.update import Update
+from regard.training.update import Update, arithmetic
 from regard.training.weights import weights_of
 
 

@@ -15,7 +15,7 @@ from regard.cluster.local import gpus_for, run_local, share_cores
 from regard.cluster.ray import run_ray
 from regard.cluster.shards import FORMATS, Tell, Work, finished, join, make_plan, missing
 from regard.data.files import Progress, digest
-from regard.errors import ConfigError, DataError, unknown
+from regard.errors import DataError, check_known
 from regard.training.known import find_run
 from regard.training.locks import locked
 
@@ -83,10 +83,8 @@ def translate_corpus(
     >>> result.lines, [path.name for path in result.outputs]
     (2, ['questions.txt'])
     """
-    if on not in ENGINES:
-        raise ConfigError(unknown("engine", on, ENGINES))
-    if format not in FORMATS:
-        raise ConfigError(unknown("format", format, FORMATS))
+    check_known("engine", on, ENGINES)
+    check_known("format", format, FORMATS)
     folder, paths = Path(find_run(run)), find_inputs(inputs)
     out = Path(out).absolute()
     gpus = torch.cuda.device_count() if device != "cpu" else 0

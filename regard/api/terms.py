@@ -32,7 +32,7 @@ Ids = list[int]
 Found = tuple[tuple[int, int], str, str]  # where a term stands in a sentence, its source and its target words
 Spelled = list[tuple[tuple[int, int], Ids]]  # where each term stands in a sentence, and its tokens (none: unknown)
 # Rows of source ids, what their translations must hold, and the tokens that would make a longer word of a term.
-SearchAgain = Callable[[list[Ids], list["Asked"], Ids], list[list[Hypothesis]]]
+SearchAgain = Callable[[list[Ids], list["Placement"], Ids], list[list[Hypothesis]]]
 # Source and target ids of each sentence -> its weights [T, S].
 ReadWeights = Callable[[list[Ids], list[Ids]], list[NDArray[np.float32]]]
 
@@ -113,14 +113,14 @@ def place_terms(
     spelled = {number: [(span, _spell(target, vocabulary)) for span, _, target in wanted[number]] for number in waiting}
     sizes = {number: sum(len(ids) for _, ids in some) for number, some in spelled.items()}
     joined = _joined(vocabulary) if waiting else []
-    for ask in (_in_place, _anywhere):
+    for ways in (_in_place, _anywhere):
         waiting = [number for number in waiting if sizes[number]]
         plain = [drafts[number].found[0].ids for number in waiting]
         weights = weigh([encoded[number].ids for number in waiting], plain)
         tries = [
             (number, one)
             for number, ids, seen in zip(waiting, plain, weights, strict=True)
-            for one in ask(encoded[number], vocabulary.tokenised(ids), seen, spelled[number])
+            for one in ways(encoded[number], vocabulary.tokenised(ids), seen, spelled[number])
         ]
         results = search([encoded[number].ids for number, _ in tries], [one for _, one in tries], joined)
         whole: dict[int, list[Hypothesis]] = {number: [] for number in waiting}
@@ -152,7 +152,7 @@ def _spell(target: str, vocabulary: Vocabulary) -> Ids:
     begins = vocabulary.encode("a").ids
     for spelled in (target, f" {target}"):  # a vocabulary of characters writes the space itself
         ids = vocabulary.encode(spelled).ids
-        if ids and UNKNOWN not in ids and _has(vocabulary.decode([*begins, *ids]), target):
+        if ids and UNKNOWN not in ids and _places(vocabulary.decode([*begins, *ids]).casefold(), target):
             return ids
     return []
 
@@ -167,7 +167,7 @@ def _joined(vocabulary: Vocabulary) -> Ids:
     return [index for index, more in each if more[:1].isalnum()]
 
 
-class Asked(NamedTuple):
+class Placement(NamedTuple):
     """One way to place the terms of a sentence."""
 
     terms: list[Term]
@@ -175,11 +175,11 @@ class Asked(NamedTuple):
     replaced: frozenset[int] = frozenset()  # tokens that may not be written
 
 
-def _anywhere(encoded: Tokenised, plain: Tokenised, weights: NDArray[np.float32], spelled: Spelled) -> list[Asked]:
-    return [Asked([Term(tuple(ids)) for _, ids in spelled if ids])]
+def _anywhere(encoded: Tokenised, plain: Tokenised, weights: NDArray[np.float32], spelled: Spelled) -> list[Placement]:
+    return [Placement([Term(tuple(ids)) for _, ids in spelled if ids])]
 
 
-def _in_place(encoded: Tokenised, plain: Tokenised, weights: NDArray[np.float32], spelled: Spelled) -> list[Asked]:
+def _in_place(encoded: Tokenised, plain: Tokenised, weights: NDArray[np.float32], spelled: Spelled) -> list[Placement]:
     """Each term where the words of the plain translation are that attended to its source words: weights [T, S].
 
     The word before may change (the article), and so may everything behind. The first way keeps the token that followed,
@@ -214,7 +214,7 @@ def _in_place(encoded: Tokenised, plain: Tokenised, weights: NDArray[np.float32]
         alone.append(Term(tuple(ids), *reach))
         followed.append(Term((*ids, *plain.ids[end : end + 1]), *reach, open=end < len(plain.ids)))
     banned = frozenset(replaced - {token for _, ids in spelled for token in ids})
-    return [Asked(followed, prefix, banned), Asked(alone, prefix, banned)]
+    return [Placement(followed, prefix, banned), Placement(alone, prefix, banned)]
 
 
 def _attended(ids: Ids, weights: NDArray[np.float32], encoded: Tokenised, spelled: Spelled) -> float:
@@ -259,12 +259,9 @@ def _starts(written: Tokenised) -> list[int]:
 
 
 def _places(text: str, words: str) -> list[int]:
+    """Where words stand in a text, which is case-folded."""
     pattern = rf"(?<!\w){re.escape(words.casefold())}(?!\w)"
     return [match.start() for match in re.finditer(pattern, text)]
-
-
-def _has(text: str, words: str) -> bool:
-    return bool(_places(text.casefold(), words))
 
 
 def copy_unknown(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.api import links, passages, tracing, weights
 from regard.api.heads import Heads
 from regard.api.languages import other_language
-from regard.api.terms import Asked, Termbase, TermPairs, copy_unknown, place_terms
+from regard.api.terms import Placement, Termbase, TermPairs, copy_unknown, place_terms
 from regard.api.tracing import Trained
 from regard.api.translation import Draft, Translation, join
 from regard.data.builtin.registry import find_builtin
@@ -360,9 +360,9 @@ class Translator(Trained):
         beam = max(config.beam, TERM_BEAM)
         wide = dataclasses.replace(config, beam=beam, nbest=beam, temperature=0.0, top_k=0, top_p=1.0)
 
-        def search(rows: list[list[int]], asked: list[Asked], joined: list[int]) -> list[list[Hypothesis]]:
-            wanted = Terms([one.terms for one in asked], [one.replaced for one in asked], joined)
-            prefixes = [one.prefix for one in asked]
+        def search(rows: list[list[int]], ways: list[Placement], joined: list[int]) -> list[list[Hypothesis]]:
+            wanted = Terms([one.terms for one in ways], [one.replaced for one in ways], joined)
+            prefixes = [one.prefix for one in ways]
             return self._search(rows, wide, terms=wanted, prefixes=prefixes, stop=stop) if rows else []
 
         place_terms(terms, drafts, self.target_vocabulary, search, self._weigh)
@@ -416,7 +416,7 @@ class Translator(Trained):
 
     def _wrong_with_source(self, text: str, encoded: Tokenised) -> tuple[list[str], list[str]]:
         """The parts of a sentence that were never seen in training, and its flags."""
-        unknown = find_unknown(text, encoded)
+        unknown = passages.unseen(encoded)
         wrong = {
             "unseen": bool(unknown),
             "language": bool(other_language(text, self.source_language)),
@@ -444,8 +444,3 @@ def clean(text: str) -> str:
     if not isinstance(text, str):
         raise DataError(f"A sentence is text; got {type(text).__name__}.")
     return rewrite(text.replace("\n", " ")).text
-
-
-def find_unknown(text: str, encoded: Tokenised) -> list[str]:
-    """The parts of a sentence that are not in the vocabulary, in order, as spelled."""
-    return passages.unseen(clean(text), encoded, UNKNOWN)

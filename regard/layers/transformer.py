@@ -1,4 +1,7 @@
-"""The blocks of a Transformer: multi-head attention and feed-forward nets in a residual stream."""
+"""The blocks of a Transformer: multi-head attention and feed-forward nets in a residual stream (Vaswani et al. 2017).
+
+What later papers put in their place is in `layers.transformer_parts`.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +13,6 @@ from torch import Tensor, nn
 
 from regard.core.attend import Look, Memory
 from regard.core.blocks import Blocks
-from regard.core.scores import Relative, clip_distances
 from regard.errors import ConfigError
 from regard.kernels.choose import dropout, or_triton
 from regard.layers.attention import Attention
@@ -107,7 +109,7 @@ class MultiHead(nn.Module):
         return self.output(context.transpose(1, 2).flatten(2))
 
     def collect(self, look: Look, distances: Tensor | None) -> Tensor:
-        """The context [B, H, T, D/H] of what was seen."""
+        """The context [B, H, T, D/H] of an attention call; relative positions add to it."""
         return look.context
 
 
@@ -140,60 +142,6 @@ class SelfAttention(MultiHead):
     def start(self, memory: Memory) -> Past:
         """An empty past beside a source in `memory` [B, H, S, D/H]."""
         return Past((memory.keys[:, :, :0], memory.values[:, :, :0]))
-
-
-class RelativeSelfAttention(SelfAttention):
-    """Self-attention with a learned vector for each distance, in the keys and in the values (Shaw et al. 2018).
-
-        e_ij = q_i (k_j + a^K_(j-i)) / sqrt(d_k)  (`Relative`);   z_i = sum_j alpha_ij (v_j + a^V_(j-i))     (eq. 3-4)
-
-    The weights of all words at one distance are added first, then multiplied by its vector.
-    """
-
-    def __init__(self, sizes: Heads, attention: Attention) -> None:
-        super().__init__(sizes, attention)
-        assert isinstance(attention.score, Relative)
-        self.values = nn.Embedding(*attention.score.distances.weight.shape)  # a^V
-        nn.init.xavier_uniform_(self.values.weight)
-
-    def collect(self, look: Look, distances: Tensor | None) -> Tensor:
-        assert look.weights is not None
-        assert distances is not None
-        table = self.values.weight  # [2 clip + 1, D/H]
-        which = clip_distances(distances, len(table)).expand_as(look.weights)  # [B, H, T, S]
-        by_distance = look.weights.new_zeros(*look.weights.shape[:-1], len(table)).scatter_add(-1, which, look.weights)
-        return look.context + by_distance @ table.to(by_distance.dtype)
-
-
-class SSRU(nn.Module):
-    """In place of causal self-attention, one state of all words so far (Kim et al. 2019, section 3.1).
-
-        f_t = sigmoid(W_f x_t + b_f);  c_t = f_t * c_{t-1} + (1 - f_t) * W x_t;  out: max(0, c_t)
-
-    A step costs the same however long the sentence. Positions are in x, so that nothing is rotated.
-    """
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.forget = xavier(nn.Linear(width, width), 1.0)
-        self.project = xavier(nn.Linear(width, width, bias=False), 1.0)
-
-    def forward(
-        self, x: Tensor, past: Carry, mask: Tensor | None = None, places: Places = NO_PLACES
-    ) -> tuple[Tensor, Carry]:
-        """x [B, T, D] behind the steps in `past` -> [B, T, D], and the state after x; x is never end to end."""
-        forget = torch.sigmoid(self.forget(x))  # [B, T, D]
-        new = (1 - forget) * self.project(x)  # [B, T, D]
-        cell = past.tensors[0] if past.tensors else torch.zeros_like(new[:, 0])  # [B, D]
-        cells = []
-        for kept, added in zip(forget.unbind(1), new.unbind(1), strict=True):
-            cell = kept * cell + added
-            cells.append(cell)
-        return torch.relu(torch.stack(cells, dim=1)), Carry((cell,))
-
-    def start(self, memory: Memory) -> Carry:
-        """The state before the first word, beside a source in `memory` [B, H, S, D/H]."""
-        return Carry((memory.keys.new_zeros(len(memory.keys), self.project.out_features),))
 
 
 class CrossAttention(MultiHead):
@@ -229,28 +177,6 @@ class FeedForward(nn.Sequential):
         inner, activate, outer = self
         return outer(linear_relu(x, inner) if isinstance(activate, nn.ReLU) else activate(inner(x)))
 
-
-class SwiGLU(nn.Module):
-    """(swish(x W) * x V) W_2, without biases (Shazeer 2020, eq. 6). It has the weights of `FeedForward` at 2/3 of its
-    `inner`."""
-
-    def __init__(self, width: int, inner: int, gain: float = 1.0) -> None:
-        super().__init__()
-        self.project = xavier(nn.Linear(width, 2 * inner, bias=False), gain, gain)  # W and V
-        self.output = xavier(nn.Linear(inner, width, bias=False), gain)  # W_2
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., D] -> [..., D]."""
-        opened, inner = self.project(x).chunk(2, dim=-1)
-        return self.output(F.silu(opened) * inner)
-
-
-FEED_FORWARDS: dict[str, Callable[[int, int, float], nn.Module]] = {
-    "relu": FeedForward,
-    "swish": partial(FeedForward, activation=nn.SiLU),
-    "gelu": partial(FeedForward, activation=nn.GELU),
-    "swiglu": SwiGLU,
-}
 
 NORMS: dict[str, Callable[[int], nn.LayerNorm | nn.RMSNorm]] = {
     "layer": nn.LayerNorm,
@@ -302,13 +228,13 @@ def last_norm(norm: str, width: int, kind: str = "layer") -> nn.Module:
 class TransformerLayer(nn.Module):
     """Self-attention, attention to another sequence where there is one, then a feed-forward net at each position.
 
-    It is a layer of the encoder, of the decoder (a `Causal` normaliser, or an `SSRU` instead of self-attention) and of
+    It is a layer of the encoder, of the decoder (a `Causal` normaliser, or an SSRU instead of self-attention) and of
     a language model (`Causal`); with a past, x are the steps that follow it.
     """
 
     def __init__(
         self,
-        self_attention: SelfAttention | SSRU,
+        self_attention: nn.Module,
         cross_attention: CrossAttention | None,
         feed_forward: nn.Module,
         join: Callable[[], PostNorm],

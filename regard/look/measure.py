@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from regard.core.normalise import NORMALISERS, ForwardOnly, softmax
-from regard.errors import ConfigError, DataError, ShapeError, unknown
+from regard.errors import DataError, ShapeError, check_known
 from regard.look.table import tokens_of
 from regard.look.trace_data import HIDING, KINDS, Attended, Contents
 
@@ -135,8 +135,7 @@ class Report:
 
     def ranked(self, by: str = "confidence", highest: bool | None = None) -> list[HeadMeasures]:
         """The single heads that have this measure, in order of it: `highest` first, or as suits the measure."""
-        if by not in self.measures:
-            raise ConfigError(unknown("measure", by, self.measures))
+        check_known("measure", by, self.measures)
         singles = [row for row in self.rows if row.head is not None and by in row.values]
         return sorted(
             singles, key=lambda row: row.values[by], reverse=by not in LOW_FIRST if highest is None else highest

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.errors import ConfigError, DataError, ShapeError, unknown
+from regard.errors import ConfigError, DataError, ShapeError, check_known
 from regard.look.tokens import Side, is_number, is_whole
 
 Array = NDArray[np.float32]
@@ -50,8 +50,7 @@ class Attended:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", _heads(self.weights, f"The weights of '{self.name}'"))
-        if self.kind not in KINDS:
-            raise ConfigError(unknown("kind of attention", self.kind, KINDS))
+        check_known("kind of attention", self.kind, KINDS)
         for text in (self.name, self.score, self.normalise):
             if not isinstance(text, str):
                 raise DataError(f"An attention's name, score and normaliser are texts; got {text!r}.")

@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from regard.config import read
-from regard.errors import ConfigError, unknown
+from regard.errors import ConfigError, check_known, unknown
 from regard.models import (
     attentive_lm,
     bahdanau,
@@ -147,8 +147,7 @@ def import_package(module: str) -> None:
 def preset(name: str, size: str = "paper") -> Any:
     """The settings of a model at a named size."""
     presets = entry(name).presets
-    if size not in presets:
-        raise ConfigError(unknown(f"preset of {name}", size, presets))
+    check_known(f"preset of {name}", size, presets)
     return presets[size]
 
 

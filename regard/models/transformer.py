@@ -24,7 +24,6 @@ Marian's, whose models can be imported. Later papers replaced single parts, and 
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -33,31 +32,27 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import setting
-from regard.core.attend import Memory, Normalise, Score
+from regard.core.attend import Memory
 from regard.core.blocks import Blocks, word_numbers
 from regard.core.masks import padding_mask
 from regard.core.normalise import NORMALISERS, Causal
-from regard.core.positions import LearnedPositions, rotate_by, sinusoid
-from regard.core.scores import COMPARISONS, Relative, alibi
+from regard.core.scores import COMPARISONS
 from regard.errors import ConfigError
 from regard.kernels.choose import known_full
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.past import Carry, Past
 from regard.layers.transformer import (
-    FEED_FORWARDS,
     JOINS,
-    NO_PLACES,
     NORMS,
-    SSRU,
     CrossAttention,
     Heads,
     Places,
-    RelativeSelfAttention,
     SelfAttention,
     TransformerLayer,
     last_norm,
 )
+from regard.layers.transformer_parts import DISTANCE_SCORES, FEED_FORWARDS, PLACES, SSRU, RelativeSelfAttention
 from regard.models.contract import EncoderDecoder, Looking, check_batch, check_target, shift_right
 
 
@@ -114,30 +109,15 @@ class Transformer(EncoderDecoder):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
+        check(config)
         self.config = config
         depth = config.decoder_layers or config.layers
         self.looking = Looking("current", 0, tuple(f"decoder.{k}.cross_attention.attention" for k in range(depth)))
-        if config.tied == "all" and config.source_vocabulary != config.target_vocabulary:
-            raise ConfigError(
-                f"tied = 'all' needs one vocabulary for both languages; got {config.source_vocabulary} and "
-                f"{config.target_vocabulary} words. Set data.joint = true, or model.tied = 'target'."
-            )
-        if config.score != "scaled-dot" and config.positions in DISTANCE_SCORES:
-            raise ConfigError(
-                f"model.positions = {config.positions!r} adds to scaled-dot scores; got model.score = "
-                f"{config.score!r}. Use other positions, or leave the score out."
-            )
-        if config.positions == "rotary" and config.score == "additive":
-            raise ConfigError(
-                "model.positions = 'rotary' turns queries and keys that meet in a dot product; got model.score = "
-                "'additive'. Use other positions or another score."
-            )
         self.embed = nn.Embedding(config.source_vocabulary, config.width)
         self.embed_target = self.embed if config.tied == "all" else nn.Embedding(config.target_vocabulary, config.width)
         self.place = PLACES[config.positions](config)
-        self.encoder = nn.ModuleList(self._layer(NORMALISERS[config.normaliser]) for _ in range(config.layers))
-        causal = Causal(NORMALISERS[config.normaliser])
-        self.decoder = nn.ModuleList(self._layer(causal, cross=True) for _ in range(depth))
+        self.encoder = nn.ModuleList(self._layer(decodes=False) for _ in range(config.layers))
+        self.decoder = nn.ModuleList(self._layer(decodes=True) for _ in range(depth))
         self.encoder_norm, self.decoder_norm = (
             last_norm(config.norm, config.width, config.layer_norm) for _ in range(2)
         )
@@ -149,24 +129,18 @@ class Transformer(EncoderDecoder):
         if config.tied != "none":
             self.output.weight = self.embed_target.weight
 
-    def _layer(self, normalise: Normalise, cross: bool = False) -> TransformerLayer:
-        config = self.config
-        join = partial(JOINS[config.norm], config.width, config.dropout, config.layer_norm)
-        sizes = Heads(config.width, config.heads, config.key_heads if cross else 0, config.gain, config.bias)
-        ssru = cross and config.decoder == "ssru"
+    def _layer(self, decodes: bool) -> TransformerLayer:
+        config, normalise = self.config, NORMALISERS[self.config.normaliser]
+        compare = partial(COMPARISONS[config.score], config.width // config.heads)
         by_distance = DISTANCE_SCORES.get(config.positions)
-
-        def compare() -> Score:
-            return COMPARISONS[config.score](config.width // config.heads)
-
-        own = Attention(by_distance(config) if by_distance else compare(), normalise)
-        source = Attention(compare(), NORMALISERS[config.normaliser])
+        own = Attention(by_distance(config) if by_distance else compare(), Causal(normalise) if decodes else normalise)
+        sizes = Heads(config.width, config.heads, config.key_heads if decodes else 0, config.gain, config.bias)
         to_self = RelativeSelfAttention if config.positions == "relative" else SelfAttention
         return TransformerLayer(
-            SSRU(config.width) if ssru else to_self(sizes, own),
-            CrossAttention(sizes, source) if cross else None,
+            SSRU(config.width) if decodes and config.decoder == "ssru" else to_self(sizes, own),
+            CrossAttention(sizes, Attention(compare(), normalise)) if decodes else None,
             FEED_FORWARDS[config.activation](config.width, config.inner, config.gain),
-            join,
+            join=partial(JOINS[config.norm], config.width, config.dropout, config.layer_norm),
         )
 
     @property
@@ -253,49 +227,29 @@ class Transformer(EncoderDecoder):
         return layer.cross_attention.remember(memory.values, heads_mask(memory.mask))  # type: ignore[operator, union-attr]
 
 
+def check(config: TransformerConfig) -> None:
+    """Refuse settings that do not go together."""
+    if config.tied == "all" and config.source_vocabulary != config.target_vocabulary:
+        raise ConfigError(
+            f"tied = 'all' needs one vocabulary for both languages; got {config.source_vocabulary} and "
+            f"{config.target_vocabulary} words. Set data.joint = true, or model.tied = 'target'."
+        )
+    if config.score != "scaled-dot" and config.positions in DISTANCE_SCORES:
+        raise ConfigError(
+            f"model.positions = {config.positions!r} adds to scaled-dot scores; got model.score = "
+            f"{config.score!r}. Use other positions, or leave the score out."
+        )
+    if config.positions == "rotary" and config.score == "additive":
+        raise ConfigError(
+            "model.positions = 'rotary' turns queries and keys that meet in a dot product; got model.score = "
+            "'additive'. Use other positions or another score."
+        )
+
+
 def heads_mask(mask: Tensor | None) -> Tensor | None:
     """[B, 1, S] -> [B, 1, 1, S]: the same for every head and query."""
     return None if mask is None else mask[:, None]
 
-
-def add_sinusoid(x: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
-    """The paper's sinusoid."""
-    return x + sinusoid(positions, x.shape[-1]).to(x.dtype), NO_PLACES
-
-
-class Learned(nn.Module):
-    """Adds a learned vector for each position."""
-
-    def __init__(self, longest: int, width: int) -> None:
-        super().__init__()
-        self.embed = LearnedPositions(longest, width)
-        nn.init.normal_(self.embed.table.weight, std=width**-0.5)
-
-    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
-        return x + self.embed(positions), NO_PLACES
-
-
-def rotary(x: Tensor, positions: Tensor, head_width: int) -> tuple[Tensor, Places]:
-    """Adds nothing: queries and keys are turned inside the layers."""
-    return x, Places(partial(rotate_by, waves=sinusoid(positions, head_width).to(x.dtype)))
-
-
-def distances(x: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
-    """Adds nothing: the scores read how far two words are apart."""
-    return x, Places(positions=positions)
-
-
-PLACES: dict[str, Callable[[TransformerConfig], Callable[[Tensor, Tensor], tuple[Tensor, Places]]]] = {
-    "sinusoid": lambda config: add_sinusoid,
-    "learned": lambda config: Learned(config.longest, config.width),
-    "rotary": lambda config: partial(rotary, head_width=config.width // config.heads),
-    "relative": lambda config: distances,
-    "alibi": lambda config: distances,
-}
-DISTANCE_SCORES: dict[str, Callable[[TransformerConfig], Score]] = {  # of self-attention, where positions need them
-    "relative": lambda config: Relative(config.width // config.heads, config.clip),
-    "alibi": lambda config: alibi,
-}
 
 BASE = TransformerConfig()
 PRESETS = {

@@ -24,12 +24,11 @@ from regard.training.checkpoints import Checkpoints
 from regard.training.clock import FEW, PACE, Clock
 from regard.training.cursor import Cursor, Verdict
 from regard.training.distributed import Ranks
-from regard.training.precision import arithmetic
 from regard.training.schedules import SCHEDULES, Moment
 from regard.training.settings import TrainConfig
 from regard.training.stopping import BrokenOff, Stop
 from regard.training.task import Task
-from regard.training.update import Late, MicroBatch, Numbers, Update
+from regard.training.update import Late, MicroBatch, Numbers, Update, arithmetic
 from regard.training.warm_start import Origin
 from regard.training.weights import set_weights
 

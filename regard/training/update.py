@@ -8,6 +8,7 @@ is recorded as a CUDA graph for each shape of batch and replayed; see `regard.ke
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
@@ -215,3 +216,20 @@ class Late(Generic[Of]):
             item, buffer, event = self.waiting.popleft()
             event.synchronize()
             yield item, Numbers(*buffer.tolist())
+
+
+@contextmanager
+def arithmetic(precision: str) -> Iterator[None]:
+    """Products of float32 numbers as `train.precision` says; the earlier mode is restored afterwards.
+
+    "float32" is exact in the library's recurrent and convolution kernels too, where torch by itself takes the short
+    mantissa of TF32. With "bf16" those kernels stay outside of autocast and take it.
+    """
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = precision != "float32"
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
