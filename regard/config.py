@@ -5,6 +5,7 @@ no model; it reads and writes any of them, and refuses what does not fit with a 
 """
 
 import dataclasses
+import json
 import math
 import tomllib
 import types
@@ -151,21 +152,10 @@ def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
-    if isinstance(value, str):
-        return '"' + "".join(_toml_character(character) for character in value) + '"'
-    raise ConfigError(f"TOML here holds text, numbers, true/false and lists of them; got {value!r}.")
-
-
-def _toml_character(character: str) -> str:
-    if character in '"\\':
-        return "\\" + character
-    return f"\\u{ord(character):04X}" if ord(character) < 32 or ord(character) == 127 else character
+    """JSON is TOML here, but for one control character."""
+    if not isinstance(value, bool | int | float | str | list | tuple):
+        raise ConfigError(f"TOML here holds text, numbers, true/false and lists of them; got {value!r}.")
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
 def describe(section: type[Any] | Any) -> list[tuple[str, Any, str]]:

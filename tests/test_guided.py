@@ -106,7 +106,7 @@ def test_a_file_of_links_is_the_same_as_gold_and_only_a_mapped_file_holds_them(t
     batch = make_batch(gold.train, range(20))
     assert torch.equal(links_of(gold, batch), links_of(file, batch))
     assert isinstance(gold.train.aligned.values, np.memmap)
-    assert plain.encoding.reader is None
+    assert not plain.encoding.aligned
     assert plain.train.links(3).shape == (0, 2)
     assert len({gold.fingerprint, file.fingerprint, plain.fingerprint}) == 3
     again = data_of(tmp_path / "gold")

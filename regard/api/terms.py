@@ -91,60 +91,82 @@ def _words(text: str) -> list[tuple[str, int]]:
     return [(match[0], match.start()) for match in re.finditer(r"\w+|[^\w\s]", text)]
 
 
-def place_terms(
-    terms: Termbase, drafts: Sequence[Draft], vocabulary: Vocabulary, search: SearchAgain, weigh: ReadWeights
-) -> None:
-    """Replace what was found for every sentence that misses terms, and note the terms that could not be placed."""
-    wanted = [terms.find(draft.segment.text) for draft in drafts]
-    encoded = [draft.encoded for draft in drafts]
+class _Wanted:
+    """A sentence and the terms that its translation must hold."""
 
-    def missing(number: int, hypothesis: Hypothesis) -> list[Found]:
+    def __init__(self, draft: Draft, terms: list[Found], vocabulary: Vocabulary) -> None:
+        self.draft, self.terms, self.vocabulary = draft, terms, vocabulary
+        self.spelled: Spelled = []  # known once a term is missing
+        self.whole: list[Hypothesis] = []  # translations that hold the terms
+
+    @property
+    def plain(self) -> Hypothesis:
+        """The best translation so far."""
+        return self.draft.found[0]
+
+    @property
+    def size(self) -> int:
+        """Tokens of all terms that the vocabulary can write."""
+        return sum(len(ids) for _, ids in self.spelled)
+
+    def missing(self, translation: Hypothesis) -> list[Found]:
         """The terms that a translation does not have as often as its source."""
-        text = vocabulary.decode(hypothesis.ids).casefold()
-        counts = {target: len(_places(text, target)) for _, _, target in wanted[number]}
+        text = self.vocabulary.decode(translation.ids).casefold() if self.terms else ""
+        counts = {target: len(_places(text, target)) for _, _, target in self.terms}
         left = []
-        for term in wanted[number]:
+        for term in self.terms:
             counts[term[2]] -= 1
             if counts[term[2]] < 0:
                 left.append(term)
         return left
 
-    waiting = [number for number, some in enumerate(wanted) if some and missing(number, drafts[number].found[0])]
-    spelled = {number: [(span, _spell(target, vocabulary)) for span, _, target in wanted[number]] for number in waiting}
-    sizes = {number: sum(len(ids) for _, ids in some) for number, some in spelled.items()}
+    def take(self, found: list[Hypothesis]) -> None:
+        """Keep what holds all terms that can be written, unless an earlier way was found."""
+        if self.whole:
+            return
+        unknown = sum(not ids for _, ids in self.spelled)
+        # A translation that starts over behind a term is longer than the plain one and its terms.
+        longest = len(self.plain.ids) + self.size + SLACK
+        fit = (one for one in found if one.finished and len(one.ids) <= longest)
+        self.whole = [one for one in fit if len(self.missing(one)) <= unknown]
+
+    def choose(self, weigh: ReadWeights) -> None:
+        """Replace the translation by what was found, the best by score and attention first."""
+        read = self.draft.encoded
+        seen = weigh([read.ids] * len(self.whole), [one.ids for one in self.whole])
+        rated = [
+            one.score + _attended(one.ids, weights, read, self.spelled)
+            for one, weights in zip(self.whole, seen, strict=True)
+        ]
+        order = sorted(range(len(rated)), key=rated.__getitem__, reverse=True)
+        self.draft.found = [self.whole[at] for at in order] or self.draft.found
+
+
+def place_terms(
+    terms: Termbase, drafts: Sequence[Draft], vocabulary: Vocabulary, search: SearchAgain, weigh: ReadWeights
+) -> None:
+    """Replace what was found for every sentence that misses terms, and note the terms that could not be placed."""
+    wanted = [_Wanted(draft, terms.find(draft.segment.text), vocabulary) for draft in drafts]
+    waiting = [one for one in wanted if one.missing(one.plain)]
+    for one in waiting:
+        one.spelled = [(span, _spell(target, vocabulary)) for span, _, target in one.terms]
     joined = _joined(vocabulary) if waiting else []
     for ways in (_in_place, _anywhere):
-        waiting = [number for number in waiting if sizes[number]]
-        plain = [drafts[number].found[0].ids for number in waiting]
-        weights = weigh([encoded[number].ids for number in waiting], plain)
+        waiting = [one for one in waiting if one.size and not one.whole]
+        weights = weigh([one.draft.encoded.ids for one in waiting], [one.plain.ids for one in waiting])
         tries = [
-            (number, one)
-            for number, ids, seen in zip(waiting, plain, weights, strict=True)
-            for one in ways(encoded[number], vocabulary.tokenised(ids), seen, spelled[number])
+            (one, way)
+            for one, seen in zip(waiting, weights, strict=True)
+            for way in ways(one.draft.encoded, vocabulary.tokenised(one.plain.ids), seen, one.spelled)
         ]
-        results = search([encoded[number].ids for number, _ in tries], [one for _, one in tries], joined)
-        whole: dict[int, list[Hypothesis]] = {number: [] for number in waiting}
-        for (number, _), hypotheses in zip(tries, results, strict=True):
-            if whole[number]:
-                continue  # an earlier way was found
-            unknown = sum(not ids for _, ids in spelled[number])
-            # A translation that starts over behind a term is longer than the plain one and its terms.
-            longest = len(drafts[number].found[0].ids) + sizes[number] + SLACK
-            for one in hypotheses:
-                if one.finished and len(one.ids) <= longest and len(missing(number, one)) <= unknown:
-                    whole[number].append(one)
-        for number, some in whole.items():
-            seen_by = weigh([encoded[number].ids] * len(some), [one.ids for one in some])
-            rated = [
-                one.score + _attended(one.ids, seen, encoded[number], spelled[number])
-                for one, seen in zip(some, seen_by, strict=True)
-            ]
-            order = sorted(range(len(some)), key=rated.__getitem__, reverse=True)
-            drafts[number].found = [some[at] for at in order] or drafts[number].found
-        waiting = [number for number in waiting if not whole[number]]
-    for number, draft in enumerate(drafts):
-        lost = missing(number, draft.found[0]) if wanted[number] else []
-        draft.unplaced = list(dict.fromkeys(f"{source} → {target}" for _, source, target in lost))
+        results = search([one.draft.encoded.ids for one, _ in tries], [way for _, way in tries], joined)
+        for (one, _), hypotheses in zip(tries, results, strict=True):
+            one.take(hypotheses)
+        for one in waiting:
+            one.choose(weigh)
+    for one in wanted:
+        lost = (f"{source} → {target}" for _, source, target in one.missing(one.plain))
+        one.draft.unplaced = list(dict.fromkeys(lost))
 
 
 def _spell(target: str, vocabulary: Vocabulary) -> Ids:

@@ -30,7 +30,9 @@ from regard.decode.terms import Terms
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
 from regard.interop.ctranslate2 import Engine
+from regard.look.assemble import assemble
 from regard.look.change import Change, Changed, Force, change, find
+from regard.look.record import record
 from regard.look.trace import Trace
 from regard.symbols import END, UNKNOWN
 from regard.training.experiment import Experiment
@@ -123,21 +125,14 @@ class Translator(Trained):
         >>> [str(one) for one in translator.translate(["Where is the station?", ""], beam=5)]
         ['Où est la gare ?', '']
         """
-        if isinstance(text, bytes) or not isinstance(text, Iterable):
-            raise DataError(f"A sentence is text; got {type(text).__name__}.")
-        texts = [text] if isinstance(text, str) else list(text)
-        for one in texts:
-            clean(one)  # refuses what is no text
+        texts = as_texts(text)
         if unknown not in ("copy", "keep"):
             raise ConfigError(f"unknown must be copy or keep; got {unknown!r:.40}.")
         if terms and prefix is not None:
             raise ConfigError("prefix and terms cannot be given together: both say how the translation begins.")
-        config, prefixes = self.settings(**settings), None
-        if prefix is not None:
-            wanted = [prefix] * len(texts) if isinstance(prefix, str) else list(prefix)
-            if len(wanted) != len(texts):
-                raise DataError(f"Expected one prefix for each of the {len(texts)} sentences; got {len(wanted)}.")
-            prefixes, split = [self.prefix_ids(one) for one in wanted], False
+        config = self.settings(**settings)
+        prefixes = None if prefix is None else self._prefixes(prefix, len(texts))
+        split = split and prefixes is None
         long = [max_tokens is not None and bool(self.too_long(one, max_tokens)) for one in texts]
         read = partial(passages.take_apart, most=self.experiment.data.max_length) if split else passages.keep_whole
         parts = [read("" if much else one, self.encode) for one, much in zip(texts, long, strict=True)]
@@ -153,12 +148,17 @@ class Translator(Trained):
             self._place_terms(Termbase(terms), drafts, config, stop)
         self._spell(drafts, None if unknown == "keep" else lexicon or {}, split)
         each = iter(self._translations(draft, config) for draft in drafts)
-        joined = [join(passage, [next(each) for _ in passage.segments]) for passage in parts]
-        translations = [
-            dataclasses.replace(one, finished="too long") if much else one
-            for one, much in zip(joined, long, strict=True)
-        ]
+        translations = [join(passage, [next(each) for _ in passage.segments]) for passage in parts]
+        for place in (place for place, much in enumerate(long) if much):
+            translations[place] = dataclasses.replace(translations[place], finished="too long")
         return translations[0] if isinstance(text, str) else translations
+
+    def _prefixes(self, prefix: str | Sequence[str | Sequence[int]], count: int) -> list[list[int]]:
+        """The ids that each of `count` translations must begin with."""
+        wanted = [prefix] * count if isinstance(prefix, str) else list(prefix)
+        if len(wanted) != count:
+            raise DataError(f"Expected one prefix for each of the {count} sentences; got {len(wanted)}.")
+        return [self.prefix_ids(one) for one in wanted]
 
     def look(
         self,
@@ -230,7 +230,18 @@ class Translator(Trained):
         for start in range(0, len(sources), AT_ONCE):
             encoded = [self.encode(source) for source in sources[start : start + AT_ONCE]]
             written = [self.prefix_ids(target) for target in targets[start : start + AT_ONCE]]
-            yield from tracing.trace_pairs(self.model, self.target_vocabulary, self.about, encoded, written, names)
+            for ids in (*(read.ids for read in encoded), *written):
+                tracing.check_length(ids)
+            pairs = [([*read.ids, END], [*ids, END]) for read, ids in zip(encoded, written, strict=True)]
+            found: dict[int, Trace] = {}
+            for places, *batch in weights.read_together(pairs, self.device):  # of like length
+                with torch.inference_mode(), record(self.model, names) as seen:
+                    self.model(*batch)
+                for row, place in enumerate(places):
+                    wrote = self.target_vocabulary.tokenised(written[place])
+                    sides = (tracing.tokens_of(side, ended=True) for side in (encoded[place], wrote))
+                    found[place] = assemble(self.model, seen, *sides, row, about=self.about, weights_alone=True)
+            yield from (found[place] for place in range(len(pairs)))
 
     def link_words(self, sources: Sequence[str], targets: Sequence[str]) -> list[Sentence]:
         """Each translation with the links of its words, for placing tags.
@@ -437,6 +448,16 @@ class Translator(Trained):
             numbers = one.score, one.logprob, self.target_vocabulary.pieces(one.ids), one.token_logprobs
             group.append(Translation(text, *numbers, ended, group, unknown, flags, draft.unplaced))
         return group
+
+
+def as_texts(text: str | Sequence[str]) -> list[str]:
+    """One text or several as a list; what is no text is refused."""
+    if isinstance(text, bytes) or not isinstance(text, Iterable):
+        raise DataError(f"A sentence is text; got {type(text).__name__}.")
+    texts = [text] if isinstance(text, str) else list(text)
+    for one in texts:
+        clean(one)
+    return texts
 
 
 def clean(text: str) -> str:

@@ -143,9 +143,6 @@ class Encoding(Generic[T]):
         """What a person should know about the prepared data."""
         return [f"vocabulary: {len(self.vocabularies[0])}"]
 
-    def finish(self, total: int) -> None:
-        """Called after the last of `total` training examples of the second pass, before the validation files."""
-
 
 def train_vocabulary(lines: Iterable[str], config: Any) -> Vocabulary:
     """A vocabulary as the settings of [data] describe it."""

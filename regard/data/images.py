@@ -5,7 +5,6 @@ a pixel is decoded: a small file cannot unfold into gigabytes. A truncated file 
 """
 
 import io
-import struct
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.errors import DataError
+from regard.errors import DataError, brief
 
 Pixels = NDArray[np.uint8]  # [H, W, 3]: red, green, blue
 
@@ -96,7 +95,9 @@ def _open(data: bytes, name: str) -> Any:
         except Image.DecompressionBombError:
             raise DataError(f"{name} has more than {MOST_PIXELS // 1_000_000} megapixels; scale it down.") from None
         except Exception as error:  # a decoder may raise anything on bad bytes
-            raise DataError(f"{name} is damaged and cannot be read as {kind}: {_reason(error)}.") from None
+            raise DataError(
+                f"{name} is damaged and cannot be read as {kind}: {brief(error) or type(error).__name__}."
+            ) from None
     if image.width * image.height > MOST_PIXELS:
         size = f"{image.width} x {image.height}"
         raise DataError(
@@ -118,7 +119,7 @@ def _decode(data: bytes, side: int, name: str) -> Pixels:
             square.getexif()[_ORIENTATION] = image.getexif().get(_ORIENTATION, 1)
             ImageOps.exif_transpose(square, in_place=True)
         except Exception as error:  # a decoder may raise anything on bad bytes
-            raise DataError(f"{name} is truncated or damaged: {_reason(error)}.") from None
+            raise DataError(f"{name} is truncated or damaged: {brief(error) or type(error).__name__}.") from None
     return np.array(square, dtype=np.uint8)
 
 
@@ -135,10 +136,3 @@ def _plain(image: Any) -> Any:
         white.paste(clear, mask=clear.getchannel("A"))
         return white
     return image if image.mode == "RGB" else image.convert("RGB")
-
-
-def _reason(error: Exception) -> str:
-    """The decoder's own words, short, on one line; struct.error and the like have none worth showing."""
-    if isinstance(error, struct.error | KeyError | IndexError) or not str(error):
-        return type(error).__name__
-    return str(error).replace("\n", " ")[:120].rstrip(".")

@@ -11,10 +11,9 @@ from regard.data.builtin import Example
 from regard.data.builtin.registry import find_builtin
 from regard.data.corpus import Pair, open_corpus, pairs_in_memory
 from regard.data.encoding import Corpus, Encoding, Tally, train_vocabulary
-from regard.data.files import bare_name, is_blank
+from regard.data.files import bare_name, digest, is_blank
 from regard.data.formats import is_bilingual
-from regard.data.links import LinkReader, same_words
-from regard.data.pharaoh import Link
+from regard.data.links import GOLD, check_links, same_words, with_links
 from regard.data.settings import DataConfig, as_files
 from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.vocabulary import Vocabulary
@@ -35,7 +34,7 @@ def find_corpus(config: DataConfig) -> Corpus[Pair]:
     if config.corpus and (paired or tsv or tmx):
         raise ConfigError("Both data.corpus and files are given; give one of the two.")
     if config.corpus:
-        return pairs_in_memory([(example.source, example.target) for example in generate(config)])
+        return pairs_in_memory(generate(config))
     for kind, others in (("tsv", paired), ("tmx", paired + tsv)):
         if any(bare_name(path).lower().endswith(f".{kind}") for path in others):
             raise ConfigError(f"A {kind.upper()} file holds both sides of a corpus: give it as data.{kind}, alone.")
@@ -106,10 +105,12 @@ class PairEncoding(Encoding[Pair]):
     noun, names = "pairs", SIDES
 
     def __init__(self, config: DataConfig) -> None:
-        super().__init__(config, find_corpus(config), open_corpus(config, "dev_"))
-        files = as_files(config.alignment)
-        gold = [example.alignment for example in generate(config)] if files and config.corpus else []
-        self.reader = LinkReader(files, gold, config) if files else None
+        corpus, self.aligned = find_corpus(config), as_files(config.alignment)  # files of links
+        self.gold = bool(config.corpus) and self.aligned == (GOLD,)
+        if self.aligned and not self.gold:
+            check_links(self.aligned)
+            corpus = with_links(corpus, self.aligned, config)
+        super().__init__(config, corpus, open_corpus(config, "dev_"))
 
     def texts(self, item: Pair) -> tuple[str, ...]:
         return item.source, item.target
@@ -135,12 +136,12 @@ class PairEncoding(Encoding[Pair]):
         self.vocabularies = [source, source if source.fingerprint == target.fingerprint else target]
 
     def depends(self) -> list[str]:
-        return self.reader.fingerprint() if self.reader else []
+        return [GOLD] if self.gold else [digest(path) for path in self.aligned]
 
     def column_types(self) -> dict[str, ColumnType]:
         kind = id_type(max(map(len, self.vocabularies)))
         columns = {"source": kind, "target": kind, "line": ColumnType("int64", ragged=False)}
-        return {**columns, "links": ColumnType("uint32")} if self.reader else columns
+        return {**columns, "links": ColumnType("uint32")} if self.aligned else columns
 
     def encode(self, items: Sequence[Pair], tally: Tally) -> Iterator[tuple[Pair, tuple[Any, ...]]]:
         texts = zip(*map(self.texts, items), strict=True)
@@ -150,16 +151,11 @@ class PairEncoding(Encoding[Pair]):
             if reason:
                 tally.drop(reason, pair.line)
                 continue
-            row = (*([*row, END] for row in ids), pair.line)
-            yield pair, (*row, [word for link in self._links(pair, ids) for word in link]) if self.reader else row
-
-    def _links(self, pair: Pair, ids: list[list[int]]) -> tuple[Link, ...]:
-        """The links of a pair whose words can be recognised from its pieces."""
-        if self.reader is None:
-            return ()
-        found = self.reader.of(pair.line, pair.source, pair.target)
-        known = all(map(same_words, self.vocabularies, ids, (pair.source, pair.target)))
-        return found if known else ()
+            row: tuple[Any, ...] = (*([*row, END] for row in ids), pair.line)
+            if self.aligned:  # links of a pair whose words can be recognised from its pieces
+                known = all(map(same_words, self.vocabularies, ids, self.texts(pair)))
+                row = (*row, [word for link in pair.links if known for word in link])
+            yield pair, row
 
     def shown(self, item: Pair) -> Sequence[Any]:
         return [(item.source, item.target)]
@@ -176,10 +172,6 @@ class PairEncoding(Encoding[Pair]):
     def describe(self, train: Any, dev: Any) -> list[str]:
         source, target = map(len, self.vocabularies)
         return [f"vocabulary: {source} source, {target} target"]
-
-    def finish(self, total: int) -> None:
-        if self.reader:
-            self.reader.finish(total)
 
 
 def _reason(config: DataConfig, pair: Pair, source: int, target: int) -> str:

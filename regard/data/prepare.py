@@ -203,8 +203,6 @@ def _tokenise(found: Survey, place: Path, made_of: tuple[str, str], report: Stag
                 if corpus is encoding.corpus:
                     report("tokenising", items[-1].line, found.total)
                 yield from sides(items, tally, corpus is encoding.dev)
-            if corpus is encoding.corpus:
-                encoding.finish(found.total)
 
     def sides(items: list[Any], tally: Tally, dev: bool) -> Iterator[Block]:
         rows: dict[str, list[tuple[Any, ...]]] = {"train": [], "dev": []}

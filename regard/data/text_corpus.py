@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.config import setting
@@ -19,7 +18,7 @@ from regard.data.builtin import tales
 from regard.data.encoding import Corpus, Encoding, Tally
 from regard.data.files import Digests, is_blank, read_lines
 from regard.data.settings import Reading, as_files, check_least, named_files
-from regard.data.store import Array, Column, ColumnType, id_type
+from regard.data.store import Column, ColumnType, id_type
 from regard.data.vocabulary import Vocabulary
 from regard.symbols import END
 
@@ -54,31 +53,23 @@ class TextBatch(NamedTuple):
     lengths: Tensor  # [B]
 
 
-class TextRows:
-    """Rows of a text, one after the other in one array: row i is ids[starts[i]:starts[i + 1]]."""
+class TextRows(Column):
+    """Rows of a text, one after the other in one array."""
 
     def __init__(self, lines: Column, max_length: int = 256, context: int = 0) -> None:
-        self.ids = lines.values
+        size = len(lines.values)
         if context:
-            starts = np.append(np.arange(0, len(self.ids), context), len(self.ids))
+            starts = np.append(np.arange(0, size, context), size)
         else:
             rows = -(-lines.lengths // max_length)  # [L] of each line
             place = np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows)  # [R] of a row in its line
-            starts = np.append(np.repeat(lines.offsets[:-1], rows) + max_length * place, len(self.ids))
-        self.starts: Array = starts  # [R + 1]
-        self.lengths: NDArray[np.int64] = np.diff(starts)  # [R]
-
-    def __len__(self) -> int:
-        return len(self.lengths)
+            starts = np.append(np.repeat(lines.offsets[:-1], rows) + max_length * place, size)
+        super().__init__(lines.values, starts)
 
     @property
     def tokens(self) -> int:
         """Everything that is predicted: words and ends of lines."""
-        return len(self.ids)
-
-    def row(self, number: int) -> list[int]:
-        """The ids of one row."""
-        return self.ids[self.starts[number] : self.starts[number + 1]].tolist()
+        return len(self.values)
 
     def batch(self, numbers: Sequence[int]) -> TextBatch:
         """The rows of these numbers, padded to one length."""

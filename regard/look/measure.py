@@ -169,12 +169,12 @@ def report(traces: Iterable[Contents]) -> Report:
     return Report(tuple(rows), count)
 
 
-def _forwards(scores: Array, weights: Array) -> Array:
+def _forwards(scores: torch.Tensor, weights: Array) -> Array:
     """Monotonic attention [H, T, S] again: each row goes on from the row before, the first one from slot 0."""
     first = np.broadcast_to(np.arange(weights.shape[2]) == 0, weights[:, :1].shape)
     previous = np.concatenate([first, weights[:, :-1]], axis=1).astype(np.float64)
     hard = bool(((weights == 0) | (weights == 1)).all())
-    found: Array = ForwardOnly(hard=hard).eval()(torch.from_numpy(scores), None, torch.from_numpy(previous)).numpy()
+    found: Array = ForwardOnly(hard=hard).eval()(scores, None, torch.from_numpy(previous)).numpy()
     return found
 
 
@@ -184,20 +184,16 @@ def reproduce(seen: Attended) -> Array | None:
     Softmax over the scores that are not hidden; a Gaussian window then multiplies by exp(-(s - p)^2 / (2 sigma^2)) with
     sigma = half_width / 2 (Luong 2015, eq. 10). Where the future or a window hides slots, those have weight 0.
     """
-    if seen.scores is not None and seen.normalise == "monotonic":
-        return _forwards(seen.scores.astype(np.float64), seen.weights)
-    sparse = NORMALISERS.get(seen.normalise.removeprefix("causal "))
-    if seen.scores is None or (sparse is None and seen.normalise not in HIDING):
+    if seen.scores is None:
         return None
-    scores = seen.scores.astype(np.float64)
-    if sparse is not None and sparse is not softmax:
-        return sparse(torch.from_numpy(scores), None).numpy()
-    if seen.normalise in HIDING:
-        scores = np.where(seen.weights == 0, -np.inf, scores)
-    top = scores.max(-1, keepdims=True, initial=-np.inf)
-    raised = np.exp(scores - np.where(np.isfinite(top), top, 0.0))
-    total = raised.sum(-1, keepdims=True)
-    weights = np.divide(raised, total, out=np.zeros_like(raised), where=total > 0)
+    scores = torch.from_numpy(seen.scores.astype(np.float64))
+    if seen.normalise == "monotonic":
+        return _forwards(scores, seen.weights)
+    hides = seen.normalise in HIDING
+    normalise = softmax if hides else NORMALISERS.get(seen.normalise.removeprefix("causal "))
+    if normalise is None:
+        return None
+    weights: Array = normalise(scores, torch.from_numpy(seen.weights != 0) if hides else None).numpy()
     if seen.normalise != "Gaussian window":
         return weights
     if seen.centre is None or not seen.half_width:

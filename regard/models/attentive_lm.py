@@ -52,8 +52,6 @@ SPLITS = {"none": 1, "key-value": 2, "key-value-predict": 3}
 
 
 class AttentiveState(NamedTuple):
-    """What a step carries to the next."""
-
     lstm: LSTMState
     past: Past  # keys [B, t, k] and values [B, t, v] of the states so far
     position: Tensor  # [B], steps so far

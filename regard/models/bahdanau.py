@@ -75,8 +75,6 @@ def twin_of(config: Any) -> BahdanauConfig:
 
 
 class BahdanauState(NamedTuple):
-    """What a step carries to the next."""
-
     memory: Memory
     hidden: Tensor  # [B, n], s_{i-1}
     context: Tensor  # [B, 2n], c_{i-1}, for the released code alone

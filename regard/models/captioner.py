@@ -71,8 +71,6 @@ class CaptionerConfig:
 
 
 class CaptionerState(NamedTuple):
-    """What a step carries to the next."""
-
     memory: Memory
     lstm: LSTMState  # one layer: h_{t-1} and c_{t-1}
 

@@ -41,8 +41,6 @@ class CoverageConfig(Sizes):
 
 
 class CoverageState(NamedTuple):
-    """What a step carries to the next."""
-
     memory: Memory
     hidden: Tensor  # [B, n], s_{i-1}
     fixed: Tensor  # [B, S, 1] 1 / Phi_j, or [B, S, 3d] W h_j in the gates of the GRU: the same at every step

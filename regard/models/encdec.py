@@ -42,8 +42,6 @@ class ChoConfig:
 
 
 class ChoState(NamedTuple):
-    """What a step carries to the next."""
-
     memory: Memory
     hidden: Tensor  # [B, n], h'_{t-1}
 
@@ -140,8 +138,6 @@ class SutskeverConfig:
 
 
 class SutskeverState(NamedTuple):
-    """What a step carries to the next."""
-
     lstm: LSTMState
 
 

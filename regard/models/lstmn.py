@@ -146,8 +146,6 @@ def compare(config: LSTMNLanguageConfig | LSTMNConfig) -> Attention:
 
 
 class LSTMNLanguageState(NamedTuple):
-    """What a step of the language model carries to the next."""
-
     tapes: tuple[Tape, ...]
 
 
@@ -187,8 +185,6 @@ class LSTMNLanguageModel(TextModel):
 
 
 class LSTMNState(NamedTuple):
-    """What a step of the decoder carries to the next."""
-
     memory: Memory
     tapes: tuple[Tape, ...]
     glimpse: Tensor  # [B, L, n], g~_{t-1}: what each layer last saw of the source; zero in shallow fusion

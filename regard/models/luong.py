@@ -68,8 +68,6 @@ WINDOWS: dict[str, Callable[[LuongConfig], Any]] = {
 
 
 class LuongState(NamedTuple):
-    """What a step carries to the next."""
-
     memory: Memory
     lstm: LSTMState
     fed: Tensor  # [B, n], h~_{t-1}

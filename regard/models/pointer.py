@@ -57,8 +57,6 @@ class Read(NamedTuple):
 
 
 class PointerState(NamedTuple):
-    """What a step carries to the next."""
-
     memory: Memory
     lstm: LSTMState
     context: Tensor  # [B, 2n], h*_{t-1}

@@ -97,8 +97,6 @@ class TransformerConfig:
 
 
 class TransformerState(NamedTuple):
-    """What a step carries to the next."""
-
     memory: tuple[Memory, ...]  # of each decoder layer: keys and values of the source, [B, H, S, D/H]
     past: tuple[Past | Carry, ...]  # of each decoder layer: keys and values of the words so far, [B, H, t, D/H]
     position: Tensor  # [B], words so far; the same for every row

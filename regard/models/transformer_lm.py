@@ -44,8 +44,6 @@ class TransformerLanguageConfig:
 
 
 class TransformerLanguageState(NamedTuple):
-    """What a step carries to the next."""
-
     past: tuple[Past, ...]  # of each layer: keys and values of the words so far, [B, H, t, D/H]
     position: Tensor  # [B], words so far; the same for every row
 

@@ -46,7 +46,7 @@ class TranslationTask(Task):
         super().__init__(data, config, decode, run)
         low = "bf16" if config.precision == "bf16" else "float32"
         self.decode = dataclasses.replace(self.decode, precision=low)
-        guided = config.guided and data.encoding.reader
+        guided = config.guided and data.encoding.aligned
         self.links = Links(data.train.links, data.vocabularies) if guided else None
 
     def lengths(self, part: PairSet | Resampled) -> tuple[Array, Array]:
