@@ -13,7 +13,7 @@ from commands import regard as command
 import regard
 from regard.api import aligning, tracing
 from regard.api import translator as translator_module
-from regard.api.heads import FILE
+from regard.api.links import FILE
 from regard.api.training import gather
 from regard.data.builtin.phrasebook import generate
 from regard.data.builtin.registry import generate_copy

@@ -12,7 +12,7 @@ import regard.data.prepare as prepare_module
 from regard.config import read, to_toml
 from regard.data.documents import DocumentDataConfig, DocumentEncoding
 from regard.data.pairs import PairEncoding, PairSet, Resampled
-from regard.data.prepare import How, prepare, survey
+from regard.data.prepare import Preparing, prepare, survey
 from regard.data.settings import DataConfig
 from regard.data.store import ColumnType, id_type, open_store, write_store
 from regard.data.text_corpus import TextDataConfig, TextEncoding
@@ -52,11 +52,11 @@ def test_a_second_call_gives_the_same_and_does_the_work_once(tmp_path, subwords,
     config = change(write_corpus(tmp_path), subwords=subwords, joint=joint)
     run = tmp_path / "run"
     stages: list[str] = []
-    first = prepare(PairEncoding(config), run, How(lambda stage, done, total: stages.append(stage)))
+    first = prepare(PairEncoding(config), run, Preparing(lambda stage, done, total: stages.append(stage)))
     assert "vocabulary" in stages
     times = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     stages.clear()
-    again = prepare(PairEncoding(config), run, How(lambda stage, done, total: stages.append(stage)))
+    again = prepare(PairEncoding(config), run, Preparing(lambda stage, done, total: stages.append(stage)))
     assert stages == []
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == times
     assert ids(first.train) == ids(again.train)
@@ -305,7 +305,7 @@ def write_task(folder, task: str, animals=ANIMALS, count=60):
         "text": (TextEncoding, TextDataConfig(files=str(path), subwords="word")),
         "documents": (DocumentEncoding, DocumentDataConfig(files=str(path))),
     }[task]
-    return path, lambda run, **how: prepare(encoding(config), run, How(**how))
+    return path, lambda run, **how: prepare(encoding(config), run, Preparing(**how))
 
 
 TASKS = ("pairs", "text", "documents")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.api.heads import Heads
+from regard.api.links import Heads
 from regard.api.translator import Translator
 from regard.data.files import Progress
 from regard.data.pharaoh import Alignment, Gold

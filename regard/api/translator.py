@@ -9,9 +9,9 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
-from regard.api import links, passages, tracing, weights
-from regard.api.heads import Heads
+from regard.api import links, passages, tracing
 from regard.api.languages import other_language
+from regard.api.links import Heads
 from regard.api.terms import Placement, Termbase, TermPairs, copy_unknown, place_terms
 from regard.api.tracing import Trained
 from regard.api.translation import Draft, Translation, join
@@ -234,13 +234,13 @@ class Translator(Trained):
                 tracing.check_length(ids)
             pairs = [([*read.ids, END], [*ids, END]) for read, ids in zip(encoded, written, strict=True)]
             found: dict[int, Trace] = {}
-            for places, *batch in weights.read_together(pairs, self.device):  # of like length
+            for places, *batch in links.read_together(pairs, self.device):  # of like length
                 with torch.inference_mode(), record(self.model, names) as seen:
                     self.model(*batch)
                 for row, place in enumerate(places):
-                    wrote = self.target_vocabulary.tokenised(written[place])
-                    sides = (tracing.tokens_of(side, ended=True) for side in (encoded[place], wrote))
-                    found[place] = assemble(self.model, seen, *sides, row, about=self.about, weights_alone=True)
+                    texts = encoded[place], self.target_vocabulary.tokenised(written[place])
+                    source, target = (tracing.tokens_of(one, ended=True) for one in texts)
+                    found[place] = assemble(self.model, seen, source, target, row, about=self.about, weights_alone=True)
             yield from (found[place] for place in range(len(pairs)))
 
     def link_words(self, sources: Sequence[str], targets: Sequence[str]) -> list[Sentence]:
@@ -314,7 +314,7 @@ class Translator(Trained):
             for one, other in zip(source, target, strict=True)
         ]
         total, done = 0.0, 0
-        for _, read, lengths, gold in weights.read_together(pairs, self.device):
+        for _, read, lengths, gold in links.read_together(pairs, self.device):
             with torch.inference_mode():
                 total += float(cross_entropy(self.model(read, lengths, gold), gold)[1])
             done += len(read)
@@ -394,7 +394,7 @@ class Translator(Trained):
 
     def _weigher(self, source: Tensor, lengths: Tensor) -> Weigh:
         self.needs_one_model("use the coverage penalty")
-        return weights.weigher(self.model, source, lengths)
+        return links.weigher(self.model, source, lengths)
 
     def needs_one_model(self, what: str) -> None:
         """Refuse an ensemble."""
@@ -402,7 +402,7 @@ class Translator(Trained):
             raise RunError(f"An ensemble has no single attention; load one of its runs to {what}.")
 
     def _weigh(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Any]:
-        return weights.weigh_pairs(self.model, self.heads, sources, targets, self.device)
+        return links.weigh_pairs(self.model, self.heads, sources, targets, self.device)
 
     def _spell(self, drafts: list[Draft], lexicon: Mapping[str, str] | None, split: bool) -> None:
         """The texts of each draft: unknown words are copied from the source where there is a `lexicon`, and with

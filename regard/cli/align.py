@@ -32,7 +32,7 @@ def align(
 ) -> None:
     """Extract word alignments from attention as Pharaoh lines (i-j, from 0); with --gold, report AER."""
     from regard.api import aligning
-    from regard.api.heads import Heads, keep_choice
+    from regard.api.links import Heads, keep_choice
     from regard.data.pharaoh import format_pharaoh
     from regard.evaluate.alignment import read_gold, score_alignments, symmetrise, write_pharaoh
     from regard.look.trace import Trace

@@ -13,6 +13,7 @@ import hashlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from sys import getsizeof
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.data.encoding import Encoding, Tally, fingerprint_of
-from regard.data.files import is_blank, prefetch
+from regard.data.files import is_blank, make_folder, prefetch
 from regard.data.store import STORE_FORMAT, Block, Store, find_store, write_store
 from regard.data.vocabulary import Vocabulary, made_from
 from regard.errors import DataError, RunError
@@ -36,7 +37,7 @@ _REPORTED = 10_000  # examples between two reports of progress
 _ELSEWHERE = {"cache", "sampling", "vocabulary_from", "max_line", "max_unpacked"}
 
 
-class How(NamedTuple):
+class Preparing(NamedTuple):
     """How a corpus is prepared for a run.
 
     `keep` says that vocabularies in the run folder stay, whatever they were made from: they have been trained with, or
@@ -49,7 +50,7 @@ class How(NamedTuple):
     expected: str = ""
 
 
-PLAIN = How()
+PLAIN = Preparing()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,21 +140,22 @@ def _without_collector() -> Iterator[None]:
 
 
 @_without_collector()
-def prepare(encoding: Encoding[Any], folder: Path, how: How = PLAIN) -> Data:
+def prepare(encoding: Encoding[Any], folder: Path, how: Preparing = PLAIN) -> Data:
     """Make or find the vocabularies and the tokenised corpus of the run `folder`.
 
     With several processes, call it in one of them first.
     """
-    report, config, cache = how.progress, encoding.config, getattr(encoding.config, "cache", "")
+    config, shared = encoding.config, getattr(encoding.config, "cache", "")
+    surveyed = cache(lambda: survey(encoding, how.progress))  # once, and only if it is needed
     there = all((folder / f"{name}.json").exists() for name in encoding.names)
-    # the first pass takes the digests of the files as it goes; a run that has begun needs the digests alone
-    found = None if there and (cache or (folder / "corpus").is_dir()) else survey(encoding, report)
+    if not (there and (shared or (folder / "corpus").is_dir())):
+        surveyed()  # it takes the digests of the files as it goes; a run that has begun needs the digests alone
     source = _content(encoding)
     same = not getattr(config, "vocabulary_from", "") and all(made_from(folder, n) == source for n in encoding.names)
     made = not there or not (how.keep or same)
     if made:
-        found = found or survey(encoding, report)
-        report("vocabulary", 0, None)
+        found = surveyed()
+        how.progress("vocabulary", 0, None)
         encoding.make(found.sample())
     else:
         encoding.load(folder)
@@ -165,15 +167,12 @@ def prepare(encoding: Encoding[Any], folder: Path, how: How = PLAIN) -> Data:
             f"The corpus is not the one that {folder} was trained on; restore it to resume, or use another --out."
         )
     if made:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DataError(f"The folder {folder} could not be made: {error.strerror or error}.") from None
+        make_folder(folder)
         encoding.save(folder, source)
-    place = Path(cache) / fingerprint[:16] if cache else folder / "corpus"
+    place = Path(shared) / fingerprint[:16] if shared else folder / "corpus"
     store, notes = find_store(place, fingerprint)
     if store is None:
-        store = _tokenise(found or survey(encoding, report), place, (fingerprint, source), report)
+        store = _tokenise(surveyed(), place, (fingerprint, source), how.progress)
     tallies = [Tally(**known) for known in store.about["tallies"]]
     if not tallies[0].kept:
         raise DataError(f"Nothing is left to train on: {tallies[0]}.")

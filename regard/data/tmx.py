@@ -1,13 +1,14 @@
-"""Translation memories in TMX, one unit after the other, whatever the size of the file.
+"""Translation memories: TMX, and what PO and XLIFF files hold, one unit after the other; written as TMX 1.4.
 
 What is far too long for sentences is refused before it fills the computer's memory.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 from xml.parsers import expat
+from xml.sax.saxutils import escape, quoteattr
 
 from regard.data.files import UNREADABLE, Digests, read_blocks, read_whole
 from regard.data.formats.bilingual import read_bilingual
@@ -15,6 +16,7 @@ from regard.data.formats.document import LARGEST, is_bilingual
 from regard.data.formats.xml import InertXML
 from regard.data.settings import READING, Reading
 from regard.errors import DataError
+from regard.version import __version__
 
 KINDS = 10_000  # names of elements and attributes, of which TMX has about fifty
 FIRST_UNITS = 50_000  # of a file, in which all its languages are expected to occur
@@ -196,3 +198,32 @@ def list_languages(files: Sequence[str], tags: set[str]) -> str:
             '<tu><tuv xml:lang="en"><seg>...</seg></tuv> ... </tu>.'
         )
     return f"{', '.join(files)} holds {', '.join(sorted(tags)[:40])}{', ...' if len(tags) > 40 else ''}"
+
+
+# --- written
+
+_HEAD = """<?xml version="1.0" encoding="UTF-8"?>
+<tmx version="1.4">
+<header creationtool="regard" creationtoolversion={version} segtype="{kind}" o-tmf="regard" adminlang="en" \
+srclang={source} datatype="plaintext"/>
+<body>
+"""
+
+
+def write_memory(pairs: Iterable[tuple[str, str]], source: str, target: str) -> bytes:
+    """The memory of (source, target) texts in two languages, in the order given."""
+    languages = quoteattr(source or "und"), quoteattr(target or "und")
+    parts = [_HEAD.format(version=quoteattr(__version__), kind="paragraph", source=languages[0])]
+    for pair in pairs:
+        sides = (
+            f"<tuv xml:lang={language}><seg>{escape(_legal(text))}</seg></tuv>"
+            for language, text in zip(languages, pair, strict=True)
+        )
+        parts.append(f"<tu>{''.join(sides)}</tu>\n")
+    parts.append("</body>\n</tmx>\n")
+    return "".join(parts).encode("utf-8")
+
+
+def _legal(text: str) -> str:
+    """The text without the control characters that XML cannot hold."""
+    return "".join(character for character in text if character >= " " or character in "\t\n\r")

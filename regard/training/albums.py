@@ -20,7 +20,7 @@ from regard.data.builtin import shapes
 from regard.data.captions import CaptionConfig, Captioned, open_captions, without_punctuation
 from regard.data.encoding import Corpus, Encoding, Tally, fingerprint_of, train_vocabulary
 from regard.data.images import Pixels, as_tensor, read_picture
-from regard.data.prepare import PLAIN, How, Stages
+from regard.data.prepare import PLAIN, Preparing, Stages
 from regard.data.store import Array, Block, Column, ColumnType, find_store, id_type, write_store
 from regard.errors import ConfigError
 from regard.layers.image import image_encoder, load_pretrained
@@ -83,7 +83,7 @@ class Photographs:
         self.side = 0  # pixels; known when they are prepared
         self.features: Array | None = None  # [P, S, D], of a frozen encoder
 
-    def prepare(self, config: CaptionConfig, model: Any, place: Path, tell: Stages) -> list[str]:
+    def prepare(self, config: CaptionConfig, model: Any, place: Path, report: Stages) -> list[str]:
         """Compute the features of a frozen encoder, or find them; returns what a person should know."""
         encoder = image_encoder(model.encoder, model.features)
         if encoder is None:
@@ -100,19 +100,19 @@ class Photographs:
         store, notes = find_store(place, fingerprint)
         if store is None:
             types = {"cells": ColumnType("float16", ragged=False)}
-            store = write_store(place, fingerprint, types, self.encode(encoder, tell), parts=("all",))
+            store = write_store(place, fingerprint, types, self.encode(encoder, report), parts=("all",))
         self.features = store.parts["all"]["cells"]
         return notes
 
     @torch.inference_mode()
-    def encode(self, encoder: nn.Module, tell: Stages) -> Iterator[Block]:
+    def encode(self, encoder: nn.Module, report: Stages) -> Iterator[Block]:
         """Blocks of features [B, S, D] of all pictures, in order."""
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         encoder.to(device)
         names = (entry.image for entry in self.corpus)
         done = 0
         while block := [self.picture(name) for name in islice(names, _BLOCK)]:
-            tell("pictures", done, None)
+            report("pictures", done, None)
             done += len(block)
             yield "all", {"cells": encoder(as_tensor(block).to(device)).to(torch.float16).cpu().numpy()}
 
@@ -158,7 +158,7 @@ class CaptionEncoding(Encoding[Captioned]):
 
     noun, names = "captions", ("target",)
 
-    def __init__(self, config: CaptionConfig, model: Any, folder: Path, how: How = PLAIN) -> None:
+    def __init__(self, config: CaptionConfig, model: Any, folder: Path, how: Preparing = PLAIN) -> None:
         self.pictures = find_pictures(config, model)
         super().__init__(config, self.pictures[0].corpus, self.pictures[1].corpus if len(self.pictures) > 1 else None)
         self.model, self.folder, self.how, self.cells = model, folder, how, model.grid**2

@@ -10,7 +10,7 @@ from regard.data.captions import CaptionConfig
 from regard.data.documents import DocumentDataConfig, DocumentEncoding
 from regard.data.encoding import Encoding
 from regard.data.pairs import PairEncoding
-from regard.data.prepare import How
+from regard.data.prepare import Preparing
 from regard.data.settings import DataConfig
 from regard.data.text_corpus import TextDataConfig, TextEncoding
 from regard.decode.settings import DecodeConfig
@@ -56,7 +56,7 @@ class Kind(NamedTuple):
     """A kind of task: its [data] settings, how its examples become ids, and the task itself."""
 
     data: type[Any]
-    encoding: Callable[[Experiment, Path, How], Encoding[Any]]
+    encoding: Callable[[Experiment, Path, Preparing], Encoding[Any]]
     task: Callable[[Any, TrainConfig, DecodeConfig, Path], Task]
 
 

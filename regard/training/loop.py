@@ -251,7 +251,7 @@ class Loop:
         except BrokenOff:
             return None
         verdict = self.cursor.judge(metrics, self.config.best_by)
-        self.tell(events.Validated(self.cursor.step, metrics, samples, verdict.better))
+        self.emit(events.Validated(self.cursor.step, metrics, samples, verdict.better))
         if self.cursor.ignores_source(metrics):
             self.notice(notices.source_ignored(metrics, self.model))
         return verdict
@@ -292,13 +292,13 @@ class Loop:
         tokens = max(1.0, numbers.tokens)
         left = self.clock.left(self.cursor.seconds, made.step, self.total)
         measured = numbers.loss / tokens, made.rate, tokens / seconds, left
-        self.tell(events.Stepped(made.step, self.total, made.epoch, *measured))
+        self.emit(events.Stepped(made.step, self.total, made.epoch, *measured))
 
     def skip(self, made: Made, reason: str) -> None:
         """Report the examples of an update that was left out; stop when it happens repeatedly."""
         numbers = [int(number) for part in made.group for number in part.numbers]
         self.cursor.skipped += 1
-        self.tell(events.Skipped(made.step, reason, numbers, self.task.lines(numbers)))
+        self.emit(events.Skipped(made.step, reason, numbers, self.task.lines(numbers)))
         if self.cursor.skipped >= PATIENCE_WITH_NAN:
             raise TrainingError(notices.gave_up(made.step, reason, self.cursor.skipped))
 
@@ -309,9 +309,9 @@ class Loop:
 
     def notice(self, text: str) -> None:
         """Report something that a person should know."""
-        self.tell(events.Noticed(self.cursor.step, text))
+        self.emit(events.Noticed(self.cursor.step, text))
 
-    def tell(self, event: events.Event) -> None:
+    def emit(self, event: events.Event) -> None:
         """Report an event to the observer and to the journal."""
         self.observe(event)
         if self.journal:

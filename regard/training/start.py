@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from regard.data.expects import expectations
-from regard.data.prepare import PLAIN, Data, How, Stages
+from regard.data.prepare import PLAIN, Data, Preparing, Stages
 from regard.data.prepare import prepare as prepare_data
 from regard.decode.search import check_precision
 from regard.errors import ConfigError, RegardError, RunError
@@ -97,7 +97,7 @@ def open_data(experiment: Experiment, run: Path, stages: Stages | None) -> Data:
     if newest:
         runs.check_belongs(run, newest, complete=False)
     keep = bool(experiment.train.start_from or newest)
-    how = How(stages or PLAIN.progress, keep, runs.read_cursor(newest).data if newest else "")
+    how = Preparing(stages or PLAIN.progress, keep, runs.read_cursor(newest).data if newest else "")
     return prepare_data(KINDS[experiment.task].encoding(experiment, run, how), run, how)
 
 

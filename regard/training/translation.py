@@ -22,14 +22,7 @@ from regard.errors import ConfigError
 from regard.evaluate.scores import perplexity, score
 from regard.look.record import record
 from regard.symbols import END, PAD, UNKNOWN
-from regard.training.objectives import (
-    can_pack,
-    consistent_likelihood,
-    coverage_loss,
-    guided_alignment,
-    likelihood,
-    packed_likelihood,
-)
+from regard.training import objectives
 from regard.training.settings import TrainConfig
 from regard.training.task import Loss, Task, Validation
 
@@ -60,7 +53,7 @@ class TranslationTask(Task):
         """Refuse, before anything is trained, a model whose attention cannot be guided as the settings require."""
         if not self.config.guided and not self.config.coverage:
             # The kernel for sentences end to end has 16-bit products alone; elsewhere they would be padded and packed.
-            self.packs = self.config.precision == "bf16" and not self.config.consistency and can_pack(model)
+            self.packs = self.config.precision == "bf16" and not self.config.consistency and objectives.can_pack(model)
             return
         wanted = "train.guided" if self.config.guided else "train.coverage"
         if self.config.consistency:
@@ -90,20 +83,22 @@ class TranslationTask(Task):
         `coverage` times the coverage loss; or that of two passes that shall agree."""
         smoothing = self.config.label_smoothing
         if isinstance(batch, PackedBatch):
-            return Loss(packed_likelihood(model, batch, smoothing)[0])
+            return Loss(objectives.packed_likelihood(model, batch, smoothing)[0])
         inputs = batch.source, batch.source_lengths, batch.target
         if self.config.consistency:
-            return Loss(consistent_likelihood(model, *inputs, weight=self.config.consistency, smoothing=smoothing))
+            return Loss(
+                objectives.consistent_likelihood(model, *inputs, weight=self.config.consistency, smoothing=smoothing)
+            )
         if not isinstance(batch, LinkedBatch) and not self.config.coverage:
-            return Loss(likelihood(model, *inputs, smoothing=smoothing)[0])
+            return Loss(objectives.likelihood(model, *inputs, smoothing=smoothing)[0])
         name = guided_module(model, self.config.guided_layer)
         with record(model, [name], detach=False) as seen:
-            total, _ = likelihood(model, *inputs, smoothing=smoothing)
+            total, _ = objectives.likelihood(model, *inputs, smoothing=smoothing)
         weights = guided_head(seen[name].weights, self.config.guided_head)  # [B, T, S]
         if isinstance(batch, LinkedBatch):
-            total = total + self.config.guided * guided_alignment(weights, batch.links)
+            total = total + self.config.guided * objectives.guided_alignment(weights, batch.links)
         if self.config.coverage:
-            total = total + self.config.coverage * coverage_loss(weights, batch.target != PAD)
+            total = total + self.config.coverage * objectives.coverage_loss(weights, batch.target != PAD)
         return Loss(total)
 
     def validate(self, model: nn.Module) -> Validation:
@@ -119,8 +114,8 @@ class TranslationTask(Task):
         for numbers in self.batches(self.data.dev):
             batch = make_batch(self.data.dev, numbers.tolist())
             source, lengths, target = (part.to(device) for part in (batch.source, batch.source_lengths, batch.target))
-            nll += float(likelihood(model, source, lengths, target)[1])
-            shuffled += float(likelihood(model, source.roll(1, 0), lengths.roll(1, 0), target)[1])
+            nll += float(objectives.likelihood(model, source, lengths, target)[1])
+            shuffled += float(objectives.likelihood(model, source.roll(1, 0), lengths.roll(1, 0), target)[1])
             tokens += int(batch.target_lengths.sum())
         metrics = {"loss": nll / max(1, tokens), "perplexity": perplexity(nll, max(1, tokens))}
         if len(self.data.dev) > 1:
