@@ -141,25 +141,12 @@ class Transformer(EncoderDecoder):
             join=partial(JOINS[config.norm], config.width, config.dropout, config.layer_norm),
         )
 
-    @property
-    def longest(self) -> int | None:
-        """The most words that a sentence may have, if there is a limit."""
-        return self.config.longest if self.config.positions == "learned" else None
-
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
         """Read source [B, S]: a state [B, S, D] for each word."""
         check_batch(source, lengths)
         mask = None if known_full(lengths, source.shape[1]) else padding_mask(lengths, source.shape[1])  # [B, 1, S]
         positions = torch.arange(source.shape[1], device=source.device)
         return self.read(source, positions, mask)
-
-    def read(self, source: Tensor, positions: Tensor, mask: Tensor | None, blocks: Blocks | None = None) -> Memory:
-        """The encoder: source [B, S] at positions [S], mask [B, 1, S] -> states [B, S, D]."""
-        x, places = self.receive(self.embed, source, positions)  # [B, S, D]
-        for layer in self.encoder:
-            x, _ = layer(x, mask=heads_mask(mask), places=places._replace(blocks=blocks))
-        x = self.encoder_norm(x)
-        return Memory(x, x, mask)
 
     def start(self, memory: Memory) -> TransformerState:
         """Nothing written yet. The keys and values of the source are computed once."""
@@ -183,6 +170,16 @@ class Transformer(EncoderDecoder):
         memory = self.encode(source, lengths)
         return self.write(shift_right(target), torch.arange(target.shape[1], device=target.device), memory)
 
+    # --- the two stacks
+
+    def read(self, source: Tensor, positions: Tensor, mask: Tensor | None, blocks: Blocks | None = None) -> Memory:
+        """The encoder: source [B, S] at positions [S], mask [B, 1, S] -> states [B, S, D]."""
+        x, places = self.receive(self.embed, source, positions)  # [B, S, D]
+        for layer in self.encoder:
+            x, _ = layer(x, mask=heads_mask(mask), places=places._replace(blocks=blocks))
+        x = self.encoder_norm(x)
+        return Memory(x, x, mask)
+
     def write(
         self,
         words: Tensor,
@@ -197,6 +194,22 @@ class Transformer(EncoderDecoder):
         for layer in self.decoder:
             x, _ = layer(x, source=self.remember(layer, memory), places=places)
         return self.decoder_norm(x)
+
+    def receive(self, embed: nn.Module, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
+        """dropout(sqrt(D) E[token] + PE): tokens [B, T] at positions [T] -> [B, T, D], and what the layers need."""
+        x, places = self.place(embed(tokens) * math.sqrt(self.config.width), positions)
+        return self.dropout(x), places
+
+    def remember(self, layer: nn.Module, memory: Memory) -> Memory:
+        """What a decoder layer attends to in the source."""
+        return layer.cross_attention.remember(memory.values, heads_mask(memory.mask))  # type: ignore[operator, union-attr]
+
+    @property
+    def longest(self) -> int | None:
+        """The most words that a sentence may have, if there is a limit."""
+        return self.config.longest if self.config.positions == "learned" else None
+
+    # --- sentences end to end, so that nothing is computed for padding
 
     @property
     def packs(self) -> bool:
@@ -214,15 +227,6 @@ class Transformer(EncoderDecoder):
         memory = self.read(source, word_numbers(slots, source.shape[1]), None, Blocks(slots, slots))
         numbers = word_numbers(queries, words.shape[1])  # [M]
         return self.write(words, numbers, memory, Blocks(queries, queries), Blocks(queries, slots))
-
-    def receive(self, embed: nn.Module, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
-        """dropout(sqrt(D) E[token] + PE): tokens [B, T] at positions [T] -> [B, T, D], and what the layers need."""
-        x, places = self.place(embed(tokens) * math.sqrt(self.config.width), positions)
-        return self.dropout(x), places
-
-    def remember(self, layer: nn.Module, memory: Memory) -> Memory:
-        """What a decoder layer attends to in the source."""
-        return layer.cross_attention.remember(memory.values, heads_mask(memory.mask))  # type: ignore[operator, union-attr]
 
 
 def check(config: TransformerConfig) -> None:
