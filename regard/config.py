@@ -152,10 +152,13 @@ def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _toml_value(value: Any) -> str:
-    """JSON is TOML here, but for one control character."""
-    if not isinstance(value, bool | int | float | str | list | tuple):
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    if isinstance(value, float):
+        return repr(value)
+    if not isinstance(value, int | str):
         raise ConfigError(f"TOML here holds text, numbers, true/false and lists of them; got {value!r}.")
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")  # JSON writes this character as it is
 
 
 def describe(section: type[Any] | Any) -> list[tuple[str, Any, str]]:

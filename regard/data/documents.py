@@ -225,7 +225,7 @@ def make_set(documents: Sequence[list[list[int]]], labels: Sequence[int]) -> Doc
 class DocumentEncoding(Encoding[Labelled]):
     """Documents into the word ids of their sentences, and labels into classes."""
 
-    noun, names = "documents", ("words",)
+    noun, names, also = "documents", ("words",), ("classes",)
 
     def __init__(self, config: DocumentDataConfig) -> None:
         dev = as_files(config.dev_files)

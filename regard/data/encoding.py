@@ -90,6 +90,7 @@ class Encoding(Generic[T]):
 
     names: ClassVar[tuple[str, ...]]
     noun: ClassVar[str]
+    also: ClassVar[tuple[str, ...]] = ()  # other files of the run folder that a model cannot be used without
 
     def __init__(self, config: Any, corpus: Corpus[T], dev: Corpus[T] | None) -> None:
         self.config, self.corpus, self.dev = config, corpus, dev  # `dev`: validation files, if there are any

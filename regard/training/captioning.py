@@ -46,7 +46,6 @@ class CaptionBatch(NamedTuple):
 class Captioning(Task):
     """Pictures and captions. `baseline` is REINFORCE's; every rank has the same one."""
 
-    names = ("target",)
     sums = 2  # of an update: its rewards, and its captions
 
     def __init__(self, data: Data, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:

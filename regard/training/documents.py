@@ -1,7 +1,5 @@
 """Classifying documents as a task: labelled documents in, cross-entropy as the objective, accuracy on held-out ones."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from torch import nn
 from torch.nn import functional as F
@@ -18,15 +16,11 @@ SHOWN = 3  # held-out documents shown in each validation
 class Documents(Task):
     """Labelled documents. Their `batch_tokens` are words; nothing is padded."""
 
-    names = ("classes", "words")
     recurs = False
     on_host = ("lengths", "counts")  # the model groups its rows by them
 
     def lengths(self, part: DocumentSet) -> tuple[Array, Array]:
         return part.sizes, part.sizes
-
-    def load(self, numbers: Sequence[int], epoch: int) -> DocumentBatch:
-        return self.data.train.batch(numbers)
 
     def count(self, batch: DocumentBatch) -> tuple[int, int]:
         """Words and documents."""

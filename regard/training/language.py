@@ -5,7 +5,6 @@ the settings and the epoch, as the loop needs, and no state goes from one batch 
 """
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -29,17 +28,12 @@ LONGEST = 40  # tokens of such a text
 class Language(Task):
     """Rows of text."""
 
-    names = ("text",)
-
     def __init__(self, data: Data, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
         super().__init__(data, config, decode, run)
         self.decode = decode if decode.temperature else dataclasses.replace(decode, temperature=1.0, nbest=1)
 
     def lengths(self, part: TextRows) -> tuple[Array, Array]:
         return part.lengths, part.lengths
-
-    def load(self, numbers: Sequence[int], epoch: int) -> TextBatch:
-        return self.data.train.batch(numbers)
 
     def count(self, batch: TextBatch) -> tuple[int, int]:
         return int(batch.lengths.sum()), len(batch.target)

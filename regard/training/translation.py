@@ -32,7 +32,6 @@ SHOWN = 3  # held-out sentences shown in each validation
 class TranslationTask(Task):
     """Pairs of sentences, with their links where attention is guided."""
 
-    names = ("source", "target")
     packs = False  # whether batches of a GPU are sentences end to end; known when the model is
 
     def __init__(self, data: Data, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
