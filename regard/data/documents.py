@@ -34,23 +34,25 @@ class DocumentDataConfig(Reading):
     """Settings of labelled documents. Give `files`, or `corpus`."""
 
     files: str | tuple[str, ...] = setting(
-        "", "file or files of documents: JSON lines (.jsonl) or label-tab-text (.tsv)"
+        "", "file or list of files of documents: JSON lines (.jsonl) or label-tab-text (.tsv)"
     )
-    dev_files: str | tuple[str, ...] = setting("", "file or files for validation; none: a part is held out")
-    corpus: str = setting("", "name of a built-in corpus, which is generated: reviews")
-    size: int = setting(4_000, "documents generated for a built-in corpus")
-    seed: int = setting(1, "seed of the generated corpus and of the held-out split")
-    held_out: int = setting(1_000, "documents held out for validation where no files are given for it, at most a tenth")
-    text: str = setting("text", "field of a JSON object that holds the text")
-    label: str = setting("label", "field of a JSON object that holds the label")
+    dev_files: str | tuple[str, ...] = setting("", "file or list of files for validation; default: hold out a part")
+    corpus: str = setting("", "name of a built-in, generated corpus: reviews")
+    size: int = setting(4_000, "number of documents to generate for a built-in corpus")
+    seed: int = setting(1, "seed for the generated corpus and the held-out split")
+    held_out: int = setting(
+        1_000, "number of documents to hold out for validation if no files are given, at most a tenth"
+    )
+    text: str = setting("text", "name of the JSON field with the text")
+    label: str = setting("label", "name of the JSON field with the label")
     classes: tuple[str, ...] = setting(
         (),
-        "classes made of several labels, as in ['negative = 1 2 3 4', 'positive = 7 8 9 10']; none: each label is one",
+        "classes of several labels, such as ['negative = 1 2 3 4', 'positive = 7 8 9 10']; default: one per label",
     )
-    vocabulary: int = setting(30_000, "most words in the vocabulary, the four symbols included")
-    min_count: int = setting(1, "times that a word must occur to be in the vocabulary (6 in the paper)")
+    vocabulary: int = setting(30_000, "maximum vocabulary size, including the four symbols")
+    min_count: int = setting(1, "minimum number of occurrences of a word in the vocabulary (6 in the paper)")
     lowercase: bool = setting(True, "lower-case the text before words are looked up")
-    max_sentence: int = setting(100, "words after which a sentence is read as two; no word is lost")
+    max_sentence: int = setting(100, "maximum number of words in a sentence; a longer one is read as several")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -27,19 +27,19 @@ from regard.symbols import END
 class TextDataConfig(Reading):
     """Settings of a text. Give `files`, or `corpus`."""
 
-    files: str | tuple[str, ...] = setting("", "file or files of text, a sentence or paragraph a line")
-    dev_files: str | tuple[str, ...] = setting("", "file or files for validation; none: a part is held out")
-    corpus: str = setting("", "name of a built-in text, which is generated: tales")
-    size: int = setting(8_000, "lines generated for a built-in text")
-    seed: int = setting(1, "seed of the generated text and of the held-out split")
-    held_out: int = setting(1_000, "lines held out for validation where no files are given for it, at most a tenth")
-    subwords: str = setting("bpe", "what a token is", choices=("bpe", "unigram", "word", "char"))
-    vocabulary: int = setting(8_000, "most tokens in the vocabulary, the four symbols included")
-    byte_fallback: bool = setting(True, "spell characters outside the vocabulary as bytes, so that none is unknown")
+    files: str | tuple[str, ...] = setting("", "file or list of text files, one sentence or paragraph per line")
+    dev_files: str | tuple[str, ...] = setting("", "file or list of files for validation; default: hold out a part")
+    corpus: str = setting("", "name of a built-in, generated text: tales")
+    size: int = setting(8_000, "number of lines to generate for a built-in text")
+    seed: int = setting(1, "seed for the generated text and the held-out split")
+    held_out: int = setting(1_000, "number of lines to hold out for validation if no files are given, at most a tenth")
+    subwords: str = setting("bpe", "type of token", choices=("bpe", "unigram", "word", "char"))
+    vocabulary: int = setting(8_000, "maximum vocabulary size, including the four symbols")
+    byte_fallback: bool = setting(True, "encode characters outside the vocabulary as bytes, so that none is unknown")
     form: str = setting("none", "Unicode normal form applied before tokenising", choices=("none", "nfc", "nfkc"))
     lowercase: bool = setting(False, "lower-case the text before tokenising")
-    max_length: int = setting(256, "most tokens of a row; longer lines are read in several, no token is lost")
-    context: int = setting(0, "join the lines and read rows of this many tokens; 0 = each line by itself")
+    max_length: int = setting(256, "maximum number of tokens in a row; longer lines are read as several rows")
+    context: int = setting(0, "join the lines and cut them into rows of this many tokens; 0 = one row per line")
 
     def __post_init__(self) -> None:
         super().__post_init__()

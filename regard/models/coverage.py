@@ -36,8 +36,8 @@ class CoverageConfig(Sizes):
     coverage: str = setting(
         "neural", "the sum of weights over a fertility, or a GRU for each word", ("linguistic", "neural")
     )
-    coverage_width: int = setting(10, "numbers in the neural coverage of a word (d)")
-    fertility: float = setting(2.0, "linguistic: most target words of a source word (N); 0 = no fertility, Phi = 1")
+    coverage_width: int = setting(10, "size of the neural coverage of a word (d)")
+    fertility: float = setting(2.0, "linguistic: maximum fertility of a source word (N); 0 = no fertility, Phi = 1")
 
 
 class CoverageState(NamedTuple):

@@ -34,16 +34,16 @@ from regard.models.contract import EncoderDecoder, Looking, check_batch
 class LSTMNConfig:
     """The encoder-decoder; the sizes are those of the released code, which is for textual entailment."""
 
-    source_vocabulary: int = setting(30_000, "words or pieces of the source language")
-    target_vocabulary: int = setting(30_000, "words or pieces of the target language")
-    embedding: int = setting(300, "size of a word vector (m)")
+    source_vocabulary: int = setting(30_000, "size of the source vocabulary")
+    target_vocabulary: int = setting(30_000, "size of the target vocabulary")
+    embedding: int = setting(300, "embedding size (m)")
     width: int = setting(450, "size of a layer's hidden and memory vectors (n)")
-    layers: int = setting(1, "layers in the encoder and in the decoder")
-    fusion: str = setting("deep", "how the source enters the decoder", ("shallow", "deep"))
+    layers: int = setting(1, "number of layers in the encoder and in the decoder")
+    fusion: str = setting("deep", "fusion of encoder and decoder", ("shallow", "deep"))
     released: bool = setting(False, "as in the released code, the encoder's query leaves out its last summary h~")
-    score: str = setting("additive", "how projected queries and keys are compared", tuple(COMPARISONS))
-    normaliser: str = setting("softmax", "how scores become weights", tuple(NORMALISERS))
-    dropout: float = setting(0.0, "share of each layer's input and of the top states dropped in training")
+    score: str = setting("additive", "score function of projected queries and keys", tuple(COMPARISONS))
+    normaliser: str = setting("softmax", "normaliser of the scores", tuple(NORMALISERS))
+    dropout: float = setting(0.0, "dropout on the input of each layer and on the top states")
     spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
 
 

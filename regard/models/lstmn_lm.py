@@ -21,14 +21,14 @@ from regard.models.contract import Looking, TextModel, check_target, shift_right
 class LSTMNLanguageConfig:
     """The language model of the paper, on the Penn Treebank."""
 
-    vocabulary: int = setting(10_000, "words or pieces that the model knows")
-    embedding: int = setting(150, "size of a word vector (m)")
+    vocabulary: int = setting(10_000, "size of the vocabulary")
+    embedding: int = setting(150, "embedding size (m)")
     width: int = setting(300, "size of a layer's hidden and memory vectors (n)")
-    layers: int = setting(1, "layers, one to three in the paper")
+    layers: int = setting(1, "number of layers, one to three in the paper")
     span: int = setting(0, "number of last words that may be attended to; 0 = all")
-    score: str = setting("additive", "how projected queries and keys are compared", tuple(COMPARISONS))
-    normaliser: str = setting("softmax", "how scores become weights", tuple(NORMALISERS))
-    dropout: float = setting(0.0, "share of each layer's input and of the top states dropped in training")
+    score: str = setting("additive", "score function of projected queries and keys", tuple(COMPARISONS))
+    normaliser: str = setting("softmax", "normaliser of the scores", tuple(NORMALISERS))
+    dropout: float = setting(0.0, "dropout on the input of each layer and on the top states")
     spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
 
 

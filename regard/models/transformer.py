@@ -60,39 +60,39 @@ from regard.models.contract import EncoderDecoder, Looking, check_batch, check_t
 class TransformerConfig:
     """The base model."""
 
-    source_vocabulary: int = setting(37_000, "words or pieces of the source language")
-    target_vocabulary: int = setting(37_000, "words or pieces of the target language")
+    source_vocabulary: int = setting(37_000, "size of the source vocabulary")
+    target_vocabulary: int = setting(37_000, "size of the target vocabulary")
     width: int = setting(512, "size of the residual stream (d_model)")
-    layers: int = setting(6, "layers in the encoder and in the decoder")
-    decoder_layers: int = setting(0, "layers in the decoder; 0 is as many as in the encoder")
-    heads: int = setting(8, "attention heads; each has width / heads dimensions")
-    score: str = setting("scaled-dot", "how the queries and keys of a head are compared", tuple(COMPARISONS))
-    normaliser: str = setting("softmax", "how scores become weights", tuple(NORMALISERS))
+    layers: int = setting(6, "number of layers in the encoder and in the decoder")
+    decoder_layers: int = setting(0, "number of layers in the decoder; 0 = as in the encoder")
+    heads: int = setting(8, "number of attention heads; each has width / heads dimensions")
+    score: str = setting("scaled-dot", "score function of a head", tuple(COMPARISONS))
+    normaliser: str = setting("softmax", "normaliser of the scores", tuple(NORMALISERS))
     inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)")
-    dropout: float = setting(0.1, "share of each sub-layer's output and of the embeddings dropped in training")
+    dropout: float = setting(0.1, "dropout on the output of each sub-layer and on the embeddings")
     norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", ("post", "pre"))
     gain: float = setting(
         1.0,
         "scale of the initial values, attention outputs and feed-forward nets; a post-norm stack starts sooner at 0.5",
     )
-    positions: str = setting(
-        "sinusoid", "how a word knows its place", ("sinusoid", "learned", "rotary", "relative", "alibi")
-    )
-    longest: int = setting(1024, "places that learned positions know")
-    clip: int = setting(16, "the largest distance that relative positions tell apart (k)")
+    positions: str = setting("sinusoid", "position encoding", ("sinusoid", "learned", "rotary", "relative", "alibi"))
+    longest: int = setting(1024, "number of learned positions")
+    clip: int = setting(16, "maximum distance of relative positions (k)")
     tied: str = setting(
         "all",
-        "which matrices are one: source, target and output; target and output; or none",
+        "which embedding matrices are shared: source, target and output; target and output; or none",
         ("all", "target", "none"),
     )
     decoder: str = setting(
         "attention",
-        "how a decoder layer reads the words so far: self-attention, or an SSRU, a recurrence of one state",
+        "self-attention in the decoder, or an SSRU, a recurrence with one state",
         ("attention", "ssru"),
     )
     activation: str = setting("relu", "activation of the feed-forward nets", tuple(FEED_FORWARDS))
-    bias: bool = setting(False, "biases in attention and in the output layer")
-    key_heads: int = setting(0, "heads of keys and values in the decoder, each shared by some heads; 0 is one for each")
+    bias: bool = setting(False, "use biases in attention and in the output layer")
+    key_heads: int = setting(
+        0, "number of key and value heads in the decoder, each shared by several heads; 0 = one per head"
+    )
     layer_norm: str = setting("layer", "layer norm, or RMSNorm, which leaves out the mean", tuple(NORMS))
 
 
