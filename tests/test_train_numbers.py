@@ -178,6 +178,16 @@ def test_t1_6_clipping_keeps_the_direction_and_gives_the_norm():
             assert torch.equal(after, before)
 
 
+def test_a_requested_stop_saves_and_says_so(tmp_path):
+    events = []
+    loop = make_loop(tmp_path / "run", "train.steps=8", observe=events.append)
+    loop.stop.requested = True
+    assert loop.run() == events[-1].reason == "stopped"
+    assert loop.cursor.step == 1
+    assert [path.name for path in checkpoints(tmp_path / "run")] == ["000001"]
+    assert not (tmp_path / "run" / "manifest.json").exists(), "it is not finished"
+
+
 def test_t1_6_the_loop_clips_the_gradient_of_the_mean(tmp_path):
     """With plain SGD at rate 1 the step is the gradient: its length is the smaller of the norm and the clip."""
     moved = {}

@@ -171,12 +171,9 @@ class Contents:
             rows |= {row for row in one.get("rows", ()) if isinstance(row, int)}
         return rows, {int(one["column"]) for one in self.changes if isinstance(one.get("column"), int)}
 
-    def slim(self, scores: bool = False) -> Self:
-        """A smaller trace for long sentences: weights rounded to half precision, scores only with `scores`."""
-        smaller = {}
-        for name, seen in self.attention.items():
-            kept = half(seen.scores) if scores and seen.scores is not None else None
-            smaller[name] = replace(seen, weights=half(seen.weights), scores=kept)
+    def slim(self) -> Self:
+        """A smaller trace for long sentences: weights rounded to half precision, no scores."""
+        smaller = {name: replace(one, weights=half(one.weights), scores=None) for name, one in self.attention.items()}
         return replace(self, attention=smaller)
 
     def size(self, side: str) -> int:
