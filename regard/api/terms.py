@@ -284,29 +284,3 @@ def _places(text: str, words: str) -> list[int]:
     """Where words stand in a text, which is case-folded."""
     pattern = rf"(?<!\w){re.escape(words.casefold())}(?!\w)"
     return [match.start() for match in re.finditer(pattern, text)]
-
-
-def copy_unknown(
-    text: str,
-    encoded: Tokenised,
-    ids: Ids,
-    weights: NDArray[np.float32],
-    vocabulary: Vocabulary,
-    lexicon: Mapping[str, str],
-) -> str:
-    """The translation `ids` with each unknown word replaced by the source word that has its largest weight, or by what
-    the lexicon says for that (Luong et al. 2015, section 3.3)."""
-    pieces: list[str] = []
-    for at, index in enumerate(ids):
-        if index != UNKNOWN:
-            continue
-        seen = weights[at, : len(encoded.ids)]
-        if not seen.any():  # a model with one vector for the whole source does not know
-            return vocabulary.decode(ids)
-        word = text[slice(*encoded.spans[int(np.argmax(seen))])].strip()
-        pieces.append(lexicon.get(word, lexicon.get(word.lower(), word)))
-    # A stand-in for each unknown word, so that white space is written as the vocabulary writes it.
-    parts = vocabulary.decode(ids).split(vocabulary.pieces([UNKNOWN])[0])
-    if len(parts) != len(pieces) + 1:
-        return vocabulary.decode(ids)
-    return "".join(part + word for part, word in zip(parts, [*pieces, ""], strict=True))

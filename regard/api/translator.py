@@ -10,15 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from regard.api import links, passages, tracing
-from regard.api.languages import other_language
 from regard.api.links import Heads
-from regard.api.terms import Placement, Termbase, TermPairs, copy_unknown, place_terms
+from regard.api.terms import Placement, Termbase, TermPairs, place_terms
 from regard.api.tracing import Trained
-from regard.api.translation import Draft, Translation, join
+from regard.api.translation import Draft, Translation, join, spell_drafts, translations_of, wrong_with_source
 from regard.data.builtin.registry import find_builtin
 from regard.data.expects import knows_no_capitals
 from regard.data.files import Progress
-from regard.data.formats import Sentence, join_sentences, spell
+from regard.data.formats import Sentence
 from regard.data.normalise_text import rewrite
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.batches import decode_many
@@ -146,8 +145,8 @@ class Translator(Trained):
             draft.found = hypotheses
         if terms:
             self._place_terms(Termbase(terms), drafts, config, stop)
-        self._spell(drafts, None if unknown == "keep" else lexicon or {}, split)
-        each = iter(self._translations(draft, config) for draft in drafts)
+        spell_drafts(self, drafts, None if unknown == "keep" else lexicon or {}, split)
+        each = iter(translations_of(self, draft, config) for draft in drafts)
         translations = [join(passage, [next(each) for _ in passage.segments]) for passage in parts]
         for place in (place for place, much in enumerate(long) if much):
             translations[place] = dataclasses.replace(translations[place], finished="too long")
@@ -193,7 +192,7 @@ class Translator(Trained):
         begins = None if prefix is None else self.prefix_ids(prefix)
         forced_words = tracing.describe_forced(self.target_vocabulary, begins)
         steps: list[SearchStep] = []
-        unknown, flags = self._wrong_with_source(source, encoded)
+        unknown, flags = wrong_with_source(self, source, encoded)
         with torch.inference_mode(), change(self.model, *(one for one in changes if one not in forces)) as changed:
             if target is None:
                 config = self.settings(**options)
@@ -376,7 +375,7 @@ class Translator(Trained):
             prefixes = [one.prefix for one in ways]
             return self._search(rows, wide, terms=wanted, prefixes=prefixes, stop=stop) if rows else []
 
-        place_terms(terms, drafts, self.target_vocabulary, search, self._weigh)
+        place_terms(terms, drafts, self.target_vocabulary, search, self.weigh)
 
     def _force(
         self, ids: list[int], config: DecodeConfig, begins: list[int], force: Force, changed: Changed
@@ -401,53 +400,8 @@ class Translator(Trained):
         if isinstance(self.model, Ensemble):
             raise RunError(f"An ensemble has no single attention; load one of its runs to {what}.")
 
-    def _weigh(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Any]:
+    def weigh(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Any]:
         return links.weigh_pairs(self.model, self.heads, sources, targets, self.device)
-
-    def _spell(self, drafts: list[Draft], lexicon: Mapping[str, str] | None, split: bool) -> None:
-        """The texts of each draft: unknown words are copied from the source where there is a `lexicon`, and with
-        `split` what was taken out of the sentence is put back."""
-        for draft in drafts:
-            draft.texts = [self.target_vocabulary.decode(one.ids) for one in draft.found]
-        if lexicon is not None and not isinstance(self.model, Ensemble) and self.model.looking.cross:
-            strange = [(draft, at) for draft in drafts for at, one in enumerate(draft.found) if UNKNOWN in one.ids]
-            ids = [one.encoded.ids for one, _ in strange], [one.found[at].ids for one, at in strange]
-            for (draft, at), seen in zip(strange, self._weigh(*ids), strict=True):
-                read = draft.segment.text, draft.encoded, draft.found[at].ids
-                draft.texts[at] = copy_unknown(*read, seen, self.target_vocabulary, lexicon)
-        if not split:
-            return
-        for draft in drafts:
-            draft.texts = [passages.end_alike(draft.segment.text, one) for one in draft.texts]
-        tagged = [(draft, at) for draft in drafts if draft.segment.tags for at in range(len(draft.texts))]
-        pairs = [one.segment.text for one, _ in tagged], [one.texts[at] for one, at in tagged]
-        for (draft, at), linked in zip(tagged, self.link_words(*pairs), strict=True):
-            source = draft.segment.text
-            draft.texts[at] = spell(draft.segment, join_sentences(source, [(0, len(source))], [linked]))
-
-    def _wrong_with_source(self, text: str, encoded: Tokenised) -> tuple[list[str], list[str]]:
-        """The parts of a sentence that were never seen in training, and its flags."""
-        unknown = passages.unseen(encoded)
-        wrong = {
-            "unseen": bool(unknown),
-            "language": bool(other_language(text, self.source_language)),
-            "lower-cased": self.lowercases and text.lower() != text,
-        }
-        return unknown, [flag for flag, holds in wrong.items() if holds]
-
-    def _translations(self, draft: Draft, config: DecodeConfig) -> list[Translation]:
-        """The different translations of one sentence, the best first."""
-        group: list[Translation] = []
-        unknown, before = self._wrong_with_source(draft.segment.text, draft.encoded)
-        before += ["term"] if draft.unplaced else []
-        same = self.source_language == self.target_language
-        for number in draft.candidates(config.nbest, sampled=config.temperature > 0):
-            one, text = draft.found[number], draft.texts[number]
-            ended = one.ended if draft.encoded.ids else "empty"
-            flags = [*before, *passages.wrong_with(draft.segment.inner, text, ended, same)]
-            numbers = one.score, one.logprob, self.target_vocabulary.pieces(one.ids), one.token_logprobs
-            group.append(Translation(text, *numbers, ended, group, unknown, flags, draft.unplaced))
-        return group
 
 
 def as_texts(text: str | Sequence[str]) -> list[str]:
