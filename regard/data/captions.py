@@ -71,7 +71,8 @@ class PictureFiles:
         self.place = Path(place)
         if self.place.is_dir():
             self._members: dict[str, tuple[int, int]] | None = None
-            self.names = _folder_names(self.place)
+            found = (path for path in self.place.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
+            self.names = sorted(path.relative_to(self.place).as_posix() for path in found)
         elif self.place.exists():
             self._members = _tar_members(self.place)
             self.names = list(self._members)
@@ -103,11 +104,6 @@ class PictureFiles:
             for part in (name.encode("utf-8", "surrogatepass"), self.read(name), caption):
                 whole.update(hashlib.sha256(part).digest())
         return whole.hexdigest()
-
-
-def _folder_names(folder: Path) -> list[str]:
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
-    return sorted(path.relative_to(folder).as_posix() for path in found)
 
 
 def _tar_members(path: Path) -> dict[str, tuple[int, int]]:

@@ -25,17 +25,13 @@ from regard.errors import ConfigError, DataError
 GOLD = "gold"  # the links that come with a built-in corpus
 
 
-def check_links(files: tuple[str, ...]) -> None:
-    """Refuse files of links that are not there."""
+def with_links(corpus: Corpus[Pair], files: tuple[str, ...], reading: Reading = READING) -> Corpus[Pair]:
+    """The pairs of a corpus with the links of files, line n of which belongs to pair n."""
     for path in files:
         if path == GOLD and not Path(path).exists():
             raise ConfigError("data.alignment = 'gold' needs a built-in corpus; name a file of links i-j instead.")
         if not Path(path).exists():
             raise DataError(f"There is no alignment file {path}; check data.alignment.")
-
-
-def with_links(corpus: Corpus[Pair], files: tuple[str, ...], reading: Reading = READING) -> Corpus[Pair]:
-    """The pairs of a corpus with the links of files, line n of which belongs to pair n."""
 
     def read(digests: Digests) -> Iterator[Pair]:
         lines = ((path, *line) for path in files for line in enumerate(read_lines(path, reading), 1))

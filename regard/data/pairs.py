@@ -13,7 +13,7 @@ from regard.data.corpus import Pair, open_corpus, pairs_in_memory
 from regard.data.encoding import Corpus, Encoding, Tally, train_vocabulary
 from regard.data.files import bare_name, digest, is_blank
 from regard.data.formats import is_bilingual
-from regard.data.links import GOLD, check_links, same_words, with_links
+from regard.data.links import GOLD, same_words, with_links
 from regard.data.settings import DataConfig, as_files
 from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.vocabulary import Vocabulary
@@ -108,7 +108,6 @@ class PairEncoding(Encoding[Pair]):
         corpus, self.aligned = find_corpus(config), as_files(config.alignment)  # files of links
         self.gold = bool(config.corpus) and self.aligned == (GOLD,)
         if self.aligned and not self.gold:
-            check_links(self.aligned)
             corpus = with_links(corpus, self.aligned, config)
         super().__init__(config, corpus, open_corpus(config, "dev_"))
 

@@ -104,17 +104,13 @@ def measure(trace: Contents) -> list[HeadMeasures]:
     """Measures of every head, every layer and the sentence, on tokens with special ones included."""
     rows: list[HeadMeasures] = []
     for seen in trace.attention.values():
-        rows += _module(trace, seen)
+        special = [token.special for token in tokens_of(trace, KINDS[seen.kind][1])]
+        heads = [HeadMeasures(seen.name, seen.layer, h, head(seen.weights[h], special)) for h in range(seen.heads)]
+        rows += [*heads, HeadMeasures(seen.name, seen.layer, None, _mean([row.values for row in heads]))]
     singles = [row for row in rows if row.head is not None]
     if singles:
         rows.append(HeadMeasures("all", None, None, _mean([row.values for row in singles])))
     return rows
-
-
-def _module(trace: Contents, seen: Attended) -> list[HeadMeasures]:
-    special = [token.special for token in tokens_of(trace, KINDS[seen.kind][1])]
-    heads = [HeadMeasures(seen.name, seen.layer, h, head(seen.weights[h], special)) for h in range(seen.heads)]
-    return [*heads, HeadMeasures(seen.name, seen.layer, None, _mean([row.values for row in heads]))]
 
 
 def _mean(values: list[dict[str, float]], shares: list[float] | None = None) -> dict[str, float]:

@@ -305,7 +305,7 @@ class Loop:
     def report_uncaptured(self, reason: str) -> None:
         """Report once why updates are not captured."""
         self.uncaptured = True
-        self.notice(notices.no_graphs(reason))
+        self.notice(f"updates run without CUDA graphs, which are faster: {reason}")
 
     def notice(self, text: str) -> None:
         """Report something that a person should know."""

@@ -1,4 +1,4 @@
-"""What a person should know about a training, as sentences: too few updates, an ignored source, no CUDA graphs."""
+"""What a person should know about a training, as sentences: too few updates, an ignored source."""
 
 import math
 from typing import Any
@@ -29,11 +29,6 @@ def few_in_time(fit: int, config: TrainConfig) -> str:
 
 def _smaller(config: TrainConfig) -> int:
     return max(1, config.batch_tokens // 8)
-
-
-def no_graphs(reason: str) -> str:
-    """Updates are not captured."""
-    return f"updates run without CUDA graphs, which are faster: {reason}"
 
 
 def source_ignored(metrics: dict[str, float], model: Any) -> str:

@@ -78,7 +78,9 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     task.ready(model)
     loop = Loop(task, model, experiment.train, run, ranks, observe)
     expects = expectations(experiment.data, data.vocabulary) if experiment.task == "translate" else None
-    loop.about = {**({"expects": expects} if expects else {}), "device": describe_device(ranks.device)}
+    device = ranks.device
+    named = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    loop.about = {**({"expects": expects} if expects else {}), "device": named}
     if observe and ranks.first:
         weights = sum(weight.numel() for weight in model.parameters())
         few = few_updates(loop.total, loop.batches_an_epoch, experiment.train)
@@ -164,8 +166,3 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError("The device cuda needs a GPU that torch can see; use cpu or auto.")
     return device
-
-
-def describe_device(device: torch.device) -> str:
-    """The kind of device, for a manifest."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
