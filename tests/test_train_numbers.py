@@ -504,8 +504,8 @@ def test_a_step_that_is_decided_on_the_device_is_the_step_or_nothing(optimiser):
 def test_an_update_that_asks_nothing_is_the_one_that_asks(clip, tmp_path, monkeypatch):
     """The form of a GPU, on a CPU: dividing, clipping, counting and leaving out an update whose loss is NaN."""
     found = []
-    for form in (Update.step_here, Update.step_there):
-        monkeypatch.setattr(Update, "step_here", form)
+    for form in (Update.step_on_cpu, Update.step_on_gpu):
+        monkeypatch.setattr(Update, "step_on_cpu", form)
         loop = make_loop(
             tmp_path / form.__name__, "train.steps=6", f"train.clip={clip}", "train.optimiser=adadelta", steps=(3,)
         )
