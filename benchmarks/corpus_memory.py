@@ -49,15 +49,17 @@ def measure(folder: Path) -> None:
 
     from regard.data.batching import make_batch, plan_epoch
     from regard.data.files import prefetch
-    from regard.data.pairs import prepare_pairs
-    from regard.data.prepare import How
+    from regard.data.pairs import PairEncoding
+    from regard.data.prepare import Preparing, prepare
     from regard.data.settings import DataConfig
 
     start, begun = peak(), time.perf_counter()
     config = DataConfig(source=str(folder / "source"), target=str(folder / "target"))
     reached: dict[str, float] = {}
-    prepared = prepare_pairs(
-        config, folder / "run", How(lambda stage, done, total: reached.update({stage: peak() - start}))
+    prepared = prepare(
+        PairEncoding(config),
+        folder / "run",
+        Preparing(lambda stage, done, total: reached.update({stage: peak() - start})),
     )
     for stage, memory in reached.items():
         print(f"  {stage:<12} {memory:8.0f} MiB")

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from regard.config import override, read
-from regard.data.pairs import prepare_pairs
-from regard.data.prepare import How
+from regard.data.pairs import PairEncoding
+from regard.data.prepare import Preparing, prepare
 from regard.data.settings import DataConfig
 
 
@@ -32,7 +32,7 @@ def main(source: str, target: str, *settings: str) -> None:
 
     report("all", 0, None)
     with tempfile.TemporaryDirectory() as folder:
-        made = prepare_pairs(config, Path(folder) / "run", How(report))
+        made = prepare(PairEncoding(config), Path(folder) / "run", Preparing(report))
         report("all", 0, None)
     last["vocabulary"] = (*first["tokenising"][:2], first["vocabulary"][2])  # it is reported once, when it begins
     print(f"{made.tallies[0].total} pairs\n{'stage':12}{'clock s':>10}{'processor s':>13}{'its thread s':>14}")

@@ -5,6 +5,7 @@ no model; it reads and writes any of them, and refuses what does not fit with a 
 """
 
 import dataclasses
+import json
 import math
 import tomllib
 import types
@@ -151,21 +152,13 @@ def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
-    if isinstance(value, str):
-        return '"' + "".join(_toml_character(character) for character in value) + '"'
-    raise ConfigError(f"TOML here holds text, numbers, true/false and lists of them; got {value!r}.")
-
-
-def _toml_character(character: str) -> str:
-    if character in '"\\':
-        return "\\" + character
-    return f"\\u{ord(character):04X}" if ord(character) < 32 or ord(character) == 127 else character
+        return f"[{', '.join(map(_toml_value, value))}]"
+    if isinstance(value, float):
+        return repr(value)
+    if not isinstance(value, int | str):
+        raise ConfigError(f"TOML here holds text, numbers, true/false and lists of them; got {value!r}.")
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")  # JSON writes this character as it is
 
 
 def describe(section: type[Any] | Any) -> list[tuple[str, Any, str]]:

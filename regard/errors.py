@@ -5,7 +5,7 @@ traceback and exits with code 2; a library user catches one type. Each subclass 
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 
 
 class RegardError(Exception):
@@ -72,3 +72,11 @@ def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> str:
     close = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean '{close[0]}'?" if close else ""
     return f"There is no {kind} '{brief(name)}'{where}.{hint} Known: {', '.join(names)}."
+
+
+def check_known(
+    kind: str, name: str, known: Collection[str], error: Callable[[str], RegardError] = ConfigError
+) -> None:
+    """Refuse a name that is not among those that are known."""
+    if name not in known:
+        raise error(unknown(kind, name, known))

@@ -11,9 +11,9 @@ import trained
 from commands import regard as command
 
 import regard
-from regard.api import aligning, tracing
+from regard.api import aligning, links
 from regard.api import translator as translator_module
-from regard.api.heads import FILE
+from regard.api.links import FILE
 from regard.api.training import gather
 from regard.data.builtin.phrasebook import generate
 from regard.data.builtin.registry import generate_copy
@@ -118,8 +118,8 @@ def test_word_weights_cover_the_words_of_the_texts_whatever_their_pieces():
 def test_traces_are_made_a_few_at_a_time(monkeypatch):
     monkeypatch.setattr(translator_module, "AT_ONCE", 5)
     made, done = [], []
-    pairs = tracing.trace_pairs
-    monkeypatch.setattr(tracing, "trace_pairs", lambda *args: made.append(len(args[3])) or pairs(*args))
+    read = links.read_together
+    monkeypatch.setattr(links, "read_together", lambda *args: made.append(len(args[0])) or read(*args))
     found = aligning.traces(trained.translator("copy"), TEXT, TEXT, lambda count, total: done.append((count, total)))
     first = [next(found) for _ in range(5)]
     assert made == [5]

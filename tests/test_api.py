@@ -9,9 +9,9 @@ import small
 import torch
 
 import regard
+from regard.api.passages import unseen
 from regard.api.progress import NotebookLine, in_notebook
 from regard.api.training import gather
-from regard.api.translator import find_unknown
 from regard.data.pairs import find_corpus
 from regard.data.settings import DataConfig
 from regard.data.vocabulary import Vocabulary
@@ -339,8 +339,8 @@ def test_characters_never_seen_in_training_are_told_whether_they_are_spelled_as_
     texts = ["the black cat does not sleep", "a red apple falls", "the dog sees a black bird"] * 9
     text = "the \u6f22\u5b57 cat \U0001f600"
     whole, part = (Vocabulary.train(texts, kind, 320 if bytes_ else 40, bytes_) for bytes_ in (True, False))
-    assert find_unknown(text, whole.encode(text)) == ["\u6f22", "\u5b57", "\U0001f600"]
-    assert "".join(find_unknown(text, part.encode(text))) == "\u6f22\u5b57\U0001f600"
+    assert unseen(whole.encode(text)) == ["\u6f22", "\u5b57", "\U0001f600"]
+    assert "".join(unseen(part.encode(text))) == "\u6f22\u5b57\U0001f600"
 
 
 def test_a_trace_says_what_it_is_in_a_line():

@@ -12,13 +12,14 @@ import torch
 from regard.api.loading import load
 from regard.data.builtin import shapes
 from regard.data.images import as_tensor, encode_png
+from regard.data.prepare import prepare
 from regard.data.store import Column
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, DataError, RunError
 from regard.layers.image import LITE0_PACKAGE
 from regard.look.record import record
 from regard.models.registry import build
-from regard.training.albums import Album, prepare_captions
+from regard.training.albums import Album, CaptionEncoding
 from regard.training.captioning import CaptionBatch, Captioning, on_objects
 from regard.training.experiment import Experiment, resolve
 from regard.training.objectives import cross_entropy
@@ -44,7 +45,7 @@ def experiment(look: str = "soft", **train_settings: Any) -> Experiment:
 
 def task_of(look: str, tmp_path: Path) -> tuple[Captioning, Any]:
     made = experiment(look)
-    data = prepare_captions(made.data, made.model, tmp_path)
+    data = prepare(CaptionEncoding(made.data, made.model, tmp_path), tmp_path)
     torch.manual_seed(0)
     model = build("captioner", dataclasses.replace(made.model, target_vocabulary=len(data.vocabulary)))
     return Captioning(data, made.train, made.decode, tmp_path), model
@@ -242,11 +243,11 @@ def test_features_of_a_frozen_encoder_are_computed_once(tmp_path: Path):
             "data": {"images": str(folder), "held_out": 1, "cache": str(tmp_path / "cache")},
         }
     )
-    data = prepare_captions(made.data, made.model, tmp_path / "run")
-    assert data.cells == 4
+    data = prepare(CaptionEncoding(made.data, made.model, tmp_path / "run"), tmp_path / "run")
+    assert data.encoding.cells == 4
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("features*/all.cells")}
     assert len(kept) == 1, "held-out pictures are among the others"
-    again = prepare_captions(made.data, made.model, tmp_path / "other")
+    again = prepare(CaptionEncoding(made.data, made.model, tmp_path / "other"), tmp_path / "other")
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("features*/all.cells")} == kept
     rows = data.train.source([0, 1])
     assert rows.shape == (2, 4, 1280)
@@ -265,4 +266,4 @@ def test_features_of_a_frozen_encoder_are_computed_once(tmp_path: Path):
 def test_drawn_pictures_need_the_encoder_that_learns(tmp_path: Path):
     made = experiment()
     with pytest.raises(ConfigError, match=r"need model\.encoder='small'"):
-        prepare_captions(made.data, dataclasses.replace(made.model, encoder="none"), tmp_path)
+        prepare(CaptionEncoding(made.data, dataclasses.replace(made.model, encoder="none"), tmp_path), tmp_path)

@@ -67,12 +67,12 @@ def test_every_command_has_help(tmp_path):
 def test_the_help_of_train_lists_every_setting_with_its_meaning(tmp_path):
     said = regard("train", "--help", folder=tmp_path / "log").out
     for part in (
-        r"train\.steps=0 +updates in all",
-        r"train\.epochs=10 +times through the corpus",
-        r"train\.batch_tokens=4096 +most tokens",
-        r"train\.save_every=500 +updates between checkpoints",
+        r"train\.steps=0 +number of updates",
+        r"train\.epochs=10 +passes over the corpus",
+        r"train\.batch_tokens=4096 +maximum number of tokens",
+        r"train\.save_every=500 +number of updates between checkpoints",
         r"train\.seed=1 +seed",
-        r"data\.vocabulary=8000 +most tokens",
+        r"data\.vocabulary=8000 +maximum vocabulary size",
         r"decode\.beam=5 +hypotheses",
     ):
         assert re.search(part, said), part

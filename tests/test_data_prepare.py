@@ -10,12 +10,12 @@ import pytest
 
 import regard.data.prepare as prepare_module
 from regard.config import read, to_toml
-from regard.data.documents import DocumentDataConfig, prepare_documents
-from regard.data.pairs import PairSet, Resampled, prepare_pairs
-from regard.data.prepare import How, survey
+from regard.data.documents import DocumentDataConfig, DocumentEncoding
+from regard.data.pairs import PairEncoding, PairSet, Resampled
+from regard.data.prepare import Preparing, prepare, survey
 from regard.data.settings import DataConfig
 from regard.data.store import ColumnType, id_type, open_store, write_store
-from regard.data.text_corpus import TextDataConfig, TextEncoding, prepare_text
+from regard.data.text_corpus import TextDataConfig, TextEncoding
 from regard.errors import ConfigError, DataError, RunError
 from regard.symbols import END, UNKNOWN
 
@@ -52,24 +52,24 @@ def test_a_second_call_gives_the_same_and_does_the_work_once(tmp_path, subwords,
     config = change(write_corpus(tmp_path), subwords=subwords, joint=joint)
     run = tmp_path / "run"
     stages: list[str] = []
-    first = prepare_pairs(config, run, How(lambda stage, done, total: stages.append(stage)))
+    first = prepare(PairEncoding(config), run, Preparing(lambda stage, done, total: stages.append(stage)))
     assert "vocabulary" in stages
     times = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     stages.clear()
-    again = prepare_pairs(config, run, How(lambda stage, done, total: stages.append(stage)))
+    again = prepare(PairEncoding(config), run, Preparing(lambda stage, done, total: stages.append(stage)))
     assert stages == []
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == times
     assert ids(first.train) == ids(again.train)
     assert ids(first.dev) == ids(again.dev)
-    assert (first.dev_source, first.dev_target, first.tallies) == (again.dev_source, again.dev_target, again.tallies)
+    assert (first.shown, first.tallies) == (again.shown, again.tallies)
     assert first.fingerprint == again.fingerprint
-    assert (first.source_vocabulary is first.target_vocabulary) == joint
-    assert (again.source_vocabulary is again.target_vocabulary) == joint
+    assert (first.vocabularies[0] is first.vocabularies[1]) == joint
+    assert (again.vocabularies[0] is again.vocabularies[1]) == joint
 
 
 def test_pairs_are_tokenised_as_they_stand_in_the_file(tmp_path):
     config = write_corpus(tmp_path)
-    made = prepare_pairs(config, tmp_path / "run")
+    made = prepare(PairEncoding(config), tmp_path / "run")
     assert len(made.dev) == 20
     assert len(made.train) == 180
     text = (tmp_path / "train.en").read_text().split("\n")
@@ -80,9 +80,9 @@ def test_pairs_are_tokenised_as_they_stand_in_the_file(tmp_path):
         assert len(source) == made.train.source_lengths[index]
         assert len(target) == made.train.target_lengths[index]
         line = text[made.train.lines[index] - 1]
-        assert made.source_vocabulary.encode(line).ids == source[:-1].tolist()
-    assert not set(made.dev_source) & {text[line - 1] for line in made.train.lines}
-    assert [[*made.source_vocabulary.encode(line).ids, END] for line in made.dev_source] == [
+        assert made.vocabularies[0].encode(line).ids == source[:-1].tolist()
+    assert not {source for source, _ in made.shown} & {text[line - 1] for line in made.train.lines}
+    assert [[*made.vocabularies[0].encode(line).ids, END] for line, _ in made.shown] == [
         made.dev.pair(index)[0].tolist() for index in range(20)
     ]
     # each line has a different number: those held out were not seen by the vocabulary
@@ -93,9 +93,11 @@ def test_pairs_are_tokenised_as_they_stand_in_the_file(tmp_path):
 def test_no_source_sentence_is_on_both_sides(tmp_path):
     rows = [f"{ANIMALS[index % 8]} {index // 20}\tx{index}" for index in range(400)]
     (tmp_path / "rows.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    made = prepare_pairs(DataConfig(tsv=str(tmp_path / "rows.tsv"), subwords="word", held_out=30), tmp_path / "run")
+    made = prepare(
+        PairEncoding(DataConfig(tsv=str(tmp_path / "rows.tsv"), subwords="word", held_out=30)), tmp_path / "run"
+    )
     trained = {rows[line - 1].split("\t")[0] for line in made.train.lines}
-    assert not trained & set(made.dev_source)
+    assert not trained & {source for source, _ in made.shown}
     assert made.tallies[0].total == 400
     assert 30 <= len(made.dev) < 40
 
@@ -110,7 +112,7 @@ def test_every_pair_is_accounted_for(tmp_path):
     target[11] = "a"
     (tmp_path / "train.en").write_text("\n".join(source) + "\n")
     (tmp_path / "train.fr").write_text("\n".join(target) + "\n")
-    report = prepare_pairs(config, tmp_path / "run").tallies[0]
+    report = prepare(PairEncoding(config), tmp_path / "run").tallies[0]
     assert report.total == 200 == report.kept + report.held_out + sum(report.dropped.values())
     assert report.lines == {"empty": [4, 8, 9], "too long": [11], "ratio": [12]}
     assert report.held_out in (18, 19, 20)  # a held-out pair may be too long as well
@@ -120,24 +122,28 @@ def test_validation_files(tmp_path):
     config = write_corpus(tmp_path)
     other = write_corpus(tmp_path, 30, "dev")
     (tmp_path / "dev.en").write_text((tmp_path / "dev.en").read_text().replace("the cat number 9\n", "\n"))
-    made = prepare_pairs(change(config, dev_source=other.source, dev_target=(str(other.target),)), tmp_path / "run")
+    made = prepare(
+        PairEncoding(change(config, dev_source=other.source, dev_target=(str(other.target),))), tmp_path / "run"
+    )
     assert len(made.train) == 200
     assert made.tallies[0].held_out == 0
     assert (made.tallies[1].kept, made.tallies[1].dropped) == (29, {"empty": 1})
-    assert len(made.dev) == len(made.dev_source) == len(made.dev_target) == 29
+    assert len(made.dev) == len(made.shown) == 29
 
 
 def test_a_changed_corpus_vocabulary_or_setting_is_tokenised_again(tmp_path):
     config = change(write_corpus(tmp_path), cache=str(tmp_path / "cache"))
-    made = [prepare_pairs(config, tmp_path / "one")]
-    made.append(prepare_pairs(change(config, max_length=5), tmp_path / "one"))
-    made.append(prepare_pairs(change(config, vocabulary=60), tmp_path / "two"))
-    made.append(prepare_pairs(change(config, seed=9), tmp_path / "one"))
-    assert prepare_pairs(config, tmp_path / "three").fingerprint == made[0].fingerprint  # another run shares the cache
+    made = [prepare(PairEncoding(config), tmp_path / "one")]
+    made.append(prepare(PairEncoding(change(config, max_length=5)), tmp_path / "one"))
+    made.append(prepare(PairEncoding(change(config, vocabulary=60)), tmp_path / "two"))
+    made.append(prepare(PairEncoding(change(config, seed=9)), tmp_path / "one"))
+    assert (
+        prepare(PairEncoding(config), tmp_path / "three").fingerprint == made[0].fingerprint
+    )  # another run shares the cache
     assert len(list((tmp_path / "cache").iterdir())) == 4
     text = (tmp_path / "train.en").read_text().replace("wolf", "mole")
     (tmp_path / "train.en").write_text(text)
-    made.append(prepare_pairs(config, tmp_path / "one"))
+    made.append(prepare(PairEncoding(config), tmp_path / "one"))
     assert len({prepared.fingerprint for prepared in made}) == 5
     assert len(list((tmp_path / "cache").iterdir())) == 5
 
@@ -145,7 +151,7 @@ def test_a_changed_corpus_vocabulary_or_setting_is_tokenised_again(tmp_path):
 def test_a_damaged_store_is_named_and_made_again(tmp_path):
     """Any byte of any of its files; what was trained on so far must be trained on again."""
     config, run = write_corpus(tmp_path), tmp_path / "run"
-    first = prepare_pairs(config, run)
+    first = prepare(PairEncoding(config), run)
     expected = ids(first.train), ids(first.dev)
     assert not any("made again" in note for note in first.notes)
     for path in sorted((run / "corpus").iterdir()):
@@ -156,11 +162,11 @@ def test_a_damaged_store_is_named_and_made_again(tmp_path):
                 path.write_bytes(bad)
                 with pytest.raises(DataError, match=f"{path.name} is missing or damaged"):
                     open_store(run / "corpus", first.fingerprint)
-        again = prepare_pairs(config, run)
+        again = prepare(PairEncoding(config), run)
         assert [path.name in note for note in again.notes if "made again" in note] == [True]
         assert (ids(again.train), ids(again.dev)) == expected
         path.unlink()
-        assert path.name in prepare_pairs(config, run).notes[0]
+        assert path.name in prepare(PairEncoding(config), run).notes[0]
     assert sorted(path.name for path in run.iterdir()) == ["corpus", "source.json", "target.json"]  # no temporary left
 
 
@@ -188,8 +194,8 @@ def test_large_vocabularies_take_four_bytes_and_empty_stores_open(tmp_path):
 
 def test_sampling_is_pure_varies_by_epoch_and_respects_the_limit(tmp_path):
     config = change(write_corpus(tmp_path), subwords="bpe", sampling=0.3, max_length=30)
-    made = prepare_pairs(config, tmp_path / "run")
-    again = prepare_pairs(config, tmp_path / "run")
+    made = prepare(PairEncoding(config), tmp_path / "run")
+    again = prepare(PairEncoding(config), tmp_path / "run")
     assert isinstance(made.train, Resampled)
     assert isinstance(again.train, Resampled)
     drawn = [[made.train.pair(index, epoch) for index in range(40)] for epoch in range(3)]
@@ -197,8 +203,8 @@ def test_sampling_is_pure_varies_by_epoch_and_respects_the_limit(tmp_path):
     assert drawn[0] != drawn[1] != drawn[2]
     for index, (source, target) in enumerate(drawn[1]):
         best = made.train.pairs.pair(index)
-        assert made.source_vocabulary.decode(source) == made.source_vocabulary.decode(best[0])
-        assert made.target_vocabulary.decode(target) == made.target_vocabulary.decode(best[1])
+        assert made.vocabularies[0].decode(source) == made.vocabularies[0].decode(best[0])
+        assert made.vocabularies[1].decode(target) == made.vocabularies[1].decode(best[1])
         assert source[-1] == target[-1] == END
         assert max(len(source), len(target)) <= 31
 
@@ -206,7 +212,7 @@ def test_sampling_is_pure_varies_by_epoch_and_respects_the_limit(tmp_path):
 @pytest.mark.parametrize("name", ["phrasebook", "dates", "copy", "reverse"])
 def test_built_in_corpora_are_prepared(tmp_path, name):
     config = DataConfig(corpus=name, size=300, subwords="char")
-    made = prepare_pairs(config, tmp_path / "run")
+    made = prepare(PairEncoding(config), tmp_path / "run")
     assert (len(made.train), len(made.dev)) == (270, 30)
 
 
@@ -234,19 +240,19 @@ def test_bad_corpora_are_refused_in_one_sentence(tmp_path):
     ]
     for config, sentence in cases:
         with pytest.raises(DataError, match=sentence):
-            prepare_pairs(config, tmp_path / "run" / str(cases.index((config, sentence))))
+            prepare(PairEncoding(config), tmp_path / "run" / str(cases.index((config, sentence))))
     with pytest.raises(DataError, match=r"no built-in corpus 'phrasebok'. Did you mean 'phrasebook'"):
-        prepare_pairs(DataConfig(corpus="phrasebok"), tmp_path / "run")
+        prepare(PairEncoding(DataConfig(corpus="phrasebok")), tmp_path / "run")
     with pytest.raises(ConfigError, match="There is no corpus"):
-        prepare_pairs(DataConfig(), tmp_path / "run")
+        prepare(PairEncoding(DataConfig()), tmp_path / "run")
     with pytest.raises(ConfigError, match=r"Both data.corpus and files"):
-        prepare_pairs(change(good, corpus="copy"), tmp_path / "run")
+        prepare(PairEncoding(change(good, corpus="copy")), tmp_path / "run")
 
 
 def test_one_pair_is_enough_when_nothing_is_held_out(tmp_path):
     path = tmp_path / "one"
     path.write_bytes(b"only\n")
-    made = prepare_pairs(DataConfig(source=str(path), target=str(path), held_out=0), tmp_path / "run")
+    made = prepare(PairEncoding(DataConfig(source=str(path), target=str(path), held_out=0)), tmp_path / "run")
     assert (len(made.train), len(made.dev)) == (1, 0)
 
 
@@ -254,14 +260,14 @@ def test_replaced_bytes_are_a_setting(tmp_path):
     config = change(write_corpus(tmp_path), invalid="replace")
     content = (tmp_path / "train.en").read_bytes()
     (tmp_path / "train.en").write_bytes(content.replace(b"dog", b"d\xffg"))
-    assert prepare_pairs(config, tmp_path / "run").tallies[0].total == 200
+    assert prepare(PairEncoding(config), tmp_path / "run").tallies[0].total == 200
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     config = write_corpus(tmp_path)
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(DataError, match="could not be made"):
-        prepare_pairs(config, tmp_path / "file" / "run")
+        prepare(PairEncoding(config), tmp_path / "file" / "run")
 
 
 def test_settings_pass_through_toml_and_refuse_what_does_not_fit():
@@ -294,12 +300,12 @@ def write_task(folder, task: str, animals=ANIMALS, count=60):
     }[task]
     path = folder / ("corpus.txt" if task == "text" else "corpus.tsv")
     path.write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
-    prepare, config = {
-        "pairs": (prepare_pairs, DataConfig(tsv=str(path), subwords="word")),
-        "text": (prepare_text, TextDataConfig(files=str(path), subwords="word")),
-        "documents": (prepare_documents, DocumentDataConfig(files=str(path))),
+    encoding, config = {
+        "pairs": (PairEncoding, DataConfig(tsv=str(path), subwords="word")),
+        "text": (TextEncoding, TextDataConfig(files=str(path), subwords="word")),
+        "documents": (DocumentEncoding, DocumentDataConfig(files=str(path))),
     }[task]
-    return path, lambda run, **how: prepare(config, run, How(**how))
+    return path, lambda run, **how: prepare(encoding(config), run, Preparing(**how))
 
 
 TASKS = ("pairs", "text", "documents")
@@ -337,7 +343,7 @@ def test_a_translation_memory_and_packed_files_are_read_once(tmp_path):
     for path, given in ((memory, {"tmx": str(memory)}), (packed, {"tsv": str(packed)})):
         config = DataConfig(**given, source_language="en", target_language="fr", subwords="word")
         OPENED.clear()
-        prepare_pairs(config, tmp_path / f"run of {path.name}")
+        prepare(PairEncoding(config), tmp_path / f"run of {path.name}")
         assert OPENED.count(str(path)) == 1
 
 
@@ -350,7 +356,7 @@ def test_a_vocabulary_belongs_to_the_files_it_was_made_from(tmp_path, task):
     _, prepare = write_task(tmp_path, task, animals=[name[::-1] for name in ANIMALS])
     made = prepare(run)
     assert made.fingerprint != before
-    vocabulary = made.target_vocabulary if task == "pairs" else made.vocabulary
+    vocabulary = made.vocabularies[-1]
     assert UNKNOWN not in vocabulary.encode("the god of tac").ids
     _, prepare = write_task(tmp_path, task)
     assert prepare(run, keep=True).fingerprint not in (made.fingerprint, before), "a vocabulary that was given stays"

@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 
 from regard.cli.text import batches
 from regard.data import files
+from regard.data.builtin import Example
 from regard.data.corpus import open_corpus, pairs_in_memory, parallel_files, tab_separated
 from regard.data.documents import DocumentDataConfig, document_files
+from regard.data.encoding import Tally
 from regard.data.files import digest, is_blank, read_lines, read_small, read_whole, write_atomically
 from regard.data.normalise_text import rewrite
-from regard.data.prepare import Tally, choose_held_out, sentence_key
+from regard.data.prepare import choose_held_out, sentence_key
 from regard.data.settings import READING, DataConfig, Reading
 from regard.data.tmx import read_units
 from regard.errors import DataError
@@ -257,7 +259,10 @@ def test_fingerprints_follow_the_content(tmp_path):
     one, two = write(tmp_path / "one", ["a", "b"]), write(tmp_path / "two", ["a", "c"])
     prints = [parallel_files((one,), (two,)).fingerprint(), parallel_files((two,), (one,)).fingerprint()]
     prints += [parallel_files((one,), (one,)).fingerprint(), tab_separated((one,)).fingerprint()]
-    prints += [pairs_in_memory([("a", "b")]).fingerprint(), pairs_in_memory([("ab", "")]).fingerprint()]
+    prints += [
+        pairs_in_memory([Example("a", "b", ())]).fingerprint(),
+        pairs_in_memory([Example("ab", "", ())]).fingerprint(),
+    ]
     assert len(set(prints)) == len(prints)
     write(tmp_path / "copy", ["a", "b"])
     assert parallel_files((str(tmp_path / "copy"),), (two,)).fingerprint() == prints[0]

@@ -12,16 +12,17 @@ import pytest
 from regard.data.builtin import reviews
 from regard.data.documents import (
     DocumentDataConfig,
+    DocumentEncoding,
     DocumentSet,
     find_documents,
     group_labels,
     load_words,
     make_set,
-    prepare_documents,
     spell,
     split_document,
     training_documents,
 )
+from regard.data.prepare import prepare
 from regard.data.sentences import split_sentences
 from regard.errors import ConfigError, DataError
 from regard.evaluate.classification import BagOfWords
@@ -112,13 +113,13 @@ def test_a_label_never_seen_is_refused(tmp_path: Path):
     dev = write_jsonl(tmp_path / "dev.jsonl", [{"stars": 5, "text": "Odd."}])
     config = replace(CONFIG, files=train, dev_files=dev, label="stars")
     with pytest.raises(DataError, match=r"There is no label '5'.* Known: 1, 4, 7, 10"):
-        prepare_documents(config, tmp_path)
+        prepare(DocumentEncoding(config), tmp_path)
 
 
 def test_one_class_alone_is_refused(tmp_path: Path):
     path = write_jsonl(tmp_path / "d.jsonl", [{"label": "x", "text": f"Text {k}."} for k in range(5)])
     with pytest.raises(DataError, match="There is only one class, 'x'"):
-        prepare_documents(replace(CONFIG, files=path), tmp_path)
+        prepare(DocumentEncoding(replace(CONFIG, files=path)), tmp_path)
 
 
 # --- numbers
@@ -136,8 +137,8 @@ def test_prepared_documents_are_the_same_the_second_time_and_empty_ones_are_told
     config = replace(CONFIG, files=path, label="stars", classes=("low = 1 4", "high = 7 10"))
     run = tmp_path / "run"
     run.mkdir()
-    first, second = (prepare_documents(config, run) for _ in range(2))
-    assert first.classes == ["low", "high"]
+    first, second = (prepare(DocumentEncoding(config), run) for _ in range(2))
+    assert first.encoding.classes == ["low", "high"]
     assert len(first.train) + len(first.dev) == 20
     assert "18 of 21 documents kept, 2 held out; 1 dropped: empty (line 21)" in first.notes[0]
     for one, other in ((first.train, second.train), (first.dev, second.dev)):
@@ -145,9 +146,9 @@ def test_prepared_documents_are_the_same_the_second_time_and_empty_ones_are_told
     assert isinstance(first.train.words, np.memmap)
     trained = list(training_documents(config))
     assert len(trained) == 18
-    assert {shown.text for shown in first.shown}.isdisjoint(document.text for document in trained)
+    assert {text for text, _ in first.shown}.isdisjoint(document.text for document in trained)
     vocabulary, classes = load_words(run)
-    assert classes == first.classes
+    assert classes == first.encoding.classes
     document = list(find_documents(config))[3]
     ids = vocabulary.encode_many(spell(document.text, split_document(document.text, 100)))
     assert [len(sentence) for sentence in ids] == [4, 7]
@@ -157,15 +158,15 @@ def test_prepared_documents_are_the_same_the_second_time_and_empty_ones_are_told
 def test_another_setting_is_another_set_of_numbers(tmp_path: Path):
     path = write_jsonl(tmp_path / "d.jsonl", rows())
     config = replace(CONFIG, files=path, label="stars")
-    whole = prepare_documents(config, tmp_path)
-    cut = prepare_documents(replace(config, max_sentence=2), tmp_path)
+    whole = prepare(DocumentEncoding(config), tmp_path)
+    cut = prepare(DocumentEncoding(replace(config, max_sentence=2)), tmp_path)
     assert cut.train.lengths.max() == 2 < whole.train.lengths.max()
     assert cut.train.words.tolist() == whole.train.words.tolist()
 
 
 def test_rare_words_are_unknown(tmp_path: Path):
     path = write_jsonl(tmp_path / "d.jsonl", rows())
-    found = prepare_documents(replace(CONFIG, files=path, label="stars", min_count=3), tmp_path)
+    found = prepare(DocumentEncoding(replace(CONFIG, files=path, label="stars", min_count=3)), tmp_path)
     assert len(found.vocabulary) == 4 + len(["film", "number", ".", "it", "was", "seen", "by", "people", "!"])
     assert (found.train.words == UNKNOWN).any()
 

@@ -20,7 +20,7 @@ import regard
 from regard.cli import COMMANDS
 from regard.core import scaled_dot, softmax
 from regard.data.builtin.registry import find_builtin
-from regard.data.formats.memory import write as write_memory
+from regard.data.tmx import write_memory
 from regard.errors import ConfigError, RegardError
 from regard.models.registry import MODELS, Entry, register
 

@@ -28,10 +28,9 @@ from regard.training.distributed import Ranks
 from regard.training.events import Skipped, Stepped, Validated
 from regard.training.loop import pinned, seed_everything
 from regard.training.objectives import likelihood, packed_likelihood
-from regard.training.precision import arithmetic
 from regard.training.settings import TrainConfig
 from regard.training.task import Loss, Task
-from regard.training.update import Late, MicroBatch, Update
+from regard.training.update import Late, MicroBatch, Update, arithmetic
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

@@ -17,8 +17,10 @@ from regard.api import aligning
 from regard.api.training import gather
 from regard.data.batching import make_batch
 from regard.data.builtin.phrasebook import generate
-from regard.data.pairs import prepare_pairs
+from regard.data.links import Links
+from regard.data.pairs import PairEncoding
 from regard.data.pharaoh import Gold, format_pharaoh
+from regard.data.prepare import prepare
 from regard.data.settings import DataConfig
 from regard.data.vocabulary import Vocabulary, words
 from regard.decode.settings import DecodeConfig
@@ -35,8 +37,12 @@ DATA = DataConfig(corpus="phrasebook", size=80, max_words=7, held_out=5, seed=4,
 KINDS = {"word": {}, "char": {}, "bpe": {"vocabulary": 330}, "unigram": {"vocabulary": 330}}
 
 
+def links_of(data, batch):
+    return Links(data.train.links, data.vocabularies).of(batch)
+
+
 def data_of(folder: Path, kind: str = "word", **changes):
-    return prepare_pairs(replace(DATA, subwords=kind, **KINDS[kind], **changes), folder)
+    return prepare(PairEncoding(replace(DATA, subwords=kind, **KINDS[kind], **changes)), folder)
 
 
 def corpus(folder: Path, *lines: tuple[str, str, str], **changes) -> DataConfig:
@@ -73,15 +79,15 @@ def test_pieces_are_linked_exactly_where_their_words_are(kind, sampling, tmp_pat
     made = generate(DATA.size, DATA.seed, DATA.min_words, DATA.max_words)
     lines = [int(line) for line in data.train.lines]
     batch = make_batch(data.train, [7, 3, 20], epoch=2)
-    links = data.links.of(batch)
+    links = links_of(data, batch)
     assert links.shape == (3, batch.target.shape[1], batch.source.shape[1])
     for row, index in enumerate((7, 3, 20)):
         example = made[lines[index] - 1]
         source, target = (
             vocabulary.words_of(ids[row, : int(length[row]) - 1])
             for vocabulary, ids, length in (
-                (data.source_vocabulary, batch.source, batch.source_lengths),
-                (data.target_vocabulary, batch.target, batch.target_lengths),
+                (data.vocabularies[0], batch.source, batch.source_lengths),
+                (data.vocabularies[1], batch.target, batch.target_lengths),
             )
         )
         assert max(source) + 1 == len(example.source.split())
@@ -98,13 +104,13 @@ def test_a_file_of_links_is_the_same_as_gold_and_only_a_mapped_file_holds_them(t
     gold, file = data_of(tmp_path / "gold"), data_of(tmp_path / "file", alignment=str(path))
     plain = data_of(tmp_path / "plain", alignment="")
     batch = make_batch(gold.train, range(20))
-    assert torch.equal(gold.links.of(batch), file.links.of(batch))
+    assert torch.equal(links_of(gold, batch), links_of(file, batch))
     assert isinstance(gold.train.aligned.values, np.memmap)
-    assert plain.links is None
+    assert not plain.encoding.aligned
     assert plain.train.links(3).shape == (0, 2)
     assert len({gold.fingerprint, file.fingerprint, plain.fingerprint}) == 3
     again = data_of(tmp_path / "gold")
-    assert torch.equal(gold.links.of(batch), again.links.of(batch)), "the second time it is only mapped"
+    assert torch.equal(links_of(gold, batch), links_of(again, batch)), "the second time it is only mapped"
 
 
 def test_a_rank_sees_the_rows_of_the_whole_batch(tmp_path):
@@ -128,7 +134,7 @@ def task_of(data, **train):
 
 def model_of(name, data, **settings):
     torch.manual_seed(3)
-    config = replace(MODELS[name].presets["tiny"], **settings, **data.sizes)
+    config = replace(MODELS[name].presets["tiny"], **settings, **data.encoding.sizes())
     return build(name, config).double()
 
 
@@ -265,7 +271,7 @@ def test_links_that_do_not_belong_to_the_corpus_are_refused(lines, sentence, tmp
     config = corpus(tmp_path, *PAIRS, dev_source=str(tmp_path / "a"), dev_target=str(tmp_path / "b"))
     (tmp_path / "links").write_bytes("".join(f"{line}\n" for line in lines).encode())
     with pytest.raises(DataError) as refused:
-        prepare_pairs(config, tmp_path / "run")
+        prepare(PairEncoding(config), tmp_path / "run")
     assert sentence in str(refused.value)
     assert not (tmp_path / "run" / "corpus").exists()
 
@@ -274,7 +280,7 @@ def test_a_pair_whose_words_the_pieces_do_not_tell_is_trained_on_without_links(t
     """Subwords read the sign ▁ as a space: what was one word is two."""
     lines = [("ab cd", "xy z", "0-0 1-1")] * 20 + [("ab▁cd e", "xy z", "1-1")]
     dev = {"dev_source": str(tmp_path / "a"), "dev_target": str(tmp_path / "b")}
-    data = prepare_pairs(corpus(tmp_path, *lines, **dev, subwords="bpe", vocabulary=300), tmp_path / "run")
+    data = prepare(PairEncoding(corpus(tmp_path, *lines, **dev, subwords="bpe", vocabulary=300)), tmp_path / "run")
     assert len(data.train) == 21
     assert len(data.train.links(0)) == 2
     assert len(data.train.links(20)) == 0
@@ -337,7 +343,7 @@ def test_consistency_weighs_how_far_two_passes_with_dropout_are_apart(tmp_path):
 
 def test_gold_belongs_to_built_in_corpora_alone(tmp_path):
     with pytest.raises(ConfigError, match=r"data\.alignment = 'gold' needs a built-in corpus"):
-        prepare_pairs(corpus(tmp_path, *PAIRS, alignment="gold"), tmp_path / "run")
+        prepare(PairEncoding(corpus(tmp_path, *PAIRS, alignment="gold")), tmp_path / "run")
 
 
 def test_the_command_line_refuses_in_one_sentence(tmp_path):
@@ -358,6 +364,6 @@ def test_random_links_survive_the_way_to_the_store(tmp_path):
         text = [" ".join(f"w{draw.randrange(9)}" for _ in range(size)) for size in sizes]
         lines.append((*text, format_pharaoh(links)))
     config = corpus(tmp_path, *lines, dev_source=str(tmp_path / "a"), dev_target=str(tmp_path / "b"))
-    data = prepare_pairs(config, tmp_path / "run")
+    data = prepare(PairEncoding(config), tmp_path / "run")
     for index, line in enumerate(data.train.lines):
         assert format_pharaoh(map(tuple, data.train.links(index).tolist())) == lines[int(line) - 1][2]

@@ -25,10 +25,11 @@ from regard.data.captions import (
     without_punctuation,
 )
 from regard.data.images import MOST_PIXELS, as_tensor, encode_png, read_picture
+from regard.data.prepare import prepare
 from regard.errors import ConfigError, DataError
 from regard.evaluate.scores import score_captions
 from regard.models.captioner import PRESETS
-from regard.training.albums import prepare_captions
+from regard.training.albums import CaptionEncoding
 
 RED, BLUE = (200, 30, 40), (20, 60, 210)
 
@@ -327,13 +328,13 @@ def test_settings_that_cannot_be_are_refused():
 
 def test_no_pictures_are_refused_when_they_are_needed(tmp_path: Path):
     with pytest.raises(ConfigError, match="There is no corpus"):
-        prepare_captions(CaptionConfig(), None, tmp_path)
+        prepare(CaptionEncoding(CaptionConfig(), None, tmp_path), tmp_path)
 
 
 def test_an_album_of_photographs(folder: Path, tmp_path: Path, monkeypatch):
     """Each caption is an example beside its picture; the held-out pictures are others than those trained on."""
     config = CaptionConfig(images=str(folder), held_out=1)
-    data = prepare_captions(config, PRESETS["tiny"], tmp_path / "run")
+    data = prepare(CaptionEncoding(config, PRESETS["tiny"], tmp_path / "run"), tmp_path / "run")
     entries = [
         ("deep/three.webp", ["deep"]),
         ("one.jpg", ["a red half", "blue on the right"]),
@@ -350,10 +351,10 @@ def test_an_album_of_photographs(folder: Path, tmp_path: Path, monkeypatch):
             pixels = as_tensor([read_picture(folder / entries[picture][0], 64)])
             assert torch.equal(album.source([picture]), pixels)
     monkeypatch.setattr("regard.data.prepare.MEMORY", 1)  # hardly anything is kept between the passes
-    other = prepare_captions(config, PRESETS["tiny"], tmp_path / "other")
+    other = prepare(CaptionEncoding(config, PRESETS["tiny"], tmp_path / "other"), tmp_path / "other")
     assert other.train.pictures.tolist() == data.train.pictures.tolist()
     assert other.shown == data.shown
-    again = prepare_captions(config, PRESETS["tiny"], tmp_path / "run")
+    again = prepare(CaptionEncoding(config, PRESETS["tiny"], tmp_path / "run"), tmp_path / "run")
     assert again.vocabulary.fingerprint == data.vocabulary.fingerprint
     assert again.train.targets.values.tolist() == data.train.targets.values.tolist()
 

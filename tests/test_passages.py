@@ -10,7 +10,7 @@ from commands import regard as command
 
 from regard.api.languages import other_language
 from regard.api.passages import NOTES, end_alike, join_text, keep_whole, take_apart, wrong_with
-from regard.api.translation import Draft
+from regard.api.translation import Draft, spell_drafts, translations_of
 from regard.data.expects import expectations, is_tokenised, knows_no_capitals
 from regard.data.settings import DataConfig
 from regard.data.vocabulary import Vocabulary
@@ -58,7 +58,7 @@ def test_a_full_stop_that_the_source_does_not_have_is_left_out(translator):
     for source, split, expected in (("the dog", True, ""), ("the dog", False, " ."), ("the dog .", True, " .")):
         (segment,), (encoded,), *_ = keep_whole(source, translator.encode)
         draft = Draft(segment, encoded, [Hypothesis(ids, -1.0, -1.0, "end", [])])
-        translator._spell([draft], None, split)
+        spell_drafts(translator, [draft], None, split)
         assert draft.texts == ["le chat voit le chien" + expected]
     pairs = [("Open", "Ouvrir."), ("Open.", "Ouvrir."), ("Wait", "Attendez..."), ("(open)", "(ouvrir)."), ("", ".")]
     assert [end_alike(*pair) for pair in pairs] == ["Ouvrir", "Ouvrir.", "Attendez...", "(ouvrir).", "."]
@@ -69,10 +69,10 @@ def test_candidates_that_differ_in_the_kind_of_space_are_one(translator):
     found = [Hypothesis([5, number], -1.0, -1.0, "end", []) for number in range(4, 8)]
     texts = ["5 %", "5\u202f%", "5\u00a0%", "6 %"]
     draft = Draft(segment, encoded, found, texts)
-    written = translator._translations(draft, translator.settings(nbest=3, beam=4))
+    written = translations_of(translator, draft, translator.settings(nbest=3, beam=4))
     assert [one.text for one in written] == ["5 %", "6 %"]
     assert written[0].nbest is written
-    sampled = translator._translations(draft, translator.settings(nbest=3, beam=4, temperature=1.0))
+    sampled = translations_of(translator, draft, translator.settings(nbest=3, beam=4, temperature=1.0))
     assert [one.text for one in sampled] == texts[:3]
 
 

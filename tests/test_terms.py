@@ -7,7 +7,8 @@ import pytest
 import trained
 from commands import regard as command
 
-from regard.api.terms import Termbase, copy_unknown, read_terms
+from regard.api.terms import Termbase, read_terms
+from regard.api.translation import copy_unknown
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError
 from regard.symbols import UNKNOWN

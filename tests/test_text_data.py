@@ -10,7 +10,8 @@ import torch
 from weights_of import spread
 
 from regard.data.builtin import tales
-from regard.data.text_corpus import TextDataConfig, find_text, make_rows, prepare_text
+from regard.data.prepare import prepare
+from regard.data.text_corpus import TextDataConfig, TextEncoding, find_text, make_rows
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError
 from regard.evaluate.language import last_word_accuracy, text_loss
@@ -30,7 +31,7 @@ def vocabulary() -> Vocabulary:
 def test_each_line_is_a_row_with_its_end(vocabulary: Vocabulary):
     rows = make_rows(LINES, vocabulary)
     a, b, c, d = vocabulary.encode("a b c d").ids
-    assert [rows.row(k) for k in range(len(rows))] == [[a, b, c, END], [d, END], [*[a] * 7, END]]
+    assert [rows.row(k).tolist() for k in range(len(rows))] == [[a, b, c, END], [d, END], [*[a] * 7, END]]
     assert rows.tokens == 14
     batch = rows.batch([1, 0])
     assert batch.target.tolist() == [[d, END, PAD, PAD], [a, b, c, END]]
@@ -52,11 +53,11 @@ def test_no_lines_are_no_rows(vocabulary: Vocabulary):
 
 def test_a_text_is_prepared_the_same_the_second_time(tmp_path: Path):
     config = replace(CONFIG, corpus="tales", size=50, vocabulary=100)
-    first, second = (prepare_text(config, tmp_path) for _ in range(2))
-    assert np.array_equal(first.train.ids, second.train.ids)
+    first, second = (prepare(TextEncoding(config), tmp_path) for _ in range(2))
+    assert np.array_equal(first.train.values, second.train.values)
     assert len(first.dev) == 5
     assert "corpus: 45 of 50 lines kept, 5 held out" in first.notes
-    assert isinstance(first.train.ids, np.memmap)
+    assert isinstance(first.train.values, np.memmap)
     assert {first.vocabulary.decode(first.dev.row(k)) for k in range(5)} <= {
         tale.text for tale in tales.generate(50, 1)
     }
@@ -66,9 +67,9 @@ def test_texts_that_cannot_be_read_are_refused(tmp_path: Path):
     blank = tmp_path / "blank.txt"
     blank.write_text("\n \n", encoding="utf-8")
     with pytest.raises(DataError, match="each of its 2 lines is blank"):
-        prepare_text(replace(CONFIG, files=str(blank)), tmp_path / "run")
+        prepare(TextEncoding(replace(CONFIG, files=str(blank))), tmp_path / "run")
     with pytest.raises(DataError, match="There is no file"):
-        prepare_text(replace(CONFIG, files=str(tmp_path / "none.txt")), tmp_path / "run")
+        prepare(TextEncoding(replace(CONFIG, files=str(tmp_path / "none.txt"))), tmp_path / "run")
     with pytest.raises(ConfigError, match="There is no text"):
         find_text(CONFIG)
     with pytest.raises(DataError, match="Did you mean 'tales'"):
@@ -98,7 +99,7 @@ def test_the_loss_of_a_text_is_the_sum_over_all_words_and_ends(vocabulary: Vocab
     told: list[tuple[int, int | None]] = []
     for batch_tokens in (4, 1000):
         total, tokens = text_loss(model, rows, CPU, batch_tokens, lambda done, of: told.append((done, of)))
-        each = [torch.tensor([rows.row(k)]) for k in range(len(rows))]
+        each = [torch.tensor([rows.row(k).tolist()]) for k in range(len(rows))]
         with torch.no_grad():
             logprobs = [model(row)[0].log_softmax(-1).gather(1, row[0, :, None]).sum() for row in each]
         assert tokens == 14

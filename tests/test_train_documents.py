@@ -10,8 +10,9 @@ import torch
 from torch.nn import functional as F
 
 from regard.data.builtin import tales
-from regard.data.documents import DocumentData, DocumentDataConfig, prepare_documents
-from regard.data.text_corpus import TextData, TextDataConfig, make_rows, prepare_text
+from regard.data.documents import DocumentDataConfig, DocumentEncoding
+from regard.data.prepare import Data, prepare
+from regard.data.text_corpus import TextDataConfig, TextEncoding, make_rows
 from regard.decode.settings import DecodeConfig
 from regard.models import attentive_lm, document, lstm_lm
 from regard.models.attentive_lm import AttentiveLanguageModel
@@ -29,22 +30,22 @@ TRAIN = TrainConfig(batch_tokens=900, device="cpu", epochs=1)
 
 
 @pytest.fixture(scope="module")
-def reviews(tmp_path_factory: pytest.TempPathFactory) -> DocumentData:
-    return prepare_documents(DocumentDataConfig(corpus="reviews", size=60), tmp_path_factory.mktemp("reviews"))
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Data:
+    return prepare(DocumentEncoding(DocumentDataConfig(corpus="reviews", size=60)), tmp_path_factory.mktemp("reviews"))
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> TextData:
+def text(tmp_path_factory: pytest.TempPathFactory) -> Data:
     config = TextDataConfig(corpus="tales", size=60, subwords="word")
-    return prepare_text(config, tmp_path_factory.mktemp("tales"))
+    return prepare(TextEncoding(config), tmp_path_factory.mktemp("tales"))
 
 
-def classifier(data: DocumentData, pooling: str = "attention") -> DocumentClassifier:
+def classifier(data: Data, pooling: str = "attention") -> DocumentClassifier:
     torch.manual_seed(1)
-    return DocumentClassifier(replace(document.PRESETS["tiny"], pooling=pooling, **data.sizes))
+    return DocumentClassifier(replace(document.PRESETS["tiny"], pooling=pooling, **data.encoding.sizes()))
 
 
-def test_an_epoch_holds_every_document_once_in_batches_that_fit(reviews: DocumentData, tmp_path: Path):
+def test_an_epoch_holds_every_document_once_in_batches_that_fit(reviews: Data, tmp_path: Path):
     task = Documents(reviews, TRAIN, DecodeConfig(), tmp_path)
     plan = task.plan(3)
     batches = [plan[k].tolist() for k in range(len(plan))]
@@ -54,7 +55,7 @@ def test_an_epoch_holds_every_document_once_in_batches_that_fit(reviews: Documen
     assert all(len(task.load(batch, 3).words) <= 900 for batch in batches)
 
 
-def test_the_loss_of_documents_is_the_cross_entropy_of_their_classes(reviews: DocumentData, tmp_path: Path):
+def test_the_loss_of_documents_is_the_cross_entropy_of_their_classes(reviews: Data, tmp_path: Path):
     task, model = Documents(reviews, TRAIN, DecodeConfig(), tmp_path), classifier(reviews).eval()
     batch = task.load([3, 5, 7], 0)
     loss = task.loss(model, batch)
@@ -63,20 +64,20 @@ def test_the_loss_of_documents_is_the_cross_entropy_of_their_classes(reviews: Do
     assert task.count(batch) == (len(batch.words), 3)
 
 
-def test_validation_counts_right_answers_and_the_weight_of_what_decides(reviews: DocumentData, tmp_path: Path):
+def test_validation_counts_right_answers_and_the_weight_of_what_decides(reviews: Data, tmp_path: Path):
     task = Documents(reviews, TRAIN, DecodeConfig(), tmp_path)
     with torch.no_grad():
         metrics = task.validate(classifier(reviews, "average").eval()).metrics
         maximum = task.validate(classifier(reviews, "maximum").eval())
     assert 0 <= metrics["accuracy"] <= 1
     assert metrics["loss"] == pytest.approx(math.log(2), abs=0.2)
-    expected = np.mean([len(d.deciding) / int(n) for d, n in zip(reviews.shown, reviews.dev.counts, strict=True)])
+    expected = np.mean([len(d[1]) / int(n) for d, n in zip(reviews.shown, reviews.dev.counts, strict=True)])
     assert metrics["deciding"] == pytest.approx(expected)
     assert "deciding" not in maximum.metrics
     assert len(maximum.samples) == 3
 
 
-def test_an_epoch_of_text_holds_every_row_once(text: TextData, tmp_path: Path):
+def test_an_epoch_of_text_holds_every_row_once(text: Data, tmp_path: Path):
     task = Language(text, TRAIN, DecodeConfig(), tmp_path)
     plan = task.plan(0)
     assert sorted(number for k in range(len(plan)) for number in plan[k].tolist()) == list(range(54))
@@ -85,8 +86,8 @@ def test_an_epoch_of_text_holds_every_row_once(text: TextData, tmp_path: Path):
     assert (batch.target != PAD).sum() == batch.lengths.sum()
 
 
-def test_validation_of_text_is_a_perplexity_over_all_tokens(text: TextData, tmp_path: Path):
-    model = LSTMLanguageModel(replace(lstm_lm.PRESETS["tiny"], **text.sizes)).eval()
+def test_validation_of_text_is_a_perplexity_over_all_tokens(text: Data, tmp_path: Path):
+    model = LSTMLanguageModel(replace(lstm_lm.PRESETS["tiny"], **text.encoding.sizes())).eval()
     with torch.no_grad():
         for weights in model.parameters():
             weights.zero_()
@@ -95,9 +96,9 @@ def test_validation_of_text_is_a_perplexity_over_all_tokens(text: TextData, tmp_
     assert len(measured.samples) == 3
 
 
-def test_runs_end_with_what_a_model_needs(reviews: DocumentData, tmp_path: Path):
+def test_runs_end_with_what_a_model_needs(reviews: Data, tmp_path: Path):
     """The loop trains, saves and publishes; words and classes are among the files of the finished run."""
-    data = prepare_documents(DocumentDataConfig(corpus="reviews", size=60), tmp_path)
+    data = prepare(DocumentEncoding(DocumentDataConfig(corpus="reviews", size=60)), tmp_path)
     task = Documents(data, TRAIN, DecodeConfig(), tmp_path)
     assert [path.name for path in task.files()] == ["classes.json", "words.json"]
     (tmp_path / "config.toml").write_text("", encoding="utf-8")
@@ -111,7 +112,7 @@ def test_runs_end_with_what_a_model_needs(reviews: DocumentData, tmp_path: Path)
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_attention_learns_the_reviews_and_finds_the_sentences_that_decide(tmp_path: Path):
-    data = prepare_documents(DocumentDataConfig(corpus="reviews", size=3_000), tmp_path)
+    data = prepare(DocumentEncoding(DocumentDataConfig(corpus="reviews", size=3_000)), tmp_path)
     (tmp_path / "config.toml").write_text("", encoding="utf-8")
     config = TrainConfig(**{**document.RECIPES["tiny"], "device": "cpu", "epochs": 12})  # type: ignore[arg-type]
     task, model = Documents(data, config, DecodeConfig(), tmp_path), classifier(data)
@@ -124,11 +125,11 @@ def test_attention_learns_the_reviews_and_finds_the_sentences_that_decide(tmp_pa
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_an_attentive_model_learns_to_recall_the_tales(tmp_path: Path):
-    data = prepare_text(TextDataConfig(corpus="tales", subwords="word"), tmp_path)
+    data = prepare(TextEncoding(TextDataConfig(corpus="tales", subwords="word")), tmp_path)
     (tmp_path / "config.toml").write_text("", encoding="utf-8")
     config = TrainConfig(**{**attentive_lm.RECIPES["tiny"], "device": "cpu", "epochs": 3})  # type: ignore[arg-type]
     torch.manual_seed(1)
-    model = AttentiveLanguageModel(replace(attentive_lm.PRESETS["tiny"], **data.sizes))
+    model = AttentiveLanguageModel(replace(attentive_lm.PRESETS["tiny"], **data.encoding.sizes()))
     Loop(Language(data, config, DecodeConfig(), tmp_path), model, config, tmp_path, Ranks(CPU)).run()
     fresh = tales.generate(100, seed=99)
     right = []

@@ -16,13 +16,12 @@ from regard.training.distributed import Ranks
 from regard.training.events import DataReady, Finished, Journal, Noticed, Saved, Skipped, Stepped, Validated
 from regard.training.loop import PATIENCE_WITH_NAN, grouped
 from regard.training.optimisers import clip, make_optimiser, plain_optimiser, step_if
-from regard.training.precision import arithmetic
 from regard.training.runs import average_weights, checkpoints, newest_checkpoint, read_cursor, read_tensors, withdraw
 from regard.training.schedules import SCHEDULES, Moment
 from regard.training.settings import TrainConfig
 from regard.training.start import prepare
 from regard.training.task import Validation
-from regard.training.update import Update
+from regard.training.update import Update, arithmetic
 from regard.training.weights import weights_of
 
 
@@ -177,6 +176,16 @@ def test_t1_6_clipping_keeps_the_direction_and_gives_the_norm():
         assert float(torch.dot(after, before) / after.norm() / before.norm()) == pytest.approx(1, abs=1e-12)
         if not longest or longest >= norm:
             assert torch.equal(after, before)
+
+
+def test_a_requested_stop_saves_and_says_so(tmp_path):
+    events = []
+    loop = make_loop(tmp_path / "run", "train.steps=8", observe=events.append)
+    loop.stop.requested = True
+    assert loop.run() == events[-1].reason == "stopped"
+    assert loop.cursor.step == 1
+    assert [path.name for path in checkpoints(tmp_path / "run")] == ["000001"]
+    assert not (tmp_path / "run" / "manifest.json").exists(), "it is not finished"
 
 
 def test_t1_6_the_loop_clips_the_gradient_of_the_mean(tmp_path):
@@ -495,8 +504,8 @@ def test_a_step_that_is_decided_on_the_device_is_the_step_or_nothing(optimiser):
 def test_an_update_that_asks_nothing_is_the_one_that_asks(clip, tmp_path, monkeypatch):
     """The form of a GPU, on a CPU: dividing, clipping, counting and leaving out an update whose loss is NaN."""
     found = []
-    for form in (Update.step_here, Update.step_there):
-        monkeypatch.setattr(Update, "step_here", form)
+    for form in (Update.step_on_cpu, Update.step_on_gpu):
+        monkeypatch.setattr(Update, "step_on_cpu", form)
         loop = make_loop(
             tmp_path / form.__name__, "train.steps=6", f"train.clip={clip}", "train.optimiser=adadelta", steps=(3,)
         )

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from regard.core.scores import Additive, Relative, alibi
 from regard.layers.recurrent import GateInputs, GRUEncoder, ResetAfterGRU, ResetBeforeGRU, StackedLSTM
-from regard.layers.transformer import CrossAttention, FeedForward, SelfAttention, SwiGLU
+from regard.layers.transformer import CrossAttention, FeedForward, SelfAttention
+from regard.layers.transformer_parts import SwiGLU
 from regard.models.bahdanau import Bahdanau, Decoder, Readout
 from regard.models.coverage import Coverage, Linguistic
 from regard.models.encdec import Cho, RNNencdec, Sutskever

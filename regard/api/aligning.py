@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.api.heads import Heads
+from regard.api.links import Heads
 from regard.api.translator import Translator
 from regard.data.files import Progress
 from regard.data.pharaoh import Alignment, Gold
-from regard.errors import DataError, unknown
+from regard.errors import DataError, check_known
 from regard.evaluate import alignment
 from regard.look.table import arrange, leading_modules
 from regard.look.trace import Trace
@@ -75,8 +75,7 @@ def check_gold(gold: Sequence[Gold], sources: Sequence[str], targets: Sequence[s
 
 def align(seen: Iterable[Trace], heads: Heads, method: str = "argmax", least: float = 0.3) -> list[Alignment]:
     """(source word, target word) links of each trace, from 0."""
-    if method not in METHODS:
-        raise DataError(unknown("way to find links", method, METHODS))
+    check_known("way to find links", method, METHODS, DataError)
     if not 0 <= least <= 1:
         raise DataError(f"The least weight of a link lies between 0 and 1; got {least}.")
     links = METHODS[method](least)

@@ -14,7 +14,7 @@ from regard.cluster.local import gpus_for, run_local, share_cores
 from regard.cluster.ray import run_ray
 from regard.cluster.shards import FORMATS, Plan, Start, Tell, Work, finished, join, make_plan, missing
 from regard.data.files import Progress, digest
-from regard.errors import ConfigError, DataError, unknown
+from regard.errors import DataError, check_known
 from regard.training.known import find_run
 from regard.training.locks import locked
 
@@ -44,8 +44,7 @@ class Where:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.on not in PLACES:
-            raise ConfigError(unknown("place to work", self.on, PLACES))
+        check_known("place to work", self.on, PLACES)
 
     @property
     def gpus(self) -> int:
@@ -139,8 +138,7 @@ def translate_corpus(
     >>> result.lines, [path.name for path in result.outputs]
     (2, ['questions.txt'])
     """
-    if format not in FORMATS:
-        raise ConfigError(unknown("format", format, FORMATS))
+    check_known("format", format, FORMATS)
     where = Where(on, workers, shard, column, address, device)
     folders = [find_run(one).absolute() for one in ([run] if isinstance(run, str | Path) else run)]
     number, threads = share_cores(workers, where.gpus, PER_GPU)

@@ -14,7 +14,7 @@ import torch
 
 from regard.api import aligning
 from regard.api.corpus import CorpusResult, Where, over_shards
-from regard.api.heads import FILE, Heads
+from regard.api.links import FILE, Heads
 from regard.api.loading import load
 from regard.api.tracing import LONGEST_LOOK
 from regard.api.translator import Translator

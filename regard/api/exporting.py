@@ -8,7 +8,7 @@ from regard.api.loading import load, read_experiment
 from regard.data.expects import expectations
 from regard.data.files import read_small
 from regard.data.vocabulary import Vocabulary
-from regard.errors import ConfigError, RunError, unknown
+from regard.errors import RunError, check_known
 from regard.interop.ctranslate2 import export_ctranslate2
 from regard.interop.onnx import export_onnx
 from regard.training.known import find_run
@@ -29,8 +29,7 @@ def export(run: str | Path, out: str | Path, to: str = "small", numbers: str = "
     The engine gets the attention of the head that aligns best, as far as the run knows it (see `regard align`).
     """
     run, out = find_run(run), Path(out)
-    if to not in FORMATS:
-        raise ConfigError(unknown("format to export to", to, FORMATS))
+    check_known("format to export to", to, FORMATS)
     if to == "small":
         return export_small(run, out, about_run(run))
     check_new(out)

@@ -10,7 +10,7 @@ from regard.api.translator import Translator
 from regard.data.files import Progress, read_whole, write_atomically
 from regard.data.formats import Aligned, Segment, Sentence, Sentences, place_tags, read_document, readers, spell
 from regard.data.formats.document import LARGEST, find_format
-from regard.data.formats.memory import write as write_memory
+from regard.data.tmx import write_memory
 from regard.errors import DataError
 
 LINE = 2000  # characters; a longer sentence is translated in parts
@@ -26,13 +26,13 @@ class FileReport(NamedTuple):
 
 
 def translate_segments(
-    translator: Translator, segments: Sequence[Segment], tell: Callable[[Translation], None], **options: Any
+    translator: Translator, segments: Sequence[Segment], observe: Callable[[Translation], None], **options: Any
 ) -> list[Aligned]:
-    """The translation of each segment; `tell` is shown that of every sentence. Options as for `translate`."""
+    """The translation of each segment; `observe` is called with that of every sentence. Options as for `translate`."""
     sentences = Sentences(segments, LINE)
     found = translator.translate(sentences.texts, **options)
     for one in found:
-        tell(one)
+        observe(one)
     written = [Sentence(one.text) for one in found]
     tagged = [number for number, (segment, _) in enumerate(sentences.owners) if segment.tags]  # alone need links
     sources, targets = [sentences.texts[one] for one in tagged], [found[one].text for one in tagged]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from regard.api.aligning import align, check_gold, traces
-from regard.api.heads import Heads
+from regard.api.links import Heads
 from regard.api.tracing import tokens_of
 from regard.api.translator import Translator, clean
 from regard.data.files import Progress

@@ -1,15 +1,131 @@
-"""Which words of a sentence and its translation belong together, as code points of both."""
+"""Which words of a sentence and its translation belong together: the head that says so, its weights, and the links."""
 
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from regard.api.heads import Heads
+from regard.data.batching import pad, plan_epoch
+from regard.data.files import read_small, write_atomically
 from regard.data.formats.segment import Span
 from regard.data.sentences import split_words
+from regard.decode.hypothesis import Weigh
+from regard.errors import RunError
+from regard.look.record import record
 from regard.look.table import Label, arrange
 from regard.look.tokens import Side
 from regard.look.trace import Trace
+from regard.symbols import END
+from regard.training.settings import TrainConfig
+from regard.training.translation import guided_head, guided_module
+
+FILE = "alignment.json"  # in the run folder: the head that was chosen
+Pair = tuple[list[int], list[int]]  # source and target ids, END last in both
+_READ_TOKENS = 4096  # of one side read together, padding counted
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Which weights give the alignment: a layer of cross-attention, and one of its heads or their mean.
+
+    None is the trace's own choice, the last layer but one. `shift` 1 takes row t + 1 for word t; None is what the
+    model says of itself.
+    """
+
+    layer: int | None = None
+    head: int | None = None
+    shift: int | None = None
+
+    def describe(self, model: nn.Module) -> str:
+        """In words, for the model they are heads of."""
+        alone = self.layer is None and len(model.looking.cross) == 1  # type: ignore[arg-type]
+        layer = "the last layer but one" if self.layer is None else f"layer {self.layer}"
+        head = "mean of its heads" if self.head is None else f"head {self.head}"
+        weights = "the one attention over the source" if alone and self.head is None else f"{layer}, {head}"
+        return weights + ("" if self.shift is None else f", shift {self.shift}")
+
+
+def keep_choice(run: Path, heads: Heads) -> None:
+    """Store a choice in the run folder, where `find_choice` finds it."""
+    write_atomically(run / FILE, (json.dumps(asdict(heads)) + "\n").encode())
+
+
+def find_choice(run: Path, model: nn.Module, train: TrainConfig) -> Heads:
+    """The choice stored in a run, the head that was guided in training, or the default."""
+    path = run / FILE
+    if not path.exists():
+        return guided_heads(model, train)
+    try:
+        return Heads(**json.loads(read_small(path)))
+    except (OSError, ValueError, TypeError, RecursionError):
+        raise RunError(f"{path} is damaged; delete it, or choose again with `regard align --gold`.") from None
+
+
+def guided_heads(model: nn.Module, train: TrainConfig) -> Heads:
+    """What was guided in training: its rows align the words that they write, so there is no shift."""
+    if not train.guided:
+        return Heads()
+    cross: tuple[str, ...] = model.looking.cross  # type: ignore[assignment]
+    layer = cross.index(guided_module(model, train.guided_layer))
+    return Heads(layer, None if train.guided_head < 0 else train.guided_head, 0)
+
+
+# --- weights of given pairs
+
+
+def read_together(pairs: Sequence[Pair], device: torch.device) -> Iterator[tuple[list[int], Tensor, Tensor, Tensor]]:
+    """Batches of pairs of like length: their places, sources [B, S] with lengths [B], and targets [B, T]."""
+    if not pairs:
+        return
+    read, wrote = (np.array([len(pair[side]) for pair in pairs], dtype=np.int64) for side in (0, 1))
+    for places in (batch.tolist() for batch in plan_epoch(read, wrote, _READ_TOKENS, seed=0, epoch=0)):
+        source, lengths = pad([pairs[place][0] for place in places])
+        target, _ = pad([pairs[place][1] for place in places])
+        yield places, source.to(device), lengths.to(device), target.to(device)
+
+
+def weigh_pairs(
+    model: Any, heads: Heads, sources: Sequence[list[int]], targets: Sequence[list[int]], device: torch.device
+) -> list[NDArray[np.float32]]:
+    """The weights [T, S] with which each word of a translation attended to its source, by `heads`, END included in
+    both; zeros where the model has one vector for the whole source."""
+    name = guided_module(model, -2 if heads.layer is None else heads.layer)
+    shift = model.looking.shift if heads.shift is None else heads.shift
+    found: dict[int, NDArray[np.float32]] = {}
+    pairs = [([*source, END], [*target, END]) for source, target in zip(sources, targets, strict=True)]
+    for places, read, lengths, written in read_together(pairs, device):
+        with torch.inference_mode(), record(model, [name]) as seen:
+            model(read, lengths, written)
+        weights = guided_head(seen[name].weights, -1 if heads.head is None else heads.head)  # [B, T, S]
+        for row, place in zip(weights.float().cpu().numpy(), places, strict=True):
+            T, S = len(pairs[place][1]), len(pairs[place][0])
+            shifted = np.concatenate([row[shift:T, :S], row[T - shift : T, :S]])
+            found[place] = shifted if shifted.shape == (T, S) else np.zeros((T, S), np.float32)
+    return [found[place] for place in range(len(pairs))]
+
+
+def weigher(model: Any, source: Tensor, lengths: Tensor) -> Weigh:
+    """For the coverage penalty: the mean weights [N, T, S] with which rows of a batch attended to their source, and
+    which of its positions the model can attend to [N, S]."""
+
+    def weigh(rows: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        with record(model) as seen:
+            model(source[rows], lengths[rows], target)
+        calls = [seen[name] for name in model.looking.cross]
+        weights = [call.weights.mean(1) if call.weights.dim() == 4 else call.weights for call in calls]
+        visible = [(call.scores > -torch.inf).flatten(1, -2).any(1) for call in calls]  # [N, S]
+        return torch.stack(weights).mean(0), torch.stack(visible).any(0)
+
+    return weigh
+
+
+# --- links
 
 
 class Link(NamedTuple):

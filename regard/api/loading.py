@@ -10,13 +10,13 @@ from torch import nn
 
 from regard.api.captioner import CaptionWriter
 from regard.api.classifier import Classifier
-from regard.api.heads import find_choice
 from regard.api.language_model import Writer
+from regard.api.links import find_choice
 from regard.api.translator import Translator
 from regard.data.documents import load_words
 from regard.data.vocabulary import Vocabulary
 from regard.decode.ensemble import Ensemble
-from regard.errors import ConfigError, RunError, unknown
+from regard.errors import ConfigError, RunError, check_known
 from regard.interop.ctranslate2 import open_engine
 from regard.models.registry import build
 from regard.training.experiment import Experiment, resolve
@@ -41,8 +41,7 @@ def load(run: Run | Sequence[Run], device: str = "auto", task: str | None = None
     >>> print(translator.translate("Where is the station?"))
     Où est la gare ?
     """
-    if engine not in ENGINES:
-        raise ConfigError(unknown("engine", engine, ENGINES))
+    check_known("engine", engine, ENGINES)
     if not isinstance(run, str | Path):
         if engine != "regard" and len(run) > 1:
             raise ConfigError(f"An ensemble is searched by regard itself; the engine {engine} runs one model.")

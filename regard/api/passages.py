@@ -10,6 +10,7 @@ from regard.data.formats.segment import Builder, Segment, has_words
 from regard.data.sentences import split_clauses, split_sentences
 from regard.data.vocabulary import Tokenised
 from regard.decode.hypothesis import flags, loops
+from regard.symbols import UNKNOWN
 
 NOTES = {  # flag -> what it means
     "unseen": "holds characters or words that were never seen in training",
@@ -118,15 +119,15 @@ def worst(finished: list[str]) -> str:
     return min(finished, key=_WORST.index)
 
 
-def unseen(text: str, encoded: Tokenised, unknown: int) -> list[str]:
+def unseen(encoded: Tokenised) -> list[str]:
     """The parts of a sentence that are not in the vocabulary, in order, as spelled: unknown words, and characters that
     are spelled as bytes."""
     found: list[str] = []
     last = (-1, -1)
     for index, piece, span in zip(encoded.ids, encoded.pieces, encoded.spans, strict=True):
         byte = piece.startswith("<0x") and piece.endswith(">") and len(piece) == 6
-        if (index == unknown or byte) and not (byte and span == last):
-            found.append(text[slice(*span)])
+        if (index == UNKNOWN or byte) and not (byte and span == last):
+            found.append(encoded.text[slice(*span)])
         last = span
     return found
 

@@ -7,7 +7,7 @@ from typing import Any
 from regard.training.events import DataReady, Event, Finished, Noticed, Resumed, Saved, Skipped, Stepped, Validated
 
 _EVERY = 0.5  # seconds between two updates of a notebook's line
-_ENDS = {"done": "done", "patience": "no improvement", "time": "time limit reached", "asked": "stopped"}
+_ENDS = {"done": "done", "patience": "no improvement", "time": "time limit reached", "stopped": "stopped"}
 
 
 def lines_about(event: Event) -> list[str]:

@@ -208,7 +208,7 @@ class Training:
             trial = Trial(*json.loads(row))
             run = self.out / "runs" / trial.name
             experiment = _resolve(trial.tables, run)
-            if begin(experiment, run) == "asked":
+            if begin(experiment, run) == "stopped":
                 raise RunError(f"{run} was stopped and saved.")
             sources, references = self.test_set(trial, experiment, run)
             translator = load(run, experiment.train.device, "translate")
@@ -228,9 +228,10 @@ class Training:
             source, target = (list(read_lines(trial.test[side])) for side in ("source", "target"))
             return source, target
         data = open_data(experiment, run, None)
-        if not data.dev_source:
+        if not data.shown:
             raise DataError("The run holds out no sentences; set data.held_out above 0, or give a [test] set.")
-        return data.dev_source, data.dev_target
+        source, target = map(list, zip(*data.shown, strict=True))
+        return source, target
 
 
 def sweep(

@@ -32,7 +32,7 @@ Ids = list[int]
 Found = tuple[tuple[int, int], str, str]  # where a term stands in a sentence, its source and its target words
 Spelled = list[tuple[tuple[int, int], Ids]]  # where each term stands in a sentence, and its tokens (none: unknown)
 # Rows of source ids, what their translations must hold, and the tokens that would make a longer word of a term.
-SearchAgain = Callable[[list[Ids], list["Asked"], Ids], list[list[Hypothesis]]]
+SearchAgain = Callable[[list[Ids], list["Placement"], Ids], list[list[Hypothesis]]]
 # Source and target ids of each sentence -> its weights [T, S].
 ReadWeights = Callable[[list[Ids], list[Ids]], list[NDArray[np.float32]]]
 
@@ -91,6 +91,51 @@ def _words(text: str) -> list[tuple[str, int]]:
     return [(match[0], match.start()) for match in re.finditer(r"\w+|[^\w\s]", text)]
 
 
+class _Wanted:
+    """A sentence and the terms that its translation must hold."""
+
+    def __init__(self, draft: Draft, terms: list[Found], vocabulary: Vocabulary, begins: Ids) -> None:
+        self.draft, self.terms, self.vocabulary = draft, terms, vocabulary
+        self.begins = begins  # what its translation must begin with
+        self.spelled: Spelled = []  # known once a term is missing
+        self.whole: list[Hypothesis] = []  # translations that hold the terms
+
+    @property
+    def plain(self) -> Hypothesis:
+        """The best translation so far."""
+        return self.draft.found[0]
+
+    @property
+    def size(self) -> int:
+        """Tokens of all terms that the vocabulary can write."""
+        return sum(len(ids) for _, ids in self.spelled)
+
+    def missing(self, translation: Hypothesis) -> list[Found]:
+        """The terms that a translation does not have as often as its source."""
+        return _without(self.terms, self.vocabulary.decode(translation.ids)) if self.terms else []
+
+    def take(self, found: list[Hypothesis]) -> None:
+        """Keep what holds all terms that can be written, unless an earlier way was found."""
+        if self.whole:
+            return
+        unknown = sum(not ids for _, ids in self.spelled)
+        # A translation that starts over behind a term is longer than the plain one and its terms.
+        longest = len(self.plain.ids) + self.size + SLACK
+        fit = (one for one in found if one.finished and len(one.ids) <= longest)
+        self.whole = [one for one in fit if len(self.missing(one)) <= unknown]
+
+    def choose(self, weigh: ReadWeights) -> None:
+        """Replace the translation by what was found, the best by score and attention first."""
+        read = self.draft.encoded
+        seen = weigh([read.ids] * len(self.whole), [one.ids for one in self.whole])
+        rated = [
+            one.score + _attended(one.ids, weights, read, self.spelled)
+            for one, weights in zip(self.whole, seen, strict=True)
+        ]
+        order = sorted(range(len(rated)), key=rated.__getitem__, reverse=True)
+        self.draft.found = [self.whole[at] for at in order] or self.draft.found
+
+
 def place_terms(
     terms: Termbase, drafts: Sequence[Draft], prefixes: Sequence[Ids] | None, vocabulary: Vocabulary,
     search: SearchAgain, weigh: ReadWeights,
@@ -99,51 +144,32 @@ def place_terms(
 
     A translation that must begin with a prefix keeps it: terms that are not in it come behind it.
     """
-    wanted = [terms.find(draft.segment.text) for draft in drafts]
-    encoded = [draft.encoded for draft in drafts]
-
-    def missing(number: int, hypothesis: Hypothesis) -> list[Found]:
-        """The terms that a translation does not have as often as its source."""
-        return _without(wanted[number], vocabulary.decode(hypothesis.ids))
-
-    waiting = [number for number, some in enumerate(wanted) if some and missing(number, drafts[number].found[0])]
-    begins = [[] for _ in drafts] if prefixes is None else prefixes
-    left = {number: _without(wanted[number], vocabulary.decode(begins[number])) for number in waiting}
-    spelled = {number: [(span, _spell(target, vocabulary)) for span, _, target in left[number]] for number in waiting}
-    sizes = {number: sum(len(ids) for _, ids in some) for number, some in spelled.items()}
+    begins = prefixes or [[] for _ in drafts]
+    wanted = [
+        _Wanted(draft, terms.find(draft.segment.text), vocabulary, begin)
+        for draft, begin in zip(drafts, begins, strict=True)
+    ]
+    waiting = [one for one in wanted if one.missing(one.plain)]
+    for one in waiting:
+        left = _without(one.terms, vocabulary.decode(one.begins))
+        one.spelled = [(span, _spell(target, vocabulary)) for span, _, target in left]
     joined = _joined(vocabulary) if waiting else []
-    for ask in (_in_place, _anywhere):
-        waiting = [number for number in waiting if sizes[number]]
-        plain = [drafts[number].found[0].ids for number in waiting]
-        weights = weigh([encoded[number].ids for number in waiting], plain)
+    for ways in (_in_place, _anywhere):
+        waiting = [one for one in waiting if one.size and not one.whole]
+        weights = weigh([one.draft.encoded.ids for one in waiting], [one.plain.ids for one in waiting])
         tries = [
-            (number, one)
-            for number, ids, seen in zip(waiting, plain, weights, strict=True)
-            for one in ask(encoded[number], vocabulary.tokenised(ids), seen, spelled[number], begins[number])
+            (one, way)
+            for one, seen in zip(waiting, weights, strict=True)
+            for way in ways(one.draft.encoded, vocabulary.tokenised(one.plain.ids), seen, one.spelled, one.begins)
         ]
-        results = search([encoded[number].ids for number, _ in tries], [one for _, one in tries], joined)
-        whole: dict[int, list[Hypothesis]] = {number: [] for number in waiting}
-        for (number, _), hypotheses in zip(tries, results, strict=True):
-            if whole[number]:
-                continue  # an earlier way was found
-            unknown = sum(not ids for _, ids in spelled[number])
-            # A translation that starts over behind a term is longer than the plain one and its terms.
-            longest = len(drafts[number].found[0].ids) + sizes[number] + SLACK
-            for one in hypotheses:
-                if one.finished and len(one.ids) <= longest and len(missing(number, one)) <= unknown:
-                    whole[number].append(one)
-        for number, some in whole.items():
-            seen_by = weigh([encoded[number].ids] * len(some), [one.ids for one in some])
-            rated = [
-                one.score + _attended(one.ids, seen, encoded[number], spelled[number])
-                for one, seen in zip(some, seen_by, strict=True)
-            ]
-            order = sorted(range(len(some)), key=rated.__getitem__, reverse=True)
-            drafts[number].found = [some[at] for at in order] or drafts[number].found
-        waiting = [number for number in waiting if not whole[number]]
-    for number, draft in enumerate(drafts):
-        lost = missing(number, draft.found[0]) if wanted[number] else []
-        draft.unplaced = list(dict.fromkeys(f"{source} → {target}" for _, source, target in lost))
+        results = search([one.draft.encoded.ids for one, _ in tries], [way for _, way in tries], joined)
+        for (one, _), hypotheses in zip(tries, results, strict=True):
+            one.take(hypotheses)
+        for one in waiting:
+            one.choose(weigh)
+    for one in wanted:
+        lost = (f"{source} → {target}" for _, source, target in one.missing(one.plain))
+        one.draft.unplaced = list(dict.fromkeys(lost))
 
 
 def _without(terms: list[Found], text: str) -> list[Found]:
@@ -162,7 +188,7 @@ def _spell(target: str, vocabulary: Vocabulary) -> Ids:
     begins = vocabulary.encode("a").ids
     for spelled in (target, f" {target}"):  # a vocabulary of characters writes the space itself
         ids = vocabulary.encode(spelled).ids
-        if ids and UNKNOWN not in ids and _has(vocabulary.decode([*begins, *ids]), target):
+        if ids and UNKNOWN not in ids and _places(vocabulary.decode([*begins, *ids]).casefold(), target):
             return ids
     return []
 
@@ -177,7 +203,7 @@ def _joined(vocabulary: Vocabulary) -> Ids:
     return [index for index, more in each if more[:1].isalnum()]
 
 
-class Asked(NamedTuple):
+class Placement(NamedTuple):
     """One way to place the terms of a sentence."""
 
     terms: list[Term]
@@ -187,13 +213,13 @@ class Asked(NamedTuple):
 
 def _anywhere(
     encoded: Tokenised, plain: Tokenised, weights: NDArray[np.float32], spelled: Spelled, begins: Ids
-) -> list[Asked]:
-    return [Asked([Term(tuple(ids), len(begins)) for _, ids in spelled if ids], begins)]
+) -> list[Placement]:
+    return [Placement([Term(tuple(ids), len(begins)) for _, ids in spelled if ids], begins)]
 
 
 def _in_place(
     encoded: Tokenised, plain: Tokenised, weights: NDArray[np.float32], spelled: Spelled, begins: Ids
-) -> list[Asked]:
+) -> list[Placement]:
     """Each term where the words of the plain translation are that attended to its source words: weights [T, S].
 
     The word before may change (the article), and so may everything behind. The first way keeps the token that followed,
@@ -230,7 +256,7 @@ def _in_place(
         alone.append(Term(tuple(ids), *reach))
         followed.append(Term((*ids, *plain.ids[end : end + 1]), *reach, open=end < len(plain.ids)))
     banned = frozenset(replaced - {token for _, ids in spelled for token in ids})
-    return [Asked(followed, prefix, banned), Asked(alone, prefix, banned)]
+    return [Placement(followed, prefix, banned), Placement(alone, prefix, banned)]
 
 
 def _attended(ids: Ids, weights: NDArray[np.float32], encoded: Tokenised, spelled: Spelled) -> float:
@@ -275,35 +301,6 @@ def _starts(written: Tokenised) -> list[int]:
 
 
 def _places(text: str, words: str) -> list[int]:
+    """Where words stand in a text, which is case-folded."""
     pattern = rf"(?<!\w){re.escape(words.casefold())}(?!\w)"
     return [match.start() for match in re.finditer(pattern, text)]
-
-
-def _has(text: str, words: str) -> bool:
-    return bool(_places(text.casefold(), words))
-
-
-def copy_unknown(
-    text: str,
-    encoded: Tokenised,
-    ids: Ids,
-    weights: NDArray[np.float32],
-    vocabulary: Vocabulary,
-    lexicon: Mapping[str, str],
-) -> str:
-    """The translation `ids` with each unknown word replaced by the source word that has its largest weight, or by what
-    the lexicon says for that (Luong et al. 2015, section 3.3)."""
-    pieces: list[str] = []
-    for at, index in enumerate(ids):
-        if index != UNKNOWN:
-            continue
-        seen = weights[at, : len(encoded.ids)]
-        if not seen.any():  # a model with one vector for the whole source does not know
-            return vocabulary.decode(ids)
-        word = text[slice(*encoded.spans[int(np.argmax(seen))])].strip()
-        pieces.append(lexicon.get(word, lexicon.get(word.lower(), word)))
-    # A stand-in for each unknown word, so that white space is written as the vocabulary writes it.
-    parts = vocabulary.decode(ids).split(vocabulary.pieces([UNKNOWN])[0])
-    if len(parts) != len(pieces) + 1:
-        return vocabulary.decode(ids)
-    return "".join(part + word for part, word in zip(parts, [*pieces, ""], strict=True))

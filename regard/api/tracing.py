@@ -1,7 +1,7 @@
 """What all trained models share, and from a sentence and what was written to a `Trace`: one more forward pass, with
 every attention call recorded."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.api.weights import read_together
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import SearchStep
 from regard.decode.search import check_precision
@@ -110,31 +109,6 @@ def spelled(vocabulary: Vocabulary, written: Sequence[int]) -> Side:
     """The tokens of ids that a model wrote, END among them where it did."""
     plain = [index for index in written if index != END]
     return tokens_of(vocabulary.tokenised(plain), ended=len(plain) < len(written))
-
-
-def trace_pairs(
-    model: nn.Module,
-    vocabulary: Vocabulary,
-    about: Mapping[str, Any],
-    encoded: Sequence[Tokenised],
-    written: Sequence[list[int]],
-    names: Sequence[str],
-) -> list[Trace]:
-    """The traces of given translations, in order, with the weights of the modules `names` only.
-
-    Sentences of similar length share a batch; a trace does not depend on the other sentences of its batch.
-    """
-    for ids in (*(read.ids for read in encoded), *written):
-        check_length(ids)
-    pairs = [([*read.ids, END], [*ids, END]) for read, ids in zip(encoded, written, strict=True)]
-    found: dict[int, Trace] = {}
-    for places, batch, lengths, target in read_together(pairs, next(model.parameters()).device):
-        with torch.inference_mode(), record(model, names) as seen:
-            model(batch, lengths, target)
-        for row, place in enumerate(places):
-            read, wrote = (tokens_of(one, ended=True) for one in (encoded[place], vocabulary.tokenised(written[place])))
-            found[place] = assemble(model, seen, read, wrote, row, about=about, weights_alone=True)
-    return [found[place] for place in range(len(pairs))]
 
 
 def check_length(ids: Sequence[int]) -> None:

@@ -132,6 +132,6 @@ def train(
     data = {"source": source, "target": target, "tmx": tmx, "corpus": corpus}
     experiment, _ = plan(config, model, preset, settings, run, minutes, **data)
     watch = observe or in_notebook()
-    if begin(experiment, run, watch, stages, since if minutes is not None else None) == "asked":
+    if begin(experiment, run, watch, stages, since if minutes is not None else None) == "stopped":
         raise RunError(f"Training was stopped and saved; the same call resumes {out}.")
     return load(out)

@@ -1,12 +1,21 @@
 """A translation, and how it is made from what a search found: sentence by sentence, then the whole text."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from regard.api import passages
+from regard.api.languages import other_language
 from regard.api.tracing import Output
-from regard.data.formats import Segment
-from regard.data.vocabulary import Tokenised
+from regard.data.formats import Segment, join_sentences, spell
+from regard.data.vocabulary import Tokenised, Vocabulary
+from regard.decode.ensemble import Ensemble
 from regard.decode.hypothesis import Hypothesis
+from regard.decode.settings import DecodeConfig
+from regard.symbols import UNKNOWN
 
 _SPACES = str.maketrans("\u00a0\u202f", "  ")  # translations that differ in the kind of space are the same
 
@@ -52,6 +61,80 @@ class Draft:
         """The numbers of the `nbest` different texts; samples may be alike."""
         alike = {text.translate(_SPACES): number for number, text in reversed(list(enumerate(self.texts)))}
         return (list(range(len(self.texts))) if sampled else sorted(alike.values()))[:nbest]
+
+
+def spell_drafts(translator: Any, drafts: list[Draft], lexicon: Mapping[str, str] | None, split: bool) -> None:
+    """The texts of each draft: unknown words are copied from the source where there is a `lexicon`, and with
+    `split` what was taken out of the sentence is put back."""
+    for draft in drafts:
+        draft.texts = [translator.target_vocabulary.decode(one.ids) for one in draft.found]
+    if lexicon is not None and not isinstance(translator.model, Ensemble) and translator.model.looking.cross:
+        strange = [(draft, at) for draft in drafts for at, one in enumerate(draft.found) if UNKNOWN in one.ids]
+        ids = [one.encoded.ids for one, _ in strange], [one.found[at].ids for one, at in strange]
+        for (draft, at), seen in zip(strange, translator.weigh(*ids), strict=True):
+            read = draft.segment.text, draft.encoded, draft.found[at].ids
+            draft.texts[at] = copy_unknown(*read, seen, translator.target_vocabulary, lexicon)
+    if not split:
+        return
+    for draft in drafts:
+        draft.texts = [passages.end_alike(draft.segment.text, one) for one in draft.texts]
+    tagged = [(draft, at) for draft in drafts if draft.segment.tags for at in range(len(draft.texts))]
+    pairs = [one.segment.text for one, _ in tagged], [one.texts[at] for one, at in tagged]
+    for (draft, at), linked in zip(tagged, translator.link_words(*pairs), strict=True):
+        source = draft.segment.text
+        draft.texts[at] = spell(draft.segment, join_sentences(source, [(0, len(source))], [linked]))
+
+
+def copy_unknown(
+    text: str,
+    encoded: Tokenised,
+    ids: list[int],
+    weights: NDArray[np.float32],
+    vocabulary: Vocabulary,
+    lexicon: Mapping[str, str],
+) -> str:
+    """The translation `ids` with each unknown word replaced by the source word that has its largest weight, or by what
+    the lexicon says for that (Luong et al. 2015, section 3.3)."""
+    pieces: list[str] = []
+    for at, index in enumerate(ids):
+        if index != UNKNOWN:
+            continue
+        seen = weights[at, : len(encoded.ids)]
+        if not seen.any():  # a model with one vector for the whole source does not know
+            return vocabulary.decode(ids)
+        word = text[slice(*encoded.spans[int(np.argmax(seen))])].strip()
+        pieces.append(lexicon.get(word, lexicon.get(word.lower(), word)))
+    # A stand-in for each unknown word, so that white space is written as the vocabulary writes it.
+    parts = vocabulary.decode(ids).split(vocabulary.pieces([UNKNOWN])[0])
+    if len(parts) != len(pieces) + 1:
+        return vocabulary.decode(ids)
+    return "".join(part + word for part, word in zip(parts, [*pieces, ""], strict=True))
+
+
+def wrong_with_source(translator: Any, text: str, encoded: Tokenised) -> tuple[list[str], list[str]]:
+    """The parts of a sentence that were never seen in training, and its flags."""
+    unknown = passages.unseen(encoded)
+    wrong = {
+        "unseen": bool(unknown),
+        "language": bool(other_language(text, translator.source_language)),
+        "lower-cased": translator.lowercases and text.lower() != text,
+    }
+    return unknown, [flag for flag, holds in wrong.items() if holds]
+
+
+def translations_of(translator: Any, draft: Draft, config: DecodeConfig) -> list[Translation]:
+    """The different translations of one sentence, the best first."""
+    group: list[Translation] = []
+    unknown, before = wrong_with_source(translator, draft.segment.text, draft.encoded)
+    before += ["term"] if draft.unplaced else []
+    same = translator.source_language == translator.target_language
+    for number in draft.candidates(config.nbest, sampled=config.temperature > 0):
+        one, text = draft.found[number], draft.texts[number]
+        ended = one.ended if draft.encoded.ids else "empty"
+        flags = [*before, *passages.wrong_with(draft.segment.inner, text, ended, same)]
+        numbers = one.score, one.logprob, translator.target_vocabulary.pieces(one.ids), one.token_logprobs
+        group.append(Translation(text, *numbers, ended, group, unknown, flags, draft.unplaced))
+    return group
 
 
 def join(passage: passages.Passage, sentences: list[list[Translation]]) -> Translation:

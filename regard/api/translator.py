@@ -9,16 +9,15 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
-from regard.api import links, passages, tracing, weights
-from regard.api.heads import Heads
-from regard.api.languages import other_language
-from regard.api.terms import Asked, Termbase, TermPairs, copy_unknown, place_terms
+from regard.api import links, passages, tracing
+from regard.api.links import Heads
+from regard.api.terms import Placement, Termbase, TermPairs, place_terms
 from regard.api.tracing import Trained
-from regard.api.translation import Draft, Translation, join
+from regard.api.translation import Draft, Translation, join, spell_drafts, translations_of, wrong_with_source
 from regard.data.builtin.registry import find_builtin
 from regard.data.expects import knows_no_capitals
 from regard.data.files import Progress
-from regard.data.formats import Sentence, join_sentences, spell
+from regard.data.formats import Sentence
 from regard.data.normalise_text import rewrite
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.batches import decode_many
@@ -30,7 +29,9 @@ from regard.decode.terms import Terms
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
 from regard.interop.ctranslate2 import Engine
+from regard.look.assemble import assemble
 from regard.look.change import Change, Changed, Force, change, find
+from regard.look.record import record
 from regard.look.trace import Trace
 from regard.symbols import END, UNKNOWN
 from regard.training.experiment import Experiment
@@ -123,19 +124,12 @@ class Translator(Trained):
         >>> [str(one) for one in translator.translate(["Where is the station?", ""], beam=5)]
         ['Où est la gare ?', '']
         """
-        if isinstance(text, bytes) or not isinstance(text, Iterable):
-            raise DataError(f"A sentence is text; got {type(text).__name__}.")
-        texts = [text] if isinstance(text, str) else list(text)
-        for one in texts:
-            clean(one)  # refuses what is no text
+        texts = as_texts(text)
         if unknown not in ("copy", "keep"):
             raise ConfigError(f"unknown must be copy or keep; got {unknown!r:.40}.")
-        config, prefixes = self.settings(**settings), None
-        if prefix is not None:
-            wanted = [prefix] * len(texts) if isinstance(prefix, str) else list(prefix)
-            if len(wanted) != len(texts):
-                raise DataError(f"Expected one prefix for each of the {len(texts)} sentences; got {len(wanted)}.")
-            prefixes, split = [self.prefix_ids(one) for one in wanted], False
+        config = self.settings(**settings)
+        prefixes = None if prefix is None else self._prefixes(prefix, len(texts))
+        split = split and prefixes is None
         long = [max_tokens is not None and bool(self.too_long(one, max_tokens)) for one in texts]
         read = partial(passages.take_apart, most=self.experiment.data.max_length) if split else passages.keep_whole
         parts = [read("" if much else one, self.encode) for one, much in zip(texts, long, strict=True)]
@@ -149,14 +143,19 @@ class Translator(Trained):
             draft.found = hypotheses
         if terms:
             self._place_terms(Termbase(terms), drafts, prefixes, config, stop)
-        self._spell(drafts, None if unknown == "keep" else lexicon or {}, split)
-        each = iter(self._translations(draft, config) for draft in drafts)
-        joined = [join(passage, [next(each) for _ in passage.segments]) for passage in parts]
-        translations = [
-            dataclasses.replace(one, finished="too long") if much else one
-            for one, much in zip(joined, long, strict=True)
-        ]
+        spell_drafts(self, drafts, None if unknown == "keep" else lexicon or {}, split)
+        each = iter(translations_of(self, draft, config) for draft in drafts)
+        translations = [join(passage, [next(each) for _ in passage.segments]) for passage in parts]
+        for place in (place for place, much in enumerate(long) if much):
+            translations[place] = dataclasses.replace(translations[place], finished="too long")
         return translations[0] if isinstance(text, str) else translations
+
+    def _prefixes(self, prefix: str | Sequence[str | Sequence[int]], count: int) -> list[list[int]]:
+        """The ids that each of `count` translations must begin with."""
+        wanted = [prefix] * count if isinstance(prefix, str) else list(prefix)
+        if len(wanted) != count:
+            raise DataError(f"Expected one prefix for each of the {count} sentences; got {len(wanted)}.")
+        return [self.prefix_ids(one) for one in wanted]
 
     def look(
         self,
@@ -191,7 +190,7 @@ class Translator(Trained):
         begins = None if prefix is None else self.prefix_ids(prefix)
         forced_words = tracing.describe_forced(self.target_vocabulary, begins)
         steps: list[SearchStep] = []
-        unknown, flags = self._wrong_with_source(source, encoded)
+        unknown, flags = wrong_with_source(self, source, encoded)
         with torch.inference_mode(), change(self.model, *(one for one in changes if one not in forces)) as changed:
             if target is None:
                 config = self.settings(**options)
@@ -228,7 +227,18 @@ class Translator(Trained):
         for start in range(0, len(sources), AT_ONCE):
             encoded = [self.encode(source) for source in sources[start : start + AT_ONCE]]
             written = [self.prefix_ids(target) for target in targets[start : start + AT_ONCE]]
-            yield from tracing.trace_pairs(self.model, self.target_vocabulary, self.about, encoded, written, names)
+            for ids in (*(read.ids for read in encoded), *written):
+                tracing.check_length(ids)
+            pairs = [([*read.ids, END], [*ids, END]) for read, ids in zip(encoded, written, strict=True)]
+            found: dict[int, Trace] = {}
+            for places, *batch in links.read_together(pairs, self.device):  # of like length
+                with torch.inference_mode(), record(self.model, names) as seen:
+                    self.model(*batch)
+                for row, place in enumerate(places):
+                    texts = encoded[place], self.target_vocabulary.tokenised(written[place])
+                    source, target = (tracing.tokens_of(one, ended=True) for one in texts)
+                    found[place] = assemble(self.model, seen, source, target, row, about=self.about, weights_alone=True)
+            yield from (found[place] for place in range(len(pairs)))
 
     def link_words(self, sources: Sequence[str], targets: Sequence[str]) -> list[Sentence]:
         """Each translation with the links of its words, for placing tags.
@@ -301,7 +311,7 @@ class Translator(Trained):
             for one, other in zip(source, target, strict=True)
         ]
         total, done = 0.0, 0
-        for _, read, lengths, gold in weights.read_together(pairs, self.device):
+        for _, read, lengths, gold in links.read_together(pairs, self.device):
             with torch.inference_mode():
                 total += float(cross_entropy(self.model(read, lengths, gold), gold)[1])
             done += len(read)
@@ -359,12 +369,12 @@ class Translator(Trained):
         beam = max(config.beam, TERM_BEAM)
         wide = dataclasses.replace(config, beam=beam, nbest=beam, temperature=0.0, top_k=0, top_p=1.0)
 
-        def search(rows: list[list[int]], asked: list[Asked], joined: list[int]) -> list[list[Hypothesis]]:
-            wanted = Terms([one.terms for one in asked], [one.replaced for one in asked], joined)
-            begun = [one.prefix for one in asked]
+        def search(rows: list[list[int]], ways: list[Placement], joined: list[int]) -> list[list[Hypothesis]]:
+            wanted = Terms([one.terms for one in ways], [one.replaced for one in ways], joined)
+            begun = [one.prefix for one in ways]
             return self._search(rows, wide, terms=wanted, prefixes=begun, stop=stop) if rows else []
 
-        place_terms(terms, drafts, prefixes, self.target_vocabulary, search, self._weigh)
+        place_terms(terms, drafts, prefixes, self.target_vocabulary, search, self.weigh)
 
     def _force(
         self, ids: list[int], config: DecodeConfig, begins: list[int], force: Force, changed: Changed
@@ -382,60 +392,25 @@ class Translator(Trained):
 
     def _weigher(self, source: Tensor, lengths: Tensor) -> Weigh:
         self.needs_one_model("use the coverage penalty")
-        return weights.weigher(self.model, source, lengths)
+        return links.weigher(self.model, source, lengths)
 
     def needs_one_model(self, what: str) -> None:
         """Refuse an ensemble."""
         if isinstance(self.model, Ensemble):
             raise RunError(f"An ensemble has no single attention; load one of its runs to {what}.")
 
-    def _weigh(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Any]:
-        return weights.weigh_pairs(self.model, self.heads, sources, targets, self.device)
+    def weigh(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Any]:
+        return links.weigh_pairs(self.model, self.heads, sources, targets, self.device)
 
-    def _spell(self, drafts: list[Draft], lexicon: Mapping[str, str] | None, split: bool) -> None:
-        """The texts of each draft: unknown words are copied from the source where there is a `lexicon`, and with
-        `split` what was taken out of the sentence is put back."""
-        for draft in drafts:
-            draft.texts = [self.target_vocabulary.decode(one.ids) for one in draft.found]
-        if lexicon is not None and not isinstance(self.model, Ensemble) and self.model.looking.cross:
-            strange = [(draft, at) for draft in drafts for at, one in enumerate(draft.found) if UNKNOWN in one.ids]
-            ids = [one.encoded.ids for one, _ in strange], [one.found[at].ids for one, at in strange]
-            for (draft, at), seen in zip(strange, self._weigh(*ids), strict=True):
-                read = draft.segment.text, draft.encoded, draft.found[at].ids
-                draft.texts[at] = copy_unknown(*read, seen, self.target_vocabulary, lexicon)
-        if not split:
-            return
-        for draft in drafts:
-            draft.texts = [passages.end_alike(draft.segment.text, one) for one in draft.texts]
-        tagged = [(draft, at) for draft in drafts if draft.segment.tags for at in range(len(draft.texts))]
-        pairs = [one.segment.text for one, _ in tagged], [one.texts[at] for one, at in tagged]
-        for (draft, at), linked in zip(tagged, self.link_words(*pairs), strict=True):
-            source = draft.segment.text
-            draft.texts[at] = spell(draft.segment, join_sentences(source, [(0, len(source))], [linked]))
 
-    def _wrong_with_source(self, text: str, encoded: Tokenised) -> tuple[list[str], list[str]]:
-        """The parts of a sentence that were never seen in training, and its flags."""
-        unknown = find_unknown(text, encoded)
-        wrong = {
-            "unseen": bool(unknown),
-            "language": bool(other_language(text, self.source_language)),
-            "lower-cased": self.lowercases and text.lower() != text,
-        }
-        return unknown, [flag for flag, holds in wrong.items() if holds]
-
-    def _translations(self, draft: Draft, config: DecodeConfig) -> list[Translation]:
-        """The different translations of one sentence, the best first."""
-        group: list[Translation] = []
-        unknown, before = self._wrong_with_source(draft.segment.text, draft.encoded)
-        before += ["term"] if draft.unplaced else []
-        same = self.source_language == self.target_language
-        for number in draft.candidates(config.nbest, sampled=config.temperature > 0):
-            one, text = draft.found[number], draft.texts[number]
-            ended = one.ended if draft.encoded.ids else "empty"
-            flags = [*before, *passages.wrong_with(draft.segment.inner, text, ended, same)]
-            numbers = one.score, one.logprob, self.target_vocabulary.pieces(one.ids), one.token_logprobs
-            group.append(Translation(text, *numbers, ended, group, unknown, flags, draft.unplaced))
-        return group
+def as_texts(text: str | Sequence[str]) -> list[str]:
+    """One text or several as a list; what is no text is refused."""
+    if isinstance(text, bytes) or not isinstance(text, Iterable):
+        raise DataError(f"A sentence is text; got {type(text).__name__}.")
+    texts = [text] if isinstance(text, str) else list(text)
+    for one in texts:
+        clean(one)
+    return texts
 
 
 def clean(text: str) -> str:
@@ -443,8 +418,3 @@ def clean(text: str) -> str:
     if not isinstance(text, str):
         raise DataError(f"A sentence is text; got {type(text).__name__}.")
     return rewrite(text.replace("\n", " ")).text
-
-
-def find_unknown(text: str, encoded: Tokenised) -> list[str]:
-    """The parts of a sentence that are not in the vocabulary, in order, as spelled."""
-    return passages.unseen(clean(text), encoded, UNKNOWN)

@@ -45,7 +45,7 @@ def align(
     from regard.api import aligning
     from regard.api.corpus import Where
     from regard.api.corpus_attention import Links, align_corpus
-    from regard.api.heads import Heads, keep_choice
+    from regard.api.links import Heads, keep_choice
     from regard.data.pharaoh import format_pharaoh
     from regard.evaluate.alignment import read_gold, score_alignments, symmetrise, write_pharaoh
     from regard.look.trace import Trace

@@ -11,7 +11,7 @@ from typer import Option
 import regard
 from regard.cli.progress import Watcher, bar
 from regard.cli.text import put
-from regard.errors import ConfigError, unknown
+from regard.errors import ConfigError, check_known
 
 SENTENCE = "the black cat does not eat the red apple ."
 REAL = (
@@ -42,8 +42,7 @@ def demo(
     from regard.training.start import train as begin
 
     torch.set_num_threads(1)  # more threads do not speed up tensors of this size
-    if task not in DEMOS:
-        raise ConfigError(unknown("demo", task, DEMOS))
+    check_known("demo", task, DEMOS)
     name, corpus, settings, show = DEMOS[task]
     if task == "translate" and not model:
         show_shipped((out or Path("demo") / corpus).parent)
@@ -54,7 +53,7 @@ def demo(
     experiment, _ = plan(None, model or name, "tiny", settings.split(), run, minutes, corpus=corpus)
     with Watcher() as watcher:
         reason = begin(experiment, run, watcher, watcher.stages)
-    if reason == "asked":
+    if reason == "stopped":
         typer.echo("Stopped and saved. Repeat the command to resume.", err=True)
         raise typer.Exit(0)
     if reason == "time":

@@ -50,7 +50,7 @@ def train(
     preset: Annotated[str | None, Option(help="Size: tiny, small, paper, ...")] = None,
     out: Annotated[Path | None, Option(help="Run folder.")] = None,
     minutes: Annotated[float | None, Option(help="Time limit; chooses a model and settings if you give none.")] = None,
-    start_from: Annotated[str | None, Option(help="Run or model (such as en-fr) to begin with the weights of.")] = None,
+    start_from: Annotated[str | None, Option(help="Run or model (such as en-fr) whose weights to start from.")] = None,
 ) -> None:
     """Train a model into a run folder, or resume a run: repeat the command, or pass --out RUN alone.
 
@@ -88,7 +88,7 @@ def train(
         reason = begin(experiment, run, watcher, watcher.stages, since if minutes is not None else None)
     if os.environ.get("RANK", "0") != "0":
         return  # only the first of several ranks hears of the training, and speaks
-    if reason == "asked":
+    if reason == "stopped":
         typer.echo(f"Saved. To resume: regard train --out {run}", err=True)
         raise typer.Exit(0)
     if not watcher.stepped:

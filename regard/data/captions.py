@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regard.config import setting
+from regard.data.encoding import Corpus
 from regard.data.files import Digests, check_file, digest, is_blank, read_lines
 from regard.data.images import file_bytes
-from regard.data.prepare import Corpus
 from regard.data.settings import READING, Reading, check_least
 from regard.errors import ConfigError, DataError
 
@@ -31,21 +31,21 @@ class CaptionConfig(Reading):
 
     images: str = setting("", "tar file or folder of JPEG, PNG or WebP pictures")
     captions: str = setting(
-        "", "JSON lines with image and captions (plain, gz, bz2, xz or zst); none: NAME.txt beside each picture"
+        "", "JSON lines with image and captions (plain, gz, bz2, xz or zst); default: NAME.txt next to each picture"
     )
-    dev_images: str = setting("", "tar file or folder of pictures for validation; none: a part is held out")
-    dev_captions: str = setting("", "JSON lines with the captions of these")
-    corpus: str = setting("", "name of a built-in corpus: shapes, which are drawn", ("", "shapes"))
-    size: int = setting(6_000, "pictures drawn for a built-in corpus")
-    seed: int = setting(1, "seed of the drawn pictures and of the held-out part")
-    held_out: int = setting(500, "pictures held out for validation where no files are given for it, at most a tenth")
+    dev_images: str = setting("", "tar file or folder of validation pictures; default: hold out a part")
+    dev_captions: str = setting("", "JSON lines with the captions of the validation pictures")
+    corpus: str = setting("", "name of a built-in, generated corpus", ("", "shapes"))
+    size: int = setting(6_000, "number of pictures to draw for a built-in corpus")
+    seed: int = setting(1, "seed for the drawn pictures and the held-out split")
+    held_out: int = setting(500, "number of pictures to hold out for validation if no files are given, at most a tenth")
 
-    subwords: str = setting("word", "what a token is", ("bpe", "unigram", "word", "char"))
-    vocabulary: int = setting(10_000, "most tokens in the vocabulary, the four symbols included")
+    subwords: str = setting("word", "type of token", ("bpe", "unigram", "word", "char"))
+    vocabulary: int = setting(10_000, "maximum vocabulary size, including the four symbols")
     lowercase: bool = setting(True, "lower-case the captions")
-    bare: bool = setting(True, "leave out punctuation, as captions are scored in the field")
-    max_length: int = setting(60, "most tokens of a caption, its end not counted; longer ones are dropped")
-    cache: str = setting("", "folder for features of pictures, shared by runs (none: inside the run folder)")
+    bare: bool = setting(True, "remove punctuation, as is usual when captions are scored")
+    max_length: int = setting(60, "maximum number of tokens in a caption, without its end; longer ones are dropped")
+    cache: str = setting("", "folder for picture features, shared by runs (default: inside the run folder)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,7 +71,8 @@ class PictureFiles:
         self.place = Path(place)
         if self.place.is_dir():
             self._members: dict[str, tuple[int, int]] | None = None
-            self.names = _folder_names(self.place)
+            found = (path for path in self.place.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
+            self.names = sorted(path.relative_to(self.place).as_posix() for path in found)
         elif self.place.exists():
             self._members = _tar_members(self.place)
             self.names = list(self._members)
@@ -103,11 +104,6 @@ class PictureFiles:
             for part in (name.encode("utf-8", "surrogatepass"), self.read(name), caption):
                 whole.update(hashlib.sha256(part).digest())
         return whole.hexdigest()
-
-
-def _folder_names(folder: Path) -> list[str]:
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
-    return sorted(path.relative_to(folder).as_posix() for path in found)
 
 
 def _tar_members(path: Path) -> dict[str, tuple[int, int]]:

@@ -4,8 +4,10 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
+from regard.data.builtin import Example
+from regard.data.encoding import Corpus
 from regard.data.files import Digests, check_file, read_lines
-from regard.data.prepare import Corpus
+from regard.data.pharaoh import Link
 from regard.data.settings import READING, DataConfig, Reading, as_files
 from regard.data.tmx import choose_languages, find_tag, list_languages, read_units
 from regard.errors import DataError
@@ -20,6 +22,7 @@ class Pair(NamedTuple):
     source: str
     target: str
     unfit: str = ""  # why it cannot be used, where the file says so and not the text
+    links: tuple[Link, ...] = ()  # of its words, where they are known
 
 
 def parallel_files(sources: Files, targets: Files, reading: Reading = READING) -> Corpus[Pair]:
@@ -91,10 +94,10 @@ def translation_memory(
     return Corpus(read, files, ("tmx", source_language, target_language), "unit")
 
 
-def pairs_in_memory(pairs: Sequence[tuple[str, str]]) -> Corpus[Pair]:
-    """Pairs in memory, such as those of a built-in corpus."""
-    items = [Pair(line, *pair) for line, pair in enumerate(pairs, start=1)]
-    return Corpus(lambda digests: items, (), [text for pair in pairs for text in pair])
+def pairs_in_memory(examples: Sequence[Example]) -> Corpus[Pair]:
+    """The pairs of a built-in corpus."""
+    items = [Pair(line, one.source, one.target, links=one.alignment) for line, one in enumerate(examples, start=1)]
+    return Corpus(lambda digests: items, (), [text for one in items for text in (one.source, one.target)])
 
 
 def open_corpus(config: DataConfig, prefix: str = "") -> Corpus[Pair] | None:

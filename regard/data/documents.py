@@ -17,8 +17,9 @@ from torch import Tensor
 
 from regard.config import setting
 from regard.data.builtin import reviews
+from regard.data.encoding import Corpus, Encoding, Tally, train_vocabulary
 from regard.data.files import Digests, bare_name, is_blank, read_lines, read_small, write_atomically
-from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared, survey, train_vocabulary
+from regard.data.prepare import survey
 from regard.data.sentences import Span, split_sentences, split_words
 from regard.data.settings import Reading, as_files, check_least, named_files
 from regard.data.store import Array, Column, ColumnType, id_type
@@ -33,23 +34,25 @@ class DocumentDataConfig(Reading):
     """Settings of labelled documents. Give `files`, or `corpus`."""
 
     files: str | tuple[str, ...] = setting(
-        "", "file or files of documents: JSON lines (.jsonl) or label-tab-text (.tsv)"
+        "", "file or list of files of documents: JSON lines (.jsonl) or label-tab-text (.tsv)"
     )
-    dev_files: str | tuple[str, ...] = setting("", "file or files for validation; none: a part is held out")
-    corpus: str = setting("", "name of a built-in corpus, which is generated: reviews")
-    size: int = setting(4_000, "documents generated for a built-in corpus")
-    seed: int = setting(1, "seed of the generated corpus and of the held-out split")
-    held_out: int = setting(1_000, "documents held out for validation where no files are given for it, at most a tenth")
-    text: str = setting("text", "field of a JSON object that holds the text")
-    label: str = setting("label", "field of a JSON object that holds the label")
+    dev_files: str | tuple[str, ...] = setting("", "file or list of files for validation; default: hold out a part")
+    corpus: str = setting("", "name of a built-in, generated corpus: reviews")
+    size: int = setting(4_000, "number of documents to generate for a built-in corpus")
+    seed: int = setting(1, "seed for the generated corpus and the held-out split")
+    held_out: int = setting(
+        1_000, "number of documents to hold out for validation if no files are given, at most a tenth"
+    )
+    text: str = setting("text", "name of the JSON field with the text")
+    label: str = setting("label", "name of the JSON field with the label")
     classes: tuple[str, ...] = setting(
         (),
-        "classes made of several labels, as in ['negative = 1 2 3 4', 'positive = 7 8 9 10']; none: each label is one",
+        "classes of several labels, such as ['negative = 1 2 3 4', 'positive = 7 8 9 10']; default: one per label",
     )
-    vocabulary: int = setting(30_000, "most words in the vocabulary, the four symbols included")
-    min_count: int = setting(1, "times that a word must occur to be in the vocabulary (6 in the paper)")
+    vocabulary: int = setting(30_000, "maximum vocabulary size, including the four symbols")
+    min_count: int = setting(1, "minimum number of occurrences of a word in the vocabulary (6 in the paper)")
     lowercase: bool = setting(True, "lower-case the text before words are looked up")
-    max_sentence: int = setting(100, "words after which a sentence is read as two; no word is lost")
+    max_sentence: int = setting(100, "maximum number of words in a sentence; a longer one is read as several")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -224,7 +227,7 @@ def make_set(documents: Sequence[list[list[int]]], labels: Sequence[int]) -> Doc
 class DocumentEncoding(Encoding[Labelled]):
     """Documents into the word ids of their sentences, and labels into classes."""
 
-    noun, names = "documents", ("words",)
+    noun, names, also = "documents", ("words",), ("classes",)
 
     def __init__(self, config: DocumentDataConfig) -> None:
         dev = as_files(config.dev_files)
@@ -269,47 +272,21 @@ class DocumentEncoding(Encoding[Labelled]):
             yield item, (words, list(map(len, sentences)), class_of(item.label, self.classes, self.groups))
 
     def shown(self, item: Labelled) -> Sequence[Any]:
+        """Its first characters, and the sentences that decide, where known."""
         return [(item.text[:SHOWN_CHARACTERS], item.deciding)]
 
-
-class Shown(NamedTuple):
-    """What is kept of a validation document: its first characters, and the sentences that decide, where known."""
-
-    text: str
-    deciding: Sequence[int]
-
-
-@dataclass(frozen=True)
-class DocumentData:
-    """Documents ready for training. `shown[i]` belongs to document i of `dev`."""
-
-    vocabulary: Vocabulary
-    classes: list[str]
-    train: DocumentSet
-    dev: DocumentSet
-    shown: list[Shown]
-    fingerprint: str
-    notes: list[str]  # what a person should know about the data
-
-    @property
     def sizes(self) -> dict[str, int]:
-        """The settings of a model that its data decides."""
-        return {"vocabulary": len(self.vocabulary), "classes": len(self.classes)}
+        return {**super().sizes(), "classes": len(self.classes)}
 
+    def open(self, columns: dict[str, Any], training: bool) -> DocumentSet:
+        return DocumentSet(**columns)
 
-def prepare_documents(config: DocumentDataConfig, folder: Path, how: How = PLAIN) -> DocumentData:
-    """The documents that the settings name."""
-    encoding = DocumentEncoding(config)
-    made = prepared(encoding, folder, how)
-    train, dev, vocabulary = DocumentSet(**made.train), DocumentSet(**made.dev), encoding.vocabularies[0]
-    counts = np.bincount(train.labels, minlength=len(encoding.classes)).tolist()
-    notes = [
-        *made.notes,
-        "classes: " + ", ".join(f"{name} {count}" for name, count in zip(encoding.classes, counts, strict=True)),
-        f"vocabulary: {len(vocabulary)} words; the longest document has {train.sizes.max()}",
-    ]
-    shown = [Shown(*one) for one in made.shown]
-    return DocumentData(vocabulary, encoding.classes, train, dev, shown, made.fingerprint, notes)
+    def describe(self, train: DocumentSet, dev: DocumentSet) -> list[str]:
+        counts = np.bincount(train.labels, minlength=len(self.classes)).tolist()
+        return [
+            "classes: " + ", ".join(f"{name} {count}" for name, count in zip(self.classes, counts, strict=True)),
+            f"vocabulary: {len(self.vocabularies[0])} words; the longest document has {train.sizes.max()}",
+        ]
 
 
 def training_documents(config: DocumentDataConfig) -> Iterator[Labelled]:

@@ -215,6 +215,14 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise DataError(f"{path} could not be written: {error.strerror or error}; nothing was lost.") from error
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those that it is in, unless it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"The folder {folder} could not be made: {error.strerror or error}.") from None
+
+
 @contextmanager
 def prefetch(items: Iterator[T], depth: int = 4) -> Iterator[Iterator[T]]:
     """Run an iterator in a background thread, at most `depth` items ahead; leaving the block ends the thread.

@@ -5,7 +5,6 @@ a pixel is decoded: a small file cannot unfold into gigabytes. A truncated file 
 """
 
 import io
-import struct
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,13 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.errors import DataError
+from regard.errors import DataError, brief
 
 Pixels = NDArray[np.uint8]  # [H, W, 3]: red, green, blue
 
 MOST_PIXELS = 24_000_000
 MOST_BYTES = 64 << 20  # of a file; the largest camera JPEG of 24 megapixels has about half of it
 _MOST_SCANS = 64  # of a progressive JPEG; cameras write about ten, and each costs a pass over all pixels
+_ORIENTATION = 0x0112  # in EXIF
 _PREVIEW = 2  # a large JPEG is decoded at most this many times larger than needed
 
 
@@ -95,7 +95,9 @@ def _open(data: bytes, name: str) -> Any:
         except Image.DecompressionBombError:
             raise DataError(f"{name} has more than {MOST_PIXELS // 1_000_000} megapixels; scale it down.") from None
         except Exception as error:  # a decoder may raise anything on bad bytes
-            raise DataError(f"{name} is damaged and cannot be read as {kind}: {_reason(error)}.") from None
+            raise DataError(
+                f"{name} is damaged and cannot be read as {kind}: {brief(error) or type(error).__name__}."
+            ) from None
     if image.width * image.height > MOST_PIXELS:
         size = f"{image.width} x {image.height}"
         raise DataError(
@@ -114,10 +116,11 @@ def _decode(data: bytes, side: int, name: str) -> Pixels:
             image.load()
             square = ImageOps.fit(_plain(image), (side, side), Image.Resampling.BICUBIC)
             # turned when small: the middle square of a turned picture is the turned middle square
-            orientation = image.getexif().get(0x0112, 1)
+            square.getexif()[_ORIENTATION] = image.getexif().get(_ORIENTATION, 1)
+            ImageOps.exif_transpose(square, in_place=True)
         except Exception as error:  # a decoder may raise anything on bad bytes
-            raise DataError(f"{name} is truncated or damaged: {_reason(error)}.") from None
-    return _turned(np.asarray(square, dtype=np.uint8), orientation)
+            raise DataError(f"{name} is truncated or damaged: {brief(error) or type(error).__name__}.") from None
+    return np.array(square, dtype=np.uint8)
 
 
 def _plain(image: Any) -> Any:
@@ -133,20 +136,3 @@ def _plain(image: Any) -> Any:
         white.paste(clear, mask=clear.getchannel("A"))
         return white
     return image if image.mode == "RGB" else image.convert("RGB")
-
-
-_TURNS = {2: (0, True), 3: (2, False), 4: (2, True), 5: (3, True), 6: (3, False), 7: (1, True), 8: (1, False)}
-
-
-def _turned(pixels: Pixels, orientation: object) -> Pixels:
-    """Pixels [H, W, 3] as the EXIF orientation 1..8 wants them seen: quarter turns, then perhaps mirrored."""
-    turns, mirrored = _TURNS.get(orientation, (0, False)) if isinstance(orientation, int) else (0, False)
-    turned = np.rot90(pixels, turns)
-    return np.ascontiguousarray(turned[:, ::-1] if mirrored else turned)
-
-
-def _reason(error: Exception) -> str:
-    """The decoder's own words, short, on one line; struct.error and the like have none worth showing."""
-    if isinstance(error, struct.error | KeyError | IndexError) or not str(error):
-        return type(error).__name__
-    return str(error).replace("\n", " ")[:120].rstrip(".")

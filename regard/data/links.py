@@ -4,6 +4,7 @@ Links are kept between words, since the pieces of a word may change with every e
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,8 +13,10 @@ import torch
 from torch import Tensor
 
 from regard.data.batching import Batch
-from regard.data.files import digest, read_lines
-from regard.data.pharaoh import Link, parse_pharaoh
+from regard.data.corpus import Pair
+from regard.data.encoding import Corpus
+from regard.data.files import Digests, read_lines
+from regard.data.pharaoh import Alignment, parse_pharaoh
 from regard.data.settings import READING, Reading
 from regard.data.store import Array
 from regard.data.vocabulary import Vocabulary
@@ -22,59 +25,41 @@ from regard.errors import ConfigError, DataError
 GOLD = "gold"  # the links that come with a built-in corpus
 
 
-class LinkReader:
-    """The links of a corpus, read line after line beside its pairs; nothing is held in memory."""
+def with_links(corpus: Corpus[Pair], files: tuple[str, ...], reading: Reading = READING) -> Corpus[Pair]:
+    """The pairs of a corpus with the links of files, line n of which belongs to pair n."""
+    for path in files:
+        if path == GOLD and not Path(path).exists():
+            raise ConfigError("data.alignment = 'gold' needs a built-in corpus; name a file of links i-j instead.")
+        if not Path(path).exists():
+            raise DataError(f"There is no alignment file {path}; check data.alignment.")
 
-    def __init__(self, files: tuple[str, ...], made: Sequence[tuple[Link, ...]], reading: Reading = READING) -> None:
-        self.files, self.made, self.reading = files, made, reading  # `made`: the links of a built-in corpus
-        self.gold = files == (GOLD,) and bool(made)
-        for path in () if self.gold else files:
-            if path == GOLD and not Path(path).exists():
-                raise ConfigError("data.alignment = 'gold' needs a built-in corpus; name a file of links i-j instead.")
-            if not Path(path).exists():
-                raise DataError(f"There is no alignment file {path}; check data.alignment.")
-        self.lines = self._lines()
-        self.read = 0
-
-    def fingerprint(self) -> list[str]:
-        """What the links depend on: the content of the files, or the corpus itself."""
-        return [GOLD] if self.gold else [digest(path) for path in self.files]
-
-    def _lines(self) -> Iterator[tuple[str, tuple[Link, ...]]]:
-        """(where it is, links) of each line."""
-        if self.gold:
-            yield from (("the built-in corpus", links) for links in self.made)
-            return
-        for path in self.files:
-            for number, line in enumerate(read_lines(path, self.reading), 1):
-                where = f"{path}, line {number},"
-                yield where, tuple(sorted(parse_pharaoh(line, where)))
-
-    def of(self, line: int, source: str, target: str) -> tuple[Link, ...]:
-        """The links of line `line` (from 1; lines may be left out, none may come twice) of these two sentences."""
-        where, links = "", tuple[Link, ...]()
-        while self.read < line:
-            where, links = next(self.lines, ("", ()))
-            if not where:
-                return ()  # after the last line; `finish` compares the counts
-            self.read += 1
-        sizes = len(source.split()), len(target.split())
-        for link in links:
-            if link[0] >= sizes[0] or link[1] >= sizes[1]:
+    def read(digests: Digests) -> Iterator[Pair]:
+        lines = ((path, *line) for path in files for line in enumerate(read_lines(path, reading), 1))
+        both = zip_longest(corpus.read(digests), lines)
+        for count, (pair, line) in enumerate(both):
+            if pair is None or line is None:
+                longer = count + 1 + sum(1 for _ in both)
+                counts = (longer, count) if pair is None else (count, longer)
                 raise DataError(
-                    f"{where} links words {link[0]}-{link[1]}, but its pair has {sizes[0]} source words and {sizes[1]} "
-                    f"target words, counted from 0; is it the alignment of another corpus?"
+                    f"The alignment {', '.join(files)} has {counts[0]} lines and the corpus {counts[1]} pairs; line n "
+                    f"must hold the links of pair n, an empty line where there are none."
                 )
-        return links
+            where = f"{line[0]}, line {line[1]},"
+            yield pair._replace(links=tuple(sorted(_inside(pair, parse_pharaoh(line[2], where), where))))
 
-    def finish(self, pairs: int) -> None:
-        """Refuse an alignment that does not have one line for each pair. Later pairs have no links."""
-        found = self.read + sum(1 for _ in self.lines)
-        if found != pairs:
+    return Corpus(read, corpus.files, corpus.parts, corpus.place)
+
+
+def _inside(pair: Pair, links: Alignment, where: str) -> Alignment:
+    """The links, which must be between words that a pair has."""
+    sizes = len(pair.source.split()), len(pair.target.split())
+    for link in sorted(links) if all(sizes) else ():
+        if link[0] >= sizes[0] or link[1] >= sizes[1]:
             raise DataError(
-                f"The alignment {', '.join(self.files)} has {found} lines and the corpus {pairs} pairs; line n must "
-                f"hold the links of pair n, an empty line where there are none."
+                f"{where} links words {link[0]}-{link[1]}, but its pair has {sizes[0]} source words and {sizes[1]} "
+                f"target words, counted from 0; is it the alignment of another corpus?"
             )
+    return links
 
 
 class LinkedBatch(NamedTuple):

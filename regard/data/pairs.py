@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,10 @@ import numpy as np
 from regard.data.builtin import Example
 from regard.data.builtin.registry import find_builtin
 from regard.data.corpus import Pair, open_corpus, pairs_in_memory
-from regard.data.files import bare_name, is_blank
+from regard.data.encoding import Corpus, Encoding, Tally, train_vocabulary
+from regard.data.files import bare_name, digest, is_blank
 from regard.data.formats import is_bilingual
-from regard.data.links import LinkReader, Links, same_words
-from regard.data.pharaoh import Link
-from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared, train_vocabulary
+from regard.data.links import GOLD, same_words, with_links
 from regard.data.settings import DataConfig, as_files
 from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.vocabulary import Vocabulary
@@ -36,7 +34,7 @@ def find_corpus(config: DataConfig) -> Corpus[Pair]:
     if config.corpus and (paired or tsv or tmx):
         raise ConfigError("Both data.corpus and files are given; give one of the two.")
     if config.corpus:
-        return pairs_in_memory([(example.source, example.target) for example in generate(config)])
+        return pairs_in_memory(generate(config))
     for kind, others in (("tsv", paired), ("tmx", paired + tsv)):
         if any(bare_name(path).lower().endswith(f".{kind}") for path in others):
             raise ConfigError(f"A {kind.upper()} file holds both sides of a corpus: give it as data.{kind}, alone.")
@@ -107,10 +105,11 @@ class PairEncoding(Encoding[Pair]):
     noun, names = "pairs", SIDES
 
     def __init__(self, config: DataConfig) -> None:
-        super().__init__(config, find_corpus(config), open_corpus(config, "dev_"))
-        files = as_files(config.alignment)
-        gold = [example.alignment for example in generate(config)] if files and config.corpus else []
-        self.reader = LinkReader(files, gold, config) if files else None
+        corpus, self.aligned = find_corpus(config), as_files(config.alignment)  # files of links
+        self.gold = bool(config.corpus) and self.aligned == (GOLD,)
+        if self.aligned and not self.gold:
+            corpus = with_links(corpus, self.aligned, config)
+        super().__init__(config, corpus, open_corpus(config, "dev_"))
 
     def texts(self, item: Pair) -> tuple[str, ...]:
         return item.source, item.target
@@ -136,12 +135,12 @@ class PairEncoding(Encoding[Pair]):
         self.vocabularies = [source, source if source.fingerprint == target.fingerprint else target]
 
     def depends(self) -> list[str]:
-        return self.reader.fingerprint() if self.reader else []
+        return [GOLD] if self.gold else [digest(path) for path in self.aligned]
 
     def column_types(self) -> dict[str, ColumnType]:
         kind = id_type(max(map(len, self.vocabularies)))
         columns = {"source": kind, "target": kind, "line": ColumnType("int64", ragged=False)}
-        return {**columns, "links": ColumnType("uint32")} if self.reader else columns
+        return {**columns, "links": ColumnType("uint32")} if self.aligned else columns
 
     def encode(self, items: Sequence[Pair], tally: Tally) -> Iterator[tuple[Pair, tuple[Any, ...]]]:
         texts = zip(*map(self.texts, items), strict=True)
@@ -151,23 +150,27 @@ class PairEncoding(Encoding[Pair]):
             if reason:
                 tally.drop(reason, pair.line)
                 continue
-            row = (*([*row, END] for row in ids), pair.line)
-            yield pair, (*row, [word for link in self._links(pair, ids) for word in link]) if self.reader else row
-
-    def _links(self, pair: Pair, ids: list[list[int]]) -> tuple[Link, ...]:
-        """The links of a pair whose words can be recognised from its pieces."""
-        if self.reader is None:
-            return ()
-        found = self.reader.of(pair.line, pair.source, pair.target)
-        known = all(map(same_words, self.vocabularies, ids, (pair.source, pair.target)))
-        return found if known else ()
+            row: tuple[Any, ...] = (*([*row, END] for row in ids), pair.line)
+            if self.aligned:  # links of a pair whose words can be recognised from its pieces
+                known = all(map(same_words, self.vocabularies, ids, self.texts(pair)))
+                row = (*row, [word for link in pair.links if known for word in link])
+            yield pair, row
 
     def shown(self, item: Pair) -> Sequence[Any]:
         return [(item.source, item.target)]
 
-    def finish(self, total: int) -> None:
-        if self.reader:
-            self.reader.finish(total)
+    def sizes(self) -> dict[str, int]:
+        return {f"{side}_vocabulary": len(one) for side, one in zip(SIDES, self.vocabularies, strict=True)}
+
+    def open(self, columns: dict[str, Any], training: bool) -> PairSet | Resampled:
+        pairs, config = PairSet(**columns), self.config
+        if not training or not config.sampling:
+            return pairs
+        return Resampled(pairs, self.vocabularies, config.sampling, config.seed, config.max_length)
+
+    def describe(self, train: Any, dev: Any) -> list[str]:
+        source, target = map(len, self.vocabularies)
+        return [f"vocabulary: {source} source, {target} target"]
 
 
 def _reason(config: DataConfig, pair: Pair, source: int, target: int) -> str:
@@ -181,45 +184,3 @@ def _reason(config: DataConfig, pair: Pair, source: int, target: int) -> str:
     if config.max_ratio and max(source, target) > config.max_ratio * min(source, target):
         return "ratio"
     return ""
-
-
-@dataclass(frozen=True)
-class PairData:
-    """Pairs ready for training. `dev_source[i]` and `dev_target[i]` are the text of pair i of `dev`."""
-
-    source_vocabulary: Vocabulary
-    target_vocabulary: Vocabulary
-    train: PairSet | Resampled
-    dev: PairSet
-    dev_source: list[str]
-    dev_target: list[str]
-    tallies: list[Tally]
-    fingerprint: str
-    notes: list[str]  # what a person should know about the data
-    links: Links | None = None  # which pieces of the training pairs belong together, where the corpus is aligned
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The settings of a model that its data decides."""
-        return {"source_vocabulary": len(self.source_vocabulary), "target_vocabulary": len(self.target_vocabulary)}
-
-
-def prepare_pairs(config: DataConfig, folder: Path, how: How = PLAIN) -> PairData:
-    """The pairs that the settings name."""
-    encoding = PairEncoding(config)
-    made = prepared(encoding, folder, how)
-    pairs, vocabularies = PairSet(**made.train), encoding.vocabularies
-    source, target = vocabularies
-    sampling = (config.sampling, config.seed, config.max_length)
-    return PairData(
-        source_vocabulary=source,
-        target_vocabulary=target,
-        train=Resampled(pairs, vocabularies, *sampling) if config.sampling else pairs,
-        dev=PairSet(**made.dev),
-        dev_source=[source for source, _ in made.shown],
-        dev_target=[target for _, target in made.shown],
-        tallies=made.tallies,
-        fingerprint=made.fingerprint,
-        notes=[*made.notes, f"vocabulary: {len(source)} source, {len(target)} target"],
-        links=Links(pairs.links, vocabularies) if encoding.reader else None,
-    )

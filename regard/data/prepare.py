@@ -10,19 +10,20 @@ the vocabularies and the settings, so that a second call finds both instead of m
 import dataclasses
 import gc
 import hashlib
-import json
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from sys import getsizeof
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.data.files import Digests, digest, is_blank, prefetch
-from regard.data.store import STORE_FORMAT, Block, ColumnType, Store, find_store, write_store
+from regard.data.encoding import Encoding, Tally, fingerprint_of
+from regard.data.files import is_blank, make_folder, prefetch
+from regard.data.store import STORE_FORMAT, Block, Store, find_store, write_store
 from regard.data.vocabulary import Vocabulary, made_from
 from regard.errors import DataError, RunError
 
@@ -30,142 +31,13 @@ Stages = Callable[[str, int, int | None], None]  # (what is being done, done, to
 SAMPLE = 1 << 19  # examples that the words of a vocabulary are counted in at most, evenly spread over the corpus
 SUBWORD_SAMPLE = 1 << 17  # examples that subwords are learned from: more take longer and change few of them
 MEMORY = 1 << 29  # bytes of examples that the first pass keeps
-FIRST_LINES = 5  # line numbers that a tally keeps for each reason
 _BLOCK = 8_192  # examples tokenised at once
 _REPORTED = 10_000  # examples between two reports of progress
 # Settings that do not change what is in a store, or do so only through the files and vocabularies themselves.
 _ELSEWHERE = {"cache", "sampling", "vocabulary_from", "max_line", "max_unpacked"}
 
 
-class Numbered(Protocol):
-    """An example as a corpus holds it."""
-
-    @property
-    def line(self) -> int:
-        """Where it is, from 1, over all files together; no number is left out."""
-        ...
-
-
-T = TypeVar("T", bound=Numbered)
-
-
-class Corpus(Generic[T]):
-    """Examples that can be read again and again, always the same: from files, or from memory.
-
-    `read` fills in the digests of the `files`; `parts` is what the examples depend on besides them. `place` is what
-    `line` counts.
-    """
-
-    def __init__(
-        self,
-        read: Callable[[Digests], Iterable[T]],
-        files: Sequence[str] = (),
-        parts: Iterable[str] = (),
-        place: str = "line",
-    ) -> None:
-        self.read, self.files, self.parts, self.place = read, files, list(parts), place
-        self.digests: Digests = {}
-
-    def __iter__(self) -> Iterator[T]:
-        return iter(self.read(self.digests))
-
-    def fingerprint(self) -> str:
-        """SHA-256 of the content; without another read where the files were read before."""
-        return fingerprint_of([self.parts, [self.digests.get(path) or digest(path) for path in self.files]])
-
-
-@dataclasses.dataclass
-class Tally:
-    """What became of every example: `kept`, `held_out` for validation, or `dropped` by reason; together `total`."""
-
-    kept: int = 0
-    held_out: int = 0
-    dropped: dict[str, int] = dataclasses.field(default_factory=dict)
-    lines: dict[str, list[int]] = dataclasses.field(default_factory=dict)  # the first line numbers of each reason
-    place: str = "line"  # what these count
-    noun: str = "pairs"
-
-    @property
-    def total(self) -> int:
-        return self.kept + self.held_out + sum(self.dropped.values())
-
-    def drop(self, reason: str, line: int) -> None:
-        """Count one dropped example."""
-        self.dropped[reason] = self.dropped.get(reason, 0) + 1
-        first = self.lines.setdefault(reason, [])
-        if len(first) < FIRST_LINES:
-            first.append(line)
-
-    def __str__(self) -> str:
-        text = f"{self.kept} of {self.total} {self.noun} kept"
-        text += f", {self.held_out} held out" if self.held_out else ""
-        for reason, count in self.dropped.items():
-            where = ", ".join(map(str, self.lines[reason])) + (", ..." if count > len(self.lines[reason]) else "")
-            text += f"; {count} dropped: {reason} ({self.place} {where})"
-        return text
-
-
-class Encoding(Generic[T]):
-    """What a task adds to the steps that all tasks share; here for examples that are a text. It holds the vocabularies.
-
-    `names` are the vocabularies as files of the run folder, `noun` is what an example is, in the plural.
-    """
-
-    names: ClassVar[tuple[str, ...]]
-    noun: ClassVar[str]
-
-    def __init__(self, config: Any, corpus: Corpus[T], dev: Corpus[T] | None) -> None:
-        self.config, self.corpus, self.dev = config, corpus, dev  # `dev`: validation files, if there are any
-        self.vocabularies: list[Vocabulary] = []
-
-    def texts(self, item: T) -> tuple[str, ...]:
-        """The texts of an example. An example with a blank one is of no use; the first decides what is held out."""
-        return (item.text,)  # type: ignore[attr-defined]
-
-    def see(self, item: T) -> None:
-        """Called with each example of the first pass."""
-
-    def make(self, sample: Sequence[T]) -> None:
-        """Make the vocabularies from examples of the training part."""
-        self.vocabularies = [train_vocabulary((text for item in sample for text in self.texts(item)), self.config)]
-
-    def load(self, folder: Path) -> None:
-        """Load the vocabularies of a run folder."""
-        self.vocabularies = [Vocabulary.load(folder, name) for name in self.names]
-
-    def save(self, folder: Path, source: str) -> None:
-        """Write the vocabularies; `source` is the fingerprint of the corpus that they were made from."""
-        for name, vocabulary in zip(self.names, self.vocabularies, strict=True):
-            vocabulary.save(folder, name, source)
-
-    def depends(self) -> list[str]:
-        """What the ids depend on besides the corpus, the settings and the vocabularies."""
-        return []
-
-    def column_types(self) -> dict[str, ColumnType]:
-        """The columns of the store."""
-        raise NotImplementedError
-
-    def encode(self, items: Sequence[T], tally: Tally) -> Iterator[tuple[T, tuple[Any, ...]]]:
-        """Each example that is fit for use with its values, one for each column; the rest are counted in `tally`."""
-        raise NotImplementedError
-
-    def shown(self, item: T) -> Sequence[Any]:
-        """What is kept of a validation example besides its ids, as JSON: one value, or none."""
-        return ()
-
-    def finish(self, total: int) -> None:
-        """Called after the last of `total` training examples of the second pass, before the validation files."""
-
-
-def train_vocabulary(lines: Iterable[str], config: Any) -> Vocabulary:
-    """A vocabulary as the settings of [data] describe it."""
-    names = ("byte_fallback", "coverage", "form", "lowercase", "min_count")
-    how = {name: getattr(config, name) for name in names if hasattr(config, name)}
-    return Vocabulary.train(lines, getattr(config, "subwords", "word"), config.vocabulary, **how)
-
-
-class How(NamedTuple):
+class Preparing(NamedTuple):
     """How a corpus is prepared for a run.
 
     `keep` says that vocabularies in the run folder stay, whatever they were made from: they have been trained with, or
@@ -178,18 +50,29 @@ class How(NamedTuple):
     expected: str = ""
 
 
-PLAIN = How()
+PLAIN = Preparing()
 
 
-class Prepared(NamedTuple):
-    """A tokenised corpus: the columns of its parts, and what a person should know about it."""
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """A corpus ready for training."""
 
-    train: dict[str, Any]
-    dev: dict[str, Any]
+    encoding: Any  # with the vocabularies, and what else belongs to its task
+    train: Any
+    dev: Any
     shown: list[Any]  # of each validation example what `Encoding.shown` kept
     tallies: list[Tally]  # of the corpus, and of validation files if there are any
     fingerprint: str  # of the files, the vocabularies and the settings
     notes: list[str]  # what a person should know about the corpus
+
+    @property
+    def vocabularies(self) -> list[Vocabulary]:
+        return self.encoding.vocabularies
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The only one, or the first."""
+        return self.vocabularies[0]
 
 
 class Survey(NamedTuple):
@@ -257,21 +140,22 @@ def _without_collector() -> Iterator[None]:
 
 
 @_without_collector()
-def prepared(encoding: Encoding[Any], folder: Path, how: How) -> Prepared:
+def prepare(encoding: Encoding[Any], folder: Path, how: Preparing = PLAIN) -> Data:
     """Make or find the vocabularies and the tokenised corpus of the run `folder`.
 
     With several processes, call it in one of them first.
     """
-    report, config, cache = how.progress, encoding.config, getattr(encoding.config, "cache", "")
+    config, shared = encoding.config, getattr(encoding.config, "cache", "")
+    surveyed = cache(lambda: survey(encoding, how.progress))  # once, and only if it is needed
     there = all((folder / f"{name}.json").exists() for name in encoding.names)
-    # the first pass takes the digests of the files as it goes; a run that has begun needs the digests alone
-    found = None if there and (cache or (folder / "corpus").is_dir()) else survey(encoding, report)
+    if not (there and (shared or (folder / "corpus").is_dir())):
+        surveyed()  # it takes the digests of the files as it goes; a run that has begun needs the digests alone
     source = _content(encoding)
     same = not getattr(config, "vocabulary_from", "") and all(made_from(folder, n) == source for n in encoding.names)
     made = not there or not (how.keep or same)
     if made:
-        found = found or survey(encoding, report)
-        report("vocabulary", 0, None)
+        found = surveyed()
+        how.progress("vocabulary", 0, None)
         encoding.make(found.sample())
     else:
         encoding.load(folder)
@@ -283,20 +167,19 @@ def prepared(encoding: Encoding[Any], folder: Path, how: How) -> Prepared:
             f"The corpus is not the one that {folder} was trained on; restore it to resume, or use another --out."
         )
     if made:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DataError(f"The folder {folder} could not be made: {error.strerror or error}.") from None
+        make_folder(folder)
         encoding.save(folder, source)
-    place = Path(cache) / fingerprint[:16] if cache else folder / "corpus"
+    place = Path(shared) / fingerprint[:16] if shared else folder / "corpus"
     store, notes = find_store(place, fingerprint)
     if store is None:
-        store = _tokenise(found or survey(encoding, report), place, (fingerprint, source), report)
+        store = _tokenise(surveyed(), place, (fingerprint, source), how.progress)
     tallies = [Tally(**known) for known in store.about["tallies"]]
     if not tallies[0].kept:
         raise DataError(f"Nothing is left to train on: {tallies[0]}.")
     notes += [f"{name}: {tally}" for name, tally in zip(("corpus", "validation"), tallies, strict=False)]
-    return Prepared(store.parts["train"], store.parts["dev"], store.about["shown"], tallies, fingerprint, notes)
+    train, dev = encoding.open(store.parts["train"], training=True), encoding.open(store.parts["dev"], training=False)
+    notes += encoding.describe(train, dev)
+    return Data(encoding, train, dev, store.about["shown"], tallies, fingerprint, notes)
 
 
 def _content(encoding: Encoding[Any]) -> str:
@@ -319,8 +202,6 @@ def _tokenise(found: Survey, place: Path, made_of: tuple[str, str], report: Stag
                 if corpus is encoding.corpus:
                     report("tokenising", items[-1].line, found.total)
                 yield from sides(items, tally, corpus is encoding.dev)
-            if corpus is encoding.corpus:
-                encoding.finish(found.total)
 
     def sides(items: list[Any], tally: Tally, dev: bool) -> Iterator[Block]:
         rows: dict[str, list[tuple[Any, ...]]] = {"train": [], "dev": []}
@@ -342,11 +223,6 @@ def _tokenise(found: Survey, place: Path, made_of: tuple[str, str], report: Stag
 
     with prefetch(blocks()) as ahead:  # subwords are found on all cores, and written meanwhile
         return write_store(place, made_of[0], encoding.column_types(), ahead, about)
-
-
-def fingerprint_of(parts: Sequence[Any]) -> str:
-    """SHA-256 of what can be written as JSON."""
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def sentence_key(text: str, seed: int) -> int:

@@ -17,9 +17,9 @@ def check_least(config: Any, **least: int) -> None:
 class Reading:
     """How text files are read, in every task. The two limits bound the memory and the time that a file can take."""
 
-    invalid: str = setting("refuse", "what to do with bytes that are not UTF-8", choices=("refuse", "replace"))
-    max_line: int = setting(1 << 22, "most bytes of one line of a file, and most characters of one unit of a TMX file")
-    max_unpacked: int = setting(1 << 36, "most bytes that one packed file (gz, bz2, xz or zst) may unpack to")
+    invalid: str = setting("refuse", "how to handle bytes that are not UTF-8", choices=("refuse", "replace"))
+    max_line: int = setting(1 << 22, "maximum size of a line in bytes, and of a unit of a TMX file in characters")
+    max_unpacked: int = setting(1 << 36, "maximum size in bytes of a decompressed file (gz, bz2, xz or zst)")
 
     def __post_init__(self) -> None:
         check_least(self, max_line=1, max_unpacked=1)
@@ -33,51 +33,49 @@ class DataConfig(Reading):
     """Settings of a corpus and its vocabulary. Give `source` and `target`, or `tsv`, `tmx` or `corpus`."""
 
     source: str | tuple[str, ...] = setting(
-        "", "file or list of files with the source sentences, one a line (plain, gz, bz2, xz or zst)"
+        "", "file or list of files with the source sentences, one per line (plain, gz, bz2, xz or zst)"
     )
     target: str | tuple[str, ...] = setting(
-        "", "file or list of files with the target sentences, line for line beside the source"
+        "", "file or list of files with the target sentences, line by line parallel to the source"
     )
-    tsv: str | tuple[str, ...] = setting("", "file or list of files with source and target separated by a tab")
+    tsv: str | tuple[str, ...] = setting("", "file or list of files with tab-separated source and target")
     tmx: str | tuple[str, ...] = setting(
-        "", "translation memory or memories: TMX, XLIFF or PO (plain, gz, bz2, xz or zst)"
+        "", "translation memory or list of them: TMX, XLIFF or PO (plain, gz, bz2, xz or zst)"
     )
-    corpus: str = setting("", "name of a built-in corpus, which is generated (see `regard corpora`)")
+    corpus: str = setting("", "name of a built-in, generated corpus (see `regard corpora`)")
     alignment: str | tuple[str, ...] = setting(
-        "", "file or files of word links i-j, line for line beside the pairs, or gold for those of a built-in corpus"
+        "", "file or list of files with word links i-j, one line per pair; gold = those of a built-in corpus"
     )
-    size: int = setting(20_000, "sentence pairs generated for a built-in corpus")
-    min_words: int = setting(3, "fewest source words of a generated sentence")
-    max_words: int = setting(12, "most source words of a generated sentence")
-    seed: int = setting(1, "seed of the generated corpus and of the held-out split")
+    size: int = setting(20_000, "number of sentence pairs to generate for a built-in corpus")
+    min_words: int = setting(3, "minimum number of source words in a generated sentence")
+    max_words: int = setting(12, "maximum number of source words in a generated sentence")
+    seed: int = setting(1, "seed for the generated corpus and the held-out split")
 
     dev_source: str | tuple[str, ...] = setting(
-        "", "file or files with source sentences for validation; none: a part is held out"
+        "", "file or list of files with validation sources; default: hold out a part of the corpus"
     )
-    dev_target: str | tuple[str, ...] = setting("", "file or files with target sentences for validation")
-    dev_tsv: str | tuple[str, ...] = setting("", "file or files of validation pairs separated by a tab")
-    dev_tmx: str | tuple[str, ...] = setting("", "translation memory or memories (TMX, XLIFF or PO) for validation")
-    held_out: int = setting(1_000, "pairs held out for validation where no files are given for it, at most a tenth")
+    dev_target: str | tuple[str, ...] = setting("", "file or list of files with validation targets")
+    dev_tsv: str | tuple[str, ...] = setting("", "file or list of files with tab-separated validation pairs")
+    dev_tmx: str | tuple[str, ...] = setting("", "translation memory or list of them (TMX, XLIFF or PO) for validation")
+    held_out: int = setting(1_000, "number of pairs to hold out for validation if no files are given, at most a tenth")
 
-    subwords: str = setting("bpe", "what a token is", choices=("bpe", "unigram", "word", "char"))
-    vocabulary: int = setting(8_000, "most tokens in a vocabulary, the four symbols included")
+    subwords: str = setting("bpe", "type of token", choices=("bpe", "unigram", "word", "char"))
+    vocabulary: int = setting(8_000, "maximum vocabulary size, including the four symbols")
     vocabulary_from: str = setting(
-        "", "a run folder whose vocabularies are used instead of making new ones, as an ensemble needs"
+        "", "run folder whose vocabularies to use instead of making new ones, as an ensemble needs"
     )
     joint: bool = setting(False, "one vocabulary for both languages")
-    byte_fallback: bool = setting(True, "spell characters outside the vocabulary as bytes, so that none is unknown")
-    coverage: float = setting(1.0, "share of the text's characters that subwords must hold (0.9995 for Chinese)")
-    sampling: float = setting(
-        0.0, "subword regularisation: how often another segmentation is sampled (0 = off, 0.1 usual)"
-    )
+    byte_fallback: bool = setting(True, "encode characters outside the vocabulary as bytes, so that none is unknown")
+    coverage: float = setting(1.0, "fraction of the characters that subwords must cover (0.9995 for Chinese)")
+    sampling: float = setting(0.0, "subword regularisation: probability of another segmentation (0 = off, 0.1 usual)")
     form: str = setting("none", "Unicode normal form applied before tokenising", choices=("none", "nfc", "nfkc"))
     lowercase: bool = setting(False, "lower-case the text before tokenising")
 
-    max_length: int = setting(256, "most tokens of a sentence, its end not counted; longer pairs are dropped")
-    max_ratio: float = setting(0.0, "most tokens on one side for each on the other; other pairs are dropped (0 = off)")
-    source_language: str = setting("", "code of the source language, as in en; chooses it in a TMX file")
-    target_language: str = setting("", "code of the target language, as in fr; chooses it in a TMX file")
-    cache: str = setting("", "folder for tokenised corpora, shared by runs (none: inside the run folder)")
+    max_length: int = setting(256, "maximum number of tokens in a sentence, without its end; longer pairs are dropped")
+    max_ratio: float = setting(0.0, "maximum ratio of the lengths of the two sides; other pairs are dropped (0 = off)")
+    source_language: str = setting("", "code of the source language, such as en; selects it in a TMX file")
+    target_language: str = setting("", "code of the target language, such as fr; selects it in a TMX file")
+    cache: str = setting("", "folder for tokenised corpora, shared by runs (default: inside the run folder)")
 
     def __post_init__(self) -> None:
         super().__post_init__()

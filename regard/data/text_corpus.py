@@ -7,20 +7,18 @@ that many tokens: a row then begins anywhere, and its lines can look back at eac
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.config import setting
 from regard.data.batching import pad
 from regard.data.builtin import tales
+from regard.data.encoding import Corpus, Encoding, Tally
 from regard.data.files import Digests, is_blank, read_lines
-from regard.data.prepare import PLAIN, Corpus, Encoding, How, Tally, prepared
 from regard.data.settings import Reading, as_files, check_least, named_files
-from regard.data.store import Array, Column, ColumnType, id_type
+from regard.data.store import Column, ColumnType, id_type
 from regard.data.vocabulary import Vocabulary
 from regard.symbols import END
 
@@ -29,19 +27,19 @@ from regard.symbols import END
 class TextDataConfig(Reading):
     """Settings of a text. Give `files`, or `corpus`."""
 
-    files: str | tuple[str, ...] = setting("", "file or files of text, a sentence or paragraph a line")
-    dev_files: str | tuple[str, ...] = setting("", "file or files for validation; none: a part is held out")
-    corpus: str = setting("", "name of a built-in text, which is generated: tales")
-    size: int = setting(8_000, "lines generated for a built-in text")
-    seed: int = setting(1, "seed of the generated text and of the held-out split")
-    held_out: int = setting(1_000, "lines held out for validation where no files are given for it, at most a tenth")
-    subwords: str = setting("bpe", "what a token is", choices=("bpe", "unigram", "word", "char"))
-    vocabulary: int = setting(8_000, "most tokens in the vocabulary, the four symbols included")
-    byte_fallback: bool = setting(True, "spell characters outside the vocabulary as bytes, so that none is unknown")
+    files: str | tuple[str, ...] = setting("", "file or list of text files, one sentence or paragraph per line")
+    dev_files: str | tuple[str, ...] = setting("", "file or list of files for validation; default: hold out a part")
+    corpus: str = setting("", "name of a built-in, generated text: tales")
+    size: int = setting(8_000, "number of lines to generate for a built-in text")
+    seed: int = setting(1, "seed for the generated text and the held-out split")
+    held_out: int = setting(1_000, "number of lines to hold out for validation if no files are given, at most a tenth")
+    subwords: str = setting("bpe", "type of token", choices=("bpe", "unigram", "word", "char"))
+    vocabulary: int = setting(8_000, "maximum vocabulary size, including the four symbols")
+    byte_fallback: bool = setting(True, "encode characters outside the vocabulary as bytes, so that none is unknown")
     form: str = setting("none", "Unicode normal form applied before tokenising", choices=("none", "nfc", "nfkc"))
     lowercase: bool = setting(False, "lower-case the text before tokenising")
-    max_length: int = setting(256, "most tokens of a row; longer lines are read in several, no token is lost")
-    context: int = setting(0, "join the lines and read rows of this many tokens; 0 = each line by itself")
+    max_length: int = setting(256, "maximum number of tokens in a row; longer lines are read as several rows")
+    context: int = setting(0, "join the lines and cut them into rows of this many tokens; 0 = one row per line")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,31 +53,23 @@ class TextBatch(NamedTuple):
     lengths: Tensor  # [B]
 
 
-class TextRows:
-    """Rows of a text, one after the other in one array: row i is ids[starts[i]:starts[i + 1]]."""
+class TextRows(Column):
+    """Rows of a text, one after the other in one array."""
 
     def __init__(self, lines: Column, max_length: int = 256, context: int = 0) -> None:
-        self.ids = lines.values
+        size = len(lines.values)
         if context:
-            starts = np.append(np.arange(0, len(self.ids), context), len(self.ids))
+            starts = np.append(np.arange(0, size, context), size)
         else:
             rows = -(-lines.lengths // max_length)  # [L] of each line
             place = np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows)  # [R] of a row in its line
-            starts = np.append(np.repeat(lines.offsets[:-1], rows) + max_length * place, len(self.ids))
-        self.starts: Array = starts  # [R + 1]
-        self.lengths: NDArray[np.int64] = np.diff(starts)  # [R]
-
-    def __len__(self) -> int:
-        return len(self.lengths)
+            starts = np.append(np.repeat(lines.offsets[:-1], rows) + max_length * place, size)
+        super().__init__(lines.values, starts)
 
     @property
     def tokens(self) -> int:
         """Everything that is predicted: words and ends of lines."""
-        return len(self.ids)
-
-    def row(self, number: int) -> list[int]:
-        """The ids of one row."""
-        return self.ids[self.starts[number] : self.starts[number + 1]].tolist()
+        return len(self.values)
 
     def batch(self, numbers: Sequence[int]) -> TextBatch:
         """The rows of these numbers, padded to one length."""
@@ -126,6 +116,8 @@ class TextEncoding(Encoding[TextLine]):
     def __init__(self, config: TextDataConfig) -> None:
         dev = as_files(config.dev_files)
         super().__init__(config, find_text(config), text_files(dev, config) if dev else None)
+        # In tales the last word of a line follows from those before it.
+        self.recalls = config.corpus == "tales" and not config.context
 
     def column_types(self) -> dict[str, ColumnType]:
         return {"ids": id_type(len(self.vocabularies[0]))}
@@ -137,33 +129,9 @@ class TextEncoding(Encoding[TextLine]):
             else:
                 yield item, ([*ids, END],)
 
+    def open(self, columns: dict[str, Any], training: bool) -> TextRows:
+        return TextRows(columns["ids"], self.config.max_length, self.config.context)
 
-@dataclass(frozen=True)
-class TextData:
-    """A text ready for training."""
-
-    vocabulary: Vocabulary
-    train: TextRows
-    dev: TextRows
-    fingerprint: str
-    notes: list[str]  # what a person should know about the data
-    recalls: bool = False  # whether the last word of a line follows from those before it, as in tales
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The settings of a model that its data decides."""
-        return {"vocabulary": len(self.vocabulary)}
-
-
-def prepare_text(config: TextDataConfig, folder: Path, how: How = PLAIN) -> TextData:
-    """The text that the settings name."""
-    encoding = TextEncoding(config)
-    made = prepared(encoding, folder, how)
-    rows, held = (TextRows(part["ids"], config.max_length, config.context) for part in (made.train, made.dev))
-    notes = [
-        *made.notes,
-        f"text: {rows.tokens} tokens to train on, {held.tokens} for validation; at most {rows.lengths.max()} in a row",
-        f"vocabulary: {len(encoding.vocabularies[0])}",
-    ]
-    recalls = config.corpus == "tales" and not config.context
-    return TextData(encoding.vocabularies[0], rows, held, made.fingerprint, notes, recalls)
+    def describe(self, train: TextRows, dev: TextRows) -> list[str]:
+        tokens = f"text: {train.tokens} tokens to train on, {dev.tokens} for validation"
+        return [f"{tokens}; at most {train.lengths.max()} in a row", *super().describe(train, dev)]

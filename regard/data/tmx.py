@@ -1,23 +1,23 @@
-"""Translation memories in TMX, one unit after the other, whatever the size of the file.
+"""Translation memories: TMX, and what PO and XLIFF files hold, one unit after the other; written as TMX 1.4.
 
-TMX is XML, and XML from anywhere must be inert. Expat reads it without building a tree; the DTD that a DOCTYPE names is
-never fetched, entities or attributes that it declares are refused, and so is what is far too long or too deep for
-sentences, before it fills the computer's memory.
+What is far too long for sentences is refused before it fills the computer's memory.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 from xml.parsers import expat
+from xml.sax.saxutils import escape, quoteattr
 
 from regard.data.files import UNREADABLE, Digests, read_blocks, read_whole
 from regard.data.formats.bilingual import read_bilingual
 from regard.data.formats.document import LARGEST, is_bilingual
+from regard.data.formats.xml import InertXML
 from regard.data.settings import READING, Reading
 from regard.errors import DataError
+from regard.version import __version__
 
-DEEPEST = 100  # elements inside one another; TMX itself needs about ten
 KINDS = 10_000  # names of elements and attributes, of which TMX has about fifty
 FIRST_UNITS = 50_000  # of a file, in which all its languages are expected to occur
 _PRICE = 100  # characters that a text counts for, even where it is empty
@@ -71,15 +71,17 @@ def _read_others(path: str, reading: Reading, digests: Digests | None) -> Iterat
         yield Unit(tags[0], {tag: text for tag, text in texts.items() if text})
 
 
-class _Found:
+class _Found(InertXML):
     """What expat finds in a file, gathered into units."""
 
-    def __init__(self, path: str, most: int) -> None:
-        self.path = path
+    root = "tmx"
+
+    def __init__(self, file: str, most: int) -> None:
+        super().__init__()
+        self.file = file
         self.most = most  # characters of a unit, and bytes of one tag or comment
         self.units: list[Unit] = []  # whole ones, to be taken
         self.count = 0  # units begun
-        self.depth = 0
         self.unanswered = 0  # bytes given to expat since it last found something
         self.written_in = ["", ""]  # of the file, of the unit
         self.texts: dict[str, str] = {}  # of the unit
@@ -87,22 +89,14 @@ class _Found:
         self.language = ""
         self.segment: list[str] | None = None  # the parts of its text; None outside a <seg>
         self.codes = 0  # elements open from the outermost inline code on
-        self.parser = expat.ParserCreate()
         self.parser.buffer_text = True
-        self.parser.StartElementHandler = self.start
-        self.parser.EndElementHandler = self.end
         self.parser.CharacterDataHandler = self.text
-        self.parser.EntityDeclHandler = self.declared
-        self.parser.AttlistDeclHandler = self.declared
-        self.parser.SkippedEntityHandler = self.skipped
 
-    def start(self, name: str, attributes: dict[str, str]) -> None:
+    def where(self) -> str:
+        return f"{self.file}, unit {self.count}: "
+
+    def begin(self, name: str, attributes: dict[str, str]) -> None:
         self.unanswered = 0
-        self.depth += 1
-        if self.depth == 1 and name != "tmx":
-            raise DataError(f"{self.path} is no TMX file: its outermost element must be <tmx>; got <{name[:40]}>.")
-        if self.depth > DEEPEST:
-            raise self.refusal(f"more than {DEEPEST} elements inside one another")
         if self.segment is not None:
             if name in ("seg", "tuv", "tu"):
                 raise self.refusal(f"a <{name}> inside a <seg>")
@@ -121,7 +115,6 @@ class _Found:
 
     def end(self, name: str) -> None:
         self.unanswered = 0
-        self.depth -= 1
         if self.codes:
             self.codes -= 1
         elif name == "seg" and self.segment is not None:
@@ -141,30 +134,17 @@ class _Found:
         if self.size > self.most:
             raise self.refusal(f"more than {self.most} characters")
 
-    def declared(self, name: str, *meaning: object) -> None:
-        raise DataError(
-            f"{self.path} declares entities or attributes in its DOCTYPE ({name[:40]!r}), which can grow without end "
-            "and are not read; TMX needs none, so remove them and write the characters themselves."
-        )
-
-    def skipped(self, name: str, parameter: bool) -> None:
-        if not parameter:
-            raise DataError(
-                f"{self.path}, unit {self.count}: &{name[:40]}; is not defined, since no DTD is fetched; "
-                "write the character itself."
-            )
-
     def refusal(self, what: str) -> DataError:
-        return DataError(f"{self.path}, unit {self.count}: {what} is no translation unit; remove it from the file.")
+        return DataError(f"{self.where()}{what} is no translation unit; remove it from the file.")
 
     def broken(self, what: str) -> DataError:
-        if not self.depth and not self.count:
+        if not self.path and not self.count:
             return DataError(
-                f"{self.path} cannot be read as TMX, which is XML with the outermost element <tmx>: {what}; "
+                f"{self.file} cannot be read as TMX, which is XML with the outermost element <tmx>: {what}; "
                 "export the memory again, as TMX in UTF-8."
             )
         return DataError(
-            f"{self.path} is broken in or after unit {self.count}: {what}; it must be whole XML in the encoding that "
+            f"{self.file} is broken in or after unit {self.count}: {what}; it must be whole XML in the encoding that "
             "its first line names, so export the memory again, or mend that line."
         )
 
@@ -218,3 +198,32 @@ def list_languages(files: Sequence[str], tags: set[str]) -> str:
             '<tu><tuv xml:lang="en"><seg>...</seg></tuv> ... </tu>.'
         )
     return f"{', '.join(files)} holds {', '.join(sorted(tags)[:40])}{', ...' if len(tags) > 40 else ''}"
+
+
+# --- written
+
+_HEAD = """<?xml version="1.0" encoding="UTF-8"?>
+<tmx version="1.4">
+<header creationtool="regard" creationtoolversion={version} segtype="{kind}" o-tmf="regard" adminlang="en" \
+srclang={source} datatype="plaintext"/>
+<body>
+"""
+
+
+def write_memory(pairs: Iterable[tuple[str, str]], source: str, target: str) -> bytes:
+    """The memory of (source, target) texts in two languages, in the order given."""
+    languages = quoteattr(source or "und"), quoteattr(target or "und")
+    parts = [_HEAD.format(version=quoteattr(__version__), kind="paragraph", source=languages[0])]
+    for pair in pairs:
+        sides = (
+            f"<tuv xml:lang={language}><seg>{escape(_legal(text))}</seg></tuv>"
+            for language, text in zip(languages, pair, strict=True)
+        )
+        parts.append(f"<tu>{''.join(sides)}</tu>\n")
+    parts.append("</body>\n</tmx>\n")
+    return "".join(parts).encode("utf-8")
+
+
+def _legal(text: str) -> str:
+    """The text without the control characters that XML cannot hold."""
+    return "".join(character for character in text if character >= " " or character in "\t\n\r")

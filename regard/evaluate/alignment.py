@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from regard.data.files import read_lines, write_atomically
 from regard.data.pharaoh import Alignment, Gold, Link, format_pharaoh, parse_gold
-from regard.errors import DataError, unknown
+from regard.errors import DataError, check_known
 
 Weights = npt.NDArray[np.floating[Any]]  # [T, S] words
 
@@ -78,8 +78,7 @@ _AROUND = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 def symmetrise(forward: Iterable[Link], backward: Iterable[Link], method: str) -> Alignment:
     """Combine the alignments of two directions, both as (source, target) links, by one of `SYMMETRISATIONS`."""
-    if method not in SYMMETRISATIONS:
-        raise DataError(unknown("symmetrisation", method, SYMMETRISATIONS))
+    check_known("symmetrisation", method, SYMMETRISATIONS, DataError)
     return SYMMETRISATIONS[method](frozenset(forward), frozenset(backward))
 
 

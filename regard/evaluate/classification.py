@@ -41,10 +41,10 @@ def _row(name: str, cells: Sequence[object], width: int) -> str:
 
 
 class BagOfWords:
-    """TF-IDF of the words (and, with `pairs`, of the neighbouring words) in at least `at_least` documents, classified
-    by a logistic regression with L2 regularisation of strength 1 / `c`. Needs scikit-learn."""
+    """TF-IDF of the words (and, with `pairs`, of the neighbouring words) in at least two documents, classified by a
+    logistic regression with L2 regularisation of strength 0.1. Needs scikit-learn."""
 
-    def __init__(self, documents: DocumentSet, pairs: bool = True, at_least: int = 2, c: float = 10.0) -> None:
+    def __init__(self, documents: DocumentSet, pairs: bool = True) -> None:
         try:
             from sklearn.feature_extraction.text import TfidfVectorizer
             from sklearn.linear_model import LogisticRegression
@@ -59,8 +59,8 @@ class BagOfWords:
                 yield from map(str, words)
                 yield from (f"{a} {b}" for a, b in pairwise(words) if pairs)
 
-        vectors = TfidfVectorizer(analyzer=features, binary=True, min_df=at_least)
-        self.model = make_pipeline(vectors, LogisticRegression(C=c, max_iter=1000))
+        vectors = TfidfVectorizer(analyzer=features, binary=True, min_df=2)
+        self.model = make_pipeline(vectors, LogisticRegression(C=10.0, max_iter=1000))
         try:
             self.model.fit(_documents(documents), documents.labels)
         except ValueError as error:  # no documents, no feature that occurs often enough, or a single class

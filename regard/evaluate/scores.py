@@ -70,14 +70,12 @@ def score(
     for name in metrics:
         metric = build_metric(name, lowercase, tokenize)
         result = metric.corpus_score(list(hypotheses), [list(lines) for lines in references])
-        parts = _bleu_parts(result) if name == "bleu" else {}
+        parts: dict[str, Any] = {}
+        if name == "bleu":
+            parts = {"precisions": list(result.precisions), "brevity_penalty": float(result.bp)}
+            parts |= {"length": int(result.sys_len), "reference": int(result.ref_len)}
         scores.append(Score(TITLES[name], result.score, str(metric.get_signature()), parts))
     return ScoreReport(tuple(scores), len(hypotheses))
-
-
-def _bleu_parts(result: Any) -> dict[str, Any]:
-    lengths = {"length": int(result.sys_len), "reference": int(result.ref_len)}
-    return {"precisions": list(result.precisions), "brevity_penalty": float(result.bp), **lengths}
 
 
 def build_metric(name: str, lowercase: bool = False, tokenize: str | None = None) -> Any:

@@ -19,7 +19,7 @@ from regard.data.vocabulary import Vocabulary
 from regard.decode.hypothesis import Hypothesis, length_penalty, rank
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, RunError
-from regard.layers.transformer import SSRU
+from regard.layers.transformer_parts import SSRU
 from regard.models.transformer import Transformer
 from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
 

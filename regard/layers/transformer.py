@@ -1,4 +1,7 @@
-"""The blocks of a Transformer: multi-head attention and feed-forward nets in a residual stream."""
+"""The blocks of a Transformer: multi-head attention and feed-forward nets in a residual stream (Vaswani et al. 2017).
+
+What later papers put in their place is in `layers.transformer_parts`.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +13,6 @@ from torch import Tensor, nn
 
 from regard.core.attend import Look, Memory
 from regard.core.blocks import Blocks
-from regard.core.scores import Relative, clip_distances
 from regard.errors import ConfigError
 from regard.kernels.choose import dropout, or_triton
 from regard.layers.attention import Attention
@@ -43,214 +45,43 @@ class Places(NamedTuple):
 NO_PLACES = Places()
 
 
-@or_triton("short")
-def split_heads(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
-    """x [B, T, parts * D] -> a [B, H, T, D/H] for each part."""
-    return x.unflatten(-1, (parts, heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+class TransformerLayer(nn.Module):
+    """Self-attention, attention to another sequence where there is one, then a feed-forward net at each position.
 
-
-@or_triton("norm")
-def add_norm(x: Tensor, added: Tensor | None, gamma: Tensor, beta: Tensor, eps: float, p: float) -> Tensor:
-    """LN(x + dropout(added)) over the last dimension, or LN(x) if nothing is added; x and added [..., D]."""
-    if added is not None:
-        x = x + (dropout(added, p) if p else added)
-    return F.layer_norm(x, gamma.shape, gamma, beta, eps)
-
-
-@or_triton("linear_relu")
-def linear_relu(x: Tensor, linear: nn.Module) -> Tensor:
-    """max(0, x W^T + b)."""
-    return torch.relu(linear(x))
-
-
-class Heads(NamedTuple):
-    """The sizes of multi-head attention.
-
-    With fewer `key_heads` than heads, H / key_heads heads share keys and values (Ainslie 2023; one for all is Shazeer's
-    multi-query attention, 2019): a past or a source is that much smaller; 0 is one for each.
+    It is a layer of the encoder, of the decoder (a `Causal` normaliser, or an SSRU instead of self-attention) and of
+    a language model (`Causal`); with a past, x are the steps that follow it.
     """
-
-    width: int  # D
-    heads: int  # H
-    key_heads: int = 0
-    gain: float = 1.0  # scale of the initial values and output
-    bias: bool = False  # of the projections; the paper has none
-
-
-class MultiHead(nn.Module):
-    """[head_1; ...; head_H] W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (Vaswani 2017, section 3.2.2).
-
-    `attention` compares the D/H numbers of a head, and heads share its parameters. The H matrices of a kind are kept
-    side by side as one.
-    """
-
-    def __init__(self, sizes: Heads, attention: Attention) -> None:
-        super().__init__()
-        width, heads, key_heads, gain, bias = sizes
-        if width % heads:
-            raise ConfigError(f"width must be a multiple of heads; got width={width} and heads={heads}.")
-        if key_heads and heads % key_heads:
-            raise ConfigError(f"heads must be a multiple of key_heads; got heads={heads} and key_heads={key_heads}.")
-        self.heads, self.key_heads = heads, key_heads or heads
-        self.output = xavier(nn.Linear(width, width, bias), gain)
-        self.attention = attention
-
-    def look(
-        self, query: Tensor, memory: Memory, distances: Tensor | None = None, blocks: Blocks | None = None
-    ) -> Tensor:
-        """query [B, H, T, D/H], keys and values [B, key_heads, S, D/H] -> [B, T, D]."""
-        if self.key_heads < self.heads:
-            keys, values = (x.repeat_interleave(self.heads // self.key_heads, dim=1) for x in memory[:2])
-            memory = memory._replace(keys=keys, values=values)
-        look = self.attention(query, memory, beside=distances, blocks=blocks)
-        context = self.collect(look, distances)  # [B, H, T, D/H]
-        return self.output(context.transpose(1, 2).flatten(2))
-
-    def collect(self, look: Look, distances: Tensor | None) -> Tensor:
-        """The context [B, H, T, D/H] of what was seen."""
-        return look.context
-
-
-class SelfAttention(MultiHead):
-    """Queries, keys and values come from the same states: W^Q, W^K and W^V are one matrix."""
-
-    def __init__(self, sizes: Heads, attention: Attention) -> None:
-        super().__init__(sizes, attention)
-        width, few = sizes.width, sizes.width // sizes.heads * self.key_heads
-        project = nn.Linear(width, width + 2 * few, sizes.bias)
-        self.project = xavier(project, 1.0, 1.0, sizes.gain, rows=(width, few, few))
-
-    def forward(
-        self, x: Tensor, past: Past, mask: Tensor | None = None, places: Places = NO_PLACES
-    ) -> tuple[Tensor, Past]:
-        """x [B, T, D] behind the steps in `past`, mask [B, 1, 1, S] -> [B, T, D], and the past with x in it."""
-        query, keys, values = self.split(self.project(x))
-        past = past.append(places.rotate(keys), values)
-        keys, values = past.tensors
-        memory = Memory(keys, values, past.mask if mask is None else mask)
-        return self.look(places.rotate(query), memory, places.distances(keys), places.blocks), past
-
-    def split(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Queries [B, H, T, D/H], and keys and values [B, key_heads, T, D/H], which lie side by side in x [B, T, .]."""
-        if self.key_heads == self.heads:
-            return split_heads(x, 3, self.heads)
-        width = self.output.in_features
-        return *split_heads(x[..., :width], 1, self.heads), *split_heads(x[..., width:], 2, self.key_heads)
-
-    def start(self, memory: Memory) -> Past:
-        """An empty past beside a source in `memory` [B, H, S, D/H]."""
-        return Past((memory.keys[:, :, :0], memory.values[:, :, :0]))
-
-
-class RelativeSelfAttention(SelfAttention):
-    """Self-attention with a learned vector for each distance, in the keys and in the values (Shaw et al. 2018).
-
-        e_ij = q_i (k_j + a^K_(j-i)) / sqrt(d_k)  (`Relative`);   z_i = sum_j alpha_ij (v_j + a^V_(j-i))     (eq. 3-4)
-
-    The weights of all words at one distance are added first, then multiplied by its vector.
-    """
-
-    def __init__(self, sizes: Heads, attention: Attention) -> None:
-        super().__init__(sizes, attention)
-        assert isinstance(attention.score, Relative)
-        self.values = nn.Embedding(*attention.score.distances.weight.shape)  # a^V
-        nn.init.xavier_uniform_(self.values.weight)
-
-    def collect(self, look: Look, distances: Tensor | None) -> Tensor:
-        assert look.weights is not None
-        assert distances is not None
-        table = self.values.weight  # [2 clip + 1, D/H]
-        which = clip_distances(distances, len(table)).expand_as(look.weights)  # [B, H, T, S]
-        by_distance = look.weights.new_zeros(*look.weights.shape[:-1], len(table)).scatter_add(-1, which, look.weights)
-        return look.context + by_distance @ table.to(by_distance.dtype)
-
-
-class SSRU(nn.Module):
-    """In place of causal self-attention, one state of all words so far (Kim et al. 2019, section 3.1).
-
-        f_t = sigmoid(W_f x_t + b_f);  c_t = f_t * c_{t-1} + (1 - f_t) * W x_t;  out: max(0, c_t)
-
-    A step costs the same however long the sentence. Positions are in x, so that nothing is rotated.
-    """
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.forget = xavier(nn.Linear(width, width), 1.0)
-        self.project = xavier(nn.Linear(width, width, bias=False), 1.0)
-
-    def forward(
-        self, x: Tensor, past: Carry, mask: Tensor | None = None, places: Places = NO_PLACES
-    ) -> tuple[Tensor, Carry]:
-        """x [B, T, D] behind the steps in `past` -> [B, T, D], and the state after x; x is never end to end."""
-        forget = torch.sigmoid(self.forget(x))  # [B, T, D]
-        new = (1 - forget) * self.project(x)  # [B, T, D]
-        cell = past.tensors[0] if past.tensors else torch.zeros_like(new[:, 0])  # [B, D]
-        cells = []
-        for kept, added in zip(forget.unbind(1), new.unbind(1), strict=True):
-            cell = kept * cell + added
-            cells.append(cell)
-        return torch.relu(torch.stack(cells, dim=1)), Carry((cell,))
-
-    def start(self, memory: Memory) -> Carry:
-        """The state before the first word, beside a source in `memory` [B, H, S, D/H]."""
-        return Carry((memory.keys.new_zeros(len(memory.keys), self.project.out_features),))
-
-
-class CrossAttention(MultiHead):
-    """Queries come from one sequence, keys and values from another: W^K and W^V are one matrix."""
-
-    def __init__(self, sizes: Heads, attention: Attention) -> None:
-        super().__init__(sizes, attention)
-        width, few = sizes.width, sizes.width // sizes.heads * self.key_heads
-        self.query = xavier(nn.Linear(width, width, sizes.bias), 1.0)
-        self.project = xavier(nn.Linear(width, 2 * few, sizes.bias), 1.0, sizes.gain)
-
-    def remember(self, states: Tensor, mask: Tensor | None = None) -> Memory:
-        """Keys and values of `states` [B, S, D], [B, key_heads, S, D/H]; mask [B, 1, 1, S]."""
-        keys, values = split_heads(self.project(states), 2, self.key_heads)
-        return Memory(keys, values, mask)
-
-    def forward(self, x: Tensor, memory: Memory, blocks: Blocks | None = None) -> Tensor:
-        """x [B, T, D] -> [B, T, D]."""
-        (query,) = split_heads(self.query(x), 1, self.heads)
-        return self.look(query, memory, blocks=blocks)
-
-
-class FeedForward(nn.Sequential):
-    """max(0, x W_1 + b_1) W_2 + b_2, or with another activation than max(0, .)."""
 
     def __init__(
-        self, width: int, inner: int, gain: float = 1.0, activation: Callable[[], nn.Module] = nn.ReLU
+        self,
+        self_attention: nn.Module,
+        cross_attention: "CrossAttention | None",
+        feed_forward: nn.Module,
+        join: "Callable[[], PostNorm]",
     ) -> None:
-        super().__init__(xavier(nn.Linear(width, inner), gain), activation(), xavier(nn.Linear(inner, width), gain))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., D] -> [..., D]."""
-        inner, activate, outer = self
-        return outer(linear_relu(x, inner) if isinstance(activate, nn.ReLU) else activate(inner(x)))
-
-
-class SwiGLU(nn.Module):
-    """(swish(x W) * x V) W_2, without biases (Shazeer 2020, eq. 6). It has the weights of `FeedForward` at 2/3 of its
-    `inner`."""
-
-    def __init__(self, width: int, inner: int, gain: float = 1.0) -> None:
         super().__init__()
-        self.project = xavier(nn.Linear(width, 2 * inner, bias=False), gain, gain)  # W and V
-        self.output = xavier(nn.Linear(inner, width, bias=False), gain)  # W_2
+        self.self_attention, self.cross_attention, self.feed_forward = self_attention, cross_attention, feed_forward
+        self.join_self, self.join_cross, self.join_feed = join(), join() if cross_attention else None, join()
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., D] -> [..., D]."""
-        opened, inner = self.project(x).chunk(2, dim=-1)
-        return self.output(F.silu(opened) * inner)
+    def forward(
+        self,
+        x: Tensor,
+        past: Past | Carry = NOTHING,
+        *,
+        mask: Tensor | None = None,
+        source: Memory | None = None,
+        places: Places = NO_PLACES,
+    ) -> tuple[Tensor, Past | Carry]:
+        """x [B, T, D] -> [B, T, D], and the past with x in it."""
+        attended, past = self.self_attention(self.join_self.enter(x), past, mask, places)
+        x = self.join_self.leave(x, attended)
+        if self.cross_attention is not None and self.join_cross is not None:
+            attended = self.cross_attention(self.join_cross.enter(x), source, places.source_blocks)
+            x = self.join_cross.leave(x, attended)
+        return self.join_feed.leave(x, self.feed_forward(self.join_feed.enter(x))), past
 
 
-FEED_FORWARDS: dict[str, Callable[[int, int, float], nn.Module]] = {
-    "relu": FeedForward,
-    "swish": partial(FeedForward, activation=nn.SiLU),
-    "gelu": partial(FeedForward, activation=nn.GELU),
-    "swiglu": SwiGLU,
-}
+# --- how a sub-layer joins the stream
 
 NORMS: dict[str, Callable[[int], nn.LayerNorm | nn.RMSNorm]] = {
     "layer": nn.LayerNorm,
@@ -299,40 +130,146 @@ def last_norm(norm: str, width: int, kind: str = "layer") -> nn.Module:
     return NORMS[kind](width) if norm == "pre" else nn.Identity()
 
 
-class TransformerLayer(nn.Module):
-    """Self-attention, attention to another sequence where there is one, then a feed-forward net at each position.
+# --- attention
 
-    It is a layer of the encoder, of the decoder (a `Causal` normaliser, or an `SSRU` instead of self-attention) and of
-    a language model (`Causal`); with a past, x are the steps that follow it.
+
+class Heads(NamedTuple):
+    """The sizes of multi-head attention.
+
+    With fewer `key_heads` than heads, H / key_heads heads share keys and values (Ainslie 2023; one for all is Shazeer's
+    multi-query attention, 2019): a past or a source is that much smaller; 0 is one for each.
     """
 
-    def __init__(
-        self,
-        self_attention: SelfAttention | SSRU,
-        cross_attention: CrossAttention | None,
-        feed_forward: nn.Module,
-        join: Callable[[], PostNorm],
-    ) -> None:
+    width: int  # D
+    heads: int  # H
+    key_heads: int = 0
+    gain: float = 1.0  # scale of the initial values and output
+    bias: bool = False  # of the projections; the paper has none
+
+
+class MultiHead(nn.Module):
+    """[head_1; ...; head_H] W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (Vaswani 2017, section 3.2.2).
+
+    `attention` compares the D/H numbers of a head, and heads share its parameters. The H matrices of a kind are kept
+    side by side as one.
+    """
+
+    def __init__(self, sizes: Heads, attention: Attention) -> None:
         super().__init__()
-        self.self_attention, self.cross_attention, self.feed_forward = self_attention, cross_attention, feed_forward
-        self.join_self, self.join_cross, self.join_feed = join(), join() if cross_attention else None, join()
+        width, heads, key_heads, gain, bias = sizes
+        if width % heads:
+            raise ConfigError(f"width must be a multiple of heads; got width={width} and heads={heads}.")
+        if key_heads and heads % key_heads:
+            raise ConfigError(f"heads must be a multiple of key_heads; got heads={heads} and key_heads={key_heads}.")
+        self.heads, self.key_heads = heads, key_heads or heads
+        self.output = xavier(nn.Linear(width, width, bias), gain)
+        self.attention = attention
+
+    def attend(
+        self, query: Tensor, memory: Memory, distances: Tensor | None = None, blocks: Blocks | None = None
+    ) -> Tensor:
+        """query [B, H, T, D/H], keys and values [B, key_heads, S, D/H] -> [B, T, D]."""
+        if self.key_heads < self.heads:
+            keys, values = (x.repeat_interleave(self.heads // self.key_heads, dim=1) for x in memory[:2])
+            memory = memory._replace(keys=keys, values=values)
+        look = self.attention(query, memory, beside=distances, blocks=blocks)
+        context = self.collect(look, distances)  # [B, H, T, D/H]
+        return self.output(context.transpose(1, 2).flatten(2))
+
+    def collect(self, look: Look, distances: Tensor | None) -> Tensor:
+        """The context [B, H, T, D/H] of an attention call; relative positions add to it."""
+        return look.context
+
+
+class SelfAttention(MultiHead):
+    """Queries, keys and values come from the same states: W^Q, W^K and W^V are one matrix."""
+
+    def __init__(self, sizes: Heads, attention: Attention) -> None:
+        super().__init__(sizes, attention)
+        width, few = sizes.width, sizes.width // sizes.heads * self.key_heads
+        project = nn.Linear(width, width + 2 * few, sizes.bias)
+        self.project = xavier(project, 1.0, 1.0, sizes.gain, rows=(width, few, few))
 
     def forward(
-        self,
-        x: Tensor,
-        past: Past | Carry = NOTHING,
-        *,
-        mask: Tensor | None = None,
-        source: Memory | None = None,
-        places: Places = NO_PLACES,
-    ) -> tuple[Tensor, Past | Carry]:
-        """x [B, T, D] -> [B, T, D], and the past with x in it."""
-        attended, past = self.self_attention(self.join_self.enter(x), past, mask, places)
-        x = self.join_self.leave(x, attended)
-        if self.cross_attention is not None and self.join_cross is not None:
-            attended = self.cross_attention(self.join_cross.enter(x), source, places.source_blocks)
-            x = self.join_cross.leave(x, attended)
-        return self.join_feed.leave(x, self.feed_forward(self.join_feed.enter(x))), past
+        self, x: Tensor, past: Past, mask: Tensor | None = None, places: Places = NO_PLACES
+    ) -> tuple[Tensor, Past]:
+        """x [B, T, D] behind the steps in `past`, mask [B, 1, 1, S] -> [B, T, D], and the past with x in it."""
+        query, keys, values = self.split(self.project(x))
+        past = past.append(places.rotate(keys), values)
+        keys, values = past.tensors
+        memory = Memory(keys, values, past.mask if mask is None else mask)
+        return self.attend(places.rotate(query), memory, places.distances(keys), places.blocks), past
+
+    def split(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Queries [B, H, T, D/H], and keys and values [B, key_heads, T, D/H], which lie side by side in x [B, T, .]."""
+        if self.key_heads == self.heads:
+            return split_heads(x, 3, self.heads)
+        width = self.output.in_features
+        return *split_heads(x[..., :width], 1, self.heads), *split_heads(x[..., width:], 2, self.key_heads)
+
+    def start(self, memory: Memory) -> Past:
+        """An empty past beside a source in `memory` [B, H, S, D/H]."""
+        return Past((memory.keys[:, :, :0], memory.values[:, :, :0]))
+
+
+class CrossAttention(MultiHead):
+    """Queries come from one sequence, keys and values from another: W^K and W^V are one matrix."""
+
+    def __init__(self, sizes: Heads, attention: Attention) -> None:
+        super().__init__(sizes, attention)
+        width, few = sizes.width, sizes.width // sizes.heads * self.key_heads
+        self.query = xavier(nn.Linear(width, width, sizes.bias), 1.0)
+        self.project = xavier(nn.Linear(width, 2 * few, sizes.bias), 1.0, sizes.gain)
+
+    def remember(self, states: Tensor, mask: Tensor | None = None) -> Memory:
+        """Keys and values of `states` [B, S, D], [B, key_heads, S, D/H]; mask [B, 1, 1, S]."""
+        keys, values = split_heads(self.project(states), 2, self.key_heads)
+        return Memory(keys, values, mask)
+
+    def forward(self, x: Tensor, memory: Memory, blocks: Blocks | None = None) -> Tensor:
+        """x [B, T, D] -> [B, T, D]."""
+        (query,) = split_heads(self.query(x), 1, self.heads)
+        return self.attend(query, memory, blocks=blocks)
+
+
+# --- the feed-forward net
+
+
+class FeedForward(nn.Sequential):
+    """max(0, x W_1 + b_1) W_2 + b_2, or with another activation than max(0, .)."""
+
+    def __init__(
+        self, width: int, inner: int, gain: float = 1.0, activation: Callable[[], nn.Module] = nn.ReLU
+    ) -> None:
+        super().__init__(xavier(nn.Linear(width, inner), gain), activation(), xavier(nn.Linear(inner, width), gain))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., D] -> [..., D]."""
+        inner, activate, outer = self
+        return outer(linear_relu(x, inner) if isinstance(activate, nn.ReLU) else activate(inner(x)))
+
+
+# --- details: some of these have a faster form on a GPU, see `kernels.choose`
+
+
+@or_triton("short")
+def split_heads(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
+    """x [B, T, parts * D] -> a [B, H, T, D/H] for each part."""
+    return x.unflatten(-1, (parts, heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+
+
+@or_triton("norm")
+def add_norm(x: Tensor, added: Tensor | None, gamma: Tensor, beta: Tensor, eps: float, p: float) -> Tensor:
+    """LN(x + dropout(added)) over the last dimension, or LN(x) if nothing is added; x and added [..., D]."""
+    if added is not None:
+        x = x + (dropout(added, p) if p else added)
+    return F.layer_norm(x, gamma.shape, gamma, beta, eps)
+
+
+@or_triton("linear_relu")
+def linear_relu(x: Tensor, linear: nn.Module) -> Tensor:
+    """max(0, x W^T + b)."""
+    return torch.relu(linear(x))
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ counted for each module, so that row t is target position t in a forward pass an
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -192,8 +192,7 @@ class Changed:
 class _Active:
     """The changes that act on one module now, of all blocks around it, and the rows it has seen."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self) -> None:
         self.changes: list[Change] = []
         self.first = 0
 
@@ -236,29 +235,30 @@ def change(model: nn.Module, *changes: Change) -> Iterator[Changed]:
             raise ConfigError(f"A change is one of regard.look: Silence, Mask, Temperature, ...; got {one!r}.")
         for name in find(model, one.where()):
             at.setdefault(modules[name], []).append(one)
-    names = {module: name for name, module in modules.items()}
-    handles: list[Any] = []
-    added: list[tuple[Attention, Change]] = []
     changed = Changed(tuple(changes), at)
-    try:
+    with ExitStack() as stack:
         for module, ours in at.items():
-            if module not in _active:
-                _active[module] = _Active(names[module])
-                # Before all other hooks: a recorder sees what the model saw.
-                handle = module.register_forward_hook(_active[module], with_kwargs=True, prepend=True)
-                handles.append((module, handle))
-            _active[module].changes += ours
-            added += [(module, one) for one in ours]
-        begin = model.register_forward_pre_hook(lambda *_: changed.restart())
-        handles.append((None, begin))
+            stack.enter_context(_acting(module, ours))
+        stack.callback(model.register_forward_pre_hook(lambda *_: changed.restart()).remove)
         yield changed
+
+
+@contextmanager
+def _acting(module: Attention, changes: list[Change]) -> Iterator[None]:
+    """Add changes to those that act on a module; the outermost block holds the hook."""
+    outermost = module not in _active
+    active = _active.setdefault(module, _Active())
+    # Before all other hooks: a recorder sees what the model saw.
+    handle = module.register_forward_hook(active, with_kwargs=True, prepend=True) if outermost else None
+    active.changes += changes
+    try:
+        yield
     finally:
-        for module, one in added:
-            _active[module].changes.remove(one)
-        for held, handle in handles:
+        for one in changes:
+            active.changes.remove(one)
+        if handle:
             handle.remove()
-            if held is not None:
-                del _active[held]
+            del _active[module]
 
 
 def find(model: nn.Module, where: str | None) -> list[str]:

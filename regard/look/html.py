@@ -37,7 +37,8 @@ _EXPORT = re.compile(r"^export (?:async )?(?:const|function|class) (\w+)", re.M)
 def page(trace: Contents, view: str, show: Show) -> "Page":
     """The page of a trace, opened at `view`; the options of `show` are where it opens."""
     count = sum(seen.weights.size for seen in trace.attention.values())
-    title = show.title or _title(trace)
+    source, target = (label(side.text, 60) for side in (trace.source, trace.target))
+    title = show.title or (target if trace.image is not None else f"{source} → {target}")
     held = {
         "trace": page_tree(trace if count <= PRECISE else trace.slim(), show),
         "titled": show.title is not None,
@@ -196,8 +197,3 @@ def _script_safe(text: str) -> str:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
-
-
-def _title(trace: Contents) -> str:
-    target = label(trace.target.text, 60)
-    return target if trace.image is not None else f"{label(trace.source.text, 60)} → {target}"

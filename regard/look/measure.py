@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from regard.core.normalise import NORMALISERS, ForwardOnly, softmax
-from regard.errors import ConfigError, DataError, ShapeError, unknown
+from regard.errors import DataError, ShapeError, check_known
 from regard.look.table import tokens_of
 from regard.look.trace_data import HIDING, KINDS, Attended, Contents
 
@@ -104,17 +104,13 @@ def measure(trace: Contents) -> list[HeadMeasures]:
     """Measures of every head, every layer and the sentence, on tokens with special ones included."""
     rows: list[HeadMeasures] = []
     for seen in trace.attention.values():
-        rows += _module(trace, seen)
+        special = [token.special for token in tokens_of(trace, KINDS[seen.kind][1])]
+        heads = [HeadMeasures(seen.name, seen.layer, h, head(seen.weights[h], special)) for h in range(seen.heads)]
+        rows += [*heads, HeadMeasures(seen.name, seen.layer, None, _mean([row.values for row in heads]))]
     singles = [row for row in rows if row.head is not None]
     if singles:
         rows.append(HeadMeasures("all", None, None, _mean([row.values for row in singles])))
     return rows
-
-
-def _module(trace: Contents, seen: Attended) -> list[HeadMeasures]:
-    special = [token.special for token in tokens_of(trace, KINDS[seen.kind][1])]
-    heads = [HeadMeasures(seen.name, seen.layer, h, head(seen.weights[h], special)) for h in range(seen.heads)]
-    return [*heads, HeadMeasures(seen.name, seen.layer, None, _mean([row.values for row in heads]))]
 
 
 def _mean(values: list[dict[str, float]]) -> dict[str, float]:
@@ -135,8 +131,7 @@ class Report:
 
     def ranked(self, by: str = "confidence", highest: bool | None = None) -> list[HeadMeasures]:
         """The single heads that have this measure, in order of it: `highest` first, or as suits the measure."""
-        if by not in self.measures:
-            raise ConfigError(unknown("measure", by, self.measures))
+        check_known("measure", by, self.measures)
         singles = [row for row in self.rows if row.head is not None and by in row.values]
         return sorted(
             singles, key=lambda row: row.values[by], reverse=by not in LOW_FIRST if highest is None else highest
@@ -207,12 +202,12 @@ class ReportSum:
         return Report(tuple(rows), self.sentences)
 
 
-def _forwards(scores: Array, weights: Array) -> Array:
+def _forwards(scores: torch.Tensor, weights: Array) -> Array:
     """Monotonic attention [H, T, S] again: each row goes on from the row before, the first one from slot 0."""
     first = np.broadcast_to(np.arange(weights.shape[2]) == 0, weights[:, :1].shape)
     previous = np.concatenate([first, weights[:, :-1]], axis=1).astype(np.float64)
     hard = bool(((weights == 0) | (weights == 1)).all())
-    found: Array = ForwardOnly(hard=hard).eval()(torch.from_numpy(scores), None, torch.from_numpy(previous)).numpy()
+    found: Array = ForwardOnly(hard=hard).eval()(scores, None, torch.from_numpy(previous)).numpy()
     return found
 
 
@@ -222,20 +217,16 @@ def reproduce(seen: Attended) -> Array | None:
     Softmax over the scores that are not hidden; a Gaussian window then multiplies by exp(-(s - p)^2 / (2 sigma^2)) with
     sigma = half_width / 2 (Luong 2015, eq. 10). Where the future or a window hides slots, those have weight 0.
     """
-    if seen.scores is not None and seen.normalise == "monotonic":
-        return _forwards(seen.scores.astype(np.float64), seen.weights)
-    sparse = NORMALISERS.get(seen.normalise.removeprefix("causal "))
-    if seen.scores is None or (sparse is None and seen.normalise not in HIDING):
+    if seen.scores is None:
         return None
-    scores = seen.scores.astype(np.float64)
-    if sparse is not None and sparse is not softmax:
-        return sparse(torch.from_numpy(scores), None).numpy()
-    if seen.normalise in HIDING:
-        scores = np.where(seen.weights == 0, -np.inf, scores)
-    top = scores.max(-1, keepdims=True, initial=-np.inf)
-    raised = np.exp(scores - np.where(np.isfinite(top), top, 0.0))
-    total = raised.sum(-1, keepdims=True)
-    weights = np.divide(raised, total, out=np.zeros_like(raised), where=total > 0)
+    scores = torch.from_numpy(seen.scores.astype(np.float64))
+    if seen.normalise == "monotonic":
+        return _forwards(scores, seen.weights)
+    hides = seen.normalise in HIDING
+    normalise = softmax if hides else NORMALISERS.get(seen.normalise.removeprefix("causal "))
+    if normalise is None:
+        return None
+    weights: Array = normalise(scores, torch.from_numpy(seen.weights != 0) if hides else None).numpy()
     if seen.normalise != "Gaussian window":
         return weights
     if seen.centre is None or not seen.half_width:

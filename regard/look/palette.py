@@ -4,7 +4,7 @@ A palette is nine colours from weight 0 to weight 1, mixed linearly between neig
 picture, the page and the terminal show the same colour for the same weight.
 """
 
-from regard.errors import ConfigError, unknown
+from regard.errors import check_known
 
 PALETTES: dict[str, tuple[str, ...]] = {
     "blue": ("#fcfdff", "#dfebf7", "#bfd7ec", "#97bfdf", "#6ba3cf", "#4585bb", "#2667a2", "#124983", "#082c5c"),
@@ -26,8 +26,7 @@ Colour = tuple[int, int, int]
 
 def palette(name: str) -> tuple[str, ...]:
     """The nine colours of a palette."""
-    if name not in PALETTES:
-        raise ConfigError(unknown("palette", name, PALETTES))
+    check_known("palette", name, PALETTES)
     return PALETTES[name]
 
 

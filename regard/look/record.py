@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.attend import Look, Memory
-from regard.errors import ConfigError, ShapeError, unknown
+from regard.errors import ConfigError, ShapeError, check_known
 from regard.layers.attention import Attention
 from regard.look.foreign import foreign_attentions, watch_foreign
 
@@ -45,8 +45,7 @@ class Recorded(Mapping[str, Seen]):
 
     def calls(self, name: str) -> list[Seen]:
         """Every call of `name`, in order: one for a forward pass, one for each step of a search."""
-        if name not in self._calls:
-            raise ConfigError(unknown("recorded attention", name, self._calls))
+        check_known("recorded attention", name, self._calls)
         return list(self._calls[name])
 
     def __getitem__(self, name: str) -> Seen:
@@ -128,8 +127,7 @@ def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = 
         )
     modules = modules or others
     for name in names or ():
-        if name not in modules:
-            raise ConfigError(unknown("attention module", name, modules))
+        check_known("attention module", name, modules)
 
     def keep(name: str, seen: Seen) -> None:
         free = {key: part.detach() for key, part in seen._asdict().items() if part is not None}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.errors import ConfigError, unknown
+from regard.errors import ConfigError, check_known
 from regard.look.show import HeadChoice, LayerChoice, Show
 from regard.look.text import label, visible
 from regard.look.tokens import Token, share_cell
@@ -110,8 +110,7 @@ def choose(trace: Contents, layer: LayerChoice = None) -> Attended:
     if not trace.attention:
         raise ConfigError("This trace holds no attention, so there is nothing to draw.")
     if isinstance(layer, str):
-        if layer not in trace.attention:
-            raise ConfigError(unknown("attention module", layer, trace.attention))
+        check_known("attention module", layer, trace.attention)
         return trace.attention[layer]
     leading = leading_modules(trace)
     if layer is None:

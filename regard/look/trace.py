@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from regard.errors import ConfigError, unknown
 from regard.look import html, trace_file
 from regard.look.draw import terminal
-from regard.look.huggingface import cross_attentions, self_attentions
+from regard.look.foreign import cross_attentions, self_attentions
 from regard.look.remarks import remarks
 from regard.look.show import CAPTION_VIEWS, PAGE, TERMINAL, VIEWS, Show, chosen
 from regard.look.tokens import Side, Token, as_side

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.errors import ConfigError, DataError, ShapeError, unknown
+from regard.errors import ConfigError, DataError, ShapeError, check_known
 from regard.look.tokens import Side, is_number, is_whole
 
 Array = NDArray[np.float32]
@@ -50,8 +50,7 @@ class Attended:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", _heads(self.weights, f"The weights of '{self.name}'"))
-        if self.kind not in KINDS:
-            raise ConfigError(unknown("kind of attention", self.kind, KINDS))
+        check_known("kind of attention", self.kind, KINDS)
         for text in (self.name, self.score, self.normalise):
             if not isinstance(text, str):
                 raise DataError(f"An attention's name, score and normaliser are texts; got {text!r}.")
@@ -172,12 +171,9 @@ class Contents:
             rows |= {row for row in one.get("rows", ()) if isinstance(row, int)}
         return rows, {int(one["column"]) for one in self.changes if isinstance(one.get("column"), int)}
 
-    def slim(self, scores: bool = False) -> Self:
-        """A smaller trace for long sentences: weights rounded to half precision, scores only with `scores`."""
-        smaller = {}
-        for name, seen in self.attention.items():
-            kept = half(seen.scores) if scores and seen.scores is not None else None
-            smaller[name] = replace(seen, weights=half(seen.weights), scores=kept)
+    def slim(self) -> Self:
+        """A smaller trace for long sentences: weights rounded to half precision, no scores."""
+        smaller = {name: replace(one, weights=half(one.weights), scores=None) for name, one in self.attention.items()}
         return replace(self, attention=smaller)
 
     def size(self, side: str) -> int:

@@ -158,14 +158,15 @@ def fields(tree: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(tree.get(name), dict):
             raise DataError(f"This is not a whole trace: '{name}' must be an object; got {_kind(tree.get(name))}.")
     try:
-        attention = _build_attention(tree["attention"], dict(tree.get("model", {})))
+        attention, beam = _build_attention(tree["attention"], dict(tree.get("model", {}))), tree.get("beam")
+        nodes = tuple(BeamNode(**node) for node in beam["nodes"]) if beam is not None else ()
         return {
             "source": _build_sentence(tree["source"]),
             "target": _build_sentence(tree["target"]),
             "attention": attention,
             "model": dict(tree.get("model", {})),
             "steps": tuple(_build_step({"name": [*attention, ""][0], **step}) for step in tree.get("steps", ())),
-            "beam": _build_beam(tree.get("beam")),
+            "beam": None if beam is None else Beam(int(beam["size"]), nodes, tuple(beam["ranked"])),
             **{key: tuple({**one, "text": one["text"]} for one in tree.get(key, ())) for key in ("changes", "notes")},
             "image": _build_picture(tree.get("image")),
         }
@@ -183,12 +184,6 @@ def _kind(value: object) -> str:
 def _build_step(step: dict[str, Any]) -> StepVectors:
     query, context = (tuple(float(value) for value in step.get(key, ())) for key in ("query", "context"))
     return StepVectors(**{**step, "query": query, "context": context, "norms": dict(step.get("norms", {}))})
-
-
-def _build_beam(beam: dict[str, Any] | None) -> Beam | None:
-    if beam is None:
-        return None
-    return Beam(int(beam["size"]), tuple(BeamNode(**node) for node in beam["nodes"]), tuple(beam["ranked"]))
 
 
 def _build_picture(image: dict[str, Any] | None) -> Picture | None:

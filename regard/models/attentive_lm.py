@@ -33,18 +33,18 @@ from regard.models.lstm_lm import RECIPES as RECIPES  # the baseline and this mo
 class AttentiveConfig:
     """Salton's single model with Bahdanau's score, on the Penn Treebank."""
 
-    vocabulary: int = setting(10_000, "words or pieces that the model knows")
-    embedding: int = setting(650, "size of a word vector (m)")
+    vocabulary: int = setting(10_000, "size of the vocabulary")
+    embedding: int = setting(650, "embedding size (m)")
     width: int = setting(650, "size of a layer's state (n)")
-    layers: int = setting(2, "LSTM layers")
-    score: str = setting("additive", "how the state is compared with the past ones", tuple(SCORES))
-    normaliser: str = setting("softmax", "how scores become weights", tuple(NORMALISERS))
+    layers: int = setting(2, "number of LSTM layers")
+    score: str = setting("additive", "score function of attention", tuple(SCORES))
+    normaliser: str = setting("softmax", "normaliser of the scores", tuple(NORMALISERS))
     split: str = setting(
         "none", "parts of a state: one for all, key and value, or key, value and prediction",
         ("none", "key-value", "key-value-predict"),
     )  # fmt: skip
     window: int = setting(0, "number of past states that may be attended to; 0 = all")
-    dropout: float = setting(0.5, "share of each layer's input and of the readout dropped in training")
+    dropout: float = setting(0.5, "dropout on the input of each layer and on the readout")
     spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
 
 
@@ -52,8 +52,6 @@ SPLITS = {"none": 1, "key-value": 2, "key-value-predict": 3}
 
 
 class AttentiveState(NamedTuple):
-    """What a step carries to the next."""
-
     lstm: LSTMState
     past: Past  # keys [B, t, k] and values [B, t, v] of the states so far
     position: Tensor  # [B], steps so far

@@ -45,12 +45,12 @@ from regard.symbols import START
 class Sizes:
     """The settings that RNNsearch and the models made of it have in common, as published."""
 
-    source_vocabulary: int = setting(30_000, "words or pieces of the source language")
-    target_vocabulary: int = setting(30_000, "words or pieces of the target language")
-    embedding: int = setting(620, "size of a word vector (m)")
+    source_vocabulary: int = setting(30_000, "size of the source vocabulary")
+    target_vocabulary: int = setting(30_000, "size of the target vocabulary")
+    embedding: int = setting(620, "embedding size (m)")
     width: int = setting(1000, "size of a recurrent state, in each direction (n)")
     readout: int = setting(500, "maxout units before the softmax (l)")
-    dropout: float = setting(0.0, "share of embeddings and readout dropped in training; the paper has none")
+    dropout: float = setting(0.0, "dropout on embeddings and readout; the paper has none")
     spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
 
 
@@ -59,8 +59,8 @@ class BahdanauConfig(Sizes):
     """RNNsearch-50 as published."""
 
     attention: int = setting(1000, "hidden size of the alignment perceptron (n'), of the scores additive and concat")
-    score: str = setting("additive", "how a state is compared with the source", tuple(SCORES))
-    normaliser: str = setting("softmax", "how scores become weights", tuple(NORMALISERS))
+    score: str = setting("additive", "score function of attention", tuple(SCORES))
+    normaliser: str = setting("softmax", "normaliser of the scores", tuple(NORMALISERS))
     output_rank: int = setting(0, "rank of a factorised softmax matrix, 620 in the released code; 0 = not factorised")
     timing: str = setting(
         "paper", "which state is the query and which is read out", ("paper", "appendix", "released", "conditional")
@@ -75,8 +75,6 @@ def twin_of(config: Any) -> BahdanauConfig:
 
 
 class BahdanauState(NamedTuple):
-    """What a step carries to the next."""
-
     memory: Memory
     hidden: Tensor  # [B, n], s_{i-1}
     context: Tensor  # [B, 2n], c_{i-1}, for the released code alone

@@ -41,22 +41,22 @@ from regard.symbols import START
 class CaptionerConfig:
     """The soft model for COCO, as released; the paper gives no other sizes."""
 
-    target_vocabulary: int = setting(10_000, "words or pieces of the captions")
+    target_vocabulary: int = setting(10_000, "size of the vocabulary of the captions")
     encoder: str = setting(
-        "none", "what reads pictures: none (features come ready-made), small, efficientnet-lite0, or timm:NAME"
+        "none", "image encoder: none (the input is features), small, efficientnet-lite0, or timm:NAME"
     )
-    grid: int = setting(14, "cells on a side of a picture")
+    grid: int = setting(14, "number of cells on a side of a picture")
     features: int = setting(512, "size of a cell's vector (D)")
-    embedding: int = setting(512, "size of a word vector and of the readout (m)")
+    embedding: int = setting(512, "size of the embeddings and of the readout (m)")
     width: int = setting(1800, "size of the LSTM's state (n)")
     attention: int = setting(512, "hidden size of the attention perceptron; the paper takes D")
     attention_layers: int = setting(2, "affine layers on a cell before the perceptron of the additive score")
-    score: str = setting("additive", "how the state is compared with a cell", tuple(SCORES))
-    normaliser: str = setting("softmax", "how scores become weights where all cells are weighed", tuple(NORMALISERS))
+    score: str = setting("additive", "score function of attention", tuple(SCORES))
+    normaliser: str = setting("softmax", "normaliser of the scores in soft attention", tuple(NORMALISERS))
     initial_layers: int = setting(2, "layers between the mean cell and the first state")
     look: str = setting(
         "soft",
-        "weigh all cells, or choose one: when decoding, the best one (hard) or the expectation (hard-expectation)",
+        "attend to all cells (soft) or to one: in decoding the best one (hard) or the expectation (hard-expectation)",
         ("soft", "hard", "hard-expectation"),
     )
     readout: str = setting(
@@ -65,14 +65,12 @@ class CaptionerConfig:
     look_once: float = setting(1.0, "soft: weight of the penalty on cells whose weights do not sum to 1 (lambda)")
     reinforce: float = setting(0.1, "hard: weight of REINFORCE beside the likelihood of the words (lambda_r)")
     entropy: float = setting(0.002, "hard: weight of the entropy of the places (lambda_e)")
-    expectation: float = setting(0.5, "hard: share of batches that take the expectation instead of a drawn place")
-    dropout: float = setting(0.5, "share of the state, the readout and the first layers dropped in training")
+    expectation: float = setting(0.5, "hard: fraction of batches that take the expectation instead of a sample")
+    dropout: float = setting(0.5, "dropout on the state, the readout and the first layers")
     spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
 
 
 class CaptionerState(NamedTuple):
-    """What a step carries to the next."""
-
     memory: Memory
     lstm: LSTMState  # one layer: h_{t-1} and c_{t-1}
 

@@ -36,13 +36,11 @@ class CoverageConfig(Sizes):
     coverage: str = setting(
         "neural", "the sum of weights over a fertility, or a GRU for each word", ("linguistic", "neural")
     )
-    coverage_width: int = setting(10, "numbers in the neural coverage of a word (d)")
-    fertility: float = setting(2.0, "linguistic: most target words of a source word (N); 0 = no fertility, Phi = 1")
+    coverage_width: int = setting(10, "size of the neural coverage of a word (d)")
+    fertility: float = setting(2.0, "linguistic: maximum fertility of a source word (N); 0 = no fertility, Phi = 1")
 
 
 class CoverageState(NamedTuple):
-    """What a step carries to the next."""
-
     memory: Memory
     hidden: Tensor  # [B, n], s_{i-1}
     fixed: Tensor  # [B, S, 1] 1 / Phi_j, or [B, S, 3d] W h_j in the gates of the GRU: the same at every step

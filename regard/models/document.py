@@ -35,20 +35,18 @@ ROOM = 1 << 18  # most states, padding counted, that one attention call takes; a
 class DocumentConfig:
     """HN-ATT as published."""
 
-    vocabulary: int = setting(30_000, "words that the model knows")
-    classes: int = setting(5, "labels that a document may have")
-    embedding: int = setting(200, "size of a word vector")
+    vocabulary: int = setting(30_000, "size of the vocabulary")
+    classes: int = setting(5, "number of classes")
+    embedding: int = setting(200, "embedding size")
     width: int = setting(50, "size of a GRU state, in each direction")
     attention: int = setting(100, "size of the context vectors")
     pooling: str = setting(
-        "attention", "how states become one vector: attention, mean, or the largest of each dimension",
+        "attention", "pooling of the states: attention, mean, or maximum of each dimension",
         ("attention", "average", "maximum"),
     )  # fmt: skip
-    score: str = setting(
-        "tanh-dot", "how a context vector is compared with a state; tanh-dot is the paper's", ("tanh-dot", *SCORES)
-    )
-    normaliser: str = setting("softmax", "how scores become weights", tuple(NORMALISERS))
-    dropout: float = setting(0.0, "share of word vectors, sentence vectors and document vector dropped in training")
+    score: str = setting("tanh-dot", "score function of attention; tanh-dot is the paper's", ("tanh-dot", *SCORES))
+    normaliser: str = setting("softmax", "normaliser of the scores", tuple(NORMALISERS))
+    dropout: float = setting(0.0, "dropout on word, sentence and document vectors")
     spread: float = setting(0.1, "standard deviation of the initial word and context vectors")
 
 

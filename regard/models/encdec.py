@@ -32,18 +32,16 @@ from regard.symbols import START
 class ChoConfig:
     """The RNN encoder-decoder of Cho 2014a."""
 
-    source_vocabulary: int = setting(15_000, "words or pieces of the source language")
-    target_vocabulary: int = setting(15_000, "words or pieces of the target language")
-    embedding: int = setting(100, "size of a word vector; also the rank of the output matrix")
+    source_vocabulary: int = setting(15_000, "size of the source vocabulary")
+    target_vocabulary: int = setting(15_000, "size of the target vocabulary")
+    embedding: int = setting(100, "embedding size; also the rank of the output matrix")
     width: int = setting(1000, "size of the recurrent state and of the summary (n)")
     readout: int = setting(500, "maxout units before the softmax (l)")
-    dropout: float = setting(0.0, "share of embeddings and readout dropped in training; the paper has none")
+    dropout: float = setting(0.0, "dropout on embeddings and readout; the paper has none")
     spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
 
 
 class ChoState(NamedTuple):
-    """What a step carries to the next."""
-
     memory: Memory
     hidden: Tensor  # [B, n], h'_{t-1}
 
@@ -129,19 +127,17 @@ class RNNencdec(Bahdanau):
 class SutskeverConfig:
     """The LSTM sequence-to-sequence model of Sutskever 2014."""
 
-    source_vocabulary: int = setting(160_000, "words or pieces of the source language")
-    target_vocabulary: int = setting(80_000, "words or pieces of the target language")
-    width: int = setting(1000, "size of a word vector and of a layer's state (n)")
-    layers: int = setting(4, "LSTM layers in the encoder and in the decoder")
+    source_vocabulary: int = setting(160_000, "size of the source vocabulary")
+    target_vocabulary: int = setting(80_000, "size of the target vocabulary")
+    width: int = setting(1000, "size of the embeddings and of the state of a layer (n)")
+    layers: int = setting(4, "number of LSTM layers in the encoder and in the decoder")
     reverse: bool = setting(True, "read the source words backwards")
-    bias: bool = setting(True, "biases in the LSTM")
-    dropout: float = setting(0.0, "share of each layer's input dropped in training; the paper has none")
+    bias: bool = setting(True, "use biases in the LSTM")
+    dropout: float = setting(0.0, "dropout on the input of each layer; the paper has none")
     spread: float = setting(0.08, "initial weights are uniform in [-spread, spread]")
 
 
 class SutskeverState(NamedTuple):
-    """What a step carries to the next."""
-
     lstm: LSTMState
 
 

@@ -19,11 +19,11 @@ from regard.models.contract import Looking, TextModel, check_target, shift_right
 class LSTMLanguageConfig:
     """Zaremba's medium model."""
 
-    vocabulary: int = setting(10_000, "words or pieces that the model knows")
-    embedding: int = setting(650, "size of a word vector (m)")
+    vocabulary: int = setting(10_000, "size of the vocabulary")
+    embedding: int = setting(650, "embedding size (m)")
     width: int = setting(650, "size of a layer's state (n)")
-    layers: int = setting(2, "LSTM layers")
-    dropout: float = setting(0.5, "share of each layer's input and of the top states dropped in training")
+    layers: int = setting(2, "number of LSTM layers")
+    dropout: float = setting(0.5, "dropout on the input of each layer and on the top states")
     spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
 
 

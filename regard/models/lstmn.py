@@ -1,16 +1,10 @@
 """Cheng, Dong and Lapata, "Long short-term memory-networks for machine reading" (EMNLP 2016).
 
 What was new: an LSTM that does not compress its past into one state. It keeps the hidden and the memory vector of every
-word on two tapes and attends to all of them, with the same weights on both, before each step (intra-attention).
+word on two tapes and attends to all of them, with the same weights on both, before each step (intra-attention). The
+layer is in `layers.lstmn`, the language model in `lstmn_lm.py`.
 
-    a_i = v^T tanh(W_h h_i + W_x x_t + W_s h~_{t-1});  s = softmax(a) over i < t
-    [h~_t ; c~_t] = sum_i s_i [h_i ; c_i]
-    [i ; f ; o ; c^] = [sig ; sig ; sig ; tanh](W [h~_t ; x_t]);  c_t = f c~_t + i c^;  h_t = o tanh(c_t)
-
-A stacked layer reads the h_t of the layer below and has its own tapes. At the first step the tapes are empty and the
-context is zero, as with the slot of zeros that the released code begins with (and may attend to later).
-
-As encoder and decoder the paper joins two of them in two ways. Shallow fusion: attention over the source, with the
+Here are encoder and decoder, which the paper joins in two ways. Shallow fusion: attention over the source, with the
 state before the step as the query as in Bahdanau, enters the decoder as input. Deep fusion: the decoder attends to both
 tapes of the source, and the context enters the memory through another gate:
 
@@ -32,163 +26,28 @@ from regard.core.normalise import NORMALISERS
 from regard.core.scores import COMPARISONS, SCORES
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
-from regard.layers.past import Past
-from regard.models import lstm_lm
-from regard.models.contract import EncoderDecoder, Looking, TextModel, check_batch, check_target, shift_right
-
-
-@dataclass(frozen=True)
-class LSTMNLanguageConfig:
-    """The language model of the paper, on the Penn Treebank."""
-
-    vocabulary: int = setting(10_000, "words or pieces that the model knows")
-    embedding: int = setting(150, "size of a word vector (m)")
-    width: int = setting(300, "size of a layer's hidden and memory vectors (n)")
-    layers: int = setting(1, "layers, one to three in the paper")
-    span: int = setting(0, "number of last words that may be attended to; 0 = all")
-    score: str = setting("additive", "how projected queries and keys are compared", tuple(COMPARISONS))
-    normaliser: str = setting("softmax", "how scores become weights", tuple(NORMALISERS))
-    dropout: float = setting(0.0, "share of each layer's input and of the top states dropped in training")
-    spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
+from regard.layers.lstmn import Tape, compare, read, stack
+from regard.models.contract import EncoderDecoder, Looking, check_batch
 
 
 @dataclass(frozen=True)
 class LSTMNConfig:
     """The encoder-decoder; the sizes are those of the released code, which is for textual entailment."""
 
-    source_vocabulary: int = setting(30_000, "words or pieces of the source language")
-    target_vocabulary: int = setting(30_000, "words or pieces of the target language")
-    embedding: int = setting(300, "size of a word vector (m)")
+    source_vocabulary: int = setting(30_000, "size of the source vocabulary")
+    target_vocabulary: int = setting(30_000, "size of the target vocabulary")
+    embedding: int = setting(300, "embedding size (m)")
     width: int = setting(450, "size of a layer's hidden and memory vectors (n)")
-    layers: int = setting(1, "layers in the encoder and in the decoder")
-    fusion: str = setting("deep", "how the source enters the decoder", ("shallow", "deep"))
+    layers: int = setting(1, "number of layers in the encoder and in the decoder")
+    fusion: str = setting("deep", "fusion of encoder and decoder", ("shallow", "deep"))
     released: bool = setting(False, "as in the released code, the encoder's query leaves out its last summary h~")
-    score: str = setting("additive", "how projected queries and keys are compared", tuple(COMPARISONS))
-    normaliser: str = setting("softmax", "how scores become weights", tuple(NORMALISERS))
-    dropout: float = setting(0.0, "share of each layer's input and of the top states dropped in training")
+    score: str = setting("additive", "score function of projected queries and keys", tuple(COMPARISONS))
+    normaliser: str = setting("softmax", "normaliser of the scores", tuple(NORMALISERS))
+    dropout: float = setting(0.0, "dropout on the input of each layer and on the top states")
     spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
 
 
-class Tape(NamedTuple):
-    """What a layer carries from step to step."""
-
-    past: Past  # W_h h_i [B, t, n] as keys, [h_i ; c_i] [B, t, 2n] as values, of all steps so far
-    hidden: Tensor  # [B, n], h_{t-1}
-    summary: Tensor  # [B, n], h~_{t-1}
-    position: Tensor  # [B], steps so far
-
-
-class LSTMNLayer(nn.Module):
-    """One layer. What depends on the input alone, `input_gates` = W_x x + b, is computed for all steps at once."""
-
-    recurrence = "lstmn"  # for `regard.explain`
-
-    def __init__(self, input_width: int, width: int, span: int, recall: bool, attention: Attention) -> None:
-        super().__init__()
-        self.width, self.span = width, span
-        self.W_x = nn.Linear(input_width, 5 * width)  # for the query, then for the gates i, f, o and the candidate
-        self.W_h = nn.Linear(width, width, bias=False)
-        self.W_s = nn.Linear(width, width, bias=False) if recall else None
-        self.U = nn.Linear(width, 4 * width, bias=False)  # the columns of W that act on h~
-        self.attention = attention
-
-    def start(self, rows: int) -> Tape:
-        """An empty tape, and h~_0 = 0."""
-        nothing = self.U.weight.new_zeros(rows, self.width)
-        past = Past((nothing.new_zeros(rows, 0, self.width), nothing.new_zeros(rows, 0, 2 * self.width)))
-        return Tape(past, nothing, nothing, torch.zeros(rows, dtype=torch.long, device=nothing.device))
-
-    def step(self, input_gates: Tensor, tape: Tape, added: Tensor | float = 0.0) -> tuple[Tensor, Tape]:
-        """input_gates [B, 5n] -> [h_t ; c_t] [B, 2n]. `added` [B, n] to c_t is what deep fusion brings."""
-        query, gates = input_gates.split([self.width, 4 * self.width], dim=-1)  # [B, n], [B, 4n]
-        if self.W_s is not None:
-            query = query + self.W_s(tape.summary)
-        keys, values = tape.past.tensors
-        memory = Memory(keys, values, self.visible(tape))
-        summary, cell = self.attention(query[:, None], memory).context[:, 0].chunk(2, dim=-1)  # h~_t, c~_t [B, n]
-        i, f, o, new = (gates + self.U(summary)).chunk(4, dim=-1)
-        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(new) + added
-        hidden = torch.sigmoid(o) * torch.tanh(cell)
-        both = torch.cat([hidden, cell], dim=-1)  # [B, 2n]
-        past = tape.past.append(self.W_h(hidden)[:, None], both[:, None])
-        return both, Tape(past, hidden, summary, tape.position + 1)
-
-    def visible(self, tape: Tape) -> Tensor | None:
-        """The filled slots, or the last `span` of them: [B, 1, S]."""
-        if not self.span:
-            return tape.past.mask
-        places = torch.arange(tape.past.tensors[0].shape[1], device=tape.position.device)
-        window = places >= tape.position[:, None, None] - self.span  # [B, 1, S]
-        return window if tape.past.mask is None else window & tape.past.mask
-
-
-def stack(config: LSTMNLanguageConfig | LSTMNConfig, span: int = 0, recall: bool = True) -> nn.ModuleList:
-    """Layers of which each reads the hidden vectors of the one below."""
-    n = config.width
-    widths = [config.embedding, *[n] * (config.layers - 1)]
-    return nn.ModuleList(LSTMNLayer(wide, n, span, recall, compare(config)) for wide in widths)
-
-
-def read(layers: Any, x: Tensor, tapes: tuple[Tape, ...], dropout: nn.Module) -> tuple[list[Tensor], tuple[Tape, ...]]:
-    """Layer by layer, and in each word by word: x [B, T, m] -> [h ; c] of each layer [B, T, 2n], and its tape."""
-    written, after = [], []
-    for layer, tape in zip(layers, tapes, strict=True):
-        both, tape = recur(layer.step, layer.W_x(dropout(x)), tape)  # [B, T, 2n]
-        x = both[..., : layer.width]  # [B, T, n]
-        written.append(both)
-        after.append(tape)
-    return written, tuple(after)
-
-
-def compare(config: LSTMNLanguageConfig | LSTMNConfig) -> Attention:
-    """Attention whose queries and keys are projected by the layer that attends."""
-    return Attention(COMPARISONS[config.score](config.width), NORMALISERS[config.normaliser])
-
-
-class LSTMNLanguageState(NamedTuple):
-    """What a step of the language model carries to the next."""
-
-    tapes: tuple[Tape, ...]
-
-
-class LSTMNLanguageModel(TextModel):
-    """LSTMN layers that write a text word by word."""
-
-    looking = Looking(query="current", shift=0, cross=())
-
-    def __init__(self, config: LSTMNLanguageConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.embed = nn.Embedding(config.vocabulary, config.embedding)
-        self.layers = stack(config, config.span)
-        self.dropout = nn.Dropout(config.dropout)
-        self.output = nn.Linear(config.width, config.vocabulary)
-        for weights in self.parameters():
-            nn.init.uniform_(weights, -config.spread, config.spread)
-
-    def start(self, rows: int) -> LSTMNLanguageState:
-        """Empty tapes."""
-        return LSTMNLanguageState(tuple(layer.start(rows) for layer in self.layers))  # type: ignore[operator]
-
-    def step(self, token: Tensor, state: LSTMNLanguageState) -> tuple[Tensor, LSTMNLanguageState]:
-        """token [B] -> logits [B, V]."""
-        hidden, state = self.decode(token[:, None], state)
-        return self.output(hidden[:, 0]), state
-
-    def hidden(self, target: Tensor) -> Tensor:
-        """Top hidden vectors [B, T, n], each step reading the true word before it."""
-        check_target(target)
-        return self.decode(shift_right(target), self.start(len(target)))[0]
-
-    def decode(self, words: Tensor, state: LSTMNLanguageState) -> tuple[Tensor, LSTMNLanguageState]:
-        """words [B, T], the words read -> top hidden vectors [B, T, n]."""
-        written, tapes = read(self.layers, self.embed(words), state.tapes, self.dropout)
-        return self.dropout(written[-1][..., : self.config.width]), LSTMNLanguageState(tapes)
-
-
 class LSTMNState(NamedTuple):
-    """What a step of the decoder carries to the next."""
-
     memory: Memory
     tapes: tuple[Tape, ...]
     glimpse: Tensor  # [B, L, n], g~_{t-1}: what each layer last saw of the source; zero in shallow fusion
@@ -321,16 +180,6 @@ class SourceTapes(nn.Module):
 FUSIONS: dict[str, Callable[[LSTMNConfig], Any]] = {"shallow": Shallow, "deep": Deep}
 
 
-LANGUAGE_PRESETS = {
-    "paper": LSTMNLanguageConfig(),
-    "small": LSTMNLanguageConfig(dropout=0.3, spread=0.2),
-    "tiny": LSTMNLanguageConfig(embedding=64, width=96, spread=0.2),
-}
-LANGUAGE_VARIANTS = {
-    "three-layers": replace(LANGUAGE_PRESETS["tiny"], layers=3),
-    "span": replace(LANGUAGE_PRESETS["tiny"], span=3),
-    "cosine-sparsemax": replace(LANGUAGE_PRESETS["tiny"], score="cosine", normaliser="sparsemax"),
-}
 PRESETS = {
     "paper": LSTMNConfig(),
     "small": LSTMNConfig(embedding=256, width=384, dropout=0.3),
@@ -343,13 +192,6 @@ VARIANTS = {
     "released": replace(PRESETS["tiny"], released=True),
     "scaled-dot-entmax15": replace(PRESETS["tiny"], score="scaled-dot", normaliser="entmax15"),
 }
-LANGUAGE_RECIPES: dict[str, dict[str, object]] = {
-    **lstm_lm.RECIPES,  # the baseline and this model are trained alike, but for the paper's own numbers
-    "paper": {
-        "optimiser": "sgd", "rate": 0.65, "clip": 5.0, "batch_tokens": 1_024, "normalise": "sentences",
-        "schedule": "decay", "epochs": 30, "best_by": "loss",
-    },
-}  # fmt: skip
 RECIPES: dict[str, dict[str, object]] = {
     "paper": {"rate": 0.001, "clip": 5.0, "normalise": "sentences"},
     "small": {"rate": 0.001, "clip": 1.0, "label_smoothing": 0.1},

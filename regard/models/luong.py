@@ -40,23 +40,23 @@ from regard.models.contract import EncoderDecoder, Looking, check_batch, check_t
 class LuongConfig:
     """The best single model of the paper: local-p with the general score and input feeding."""
 
-    source_vocabulary: int = setting(50_000, "words or pieces of the source language")
-    target_vocabulary: int = setting(50_000, "words or pieces of the target language")
-    width: int = setting(1000, "size of a word vector and of a layer's state (n)")
-    layers: int = setting(4, "LSTM layers in the encoder and in the decoder")
-    score: str = setting("general", "how states are compared", (*SCORES, "location"))
-    normaliser: str = setting("softmax", "how scores become weights in global attention", tuple(NORMALISERS))
+    source_vocabulary: int = setting(50_000, "size of the source vocabulary")
+    target_vocabulary: int = setting(50_000, "size of the target vocabulary")
+    width: int = setting(1000, "size of the embeddings and of the state of a layer (n)")
+    layers: int = setting(4, "number of LSTM layers in the encoder and in the decoder")
+    score: str = setting("general", "score function of attention", (*SCORES, "location"))
+    normaliser: str = setting("softmax", "normaliser of the scores in global attention", tuple(NORMALISERS))
     window: str = setting(
         "local-p", "attend everywhere, around the step, or around a predicted place", ("global", "local-m", "local-p")
     )
     half_width: int = setting(10, "words to each side in local attention (D); sigma is D / 2")
-    longest: int = setting(50, "source words that the location score knows")
+    longest: int = setting(50, "number of source positions of the location score")
     feed: bool = setting(True, "feed h~ back into the next step")
     reverse: bool = setting(True, "read the source words backwards")
     released: bool = setting(
         False, "local attention as in the released code: window around floor(p), local-m stays on the words"
     )
-    dropout: float = setting(0.2, "share of each layer's input dropped in training")
+    dropout: float = setting(0.2, "dropout on the input of each layer")
     spread: float = setting(0.1, "initial weights are uniform in [-spread, spread]")
 
 
@@ -68,8 +68,6 @@ WINDOWS: dict[str, Callable[[LuongConfig], Any]] = {
 
 
 class LuongState(NamedTuple):
-    """What a step carries to the next."""
-
     memory: Memory
     lstm: LSTMState
     fed: Tensor  # [B, n], h~_{t-1}

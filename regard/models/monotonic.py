@@ -38,8 +38,6 @@ class MonotonicConfig(Sizes):
 
 
 class MonotonicState(NamedTuple):
-    """What a step carries to the next."""
-
     memory: Memory
     hidden: Tensor  # [B, n], s_{i-1}
     previous: Tensor  # [B, 1, S], alpha_{i-1}

@@ -39,13 +39,13 @@ LEAST = 1e-30  # added to a probability before its logarithm: most words cannot 
 class PointerConfig:
     """The pointer-generator with coverage."""
 
-    source_vocabulary: int = setting(50_000, "words or pieces of both languages")
-    target_vocabulary: int = setting(50_000, "words or pieces of both languages, as many")
-    embedding: int = setting(128, "size of a word vector (m)")
+    source_vocabulary: int = setting(50_000, "size of the vocabulary, which both languages share")
+    target_vocabulary: int = setting(50_000, "the same size")
+    embedding: int = setting(128, "embedding size (m)")
     width: int = setting(256, "size of an LSTM's state, in each direction (n)")
     attention: int = setting(512, "hidden size of the attention perceptron")
-    tied: str = setting("all", "source and target are one vocabulary with one matrix of word vectors", ("all",))
-    dropout: float = setting(0.0, "share of embeddings and of the readout dropped in training; the paper has none")
+    tied: str = setting("all", "source and target share one vocabulary and one embedding matrix", ("all",))
+    dropout: float = setting(0.0, "dropout on embeddings and readout; the paper has none")
     spread: float = setting(0.02, "initial weights are uniform in [-spread, spread]")
 
 
@@ -57,8 +57,6 @@ class Read(NamedTuple):
 
 
 class PointerState(NamedTuple):
-    """What a step carries to the next."""
-
     memory: Memory
     lstm: LSTMState
     context: Tensor  # [B, 2n], h*_{t-1}

@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from regard.config import read
-from regard.errors import ConfigError, unknown
+from regard.errors import ConfigError, check_known, unknown
 from regard.models import (
     attentive_lm,
     bahdanau,
@@ -24,6 +24,7 @@ from regard.models import (
     encdec,
     lstm_lm,
     lstmn,
+    lstmn_lm,
     luong,
     monotonic,
     pointer,
@@ -74,7 +75,7 @@ _TABLE: tuple[tuple[str, type[nn.Module], str, str, str, str], ...] = (
      "LSTMs with attention over their past, in encoder and decoder; shallow or deep fusion"),
     ("document", document.DocumentClassifier, "", "classify", "Yang et al. 2016",
      "attention over the words of a sentence, then over the sentences of a document"),
-    ("lstmn-lm", lstmn.LSTMNLanguageModel, "LANGUAGE_", "language", "Cheng et al. 2016",
+    ("lstmn-lm", lstmn_lm.LSTMNLanguageModel, "", "language", "Cheng et al. 2016",
      "a language model whose memory cell is attention over its past"),
     ("attentive-lm", attentive_lm.AttentiveLanguageModel, "", "language", "Salton et al. 2017, Daniluk et al. 2017",
      "an LSTM language model with attention over its past states"),
@@ -147,8 +148,7 @@ def import_package(module: str) -> None:
 def preset(name: str, size: str = "paper") -> Any:
     """The settings of a model at a named size."""
     presets = entry(name).presets
-    if size not in presets:
-        raise ConfigError(unknown(f"preset of {name}", size, presets))
+    check_known(f"preset of {name}", size, presets)
     return presets[size]
 
 

@@ -24,7 +24,6 @@ Marian's, whose models can be imported. Later papers replaced single parts, and 
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -33,31 +32,27 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import setting
-from regard.core.attend import Memory, Normalise, Score
+from regard.core.attend import Memory
 from regard.core.blocks import Blocks, word_numbers
 from regard.core.masks import padding_mask
 from regard.core.normalise import NORMALISERS, Causal
-from regard.core.positions import LearnedPositions, rotate_by, sinusoid
-from regard.core.scores import COMPARISONS, Relative, alibi
+from regard.core.scores import COMPARISONS
 from regard.errors import ConfigError
 from regard.kernels.choose import known_full
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.past import Carry, Past
 from regard.layers.transformer import (
-    FEED_FORWARDS,
     JOINS,
-    NO_PLACES,
     NORMS,
-    SSRU,
     CrossAttention,
     Heads,
     Places,
-    RelativeSelfAttention,
     SelfAttention,
     TransformerLayer,
     last_norm,
 )
+from regard.layers.transformer_parts import DISTANCE_SCORES, FEED_FORWARDS, PLACES, SSRU, RelativeSelfAttention
 from regard.models.contract import EncoderDecoder, Looking, check_batch, check_target, shift_right
 
 
@@ -65,45 +60,43 @@ from regard.models.contract import EncoderDecoder, Looking, check_batch, check_t
 class TransformerConfig:
     """The base model."""
 
-    source_vocabulary: int = setting(37_000, "words or pieces of the source language")
-    target_vocabulary: int = setting(37_000, "words or pieces of the target language")
+    source_vocabulary: int = setting(37_000, "size of the source vocabulary")
+    target_vocabulary: int = setting(37_000, "size of the target vocabulary")
     width: int = setting(512, "size of the residual stream (d_model)")
-    layers: int = setting(6, "layers in the encoder and in the decoder")
-    decoder_layers: int = setting(0, "layers in the decoder; 0 is as many as in the encoder")
-    heads: int = setting(8, "attention heads; each has width / heads dimensions")
-    score: str = setting("scaled-dot", "how the queries and keys of a head are compared", tuple(COMPARISONS))
-    normaliser: str = setting("softmax", "how scores become weights", tuple(NORMALISERS))
+    layers: int = setting(6, "number of layers in the encoder and in the decoder")
+    decoder_layers: int = setting(0, "number of layers in the decoder; 0 = as in the encoder")
+    heads: int = setting(8, "number of attention heads; each has width / heads dimensions")
+    score: str = setting("scaled-dot", "score function of a head", tuple(COMPARISONS))
+    normaliser: str = setting("softmax", "normaliser of the scores", tuple(NORMALISERS))
     inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)")
-    dropout: float = setting(0.1, "share of each sub-layer's output and of the embeddings dropped in training")
+    dropout: float = setting(0.1, "dropout on the output of each sub-layer and on the embeddings")
     norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", ("post", "pre"))
     gain: float = setting(
         1.0,
         "scale of the initial values, attention outputs and feed-forward nets; a post-norm stack starts sooner at 0.5",
     )
-    positions: str = setting(
-        "sinusoid", "how a word knows its place", ("sinusoid", "learned", "rotary", "relative", "alibi")
-    )
-    longest: int = setting(1024, "places that learned positions know")
-    clip: int = setting(16, "the largest distance that relative positions tell apart (k)")
+    positions: str = setting("sinusoid", "position encoding", ("sinusoid", "learned", "rotary", "relative", "alibi"))
+    longest: int = setting(1024, "number of learned positions")
+    clip: int = setting(16, "maximum distance of relative positions (k)")
     tied: str = setting(
         "all",
-        "which matrices are one: source, target and output; target and output; or none",
+        "which embedding matrices are shared: source, target and output; target and output; or none",
         ("all", "target", "none"),
     )
     decoder: str = setting(
         "attention",
-        "how a decoder layer reads the words so far: self-attention, or an SSRU, a recurrence of one state",
+        "self-attention in the decoder, or an SSRU, a recurrence with one state",
         ("attention", "ssru"),
     )
     activation: str = setting("relu", "activation of the feed-forward nets", tuple(FEED_FORWARDS))
-    bias: bool = setting(False, "biases in attention and in the output layer")
-    key_heads: int = setting(0, "heads of keys and values in the decoder, each shared by some heads; 0 is one for each")
+    bias: bool = setting(False, "use biases in attention and in the output layer")
+    key_heads: int = setting(
+        0, "number of key and value heads in the decoder, each shared by several heads; 0 = one per head"
+    )
     layer_norm: str = setting("layer", "layer norm, or RMSNorm, which leaves out the mean", tuple(NORMS))
 
 
 class TransformerState(NamedTuple):
-    """What a step carries to the next."""
-
     memory: tuple[Memory, ...]  # of each decoder layer: keys and values of the source, [B, H, S, D/H]
     past: tuple[Past | Carry, ...]  # of each decoder layer: keys and values of the words so far, [B, H, t, D/H]
     position: Tensor  # [B], words so far; the same for every row
@@ -114,30 +107,15 @@ class Transformer(EncoderDecoder):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
+        check(config)
         self.config = config
         depth = config.decoder_layers or config.layers
         self.looking = Looking("current", 0, tuple(f"decoder.{k}.cross_attention.attention" for k in range(depth)))
-        if config.tied == "all" and config.source_vocabulary != config.target_vocabulary:
-            raise ConfigError(
-                f"tied = 'all' needs one vocabulary for both languages; got {config.source_vocabulary} and "
-                f"{config.target_vocabulary} words. Set data.joint = true, or model.tied = 'target'."
-            )
-        if config.score != "scaled-dot" and config.positions in DISTANCE_SCORES:
-            raise ConfigError(
-                f"model.positions = {config.positions!r} adds to scaled-dot scores; got model.score = "
-                f"{config.score!r}. Use other positions, or leave the score out."
-            )
-        if config.positions == "rotary" and config.score == "additive":
-            raise ConfigError(
-                "model.positions = 'rotary' turns queries and keys that meet in a dot product; got model.score = "
-                "'additive'. Use other positions or another score."
-            )
         self.embed = nn.Embedding(config.source_vocabulary, config.width)
         self.embed_target = self.embed if config.tied == "all" else nn.Embedding(config.target_vocabulary, config.width)
         self.place = PLACES[config.positions](config)
-        self.encoder = nn.ModuleList(self._layer(NORMALISERS[config.normaliser]) for _ in range(config.layers))
-        causal = Causal(NORMALISERS[config.normaliser])
-        self.decoder = nn.ModuleList(self._layer(causal, cross=True) for _ in range(depth))
+        self.encoder = nn.ModuleList(self._layer(decodes=False) for _ in range(config.layers))
+        self.decoder = nn.ModuleList(self._layer(decodes=True) for _ in range(depth))
         self.encoder_norm, self.decoder_norm = (
             last_norm(config.norm, config.width, config.layer_norm) for _ in range(2)
         )
@@ -149,30 +127,19 @@ class Transformer(EncoderDecoder):
         if config.tied != "none":
             self.output.weight = self.embed_target.weight
 
-    def _layer(self, normalise: Normalise, cross: bool = False) -> TransformerLayer:
-        config = self.config
-        join = partial(JOINS[config.norm], config.width, config.dropout, config.layer_norm)
-        sizes = Heads(config.width, config.heads, config.key_heads if cross else 0, config.gain, config.bias)
-        ssru = cross and config.decoder == "ssru"
+    def _layer(self, decodes: bool) -> TransformerLayer:
+        config, normalise = self.config, NORMALISERS[self.config.normaliser]
+        compare = partial(COMPARISONS[config.score], config.width // config.heads)
         by_distance = DISTANCE_SCORES.get(config.positions)
-
-        def compare() -> Score:
-            return COMPARISONS[config.score](config.width // config.heads)
-
-        own = Attention(by_distance(config) if by_distance else compare(), normalise)
-        source = Attention(compare(), NORMALISERS[config.normaliser])
+        own = Attention(by_distance(config) if by_distance else compare(), Causal(normalise) if decodes else normalise)
+        sizes = Heads(config.width, config.heads, config.key_heads if decodes else 0, config.gain, config.bias)
         to_self = RelativeSelfAttention if config.positions == "relative" else SelfAttention
         return TransformerLayer(
-            SSRU(config.width) if ssru else to_self(sizes, own),
-            CrossAttention(sizes, source) if cross else None,
+            SSRU(config.width) if decodes and config.decoder == "ssru" else to_self(sizes, own),
+            CrossAttention(sizes, Attention(compare(), normalise)) if decodes else None,
             FEED_FORWARDS[config.activation](config.width, config.inner, config.gain),
-            join,
+            join=partial(JOINS[config.norm], config.width, config.dropout, config.layer_norm),
         )
-
-    @property
-    def longest(self) -> int | None:
-        """The most words that a sentence may have, if there is a limit."""
-        return self.config.longest if self.config.positions == "learned" else None
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
         """Read source [B, S]: a state [B, S, D] for each word."""
@@ -180,14 +147,6 @@ class Transformer(EncoderDecoder):
         mask = None if known_full(lengths, source.shape[1]) else padding_mask(lengths, source.shape[1])  # [B, 1, S]
         positions = torch.arange(source.shape[1], device=source.device)
         return self.read(source, positions, mask)
-
-    def read(self, source: Tensor, positions: Tensor, mask: Tensor | None, blocks: Blocks | None = None) -> Memory:
-        """The encoder: source [B, S] at positions [S], mask [B, 1, S] -> states [B, S, D]."""
-        x, places = self.receive(self.embed, source, positions)  # [B, S, D]
-        for layer in self.encoder:
-            x, _ = layer(x, mask=heads_mask(mask), places=places._replace(blocks=blocks))
-        x = self.encoder_norm(x)
-        return Memory(x, x, mask)
 
     def start(self, memory: Memory) -> TransformerState:
         """Nothing written yet. The keys and values of the source are computed once."""
@@ -211,6 +170,16 @@ class Transformer(EncoderDecoder):
         memory = self.encode(source, lengths)
         return self.write(shift_right(target), torch.arange(target.shape[1], device=target.device), memory)
 
+    # --- the two stacks
+
+    def read(self, source: Tensor, positions: Tensor, mask: Tensor | None, blocks: Blocks | None = None) -> Memory:
+        """The encoder: source [B, S] at positions [S], mask [B, 1, S] -> states [B, S, D]."""
+        x, places = self.receive(self.embed, source, positions)  # [B, S, D]
+        for layer in self.encoder:
+            x, _ = layer(x, mask=heads_mask(mask), places=places._replace(blocks=blocks))
+        x = self.encoder_norm(x)
+        return Memory(x, x, mask)
+
     def write(
         self,
         words: Tensor,
@@ -225,6 +194,22 @@ class Transformer(EncoderDecoder):
         for layer in self.decoder:
             x, _ = layer(x, source=self.remember(layer, memory), places=places)
         return self.decoder_norm(x)
+
+    def receive(self, embed: nn.Module, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
+        """dropout(sqrt(D) E[token] + PE): tokens [B, T] at positions [T] -> [B, T, D], and what the layers need."""
+        x, places = self.place(embed(tokens) * math.sqrt(self.config.width), positions)
+        return self.dropout(x), places
+
+    def remember(self, layer: nn.Module, memory: Memory) -> Memory:
+        """What a decoder layer attends to in the source."""
+        return layer.cross_attention.remember(memory.values, heads_mask(memory.mask))  # type: ignore[operator, union-attr]
+
+    @property
+    def longest(self) -> int | None:
+        """The most words that a sentence may have, if there is a limit."""
+        return self.config.longest if self.config.positions == "learned" else None
+
+    # --- sentences end to end, so that nothing is computed for padding
 
     @property
     def packs(self) -> bool:
@@ -243,59 +228,30 @@ class Transformer(EncoderDecoder):
         numbers = word_numbers(queries, words.shape[1])  # [M]
         return self.write(words, numbers, memory, Blocks(queries, queries), Blocks(queries, slots))
 
-    def receive(self, embed: nn.Module, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
-        """dropout(sqrt(D) E[token] + PE): tokens [B, T] at positions [T] -> [B, T, D], and what the layers need."""
-        x, places = self.place(embed(tokens) * math.sqrt(self.config.width), positions)
-        return self.dropout(x), places
 
-    def remember(self, layer: nn.Module, memory: Memory) -> Memory:
-        """What a decoder layer attends to in the source."""
-        return layer.cross_attention.remember(memory.values, heads_mask(memory.mask))  # type: ignore[operator, union-attr]
+def check(config: TransformerConfig) -> None:
+    """Refuse settings that do not go together."""
+    if config.tied == "all" and config.source_vocabulary != config.target_vocabulary:
+        raise ConfigError(
+            f"tied = 'all' needs one vocabulary for both languages; got {config.source_vocabulary} and "
+            f"{config.target_vocabulary} words. Set data.joint = true, or model.tied = 'target'."
+        )
+    if config.score != "scaled-dot" and config.positions in DISTANCE_SCORES:
+        raise ConfigError(
+            f"model.positions = {config.positions!r} adds to scaled-dot scores; got model.score = "
+            f"{config.score!r}. Use other positions, or leave the score out."
+        )
+    if config.positions == "rotary" and config.score == "additive":
+        raise ConfigError(
+            "model.positions = 'rotary' turns queries and keys that meet in a dot product; got model.score = "
+            "'additive'. Use other positions or another score."
+        )
 
 
 def heads_mask(mask: Tensor | None) -> Tensor | None:
     """[B, 1, S] -> [B, 1, 1, S]: the same for every head and query."""
     return None if mask is None else mask[:, None]
 
-
-def add_sinusoid(x: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
-    """The paper's sinusoid."""
-    return x + sinusoid(positions, x.shape[-1]).to(x.dtype), NO_PLACES
-
-
-class Learned(nn.Module):
-    """Adds a learned vector for each position."""
-
-    def __init__(self, longest: int, width: int) -> None:
-        super().__init__()
-        self.embed = LearnedPositions(longest, width)
-        nn.init.normal_(self.embed.table.weight, std=width**-0.5)
-
-    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
-        return x + self.embed(positions), NO_PLACES
-
-
-def rotary(x: Tensor, positions: Tensor, head_width: int) -> tuple[Tensor, Places]:
-    """Adds nothing: queries and keys are turned inside the layers."""
-    return x, Places(partial(rotate_by, waves=sinusoid(positions, head_width).to(x.dtype)))
-
-
-def distances(x: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
-    """Adds nothing: the scores read how far two words are apart."""
-    return x, Places(positions=positions)
-
-
-PLACES: dict[str, Callable[[TransformerConfig], Callable[[Tensor, Tensor], tuple[Tensor, Places]]]] = {
-    "sinusoid": lambda config: add_sinusoid,
-    "learned": lambda config: Learned(config.longest, config.width),
-    "rotary": lambda config: partial(rotary, head_width=config.width // config.heads),
-    "relative": lambda config: distances,
-    "alibi": lambda config: distances,
-}
-DISTANCE_SCORES: dict[str, Callable[[TransformerConfig], Score]] = {  # of self-attention, where positions need them
-    "relative": lambda config: Relative(config.width // config.heads, config.clip),
-    "alibi": lambda config: alibi,
-}
 
 BASE = TransformerConfig()
 PRESETS = {

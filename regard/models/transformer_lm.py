@@ -31,21 +31,19 @@ from regard.models.contract import Looking, TextModel, check_target, shift_right
 class TransformerLanguageConfig:
     """The decoder of the Transformer's base model."""
 
-    vocabulary: int = setting(37_000, "words or pieces that the model knows")
+    vocabulary: int = setting(37_000, "size of the vocabulary")
     width: int = setting(512, "size of the residual stream (d_model)")
-    layers: int = setting(6, "layers, each of self-attention and a feed-forward net")
-    heads: int = setting(8, "attention heads; each has width / heads dimensions")
-    score: str = setting("scaled-dot", "how the queries and keys of a head are compared", tuple(COMPARISONS))
-    normaliser: str = setting("softmax", "how scores become weights", tuple(NORMALISERS))
+    layers: int = setting(6, "number of layers, each of self-attention and a feed-forward net")
+    heads: int = setting(8, "number of attention heads; each has width / heads dimensions")
+    score: str = setting("scaled-dot", "score function of a head", tuple(COMPARISONS))
+    normaliser: str = setting("softmax", "normaliser of the scores", tuple(NORMALISERS))
     inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)")
-    dropout: float = setting(0.1, "share of each sub-layer's output and of the embeddings dropped in training")
+    dropout: float = setting(0.1, "dropout on the output of each sub-layer and on the embeddings")
     norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", ("post", "pre"))
-    tied: bool = setting(True, "input and output share their matrix")
+    tied: bool = setting(True, "share the matrix of input and output")
 
 
 class TransformerLanguageState(NamedTuple):
-    """What a step carries to the next."""
-
     past: tuple[Past, ...]  # of each layer: keys and values of the words so far, [B, H, t, D/H]
     position: Tensor  # [B], words so far; the same for every row
 

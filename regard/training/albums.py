@@ -5,7 +5,6 @@ is in memory. Features of a frozen encoder are kept under a fingerprint of the p
 an encoder that is trained are read again for each batch, and those of the built-in corpus drawn again.
 """
 
-import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -19,10 +18,10 @@ from torch import Tensor, nn
 
 from regard.data.builtin import shapes
 from regard.data.captions import CaptionConfig, Captioned, open_captions, without_punctuation
+from regard.data.encoding import Corpus, Encoding, Tally, fingerprint_of, train_vocabulary
 from regard.data.images import Pixels, as_tensor, read_picture
-from regard.data.prepare import PLAIN, Corpus, Encoding, How, Stages, Tally, fingerprint_of, prepared, train_vocabulary
+from regard.data.prepare import PLAIN, Preparing, Stages
 from regard.data.store import Array, Block, Column, ColumnType, find_store, id_type, write_store
-from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError
 from regard.layers.image import image_encoder, load_pretrained
 from regard.symbols import END
@@ -43,35 +42,17 @@ class Album(NamedTuple):
     cells: Callable[[int], Cells] | None = None  # of a picture, where it was drawn
 
 
-@dataclasses.dataclass(frozen=True)
-class CaptionData:
-    """What `Captioning` trains on and validates with. `shown[i]` belongs to picture i of those in `dev`."""
-
-    vocabulary: Vocabulary
-    train: Album
-    dev: Album
-    shown: list[tuple[str, list[str]]]  # a picture's name, and its captions
-    cells: int  # S, cells of a picture
-    fingerprint: str
-    notes: list[str]  # what a person should know about the data
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The settings of a model that its data decides."""
-        return {"target_vocabulary": len(self.vocabulary)}
-
-
 class Drawn:
     """The pictures of the built-in corpus with these numbers, which are drawn when they are needed."""
 
     def __init__(self, numbers: range, seed: int, grid: int) -> None:
         self.scene = lru_cache(DRAWN)(lambda place: shapes.scene(numbers[place], seed, grid))
-        captions = hashlib.sha256()
-        for place in range(len(numbers)):
-            captions.update(self.scene(place).caption.encode() + b"\n")
-        places = range(len(numbers))
-        self.corpus = Corpus(lambda digests: map(self.entry, places), (), [captions.hexdigest()], "picture")
         self.picture = lru_cache(DRAWN)(lambda place: shapes.draw_scene(self.scene(place), grid))
+        places = range(len(numbers))
+        captions = hashlib.sha256()
+        for place in places:
+            captions.update(self.scene(place).caption.encode() + b"\n")
+        self.corpus = Corpus(lambda digests: map(self.entry, places), (), [captions.hexdigest()], "picture")
 
     def entry(self, place: int) -> Captioned:
         """The caption of a picture."""
@@ -99,9 +80,10 @@ class Photographs:
             [self.content],
             found.place,
         )
+        self.side = 0  # pixels; known when they are prepared
         self.features: Array | None = None  # [P, S, D], of a frozen encoder
 
-    def prepare(self, config: CaptionConfig, model: Any, place: Path, tell: Stages) -> list[str]:
+    def prepare(self, config: CaptionConfig, model: Any, place: Path, report: Stages) -> list[str]:
         """Compute the features of a frozen encoder, or find them; returns what a person should know."""
         encoder = image_encoder(model.encoder, model.features)
         if encoder is None:
@@ -118,19 +100,19 @@ class Photographs:
         store, notes = find_store(place, fingerprint)
         if store is None:
             types = {"cells": ColumnType("float16", ragged=False)}
-            store = write_store(place, fingerprint, types, self.encode(encoder, tell), parts=("all",))
+            store = write_store(place, fingerprint, types, self.encode(encoder, report), parts=("all",))
         self.features = store.parts["all"]["cells"]
         return notes
 
     @torch.inference_mode()
-    def encode(self, encoder: nn.Module, tell: Stages) -> Iterator[Block]:
+    def encode(self, encoder: nn.Module, report: Stages) -> Iterator[Block]:
         """Blocks of features [B, S, D] of all pictures, in order."""
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         encoder.to(device)
         names = (entry.image for entry in self.corpus)
         done = 0
         while block := [self.picture(name) for name in islice(names, _BLOCK)]:
-            tell("pictures", done, None)
+            report("pictures", done, None)
             done += len(block)
             yield "all", {"cells": encoder(as_tensor(block).to(device)).to(torch.float16).cpu().numpy()}
 
@@ -169,9 +151,18 @@ def find_pictures(config: CaptionConfig, model: Any) -> list[Drawn | Photographs
 
 
 class CaptionEncoding(Encoding[Captioned]):
-    """Captions into ids with END, each beside the number of its picture."""
+    """Captions into ids with END, each beside the number of its picture; `cells` are those of a picture.
+
+    `model` are the settings of the captioner, with its encoder and grid.
+    """
 
     noun, names = "captions", ("target",)
+
+    def __init__(self, config: CaptionConfig, model: Any, folder: Path, how: Preparing = PLAIN) -> None:
+        self.pictures = find_pictures(config, model)
+        super().__init__(config, self.pictures[0].corpus, self.pictures[1].corpus if len(self.pictures) > 1 else None)
+        self.model, self.folder, self.how, self.cells = model, folder, how, model.grid**2
+        self.damaged: list[str] = []  # features that had to be computed again
 
     def texts(self, item: Captioned) -> tuple[str, ...]:
         return item.image, " ".join(item.captions)
@@ -196,14 +187,15 @@ class CaptionEncoding(Encoding[Captioned]):
     def shown(self, item: Captioned) -> Sequence[Any]:
         return [(item.image, item.captions)]
 
+    def sizes(self) -> dict[str, int]:
+        return {"target_vocabulary": len(self.vocabularies[0])}
 
-def prepare_captions(config: CaptionConfig, model: Any, folder: Path, how: How = PLAIN) -> CaptionData:
-    """The pictures that the settings name; `model` are the settings of the captioner, with its encoder and grid."""
-    found = find_pictures(config, model)
-    encoding = CaptionEncoding(config, found[0].corpus, found[1].corpus if len(found) > 1 else None)
-    made = prepared(encoding, folder, how)
-    notes = [*made.notes, f"vocabulary: {len(encoding.vocabularies[0])}"]
-    for one, name in zip(found, ("features-train", "features-dev"), strict=False):
-        notes += one.prepare(config, model, folder / name, how.progress) if isinstance(one, Photographs) else []
-    train, dev = found[0].album(**made.train), found[-1].album(**made.dev)
-    return CaptionData(encoding.vocabularies[0], train, dev, made.shown, model.grid**2, made.fingerprint, notes)
+    def open(self, columns: dict[str, Any], training: bool) -> Album:
+        pictures = self.pictures[0 if training else -1]
+        if isinstance(pictures, Photographs) and not pictures.side:
+            place = self.folder / ("features-train" if training else "features-dev")
+            self.damaged += pictures.prepare(self.config, self.model, place, self.how.progress)
+        return pictures.album(**columns)
+
+    def describe(self, train: Album, dev: Album) -> list[str]:
+        return [*super().describe(train, dev), *self.damaged]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batching import pad
+from regard.data.prepare import Data
 from regard.data.store import Array
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
@@ -22,7 +23,7 @@ from regard.evaluate.scores import perplexity, score_captions
 from regard.layers.image import load_pretrained
 from regard.look.record import record
 from regard.symbols import PAD
-from regard.training.albums import Album, CaptionData
+from regard.training.albums import Album
 from regard.training.objectives import likelihood
 from regard.training.reinforce import doubly_stochastic, draw_places, reinforce, update_baseline, words_logprob
 from regard.training.settings import TrainConfig
@@ -45,11 +46,9 @@ class CaptionBatch(NamedTuple):
 class Captioning(Task):
     """Pictures and captions. `baseline` is REINFORCE's; every rank has the same one."""
 
-    names = ("target",)
     sums = 2  # of an update: its rewards, and its captions
-    data: CaptionData
 
-    def __init__(self, data: CaptionData, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
+    def __init__(self, data: Data, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
         super().__init__(data, config, decode, run)
         self.baseline = torch.tensor(math.nan, dtype=torch.float64)  # not known yet
 
@@ -63,11 +62,11 @@ class Captioning(Task):
         return part.targets.lengths, part.targets.lengths
 
     def load(self, numbers: Sequence[int], epoch: int) -> CaptionBatch:
-        return _load(self.data.train, numbers, self.data.cells)
+        return _load(self.data.train, numbers, self.data.encoding.cells)
 
     def even(self, batch: CaptionBatch, world: int) -> CaptionBatch:
         padded = super().even(batch, world)
-        return padded._replace(lengths=torch.full_like(padded.lengths, self.data.cells))
+        return padded._replace(lengths=torch.full_like(padded.lengths, self.data.encoding.cells))
 
     def loss(self, model: nn.Module, batch: CaptionBatch) -> Loss:
         """Soft: cross-entropy and the doubly stochastic penalty. Hard: the paper's learning rule."""
@@ -119,7 +118,7 @@ class Captioning(Task):
             return Validation({}, [])
         nll, shuffled, tokens, seen_objects = 0.0, 0.0, 0, list[tuple[float, float]]()
         for numbers in (batch.tolist() for batch in self.batches(album)):
-            batch = CaptionBatch(*(part.to(device) for part in _load(album, numbers, self.data.cells)))
+            batch = CaptionBatch(*(part.to(device) for part in _load(album, numbers, self.data.encoding.cells)))
             with record(model, [ATTENTION]) as seen:
                 nll += float(likelihood(model, batch.source, batch.lengths, batch.target)[1])
             shuffled += float(likelihood(model, batch.source.roll(1, 0), batch.lengths, batch.target)[1])
@@ -136,7 +135,7 @@ class Captioning(Task):
         written: list[str] = []
         for first in range(0, len(pictures), _DECODED):
             some = album.source(pictures[first : first + _DECODED]).to(device)
-            lengths = torch.full((len(some),), self.data.cells, device=device)
+            lengths = torch.full((len(some),), self.data.encoding.cells, device=device)
             found = decode(model, some, lengths, self.decode)  # type: ignore[arg-type]
             written += [self.data.vocabulary.decode(hypotheses[0].ids) for hypotheses in found]
         shown = self.data.shown[: len(pictures)]

@@ -2,10 +2,20 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 NOISE = 1.0  # of BLEU, in percent
 LOWER_IS_BETTER = {"loss"}
 BLIND, NEAR = 3, 0.02  # validations in a row, nats per token: less than that is no difference
+
+
+class Verdict(NamedTuple):
+    """What a validation says of a model."""
+
+    value: float  # the measure that counts
+    loss: float
+    measured: bool  # whether there was anything to measure
+    better: bool  # than all validations before
 
 
 @dataclass
@@ -30,8 +40,15 @@ class Cursor:
     carried: dict[str, float] = field(default_factory=dict)  # what the task carries from update to update
     origin: dict[str, str] = field(default_factory=dict)  # the run whose weights came first, and their SHA-256
 
-    def judge(self, metrics: dict[str, float], best_by: str) -> tuple[float, float, bool]:
-        """The measure that counts, the loss, and whether they are the best so far."""
+    def advance(self, batches: int, last: bool) -> None:
+        """Move over the batches of an update; `last` says that it ends the epoch."""
+        self.step += 1
+        self.position += batches
+        if last:
+            self.epoch, self.position = self.epoch + 1, 0
+
+    def judge(self, metrics: dict[str, float], best_by: str) -> Verdict:
+        """Compare a validation with the best so far."""
         by = best_by if best_by in metrics else "loss"
         value, loss = metrics.get(by, math.nan), metrics.get("loss", math.nan)
         if by == "bleu" and value < NOISE:
@@ -40,15 +57,15 @@ class Cursor:
         better = math.isfinite(value) and (self.best is None or sign * value > sign * self.best)
         if value == self.best and self.best_loss is not None:
             better = loss < self.best_loss
-        return value, loss, better
+        return Verdict(value, loss, bool(metrics), better)
 
-    def validated(self, value: float, loss: float, measured: bool, better: bool) -> None:
-        """Keep what a validation found, if it `measured` anything."""
+    def validated(self, verdict: Verdict) -> None:
+        """Keep what a validation found."""
         self.due = False
-        if better:
-            self.best, self.best_step, self.waiting = value, self.step, 0
-            self.best_loss = loss if math.isfinite(loss) else None
-        elif measured:
+        if verdict.better:
+            self.best, self.best_step, self.waiting = verdict.value, self.step, 0
+            self.best_loss = verdict.loss if math.isfinite(verdict.loss) else None
+        elif verdict.measured:
             self.waiting, self.stalls = self.waiting + 1, self.stalls + 1
 
     def ignores_source(self, metrics: dict[str, float]) -> bool:

@@ -1,12 +1,10 @@
 """Classifying documents as a task: labelled documents in, cross-entropy as the objective, accuracy on held-out ones."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from torch import nn
 from torch.nn import functional as F
 
-from regard.data.documents import DocumentBatch, DocumentData, DocumentSet
+from regard.data.documents import DocumentBatch, DocumentSet
 from regard.data.store import Array
 from regard.look.documents import look_at
 from regard.models.document import DocumentClassifier
@@ -18,16 +16,11 @@ SHOWN = 3  # held-out documents shown in each validation
 class Documents(Task):
     """Labelled documents. Their `batch_tokens` are words; nothing is padded."""
 
-    names = ("classes", "words")
     recurs = False
     on_host = ("lengths", "counts")  # the model groups its rows by them
-    data: DocumentData
 
     def lengths(self, part: DocumentSet) -> tuple[Array, Array]:
         return part.sizes, part.sizes
-
-    def load(self, numbers: Sequence[int], epoch: int) -> DocumentBatch:
-        return self.data.train.batch(numbers)
 
     def count(self, batch: DocumentBatch) -> tuple[int, int]:
         """Words and documents."""
@@ -46,14 +39,14 @@ class Documents(Task):
         if not len(dev):
             return Validation({}, [])
         nll, shares = 0.0, []
-        watched = any(document.deciding for document in self.data.shown) and looks(model)
+        watched = any(deciding for _, deciding in self.data.shown) and looks(model)
         for numbers in self.batches(dev):
             batch = dev.batch(numbers.tolist())
             batch = batch._replace(words=batch.words.to(device), labels=batch.labels.to(device))
             if watched:
                 logits, weights = look_at(model, batch.words, batch.lengths, batch.counts)  # type: ignore[arg-type]
                 for number, seen in zip(numbers.tolist(), weights, strict=True):
-                    shares.append(sum(seen.sentences[k] for k in self.data.shown[number].deciding))
+                    shares.append(sum(seen.sentences[k] for k in self.data.shown[number][1]))
             else:
                 logits = model(batch.words, batch.lengths, batch.counts)  # [B, C]
             nll += float(F.cross_entropy(logits, batch.labels, reduction="sum"))
@@ -64,7 +57,7 @@ class Documents(Task):
         return Validation(metrics, [self._sample(k, int(answers[k])) for k in range(min(SHOWN, len(dev)))])
 
     def _sample(self, number: int, answer: int) -> str:
-        text, classes = self.data.shown[number].text, self.data.classes
+        text, classes = self.data.shown[number][0], self.data.encoding.classes
         right = classes[int(self.data.dev.labels[number])]
         return f"{text} → {classes[answer]}" + ("" if classes[answer] == right else f" (it is {right})")
 

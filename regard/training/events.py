@@ -74,7 +74,7 @@ class Saved(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """Training ended; `reason` is "done", "patience", "time" or "asked"."""
+    """Training ended; `reason` is "done", "patience", "time" or "stopped"."""
 
     step: int
     reason: str

@@ -7,15 +7,16 @@ from typing import Any, NamedTuple
 
 from regard.config import read, to_toml
 from regard.data.captions import CaptionConfig
-from regard.data.documents import DocumentDataConfig, prepare_documents
-from regard.data.pairs import prepare_pairs
-from regard.data.prepare import How
+from regard.data.documents import DocumentDataConfig, DocumentEncoding
+from regard.data.encoding import Encoding
+from regard.data.pairs import PairEncoding
+from regard.data.prepare import Preparing
 from regard.data.settings import DataConfig
-from regard.data.text_corpus import TextDataConfig, prepare_text
+from regard.data.text_corpus import TextDataConfig, TextEncoding
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, unknown
 from regard.models.registry import MODELS, check_sizes, entry, package_of, preset
-from regard.training.albums import prepare_captions
+from regard.training.albums import CaptionEncoding
 from regard.training.captioning import Captioning
 from regard.training.documents import Documents
 from regard.training.language import Language
@@ -52,18 +53,18 @@ class Experiment:
 
 
 class Kind(NamedTuple):
-    """A kind of task: its [data] settings, how its data is prepared, and the task itself."""
+    """A kind of task: its [data] settings, how its examples become ids, and the task itself."""
 
     data: type[Any]
-    prepare: Callable[[Experiment, Path, How], Any]
+    encoding: Callable[[Experiment, Path, Preparing], Encoding[Any]]
     task: Callable[[Any, TrainConfig, DecodeConfig, Path], Task]
 
 
 KINDS: dict[str, Kind] = {
-    "translate": Kind(DataConfig, lambda one, run, how: prepare_pairs(one.data, run, how), TranslationTask),
-    "caption": Kind(CaptionConfig, lambda one, run, how: prepare_captions(one.data, one.model, run, how), Captioning),
-    "classify": Kind(DocumentDataConfig, lambda one, run, how: prepare_documents(one.data, run, how), Documents),
-    "language": Kind(TextDataConfig, lambda one, run, how: prepare_text(one.data, run, how), Language),
+    "translate": Kind(DataConfig, lambda one, run, how: PairEncoding(one.data), TranslationTask),
+    "caption": Kind(CaptionConfig, lambda one, run, how: CaptionEncoding(one.data, one.model, run, how), Captioning),
+    "classify": Kind(DocumentDataConfig, lambda one, run, how: DocumentEncoding(one.data), Documents),
+    "language": Kind(TextDataConfig, lambda one, run, how: TextEncoding(one.data), Language),
 }
 
 

@@ -5,14 +5,14 @@ the settings and the epoch, as the loop needs, and no state goes from one batch 
 """
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from regard.data.prepare import Data
 from regard.data.store import Array
-from regard.data.text_corpus import TextBatch, TextData, TextRows
+from regard.data.text_corpus import TextBatch, TextRows
 from regard.decode.search import search
 from regard.decode.settings import DecodeConfig
 from regard.evaluate.language import last_word_accuracy, text_loss
@@ -28,18 +28,12 @@ LONGEST = 40  # tokens of such a text
 class Language(Task):
     """Rows of text."""
 
-    names = ("text",)
-    data: TextData
-
-    def __init__(self, data: TextData, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
+    def __init__(self, data: Data, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
         super().__init__(data, config, decode, run)
         self.decode = decode if decode.temperature else dataclasses.replace(decode, temperature=1.0, nbest=1)
 
     def lengths(self, part: TextRows) -> tuple[Array, Array]:
         return part.lengths, part.lengths
-
-    def load(self, numbers: Sequence[int], epoch: int) -> TextBatch:
-        return self.data.train.batch(numbers)
 
     def count(self, batch: TextBatch) -> tuple[int, int]:
         return int(batch.lengths.sum()), len(batch.target)
@@ -56,7 +50,7 @@ class Language(Task):
         device = next(model.parameters()).device
         nll, tokens = text_loss(model, self.data.dev, device)  # type: ignore[arg-type]
         metrics = {"loss": nll / tokens, "perplexity": perplexity(nll, tokens)} if tokens else {}
-        if tokens and self.data.recalls:
+        if tokens and self.data.encoding.recalls:
             metrics["last_word"] = last_word_accuracy(model, self.data.dev, device)  # type: ignore[arg-type]
         limits = torch.full((SHOWN,), LONGEST, device=device)
         written = search(model, model.start(SHOWN), limits, self.decode)  # type: ignore[arg-type, operator]

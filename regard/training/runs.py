@@ -43,6 +43,9 @@ CHECKPOINT = ("weights.safetensors", "state.safetensors", "state.json")
 FINISHED = ("weights.safetensors", "config.toml")
 
 
+# --- manifests
+
+
 def entry(content: bytes) -> dict[str, Any]:
     """What a manifest says of a file with this content."""
     return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
@@ -82,6 +85,9 @@ def read_manifest(folder: Path, needed: Iterable[str], check: Iterable[str] | No
     return manifest
 
 
+# --- settings
+
+
 def write_config(run: Path, text: str) -> None:
     """Keep the settings of a run. A finished model with other settings no longer counts as finished."""
     path, content = run / "config.toml", text.encode()
@@ -103,6 +109,41 @@ def read_config(run: Path) -> dict[str, Any]:
     if not sealed and (mark or (checkpoints(run) and not (run / "manifest.json").exists())):
         raise RunError(f"{path} is damaged: it is not what was written; restore it from a copy.")
     return parse_toml(content, path)
+
+
+# --- tensors
+
+
+def pack(tensors: dict[str, Tensor]) -> bytes:
+    """Tensors as the bytes of a safetensors file."""
+    return safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read safetensors; a file that is none is refused."""
+    with _safetensors(path):
+        return safetensors.torch.load_file(path)
+
+
+def read_shapes(path: Path) -> dict[str, torch.Size]:
+    """The shapes of the tensors of a file, from its header alone."""
+    with _safetensors(path), safetensors.safe_open(path, "pt") as stream:
+        return {name: torch.Size(stream.get_slice(name).get_shape()) for name in stream.keys()}  # noqa: SIM118
+
+
+@contextmanager
+def _safetensors(path: Path) -> Iterator[None]:
+    """Turn errors of the block, which reads a file, into one sentence. A file with a monstrous header is not read."""
+    try:
+        with open(path, "rb") as stream:
+            if int.from_bytes(stream.read(8), "little") > MOST_HEADER:
+                raise OSError(f"its header has more than {MOST_HEADER >> 20} MiB")
+        yield
+    except (OSError, OverflowError, safetensors.SafetensorError) as error:
+        raise RunError(f"{path} cannot be read as safetensors: {brief(error)}.") from None
+
+
+# --- checkpoints
 
 
 def save_checkpoint(
@@ -142,35 +183,6 @@ def save_checkpoint(
     return folder
 
 
-def pack(tensors: dict[str, Tensor]) -> bytes:
-    """Tensors as the bytes of a safetensors file."""
-    return safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read safetensors; a file that is none is refused."""
-    with _safetensors(path):
-        return safetensors.torch.load_file(path)
-
-
-def read_shapes(path: Path) -> dict[str, torch.Size]:
-    """The shapes of the tensors of a file, from its header alone."""
-    with _safetensors(path), safetensors.safe_open(path, "pt") as stream:
-        return {name: torch.Size(stream.get_slice(name).get_shape()) for name in stream.keys()}  # noqa: SIM118
-
-
-@contextmanager
-def _safetensors(path: Path) -> Iterator[None]:
-    """Turn errors of the block, which reads a file, into one sentence. A file with a monstrous header is not read."""
-    try:
-        with open(path, "rb") as stream:
-            if int.from_bytes(stream.read(8), "little") > MOST_HEADER:
-                raise OSError(f"its header has more than {MOST_HEADER >> 20} MiB")
-        yield
-    except (OSError, OverflowError, safetensors.SafetensorError) as error:
-        raise RunError(f"{path} cannot be read as safetensors: {brief(error)}.") from None
-
-
 def check_space(folder: Path, tensors: Iterable[Tensor]) -> None:
     """Refuse to begin a save that the disk has no room for."""
     needed = SPARE * sum(tensor.numel() * tensor.element_size() for tensor in tensors)
@@ -180,29 +192,6 @@ def check_space(folder: Path, tensors: Iterable[Tensor]) -> None:
             f"No space left for a checkpoint in {folder}: {needed / 2**20:.1f} MiB are needed and {free / 2**20:.1f} "
             f"free. Nothing was overwritten; make room and start again with the same command."
         )
-
-
-def set_aside(run: Path) -> None:
-    """Empty a run folder that is held: what is in it is moved aside, the settings last, and then deleted."""
-    aside = run / f".old.{os.getpid()}.tmp"
-    shutil.rmtree(aside, ignore_errors=True)
-    try:
-        aside.mkdir()
-        for path in sorted(run.iterdir(), key=lambda path: path.name == "config.toml"):
-            if path.name not in (".lock", aside.name):
-                os.rename(path, aside / path.name)
-    except OSError as error:
-        raise RunError(f"{run} could not be cleared: {error.strerror or error}; choose another --out.") from error
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def discard(folder: Path) -> None:
-    """Remove a checkpoint. It loses its name first, so that a crash never leaves half of one under it."""
-    if folder.exists():
-        aside = folder.with_name(f".{folder.name}.old.tmp")
-        shutil.rmtree(aside, ignore_errors=True)
-        os.rename(folder, aside)
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def checkpoints(run: Path) -> list[Path]:
@@ -229,6 +218,15 @@ def newest_checkpoint(run: Path, check: Iterable[str] | None = None) -> Path | N
     return None
 
 
+def read_cursor(checkpoint: Path) -> Cursor:
+    """The progress of training at a checkpoint; numbers of another kind are refused."""
+    path = checkpoint / "state.json"
+    try:
+        return read(Cursor, dict(json.loads(read_small(path))), "state")
+    except (OSError, ValueError, TypeError, RecursionError, ConfigError) as error:
+        raise RunError(f"{path} is not the state of a training: {brief(error)}. Restore it from a copy.") from None
+
+
 def belongings(weights: Path) -> dict[str, str]:
     """The files of a run that these weights mean nothing without, by their SHA-256: the vocabularies."""
     manifest = read_manifest(weights.parent, (), check=())
@@ -253,13 +251,13 @@ def check_belongs(run: Path, checkpoint: Path, complete: bool = True) -> None:
             )
 
 
-def read_cursor(checkpoint: Path) -> Cursor:
-    """The progress of training at a checkpoint; numbers of another kind are refused."""
-    path = checkpoint / "state.json"
-    try:
-        return read(Cursor, dict(json.loads(read_small(path))), "state")
-    except (OSError, ValueError, TypeError, RecursionError, ConfigError) as error:
-        raise RunError(f"{path} is not the state of a training: {brief(error)}. Restore it from a copy.") from None
+def discard(folder: Path) -> None:
+    """Remove a checkpoint. It loses its name first, so that a crash never leaves half of one under it."""
+    if folder.exists():
+        aside = folder.with_name(f".{folder.name}.old.tmp")
+        shutil.rmtree(aside, ignore_errors=True)
+        os.rename(folder, aside)
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def prune(run: Path, keep: Iterable[int]) -> None:
@@ -285,6 +283,23 @@ def tidy(run: Path) -> None:
         surplus = {step for step in keep if step < cursor.step} - {cursor.best_step, *cursor.kept}
         keep -= surplus if surplus and newest == newest_checkpoint(run) else set()
     prune(run, keep)
+
+
+def set_aside(run: Path) -> None:
+    """Empty a run folder that is held: what is in it is moved aside, the settings last, and then deleted."""
+    aside = run / f".old.{os.getpid()}.tmp"
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        aside.mkdir()
+        for path in sorted(run.iterdir(), key=lambda path: path.name == "config.toml"):
+            if path.name not in (".lock", aside.name):
+                os.rename(path, aside / path.name)
+    except OSError as error:
+        raise RunError(f"{run} could not be cleared: {error.strerror or error}; choose another --out.") from error
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+# --- the finished model
 
 
 def publish(run: Path, weights: dict[str, Tensor], files: Iterable[str], about: dict[str, Any]) -> None:

@@ -12,56 +12,60 @@ from regard.training.schedules import SCHEDULES
 class TrainConfig:
     """Settings of the training loop. A model's preset may change these defaults (its recipe)."""
 
-    steps: int = setting(0, "updates in all; 0 = as many as `epochs` gives")
-    epochs: int = setting(10, "times through the corpus, where `steps` is 0")
-    minutes: float = setting(0.0, "stop, saved and finished, after this many minutes; 0 = no limit")
-    batch_tokens: int = setting(4096, "most tokens on the longer side of a batch, padding counted")
-    accumulate: int = setting(1, "batches whose gradients are summed into one update")
-    seed: int = setting(1, "seed of the initial weights, the order of batches and dropout")
-    start_from: str = setting("", "a run folder whose weights to start with; its model and vocabulary are taken over")
+    steps: int = setting(0, "number of updates; 0 = as many as `epochs` gives")
+    epochs: int = setting(10, "passes over the corpus, if `steps` is 0")
+    minutes: float = setting(
+        0.0, "time limit in minutes, after which training ends and the model is saved; 0 = no limit"
+    )
+    batch_tokens: int = setting(4096, "maximum number of tokens on the longer side of a batch, padding included")
+    accumulate: int = setting(1, "number of batches whose gradients are summed into one update")
+    seed: int = setting(1, "seed for the initial weights, the order of batches and dropout")
+    start_from: str = setting("", "run folder to start from: its weights, model and vocabulary are used")
 
-    optimiser: str = setting("adam", "rule of the updates", tuple(OPTIMISERS))
-    rate: float = setting(0.001, "learning rate at its highest (Noam: a factor on the paper's formula)")
-    momentum: float = setting(0.0, "share of the last update that SGD and RMSProp add to the next")
-    beta2: float = setting(0.999, "Adam's memory of squared gradients (0.98 for the Transformer)")
-    weight_decay: float = setting(0.0, "AdamW's decay of the weights")
-    schedule: str = setting("constant", "how the rate moves", tuple(SCHEDULES))
-    warmup: int = setting(0, "updates over which the rate rises")
-    halve_after: float = setting(5.0, "halving: epochs before the first halving")
-    halve_every: float = setting(1.0, "halving: epochs between halvings")
-    decay: float = setting(0.85, "decay: what the rate is multiplied by after each epoch")
-    clip: float = setting(1.0, "longest gradient, longer ones are scaled down to it; 0 = no clipping")
-    normalise: str = setting("tokens", "the loss is divided by tokens or by sentences", ("tokens", "sentences"))
-    label_smoothing: float = setting(0.0, "share of the probability spread over all words")
+    optimiser: str = setting("adam", "optimiser", tuple(OPTIMISERS))
+    rate: float = setting(0.001, "peak learning rate (Noam: a factor on the paper's formula)")
+    momentum: float = setting(0.0, "momentum of SGD and RMSProp")
+    beta2: float = setting(0.999, "Adam's decay rate of squared gradients (0.98 for the Transformer)")
+    weight_decay: float = setting(0.0, "weight decay of AdamW")
+    schedule: str = setting("constant", "learning-rate schedule", tuple(SCHEDULES))
+    warmup: int = setting(0, "number of updates over which the rate rises")
+    halve_after: float = setting(5.0, "halving schedule: epochs before the first halving")
+    halve_every: float = setting(1.0, "halving schedule: epochs between halvings")
+    decay: float = setting(0.85, "decay schedule: factor applied to the rate after each epoch")
+    clip: float = setting(1.0, "maximum norm of the gradient; larger gradients are scaled down; 0 = no clipping")
+    normalise: str = setting(
+        "tokens", "divide the loss by the number of tokens or of sentences", ("tokens", "sentences")
+    )
+    label_smoothing: float = setting(0.0, "probability mass spread over all words")
     consistency: float = setting(
         0.0, "R-Drop: weight of the divergence between two passes with different dropout (0 = off, 5 usual)"
     )
     guided: float = setting(0.0, "weight of the loss that pulls attention towards data.alignment (0 = off, 0.05 usual)")
-    guided_layer: int = setting(-2, "layer of attention that is guided, from 0; -1 is the last, -2 the one before it")
-    guided_head: int = setting(0, "its head that is guided, from 0; -1 = the mean of its heads")
+    guided_layer: int = setting(-2, "attention layer to guide, from 0; -1 is the last, -2 the one before it")
+    guided_head: int = setting(0, "head of that layer to guide, from 0; -1 = the mean of its heads")
     coverage: float = setting(
         0.0, "weight of the coverage loss on the attention of guided_layer and guided_head (0 = off; See 2017: 1)"
     )
     precision: str = setting(
         "float32",
-        "arithmetic on a GPU: float32, with products in TF32 (a short mantissa), or mixed with bfloat16",
+        "precision on a GPU: float32, float32 with TF32 products, or mixed with bfloat16",
         ("float32", "tf32", "bf16"),
     )
-    device: str = setting("auto", "cpu, cuda, or auto: the GPU where there is one")
+    device: str = setting("auto", "cpu, cuda, or auto (a GPU if there is one)")
     capture: bool = setting(True, "on a GPU, record updates as CUDA graphs and replay them; batches have few shapes")
 
-    validate_every: int = setting(0, "updates between validations; 0 = once an epoch")
-    validate_sentences: int = setting(500, "most held-out sentences that are translated in a validation")
-    validate_beam: int = setting(1, "beam width of a validation; 1 = greedy, the quickest")
-    save_every: int = setting(500, "updates between checkpoints")
-    keep: int = setting(3, "newest checkpoints that are kept, besides the best")
-    average: int = setting(1, "newest checkpoints whose weights are averaged at the end; 1 = the best one alone")
+    validate_every: int = setting(0, "number of updates between validations; 0 = once per epoch")
+    validate_sentences: int = setting(500, "maximum number of held-out sentences to translate in a validation")
+    validate_beam: int = setting(1, "beam width in validations; 1 = greedy, the fastest")
+    save_every: int = setting(500, "number of updates between checkpoints")
+    keep: int = setting(3, "number of latest checkpoints to keep, besides the best")
+    average: int = setting(1, "number of latest checkpoints to average at the end; 1 = use the best one")
     best_by: str = setting(
         "bleu",
-        "what makes a checkpoint the best; where it is the same, the loss decides (a BLEU below 1 counts as 0)",
+        "metric that selects the best checkpoint; ties are broken by the loss (a BLEU below 1 counts as 0)",
         ("bleu", "loss", "accuracy"),
     )
-    patience: int = setting(0, "validations without a new best before training stops; 0 = never")
+    patience: int = setting(0, "number of validations without improvement before training stops; 0 = never stop early")
 
     def __post_init__(self) -> None:
         counts = ("steps", "epochs", "warmup", "validate_every", "validate_sentences", "patience")

@@ -1,7 +1,6 @@
 """From settings to a trained run: the folder, the data, the model, the loop. The same settings resume it."""
 
 import dataclasses
-import math
 import re
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -11,17 +10,18 @@ from typing import Any
 import torch
 
 from regard.data.expects import expectations
-from regard.data.prepare import PLAIN, How, Stages
+from regard.data.prepare import PLAIN, Data, Preparing, Stages
+from regard.data.prepare import prepare as prepare_data
 from regard.decode.search import check_precision
 from regard.errors import ConfigError, RegardError, RunError
 from regard.models.registry import build
 from regard.training import runs
-from regard.training.clock import FEW
 from regard.training.distributed import Ranks
 from regard.training.events import DataReady, Observe
 from regard.training.experiment import KINDS, Experiment, resolve
 from regard.training.locks import held, is_scratch
 from regard.training.loop import Loop, seed_everything
+from regard.training.notices import few_updates
 from regard.training.warm_start import take_over
 
 # Settings of [train] that a resumed run may change: they say when to stop and where to run, not what is learned.
@@ -40,7 +40,7 @@ def train(
     stages: Stages | None = None,
     since: float | None = None,
 ) -> str:
-    """Train `experiment` into the folder `run`, or resume there; returns why it ended ("done", "asked", ...).
+    """Train `experiment` into the folder `run`, or resume there; returns why it ended ("done", "stopped", ...).
 
     `train.minutes` count from here, or from `since` on the clock of `time.monotonic`.
     """
@@ -73,15 +73,18 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     if not ranks.first:
         data = open_data(experiment, run, None)
     seed_everything(experiment.train.seed, 0, 0)
-    model = build(experiment.name, dataclasses.replace(experiment.model, **data.sizes))
+    model = build(experiment.name, dataclasses.replace(experiment.model, **data.encoding.sizes()))
     task = KINDS[experiment.task].task(data, experiment.train, experiment.decode, run)
     task.ready(model)
     loop = Loop(task, model, experiment.train, run, ranks, observe)
-    expects = expectations(experiment.data, data.source_vocabulary) if experiment.task == "translate" else None
-    loop.about = {**({"expects": expects} if expects else {}), "device": describe_device(ranks.device)}
+    expects = expectations(experiment.data, data.vocabulary) if experiment.task == "translate" else None
+    device = ranks.device
+    named = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    loop.about = {**({"expects": expects} if expects else {}), "device": named}
     if observe and ranks.first:
         weights = sum(weight.numel() for weight in model.parameters())
-        notes = [*data.notes, *([f"begins with the weights of {origin.name}"] if origin else few(loop))]
+        few = few_updates(loop.total, loop.batches_an_epoch, experiment.train)
+        notes = [*data.notes, *([f"begins with the weights of {origin.name}"] if origin else few)]
         observe(DataReady(loop.batches_an_epoch, weights, str(ranks.device), notes))
     if origin:
         loop.start_from(origin)
@@ -90,26 +93,14 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     return loop
 
 
-def open_data(experiment: Experiment, run: Path, stages: Stages | None) -> Any:
+def open_data(experiment: Experiment, run: Path, stages: Stages | None) -> Data:
     """The data of a task. What was trained with so far, corpus and vocabularies, must be the same."""
     newest = runs.newest_checkpoint(run, check=("state.json",))
     if newest:
         runs.check_belongs(run, newest, complete=False)
     keep = bool(experiment.train.start_from or newest)
-    how = How(stages or PLAIN.progress, keep, runs.read_cursor(newest).data if newest else "")
-    return KINDS[experiment.task].prepare(experiment, run, how)
-
-
-def few(loop: Loop) -> list[str]:
-    """A note where training ends before anything can have been learned, as with a small corpus and few epochs."""
-    if loop.total >= FEW or loop.config.steps:
-        return []
-    epochs = math.ceil(FEW * loop.config.accumulate / loop.batches_an_epoch)
-    return [
-        f"only {loop.total} updates in all, which teach little: a small corpus needs smaller batches "
-        f"(train.batch_tokens={max(1, loop.config.batch_tokens // 8)}), more epochs (train.epochs={epochs}) and a "
-        f"small model (--preset tiny)"
-    ]
+    how = Preparing(stages or PLAIN.progress, keep, runs.read_cursor(newest).data if newest else "")
+    return prepare_data(KINDS[experiment.task].encoding(experiment, run, how), run, how)
 
 
 def claim(experiment: Experiment, run: Path) -> bool:
@@ -175,8 +166,3 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError("The device cuda needs a GPU that torch can see; use cpu or auto.")
     return device
-
-
-def describe_device(device: torch.device) -> str:
-    """The kind of device, for a manifest."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

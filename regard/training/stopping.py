@@ -18,7 +18,7 @@ class Stop:
     """Whether a stop was requested. A second Ctrl-C exits at once, without saving."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
         self._when = 0.0
         self._may_break = False
 
@@ -40,17 +40,17 @@ class Stop:
         """Work in this block is broken off by a request at once, with `BrokenOff`."""
         self._may_break = True
         try:
-            if self.asked:
+            if self.requested:
                 raise BrokenOff
             yield
         finally:
             self._may_break = False
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.asked and number == signal.SIGINT and time.monotonic() - self._when > TWICE:
+        if self.requested and number == signal.SIGINT and time.monotonic() - self._when > TWICE:
             raise KeyboardInterrupt
-        if not self.asked:
-            self.asked, self._when = True, time.monotonic()
+        if not self.requested:
+            self.requested, self._when = True, time.monotonic()
         if self._may_break:
             self._may_break = False
             raise BrokenOff

@@ -3,11 +3,12 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from regard.data.batching import EpochPlan, make_even, plan_epoch
+from regard.data.prepare import Data
 from regard.data.store import Array
 from regard.decode.settings import DecodeConfig
 from regard.training.settings import TrainConfig
@@ -30,12 +31,11 @@ class Validation(NamedTuple):
 class Task:
     """Data, objective and validation of one kind of work, and what most kinds have alike."""
 
-    names: ClassVar[tuple[str, ...]] = ()  # vocabularies of the run folder
     recurs = True  # whether batches can be padded to shapes that recur, so that updates can be captured on a GPU
     on_host: tuple[str, ...] = ()  # parts of a batch that the model reads on the host, so that it need not wait
     sums = 0  # numbers in `Loss.sums`
 
-    def __init__(self, data: Any, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
+    def __init__(self, data: Data, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
         self.data, self.config, self.run, self.fingerprint = data, config, run, data.fingerprint
         # A validation has its own beam, and one translation of each example, whatever [decode] samples or ranks.
         plain, reset = DecodeConfig(), ("nbest", "temperature", "top_k", "top_p", "coverage_penalty")
@@ -62,7 +62,7 @@ class Task:
 
     def load(self, numbers: Sequence[int], epoch: int) -> Any:
         """A batch of these examples, as a NamedTuple of tensors on the CPU; there may be none."""
-        raise NotImplementedError
+        return self.data.train.batch(numbers)
 
     def even(self, batch: Any, world: int) -> Any:
         """This rank's part of a batch, one of `world` parts, padded to a shape that recurs; its loss stays the same."""
@@ -82,7 +82,8 @@ class Task:
 
     def files(self) -> list[Path]:
         """The files in the run folder, besides config.toml, that the model cannot be used without."""
-        return sorted(path for name in self.names for path in self.run.glob(f"{name}.*"))
+        encoding = self.data.encoding
+        return sorted(path for name in (*encoding.names, *encoding.also) for path in self.run.glob(f"{name}.*"))
 
     def lines(self, numbers: Sequence[int]) -> list[int]:
         """The lines of the corpus, from 1 over all files, that these examples were, where examples are lines."""

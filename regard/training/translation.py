@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batching import Batch, PackedBatch, make_batch, pack
-from regard.data.links import LinkedBatch
-from regard.data.pairs import PairData, PairSet, Resampled
+from regard.data.links import LinkedBatch, Links
+from regard.data.pairs import PairSet, Resampled
+from regard.data.prepare import Data
 from regard.data.store import Array
 from regard.decode.batches import decode_many
 from regard.decode.settings import DecodeConfig
@@ -21,14 +22,7 @@ from regard.errors import ConfigError
 from regard.evaluate.scores import perplexity, score
 from regard.look.record import record
 from regard.symbols import END, PAD, UNKNOWN
-from regard.training.objectives import (
-    can_pack,
-    consistent_likelihood,
-    coverage_loss,
-    guided_alignment,
-    likelihood,
-    packed_likelihood,
-)
+from regard.training import objectives
 from regard.training.settings import TrainConfig
 from regard.training.task import Loss, Task, Validation
 
@@ -38,29 +32,27 @@ SHOWN = 3  # held-out sentences shown in each validation
 class TranslationTask(Task):
     """Pairs of sentences, with their links where attention is guided."""
 
-    names = ("source", "target")
-    data: PairData
     packs = False  # whether batches of a GPU are sentences end to end; known when the model is
 
-    def __init__(self, data: PairData, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
+    def __init__(self, data: Data, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
         super().__init__(data, config, decode, run)
         low = "bf16" if config.precision == "bf16" else "float32"
         self.decode = dataclasses.replace(self.decode, precision=low)
+        guided = config.guided and data.encoding.aligned
+        self.links = Links(data.train.links, data.vocabularies) if guided else None
 
     def lengths(self, part: PairSet | Resampled) -> tuple[Array, Array]:
         return part.source_lengths, part.target_lengths
 
     def load(self, numbers: Sequence[int], epoch: int) -> Batch | LinkedBatch:
         batch = make_batch(self.data.train, numbers, epoch)
-        if not self.config.guided or self.data.links is None:
-            return batch
-        return LinkedBatch(*batch, links=self.data.links.of(batch))
+        return LinkedBatch(*batch, links=self.links.of(batch)) if self.links else batch
 
     def ready(self, model: nn.Module) -> None:
         """Refuse, before anything is trained, a model whose attention cannot be guided as the settings require."""
         if not self.config.guided and not self.config.coverage:
             # The kernel for sentences end to end has 16-bit products alone; elsewhere they would be padded and packed.
-            self.packs = self.config.precision == "bf16" and not self.config.consistency and can_pack(model)
+            self.packs = self.config.precision == "bf16" and not self.config.consistency and objectives.can_pack(model)
             return
         wanted = "train.guided" if self.config.guided else "train.coverage"
         if self.config.consistency:
@@ -90,20 +82,22 @@ class TranslationTask(Task):
         `coverage` times the coverage loss; or that of two passes that shall agree."""
         smoothing = self.config.label_smoothing
         if isinstance(batch, PackedBatch):
-            return Loss(packed_likelihood(model, batch, smoothing)[0])
+            return Loss(objectives.packed_likelihood(model, batch, smoothing)[0])
         inputs = batch.source, batch.source_lengths, batch.target
         if self.config.consistency:
-            return Loss(consistent_likelihood(model, *inputs, weight=self.config.consistency, smoothing=smoothing))
+            return Loss(
+                objectives.consistent_likelihood(model, *inputs, weight=self.config.consistency, smoothing=smoothing)
+            )
         if not isinstance(batch, LinkedBatch) and not self.config.coverage:
-            return Loss(likelihood(model, *inputs, smoothing=smoothing)[0])
+            return Loss(objectives.likelihood(model, *inputs, smoothing=smoothing)[0])
         name = guided_module(model, self.config.guided_layer)
         with record(model, [name], detach=False) as seen:
-            total, _ = likelihood(model, *inputs, smoothing=smoothing)
+            total, _ = objectives.likelihood(model, *inputs, smoothing=smoothing)
         weights = guided_head(seen[name].weights, self.config.guided_head)  # [B, T, S]
         if isinstance(batch, LinkedBatch):
-            total = total + self.config.guided * guided_alignment(weights, batch.links)
+            total = total + self.config.guided * objectives.guided_alignment(weights, batch.links)
         if self.config.coverage:
-            total = total + self.config.coverage * coverage_loss(weights, batch.target != PAD)
+            total = total + self.config.coverage * objectives.coverage_loss(weights, batch.target != PAD)
         return Loss(total)
 
     def validate(self, model: nn.Module) -> Validation:
@@ -119,21 +113,21 @@ class TranslationTask(Task):
         for numbers in self.batches(self.data.dev):
             batch = make_batch(self.data.dev, numbers.tolist())
             source, lengths, target = (part.to(device) for part in (batch.source, batch.source_lengths, batch.target))
-            nll += float(likelihood(model, source, lengths, target)[1])
-            shuffled += float(likelihood(model, source.roll(1, 0), lengths.roll(1, 0), target)[1])
+            nll += float(objectives.likelihood(model, source, lengths, target)[1])
+            shuffled += float(objectives.likelihood(model, source.roll(1, 0), lengths.roll(1, 0), target)[1])
             tokens += int(batch.target_lengths.sum())
         metrics = {"loss": nll / max(1, tokens), "perplexity": perplexity(nll, max(1, tokens))}
         if len(self.data.dev) > 1:
             metrics["shuffled_loss"] = shuffled / max(1, tokens)
-        count = min(self.config.validate_sentences, len(self.data.dev_source))
-        if not count:
+        shown = self.data.shown[: self.config.validate_sentences]
+        if not shown:
             return Validation(metrics, [])
-        rows = [self.data.dev.pair(index)[0][:-1].tolist() for index in range(count)]
+        rows = [self.data.dev.pair(index)[0][:-1].tolist() for index in range(len(shown))]
         found = decode_many(model, rows, self.decode, device)  # type: ignore[arg-type]
-        written = [self.data.target_vocabulary.decode(hypotheses[0].ids) for hypotheses in found]
-        metrics["bleu"] = score(written, self.data.dev_target[:count], metrics=["bleu"])["bleu"]
-        shown = zip(self.data.dev_source[:SHOWN], written, strict=False)
-        return Validation(metrics, [f"{source} → {text}" for source, text in shown])
+        written = [self.data.vocabularies[1].decode(hypotheses[0].ids) for hypotheses in found]
+        metrics["bleu"] = score(written, [target for _, target in shown], metrics=["bleu"])["bleu"]
+        samples = zip(shown[:SHOWN], written, strict=False)
+        return Validation(metrics, [f"{source} → {text}" for (source, _), text in samples])
 
     def lines(self, numbers: Sequence[int]) -> list[int]:
         return [int(self.data.train.lines[number]) for number in numbers]

@@ -8,7 +8,7 @@ is recorded as a CUDA graph for each shape of batch and replayed; see `regard.ke
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
@@ -43,7 +43,7 @@ class Numbers(NamedTuple):
     tokens: float
     sentences: float
     lost: float  # ranks that ran out of memory
-    asked: float  # ranks that received a request to stop
+    stop: float  # ranks that received a request to stop
     time_is_up: float
     norm: float  # of the gradient
 
@@ -64,7 +64,7 @@ class Update:
         self.optimiser = make_optimiser(self.weights, config)
         self.reducer = Reducer(self.weights) if ranks.world > 1 else None
         self.whole = config.accumulate == 1 and ranks.world == 1  # an update is one batch, and one graph
-        self.work: Callable[..., Tensor] = self.update_from if self.whole else self.gradient
+        self.work: Callable[..., Tensor] = self.whole_update if self.whole else self.gradient
         self.graphs = Captured(self.work, ranks.device) if capture else None
         misfits = ranks.device.type == "cuda" and config.precision == "bf16" and not is_aligned(model)
         self.products: Callable[[], Any] = Aligned if misfits else nullcontext
@@ -79,7 +79,7 @@ class Update:
     def __call__(
         self, task: Task, group: list[MicroBatch], rate: float, flags: Callable[[], tuple[bool, bool]]
     ) -> Tensor:
-        """Make one update; returns its `Numbers` as a tensor [7]. `flags` are `asked` and `time_is_up` of this rank."""
+        """Make one update; returns its `Numbers` as a tensor [7]. `flags` are `stop` and `time_is_up` of this rank."""
         self.task = task
         self.model.train()
         set_rate(self.optimiser, rate)
@@ -87,14 +87,14 @@ class Update:
         sums = sum(part.tokens for part in mine), sum(part.sentences for part in mine)
         try:
             if self.whole:
-                return self.run(mine[0].batch, self.own(*sums, 0, *flags()))
-            found, lost = self.gradients_of(mine), 0
+                return self.run(mine[0].batch, self.on_host(*sums, 0, *flags()))
+            found, lost = self.sum_gradients(mine), 0
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
             self.optimiser.zero_grad(set_to_none=True)
-            found, lost, sums = self.nothing(), 1, (0, 0)
-        return self.finish(self.own(*sums, lost, *flags()), found)
+            found, lost, sums = self.no_sums(), 1, (0, 0)
+        return self.finish(self.on_host(*sums, lost, *flags()), found)
 
     def run(self, batch: Any, *numbers: Tensor) -> Tensor:
         """Do the work with a batch: by its graph, or plainly."""
@@ -105,15 +105,15 @@ class Update:
         moved = (x if name in stay else x.to(device, non_blocking=True) for name, x in batch._asdict().items())
         return self.work(*numbers, *moved)
 
-    def update_from(self, own: Tensor, *batch: Tensor) -> Tensor:
+    def whole_update(self, own: Tensor, *batch: Tensor) -> Tensor:
         """A whole update from one batch."""
         return self.finish(own, self.gradient(*batch))
 
-    def gradients_of(self, parts: list[MicroBatch]) -> Tensor:
+    def sum_gradients(self, parts: list[MicroBatch]) -> Tensor:
         """Add up the gradients of several batches; returns the sums of their losses."""
         if self.graphs:
-            self.clear()
-        found = self.nothing()
+            self.zero_gradients()
+        found = self.no_sums()
         for place, part in enumerate(parts, 1):
             if self.reducer and not self.graphs and place == len(parts):
                 self.reducer.begin()
@@ -140,50 +140,51 @@ class Update:
         own = own.to(found.device, non_blocking=True)
         found = self.ranks.add_tensor(torch.cat([found[:1], own, found[1:]]))
         totals, sums = found[:6], found[6:]
-        count = totals[1 if self.config.normalise == "tokens" else 2].clamp(min=1.0)
-        step = self.step_here if totals.device.type == "cpu" else self.step_there
-        norm, sound = step(totals, count)
+        loss, tokens, sentences, lost, _, _ = totals.unbind()
+        count = (tokens if self.config.normalise == "tokens" else sentences).clamp(min=1.0)
+        step = self.step_on_cpu if totals.device.type == "cpu" else self.step_on_gpu
+        norm, sound = step(loss.isfinite() & (lost == 0), count)
         self.task.carry(sums, sound)
         if self.whole or not self.graphs:
             self.optimiser.zero_grad(set_to_none=True)
         return torch.cat([totals, norm.double().reshape(1)])
 
-    def step_here(self, totals: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        """On a CPU, where a question is free; returns the norm of the gradient and whether the update is sound."""
+    def step_on_cpu(self, sound: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        """Divide the gradients by `count` and step, if all is sound; returns the norm of the gradient, and whether."""
         gradients = [weight.grad for weight in self.weights if weight.grad is not None]
         if not gradients:  # memory ran out
             return count.new_zeros(()), torch.tensor(False)
         torch._foreach_div_(gradients, float(count))
         norm = nn.utils.get_total_norm(gradients)
-        sound = totals[0].isfinite() & norm.isfinite() & (totals[3] == 0)
+        sound = sound & norm.isfinite()
         if sound:
             clip(gradients, float(norm), self.config.clip)
             self.optimiser.step()
         return norm, sound
 
-    def step_there(self, totals: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        """The same on a GPU, without a question."""
+    def step_on_gpu(self, sound: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        """The same on a GPU, whose values are never read here."""
         gradients = [weight.grad for weight in self.weights if weight.grad is not None]
         if not gradients:
             return count.new_zeros(()), count < 0
         norm = nn.utils.get_total_norm(gradients).double() / count
-        sound = totals[0].isfinite() & norm.isfinite() & (totals[3] == 0)
+        sound = sound & norm.isfinite()
         longest = self.config.clip
         step_if(sound, self.optimiser, count * (norm / longest).clamp(min=1.0) if longest else count)
         return norm, sound
 
-    def clear(self) -> None:
+    def zero_gradients(self) -> None:
         """Gradients of zero, in the memory that the graphs add to."""
         for weight in self.weights:
             if weight.grad is None:
                 weight.grad = torch.zeros_like(weight)
         torch._foreach_zero_([weight.grad for weight in self.weights if weight.grad is not None])
 
-    def nothing(self) -> Tensor:
+    def no_sums(self) -> Tensor:
         """The sums of no batch."""
         return torch.zeros(1 + self.task.sums, dtype=torch.float64, device=self.ranks.device)
 
-    def own(self, *numbers: float) -> Tensor:
+    def on_host(self, *numbers: float) -> Tensor:
         """Numbers of the host, ready for the device."""
         here = torch.tensor(numbers, dtype=torch.float64)
         return here.pin_memory() if self.ranks.device.type == "cuda" else here
@@ -220,3 +221,20 @@ class Late(Generic[Of]):
             item, buffer, event = self.waiting.popleft()
             event.synchronize()
             yield item, Numbers(*buffer.tolist())
+
+
+@contextmanager
+def arithmetic(precision: str) -> Iterator[None]:
+    """Products of float32 numbers as `train.precision` says; the earlier mode is restored afterwards.
+
+    "float32" is exact in the library's recurrent and convolution kernels too, where torch by itself takes the short
+    mantissa of TF32. With "bf16" those kernels stay outside of autocast and take it.
+    """
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = precision != "float32"
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]

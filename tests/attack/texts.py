@@ -8,7 +8,8 @@ from promises import check, refused
 
 from regard.data.corpus import tab_separated
 from regard.data.files import read_lines
-from regard.data.pairs import prepare_pairs
+from regard.data.pairs import PairEncoding
+from regard.data.prepare import prepare
 from regard.data.settings import DataConfig
 from regard.decode.hypothesis import flags
 from regard.serve.layout import plain
@@ -49,9 +50,9 @@ def accounts(draw: Random, folder: Path) -> None:
     (folder / "b").write_bytes(("\n".join(other[missing:]) + "\n").encode("utf-8"))
     config = DataConfig(source=(str(folder / "a"),), target=(str(folder / "b"),), subwords="word", held_out=2)
     if missing:
-        refused(lambda: prepare_pairs(config, folder), "files of unequal length")
+        refused(lambda: prepare(PairEncoding(config), folder), "files of unequal length")
     else:
-        assert sum(tally.total for tally in prepare_pairs(config, folder).tallies) == count
+        assert sum(tally.total for tally in prepare(PairEncoding(config), folder).tallies) == count
 
 
 @check("F1", "every decode ends within its limit and says how", 15, 5000)

@@ -4,12 +4,14 @@ import random
 import tomllib
 from collections.abc import Callable
 from importlib import resources
+from itertools import product
 from typing import NamedTuple
 
 from regard.data.pharaoh import Link
 from regard.errors import DataError
 
 WORDS = tomllib.loads(resources.files(__name__).joinpath("words.toml").read_text("utf-8"))
+SYLLABLES = ["".join(pair) for pair in product("bdfgklmnprstvz", "aeiou")]  # 70, that mean nothing
 
 
 class Example(NamedTuple):

@@ -8,8 +8,7 @@ are few and are soon learned: what is left to learn is copying. Names may change
 
 import random
 
-from regard.data.builtin import Example, distinct
-from regard.data.builtin.syllables import SYLLABLES
+from regard.data.builtin import SYLLABLES, Example, distinct
 from regard.data.pharaoh import parse_pharaoh
 
 # English, French, and the links i-j of their words; {0} and {1} are names.

@@ -5,9 +5,8 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from regard.data.builtin import WORDS, Example, distinct, names, phrasebook, questions, tales
-from regard.data.builtin.syllables import SYLLABLES
-from regard.errors import DataError, unknown
+from regard.data.builtin import SYLLABLES, WORDS, Example, distinct, names, phrasebook, questions, tales
+from regard.errors import DataError, check_known
 
 _FIRST = datetime.date(1900, 1, 1)
 _DAYS = (datetime.date(2100, 1, 1) - _FIRST).days
@@ -94,6 +93,5 @@ BUILTIN: dict[str, Builtin] = {
 
 def find_builtin(name: str) -> Builtin:
     """The built-in corpus of that name, or a sentence that says which there are."""
-    if name not in BUILTIN:
-        raise DataError(unknown("built-in corpus", name, BUILTIN))
+    check_known("built-in corpus", name, BUILTIN, DataError)
     return BUILTIN[name]

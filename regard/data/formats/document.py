@@ -10,7 +10,7 @@ from typing import NamedTuple
 from regard.data.files import bare_name
 from regard.data.formats import html, markdown, plain, po, srt, xliff
 from regard.data.formats.segment import Part, Segment
-from regard.errors import DataError, unknown
+from regard.errors import DataError, check_known
 
 LARGEST = 64 << 20  # bytes of a file
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
@@ -52,8 +52,7 @@ FORMATS: dict[str, Format] = {
 def find_format(name: str) -> Format:
     """The format that the ending of a file's name says."""
     ending = PurePath(name).suffix.lower().removeprefix(".")
-    if ending not in FORMATS:
-        raise DataError(unknown("file ending", ending, FORMATS))
+    check_known("file ending", ending, FORMATS, DataError)
     return FORMATS[ending]
 
 

@@ -7,21 +7,14 @@ inside the pairs that they were in. A single tag goes before the word that follo
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from regard.data.formats.fragments import Fragment, in_order, write
 from regard.data.formats.segment import Aligned, Segment, Span, Tag, as_it_is, has_words
 from regard.data.sentences import split_words, trim
 
 Range = tuple[int, int]  # of target words [first, last)
-
-
-class Fragment(NamedTuple):
-    """A part of the result: words of the translation, or a tag."""
-
-    text: str
-    tag: Tag | None = None
 
 
 @dataclass
@@ -51,7 +44,7 @@ def put_tags(segment: Segment, found: Aligned) -> str:
     if not segment.tags:
         return segment.escape(found.text)
     fragments = Placer(segment, found).place()
-    return _write(_deal(fragments, segment.tags), segment.escape)
+    return write(in_order(fragments, segment.tags), segment.escape)
 
 
 def spell(segment: Segment, found: Aligned | None = None) -> str:
@@ -63,7 +56,7 @@ def spell(segment: Segment, found: Aligned | None = None) -> str:
     for tag in tags:
         fragments += [Fragment(segment.text[reached : tag.at]), Fragment(tag.raw, tag)]
         reached = tag.at
-    return _write([*fragments, Fragment(segment.text[reached:])], as_it_is)
+    return write([*fragments, Fragment(segment.text[reached:])], as_it_is)
 
 
 class Placer:
@@ -212,7 +205,8 @@ class Placer:
     # --- the result
 
     def _emit(self, node: Node, fragments: list[Fragment]) -> None:
-        """Append the words of a node and the tags inside it."""
+        """Append a node: its words and the tags inside it, between its own tags."""
+        fragments += [Fragment(node.open.raw, node.open)] if node.open else []
         first, last = node.words
         singles: list[tuple[int, int, Fragment | Node]] = []
         reached = first
@@ -233,25 +227,19 @@ class Placer:
             while singles and singles[-1][0] <= at:
                 one = singles.pop()[2]
                 if isinstance(one, Node):
-                    self._wrap(one, fragments)
+                    self._emit(one, fragments)
                 else:
                     fragments.append(one)
             if at >= last:
-                return
+                break
             if at in starts:
                 pair = starts[at]
-                self._wrap(pair, fragments)
+                self._emit(pair, fragments)
                 at = pair.words[1]
             else:
                 fragments.append(Fragment(self.text[slice(*self.target[at])]))
                 at += 1
-
-    def _wrap(self, pair: Node, fragments: list[Fragment]) -> None:
-        assert pair.open is not None
-        assert pair.close is not None
-        fragments.append(Fragment(pair.open.raw, pair.open))
-        self._emit(pair, fragments)
-        fragments.append(Fragment(pair.close.raw, pair.close))
+        fragments += [Fragment(node.close.raw, node.close)] if node.close else []
 
 
 def _units(text: str, links: Sequence[tuple[Span, Span]]) -> tuple[list[Span], list[Span | None]]:
@@ -294,51 +282,3 @@ def _without(some: Range, taken: Range) -> list[Range]:
     if taken[0] == taken[1] or taken[1] <= some[0] or some[1] <= taken[0]:
         return [some]
     return [part for part in ((some[0], taken[0]), (taken[1], some[1])) if part[0] < part[1]]
-
-
-def _deal(fragments: list[Fragment], tags: Sequence[Tag]) -> list[Fragment]:
-    """Placeholders that are known by their order alone, put into their places in the order of the source."""
-    arguments = iter([tag for tag in tags if tag.kind == "argument"])
-    return [
-        fragment
-        if fragment.tag is None or fragment.tag.kind != "argument"
-        else Fragment(fragment.text, next(arguments))
-        for fragment in fragments
-    ]
-
-
-def _write(fragments: list[Fragment], escape: Callable[[str], str]) -> str:
-    """The text of the fragments, with white space around those tags that had it in the source."""
-    following = ["" for _ in fragments]  # the character of the words that comes next
-    after = ""
-    for number in range(len(fragments) - 1, -1, -1):
-        following[number] = after
-        if fragments[number].tag is None:
-            after = fragments[number].text[:1] or after
-        elif fragments[number].tag.kind not in ("open", "close"):  # type: ignore[union-attr]
-            after = "%"
-    parts: list[str] = []
-    last = ""
-    for (text, tag), ahead in zip(fragments, following, strict=True):
-        if tag is None:
-            if last == "\n" and text[:1] == " ":  # a break stands for the space
-                text = text[1:]
-            parts.append(escape(text))
-            last = text[-1:] or last
-        elif tag.kind in ("open", "close"):
-            parts.append(tag.raw)
-        elif tag.kind == "break":
-            while parts and parts[-1] == " ":
-                parts.pop()
-            parts.append(tag.raw)
-            last = "\n"
-        else:
-            apart = tag.before or tag.after
-            if last and not last.isspace() and (tag.before or (apart and last.isalnum())):
-                parts.append(" ")
-            parts.append(tag.raw)
-            last = "%"
-            if ahead and not ahead.isspace() and (tag.after or (apart and ahead.isalnum())):
-                parts.append(" ")
-                last = " "
-    return "".join(parts)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from regard.data.sentences import split_sentences
+from regard.data.sentences import split_clauses, split_sentences
 
 Span = tuple[int, int]  # code points [start, end)
 # open and close: a pair; void: markup without a partner, in the order of the source; word: a named placeholder, which
@@ -16,8 +16,6 @@ Span = tuple[int, int]  # code points [start, end)
 Kind = Literal["open", "close", "void", "word", "argument", "break"]
 
 MOST_PAIRS = 200  # of a segment; the tags of further pairs keep the order of the source, so that time stays linear
-_CLAUSE_END = re.compile(r"[;:,—–]\s+|[，；、]")
-_SENTENCE_END = re.compile(r"[.!?…]+[\"'”’»)\]]*\s+|[。！？]+")
 _CLOSERS = ".,;:!?…)]}»”’%"
 _OPENERS = "([{«“‘¿¡"
 _SPACES = re.compile(r"[ \t\r\n\f]+")
@@ -184,17 +182,11 @@ def has_words(text: str) -> bool:
 
 def take_sentences(text: str, line: int) -> list[Span]:
     """The sentences of a text that have words, each of at most `line` characters: longer ones become several."""
-    found = []
-    start = 0
+    found, start = [], 0
     for row in text.split("\n"):
         for begin, end in split_sentences(row):
-            at = start + begin
-            for part in cut(row[begin:end], line):
-                core = part.strip(" \t\r\u00a0\u3000")
-                if has_words(core):
-                    first = at + part.index(core)
-                    found.append((first, first + len(core)))
-                at += len(part)
+            span = start + begin, start + end
+            found += [part for part in split_clauses(text, span, range(*span), line) if has_words(text[slice(*part)])]
         start += len(row) + 1
     return found
 
@@ -211,22 +203,6 @@ class Sentences:
         """The translation of each segment from those of all sentences."""
         each = iter(written)
         return [join_sentences(one.text, spans, [next(each) for _ in spans]) for one, spans in self._segments]
-
-
-def cut(line: str, most: int) -> list[str]:
-    """A line in parts of at most `most` characters, cut after sentences, else clauses, else between words, else
-    anywhere."""
-    parts = []
-    at = 0
-    while len(line) - at > most:
-        window = line[at : at + most]
-        ends = (
-            max((found.end() for found in kind.finditer(window)), default=0) for kind in (_SENTENCE_END, _CLAUSE_END)
-        )
-        end = next((end for end in ends if end), 0) or window.rfind(" ") + 1 or most
-        parts.append(window[:end])
-        at += end
-    return [*parts, line[at:]]
 
 
 def join_sentences(text: str, spans: list[Span], written: list[Sentence]) -> Aligned:

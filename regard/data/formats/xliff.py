@@ -1,20 +1,19 @@
 """XLIFF 1.2 and 2.0: every unit without a target is a segment; units that have one stay, and so do all other bytes.
 
-Expat reads the file and says where each element is, so that nothing is written that was not changed. XML from anywhere
-must be inert: no DTD is fetched, entities are refused, and so is what is too deep.
+Expat reads the file and says where each element is, so that nothing is written that was not changed.
 """
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from xml.parsers import expat
 
 from regard.data.formats import html
 from regard.data.formats.placeholders import find_placeholders
 from regard.data.formats.segment import Builder, Part, Segment, has_words
+from regard.data.formats.xml import InertXML
 from regard.errors import DataError
 
-DEEPEST = 100  # elements inside one another
 _UNITS = ("trans-unit", "segment")  # 1.2, 2.0
 _ASIDE = frozenset(("alt-trans", "matches", "glossary", "notes"))  # hold sources that are not to be translated
 _CODES = frozenset(("ph", "it", "bpt", "ept", "ut"))  # in 1.2 their content is code, not words
@@ -39,32 +38,22 @@ class Unit:
     translate: bool = True
 
 
-@dataclass
-class Reader:
+class Reader(InertXML):
     """What expat finds: units and the languages of the file."""
 
-    units: list[Unit] = field(default_factory=list)
-    languages: tuple[str, str] = ("", "")
-    path: list[str] = field(default_factory=list)
-    stays: list[bool] = field(default_factory=list)  # whether each open element says translate="no"
-    unit: Unit | None = None
-    inner: str = ""  # source or target, while inside
-    begun: int = 0
+    root = "xliff"
 
-    def __post_init__(self) -> None:
-        self.parser = expat.ParserCreate("utf-8")
-        self.parser.StartElementHandler = self.start
-        self.parser.EndElementHandler = self.end
-        self.parser.EntityDeclHandler = self.declares
-        self.parser.AttlistDeclHandler = self.declares
-        self.parser.SkippedEntityHandler = self.declares
+    def __init__(self) -> None:
+        super().__init__("utf-8")
+        self.units: list[Unit] = []
+        self.languages = "", ""
+        self.stays: list[bool] = []  # whether each open element says translate="no"
+        self.unit: Unit | None = None
+        self.inner = ""  # source or target, while inside
+        self.begun = 0
 
-    def start(self, full: str, attributes: dict[str, str]) -> None:
+    def begin(self, full: str, attributes: dict[str, str]) -> None:
         name = full.rpartition(":")[2]
-        if not self.path and name != "xliff":
-            raise DataError(f"The outermost element of an XLIFF file is <xliff>; got <{full[:40]}>.")
-        if len(self.path) >= DEEPEST:
-            raise DataError(f"The XLIFF file has more than {DEEPEST} elements inside one another; it is no document.")
         source = attributes.get("srcLang", attributes.get("source-language", ""))
         target = attributes.get("trgLang", attributes.get("target-language", ""))
         if name in ("xliff", "file") and (source or target):
@@ -80,11 +69,10 @@ class Reader:
                 self.unit.state = attributes.get("state", self.unit.state)
             elif name == "source":
                 self.unit.name = full
-        self.path.append(name)
         self.stays.append(stays)
 
     def end(self, full: str) -> None:
-        name = self.path.pop()
+        name = full.rpartition(":")[2]
         self.stays.pop()
         unit = self.unit
         if unit is None:
@@ -100,12 +88,6 @@ class Reader:
             else:
                 unit.before = self.begun, closing
                 unit.source = unit.source or unit.before
-
-    def declares(self, name: str, *meaning: object) -> None:
-        raise DataError(
-            f"The XLIFF file declares or uses the entity {name[:40]!r}, which can grow without end and is not read; "
-            "write the characters themselves."
-        )
 
 
 def find_units(data: bytes) -> Reader:

@@ -16,6 +16,7 @@ from regard.look.text import columns, label
 from regard.look.trace_data import Contents
 
 _LONGEST = 16  # letters of a name
+_ORDINALS = {2: "second", 3: "third"}
 _ROOM = 0.075  # inches that a word's name needs; thumbnails grow for it,
 _WIDEST = 24.0  # until all of a layer's are so wide together
 
@@ -84,7 +85,7 @@ class _Names:
         ]
         self.left, self.below = (0.08 + 0.6 * size / 72 * most for size, most in zip(self.sizes, used, strict=True))
         shares = [
-            f"every {_ordinal(n)} {side} word"
+            f"every {_ORDINALS.get(n, f'{n}th')} {side} word"
             for n, side in zip(self.every, ("target", "source"), strict=True)
             if n > 1
         ]
@@ -99,10 +100,6 @@ class _Names:
             place = {"ha": "right", "va": "center_baseline"} if bottom is None else {"va": "top", "rotation": 90}
             style: dict[str, Any] = {"ha": "center", **place, **matrix.style_of(labels[at], changed)}
             matrix.write(axes, x, y, label(labels[at].text, _LONGEST), self.sizes[side], offset, **style)
-
-
-def _ordinal(number: int) -> str:
-    return {2: "second", 3: "third"}.get(number, f"{number}th")
 
 
 def _caption(caption: str, heads: int) -> str:

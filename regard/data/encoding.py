@@ -1,0 +1,157 @@
+"""What a task gives to the preparation of its corpus: the examples (`Corpus`) and how they become ids (`Encoding`)."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from regard.data.files import Digests, digest
+from regard.data.store import ColumnType
+from regard.data.vocabulary import Vocabulary
+
+FIRST_LINES = 5  # line numbers that a tally keeps for each reason
+
+
+class Numbered(Protocol):
+    """An example as a corpus holds it."""
+
+    @property
+    def line(self) -> int:
+        """Where it is, from 1, over all files together; no number is left out."""
+        ...
+
+
+T = TypeVar("T", bound=Numbered)
+
+
+class Corpus(Generic[T]):
+    """Examples that can be read again and again, always the same: from files, or from memory.
+
+    `read` fills in the digests of the `files`; `parts` is what the examples depend on besides them. `place` is what
+    `line` counts.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Digests], Iterable[T]],
+        files: Sequence[str] = (),
+        parts: Iterable[str] = (),
+        place: str = "line",
+    ) -> None:
+        self.read, self.files, self.parts, self.place = read, files, list(parts), place
+        self.digests: Digests = {}
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.read(self.digests))
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the content; without another read where the files were read before."""
+        return fingerprint_of([self.parts, [self.digests.get(path) or digest(path) for path in self.files]])
+
+
+@dataclasses.dataclass
+class Tally:
+    """What became of every example: `kept`, `held_out` for validation, or `dropped` by reason; together `total`."""
+
+    kept: int = 0
+    held_out: int = 0
+    dropped: dict[str, int] = dataclasses.field(default_factory=dict)
+    lines: dict[str, list[int]] = dataclasses.field(default_factory=dict)  # the first line numbers of each reason
+    place: str = "line"  # what these count
+    noun: str = "pairs"
+
+    @property
+    def total(self) -> int:
+        return self.kept + self.held_out + sum(self.dropped.values())
+
+    def drop(self, reason: str, line: int) -> None:
+        """Count one dropped example."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+        first = self.lines.setdefault(reason, [])
+        if len(first) < FIRST_LINES:
+            first.append(line)
+
+    def __str__(self) -> str:
+        text = f"{self.kept} of {self.total} {self.noun} kept"
+        text += f", {self.held_out} held out" if self.held_out else ""
+        for reason, count in self.dropped.items():
+            where = ", ".join(map(str, self.lines[reason])) + (", ..." if count > len(self.lines[reason]) else "")
+            text += f"; {count} dropped: {reason} ({self.place} {where})"
+        return text
+
+
+class Encoding(Generic[T]):
+    """What a task adds to the steps that all tasks share; here for examples that are a text. It holds the vocabularies.
+
+    `names` are the vocabularies as files of the run folder, `noun` is what an example is, in the plural.
+    """
+
+    names: ClassVar[tuple[str, ...]]
+    noun: ClassVar[str]
+    also: ClassVar[tuple[str, ...]] = ()  # other files of the run folder that a model cannot be used without
+
+    def __init__(self, config: Any, corpus: Corpus[T], dev: Corpus[T] | None) -> None:
+        self.config, self.corpus, self.dev = config, corpus, dev  # `dev`: validation files, if there are any
+        self.vocabularies: list[Vocabulary] = []
+
+    def texts(self, item: T) -> tuple[str, ...]:
+        """The texts of an example. An example with a blank one is of no use; the first decides what is held out."""
+        return (item.text,)  # type: ignore[attr-defined]
+
+    def see(self, item: T) -> None:
+        """Called with each example of the first pass."""
+
+    def make(self, sample: Sequence[T]) -> None:
+        """Make the vocabularies from examples of the training part."""
+        self.vocabularies = [train_vocabulary((text for item in sample for text in self.texts(item)), self.config)]
+
+    def load(self, folder: Path) -> None:
+        """Load the vocabularies of a run folder."""
+        self.vocabularies = [Vocabulary.load(folder, name) for name in self.names]
+
+    def save(self, folder: Path, source: str) -> None:
+        """Write the vocabularies; `source` is the fingerprint of the corpus that they were made from."""
+        for name, vocabulary in zip(self.names, self.vocabularies, strict=True):
+            vocabulary.save(folder, name, source)
+
+    def depends(self) -> list[str]:
+        """What the ids depend on besides the corpus, the settings and the vocabularies."""
+        return []
+
+    def sizes(self) -> dict[str, int]:
+        """The settings of a model that its data decides."""
+        return {"vocabulary": len(self.vocabularies[0])}
+
+    def column_types(self) -> dict[str, ColumnType]:
+        """The columns of the store."""
+        raise NotImplementedError
+
+    def encode(self, items: Sequence[T], tally: Tally) -> Iterator[tuple[T, tuple[Any, ...]]]:
+        """Each example that is fit for use with its values, one for each column; the rest are counted in `tally`."""
+        raise NotImplementedError
+
+    def shown(self, item: T) -> Sequence[Any]:
+        """What is kept of a validation example besides its ids, as JSON: one value, or none."""
+        return ()
+
+    def open(self, columns: dict[str, Any], training: bool) -> Any:
+        """The columns of the training or of the validation part as the task reads them."""
+        raise NotImplementedError
+
+    def describe(self, train: Any, dev: Any) -> list[str]:
+        """What a person should know about the prepared data."""
+        return [f"vocabulary: {len(self.vocabularies[0])}"]
+
+
+def train_vocabulary(lines: Iterable[str], config: Any) -> Vocabulary:
+    """A vocabulary as the settings of [data] describe it."""
+    names = ("byte_fallback", "coverage", "form", "lowercase", "min_count")
+    how = {name: getattr(config, name) for name in names if hasattr(config, name)}
+    return Vocabulary.train(lines, getattr(config, "subwords", "word"), config.vocabulary, **how)
+
+
+def fingerprint_of(parts: Sequence[Any]) -> str:
+    """SHA-256 of what can be written as JSON."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

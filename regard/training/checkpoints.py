@@ -1,0 +1,62 @@
+"""The checkpoints of a training: a model, its optimiser and the progress so far, to `runs` and back."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import nn, optim
+
+from regard.data.files import digest
+from regard.errors import RunError, TrainingError
+from regard.training import runs
+from regard.training.cursor import Cursor
+from regard.training.task import Task
+from regard.training.weights import optimiser_state, set_optimiser_state, set_weights, weights_of
+
+
+class Checkpoints:
+    """Writes checkpoints into the folder `run`, and resumes from them."""
+
+    def __init__(self, run: Path, model: nn.Module, optimiser: optim.Optimizer) -> None:
+        self.run, self.model, self.optimiser = run, model, optimiser
+        self.resumed: int | None = None  # the step whose checkpoint was resumed from, whole on the disk
+
+    def resume(self, task: Task) -> tuple[Cursor | None, list[str]]:
+        """Load the newest whole checkpoint: its progress, if there is one, and the newer steps that are damaged."""
+        folder = runs.newest_checkpoint(self.run)
+        if folder is None:
+            return None, []
+        runs.check_belongs(self.run, folder)
+        cursor = runs.read_cursor(folder)
+        if cursor.data and task.fingerprint and cursor.data != task.fingerprint:
+            raise RunError(f"The corpus is not the one that {self.run} was begun with; use another --out.")
+        set_weights(self.model, runs.read_tensors(folder / "weights.safetensors"), str(folder))
+        set_optimiser_state(self.optimiser, runs.read_tensors(folder / "state.safetensors"))
+        task.restore(cursor.carried)
+        self.resumed, cursor.data = cursor.step, task.fingerprint
+        return cursor, [path.name for path in runs.checkpoints(self.run) if int(path.name) > int(folder.name)]
+
+    def write(self, task: Task, cursor: Cursor) -> Path:
+        """Commit a checkpoint, if all of its numbers are finite; returns its folder."""
+        weights, state = weights_of(self.model), optimiser_state(self.optimiser)
+        if not all(bool(tensor.isfinite().all()) for tensor in (*weights.values(), *state.values())):
+            raise TrainingError(
+                f"The weights at step {cursor.step} are not finite, so they were not saved; the last checkpoint is "
+                f"sound. Try a lower train.rate in a new run."
+            )
+        cursor.carried = task.state()
+        belongs = {path.name: digest(path) for path in task.files()}
+        return runs.save_checkpoint(self.run, cursor.step, weights, state, asdict(cursor), belongs)
+
+    def prune(self, cursor: Cursor) -> None:
+        """Delete the checkpoints that are not needed any more."""
+        runs.prune(self.run, {step for step in (cursor.step, *cursor.kept, cursor.best_step) if step is not None})
+
+    def publish(self, task: Task, cursor: Cursor, average: int, about: dict[str, Any]) -> None:
+        """Make the best checkpoint, or the average of the newest, the finished model."""
+        chosen = cursor.kept[-average:] if average > 1 or cursor.best_step is None else [cursor.best_step]
+        steps = {int(folder.name): folder for folder in runs.checkpoints(self.run)}
+        folders = [steps[step] for step in chosen if step in steps] or [steps[cursor.step]]
+        found = {"steps": [int(folder.name) for folder in folders], "best": cursor.best, "start_from": cursor.origin}
+        found |= {"seconds": round(cursor.seconds, 1), **about}
+        runs.publish(self.run, runs.average_weights(folders), [path.name for path in task.files()], found)

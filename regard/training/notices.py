@@ -1,0 +1,51 @@
+"""What a person should know about a training, as sentences: too few updates, an ignored source."""
+
+import math
+from typing import Any
+
+from regard.training.clock import FEW
+from regard.training.cursor import BLIND
+from regard.training.settings import TrainConfig
+
+
+def few_updates(total: int, batches_an_epoch: int, config: TrainConfig) -> list[str]:
+    """A note where training ends before anything can have been learned, as with a small corpus and few epochs."""
+    if total >= FEW or config.steps:
+        return []
+    epochs = math.ceil(FEW * config.accumulate / batches_an_epoch)
+    return [
+        f"only {total} updates in all, which teach little: a small corpus needs smaller batches (train.batch_tokens="
+        f"{_smaller(config)}), more epochs (train.epochs={epochs}) and a small model (--preset tiny)"
+    ]
+
+
+def few_in_time(fit: int, config: TrainConfig) -> str:
+    """About `fit` updates fit into train.minutes."""
+    return (
+        f"about {fit} updates fit into {config.minutes:g} minutes at this pace, which teach little: use a smaller "
+        f"model (--preset tiny), smaller batches (train.batch_tokens={_smaller(config)}) or more minutes"
+    )
+
+
+def _smaller(config: TrainConfig) -> int:
+    return max(1, config.batch_tokens // 8)
+
+
+def source_ignored(metrics: dict[str, float], model: Any) -> str:
+    """The model ignores its source, and what may help."""
+    gain = getattr(getattr(model, "config", None), "gain", 0.0)
+    advice = "model.gain=0.5, " if gain > 0.5 else ""
+    return (
+        f"the model ignores its source: in the last {BLIND} validations the loss was the same with the sources "
+        f"shuffled between sentences (now {metrics['loss']:.3f}, shuffled {metrics['shuffled_loss']:.3f}); in a new "
+        f"run, try {advice}a lower train.rate or a longer train.warmup"
+    )
+
+
+def gave_up(step: int, reason: str, skipped: int) -> str:
+    """Too many updates in a row were left out."""
+    advice = "a smaller train.batch_tokens" if reason == "out of memory" else "a lower train.rate"
+    return (
+        f"Training stopped at step {step}: {reason} in {skipped} updates in a row. The last checkpoint is sound; try "
+        f"{advice} in a new run, or look at the lines that metrics.jsonl names."
+    )
