@@ -34,7 +34,7 @@ class Links(NamedTuple):
 
     method: str = "argmax"
     threshold: float = 0.3
-    heads: Heads | None = None  # None: the choice of the run
+    heads: Heads | None = None  # of the first run; None: its own choice
     join: str = "grow-diag"  # of both directions, where there are two
 
 
@@ -52,7 +52,7 @@ def align_corpus(
     symmetrise((), (), how.join)
     task = {"work": "align", "links": [*how[:2], how.heads and asdict(how.heads), how.join],
             "runs": [_about(one) for one in (run, back) if one]}  # fmt: skip
-    start = Aligning(str(run), str(back) if back else None, where.device, how)
+    start = Aligning(str(run.absolute()), str(back.absolute()) if back else None, where.device, how)
 
     def finish(plan: Plan, folder: Path) -> list[Path]:
         return join(plan, folder, "text", lambda result: result["links"], ".links")
@@ -67,7 +67,7 @@ def report_corpus(
     """Measure every head over `pairs`, two files or one TSV file; the output is for `read_report`."""
     where = where or Where()
     task = {"work": "heads", "runs": [_about(run)]}
-    start = Measuring(str(run), where.device)
+    start = Measuring(str(run.absolute()), where.device)
 
     def combine(results: Iterator[dict[str, Any]]) -> bytes:
         total = ReportSum()
@@ -91,7 +91,7 @@ def reach_corpus(
     """Measure how far back a language model attends over files of lines; the output is for `read_reach`."""
     where = where or Where()
     task = {"work": "reach", "runs": [_about(run)], "farthest": farthest}
-    start = Reaching(str(run), where.device, farthest)
+    start = Reaching(str(run.absolute()), where.device, farthest)
 
     def combine(results: Iterator[dict[str, Any]]) -> bytes:
         totals: dict[str, ReachSum] = {}
@@ -127,7 +127,7 @@ class Aligning:
                 links = aligning.align_pairs(ahead, some, self.how.heads, *self.how[:2])
                 if behind:
                     turned = [(target, source) for source, target in some]
-                    other = aligning.align_pairs(behind, turned, self.how.heads, *self.how[:2])
+                    other = aligning.align_pairs(behind, turned, None, *self.how[:2])
                     links = aligning.join(links, other, self.how.join)
                 yield from ({"links": format_pharaoh(one)} for one in links)
 
