@@ -162,11 +162,13 @@ def test_workers_align_and_translate_from_the_command_line(pairs, tmp_path):
     word, *others = TEXT[0].split()
     text.write_text(f"{TEXT[0]}\n", encoding="utf-8")
     terms.write_text(f"{word}\t{others[-1]} {others[-1]}\n", encoding="utf-8")
-    done = command("translate", run, text, "--on", "local", "--out", tmp_path / "made", "--terms", terms,
+    done = command("translate", run, text, "--on", "local", "--out", tmp_path / "made", "--terms", terms, "--align",
                    "--format", "jsonl", "--workers", 1, folder=log)  # fmt: skip
     assert done.code == 0, done.err
     found = json.loads((tmp_path / "made" / "b.jsonl").read_text(encoding="utf-8"))
     assert f"{others[-1]} {others[-1]}" in found["translation"] or found["unplaced"]
+    links = [tuple(map(int, link.split("-"))) for link in found["alignment"].split()]
+    assert len(links) == len(found["translation"].split())  # one source word for each
 
 
 @pytest.mark.parametrize(
@@ -177,6 +179,7 @@ def test_workers_align_and_translate_from_the_command_line(pairs, tmp_path):
         (["heads", "--on", "local", "--silence", "--out", "o"], "--silence and --gold read a small set"),
         (["heads", "--out", "o"], "--out is the folder of work in shards"),
         (["translate", "x.txt", "--on", "local", "--out", "o", "--nbest", "2"], "one translation for each line"),
+        (["translate", "x.txt", "--on", "local", "--out", "o", "--align"], "Text has no place for links"),
     ],
 )
 def test_what_does_not_go_with_shards_is_one_sentence(arguments, sentence, pairs, tmp_path):

@@ -107,7 +107,13 @@ def test_a_server_translates_with_the_engine_and_looks_with_regard():
 
 
 def test_int8_is_what_a_run_is_loaded_with():
-    fast = regard.load("en-fr", "cpu", engine="ctranslate2")
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        fast = regard.load("en-fr", "cpu", engine="ctranslate2")
+        assert torch.get_num_threads() == 2  # the engine sets those of the process
+    finally:
+        torch.set_num_threads(before)
     assert fast.translate("Where is the station?").text == "Où est la gare ?"
     assert len(fast.look("Where is the station?").attention) > 3  # looking stays with regard
     with pytest.raises(ConfigError, match="Did you mean 'ctranslate2'"):

@@ -82,6 +82,25 @@ def align(seen: Iterable[Trace], heads: Heads, method: str = "argmax", least: fl
     return [links(word_weights(trace, heads)) for trace in seen]
 
 
+def traceable(translator: Translator, pairs: Sequence[tuple[str, str]]) -> dict[int, tuple[str, str]]:
+    """The pairs with words on both sides that are not too long to look into, by their places."""
+    return {place: pair for place, pair in enumerate(pairs) if translator.can_trace(*pair)}
+
+
+def align_pairs(
+    translator: Translator,
+    pairs: Sequence[tuple[str, str]],
+    heads: Heads | None = None,
+    method: str = "argmax",
+    least: float = 0.3,
+) -> list[Alignment]:
+    """The links of each pair; none where it cannot be traced. `heads` are by default the choice of the run."""
+    fit = traceable(translator, pairs)
+    seen = translator.trace_pairs([source for source, _ in fit.values()], [target for _, target in fit.values()])
+    found = dict(zip(fit, align(seen, heads or translator.heads, method, least), strict=True))
+    return [found.get(place, frozenset()) for place in range(len(pairs))]
+
+
 def candidates(trace: Trace) -> list[Heads]:
     """Everything that could give the alignment: each layer's mean and each head, with and without the shift."""
     return [

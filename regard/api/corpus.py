@@ -9,18 +9,22 @@ from typing import Any, NamedTuple
 
 import torch
 
+from regard.api.aligning import align_pairs
 from regard.api.loading import Run, load
+from regard.api.translation import Translation
 from regard.cluster.local import gpus_for, run_local, share_cores
 from regard.cluster.ray import run_ray
 from regard.cluster.shards import FORMATS, Plan, Start, Tell, Work, finished, join, make_plan, missing
 from regard.data.files import Progress, digest
-from regard.errors import DataError, check_known
+from regard.data.pharaoh import format_pharaoh
+from regard.errors import ConfigError, DataError, check_known
 from regard.training.known import find_run
 from regard.training.locks import locked
 
 PLACES = ("local", "ray")
 SILENT = 600.0  # seconds without one more line before a worker counts as stuck; its shard is tried again
 PER_GPU = 4  # workers that share one: each splits and joins sentences while others use it
+AT_ONCE = 64  # translations whose words are linked together
 DIGITS = 4  # of a score: more would depend on the number of threads
 
 
@@ -94,6 +98,7 @@ class Translating:
     engine: str
     threads: int
     max_tokens: int
+    align: bool
     options: dict[str, Any]
 
     def __call__(self) -> Work:
@@ -109,28 +114,39 @@ class Translating:
                 tell(share - seen)
                 seen = share
 
-            for one in translator.translate(lines, max_tokens=self.max_tokens, progress=progress, **self.options):
-                yield {
-                    "translation": one.text, "score": round(one.score, DIGITS), "tokens": one.tokens,
-                    "finished": one.finished, "flags": one.flags, "unknown": one.unknown, "unplaced": one.unplaced,
-                }  # fmt: skip
+            found = translator.translate(lines, max_tokens=self.max_tokens, progress=progress, **self.options)
+            for first in range(0, len(lines), AT_ONCE):
+                some = found[first : first + AT_ONCE]
+                pairs = list(zip(lines[first : first + AT_ONCE], (one.text for one in some), strict=True))
+                links = align_pairs(translator, pairs) if self.align else None
+                for number, one in enumerate(some):
+                    yield describe(one) | ({"alignment": format_pharaoh(links[number])} if links else {})
 
         return work
+
+
+def describe(one: Translation) -> dict[str, Any]:
+    """What JSONL and Parquet say about a translation."""
+    return {
+        "translation": one.text, "score": round(one.score, DIGITS), "tokens": one.tokens,
+        "finished": one.finished, "flags": one.flags, "unknown": one.unknown, "unplaced": one.unplaced,
+    }  # fmt: skip
 
 
 def translate_corpus(
     run: Run | Sequence[Run], inputs: str | Path | Iterable[str | Path], out: str | Path, *, on: str = "local",
     workers: int | None = None, shard: int = 10_000, column: str = "", format: str = "text", address: str | None = None,
-    device: str = "auto", engine: str = "regard", max_tokens: int = 4096, progress: Progress | None = None,
-    **options: Any,
+    device: str = "auto", engine: str = "regard", max_tokens: int = 4096, align: bool = False,
+    progress: Progress | None = None, **options: Any,
 ) -> CorpusResult:  # fmt: skip
     """Translate files into the folder `out`: line n of an output is line n of its input.
 
     `inputs` are files or patterns such as `"in/*.txt.gz"`: text, TSV, JSONL or Parquet (with `column`), packed or not.
     `on` is "local" (processes of this machine) or "ray" (`address` names a cluster). What is done already is kept: the
     same call again continues after a crash, and does nothing once all is done. `format` is "text", "jsonl" or "parquet"
-    (with score, tokens and flags). A line of more than `max_tokens` tokens gives an empty line. `run`, `device` and
-    `engine` are those of `regard.load`, options those of `Translator.translate`.
+    (with score, tokens and flags, and with `align` the links between words). A line of more than `max_tokens` tokens
+    gives an empty line. `run`, `device` and `engine` are those of `regard.load`, options those of
+    `Translator.translate`.
 
     >>> with open("questions.txt", "w", encoding="utf-8") as file:
     ...     _ = file.write("Where is the station?\\nWhere is the cat?\\n")
@@ -139,12 +155,16 @@ def translate_corpus(
     (2, ['questions.txt'])
     """
     check_known("format", format, FORMATS)
+    if align and format == "text":
+        raise ConfigError("Text has no place for links; use --format jsonl or parquet with --align.")
     where = Where(on, workers, shard, column, address, device)
     folders = [find_run(one).absolute() for one in ([run] if isinstance(run, str | Path) else run)]
+    if align and len(folders) > 1:
+        raise ConfigError("An ensemble has no single attention; leave --align or --with out.")
     number, threads = share_cores(workers, where.gpus, PER_GPU)
-    task = {"work": "translate", "weights": [digest(one / "weights.safetensors") for one in folders],
+    task = {"work": "translate", "weights": [digest(one / "weights.safetensors") for one in folders], "align": align,
             "options": options, "engine": engine, "format": format, "max_tokens": max_tokens}  # fmt: skip
-    start = Translating([str(one) for one in folders], device, engine, threads, max_tokens, options)
+    start = Translating([str(one) for one in folders], device, engine, threads, max_tokens, align, options)
 
     def finish(plan: Plan, out: Path) -> list[Path]:
         return join(plan, out, format, lambda result: result["translation"])

@@ -16,8 +16,6 @@ from regard.api import aligning
 from regard.api.corpus import CorpusResult, Where, over_shards
 from regard.api.links import FILE, Heads
 from regard.api.loading import load
-from regard.api.tracing import LONGEST_LOOK
-from regard.api.translator import Translator
 from regard.cluster.local import share_cores, usable_cores
 from regard.cluster.shards import Plan, Tell, Work, fold, join
 from regard.data.files import Progress, digest
@@ -36,7 +34,7 @@ class Links(NamedTuple):
 
     method: str = "argmax"
     threshold: float = 0.3
-    heads: Heads | None = None  # None: the choice of the run
+    heads: Heads | None = None  # of the first run; None: its own choice
     join: str = "grow-diag"  # of both directions, where there are two
 
 
@@ -54,7 +52,7 @@ def align_corpus(
     symmetrise((), (), how.join)
     task = {"work": "align", "links": [*how[:2], how.heads and asdict(how.heads), how.join],
             "runs": [_about(one) for one in (run, back) if one]}  # fmt: skip
-    start = Aligning(str(run), str(back) if back else None, where.device, how)
+    start = Aligning(str(run.absolute()), str(back.absolute()) if back else None, where.device, how)
 
     def finish(plan: Plan, folder: Path) -> list[Path]:
         return join(plan, folder, "text", lambda result: result["links"], ".links")
@@ -69,7 +67,7 @@ def report_corpus(
     """Measure every head over `pairs`, two files or one TSV file; the output is for `read_report`."""
     where = where or Where()
     task = {"work": "heads", "runs": [_about(run)]}
-    start = Measuring(str(run), where.device)
+    start = Measuring(str(run.absolute()), where.device)
 
     def combine(results: Iterator[dict[str, Any]]) -> bytes:
         total = ReportSum()
@@ -93,7 +91,7 @@ def reach_corpus(
     """Measure how far back a language model attends over files of lines; the output is for `read_reach`."""
     where = where or Where()
     task = {"work": "reach", "runs": [_about(run)], "farthest": farthest}
-    start = Reaching(str(run), where.device, farthest)
+    start = Reaching(str(run.absolute()), where.device, farthest)
 
     def combine(results: Iterator[dict[str, Any]]) -> bytes:
         totals: dict[str, ReachSum] = {}
@@ -126,20 +124,14 @@ class Aligning:
 
         def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
             for some in _parts(rows, tell):
-                pairs = _fit([ahead, behind] if behind else [ahead], some)
-                links = self._links(ahead, list(pairs.values()))
+                links = aligning.align_pairs(ahead, some, self.how.heads, *self.how[:2])
                 if behind:
-                    other = self._links(behind, [(target, source) for source, target in pairs.values()])
+                    turned = [(target, source) for source, target in some]
+                    other = aligning.align_pairs(behind, turned, None, *self.how[:2])
                     links = aligning.join(links, other, self.how.join)
-                found = dict(zip(pairs, links, strict=True))
-                yield from ({"links": format_pharaoh(found.get(place, ()))} for place in range(len(some)))
+                yield from ({"links": format_pharaoh(one)} for one in links)
 
         return work
-
-    def _links(self, translator: Translator, pairs: list[tuple[str, str]]) -> list[Any]:
-        sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
-        traces = translator.trace_pairs(sources, targets)
-        return aligning.align(traces, self.how.heads or translator.heads, self.how.method, self.how.threshold)
 
 
 @dataclass(frozen=True)
@@ -157,7 +149,7 @@ class Measuring:
         def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
             total = ReportSum()
             for some in _parts(rows, tell):
-                pairs = _fit([translator], some).values()
+                pairs = list(aligning.traceable(translator, some).values())
                 for trace in translator.trace_pairs([pair[0] for pair in pairs], [pair[1] for pair in pairs], names):
                     total.add(trace)
             yield total.as_data()
@@ -224,18 +216,3 @@ def _parts(rows: Sequence[str], tell: Tell) -> Iterator[list[tuple[str, str]]]:
                 raise DataError(f"A pair is source, tab, target; row {number} of the shard has {len(pair) - 1} tabs.")
         yield pairs  # type: ignore[misc]
         tell(len(some))
-
-
-def _fit(translators: Sequence[Translator], pairs: Sequence[tuple[str, str]]) -> dict[int, tuple[str, str]]:
-    """The pairs with words on both sides that are not too long to look into, by their places."""
-    first = translators[0]
-
-    def fits(pair: tuple[str, str]) -> bool:
-        if not all(side.split() for side in pair):
-            return False
-        sizes: tuple[int, ...] = len(first.encode(pair[0]).ids), len(first.prefix_ids(pair[1]))
-        for other in translators[1:]:
-            sizes += len(other.encode(pair[1]).ids), len(other.prefix_ids(pair[0]))
-        return max(sizes) <= LONGEST_LOOK
-
-    return {place: pair for place, pair in enumerate(pairs) if fits(pair)}

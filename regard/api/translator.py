@@ -250,14 +250,14 @@ class Translator(Trained):
         pairs = list(zip(sources, targets, strict=True))
         found = [links.diagonal(*pair) for pair in pairs]
         attends = not isinstance(self.model, Ensemble) and bool(self.model.looking.cross)
-        fit = [number for number, pair in enumerate(pairs) if attends and self._can_trace(*pair)]
+        fit = [number for number, pair in enumerate(pairs) if attends and self.can_trace(*pair)]
         traces = self.trace_pairs([sources[one] for one in fit], [targets[one] for one in fit]) if fit else ()
         for number, trace in zip(fit, traces, strict=True):
             linked = tuple((one.source, one.target) for one in links.link_words(trace, self.heads))
             found[number] = linked or found[number]
         return [Sentence(target, some) for target, some in zip(targets, found, strict=True)]
 
-    def _can_trace(self, source: str, target: str) -> bool:
+    def can_trace(self, source: str, target: str) -> bool:
         """Whether both sentences have words, and not too many to look into."""
         return all(
             text.split()

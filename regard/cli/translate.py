@@ -42,6 +42,7 @@ def translate(
     workers: Workers = None,
     shard: ShardLines = 10_000,
     column: Annotated[str, Option(help="With --on: number (TSV) or name (JSONL, Parquet) of a column.")] = "",
+    align: Annotated[bool, Option("--align", help="With --on and --format jsonl or parquet: links of words.")] = False,
     form: Annotated[str, Option("--format", help="With --on: text, jsonl or parquet.")] = "text",
     address: Address = None,
 ) -> None:
@@ -72,7 +73,7 @@ def translate(
         where = {"on": on, "workers": workers, "shard": shard, "column": column, "format": form, "address": address}
         given = {name: value for name, value in (options | placed).items() if value is not None}
         runs: list[str | Path] = [names[0], *(with_run or [])]
-        how = {"device": device, "engine": engine, "max_tokens": max_tokens, "unknown": unknown}
+        how = {"device": device, "engine": engine, "max_tokens": max_tokens, "unknown": unknown, "align": align}
         write_corpus(runs, names[1:], out, **how, **where, **given)
         return
     if not 1 <= len(names) <= 2 or tables.keys() - {"decode", "data"}:

@@ -131,11 +131,12 @@ class Engine(NamedTuple):
 
 def open_engine(model: nn.Module, source: Vocabulary, target: Vocabulary, threads: int, kind: str = "int8") -> Engine:
     """Convert a Transformer and load it, all in a temporary folder."""
-    library = _library()
+    library, before = _library(), torch.get_num_threads()
     with tempfile.TemporaryDirectory(prefix="regard-") as folder:
         _save(model, source, target, Path(folder) / "model", kind)
         path = str(Path(folder) / "model")
         translator = library.Translator(path, compute_type=kind, inter_threads=threads, intra_threads=1)
+    torch.set_num_threads(before)  # the engine has set those of the whole process
     pieces = [vocabulary.pieces(range(len(vocabulary))) for vocabulary in (source, target)]
     return Engine(translator, pieces[0], {piece: index for index, piece in enumerate(pieces[1])}, _positions(model))
 
