@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from multiprocessing import forkserver
 from pathlib import Path
 
 import patience
@@ -25,11 +26,24 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the server and its children inh
 PRELOAD = [  # whatever commands import, so that none of them has to
     "regard.__main__", "regard.cli.progress", "regard.api.aligning", "regard.api.inspecting", "regard.api.training",
     "regard.look.draw.still", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "pydantic.main",
-    "pydantic.networks", "sacrebleu", "torch._dynamo",
+    "pydantic.networks", "sacrebleu", "torch._dynamo", "regard.serve.process", "regard.serve.models",
+    "regard.serve.captions", "httpx",
 ]  # fmt: skip
 
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(PRELOAD)
+
+
+def forkserver_address() -> str:
+    """Where the server of this process listens, for `share_forkserver`."""
+    forkserver.ensure_running()
+    return forkserver._forkserver._forkserver_address
+
+
+def share_forkserver(address: str) -> None:
+    """In a process of the server: start further ones there too, where multiprocessing would start a second server."""
+    forkserver._forkserver._forkserver_address = address
+    forkserver._forkserver.ensure_running = lambda: None
 
 
 class Command:
