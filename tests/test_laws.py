@@ -294,14 +294,7 @@ def test_weights_are_zero_on_padding_and_sum_to_one(case: str):
         else:
             assert_close(sums[anything], torch.ones_like(sums[anything]), rtol=0, atol=1e-12)
 
-
-@everywhere
-@torch.no_grad()
-def test_padding_is_never_looked_at(case: str):
-    """The masks themselves: a cross-attention over words has no weight beyond the sentence, END included or not."""
-    model = make(case)
-    with record(model) as seen:
-        model(SOURCE, LENGTHS, TARGET)
+    # The masks themselves: a cross-attention over words has no weight beyond the sentence, END included or not.
     for name in model.looking.cross:
         weights = seen[name].weights  # [B, (H), T, S]
         if weights.shape[-1] == 1:  # one vector of the whole sentence
@@ -561,7 +554,7 @@ def traced(model: str = "") -> pytest.MarkDecorator:
 def test_forward_can_be_compiled(case: str):
     """The eager backend: no graph break hides a question to the device."""
     model = make(case)
-    batch = SOURCE[1:, :5], LENGTHS[1:], TARGET[1:, :3]  # few steps, since each is traced
+    batch = SOURCE[1:, :3], torch.tensor([3, 2]), TARGET[1:, :2]  # few steps, since each is traced
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     assert_close(compiled(*batch), model(*batch), rtol=0, atol=1e-10)
     torch._dynamo.reset()
@@ -576,6 +569,8 @@ def test_encode_and_one_step_can_be_exported(case: str):
     start = torch.full_like(TARGET[:, 0], START)
     logits, state = model.step(start, state)
     assert_close(logits, run_steps(model, SOURCE, LENGTHS, TARGET)[:, 0], rtol=0, atol=1e-10)
+    if case in TRANSFORMERS:  # whose step is exported below, for any length
+        return
     step = torch.export.export(Call(model, "step"), (TARGET[:, 0], state)).module()
     assert_close(step(TARGET[:, 0], state)[0], model.step(TARGET[:, 0], state)[0], rtol=0, atol=1e-10)
 
