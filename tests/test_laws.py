@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -91,10 +92,16 @@ TARGET = torch.tensor([[4, 7, 9, END, PAD], [10, 5, 6, 8, END], [3, END, PAD, PA
 TARGET_LENGTHS = torch.tensor([4, 5, 2])
 
 
-def make(case: str, seed: int = 3) -> Any:
+def fresh(case: str, seed: int = 3) -> Any:
     """The model of a case in float64, with weights so large that every part matters."""
     torch.manual_seed(seed)
     return spread(build(*CASES[case]))
+
+
+@cache
+def make(case: str) -> Any:
+    """The same, built once for the laws that change nothing in it."""
+    return fresh(case)
 
 
 def run_steps(model: SequenceModel, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
@@ -260,7 +267,7 @@ def test_a_recorded_step_sees_what_forward_sees(case: str):
 @everywhere
 @torch.no_grad()
 def test_save_and_load_give_the_same_logits(case: str, tmp_path):
-    model, other = make(case), make(case, seed=4)
+    model, other = make(case), fresh(case, seed=4)
     logits = model(SOURCE, LENGTHS, TARGET)
     assert not torch.equal(other(SOURCE, LENGTHS, TARGET), logits)
     save_model(model, str(tmp_path / "weights.safetensors"))
@@ -370,7 +377,7 @@ def test_an_empty_sentence_is_read_and_written(case: str):
 
 @everywhere
 def test_an_empty_sentence_has_finite_gradients(case: str):
-    model = make(case)
+    model = fresh(case)
     logits = model(torch.tensor([[END]]), torch.tensor([1]), torch.tensor([[END]]))
     logits.log_softmax(-1)[..., END].sum().neg().backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
@@ -445,7 +452,7 @@ def test_a_model_leaves_nothing_behind(case: str):
 
 @everywhere
 def test_dropout_acts_in_training_only(case: str):
-    model = make(case).train()
+    model = fresh(case).train()
     torch.manual_seed(1)
     first = model(SOURCE, LENGTHS, TARGET)
     torch.manual_seed(2)
@@ -456,7 +463,7 @@ def test_dropout_acts_in_training_only(case: str):
 @differentiable
 def test_every_parameter_learns(case: str):
     """Each weight matters for the loss; a part that got no gradient would be left out of the model."""
-    model = make(case)
+    model = fresh(case)
     model(SOURCE, LENGTHS, TARGET).log_softmax(-1)[..., 5].sum().backward()
     idle = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
     assert not idle
@@ -553,7 +560,7 @@ def traced(model: str = "") -> pytest.MarkDecorator:
 @torch.no_grad()
 def test_forward_can_be_compiled(case: str):
     """The eager backend: no graph break hides a question to the device."""
-    model = make(case)
+    model = fresh(case)
     batch = SOURCE[1:, :3], torch.tensor([3, 2]), TARGET[1:, :2]  # few steps, since each is traced
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     assert_close(compiled(*batch), model(*batch), rtol=0, atol=1e-10)
