@@ -544,8 +544,8 @@ def test_t5_4_the_past_in_place_is_the_plain_one(case: str, room: int, fixed: bo
 # Tracing takes seconds: one case of every model and of every choice that changes what is traced. `make slow` has all.
 TRACED = [
     "cho-tiny", "rnnencdec-tiny", "sutskever-tiny", "bahdanau-tiny", "bahdanau-conditional", "luong-tiny",
-    "luong-local-m-dot", "luong-local-p-dot", "transformer-tiny", "transformer-learned", "transformer-modern",
-    "transformer-marian", "transformer-relative", "lstmn-tiny", "coverage-tiny", "pointer-tiny", "monotonic-tiny",
+    "luong-local-p-dot", "transformer-tiny", "transformer-modern", "transformer-marian", "transformer-relative",
+    "lstmn-tiny", "coverage-tiny", "pointer-tiny", "monotonic-tiny",
 ]  # fmt: skip
 
 

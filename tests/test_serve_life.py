@@ -81,7 +81,7 @@ def overload(server: Server, clients: int, requests: int) -> None:
     draw = random.Random(1)
     texts = [sentence(draw) for _ in range(20)]
     answers = {text: server.translate(text)["translatedText"] for text in texts}
-    asyncio.run(storm(server, 32, 60, answers))  # what the first requests allocate stays
+    asyncio.run(storm(server, 32, 40, answers))  # what the first requests allocate stays
     before = server.memory
     answered, wrong = asyncio.run(storm(server, clients, requests, answers))
     assert wrong == 0
@@ -92,7 +92,7 @@ def overload(server: Server, clients: int, requests: int) -> None:
 
 
 def test_overload_is_refused_and_nobody_gets_a_wrong_answer(server: Server) -> None:
-    overload(server, clients=64, requests=200)
+    overload(server, clients=32, requests=100)
 
 
 @pytest.mark.slow
