@@ -15,21 +15,38 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from multiprocessing import forkserver
 from pathlib import Path
 
 import patience
 import unsynced  # noqa: F401 - in the processes too, which import this file
 from patience import PATIENCE
 
+from regard.cluster import local
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the server and its children inherit it; tiny models gain nothing by two
 PRELOAD = [  # whatever commands import, so that none of them has to
     "regard.__main__", "regard.cli.progress", "regard.api.aligning", "regard.api.inspecting", "regard.api.training",
     "regard.look.draw.still", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "pydantic.main",
-    "pydantic.networks", "sacrebleu", "torch._dynamo",
+    "pydantic.networks", "sacrebleu", "torch._dynamo", "regard.serve.process", "regard.serve.models",
+    "regard.serve.captions", "httpx",
+    "regard.api.corpus", "regard.api.sweeping",
 ]  # fmt: skip
 
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(PRELOAD)
+
+
+def forkserver_address() -> str:
+    """Where the server of this process listens, for `share_forkserver`."""
+    forkserver.ensure_running()
+    return forkserver._forkserver._forkserver_address
+
+
+def share_forkserver(address: str) -> None:
+    """In a process of the server: start further ones there too, where multiprocessing would start a second server."""
+    forkserver._forkserver._forkserver_address = address
+    forkserver._forkserver.ensure_running = lambda: None
 
 
 class Command:
@@ -46,7 +63,7 @@ class Command:
         self.files["err"].touch()
         plain = [str(argument) for argument in arguments]
         names = {name: str(path) for name, path in self.files.items()}
-        self.process = context.Process(target=_main, args=(plain, names, plant))
+        self.process = context.Process(target=_main, args=(plain, names, plant, forkserver_address()))
         self.process.start()
 
     @property
@@ -73,12 +90,14 @@ class Command:
         patience.until(lambda: reached() or not self.process.is_alive(), 0.005, lambda: self.err)
 
 
-def _main(arguments: list[str], files: dict[str, str], plant: Callable[[], None] | None) -> None:
+def _main(arguments: list[str], files: dict[str, str], plant: Callable[[], None] | None, forks: str) -> None:
     for number, name, flags in ((0, "in", os.O_RDONLY), (1, "out", os.O_WRONLY), (2, "err", os.O_WRONLY)):
         os.dup2(os.open(files[name], flags), number)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - multiprocessing has closed it
     sys.argv = ["regard", *arguments]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell ignores it
+    share_forkserver(forks)
+    local._SPAWN = context  # workers of a corpus or a sweep; test_shards.py starts them as users do
     if plant:
         plant()
     from regard.__main__ import main

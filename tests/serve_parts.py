@@ -2,22 +2,26 @@
 
 import atexit
 import contextlib
-import json
+import logging
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from functools import cache
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import httpx
+from commands import context, forkserver_address, share_forkserver
 from kept import kept
 from patience import PATIENCE, until
 
 import regard
+from regard.look import trace_file
+from regard.serve import worker
+from regard.serve.limits import Limits
+from regard.serve.process import serve
 
 # Words come back from last to first, so that every right answer is known.
 SETTINGS = [
@@ -28,20 +32,6 @@ SETTINGS = [
 ATTENTIVE = ["model.attention=24", "model.readout=24"]
 # No limit on time ends what a busy machine does slowly; a test of one of them sets it.
 TIMES = ("seconds", "sending", "sending_picture", "reading", "reading_all", "drain", "stuck")
-
-_START = """
-import json, logging, sys
-from regard.look import trace_file
-def refuse(tree):
-    raise AssertionError("a trace is written in the process of the event loop")
-trace_file.write = refuse  # before anything has imported it by name; the processes of the models start afresh
-from regard.serve.limits import Limits
-from regard.serve.process import serve
-given = json.loads(sys.argv[1])
-limits = Limits(**given.pop("limits"))
-logging.basicConfig(level=logging.WARNING)
-serve(ready=lambda address: print(address, flush=True), limits=limits, **given)
-"""
 
 
 def backwards(text: str) -> str:
@@ -80,32 +70,48 @@ def _kept(corpus: str, model: str, settings: list[str]) -> Path:
     return kept(f"{model}-{corpus}", given, lambda folder: regard.train(**given, out=folder))
 
 
-class Server:
-    """A server as a separate process."""
+def _serve(address: Connection, errors: Connection, limits: dict[str, float], forks: str | None, given: Any) -> None:
+    os.dup2(errors.fileno(), 2)
+    if forks:
+        share_forkserver(forks)
+        worker._SPAWN = context
 
-    def __init__(self, *runs: Path, limits: dict[str, float] | None = None, **given: Any) -> None:
+    def refuse(tree: dict[str, Any]) -> str:
+        raise AssertionError("a trace is written in the process of the event loop")
+
+    trace_file.write.__code__ = refuse.__code__  # also where it was imported by name; no model runs in this process
+    logging.basicConfig(level=logging.WARNING)
+    serve(ready=address.send, limits=Limits(**limits), **given)
+
+
+class Server:
+    """A server as a separate process. Its models start as forks, or with `fresh` as they do for users."""
+
+    def __init__(self, *runs: Path, limits: dict[str, float] | None = None, fresh: bool = False, **given: Any) -> None:
         limits = {**dict.fromkeys(TIMES, PATIENCE), **(limits or {})}
-        given = {"runs": [str(run) for run in runs], "port": 0, "limits": limits, **given}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _START, json.dumps(given)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-        assert self.process.stdout is not None
+        given = {"runs": [str(run) for run in runs], "port": 0, **given}
+        (address, ready), (errors, stderr) = context.Pipe(False), context.Pipe(False)
+        forks = None if fresh else forkserver_address()
+        self.process = context.Process(target=_serve, args=(ready, stderr, limits, forks, given))
+        self.process.start()
+        ready.close()
+        stderr.close()
         self.log: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader = threading.Thread(target=self._read, args=(errors,), daemon=True)
         self._reader.start()
-        line = self.process.stdout.readline().strip("\n")
-        assert line, f"The server did not start: {self.errors()}"
-        self.address, _, self.fragment = line.partition("#")
+        try:
+            self.address, _, self.fragment = address.recv().partition("#")
+        except EOFError:
+            raise AssertionError(f"The server did not start: {self.errors()}") from None
         self.port = int(self.address.rsplit(":", 1)[1].rstrip("/"))
         self.client = httpx.Client(base_url=self.address, timeout=PATIENCE, trust_env=False)
         health = lambda: self.client.get("/health")  # noqa: E731
         until(lambda: health().status_code == 200, 0.05, lambda: health().text)
 
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.log.append(line)
+    def _read(self, errors: Connection) -> None:
+        with open(errors.fileno(), encoding="utf-8", errors="replace", closefd=False) as lines:
+            self.log.extend(lines)
+        errors.close()
 
     def errors(self) -> str:
         """What the server wrote to its log, once it has ended."""
@@ -128,15 +134,23 @@ class Server:
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
+    def send(self, sig: int) -> None:
+        """Send a signal."""
+        os.kill(self.process.pid, sig)
+
+    def wait(self) -> int:
+        """Wait for the end: the exit code."""
+        self.process.join(PATIENCE)
+        if self.process.exitcode is None:
+            self.process.kill()
+            raise AssertionError("the server does not end")
+        return self.process.exitcode
+
     def stop(self, sig: int = signal.SIGTERM) -> int:
         """Send a signal and wait for the end: the exit code."""
         self.client.close()
-        self.process.send_signal(sig)
-        try:
-            return self.process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise
+        self.send(sig)
+        return self.wait()
 
 
 @cache
@@ -154,7 +168,5 @@ def serving(*runs: Path, **given: Any) -> Iterator[Server]:
     try:
         yield server
     finally:
-        if server.process.poll() is None:
+        if server.process.is_alive():
             assert server.stop() == 0, server.errors()
-        assert server.process.stdout is not None
-        server.process.stdout.close()

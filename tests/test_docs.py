@@ -17,6 +17,7 @@ import patience
 import pytest
 import torch
 import typer
+from commands import context
 from markdown_it import MarkdownIt
 
 import regard
@@ -35,6 +36,7 @@ PUBLIC = [path for name in regard.__all__ for path in (name, *(f"{name}.{one}" f
 @pytest.mark.parametrize("path", PUBLIC)
 def test_the_example_of_a_public_name_runs(path: str, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("regard.cluster.local._SPAWN", context)
     name, _, method = path.partition(".")
     thing = getattr(getattr(regard, name), method) if method else getattr(regard, name)
     finder = doctest.DocTestFinder(recurse=False)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -91,10 +92,16 @@ TARGET = torch.tensor([[4, 7, 9, END, PAD], [10, 5, 6, 8, END], [3, END, PAD, PA
 TARGET_LENGTHS = torch.tensor([4, 5, 2])
 
 
-def make(case: str, seed: int = 3) -> Any:
+def fresh(case: str, seed: int = 3) -> Any:
     """The model of a case in float64, with weights so large that every part matters."""
     torch.manual_seed(seed)
     return spread(build(*CASES[case]))
+
+
+@cache
+def make(case: str) -> Any:
+    """The same, built once for the laws that change nothing in it."""
+    return fresh(case)
 
 
 def run_steps(model: SequenceModel, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
@@ -260,7 +267,7 @@ def test_a_recorded_step_sees_what_forward_sees(case: str):
 @everywhere
 @torch.no_grad()
 def test_save_and_load_give_the_same_logits(case: str, tmp_path):
-    model, other = make(case), make(case, seed=4)
+    model, other = make(case), fresh(case, seed=4)
     logits = model(SOURCE, LENGTHS, TARGET)
     assert not torch.equal(other(SOURCE, LENGTHS, TARGET), logits)
     save_model(model, str(tmp_path / "weights.safetensors"))
@@ -294,14 +301,7 @@ def test_weights_are_zero_on_padding_and_sum_to_one(case: str):
         else:
             assert_close(sums[anything], torch.ones_like(sums[anything]), rtol=0, atol=1e-12)
 
-
-@everywhere
-@torch.no_grad()
-def test_padding_is_never_looked_at(case: str):
-    """The masks themselves: a cross-attention over words has no weight beyond the sentence, END included or not."""
-    model = make(case)
-    with record(model) as seen:
-        model(SOURCE, LENGTHS, TARGET)
+    # The masks themselves: a cross-attention over words has no weight beyond the sentence, END included or not.
     for name in model.looking.cross:
         weights = seen[name].weights  # [B, (H), T, S]
         if weights.shape[-1] == 1:  # one vector of the whole sentence
@@ -377,7 +377,7 @@ def test_an_empty_sentence_is_read_and_written(case: str):
 
 @everywhere
 def test_an_empty_sentence_has_finite_gradients(case: str):
-    model = make(case)
+    model = fresh(case)
     logits = model(torch.tensor([[END]]), torch.tensor([1]), torch.tensor([[END]]))
     logits.log_softmax(-1)[..., END].sum().neg().backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
@@ -452,7 +452,7 @@ def test_a_model_leaves_nothing_behind(case: str):
 
 @everywhere
 def test_dropout_acts_in_training_only(case: str):
-    model = make(case).train()
+    model = fresh(case).train()
     torch.manual_seed(1)
     first = model(SOURCE, LENGTHS, TARGET)
     torch.manual_seed(2)
@@ -463,7 +463,7 @@ def test_dropout_acts_in_training_only(case: str):
 @differentiable
 def test_every_parameter_learns(case: str):
     """Each weight matters for the loss; a part that got no gradient would be left out of the model."""
-    model = make(case)
+    model = fresh(case)
     model(SOURCE, LENGTHS, TARGET).log_softmax(-1)[..., 5].sum().backward()
     idle = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
     assert not idle
@@ -544,8 +544,8 @@ def test_t5_4_the_past_in_place_is_the_plain_one(case: str, room: int, fixed: bo
 # Tracing takes seconds: one case of every model and of every choice that changes what is traced. `make slow` has all.
 TRACED = [
     "cho-tiny", "rnnencdec-tiny", "sutskever-tiny", "bahdanau-tiny", "bahdanau-conditional", "luong-tiny",
-    "luong-local-m-dot", "luong-local-p-dot", "transformer-tiny", "transformer-learned", "transformer-modern",
-    "transformer-marian", "transformer-relative", "lstmn-tiny", "coverage-tiny", "pointer-tiny", "monotonic-tiny",
+    "luong-local-p-dot", "transformer-tiny", "transformer-modern", "transformer-marian", "transformer-relative",
+    "lstmn-tiny", "coverage-tiny", "pointer-tiny", "monotonic-tiny",
 ]  # fmt: skip
 
 
@@ -560,8 +560,8 @@ def traced(model: str = "") -> pytest.MarkDecorator:
 @torch.no_grad()
 def test_forward_can_be_compiled(case: str):
     """The eager backend: no graph break hides a question to the device."""
-    model = make(case)
-    batch = SOURCE[1:, :5], LENGTHS[1:], TARGET[1:, :3]  # few steps, since each is traced
+    model = fresh(case)
+    batch = SOURCE[1:, :3], torch.tensor([3, 2]), TARGET[1:, :2]  # few steps, since each is traced
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     assert_close(compiled(*batch), model(*batch), rtol=0, atol=1e-10)
     torch._dynamo.reset()
@@ -576,6 +576,8 @@ def test_encode_and_one_step_can_be_exported(case: str):
     start = torch.full_like(TARGET[:, 0], START)
     logits, state = model.step(start, state)
     assert_close(logits, run_steps(model, SOURCE, LENGTHS, TARGET)[:, 0], rtol=0, atol=1e-10)
+    if case in TRANSFORMERS:  # whose step is exported below, for any length
+        return
     step = torch.export.export(Call(model, "step"), (TARGET[:, 0], state)).module()
     assert_close(step(TARGET[:, 0], state)[0], model.step(TARGET[:, 0], state)[0], rtol=0, atol=1e-10)
 

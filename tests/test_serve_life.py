@@ -25,7 +25,7 @@ MANY = 40  # such texts in one request are many seconds of work
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving(limits={"queue": 16}) as server:
+    with serving(limits={"queue": 16}, fresh=True) as server:
         yield server
 
 
@@ -81,7 +81,7 @@ def overload(server: Server, clients: int, requests: int) -> None:
     draw = random.Random(1)
     texts = [sentence(draw) for _ in range(20)]
     answers = {text: server.translate(text)["translatedText"] for text in texts}
-    asyncio.run(storm(server, 32, 60, answers))  # what the first requests allocate stays
+    asyncio.run(storm(server, 32, 40, answers))  # what the first requests allocate stays
     before = server.memory
     answered, wrong = asyncio.run(storm(server, clients, requests, answers))
     assert wrong == 0
@@ -92,7 +92,7 @@ def overload(server: Server, clients: int, requests: int) -> None:
 
 
 def test_overload_is_refused_and_nobody_gets_a_wrong_answer(server: Server) -> None:
-    overload(server, clients=64, requests=200)
+    overload(server, clients=32, requests=100)
 
 
 @pytest.mark.slow
@@ -153,11 +153,11 @@ def stopped(server: Server, clients: int, seed: int) -> tuple[int, Counter[str],
     results: Counter[str] = Counter()
     for number, line in enumerate(lines):
         if number == before:
-            server.process.send_signal(signal.SIGTERM)
+            server.send(signal.SIGTERM)
         with suppress(OSError):  # sent after the end
             line.request("POST", "/translate", body, {"Content-Type": "application/json"})
     if before == clients:
-        server.process.send_signal(signal.SIGTERM)
+        server.send(signal.SIGTERM)
     for number, line in enumerate(lines):
         try:
             response = line.getresponse()
@@ -167,7 +167,7 @@ def stopped(server: Server, clients: int, seed: int) -> tuple[int, Counter[str],
         except (http.client.HTTPException, OSError):
             results["sent too late" if number >= before else "lost"] += 1
         line.close()
-    return server.process.wait(PATIENCE), results, before
+    return server.wait(), results, before
 
 
 def test_sigterm_loses_nothing_that_was_accepted() -> None:
@@ -192,13 +192,13 @@ def test_while_it_stops_the_server_is_not_ready() -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as line:
         line.sendall(request(*[LONG] * MANY))
         until(lambda: waiting(server) == 1)
-        server.process.send_signal(signal.SIGTERM)
+        server.send(signal.SIGTERM)
         until(lambda: server.client.get("/health").status_code == 503)
         assert server.client.get("/health").json()["error"] == "stopping"
         refused = server.post("/translate", q="ba", source="en", target="de")
         assert (refused.status_code, refused.json()["error"]) == (503, "The server is shutting down.")
         assert refused.headers["connection"] == "close"
-    assert server.process.wait(PATIENCE) == 0
+    assert server.wait() == 0
 
 
 def test_a_request_that_is_not_done_when_the_time_to_stop_is_over_gets_its_503() -> None:
@@ -206,9 +206,9 @@ def test_a_request_that_is_not_done_when_the_time_to_stop_is_over_gets_its_503()
     with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as line:
         line.sendall(request(*[LONG] * MANY))
         until(lambda: waiting(server) == 1)
-        server.process.send_signal(signal.SIGTERM)
+        server.send(signal.SIGTERM)
         answer = b"".join(iter(lambda: line.recv(4096), b""))
     assert answer.startswith(b"HTTP/1.1 503 "), answer
     assert b"The server is shutting down." in answer
-    assert server.process.wait(PATIENCE) == 0
+    assert server.wait() == 0
     assert "Traceback" not in server.errors()

@@ -682,7 +682,13 @@ def test_right_to_left_words_are_isolated_and_run_the_right_way(page: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("wide", "high", "scheme"), [(1440, 900, "light"), (1024, 768, "dark"), (390, 844, "light"), (390, 844, "dark")]
+    ("wide", "high", "scheme"),
+    [
+        (1440, 900, "light"),
+        (390, 844, "dark"),
+        pytest.param(1024, 768, "dark", marks=pytest.mark.slow),
+        pytest.param(390, 844, "light", marks=pytest.mark.slow),
+    ],
 )
 def test_axe_finds_nothing(server: Server, chromium: Any, wide: int, high: int, scheme: str) -> None:
     script = (packages() / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")

@@ -3,10 +3,12 @@
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import context
 from patience import PATIENCE, until
 from serve_parts import backwards, trained
 
@@ -106,6 +108,14 @@ def test_a_sentence_knows_its_place() -> None:
 # --- with a process
 
 LONG = " ".join(["ba"] * 600)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forks() -> Iterator[None]:
+    """Processes of models start as forks of one that has torch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("regard.serve.worker._SPAWN", context)
+        yield
 
 
 @pytest.fixture(scope="module")

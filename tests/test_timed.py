@@ -168,7 +168,8 @@ def test_minutes_more_of_a_translator_choose_how_and_keep_its_model(tmp_path: Pa
     assert (slow.train.rate, slow.train.epochs, slow.train.schedule) == (timed.FURTHER["rate"], 10, "cosine")
     assert slow.train.batch_tokens == timed.BATCH[0][1]  # the smallest, however slow
     speed = 1e9
-    chosen, reasons = timed.choose_further({"corpus": "reverse", "size": 10**6}, 5, str(tmp_path / "first"), "cpu")
+    monkeypatch.setattr(timed, "count", lambda config: timed.CorpusSize(10**6, 4.0))
+    chosen, reasons = timed.choose_further(DATA, 5, str(tmp_path / "first"), "cpu")
     assert chosen["train"]["batch_tokens"] == timed.BATCH[0][2]
     assert "10.0 epochs, at most 10" in reasons[1]
     with pytest.raises(RunError, match="There is no run folder nowhere"):

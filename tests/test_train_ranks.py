@@ -164,16 +164,19 @@ def test_every_sentence_is_read_once_whatever_the_number_of_ranks(world, tmp_pat
         assert sorted(number for some in mine for number in some) == sorted(numbers)
 
 
-@pytest.mark.parametrize("stopped", [0, 1])
-def test_a_rank_that_is_stopped_ends_the_other_which_names_it(stopped, tmp_path):
-    command = small.arguments("bahdanau", tmp_path / "run", *SETTINGS)
-    plants = {stopped: QuickPulse(KillAfter(5, signal.SIGSTOP)), 1 - stopped: QuickPulse()}
-    commands = start_ranks(command, 2, tmp_path / "log", plants)
-    assert commands[1 - stopped].wait() == 1
-    assert f"Rank {stopped} has given no sign of life" in commands[1 - stopped].err
-    commands[stopped].send(signal.SIGKILL)
-    commands[stopped].wait()
-    assert run_ranks(command, 2, tmp_path / "log") == [0, 0]
+def test_a_rank_that_is_stopped_ends_the_other_which_names_it(tmp_path):
+    """Either of the two; both pairs run side by side, since each waits for seconds."""
+    started = []
+    for stopped in range(2):
+        command = small.arguments("bahdanau", tmp_path / f"run {stopped}", *SETTINGS)
+        plants = {stopped: QuickPulse(KillAfter(5, signal.SIGSTOP)), 1 - stopped: QuickPulse()}
+        started.append((command, start_ranks(command, 2, tmp_path / f"log {stopped}", plants)))
+    for stopped, (_, ranks) in enumerate(started):
+        assert ranks[1 - stopped].wait() == 1
+        assert f"Rank {stopped} has given no sign of life" in ranks[1 - stopped].err
+        ranks[stopped].send(signal.SIGKILL)
+        ranks[stopped].wait()
+    assert run_ranks(started[1][0], 2, tmp_path / "log") == [0, 0]
 
 
 @pytest.mark.slow

@@ -16,8 +16,6 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, set_aside, write_results
 from regard.data.files import Progress
 from regard.errors import ConfigError, RegardError, RunError
@@ -45,6 +43,8 @@ def usable_cores() -> int:
 
 def visible_gpus() -> list[str]:
     """The GPUs of this machine that CUDA may use, by the names that CUDA_VISIBLE_DEVICES has for them."""
+    import torch  # takes seconds, which neither a driver without GPUs nor the start of a worker should take
+
     names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     count = torch.cuda.device_count()
     return names[:count] if any(names) else [str(number) for number in range(count)]

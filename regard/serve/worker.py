@@ -25,6 +25,7 @@ from regard.serve.queue import MethodCall, Queue, Row, Ticket, settle
 
 log = logging.getLogger("regard.serve")
 
+_SPAWN = multiprocessing.get_context("spawn")  # a fork would copy the server's threads
 PATIENCE = 0.1  # seconds that a batch runs alone before short ones may come in between
 SHORT_COST = 1024  # characters times beam of such a short batch
 PROBE = 5.0  # seconds without work after which the model is tested
@@ -51,10 +52,9 @@ class Process:
     """One process of a model, and the calls that it has not answered."""
 
     def __init__(self, run: str, limits: Limits, engine: str) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self.beat = context.RawValue("d", time.monotonic())
-        self._process = context.Process(target=serve_model, args=(theirs, self.beat, run, limits, engine), daemon=True)
+        self._connection, theirs = _SPAWN.Pipe()
+        self.beat = _SPAWN.RawValue("d", time.monotonic())
+        self._process = _SPAWN.Process(target=serve_model, args=(theirs, self.beat, run, limits, engine), daemon=True)
         self._numbers = itertools.count()
         self._calls: dict[int, Call] = {}
         self._lock, self._sending = threading.Lock(), threading.Lock()

@@ -331,4 +331,7 @@ def pinned(batch: Any) -> Any:
 
 def seed_everything(seed: int, step: int, rank: int) -> None:
     """All dropout of a step follows from these three numbers."""
-    torch.manual_seed(((seed * 1_000_003 + step) * 65_537 + rank) % 2**63)
+    number = ((seed * 1_000_003 + step) * 65_537 + rank) % 2**63
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():  # torch.manual_seed would keep a traceback for each kind of device that is not
+        torch.cuda.manual_seed_all(number)

@@ -29,7 +29,7 @@ WORDS = ["ba", "da", "ga", "ka"]
 @cache
 def strict() -> Server:
     """A server with little room, for what would disturb other tests; it describes pictures too."""
-    return Server(trained(), captioner(), limits={"queue": 8, "connections": 24})
+    return Server(trained(), captioner(), limits={"queue": 8, "connections": 24}, fresh=True)
 
 
 def sentence(draw: Random) -> str:
