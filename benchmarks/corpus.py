@@ -160,8 +160,8 @@ def kill_at_random(command: list[str], kills: int, within: float, rng: random.Ra
         code = driver.wait()
         if code == 0:
             return killed
-        if code not in (-9, FAILED):
-            raise SystemExit(f"The driver ended with exit code {code}.")
+        if code not in (-9, FAILED, 1) or killed["driver started again"] > 3 * kills:
+            raise SystemExit(f"The driver ended with exit code {code}.")  # 1: its workers were killed while they loaded
         killed["driver started again"] += 1
 
 

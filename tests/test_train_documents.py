@@ -113,8 +113,8 @@ def test_runs_end_with_what_a_model_needs(reviews: Data, tmp_path: Path):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_attention_learns_the_reviews_and_finds_the_sentences_that_decide(tmp_path: Path):
-    """For half of the epochs nothing is learned, then all within one. With dropout that was the eighth to the tenth, and
-    may be beyond the last; without it, the seventh at the latest for three seeds.
+    """For half of the epochs nothing is learned, then all within one. With dropout that was the eighth to the tenth,
+    and may be beyond the last; without it, the seventh at the latest for three seeds.
     """
     data = prepare(DocumentEncoding(DocumentDataConfig(corpus="reviews", size=3_000)), tmp_path)
     (tmp_path / "config.toml").write_text("", encoding="utf-8")
