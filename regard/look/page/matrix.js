@@ -2,7 +2,7 @@
 
 import { announce, h, svg, visible } from "./dom.js";
 import { cell, describe, fit, gridKeys, labelClass, marked, pin, wide } from "./grid.js";
-import { inkOn, steps, weightColour } from "./palette.js";
+import { legendHues, shades } from "./palette.js";
 import { state } from "./state.js";
 
 const MOST = 60; // words on a side that are drawn as elements; more are painted
@@ -13,11 +13,11 @@ export function drawMatrix(table, trace, options = {}) {
   const big = table.rows.length > MOST || table.columns.length > MOST;
   const palette = options.palette ?? state.get("palette");
   const scaled = options.rowScale ?? state.get("rowScale");
-  const shade = (row, column) =>
-    weightColour(
-      scaled ? table.weights[row][column] / (Math.max(...table.weights[row]) || 1) : table.weights[row][column],
-      palette,
-    );
+  const hue = shades(palette);
+  const shade = (row, column) => {
+    const weights = table.weights[row];
+    return hue(scaled ? weights[column] / (Math.max(...weights) || 1) : weights[column]);
+  };
   const drawing = svg("svg", {
     class: "matrix",
     width: plan.width,
@@ -134,7 +134,7 @@ function cells(table, plan, shade) {
         "g",
         { role: "row" },
         row.map((weight, c) => {
-          const colour = shade(r, c);
+          const { fill, ink } = shade(r, c);
           const mutual = c === best && table.weights.every((other) => other[c] <= weight);
           return svg(
             "g",
@@ -145,7 +145,7 @@ function cells(table, plan, shade) {
               width: plan.size - 1,
               height: plan.size - 1,
               rx: Math.min(3, plan.size / 8),
-              fill: colour,
+              fill,
             }),
             c === best &&
               weight > 0 &&
@@ -157,7 +157,7 @@ function cells(table, plan, shade) {
                 height: plan.size - 4,
                 rx: 2,
                 fill: "none",
-                stroke: inkOn(colour),
+                stroke: ink,
               }),
             numbers &&
               weight >= 0.005 &&
@@ -167,7 +167,7 @@ function cells(table, plan, shade) {
                   class: "value",
                   x: plan.x(c) + plan.size / 2,
                   y: plan.y(r) + plan.size / 2,
-                  style: { fill: inkOn(colour) },
+                  style: { fill: ink },
                   "text-anchor": "middle",
                   "dominant-baseline": "central",
                   "font-size": Math.min(12, plan.size * 0.32),
@@ -187,7 +187,7 @@ function painted(table, plan, shade) {
   const brush = canvas.getContext("2d");
   table.weights.forEach((row, r) =>
     row.forEach((_, c) => {
-      brush.fillStyle = shade(r, c);
+      brush.fillStyle = shade(r, c).fill;
       brush.fillRect((table.rightToLeft ? row.length - 1 - c : c) * sharp, r * sharp, sharp, sharp);
     }),
   );
@@ -208,7 +208,7 @@ function legend(plan, palette, scaled) {
   return svg(
     "g",
     { class: "legend", "aria-hidden": "true" },
-    steps(palette).map((colour, at) => svg("rect", { x: plan.left + at * 16, y, width: 16, height: 10, fill: colour })),
+    legendHues(palette).map((fill, at) => svg("rect", { x: plan.left + at * 16, y, width: 16, height: 10, fill })),
     svg("rect", { class: "frame", x: plan.left - 0.5, y: y - 0.5, width: 145, height: 11, fill: "none" }),
     svg("text", { x: plan.left, y: y + 24, "font-size": 11 }, "0"),
     svg(

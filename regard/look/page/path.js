@@ -51,16 +51,19 @@ export class PathStage {
     this.element.setAttribute("aria-label", "The path of this step through the layers");
   }
 
-  /** Show what is computed up to `sub`; what is new moves where `moving`. */
-  reveal(sub, moving) {
+  /** Show what is computed up to `sub`. */
+  reveal(sub) {
     this.element.dataset.sub = sub;
     const last = this.columns.length - 1;
     this.columns.forEach((one, at) => {
       one.classList.toggle("later", at > sub);
       one.classList.toggle("now", at === Math.min(sub, last));
     });
-    if (moving && sub <= last)
-      this.columns[sub].querySelectorAll(".strip, .track.output .fill").forEach((one, at) => appear(one, at * 60));
+  }
+
+  /** What is new at a sub-step appears. */
+  move(sub) {
+    this.columns[sub]?.querySelectorAll(".strip, .track.output .fill").forEach((one, at) => appear(one, at * 60));
   }
 
   mark() {}

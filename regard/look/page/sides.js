@@ -3,7 +3,7 @@
 import { h, svg, visible, word } from "./dom.js";
 import { drawMatrix } from "./matrix.js";
 import { show } from "./maths.js";
-import { signedColour } from "./palette.js";
+import { signedHues } from "./palette.js";
 import { largest, strip } from "./strips.js";
 import { plainTable } from "./tables.js";
 
@@ -121,7 +121,8 @@ export function difference(one, two) {
 export function differenceMap(gap) {
   const size = Math.max(14, Math.min(34, 560 / gap.columns.length)),
     left = 190,
-    top = 80;
+    top = 80,
+    hue = signedHues();
   const width = left + gap.columns.length * size + 60,
     height = top + gap.rows.length * size + 6;
   return h(
@@ -140,7 +141,7 @@ export function differenceMap(gap) {
               width: size - 1,
               height: size - 1,
               rx: 2,
-              fill: signedColour(value, 1),
+              fill: hue(value),
             },
             svg("title", {}, show(value)),
           ),

@@ -76,25 +76,15 @@ export class Stage {
     );
   }
 
-  /** Show what is computed up to `sub`; what is new moves where `moving`. */
-  reveal(sub, moving) {
+  /** Show what is computed up to `sub`. */
+  reveal(sub) {
     this.sub = sub;
     this.element.dataset.sub = sub;
     for (let part = 0; part <= 6; part++) this.element.classList.toggle(`at-${part}`, part <= sub);
     this.rows?.forEach((row, s) => row.setAttribute("aria-label", this.label(s)));
-    this.mark();
-    if (moving) this.move(sub);
   }
 
-  /** Of a list that is longer than the screen, the word with the largest weight is in view. */
-  showHeaviest() {
-    const row = this.sub >= 3 && this.rows?.[this.weights.indexOf(Math.max(...this.weights))];
-    if (!row || this.list.scrollHeight <= this.list.clientHeight) return;
-    const top = row.offsetTop;
-    if (top < this.list.scrollTop || top + row.offsetHeight > this.list.scrollTop + this.list.clientHeight)
-      this.list.scrollTop = top - this.list.clientHeight / 2;
-  }
-
+  /** What is new at a sub-step moves. */
   move(sub) {
     const each = (selector, act) => this.element.querySelectorAll(selector).forEach(act);
     if (sub === 0) {

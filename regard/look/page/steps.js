@@ -31,9 +31,6 @@ const OWN = {
 };
 const FIXED = "Without attention there is nothing to compare: the same vector of the whole sentence serves every step.";
 
-/** An array as a server or as a file holds it. */
-const open = (array) => (array instanceof Numbers ? array : unpack(array));
-
 /** A step with its arrays unpacked; of what can be looked at, only the first `count` words. */
 function unpackStep(plain, count = Infinity) {
   if (!plain) return plain;
@@ -43,7 +40,7 @@ function unpackStep(plain, count = Infinity) {
     return new Numbers([count, ...array.shape.slice(1)], array.data.subarray(0, count * size));
   };
   const arrays = (from, names, cut = (array) => array) =>
-    Object.fromEntries(names.map((name) => [name, cut(open(from[name]))]));
+    Object.fromEntries(names.map((name) => [name, cut(unpack(from[name]))]));
   const { formula } = plain;
   return {
     ...plain,
@@ -61,7 +58,7 @@ class Steps extends HTMLElement {
     this.controls = h("div", { class: "player", role: "group", "aria-label": "Go through the steps" });
     this.sentences = h("div", { class: "sofar" });
     this.said = h("p", { class: "said" });
-    this.place = h("div", {});
+    this.place = h("div", { class: "stage" });
     this.speed = 1;
     this.asTable = false;
     this.choices = h("div", { class: "choices" });
@@ -136,18 +133,18 @@ class Steps extends HTMLElement {
         return;
       const count = seen.kind === "decoder" ? t + 1 : Infinity; // what is not written yet is not there to look at
       this.step = unpackStep(step, count);
-      this.show(trace, unpackStep(before, count), previous && open(previous.query), path?.layers ?? null);
+      this.show(trace, unpackStep(before, count), previous && unpack(previous.query), path?.layers ?? null);
       if (t < this.last) this.ahead(t + 1, seen, head);
     } catch (error) {
       if (error.name !== "AbortError") put(this.place, h("p", { class: "error", role: "alert" }, error.message));
     }
   }
 
-  /** The next step, so that it is there when it is wanted. */
+  /** The next step, so that it is there, unpacked, when it is wanted. */
   ahead(t, seen, head) {
     const nothing = () => {}; // if this fails, the step itself will say so
-    host.step(t, seen, head, "ahead")?.catch(nothing);
-    host.path(t, "path ahead")?.catch(nothing);
+    host.step(t, seen, head, "ahead").then(unpackStep, nothing);
+    host.path(t, "path ahead").catch(nothing);
   }
 
   show(trace, before, previous, layers) {
@@ -167,6 +164,7 @@ class Steps extends HTMLElement {
     const stage = new Stage(this.step, before, this.about);
     this.stage = this.whole && layers ? new PathStage(layers, trace, this.t, stage.output) : stage;
     put(this.place, this.asTable ? this.numbers(tokens) : this.stage.element);
+    this.showSentences(trace);
     this.reveal(this.moving);
     this.moving = false;
     if (focused) this.place.querySelector(`[data-s="${focused}"]`)?.focus({ preventScroll: true });
@@ -176,31 +174,37 @@ class Steps extends HTMLElement {
   reveal(moving) {
     const trace = state.get("trace");
     if (!this.stage || !trace) return;
-    this.stage.reveal(this.sub, moving);
-    this.showSentences(trace);
-    const slot = this.sentences.querySelector(".slot bdi"),
-      from = this.stage.element.querySelector(".words .chosen bdi");
-    if (moving && this.sub === this.end && slot && from) arrive(slot, from);
+    this.stage.reveal(this.sub);
+    const slot = this.fillSentences();
     const text = this.happening();
     put(this.said, text);
     this.controls
       .querySelectorAll(".segments button")
       .forEach((one, at) => one.setAttribute("aria-pressed", String(at === this.sub)));
     this.controls.querySelector(".next")?.toggleAttribute("disabled", this.t === this.last && this.sub === this.end);
-    this.fit();
+    if (this.isConnected) this.scroll();
+    if (moving) this.stage.move(this.sub);
+    const from = this.stage.element.querySelector(".words .chosen bdi");
+    if (moving && this.sub === this.end && slot && from) arrive(slot, from);
     if (!this.timer) announce(this.sub === this.end ? this.words() : text);
   }
 
-  /** All of a step fits on the screen: the list of words takes what the rest leaves. */
-  fit() {
-    const { list } = this.stage,
-      page = document.documentElement;
-    if (!list || !this.isConnected) return;
-    list.style.removeProperty("--rows-height");
-    const over = page.scrollHeight - page.clientHeight,
-      least = 100;
-    if (over > 0) list.style.setProperty("--rows-height", `${Math.max(least, list.clientHeight - over)}px`);
-    this.stage.showHeaviest();
+  /** What is looked at is in view, in the sentences and in the list. All places are read before any is scrolled. */
+  scroll() {
+    const looked = this.sub >= 3 ? this.step.weights.data.indexOf(Math.max(...this.step.weights.data)) : 0;
+    const [source, target] = this.sentences.children;
+    const parts = [
+      [source, source.querySelector(`[data-s="${looked}"]`)],
+      [target, target.querySelector(".slot")],
+      [this.stage.list, this.sub >= 3 && this.stage.rows?.[looked]],
+    ].filter(([box, part]) => box && part && box.scrollHeight > box.clientHeight);
+    const seen = ([box, part]) =>
+      part.offsetTop >= box.scrollTop &&
+      part.offsetTop + part.offsetHeight <= box.scrollTop + box.clientHeight;
+    const places = parts
+      .filter((one) => !seen(one))
+      .map(([box, part]) => [box, part.offsetTop - (box.clientHeight - part.offsetHeight) / 2]);
+    for (const [box, top] of places) box.scrollTop = top;
   }
 
   happening() {
@@ -334,16 +338,12 @@ class Steps extends HTMLElement {
 
   /** The source, and what is written so far: the rest of the translation is not there yet. */
   showSentences(trace) {
-    const fixed = this.seen.kind === "fixed";
     const source = this.seen.kind === "cross" ? this.seen.pieces[0].columns : trace.source.tokens;
     const spaced = (tokens, at) =>
       at > 0 && (tokens[at].start === undefined || tokens[at - 1].end < tokens[at].start) && " ";
     const written = trace.written(this.seen),
       rows = this.seen.pieces[0].rows,
-      done = this.sub === this.end;
-    const share = (s) => (fixed || this.whole || this.sub < 3 ? 0 : this.step.weights.data[s]);
-    const own = this.seen.kind === "decoder" && !this.whole;
-    const linked = (s) => ({ "data-s": s, style: { "--share": share(s) >= 0.02 ? share(s).toFixed(3) : "0" } });
+      own = this.seen.kind === "decoder" && !this.whole;
     renew(
       this.sentences,
       h(
@@ -353,10 +353,10 @@ class Steps extends HTMLElement {
           spaced(trace.source.tokens, s),
           word(token.special ? "■" : token.text, {
             class: `linked${token.special ? " special" : ""}`,
-            ...(own ? {} : linked(s)),
+            "data-s": own ? null : s,
           }),
         ]),
-        fixed && h("span", { class: "squeeze" }, "→ one vector"),
+        this.seen.kind === "fixed" && h("span", { class: "squeeze" }, "→ one vector"),
       ),
       h(
         "p",
@@ -368,7 +368,7 @@ class Steps extends HTMLElement {
             {
               type: "button",
               class: `word done${own ? " linked" : ""}`,
-              ...(own ? linked(t + 1) : {}), // the mark of the start comes first
+              "data-s": own ? t + 1 : null, // the mark of the start comes first
               tabindex: -1, // the slider and Shift with an arrow go there too
               "aria-label": `Step ${t + 1}: ${token.text}`,
               onclick: () => this.go(t, this.end),
@@ -377,23 +377,25 @@ class Steps extends HTMLElement {
           ),
         ]),
         spaced(written, this.t),
-        h(
-          "span",
-          { class: `slot${done ? " filled" : ""}`, "aria-current": "step" },
-          done ? word(rows[this.t].special ? "■" : rows[this.t].text) : h("span", { class: "hidden" }, "the next word"),
-        ),
+        h("span", { class: "slot", "aria-current": "step" }),
       ),
     );
-    this.mark();
-    const looked = this.step.weights.data.indexOf(Math.max(...this.step.weights.data));
-    for (const [line, at] of [
-      [".source", `[data-s="${this.sub >= 3 ? looked : 0}"]`],
-      [".target", ".slot"],
-    ]) {
-      const sentence = this.sentences.querySelector(line),
-        seen = sentence.querySelector(at);
-      if (seen) sentence.scrollTop = seen.offsetTop - seen.offsetHeight;
+  }
+
+  /** The weights under the words, and the word that is written, where they are computed. @returns the written word */
+  fillSentences() {
+    const known = this.seen.kind !== "fixed" && !this.whole && this.sub >= 3,
+      token = this.seen.pieces[0].rows[this.t],
+      slot = this.sentences.querySelector(".slot"),
+      done = this.sub === this.end;
+    for (const one of this.sentences.querySelectorAll("[data-s]")) {
+      const share = known ? this.step.weights.data[one.dataset.s] : 0;
+      one.style.setProperty("--share", share >= 0.02 ? share.toFixed(3) : "0");
     }
+    slot.classList.toggle("filled", done);
+    put(slot, done ? word(token.special ? "■" : token.text) : h("span", { class: "hidden" }, "the next word"));
+    this.mark();
+    return done && slot.firstChild;
   }
 
   go(t, sub = this.first(t)) {
