@@ -8,7 +8,7 @@ import { icon } from "./icons.js";
 import { percent } from "./maths.js";
 import { arrive } from "./motion.js";
 import { pathSaid, PathStage, pathSubs } from "./path.js";
-import { Stage, SUBS } from "./stage.js";
+import { outputBox, READING, Stage, SUBS } from "./stage.js";
 import { state } from "./state.js";
 import { stepPicture, stepTable } from "./steppicture.js";
 import { plainTable } from "./tables.js";
@@ -25,10 +25,19 @@ const SAID = [
   "State and context give every word of the vocabulary a probability.",
   "The word is written, and read back for the next step.",
 ];
-const OWN = {
-  2: "The query is compared with every word written so far: one score each.",
-  4: "The weighted sum of those words’ vectors is the context.",
+const OTHER = {
+  decoder: {
+    2: "The query is compared with every word written so far: one score each.",
+    4: "The weighted sum of those words’ vectors is the context.",
+  },
+  encoder: {
+    0: "Each word of the source is about to look at all others.",
+    1: "The marked word forms a query: what does it need to know of the others?",
+    2: "The query is compared with every word of the source, itself included: one score each.",
+    5: "What the heads saw is added to the word’s vector; the next word does the same.",
+  },
 };
+const INTO_ONE = "First the source is read, word by word, into one vector.";
 const FIXED = "Without attention there is nothing to compare: the same vector of the whole sentence serves every step.";
 
 /** A step with its arrays unpacked; of what can be looked at, only the first `count` words. */
@@ -49,6 +58,9 @@ function unpackStep(plain, count = Infinity) {
     formula: { ...formula, ...arrays(formula, ["left", "v"]), ...arrays(formula, ["right"], first) },
   };
 }
+
+/** How a module is named in the state. */
+const key = (seen) => (seen.leading ? String(seen.layer) : seen.name);
 
 /** The places that continue the word before them. */
 const innerPieces = (seen) => new Set((seen.words?.[0].columns ?? []).flatMap((label) => label.tokens.slice(1)));
@@ -97,7 +109,18 @@ class Steps extends HTMLElement {
   }
 
   get subs() {
-    return this.whole ? pathSubs(state.get("trace").leading.length) : SUBS;
+    if (this.whole) return pathSubs(this.layers(this.seen.kind === "encoder" ? "encoder" : "cross").length, this.reading);
+    return this.reading ? READING : SUBS;
+  }
+
+  /** Whether a word of the source is gone through, inside the encoder. */
+  get reading() {
+    return this.seen?.kind === "encoder";
+  }
+
+  /** The modules of a kind. */
+  layers(kind) {
+    return state.get("trace").modules.filter((seen) => seen.kind === kind);
   }
 
   /** The last sub-step: the word is written. */
@@ -115,8 +138,7 @@ class Steps extends HTMLElement {
       put(this.place);
       return;
     }
-    const chosen = trace.module(state.get("layer"));
-    this.seen = chosen.kind === "encoder" ? trace.module(null) : chosen; // a step writes a word, so it looks from the target
+    this.seen = trace.module(state.get("layer"));
     this.deep = host.live && trace.model.name === "transformer";
     this.head = closestHead(this.seen, state.get("head"));
     const [t, seen, head] = [this.t, this.seen, this.head];
@@ -126,8 +148,8 @@ class Steps extends HTMLElement {
       const [step, before, previous, path] = await Promise.all([
         host.step(t, seen, head),
         changed ? host.before(t, seen, head) : null,
-        t ? host.step(t - 1, seen, head, null) : null,
-        host.path(t),
+        t && !this.reading ? host.step(t - 1, seen, head, null) : null,
+        host.path(t, seen),
       ]);
       if (trace !== state.get("trace") || !this.isConnected || t !== this.t || head !== this.head || seen !== this.seen)
         return;
@@ -144,7 +166,7 @@ class Steps extends HTMLElement {
   ahead(t, seen, head) {
     const nothing = () => {}; // if this fails, the step itself will say so
     host.step(t, seen, head, "ahead").then(unpackStep, nothing);
-    host.path(t, "path ahead").catch(nothing);
+    host.path(t, seen, "path ahead").catch(nothing);
   }
 
   show(trace, before, previous, layers) {
@@ -158,11 +180,20 @@ class Steps extends HTMLElement {
       previous,
       layers,
       own: this.seen.kind === "decoder",
+      reading: this.reading,
+      last: this.seen.layer === this.layers(this.seen.kind).length - 1,
+      encoder: this.seen.kind === "cross" && this.layers("encoder").length > 0 && (() => this.goInside("encoder")),
       inner: innerPieces(this.seen),
     };
     const focused = this.place.contains(document.activeElement) && document.activeElement.dataset.s;
-    const stage = new Stage(this.step, before, this.about);
-    this.stage = this.whole && layers ? new PathStage(layers, trace, this.t, stage.output) : stage;
+    const key = [trace, this.seen, this.head, state.get("theme"), before !== null, this.whole, this.about.own && this.t];
+    if (this.whole && layers) {
+      const output = this.reading ? null : outputBox(this.step, before, this.about);
+      this.stage = new PathStage(layers, trace, this.t, output);
+    } else if (!before && this.stage?.take && key.every((part, at) => part === this.stageKey[at]))
+      this.stage.take(this.step, this.about); // the same words with other numbers
+    else this.stage = new Stage(this.step, before, this.about);
+    this.stageKey = key;
     put(this.place, this.asTable ? this.numbers(tokens) : this.stage.element);
     this.showSentences(trace);
     this.reveal(this.moving);
@@ -195,7 +226,7 @@ class Steps extends HTMLElement {
     const [source, target] = this.sentences.children;
     const parts = [
       [source, source.querySelector(`[data-s="${looked}"]`)],
-      [target, target.querySelector(".slot")],
+      [target, target?.querySelector(".slot")],
       [this.stage.list, this.sub >= 3 && this.stage.rows?.[looked]],
     ].filter(([box, part]) => box && part && box.scrollHeight > box.clientHeight);
     const seen = ([box, part]) =>
@@ -208,9 +239,9 @@ class Steps extends HTMLElement {
   }
 
   happening() {
-    if (this.whole) return pathSaid(this.sub, this.end - 2);
-    if (this.seen.kind === "fixed" && this.sub >= 2 && this.sub <= 4) return FIXED;
-    return (this.about.own && OWN[this.sub]) || SAID[this.sub];
+    if (this.whole) return pathSaid(this.sub, this.end - (this.reading ? 0 : 2), this.reading);
+    if (this.seen.kind === "fixed" && this.sub < 5 && this.sub !== 1) return this.sub ? FIXED : INTO_ONE;
+    return OTHER[this.seen.kind]?.[this.sub] ?? SAID[this.sub];
   }
 
   words() {
@@ -222,7 +253,9 @@ class Steps extends HTMLElement {
       this.seen.kind === "fixed"
         ? "one fixed vector"
         : `${percent(weights[best])} of the weight on ‘${tokens[best]?.text}’`;
-    return `Step ${this.t + 1} of ${this.last + 1}: ${looked}, writes ‘${token.text}’`;
+    return this.reading
+      ? `Word ${this.t + 1} of ${this.last + 1}, ‘${token.text}’: ${looked}`
+      : `Step ${this.t + 1} of ${this.last + 1}: ${looked}, writes ‘${token.text}’`;
   }
 
   numbers(tokens) {
@@ -299,11 +332,9 @@ class Steps extends HTMLElement {
   /** What is gone through: all layers, or the attention of one head. */
   showChoices(trace) {
     const heads = this.seen.weights.shape[0],
-      key = (seen) => (seen.leading ? String(seen.layer) : seen.name),
-      kinds = ["cross", "decoder"].filter((kind) => trace.modules.some((seen) => seen.kind === kind)),
-      layers = trace.modules.filter((seen) => seen.kind === this.seen.kind);
+      kinds = Object.keys(SIDES).filter((kind) => this.layers(kind).length),
+      layers = this.layers(this.seen.kind);
     const numbers = Array.from({ length: heads }, (_, one) => ({ value: String(one), text: `head ${one}` }));
-    const nearest = (kind) => trace.modules.find((seen) => seen.kind === kind && seen.layer === this.seen.layer);
     renew(
       this.choices,
       this.deep &&
@@ -316,14 +347,14 @@ class Steps extends HTMLElement {
           this.whole ? "whole" : "head",
           (value) => state.set({ whole: value === "whole", sub: 0 }),
         ),
+      kinds.length > 1 &&
+        select(
+          "Attention",
+          kinds.map((kind) => ({ value: kind, text: SIDES[kind] })),
+          this.seen.kind,
+          (kind) => this.goInside(kind),
+        ),
       !this.whole && [
-        kinds.length > 1 &&
-          select(
-            "Attention",
-            kinds.map((kind) => ({ value: kind, text: SIDES[kind] })),
-            this.seen.kind,
-            (kind) => state.set({ layer: key(nearest(kind)), head: null, s: null }),
-          ),
         layers.length > 1 &&
           select(
             "Layer",
@@ -336,9 +367,16 @@ class Steps extends HTMLElement {
     );
   }
 
+  /** Go to the same layer of another kind of attention. Words of the source are not those of the translation. */
+  goInside(kind) {
+    const seen = this.layers(kind).find((one) => one.layer === this.seen.layer) ?? this.layers(kind).at(-1),
+      other = (kind === "encoder") !== this.reading;
+    state.set({ layer: key(seen), head: null, s: null, ...(other ? { t: 0, sub: 0 } : {}) });
+  }
+
   /** The source, and what is written so far: the rest of the translation is not there yet. */
   showSentences(trace) {
-    const source = this.seen.kind === "cross" ? this.seen.pieces[0].columns : trace.source.tokens;
+    const source = ["cross", "encoder"].includes(this.seen.kind) ? this.seen.pieces[0].columns : trace.source.tokens;
     const spaced = (tokens, at) =>
       at > 0 && (tokens[at].start === undefined || tokens[at - 1].end < tokens[at].start) && " ";
     const written = trace.written(this.seen),
@@ -352,13 +390,13 @@ class Steps extends HTMLElement {
         source.map((token, s) => [
           spaced(trace.source.tokens, s),
           word(token.special ? "■" : token.text, {
-            class: `linked${token.special ? " special" : ""}`,
+            class: `linked${token.special ? " special" : ""}${this.reading && s === this.t ? " asking" : ""}`,
             "data-s": own ? null : s,
           }),
         ]),
         this.seen.kind === "fixed" && h("span", { class: "squeeze" }, "→ one vector"),
       ),
-      h(
+      !this.reading && h(
         "p",
         { class: "sentence target", dir: "auto" },
         rows.slice(0, this.t).map((token, t) => [
@@ -392,10 +430,10 @@ class Steps extends HTMLElement {
       const share = known ? this.step.weights.data[one.dataset.s] : 0;
       one.style.setProperty("--share", share >= 0.02 ? share.toFixed(3) : "0");
     }
-    slot.classList.toggle("filled", done);
-    put(slot, done ? word(token.special ? "■" : token.text) : h("span", { class: "hidden" }, "the next word"));
+    slot?.classList.toggle("filled", done);
+    if (slot) put(slot, done ? word(token.special ? "■" : token.text) : h("span", { class: "hidden" }, "the next word"));
     this.mark();
-    return done && slot.firstChild;
+    return done && slot?.firstChild;
   }
 
   go(t, sub = this.first(t)) {
