@@ -334,7 +334,7 @@ def named(word: str) -> str:
 
 
 def chips(page: Any) -> list[str]:
-    return page.locator(".words .chip").all_inner_texts()
+    return page.locator(".spoken .chip").all_inner_texts()
 
 
 @pytest.mark.browser
@@ -345,7 +345,7 @@ def test_a_first_visit_shows_an_example_and_where_each_word_looked(page: Any, se
     assert chips(page) == words
     assert page.locator(".shot").count() == len(words) + 1, "one frame a word, and all of them together"
     assert page.locator(".said").inner_text().startswith(f"All {len(words)} words together: strongest at row ")
-    page.locator(".words .chip").nth(1).click()
+    page.locator(".spoken .chip").nth(1).click()
     weights = np.array(answer["words"][1]["weights"])
     row, column = np.unravel_index(weights.argmax(), weights.shape)
     top = np.sort(weights, axis=None)[-5:].sum()
@@ -505,7 +505,7 @@ def export(page: Any, kind: str, folder: Path) -> Path:
 @pytest.mark.browser
 def test_the_view_is_exported_and_opens_with_the_network_off(page: Any, chromium: Any, tmp_path: Path) -> None:
     words = chips(page)
-    page.locator(".words .chip").nth(1).click()
+    page.locator(".spoken .chip").nth(1).click()
     drawing = ElementTree.fromstring(export(page, "SVG", tmp_path).read_text("utf-8"))
     space = "{http://www.w3.org/2000/svg}"
     texts = [(text.text or "").strip("\u2068\u2069") for text in drawing.iter(f"{space}text")]

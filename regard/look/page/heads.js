@@ -73,10 +73,11 @@ export function headLines(heads) {
 
 /** All heads as pictures that can be chosen. */
 export function thumbnails(heads) {
-  const picked = String(state.get("head") ?? "").split(",");
+  const picked = String(state.get("head") ?? "").split(","),
+    across = Math.max(0, ...heads.map((one) => one.head)) + 1;
   return h(
     "div",
-    { class: "thumbnails" },
+    { class: `thumbnails${state.get("sort") === "layer" ? " layers" : ""}`, style: { "--heads": String(across) } },
     heads.map((one) => thumbnail(one, picked)),
   );
 }
@@ -113,7 +114,8 @@ function thumbnail(one, picked) {
     },
     tiny(one.table),
     h("span", {}, name),
-    h("span", { class: "small" }, `entropy ${show(one.entropy)} \u00b7 diagonal ${show(one.diagonality)}`),
+    h("span", { class: "small" }, `entropy ${show(one.entropy)}`),
+    h("span", { class: "small" }, `diagonal ${show(one.diagonality)}`),
     one.aer !== null && h("span", { class: "small" }, `alignment error ${show(one.aer)}`),
     one.worth !== null && h("span", { class: "small" }, `worth ${show(one.worth)}`),
   );

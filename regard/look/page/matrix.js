@@ -1,10 +1,12 @@
 // The alignment as a matrix: source words across, target words down, as in the paper that introduced it.
 
 import { announce, h, svg, visible } from "./dom.js";
-import { cell, describe, fit, gridKeys, labelClass, marked, pin, wide } from "./grid.js";
+import { cell, describe, fit, gridKeys, labelClass, marked, pin, room, wide } from "./grid.js";
 import { legendHues, shades } from "./palette.js";
 import { state } from "./state.js";
 
+const LEAST = 13; // pixels of a cell
+const SLANT = 0.72; // how far a label of 45 degrees goes to the side
 const MOST = 60; // words on a side that are drawn as elements; more are painted
 
 /** A matrix of a table. @returns {{element: Element, mark: () => void}} */
@@ -47,15 +49,19 @@ function layout(table, options) {
   const rows = table.rows.length,
     columns = table.columns.length;
   const left = Math.min(140, 16 + Math.max(24, ...table.rows.map((label) => wide(visible(label.text)))));
-  const longest = Math.min(130, Math.max(24, ...table.columns.map((label) => wide(visible(label.text)))));
-  const room = (options.room ?? Math.min(980, document.querySelector(".views")?.clientWidth ?? 800)) - left - 20;
+  const lengths = table.columns.map((label) => Math.min(130, wide(visible(label.text))));
+  const longest = Math.max(24, ...lengths);
+  const end = (column) => (table.rightToLeft ? column : columns - 1 - column); // how far a column is from the last one
+  const over = Math.max(0, ...lengths.map((one, column) => one * SLANT - end(column) * LEAST)); // labels beyond the last
+  const across = (options.room ?? Math.min(980, room())) - left - over - 10;
   const size =
-    options.size ?? Math.max(13, Math.min(46, room / Math.max(1, columns), 560 / Math.max(1, Math.min(rows, 12))));
+    options.size ?? Math.max(LEAST, Math.min(46, across / Math.max(1, columns), 560 / Math.max(1, Math.min(rows, 12))));
   const slanted = longest > size * 1.4;
-  const top = slanted ? longest * 0.72 + 22 : 30;
+  const top = slanted ? longest * SLANT + 22 : 30;
   const height = top + rows * size + (options.bare ? 8 : 52);
-  const width = Math.max(left + columns * size + (slanted ? longest * 0.72 : 12), options.bare ? 0 : left + 190);
   const x = (column) => left + (table.rightToLeft ? columns - 1 - column : column) * size;
+  const ends = slanted ? lengths.map((one, column) => x(column) + size / 2 + one * SLANT + 6) : [];
+  const width = Math.max(left + columns * size + 12, options.bare ? 0 : left + 190, ...ends);
   return {
     left,
     top,

@@ -1,6 +1,7 @@
 // Several models on one sentence: their words, their matrices, and where they differ.
 
 import { h, svg, visible, word } from "./dom.js";
+import { room } from "./grid.js";
 import { drawMatrix } from "./matrix.js";
 import { show } from "./maths.js";
 import { signedHues } from "./palette.js";
@@ -20,7 +21,7 @@ const waited = (trace) => (trace.waited === undefined ? "" : `, ${Math.round(tra
 export function beside(traces, tables, names) {
   const drawn = tables.map((table, at) =>
     table?.seen.kind === "cross"
-      ? drawMatrix(table, traces[at], { bare: true, room: 420, label: `Attention of ${names[at]}` })
+      ? drawMatrix(table, traces[at], { bare: true, room: Math.min(420, room() - 50), label: `Attention of ${names[at]}` })
       : null,
   );
   const card = (trace, at) =>
