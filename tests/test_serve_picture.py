@@ -338,6 +338,22 @@ def chips(page: Any) -> list[str]:
 
 
 @pytest.mark.browser
+def test_a_page_of_pictures_is_small_and_loads_what_it_shows(page: Any) -> None:
+    loaded = page.evaluate(
+        """performance.getEntriesByType("resource").filter((one) => one.name.includes("/page/"))
+          .map((one) => [one.name.split("/").at(-1), one.decodedBodySize])"""
+    )
+    assert sum(size for _, size in loaded) < 300_000
+    names = {name for name, _ in loaded}
+    assert "picture.js" in names
+    assert not names & {"steps.js", "compare.js", "translate.js"}
+    page.get_by_role("button", name="Translate a sentence").click()
+    page.locator(".translation .word").first.wait_for()
+    page.get_by_role("button", name="Describe a picture").click()
+    page.locator(".shot").nth(1).wait_for()
+
+
+@pytest.mark.browser
 def test_a_first_visit_shows_an_example_and_where_each_word_looked(page: Any, server: Server) -> None:
     drawn = server.client.get("/api/v1/example").json()
     answer = send(server, base64.b64decode(drawn["png"]), beam=5).json()

@@ -286,7 +286,7 @@ class Compare extends HTMLElement {
         "div",
         { class: "card" },
         h("h3", {}, at ? "Without attention" : "With attention", h("span", { class: "small" }, ` ${models[at].id}`)),
-        h("p", { class: "sentence", dir: "auto" }, at ? differing(trace, traces[0]) : word(trace.target.text)),
+        h("p", { class: "sentence", dir: "auto" }, at ? differing(trace.target.text, traces[0].target.text) : word(trace.target.text)),
       );
     return h(
       "section",

@@ -29,7 +29,7 @@ export function beside(traces, tables, names) {
       "section",
       { class: "card", "aria-label": names[at] },
       h("h2", {}, names[at]),
-      h("p", { class: "sentence", dir: "auto" }, differing(trace, traces[at ? 0 : Math.min(1, traces.length - 1)])),
+      h("p", { class: "sentence", dir: "auto" }, differing(trace.target.text, traces[at ? 0 : Math.min(1, traces.length - 1)].target.text)),
       drawn[at]?.element ?? fixed(trace),
       h("p", { class: "small" }, `${trace.target.tokens.length} tokens, ${chance(trace)}${waited(trace)}`),
     );
@@ -77,10 +77,10 @@ export function matches(ours, theirs) {
   return found;
 }
 
-/** The words of a translation; those that the other one does not have in common with it are marked. */
-export function differing(trace, other) {
-  const ours = trace.target.text.split(" ");
-  const same = new Set(matches(ours, other.target.text.split(" ")).map(([a]) => a));
+/** The words of a text; those that the other one does not have in common with it are marked. */
+export function differing(text, other) {
+  const ours = text.split(" ");
+  const same = new Set(matches(ours, other.split(" ")).map(([a]) => a));
   return ours.map((text, a) => [a ? " " : "", same.has(a) ? word(text) : h("mark", {}, word(text))]);
 }
 
