@@ -880,7 +880,7 @@ def test_a_source_word_is_followed_through_the_encoder(page: Any) -> None:
     page.locator(".pathgrid .heads button").first.click()
     until(page, "document.querySelector('.choices select').value === 'encoder'")
     page.locator(".choices select").first.select_option("cross")
-    at(page, 0, 0)
+    until(page, "document.querySelector('.sofar .slot') && !document.querySelector('.asking')")
 
 
 def test_what_is_not_right_with_a_translation_is_marked(page: Any) -> None:
