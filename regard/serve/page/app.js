@@ -73,7 +73,7 @@ function kinds() {
     if (kind === chosen) return;
     choose(first(kind));
     state.set({ picture: null });
-    work();
+    begun();
   };
   const options = offered.map((kind) => ({ value: kind, text: KINDS[kind] }));
   renew(document.querySelector(".kinds"), offered.length > 1 && segments("Kind of model", options, chosen, take));
@@ -85,6 +85,12 @@ const MODULES = {
   caption: ["caption", "picture"],
 };
 const loaded = new Set();
+
+/** Begin with an example, so that there is something to see. */
+function begun() {
+  if (!describes() && !state.get("text")) state.set({ text: model()?.examples?.[0] ?? "" });
+  return work();
+}
 
 /** Do what the chosen model is for. */
 async function work() {
@@ -168,9 +174,7 @@ async function start() {
     else put(document.querySelector("main"), h("p", { class: "error card", role: "alert" }, error.message));
     return;
   }
-  // So that there is something to see.
-  if (!describes() && !state.get("text")) state.set({ text: model()?.examples?.[0] ?? "" });
-  work();
+  begun();
 }
 
 document.querySelector(".skip").addEventListener("click", (event) => {
