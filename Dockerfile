@@ -10,5 +10,5 @@ RUN pip install --no-cache-dir --constraint constraints.txt --editable ".[serve]
 
 USER regard
 EXPOSE 5000
-HEALTHCHECK CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:5000/health')"]
+HEALTHCHECK --start-period=60s CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:5000/health')"]
 ENTRYPOINT ["regard", "serve", "--host", "0.0.0.0"]

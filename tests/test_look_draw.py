@@ -100,7 +100,7 @@ def test_svg_text_is_text_and_squares_hold_the_numbers():
     )
     outside = re.sub(r'xmlns(:\w+)?="[^"]*"', "", svg)
     assert "http" not in outside, "no address of anything"
-    assert "<title>3 of 3 rows give at least half of their weight" in svg
+    assert "<title>3 of 3 words give at least half of their weight" in svg
 
 
 def test_the_scale_is_fixed():

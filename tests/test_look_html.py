@@ -19,6 +19,7 @@ from test_look_draw import HOSTILE, a_trace, some_weights
 from regard.look import Show, Trace, arrange
 from regard.look.draw.ribbons import strongest
 from regard.look.html import bundle
+from regard.look.palette import DIVERGING, PALETTES, ink_on, mix
 from regard.look.table import summary
 from regard.look.trace_file import write
 from regard.look.views import page_tree
@@ -166,19 +167,25 @@ def test_the_page_shows_the_numbers_and_the_captions_of_the_table(tmp_path):
     ]
     row = [0.1, 0.5, 0.05, 0.3, 0.05]
     masses = [0.1, 0.5, 0.75, 0.9, 1.0]
+    values = [0.0, 0.21, 0.43, 0.77, 1.0]
     for name in ("trace", "palette"):
         (tmp_path / f"{name}.js").write_text(page_file(f"{name}.js"), encoding="utf-8")
     (tmp_path / "package.json").write_text('{"type": "module"}', encoding="utf-8")
     (tmp_path / "run.js").write_text(
-        """import { strongest, tableOf, Trace } from "./trace.js";
+        """import { strongest, summary, tableOf, Trace } from "./trace.js";
+        import { shades, signedHues } from "./palette.js";
         import { readFileSync } from "node:fs";
-        const { tree, asked, row, masses } = JSON.parse(readFileSync(new URL("./in.json", import.meta.url)));
+        const { tree, asked, row, masses, values } = JSON.parse(readFileSync(new URL("./in.json", import.meta.url)));
         const trace = new Trace(tree);
-        const tables = asked.map((one) => ({ ...tableOf(trace, one), seen: null }));
-        console.log(JSON.stringify({ tables, links: masses.map((mass) => strongest(row, mass)) }));""",
+        const found = asked.map((one) => tableOf(trace, one));
+        const tables = found.map((one) => ({ ...one, seen: null, said: summary(one) }));
+        globalThis.document = { documentElement: { dataset: { theme: "light" } } };
+        const [shade, signed] = [shades("viridis"), signedHues()];
+        const colours = values.map((value) => [...Object.values(shade(value)), signed(2 * value - 1)]);
+        console.log(JSON.stringify({ tables, colours, links: masses.map((mass) => strongest(row, mass)) }));""",
         encoding="utf-8",
     )
-    given = {"tree": page_tree(trace), "asked": asked, "row": row, "masses": masses}
+    given = {"tree": page_tree(trace), "asked": asked, "row": row, "masses": masses, "values": values}
     (tmp_path / "in.json").write_text(write(given), encoding="utf-8")
     done = subprocess.run([NODE, str(tmp_path / "run.js")], capture_output=True, text=True, check=True, timeout=600)
     answer = json.loads(done.stdout)
@@ -188,7 +195,10 @@ def test_the_page_shows_the_numbers_and_the_captions_of_the_table(tmp_path):
         assert [label["text"] for label in one["columns"]] == [label.text for label in table.columns]
         assert np.allclose(one["weights"], table.weights, atol=1e-6)
         assert one["caption"] == table.caption
-        assert summary(table).startswith(str(sum(max(row) >= 0.5 for row in one["weights"])) + " of ")
+        assert one["said"] == summary(table)
+    for value, colours in zip(values, answer["colours"], strict=True):
+        back, signed = mix(PALETTES["viridis"], value), mix(DIVERGING, value)
+        assert colours == [f"#{bytes(back).hex()}", ink_on(back), f"#{bytes(signed).hex()}"]
     assert answer["links"] == [strongest(np.array(row, dtype=np.float32), mass) for mass in masses]
 
 

@@ -589,6 +589,8 @@ def test_the_first_minute(server: Server, chromium: Any) -> None:
         assert re.fullmatch(r"While writing \w+, the model looked \d+\s% at \w+\.", said)
         cards.nth(1).click()
         until(page, "document.querySelector('regard-changes').innerText.includes('is hidden')")
+        until(page, "document.querySelector('regard-changes .before')?.innerText === 'before: fo da ba'")
+        assert page.locator("regard-changes .before mark").count() > 0, "what the word was needed for is marked"
         cards.nth(2).click()
         page.locator(".contrast").nth(1).wait_for()
         assert [text[0] for text in cards.all_inner_texts()] == ["\u2713"] * 3
@@ -696,16 +698,19 @@ def test_axe_finds_nothing(server: Server, chromium: Any, wide: int, high: int, 
     with opened(chromium, f"{server.address}#text=ba+da+fo", wide, high, **options) as page:
         page.locator(".translation .word").first.wait_for()
         page.evaluate(script)
-        for name in ("Where it looked", "Step by step", "Compare", "Search", "All layers"):
+        for name in ("Where it looked", "Step by step", "Compare", "Search", "All layers", "Encoder"):
             if name == "All layers":
                 view(page, "Where it looked")  # on a phone the steps leave no room for the picker
                 deep(page)
                 view(page, "Step by step")
                 page.get_by_role("button", name=name).click()
                 page.locator(".pathgrid").wait_for()
+            elif name == "Encoder":
+                page.locator(".choices select").first.select_option("encoder")
+                page.locator(".pathgrid.encoder").wait_for()
             else:
                 view(page, name)
-                page.locator(".stagegrid, .band, .matrix, .tree, .thumbnail").first.wait_for()
+                page.locator(".stagegrid, .band, .matrix, .tree, [role=tree], .thumbnail").first.wait_for()
             if page.locator(".stagegrid").count():
                 page.keyboard.press("End")
             if name == "Where it looked":
@@ -720,9 +725,11 @@ def test_nothing_is_wider_than_a_small_phone(server: Server, chromium: Any, name
     with opened(chromium, f"{server.address}#text=ba+da+fo", wide=360, high=740) as page:
         page.locator(".translation .word").first.wait_for()
         view(page, name)
-        page.locator(".stagegrid, .band, .matrix, .tree").first.wait_for()
+        page.locator(".stagegrid, .band, .matrix, [role=tree]").first.wait_for()
         tabs = page.locator("[role=tablist]").evaluate("one => one.scrollWidth <= one.clientWidth")
         assert tabs, "the tabs fit"
+        if name == "Search":
+            assert page.locator("[role=tree] [role=treeitem]").count() > 1, "a drawing would need more room"
         picture(page, f"phone-{name.lower().replace(' ', '-')}")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
@@ -845,6 +852,41 @@ def test_a_step_through_all_layers_of_a_transformer(page: Any) -> None:
     assert all(check.startswith("\u2713") for check in checks)
     assert page.get_by_label("Temperature").count() == 0, "the what-ifs change attention to the source"
     assert "whole" not in page.url
+
+
+def test_a_source_word_is_followed_through_the_encoder(page: Any) -> None:
+    """A step of reading: scores, weights, mix of values, residual path; nothing is written."""
+    deep(page)
+    view(page, "Step by step")
+    page.locator(".how-read").wait_for()
+    page.get_by_role("button", name="Go through the encoder").click()
+    at(page, 0, 0)
+    until(page, "document.querySelector('.asking')?.innerText === 'ba'")
+    assert page.locator(".sofar .target").count() == 0
+    assert page.locator(".player .segments button").last.inner_text() == "new vector"
+    for sub in range(1, 6):
+        page.keyboard.press("ArrowRight")
+        at(page, 0, sub)
+        assert shown(page, ".stagegrid .badge") == ["1", "2", "3", "4", "5"][:sub]
+    checks = shown(page, ".check")
+    assert len(checks) >= 3
+    assert all(check.startswith("\u2713") for check in checks)
+    assert shown(page, ".output .line .small")[:2] == ["the word before", "+ heads \u00d7 W"]
+    row = page.locator(".rows li").first.element_handle()
+    page.keyboard.press("ArrowRight")
+    at(page, 1, 1)
+    assert page.locator(".asking").all_inner_texts() == ["da"]
+    assert row.evaluate("one => one.isConnected"), "the words of the stage stay, their numbers change"
+    page.get_by_role("button", name="All layers").click()
+    page.locator(".pathgrid.encoder").wait_for()
+    page.keyboard.press("End")
+    until(page, "document.querySelector('.asking')?.innerText === '\u25a0'")
+    assert len(shown(page, ".pathgrid .box.layer")) == 2
+    assert page.locator(".pathgrid .would").count() == 0, "the encoder writes nothing"
+    page.locator(".pathgrid .heads button").first.click()
+    until(page, "document.querySelector('.choices select').value === 'encoder'")
+    page.locator(".choices select").first.select_option("cross")
+    until(page, "document.querySelector('.sofar .slot') && !document.querySelector('.asking')")
 
 
 def test_what_is_not_right_with_a_translation_is_marked(page: Any) -> None:

@@ -334,7 +334,23 @@ def named(word: str) -> str:
 
 
 def chips(page: Any) -> list[str]:
-    return page.locator(".words .chip").all_inner_texts()
+    return page.locator(".spoken .chip").all_inner_texts()
+
+
+@pytest.mark.browser
+def test_a_page_of_pictures_is_small_and_loads_what_it_shows(page: Any) -> None:
+    loaded = page.evaluate(
+        """performance.getEntriesByType("resource").filter((one) => one.name.includes("/page/"))
+          .map((one) => [one.name.split("/").at(-1), one.decodedBodySize])"""
+    )
+    assert sum(size for _, size in loaded) < 300_000
+    names = {name for name, _ in loaded}
+    assert "picture.js" in names
+    assert not names & {"steps.js", "compare.js", "translate.js"}
+    page.get_by_role("button", name="Translate a sentence").click()
+    page.locator(".translation .word").first.wait_for()
+    page.get_by_role("button", name="Describe a picture").click()
+    page.locator(".shot").nth(1).wait_for()
 
 
 @pytest.mark.browser
@@ -345,7 +361,7 @@ def test_a_first_visit_shows_an_example_and_where_each_word_looked(page: Any, se
     assert chips(page) == words
     assert page.locator(".shot").count() == len(words) + 1, "one frame a word, and all of them together"
     assert page.locator(".said").inner_text().startswith(f"All {len(words)} words together: strongest at row ")
-    page.locator(".words .chip").nth(1).click()
+    page.locator(".spoken .chip").nth(1).click()
     weights = np.array(answer["words"][1]["weights"])
     row, column = np.unravel_index(weights.argmax(), weights.shape)
     top = np.sort(weights, axis=None)[-5:].sum()
@@ -505,7 +521,7 @@ def export(page: Any, kind: str, folder: Path) -> Path:
 @pytest.mark.browser
 def test_the_view_is_exported_and_opens_with_the_network_off(page: Any, chromium: Any, tmp_path: Path) -> None:
     words = chips(page)
-    page.locator(".words .chip").nth(1).click()
+    page.locator(".spoken .chip").nth(1).click()
     drawing = ElementTree.fromstring(export(page, "SVG", tmp_path).read_text("utf-8"))
     space = "{http://www.w3.org/2000/svg}"
     texts = [(text.text or "").strip("\u2068\u2069") for text in drawing.iter(f"{space}text")]

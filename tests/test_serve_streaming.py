@@ -83,6 +83,21 @@ def test_the_last_layer_of_the_lens_is_what_the_model_writes(deep: Server) -> No
     assert np.array_equal(array(layers[0]["stream"]), array(layers[1]["before"]))
 
 
+def test_a_word_of_the_source_has_its_steps_and_its_path_through_the_encoder(deep: Server) -> None:
+    fields = {"text": "ba da fo", "target": "fo", "t": 3}  # its END: the translation has no step 3
+    name = "encoder.1.self_attention.attention"
+    layers = deep.post("/api/v1/path", **fields, name=name).json()["layers"]
+    step = deep.post("/api/v1/steps", **fields, name=name, head=2).json()
+    assert step["output"] is None
+    assert len(array(step["weights"])) == 4
+    assert [set(one) & {"cross", "cross_heads", "lens"} for one in layers] == [set(), set()]
+    assert np.allclose(array(layers[1]["self_heads"])[2], array(step["context"]), atol=1e-5)
+    assert np.array_equal(array(layers[0]["stream"]), array(layers[1]["before"]))
+    for path in ("path", "steps"):
+        response = deep.post(f"/api/v1/{path}", **{**fields, "t": 4}, name=name)
+        assert response.json()["error"] == "There is no step 4: this sentence has steps 0 to 3."
+
+
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_the_parts_of_a_layer_add_up_where_nothing_is_normalised_in_between(norm: str) -> None:
     torch.manual_seed(1)
@@ -92,6 +107,9 @@ def test_the_parts_of_a_layer_add_up_where_nothing_is_normalised_in_between(norm
         whole = layer["before"] + layer["self"] + layer["cross"] + layer["feed"]
         assert layer["adds"] == (norm == "pre")
         assert np.allclose(whole, layer["stream"], atol=1e-5) == layer["adds"]
+    for layer in follow_path(model, lambda: model(*ids), 2, None):
+        whole = layer["before"] + layer["self"] + layer["feed"]
+        assert np.allclose(whole, layer["stream"], atol=1e-5) == (norm == "pre")
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ _KIND_WORDS = {
 SUMMARIES = {  # sentences about a table for readers who do not see it; the page fills them with its own choice
     "nothing": "There is nothing to show.",
     "fixed": "All {rows} words were written from one fixed vector of the whole sentence.",
-    "links": "{sure} of {rows} rows give at least half of their weight to one of {columns} columns. "
+    "links": "{sure} of {rows} words give at least half of their weight to one of {columns} words. "
     "The largest weight, {weight}, is from {row} to {column}.",
 }
 _PAPERS = {"bahdanau": "Bahdanau's attention", "luong": "Luong's attention"}

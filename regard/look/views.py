@@ -59,7 +59,7 @@ def views(trace: Contents, show: Show) -> dict[str, Any]:
         # Of the target; each table says it of the source.
         "right_to_left": tables.right_to_left([token.text for token in trace.target.tokens]),
         "maps": None if trace.image is None or not leading else _maps(trace, show),
-        "colours": {"palettes": PALETTES, "dark": DARK, "diverging": DIVERGING, "ramps": _ramps()},
+        "ramps": _ramps(),
     }
 
 

@@ -38,16 +38,17 @@ async def beam(state: ServerState, request: Request, fields: Fields) -> Response
 
 
 async def steps(state: ServerState, request: Request, fields: Fields) -> Response:
-    """POST /api/v1/steps: the arithmetic of one decoding step in full, so that a reader can compute it again."""
-    t = fields.number("t", 0, 0, _MOST_STEPS)
-    name, head = fields.text("name", "") or None, fields.number("head", 0, 0, 1000)
-    return await state.answer(request, state.translator(fields), "step", _look(state, fields), t, name, head)
+    """POST /api/v1/steps: the arithmetic of one step in full, so that a reader can compute it again: of word t of the
+    translation, or in a module of the encoder of word t of the source."""
+    t, head = fields.number("t", 0, 0, _MOST_STEPS), fields.number("head", 0, 0, 1000)
+    return await state.answer(request, state.translator(fields), "step", _look(state, fields), t, _name(fields), head)
 
 
 async def path(state: ServerState, request: Request, fields: Fields) -> Response:
-    """POST /api/v1/path: what each layer of a Transformer adds at a decoding step, and what it would write."""
+    """POST /api/v1/path: what each layer of a Transformer adds at a decoding step, and what it would write; or, for a
+    module of the encoder, what each of its layers adds to word t of the source."""
     t = fields.number("t", 0, 0, _MOST_STEPS)
-    return await state.answer(request, state.translator(fields), "path", _look(state, fields), t)
+    return await state.answer(request, state.translator(fields), "path", _look(state, fields), t, _name(fields))
 
 
 async def worth(state: ServerState, request: Request, fields: Fields) -> Response:
@@ -100,6 +101,11 @@ def _look(state: ServerState, fields: Fields) -> TraceRequest:
         layers=_numbers("layers", fields.get("layers")),
         heads=_numbers("heads", fields.get("heads")),
     )
+
+
+def _name(fields: Fields) -> str | None:
+    """The attention module that is named, if any."""
+    return fields.text("name", "") or None
 
 
 def _text(state: ServerState, fields: Fields) -> str:

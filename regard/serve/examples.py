@@ -18,7 +18,8 @@ SENTENCES = {
         "Where is the station?",
         "The black cat does not like the white dog.",
         "Although the committee had discussed the proposal for several hours, the members who were present could not "
-        "agree on the amount of money that should be given to the regions which had suffered most from the floods.",
+        "agree on the amount of money that should be given to the regions which had suffered most from the floods of "
+        "last spring.",
     ],
     "fr": [
         "Elle n'a pas signé l'accord sur l'Espace économique européen.",

@@ -21,14 +21,18 @@ Forward = Callable[..., Tensor]  # (rows = 1) -> logits [rows, T, V] of the same
 
 
 @torch.inference_mode()
-def follow_path(model: nn.Module, run: Forward, t: int, name: Callable[[int], dict[str, Any]]) -> list[dict[str, Any]]:
+def follow_path(
+    model: nn.Module, run: Forward, t: int, name: Callable[[int], dict[str, Any]] | None
+) -> list[dict[str, Any]]:
     """For each decoder layer at step t: the residual stream before it, the context of each head, what its parts add to
-    the stream, and the stream behind it.
+    the stream, and the stream behind it. Without `name`, the same of the encoder's layers at source position t.
 
     "adds" is false where every sum is normalised, so that the parts alone do not add up to the stream.
-    "lens" is what the model would write if this layer were the last one: softmax(W norm(x)) (nostalgebraist 2020).
+    "lens" is what the model would write if this layer were the last one, each word as `name` describes it:
+    softmax(W norm(x)) (nostalgebraist 2020).
     """
-    layers = [one for one in model.modules() if isinstance(one, TransformerLayer) and one.cross_attention is not None]
+    every = [one for one in model.modules() if isinstance(one, TransformerLayer)]
+    layers = [one for one in every if (one.cross_attention is None) == (name is None)]
     if not layers:
         raise DataError("Only a Transformer has a path through layers to show; this model has none.")
     seen: list[dict[str, Tensor]] = [{} for _ in layers]
@@ -53,11 +57,12 @@ def follow_path(model: nn.Module, run: Forward, t: int, name: Callable[[int], di
 
     with ExitStack() as stack:
         for place, layer in enumerate(layers):
-            assert layer.cross_attention is not None
-            parts = {"self": layer.self_attention, "cross": layer.cross_attention, "feed": layer.feed_forward}
+            parts: dict[str, nn.Module] = {"self": layer.self_attention, "feed": layer.feed_forward}
+            if layer.cross_attention is not None:
+                parts["cross"] = layer.cross_attention
             handles = [module.register_forward_hook(keep(place, part)) for part, module in parts.items()]
-            for part in ("self", "cross"):
-                attention = getattr(parts[part], "attention", None)  # an SSRU has none
+            for part, module in parts.items():
+                attention = getattr(module, "attention", None)  # an SSRU has none
                 if isinstance(attention, Attention):
                     handles.append(attention.register_forward_hook(keep_heads(place, f"{part}_heads")))
             handles.append(layer.register_forward_pre_hook(keep_input(place)))
@@ -70,7 +75,7 @@ def follow_path(model: nn.Module, run: Forward, t: int, name: Callable[[int], di
             "layer": place,
             "adds": isinstance(layer.join_feed, PreNorm),
             **{part: numbers(value) for part, value in one.items()},
-            "lens": _likeliest(model, one["stream"], name),
+            **({} if name is None else {"lens": _likeliest(model, one["stream"], name)}),
         }
         for place, (layer, one) in enumerate(zip(layers, seen, strict=True))
     ]

@@ -228,7 +228,7 @@ class TranslationModel:
         cross: tuple[str, ...] = model.looking.cross  # type: ignore[assignment]
         for name in attentions(model):
             heads = int(getattr(model.get_submodule(name.rpartition(".")[0]), "heads", 1))
-            rows = source if name.startswith("encoder") else target
+            rows = source if _reads(name) else target
             cells = rows * (source if name in cross else rows)
             layer = [int(part) for part in name.split(".") if part.isdigit()][:1]
             recorded += 2 * heads * cells
@@ -261,8 +261,8 @@ class TranslationModel:
 
     def step(self, look: TraceRequest, t: int, name: str | None, head: int, stop: Stop) -> dict[str, Any]:
         """The arithmetic of step t in full: see `regard.serve.step_details`."""
-        model = self.translator.model
-        written, forward = self._forced(look, t, stop)
+        model, reading = self.translator.model, _reads(name)
+        written, forward = self._forced(look, t, stop, reading)
         with interruptible(model, stop), change(model, *parse(look.changes, self.limits.changes)):
             chosen, calls, logits = watch(model, name, forward)
         return {
@@ -271,15 +271,16 @@ class TranslationModel:
             "head": head,
             "changed": bool(look.changes),
             **explain(model.get_submodule(chosen), calls, t, head),  # type: ignore[arg-type]
-            "output": output(logits[0, t], written[t], self._word),
+            "output": None if reading else output(logits[0, t], written[t], self._word),
         }
 
-    def path(self, look: TraceRequest, t: int, stop: Stop) -> dict[str, Any]:
-        """The path of step t through the layers of a Transformer: see `regard.serve.inside`."""
-        model = self.translator.model
-        _, forward = self._forced(look, t, stop)
+    def path(self, look: TraceRequest, t: int, name: str | None, stop: Stop) -> dict[str, Any]:
+        """The path of step t through the layers of a Transformer, those of the encoder where `name` is a module of it:
+        see `regard.serve.inside`."""
+        model, reading = self.translator.model, _reads(name)
+        _, forward = self._forced(look, t, stop, reading)
         with interruptible(model, stop), change(model, *parse(look.changes, self.limits.changes)):
-            return {"t": t, "layers": follow_path(model, forward, t, self._word)}
+            return {"t": t, "layers": follow_path(model, forward, t, None if reading else self._word)}
 
     def worth(self, look: TraceRequest, stop: Stop) -> list[dict[str, Any]]:
         """What each head is worth to a translation."""
@@ -290,14 +291,18 @@ class TranslationModel:
         with interruptible(model, stop):
             return weigh_heads(model, forward, written, min(TOGETHER, room))
 
-    def _forced(self, look: TraceRequest, t: int, stop: Stop) -> tuple[list[int], Callable[..., Tensor]]:
-        """The ids of a translation, END included, and the forward pass that gives its logits [rows, T, V]."""
+    def _forced(
+        self, look: TraceRequest, t: int, stop: Stop, reading: bool = False
+    ) -> tuple[list[int], Callable[..., Tensor]]:
+        """The ids of a translation, END included, and the forward pass that gives its logits [rows, T, V]; t is a place
+        in it, or in the source where the step is one of `reading`."""
         model, device = self.translator.model, self.translator.device
         source = self._source(look.text)
         written = [*self._written(look, stop)[0], END]
         self._check_size(look, len(source), len(written), answered=False)
-        if not 0 <= t < len(written):
-            raise DataError(f"There is no step {t}: this translation has steps 0 to {len(written) - 1}.")
+        what, steps = ("sentence", len(source)) if reading else ("translation", len(written))
+        if not 0 <= t < steps:
+            raise DataError(f"There is no step {t}: this {what} has steps 0 to {steps - 1}.")
 
         def forward(rows: int = 1) -> Tensor:
             lengths = torch.tensor([len(source)] * rows, device=device)
@@ -354,6 +359,11 @@ class TranslationModel:
         vocabulary = self.translator.target_vocabulary
         piece = vocabulary.pieces([index])[0]
         return {"piece": piece, "text": vocabulary.decode([index]) or piece, "special": index <= END}
+
+
+def _reads(name: str | None) -> bool:
+    """Whether an attention module belongs to the encoder."""
+    return name is not None and name.startswith("encoder")
 
 
 def _score(card: Mapping[str, Any]) -> dict[str, Any] | None:

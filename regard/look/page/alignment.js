@@ -52,7 +52,7 @@ class Alignment extends HTMLElement {
     this.controls = h("div", { class: "controls" });
     this.picture = h("div", { class: "picture" });
     this.caption = h("p", { class: "caption" });
-    this.summary = h("p", { class: "note" });
+    this.summary = h("p", { class: "summary" });
     put(this, this.lead, this.controls, this.picture, this.caption, this.summary);
     this.ends = [
       state.on(["trace", "models", "theme", ...NAMES], () => this.show()),

@@ -2,7 +2,7 @@
 
 import { announce, h, put, renew, segments, svg, toggle, visible, word } from "./dom.js";
 import { exporter } from "./export.js";
-import { wide } from "./grid.js";
+import { room, wide } from "./grid.js";
 import { show } from "./maths.js";
 import { host } from "./host.js";
 import { state } from "./state.js";
@@ -12,7 +12,8 @@ import { grow, path, walk } from "./treelayout.js";
 
 const LINE = 30,
   FONT = 13,
-  GAP = 34;
+  GAPS = [34, 14]; // between a branch and the next: the second where there is less room
+const WIDE = 600; // what a drawing needs
 
 const yOf = (one) => 20 + one.y * LINE;
 const kind = (one) => `${one.main ? "main" : one.alive ? "alive" : ""}${one.last.pruned ? " pruned" : ""}`;
@@ -30,6 +31,10 @@ class BeamView extends HTMLElement {
 
   disconnectedCallback() {
     for (const end of this.ends) end();
+  }
+
+  get form() {
+    return state.get("tree") || (room() < WIDE ? "list" : "drawing");
   }
 
   show() {
@@ -56,7 +61,7 @@ class BeamView extends HTMLElement {
     const last = beam.nodes.reduce((most, node) => Math.max(most, node.step), 0);
     const tree = grow(beam, { pruned: state.get("pruned"), until: state.get("replay") });
     this.buttons(trace, beam, last);
-    const form = state.get("tree");
+    const { form } = this;
     renew(
       this.place,
       form === "list" ? this.list(tree, beam) : form === "table" ? this.table(beam) : this.drawing(tree, beam),
@@ -112,7 +117,7 @@ class BeamView extends HTMLElement {
           { value: "list", text: "List" },
           { value: "table", text: "Table" },
         ],
-        state.get("tree"),
+        this.form,
         (tree) => state.set({ tree }),
       ),
       host.live && h("label", { class: "field" }, h("span", {}, "Beam"), width),
@@ -142,14 +147,17 @@ class BeamView extends HTMLElement {
     const left = 30,
       all = walk(tree.roots),
       on = new Set(state.get("node") === null ? [] : path(beam, state.get("node")).map((node) => node.id));
-    let width = 0;
-    for (const { one, parent } of all) {
+    for (const { one } of all) {
       one.text = visible(plainText(one.chain.map((node) => node.token)))
         .replace("</s>", " ■")
         .trim();
-      one.x = parent ? parent.x + parent.wide + GAP : left;
       one.wide = wide(one.text, FONT, undefined, one.main ? 600 : 400) + 14;
-      width = Math.max(width, one.x + one.wide + (one.last.finished ? 70 : 10));
+    }
+    let width = 0;
+    for (const gap of GAPS) {
+      for (const { one, parent } of all) one.x = parent ? parent.x + parent.wide + gap : left;
+      width = Math.max(...all.map(({ one }) => one.x + one.wide + (one.last.finished ? 70 : 10)));
+      if (width <= room()) break;
     }
     const height = tree.lines * LINE + 30;
     return h(

@@ -14,7 +14,7 @@ async function allSteps(trace) {
   const seen = trace.plain.image ? null : trace.module(state.get("layer"));
   const head = Number.parseInt(state.get("head"), 10) || 0;
   const steps = [];
-  for (let t = 0; seen && t < Math.min(trace.target.tokens.length, MOST_STEPS); t++)
+  for (let t = 0; seen && t < Math.min(seen.pieces[0].rows.length, MOST_STEPS); t++)
     steps.push(await host.step(t, seen, head, null));
   return steps;
 }

@@ -33,8 +33,7 @@ const HINT =
   "larger is more spread.";
 
 const WORTH =
-  "What each head is worth here: how much the log-probability of this translation falls when the head is silenced. " +
-  "`regard heads` measures the same over many sentences.";
+  "What each head is worth here: how much the log-probability of this translation falls when the head is silenced. ";
 const ERROR =
   "Alignment error: how far the strongest links of a head, over {} generated sentences whose right links are known, are from " +
   "those; 0 is all right.";
@@ -167,7 +166,7 @@ class Compare extends HTMLElement {
       heads.length < 2 && h("p", { class: "note" }, one),
       worth &&
         heads.length > 1 &&
-        h("div", { class: "row" }, worthMap(heads), h("p", { class: "note worth-note" }, WORTH)),
+        h("div", { class: "row" }, worthMap(heads), h("p", { class: "note worth-note" }, WORTH, h("code", {}, "regard heads"), " measures the same over many sentences.")),
       asTable ? headTable(heads) : thumbnails(heads),
       h("p", { class: "caption" }, HINT, errors && ` ${ERROR.replace("{}", errors.sentences)}`),
     );
@@ -287,7 +286,7 @@ class Compare extends HTMLElement {
         "div",
         { class: "card" },
         h("h3", {}, at ? "Without attention" : "With attention", h("span", { class: "small" }, ` ${models[at].id}`)),
-        h("p", { class: "sentence", dir: "auto" }, at ? differing(trace, traces[0]) : word(trace.target.text)),
+        h("p", { class: "sentence", dir: "auto" }, at ? differing(trace.target.text, traces[0].target.text) : word(trace.target.text)),
       );
     return h(
       "section",

@@ -1,7 +1,12 @@
 // The page of a file: the views of the one trace that the file holds.
 
+import "./alignment.js";
+import "./beam.js";
+import "./compare.js";
 import "./picture.js";
+import "./steps.js";
 import "./views.js";
+import "./whatif.js";
 import { h, put, word } from "./dom.js";
 import { host } from "./host.js";
 import { state } from "./state.js";

@@ -85,8 +85,35 @@ OUTPUTS.rnnencdec = OUTPUTS.bahdanau;
 /** The output from the context, in one to three lines. */
 export const outputFormula = (kind) => OUTPUTS[kind]?.() ?? [probability(sub("z", "t"))];
 
-/** What the query is. */
-export function queryWords(kind, query) {
+const read = (sign, ...index) => sub(math("mover", { accent: "true" }, i("h"), o(sign)), ...index);
+const recurrence = (cell, state, other) => formula(state("j"), o("="), call(cell, state(...other), o(","), sub("x", "j")));
+const forwards = (cell) => recurrence(cell, (...index) => sub("h", ...index), ["j", "\u2212", "1"]);
+
+/** How the source is read: words, and formulas where the encoder is recurrent. */
+const READS = {
+  transformer: () => [
+    "Layer by layer, every word looked at the others: its vector now knows its neighbours. Each strip is the part " +
+      "of it that this head offers, v\u2c7c.",
+  ],
+  bahdanau: () => [
+    "Two GRUs read the sentence, one from each end. Each of their states holds a word and what was read before it; " +
+      "both together are what the word offers, h\u2c7c.",
+    recurrence("GRU", read.bind(null, "\u2192"), ["j", "\u2212", "1"]),
+    recurrence("GRU", read.bind(null, "\u2190"), ["j", "+", "1"]),
+    formula(word(), o("="), o("["), read("\u2192", "j"), o(";"), read("\u2190", "j"), o("]")),
+  ],
+  luong: () => ["An LSTM reads the sentence. Its state after a word is what that word offers, h\u2c7c.", forwards("LSTM")],
+  cho: () => ["A GRU reads the sentence word by word. Only its last state is kept.", forwards("GRU")],
+  sutskever: () => ["An LSTM reads the sentence word by word. Only its last state is kept.", forwards("LSTM")],
+};
+READS.rnnencdec = READS.bahdanau;
+
+/** How the vectors of the source came about. */
+export const readWords = (kind) => READS[kind]?.() ?? ["The encoder made a vector of each word and of its neighbours."];
+
+/** What the query is; `reading` where a word of the source has it. */
+export function queryWords(kind, query, reading) {
+  if (reading) return "The word at this place, as this layer receives it, projected to a query by this head.";
   if (kind === "transformer") return "The word just read, projected to a query by this head of this layer.";
   if (query === "previous")
     return "s\u209c\u208b\u2081, the decoder state before it reads its last word: attention first, then the step.";

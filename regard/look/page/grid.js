@@ -62,6 +62,9 @@ export function gridKeys(event, table) {
   }
 }
 
+/** How wide a picture may be. */
+export const room = () => document.querySelector(".views")?.clientWidth ?? 800;
+
 const canvas = document.createElement("canvas").getContext("2d");
 
 /** How a label is written: special tokens and changed words differ. @param {"rows" | "columns"} side */

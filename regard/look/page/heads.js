@@ -2,7 +2,7 @@
 
 import { h, svg } from "./dom.js";
 import { show } from "./maths.js";
-import { weightColour } from "./palette.js";
+import { shades } from "./palette.js";
 import { state } from "./state.js";
 import { plainTable } from "./tables.js";
 import { tableOf } from "./trace.js";
@@ -73,10 +73,11 @@ export function headLines(heads) {
 
 /** All heads as pictures that can be chosen. */
 export function thumbnails(heads) {
-  const picked = String(state.get("head") ?? "").split(",");
+  const picked = String(state.get("head") ?? "").split(","),
+    across = Math.max(0, ...heads.map((one) => one.head)) + 1;
   return h(
     "div",
-    { class: "thumbnails" },
+    { class: `thumbnails${state.get("sort") === "layer" ? " layers" : ""}`, style: { "--heads": String(across) } },
     heads.map((one) => thumbnail(one, picked)),
   );
 }
@@ -113,13 +114,14 @@ function thumbnail(one, picked) {
     },
     tiny(one.table),
     h("span", {}, name),
-    h("span", { class: "small" }, `entropy ${show(one.entropy)} \u00b7 diagonal ${show(one.diagonality)}`),
+    h("span", { class: "small" }, `entropy ${show(one.entropy)}`),
+    h("span", { class: "small" }, `diagonal ${show(one.diagonality)}`),
     one.aer !== null && h("span", { class: "small" }, `alignment error ${show(one.aer)}`),
     one.worth !== null && h("span", { class: "small" }, `worth ${show(one.worth)}`),
   );
 }
 
-const tiny = ({ weights: rows, rightToLeft }, size = 96) =>
+const tiny = ({ weights: rows, rightToLeft }, hue = shades(), size = 96) =>
   svg(
     "svg",
     {
@@ -137,7 +139,7 @@ const tiny = ({ weights: rows, rightToLeft }, size = 96) =>
           y: t,
           width: 1.03,
           height: 1.03,
-          fill: weightColour(weight),
+          fill: hue(weight).fill,
         }),
       ),
     ),
@@ -147,6 +149,7 @@ const tiny = ({ weights: rows, rightToLeft }, size = 96) =>
 export function worthMap(heads) {
   const most = Math.max(1e-9, ...heads.map((one) => one.worth)),
     cell = 26,
+    hue = shades(),
     [left, top] = [64, 18];
   const layers = [...new Set(heads.map((one) => one.layer))].sort((a, b) => a - b),
     across = Math.max(...heads.map((one) => one.head)) + 1;
@@ -171,7 +174,7 @@ export function worthMap(heads) {
           width: cell - 2,
           height: cell - 2,
           rx: 4,
-          fill: weightColour(Math.max(0, one.worth) / most),
+          fill: hue(one.worth / most).fill,
         },
         svg("title", {}, `layer ${one.layer}, head ${one.head}: ${show(one.worth)}`),
       ),

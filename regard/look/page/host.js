@@ -12,7 +12,7 @@ export const host = {
   /** The same without what-ifs. */
   before: async (t, seen, head) => null,
   /** The way of step t through the layers of a Transformer, or null. */
-  path: async (t, lane) => null,
+  path: async (t, seen, lane) => null,
   /** How much less likely the translation is without each head, or null. */
   worth: async () => null,
   /** Translate the text again, or from a prefix. */

@@ -3,7 +3,7 @@
 import { svg, visible } from "./dom.js";
 import { fit, wide } from "./grid.js";
 import { show } from "./maths.js";
-import { palettes, steps, weightColour } from "./palette.js";
+import { legendHues, palettes, shades } from "./palette.js";
 import { quote } from "./tables.js";
 
 /** Colours of a map; the first darkens cells of small weight and leaves the rest of the picture alone. */
@@ -18,7 +18,7 @@ const FINE = 8; // parts of a cell's side where the map is smoothed
 
 /** The colour of a share of the scale, and how much of it: 0 lets the picture through. */
 const paint = (style, share) =>
-  style.tint === "spotlight" ? ["#000000", 1 - share] : [weightColour(share, style.tint), 1];
+  style.tint === "spotlight" ? ["#000000", 1 - share] : [shades(style.tint)(share).fill, 1];
 
 /** The picture alone. @param {Style} style @param {number} size */
 export const background = (style, size) =>
@@ -97,13 +97,13 @@ export function lines(style, size) {
 
 /** The scale of a map, from 0 to `most`. */
 export function legend(style, most, what = "weight") {
-  const shades =
-    style.tint === "spotlight" ? ["#000000", "#404040", "#808080", "#c0c0c0", "#ffffff"] : steps(style.tint);
-  const width = 144 / shades.length;
+  const hues =
+    style.tint === "spotlight" ? ["#000000", "#404040", "#808080", "#c0c0c0", "#ffffff"] : legendHues(style.tint);
+  const width = 144 / hues.length;
   return svg(
     "svg",
     { class: "legend", width: 150, height: 32, role: "img", "aria-label": `Scale from 0 to ${show(most)}` },
-    shades.map((fill, at) => svg("rect", { x: 3 + at * width, y: 3, width: width + 0.3, height: 10, fill })),
+    hues.map((fill, at) => svg("rect", { x: 3 + at * width, y: 3, width: width + 0.3, height: 10, fill })),
     svg("rect", { class: "frame", x: 2.5, y: 2.5, width: 145, height: 11, fill: "none" }),
     svg("text", { x: 3, y: 27, "font-size": 11 }, "0"),
     svg("text", { x: 75, y: 27, "font-size": 11, "text-anchor": "middle" }, what),

@@ -1,10 +1,12 @@
 // The alignment as a matrix: source words across, target words down, as in the paper that introduced it.
 
 import { announce, h, svg, visible } from "./dom.js";
-import { cell, describe, fit, gridKeys, labelClass, marked, pin, wide } from "./grid.js";
-import { inkOn, steps, weightColour } from "./palette.js";
+import { cell, describe, fit, gridKeys, labelClass, marked, pin, room, wide } from "./grid.js";
+import { legendHues, shades } from "./palette.js";
 import { state } from "./state.js";
 
+const LEAST = 13; // pixels of a cell
+const SLANT = 0.72; // how far a label of 45 degrees goes to the side
 const MOST = 60; // words on a side that are drawn as elements; more are painted
 
 /** A matrix of a table. @returns {{element: Element, mark: () => void}} */
@@ -13,11 +15,11 @@ export function drawMatrix(table, trace, options = {}) {
   const big = table.rows.length > MOST || table.columns.length > MOST;
   const palette = options.palette ?? state.get("palette");
   const scaled = options.rowScale ?? state.get("rowScale");
-  const shade = (row, column) =>
-    weightColour(
-      scaled ? table.weights[row][column] / (Math.max(...table.weights[row]) || 1) : table.weights[row][column],
-      palette,
-    );
+  const hue = shades(palette);
+  const shade = (row, column) => {
+    const weights = table.weights[row];
+    return hue(scaled ? weights[column] / (Math.max(...weights) || 1) : weights[column]);
+  };
   const drawing = svg("svg", {
     class: "matrix",
     width: plan.width,
@@ -47,15 +49,19 @@ function layout(table, options) {
   const rows = table.rows.length,
     columns = table.columns.length;
   const left = Math.min(140, 16 + Math.max(24, ...table.rows.map((label) => wide(visible(label.text)))));
-  const longest = Math.min(130, Math.max(24, ...table.columns.map((label) => wide(visible(label.text)))));
-  const room = (options.room ?? Math.min(980, document.querySelector(".views")?.clientWidth ?? 800)) - left - 20;
+  const lengths = table.columns.map((label) => Math.min(130, wide(visible(label.text))));
+  const longest = Math.max(24, ...lengths);
+  const end = (column) => (table.rightToLeft ? column : columns - 1 - column); // how far a column is from the last one
+  const over = Math.max(0, ...lengths.map((one, column) => one * SLANT - end(column) * LEAST)); // labels beyond the last
+  const across = (options.room ?? Math.min(980, room())) - left - over - 10;
   const size =
-    options.size ?? Math.max(13, Math.min(46, room / Math.max(1, columns), 560 / Math.max(1, Math.min(rows, 12))));
+    options.size ?? Math.max(LEAST, Math.min(46, across / Math.max(1, columns), 560 / Math.max(1, Math.min(rows, 12))));
   const slanted = longest > size * 1.4;
-  const top = slanted ? longest * 0.72 + 22 : 30;
+  const top = slanted ? longest * SLANT + 22 : 30;
   const height = top + rows * size + (options.bare ? 8 : 52);
-  const width = Math.max(left + columns * size + (slanted ? longest * 0.72 : 12), options.bare ? 0 : left + 190);
   const x = (column) => left + (table.rightToLeft ? columns - 1 - column : column) * size;
+  const ends = slanted ? lengths.map((one, column) => x(column) + size / 2 + one * SLANT + 6) : [];
+  const width = Math.max(left + columns * size + 12, options.bare ? 0 : left + 190, ...ends);
   return {
     left,
     top,
@@ -134,7 +140,7 @@ function cells(table, plan, shade) {
         "g",
         { role: "row" },
         row.map((weight, c) => {
-          const colour = shade(r, c);
+          const { fill, ink } = shade(r, c);
           const mutual = c === best && table.weights.every((other) => other[c] <= weight);
           return svg(
             "g",
@@ -145,7 +151,7 @@ function cells(table, plan, shade) {
               width: plan.size - 1,
               height: plan.size - 1,
               rx: Math.min(3, plan.size / 8),
-              fill: colour,
+              fill,
             }),
             c === best &&
               weight > 0 &&
@@ -157,7 +163,7 @@ function cells(table, plan, shade) {
                 height: plan.size - 4,
                 rx: 2,
                 fill: "none",
-                stroke: inkOn(colour),
+                stroke: ink,
               }),
             numbers &&
               weight >= 0.005 &&
@@ -167,7 +173,7 @@ function cells(table, plan, shade) {
                   class: "value",
                   x: plan.x(c) + plan.size / 2,
                   y: plan.y(r) + plan.size / 2,
-                  style: { fill: inkOn(colour) },
+                  style: { fill: ink },
                   "text-anchor": "middle",
                   "dominant-baseline": "central",
                   "font-size": Math.min(12, plan.size * 0.32),
@@ -187,7 +193,7 @@ function painted(table, plan, shade) {
   const brush = canvas.getContext("2d");
   table.weights.forEach((row, r) =>
     row.forEach((_, c) => {
-      brush.fillStyle = shade(r, c);
+      brush.fillStyle = shade(r, c).fill;
       brush.fillRect((table.rightToLeft ? row.length - 1 - c : c) * sharp, r * sharp, sharp, sharp);
     }),
   );
@@ -208,7 +214,7 @@ function legend(plan, palette, scaled) {
   return svg(
     "g",
     { class: "legend", "aria-hidden": "true" },
-    steps(palette).map((colour, at) => svg("rect", { x: plan.left + at * 16, y, width: 16, height: 10, fill: colour })),
+    legendHues(palette).map((fill, at) => svg("rect", { x: plan.left + at * 16, y, width: 16, height: 10, fill })),
     svg("rect", { class: "frame", x: plan.left - 0.5, y: y - 0.5, width: 145, height: 11, fill: "none" }),
     svg("text", { x: plan.left, y: y + 24, "font-size": 11 }, "0"),
     svg(

@@ -18,6 +18,8 @@ const GATE = "the share of the context that the model uses for this word";
 const SIZE = 448;
 const FRAME = 104;
 
+const sentence = (text) => text[0].toUpperCase() + text.slice(1);
+
 class PictureView extends HTMLElement {
   connectedCallback() {
     this.lead = h("div", { class: "headline" });
@@ -177,7 +179,7 @@ class PictureView extends HTMLElement {
   caption() {
     const [rows, columns] = this.paint.grid;
     const drawn = this.paint.smooth ? ", smoothed for display" : ", the true grid";
-    return `${this.table.caption}; ${rows} \u00d7 ${columns} cells${drawn}`;
+    return `${sentence(this.table.caption)}; ${rows} \u00d7 ${columns} cells${drawn}.`;
   }
 
   /** The cells as a reader of the screen meets them. */

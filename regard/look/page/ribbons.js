@@ -2,7 +2,7 @@
 // wrapped into lines; attention that leaves a line is a point that leads to the lines before or after it.
 
 import { announce, h, svg, visible } from "./dom.js";
-import { cell, describe, fit, gridKeys, labelClass, marked, pin, wide } from "./grid.js";
+import { cell, describe, fit, gridKeys, labelClass, marked, pin, room, wide } from "./grid.js";
 import { lines } from "./lines.js";
 import { state } from "./state.js";
 import { strongest } from "./trace.js";
@@ -41,17 +41,17 @@ export function drawRibbons(table, trace) {
 
 /** The place of every word: {x, size, line, y}, y where its bands begin. */
 function layout(table, trace) {
-  const room = (document.querySelector(".views")?.clientWidth ?? 800) - 16,
-    [font, gap] = room < 500 ? [18, 11] : [20, 18];
+  const across = room() - 16,
+    [font, gap] = across < 500 ? [18, 11] : [20, 18];
   const reversed = {
     columns: table.rightToLeft,
     rows: table.seen.kind === "encoder" ? table.rightToLeft : trace.rightToLeft,
   };
-  const text = (label) => fit(visible(label.text), room - 20, font, serif());
+  const text = (label) => fit(visible(label.text), across - 20, font, serif());
   const size = (label) => Math.max(14, wide(text(label), font, serif())) + 6;
   const sizes = { columns: table.columns.map(size), rows: table.rows.map(size) };
   const spaced = (all) => all.map((one) => one + gap);
-  const cut = lines(spaced(sizes.columns), spaced(sizes.rows), table.weights, room + gap);
+  const cut = lines(spaced(sizes.columns), spaced(sizes.rows), table.weights, across + gap);
   const far = cut.length > 1 ? NEAR : FAR,
     high = far + 2 * EDGE + 2;
   const places = { columns: [], rows: [] };

@@ -1,9 +1,10 @@
 // Several models on one sentence: their words, their matrices, and where they differ.
 
 import { h, svg, visible, word } from "./dom.js";
+import { room } from "./grid.js";
 import { drawMatrix } from "./matrix.js";
 import { show } from "./maths.js";
-import { signedColour } from "./palette.js";
+import { signedHues } from "./palette.js";
 import { largest, strip } from "./strips.js";
 import { plainTable } from "./tables.js";
 
@@ -20,7 +21,7 @@ const waited = (trace) => (trace.waited === undefined ? "" : `, ${Math.round(tra
 export function beside(traces, tables, names) {
   const drawn = tables.map((table, at) =>
     table?.seen.kind === "cross"
-      ? drawMatrix(table, traces[at], { bare: true, room: 420, label: `Attention of ${names[at]}` })
+      ? drawMatrix(table, traces[at], { bare: true, room: Math.min(420, room() - 50), label: `Attention of ${names[at]}` })
       : null,
   );
   const card = (trace, at) =>
@@ -28,7 +29,7 @@ export function beside(traces, tables, names) {
       "section",
       { class: "card", "aria-label": names[at] },
       h("h2", {}, names[at]),
-      h("p", { class: "sentence", dir: "auto" }, differing(trace, traces[at ? 0 : Math.min(1, traces.length - 1)])),
+      h("p", { class: "sentence", dir: "auto" }, differing(trace.target.text, traces[at ? 0 : Math.min(1, traces.length - 1)].target.text)),
       drawn[at]?.element ?? fixed(trace),
       h("p", { class: "small" }, `${trace.target.tokens.length} tokens, ${chance(trace)}${waited(trace)}`),
     );
@@ -76,10 +77,10 @@ export function matches(ours, theirs) {
   return found;
 }
 
-/** The words of a translation; those that the other one does not have in common with it are marked. */
-export function differing(trace, other) {
-  const ours = trace.target.text.split(" ");
-  const same = new Set(matches(ours, other.target.text.split(" ")).map(([a]) => a));
+/** The words of a text; those that the other one does not have in common with it are marked. */
+export function differing(text, other) {
+  const ours = text.split(" ");
+  const same = new Set(matches(ours, other.split(" ")).map(([a]) => a));
   return ours.map((text, a) => [a ? " " : "", same.has(a) ? word(text) : h("mark", {}, word(text))]);
 }
 
@@ -121,7 +122,8 @@ export function difference(one, two) {
 export function differenceMap(gap) {
   const size = Math.max(14, Math.min(34, 560 / gap.columns.length)),
     left = 190,
-    top = 80;
+    top = 80,
+    hue = signedHues();
   const width = left + gap.columns.length * size + 60,
     height = top + gap.rows.length * size + 6;
   return h(
@@ -140,7 +142,7 @@ export function differenceMap(gap) {
               width: size - 1,
               height: size - 1,
               rx: 2,
-              fill: signedColour(value, 1),
+              fill: hue(value),
             },
             svg("title", {}, show(value)),
           ),

@@ -3,19 +3,27 @@
 
 import { arithmetic, check } from "./arithmetic.js";
 import { announce, h, put, word } from "./dom.js";
-import { contextFormula, outputFormula, queryWords, scoreFormula, valueSymbol, weightFormula } from "./formulas.js";
+import {
+  contextFormula,
+  outputFormula,
+  queryWords,
+  readWords,
+  scoreFormula,
+  valueSymbol,
+  weightFormula,
+} from "./formulas.js";
 import { host } from "./host.js";
 import { difference, norm, normalise, percent, score, show, weigh } from "./maths.js";
 import { appear, become, pour } from "./motion.js";
 import { state } from "./state.js";
-import { lens } from "./path.js";
+import { grown, lens } from "./path.js";
 import { largest, strip } from "./strips.js";
 import { canSwap, hide, isHidden, lookOnly, setTemperature, sourceWord, swap, temperature, UNIFORM } from "./whatif.js";
 
-/** The sub-steps: what becomes visible at each. */
+/** The sub-steps: what becomes visible at each; and those of a word of the source, which is not written. */
 export const SUBS = ["read", "query", "scores", "weights", "context", "next word", "written"];
+export const READING = [...SUBS.slice(0, 5), "new vector"];
 
-const HALVES = "The left half of each strip was read from left to right, the right half from right to left.";
 const WIDTHS = [0.25, 0.5, 0.71, 1, 1.41, 2, 4];
 
 /** The probability of a likely word: from its logit, or as the trace has it. */
@@ -26,7 +34,7 @@ const heading = (number, role, text, formula) =>
   h(
     "h2",
     { class: `part ${role}` },
-    h("span", { class: "badge", "aria-hidden": "true" }, number),
+    number && h("span", { class: "badge", "aria-hidden": "true" }, number),
     h("span", {}, text),
     formula && h("span", { class: "formula" }, formula),
   );
@@ -54,6 +62,58 @@ function scaleOf(...lists) {
   return { zero: -low / long, long };
 }
 
+/** The last box of a decoding step: the likeliest words. */
+export function outputBox(step, before, about) {
+  const shares = step.output.words.map((one) => probability(one, step));
+  const chosen = step.output.words.findIndex((one) => one.chosen);
+  const { token } = about;
+  const far = token.logprob === undefined || chosen < 0 ? null : Math.abs(shares[chosen] - Math.exp(token.logprob));
+  const was = (one) => {
+    const found = before?.output.words.find((other) => other.piece === one.piece);
+    return before ? (found ? probability(found, before) : 0) : undefined;
+  };
+  const line = (one, at) => [
+    word(one.special ? "end of sentence" : (one.text ?? one.piece)),
+    track("output", shares[at], was(one)),
+    h("span", { class: "number" }, percent(shares[at])),
+  ];
+  return h(
+    "section",
+    { class: "box output from-5", "aria-label": "5: the next word" },
+    heading(5, "output", "The next word"),
+    h("div", { class: "formula" }, outputFormula(about.kind)),
+    h(
+      "ol",
+      { class: "words" },
+      step.output.words.map((one, at) =>
+        h(
+          "li",
+          { class: one.chosen ? "chosen" : null },
+          host.live && !one.chosen && !one.special && one.piece
+            ? h(
+                "button",
+                {
+                  type: "button",
+                  title: "Write this word instead",
+                  onclick: () => host.goOn([...state.get("trace").pieces(step.t), one.piece]),
+                },
+                line(one, at),
+              )
+            : h("span", { class: "line" }, line(one, at)),
+        ),
+      ),
+    ),
+    h(
+      "p",
+      { class: "small" },
+      step.output.vocabulary && `The best of ${step.output.vocabulary.toLocaleString("en")} words. `,
+      host.live && "Click one to write it instead.",
+    ),
+    far === null || !step.output.log_total ? null : check("softmax of the logits", far),
+    about.layers && lens(about.layers),
+  );
+}
+
 /**
  * The stage of a step.
  * @param {object} step its numbers @param {object | null} before the same step without the what-ifs
@@ -63,38 +123,38 @@ export class Stage {
   constructor(step, before, about) {
     Object.assign(this, { step, before, about });
     this.fixed = step.formula.kind === "fixed";
-    this.weights = Array.from(step.weights.data);
-    this.scale = scaleOf(step.scores?.data, before?.scores?.data);
     this.details = h("section", { class: "details from-2", "aria-label": "Arithmetic", tabindex: 0 });
-    this.output = this.outputBox();
+    this.left = h("div", { class: "left" });
     this.element = h(
       "div",
       { class: `stagegrid${this.fixed ? " fixed" : ""}` },
-      h("div", { class: "left" }, this.queryBox(), !this.fixed && this.details),
+      this.left,
       this.fixed ? this.vectorBox() : this.sourceBox(),
-      this.output,
     );
+    this.take(step, about);
   }
 
-  /** Show what is computed up to `sub`; what is new moves where `moving`. */
-  reveal(sub, moving) {
+  /** Show the numbers of a step: this one, or another that attends to the same words, which stay. */
+  take(step, about) {
+    Object.assign(this, { step, about, opened: null, tried: false });
+    this.weights = Array.from(step.weights.data);
+    this.scale = scaleOf(step.scores?.data, this.before?.scores?.data);
+    put(this.left, this.readBox(), this.queryBox(), !this.fixed && this.details);
+    if (!this.fixed) this.fill();
+    this.output?.remove();
+    this.output = about.reading ? this.grownBox() : outputBox(step, this.before, about);
+    this.element.append(this.output);
+  }
+
+  /** Show what is computed up to `sub`. */
+  reveal(sub) {
     this.sub = sub;
     this.element.dataset.sub = sub;
     for (let part = 0; part <= 6; part++) this.element.classList.toggle(`at-${part}`, part <= sub);
     this.rows?.forEach((row, s) => row.setAttribute("aria-label", this.label(s)));
-    this.mark();
-    if (moving) this.move(sub);
   }
 
-  /** Of a list that is longer than the screen, the word with the largest weight is in view. */
-  showHeaviest() {
-    const row = this.sub >= 3 && this.rows?.[this.weights.indexOf(Math.max(...this.weights))];
-    if (!row || this.list.scrollHeight <= this.list.clientHeight) return;
-    const top = row.offsetTop;
-    if (top < this.list.scrollTop || top + row.offsetHeight > this.list.scrollTop + this.list.clientHeight)
-      this.list.scrollTop = top - this.list.clientHeight / 2;
-  }
-
+  /** What is new at a sub-step moves. */
   move(sub) {
     const each = (selector, act) => this.element.querySelectorAll(selector).forEach(act);
     if (sub === 0) {
@@ -128,6 +188,26 @@ export class Stage {
 
   // --- the parts
 
+  readBox() {
+    const { about } = this;
+    const [words, ...formulas] = about.reading
+      ? [
+          about.seen.layer
+            ? "Every word comes as the layer below has left it."
+            : "Every word is a vector: what it is, and where it stands.",
+        ]
+      : readWords(about.kind);
+    return h(
+      "section",
+      { class: "box how-read", "aria-label": "The source is read" },
+      heading(null, "context", "The source is read"),
+      h("p", {}, words),
+      formulas.length > 0 && h("div", { class: "formula" }, formulas),
+      about.encoder &&
+        h("button", { type: "button", onclick: about.encoder }, "Go through the encoder, word by word"),
+    );
+  }
+
   queryBox() {
     const { step, about } = this;
     const { query } = step;
@@ -140,7 +220,7 @@ export class Stage {
         {},
         this.fixed
           ? "The decoder’s state. It is compared with nothing: there is one vector of the source."
-          : queryWords(about.kind, about.seen.query),
+          : queryWords(about.kind, about.seen.query, about.reading),
       ),
       about.previous && [
         h("p", { class: "small" }, "one word before"),
@@ -166,15 +246,12 @@ export class Stage {
         class: "rows",
         role: "listbox",
         "aria-label": about.own ? "Words so far" : "Source words",
-        style: { "--count": String(tokens.length) },
         onkeydown: (event) => this.key(event),
       },
       tokens.map((token, s) => this.row(token, s)),
     );
     this.rows = [...this.list.children];
-    this.total = h("span", { class: "small" });
-    this.context = h("span", { class: "context" });
-    this.showSum();
+    this.sums = [2, 3, 4].map((sub) => h("div", { class: `from-${sub}` }));
     return h(
       "section",
       { class: "box source", "aria-label": "2 to 4: scores, weights and context" },
@@ -185,38 +262,31 @@ export class Stage {
         h("div", { class: "from-2" }, heading(2, "score", "The scores", scoreFormula(seen.score))),
         h("div", { class: "from-3" }, heading(3, "weight", "The weights", weightFormula(seen.normalise))),
         h("div", { class: "from-4" }, heading(4, "context", "The context", contextFormula(valueSymbol(about.kind)))),
+        this.both &&
+          h("div", { class: "directions small" }, h("span", {}, "→ read forwards"), h("span", {}, "← read backwards")),
       ),
       this.list,
       h(
         "div",
         { class: "columns sum" },
         h("span", {}),
-        h("div", { class: "from-2" }, this.scoreCheck()),
-        h("div", { class: "from-3" }, this.total, this.weightCheck()),
-        h("div", { class: "from-4" }, this.context),
+        this.sums,
       ),
       h(
         "div",
         { class: "tools-row" },
-        this.both && h("span", { class: "small" }, HALVES),
-        host.live && step.scores && !about.own && h("span", { class: "from-3" }, this.slider()),
+        host.live && step.scores && seen.kind === "cross" && h("span", { class: "from-3" }, this.slider()),
       ),
     );
   }
 
   row(token, s) {
-    const { step, before } = this;
-    const scores = step.scores?.data,
-      { zero, long } = this.scale;
-    const seen = scores && Number.isFinite(scores[s]);
-    const was = before?.scores && Number.isFinite(before.scores.data[s]) ? before.scores.data[s] / long : undefined;
     return h(
       "li",
       {
         role: "option",
         "aria-selected": "false",
         tabindex: -1,
-        class: scores && !seen ? "masked" : null,
         "data-s": s,
         onpointerenter: () => state.set({ preview: { t: this.step.t, s } }),
         onpointerleave: () => state.set({ preview: null }),
@@ -224,20 +294,39 @@ export class Stage {
         onfocus: () => state.set({ s }),
       },
       word(token.text, { class: token.special ? "special" : this.about.inner.has(s) ? "inner" : "" }),
-      h(
-        "span",
-        { class: "from-2 cell" },
+      h("span", { class: "from-2 cell" }),
+      h("span", { class: "from-3 cell" }),
+      h("span", { class: "states from-read" }, this.step.values && this.strips(s)),
+    );
+  }
+
+  /** The score and the weight of every word, and the context that they give; those before a what-if as outlines. */
+  fill(weighed = this.before) {
+    const { weights } = this,
+      { zero, long } = this.scale,
+      scores = this.step.scores?.data,
+      old = this.before?.scores?.data,
+      most = Math.max(1e-9, ...weights); // a strip is as visible as its weight beside the largest one
+    this.rows.forEach((row, s) => {
+      const seen = scores && Number.isFinite(scores[s]);
+      const was = old && Number.isFinite(old[s]) ? old[s] / long : undefined;
+      row.classList.toggle("masked", Boolean(scores) && !seen);
+      put(
+        row.children[1],
         track("score", seen ? scores[s] / long : 0, was, zero),
         h("span", { class: "number" }, !scores ? "–" : seen ? show(scores[s]) : "hidden"),
-      ),
-      h(
-        "span",
-        { class: "from-3 cell" },
-        track("weight", this.weights[s], before?.weights.data[s]),
-        h("span", { class: "number" }, show(this.weights[s], 3)),
-      ),
-      h("span", { class: "states from-read" }, step.values && this.strips(s)),
-    );
+      );
+      put(
+        row.children[2],
+        track("weight", weights[s], weighed?.weights.data[s]),
+        h("span", { class: "number" }, show(weights[s], 3)),
+      );
+      row.lastChild.firstChild?.style.setProperty("--share", (0.08 + (0.92 * weights[s]) / most).toFixed(3));
+    });
+    const sum = weights.reduce((all, weight) => all + weight, 0);
+    put(this.sums[0], this.scoreCheck());
+    put(this.sums[1], h("span", { class: "small" }, `sum = ${show(sum, 3)}`), !this.tried && this.weightCheck());
+    put(this.sums[2], this.contextOf());
   }
 
   /** The vector that a word offers; of a bidirectional encoder both halves. */
@@ -259,33 +348,15 @@ export class Stage {
     );
   }
 
-  /** The sum of the weights, and the context that they give. */
-  showSum() {
-    const { step } = this;
-    put(
-      this.total,
-      `sum = ${show(
-        this.weights.reduce((sum, weight) => sum + weight, 0),
-        3,
-      )}`,
-    );
-    this.list
-      .querySelectorAll(".faded")
-      .forEach((one, s) => one.style.setProperty("--share", Math.max(0.06, this.weights[s]).toFixed(3)));
-    if (!step.values) {
-      const { context } = step;
-      put(
-        this.context,
-        context ? strip(context.data, largest(context.data), { label: "context vector", height: 22 }) : "not recorded",
-      );
-      return;
-    }
-    const sum = weigh(this.weights, step.values);
-    put(
-      this.context,
+  /** The context that the weights give. */
+  contextOf() {
+    const { values, context } = this.step;
+    const sum = values ? weigh(this.weights, values) : context?.data;
+    if (!sum) return "not recorded";
+    return [
       strip(sum, largest(sum), { label: "context vector", height: 22 }),
-      this.tried === undefined && check("weighted sum of all", difference(sum, step.context.data)),
-    );
+      values && !this.tried && check("weighted sum of all", difference(sum, context.data)),
+    ];
   }
 
   scoreCheck() {
@@ -347,14 +418,8 @@ export class Stage {
     const scores = Array.from(plain.scores.data, (one) => one / value);
     const found = normalise(seen.normalise, scores, plain.centre, plain.half_width);
     if (!found) return;
-    this.tried = value;
-    this.weights = found;
-    this.rows.forEach((row, s) => {
-      const bar = row.querySelector(".track.weight");
-      bar.replaceWith(track("weight", found[s], plain.weights.data[s]));
-      row.querySelectorAll(".number")[1].textContent = show(found[s], 3);
-    });
-    this.showSum();
+    Object.assign(this, { tried: true, weights: found });
+    this.fill(plain);
     this.element.classList.add("trying");
   }
 
@@ -379,59 +444,17 @@ export class Stage {
         "The longer the sentence, the more must fit into it. Attention lets the decoder see every word instead.",
       ),
       step.values &&
-        check("weight 1 times the one vector", difference(weigh(this.weights, step.values), step.context.data)),
+        check("weight 1 times the one vector", difference(weigh([1], step.values), step.context.data)),
     );
   }
 
-  outputBox() {
-    const { step, before, about } = this;
-    const shares = step.output.words.map((one) => probability(one, step));
-    const chosen = step.output.words.findIndex((one) => one.chosen);
-    const { token } = about;
-    const far = token.logprob === undefined || chosen < 0 ? null : Math.abs(shares[chosen] - Math.exp(token.logprob));
-    const was = (one) => {
-      const found = before?.output.words.find((other) => other.piece === one.piece);
-      return before ? (found ? probability(found, before) : 0) : undefined;
-    };
-    const line = (one, at) => [
-      word(one.special ? "end of sentence" : (one.text ?? one.piece)),
-      track("output", shares[at], was(one)),
-      h("span", { class: "number" }, percent(shares[at])),
-    ];
+  grownBox() {
+    const { about } = this;
     return h(
       "section",
-      { class: "box output from-5", "aria-label": "5: the next word" },
-      heading(5, "output", "The next word"),
-      h("div", { class: "formula" }, outputFormula(about.kind)),
-      h(
-        "ol",
-        { class: "words" },
-        step.output.words.map((one, at) =>
-          h(
-            "li",
-            { class: one.chosen ? "chosen" : null },
-            host.live && !one.chosen && !one.special && one.piece
-              ? h(
-                  "button",
-                  {
-                    type: "button",
-                    title: "Write this word instead",
-                    onclick: () => host.goOn([...state.get("trace").pieces(step.t), one.piece]),
-                  },
-                  line(one, at),
-                )
-              : h("span", { class: "line" }, line(one, at)),
-          ),
-        ),
-      ),
-      h(
-        "p",
-        { class: "small" },
-        step.output.vocabulary && `The best of ${step.output.vocabulary.toLocaleString("en")} words. `,
-        host.live && "Click one to write it instead.",
-      ),
-      far === null || !step.output.log_total ? null : check("softmax of the logits", far),
-      about.layers && lens(about.layers),
+      { class: "box output from-5", "aria-label": "5: the new vector" },
+      heading(5, "output", "The new vector"),
+      grown(about.layers?.[about.seen.layer], about.last),
     );
   }
 
@@ -480,15 +503,15 @@ export class Stage {
               { type: "button", class: "quiet close", "aria-label": "Close", onclick: () => state.set({ s: null }) },
               "×",
             ),
+            host.live && this.sub >= 2 && this.about.seen.kind === "cross" && this.changesOf(chosen),
             arithmetic(this.step, this.about, chosen, this.sub),
-            host.live && this.sub >= 2 && !this.about.own && this.changesOf(chosen),
           ]
         : [
             h(
               "p",
               { class: "small" },
               "Click a word, or press ↓ in the list, to open its arithmetic",
-              host.live && !this.about.own ? " and to change it." : ".",
+              host.live && this.about.seen.kind === "cross" ? " and to change it." : ".",
             ),
           ],
     );

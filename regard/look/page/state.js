@@ -29,7 +29,7 @@ export const DEFAULTS = {
   sort: "layer",
   comparing: "",
   length: null, // compare
-  tree: "drawing",
+  tree: "", // a drawing, or where there is no room for it a list
   pruned: false,
   replay: null,
   beam: 5,

@@ -15,7 +15,7 @@ const LINE = 22,
 
 /** The drawing. @returns {SVGElement} */
 export function stepPicture(step, { tokens, token }) {
-  const words = step.output.words,
+  const words = step.output?.words ?? [],
     shares = words.map((one) => probability(one, step));
   const scores = Array.from(step.scores?.data ?? tokens, (value) => (Number.isFinite(value) ? value : NaN)),
     most = Math.max(1e-9, ...scores.filter(Number.isFinite).map(Math.abs));
@@ -76,7 +76,7 @@ export function stepPicture(step, { tokens, token }) {
     text(at.score, TOP - 28, "2 scores"),
     text(at.weight, TOP - 28, "3 weights"),
     text(at.value, TOP - 28, "4 vectors, and their weighted sum"),
-    text(at.word, TOP - 28, `5, 6 next word: ${visible(token.text)}`),
+    words.length > 0 && text(at.word, TOP - 28, `5, 6 next word: ${visible(token.text)}`),
     left,
     text(at.value - 8, sum, "context", end),
     cells(step.context?.data, at.value, sum, "context"),

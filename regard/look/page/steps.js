@@ -8,7 +8,7 @@ import { icon } from "./icons.js";
 import { percent } from "./maths.js";
 import { arrive } from "./motion.js";
 import { pathSaid, PathStage, pathSubs } from "./path.js";
-import { Stage, SUBS } from "./stage.js";
+import { outputBox, READING, Stage, SUBS } from "./stage.js";
 import { state } from "./state.js";
 import { stepPicture, stepTable } from "./steppicture.js";
 import { plainTable } from "./tables.js";
@@ -25,14 +25,20 @@ const SAID = [
   "State and context give every word of the vocabulary a probability.",
   "The word is written, and read back for the next step.",
 ];
-const OWN = {
-  2: "The query is compared with every word written so far: one score each.",
-  4: "The weighted sum of those words’ vectors is the context.",
+const OTHER = {
+  decoder: {
+    2: "The query is compared with every word written so far: one score each.",
+    4: "The weighted sum of those words’ vectors is the context.",
+  },
+  encoder: {
+    0: "Each word of the source is about to look at all others.",
+    1: "The marked word forms a query: what does it need to know of the others?",
+    2: "The query is compared with every word of the source, itself included: one score each.",
+    5: "What the heads saw is added to the word’s vector; the next word does the same.",
+  },
 };
+const INTO_ONE = "First the source is read, word by word, into one vector.";
 const FIXED = "Without attention there is nothing to compare: the same vector of the whole sentence serves every step.";
-
-/** An array as a server or as a file holds it. */
-const open = (array) => (array instanceof Numbers ? array : unpack(array));
 
 /** A step with its arrays unpacked; of what can be looked at, only the first `count` words. */
 function unpackStep(plain, count = Infinity) {
@@ -43,7 +49,7 @@ function unpackStep(plain, count = Infinity) {
     return new Numbers([count, ...array.shape.slice(1)], array.data.subarray(0, count * size));
   };
   const arrays = (from, names, cut = (array) => array) =>
-    Object.fromEntries(names.map((name) => [name, cut(open(from[name]))]));
+    Object.fromEntries(names.map((name) => [name, cut(unpack(from[name]))]));
   const { formula } = plain;
   return {
     ...plain,
@@ -53,6 +59,9 @@ function unpackStep(plain, count = Infinity) {
   };
 }
 
+/** How a module is named in the state. */
+const key = (seen) => (seen.leading ? String(seen.layer) : seen.name);
+
 /** The places that continue the word before them. */
 const innerPieces = (seen) => new Set((seen.words?.[0].columns ?? []).flatMap((label) => label.tokens.slice(1)));
 
@@ -61,7 +70,7 @@ class Steps extends HTMLElement {
     this.controls = h("div", { class: "player", role: "group", "aria-label": "Go through the steps" });
     this.sentences = h("div", { class: "sofar" });
     this.said = h("p", { class: "said" });
-    this.place = h("div", {});
+    this.place = h("div", { class: "stage" });
     this.speed = 1;
     this.asTable = false;
     this.choices = h("div", { class: "choices" });
@@ -100,7 +109,18 @@ class Steps extends HTMLElement {
   }
 
   get subs() {
-    return this.whole ? pathSubs(state.get("trace").leading.length) : SUBS;
+    if (this.whole) return pathSubs(this.layers(this.seen.kind === "encoder" ? "encoder" : "cross").length, this.reading);
+    return this.reading ? READING : SUBS;
+  }
+
+  /** Whether a word of the source is gone through, inside the encoder. */
+  get reading() {
+    return this.seen?.kind === "encoder";
+  }
+
+  /** The modules of a kind. */
+  layers(kind) {
+    return state.get("trace").modules.filter((seen) => seen.kind === kind);
   }
 
   /** The last sub-step: the word is written. */
@@ -118,8 +138,7 @@ class Steps extends HTMLElement {
       put(this.place);
       return;
     }
-    const chosen = trace.module(state.get("layer"));
-    this.seen = chosen.kind === "encoder" ? trace.module(null) : chosen; // a step writes a word, so it looks from the target
+    this.seen = trace.module(state.get("layer"));
     this.deep = host.live && trace.model.name === "transformer";
     this.head = closestHead(this.seen, state.get("head"));
     const [t, seen, head] = [this.t, this.seen, this.head];
@@ -129,25 +148,25 @@ class Steps extends HTMLElement {
       const [step, before, previous, path] = await Promise.all([
         host.step(t, seen, head),
         changed ? host.before(t, seen, head) : null,
-        t ? host.step(t - 1, seen, head, null) : null,
-        host.path(t),
+        t && !this.reading ? host.step(t - 1, seen, head, null) : null,
+        host.path(t, seen),
       ]);
       if (trace !== state.get("trace") || !this.isConnected || t !== this.t || head !== this.head || seen !== this.seen)
         return;
       const count = seen.kind === "decoder" ? t + 1 : Infinity; // what is not written yet is not there to look at
       this.step = unpackStep(step, count);
-      this.show(trace, unpackStep(before, count), previous && open(previous.query), path?.layers ?? null);
+      this.show(trace, unpackStep(before, count), previous && unpack(previous.query), path?.layers ?? null);
       if (t < this.last) this.ahead(t + 1, seen, head);
     } catch (error) {
       if (error.name !== "AbortError") put(this.place, h("p", { class: "error", role: "alert" }, error.message));
     }
   }
 
-  /** The next step, so that it is there when it is wanted. */
+  /** The next step, so that it is there, unpacked, when it is wanted. */
   ahead(t, seen, head) {
     const nothing = () => {}; // if this fails, the step itself will say so
-    host.step(t, seen, head, "ahead")?.catch(nothing);
-    host.path(t, "path ahead")?.catch(nothing);
+    host.step(t, seen, head, "ahead").then(unpackStep, nothing);
+    host.path(t, seen, "path ahead").catch(nothing);
   }
 
   show(trace, before, previous, layers) {
@@ -161,12 +180,22 @@ class Steps extends HTMLElement {
       previous,
       layers,
       own: this.seen.kind === "decoder",
+      reading: this.reading,
+      last: this.seen.layer === this.layers(this.seen.kind).length - 1,
+      encoder: this.seen.kind === "cross" && this.layers("encoder").length > 0 && (() => this.goInside("encoder")),
       inner: innerPieces(this.seen),
     };
     const focused = this.place.contains(document.activeElement) && document.activeElement.dataset.s;
-    const stage = new Stage(this.step, before, this.about);
-    this.stage = this.whole && layers ? new PathStage(layers, trace, this.t, stage.output) : stage;
+    const key = [trace, this.seen, this.head, state.get("theme"), before !== null, this.whole, this.about.own && this.t];
+    if (this.whole && layers) {
+      const output = this.reading ? null : outputBox(this.step, before, this.about);
+      this.stage = new PathStage(layers, trace, this.t, output);
+    } else if (!before && this.stage?.take && key.every((part, at) => part === this.stageKey[at]))
+      this.stage.take(this.step, this.about); // the same words with other numbers
+    else this.stage = new Stage(this.step, before, this.about);
+    this.stageKey = key;
     put(this.place, this.asTable ? this.numbers(tokens) : this.stage.element);
+    this.showSentences(trace);
     this.reveal(this.moving);
     this.moving = false;
     if (focused) this.place.querySelector(`[data-s="${focused}"]`)?.focus({ preventScroll: true });
@@ -176,37 +205,43 @@ class Steps extends HTMLElement {
   reveal(moving) {
     const trace = state.get("trace");
     if (!this.stage || !trace) return;
-    this.stage.reveal(this.sub, moving);
-    this.showSentences(trace);
-    const slot = this.sentences.querySelector(".slot bdi"),
-      from = this.stage.element.querySelector(".words .chosen bdi");
-    if (moving && this.sub === this.end && slot && from) arrive(slot, from);
+    this.stage.reveal(this.sub);
+    const slot = this.fillSentences();
     const text = this.happening();
     put(this.said, text);
     this.controls
       .querySelectorAll(".segments button")
       .forEach((one, at) => one.setAttribute("aria-pressed", String(at === this.sub)));
     this.controls.querySelector(".next")?.toggleAttribute("disabled", this.t === this.last && this.sub === this.end);
-    this.fit();
+    if (this.isConnected) this.scroll();
+    if (moving) this.stage.move(this.sub);
+    const from = this.stage.element.querySelector(".words .chosen bdi");
+    if (moving && this.sub === this.end && slot && from) arrive(slot, from);
     if (!this.timer) announce(this.sub === this.end ? this.words() : text);
   }
 
-  /** All of a step fits on the screen: the list of words takes what the rest leaves. */
-  fit() {
-    const { list } = this.stage,
-      page = document.documentElement;
-    if (!list || !this.isConnected) return;
-    list.style.removeProperty("--rows-height");
-    const over = page.scrollHeight - page.clientHeight,
-      least = 100;
-    if (over > 0) list.style.setProperty("--rows-height", `${Math.max(least, list.clientHeight - over)}px`);
-    this.stage.showHeaviest();
+  /** What is looked at is in view, in the sentences and in the list. All places are read before any is scrolled. */
+  scroll() {
+    const looked = this.sub >= 3 ? this.step.weights.data.indexOf(Math.max(...this.step.weights.data)) : 0;
+    const [source, target] = this.sentences.children;
+    const parts = [
+      [source, source.querySelector(`[data-s="${looked}"]`)],
+      [target, target?.querySelector(".slot")],
+      [this.stage.list, this.sub >= 3 && this.stage.rows?.[looked]],
+    ].filter(([box, part]) => box && part && box.scrollHeight > box.clientHeight);
+    const seen = ([box, part]) =>
+      part.offsetTop >= box.scrollTop &&
+      part.offsetTop + part.offsetHeight <= box.scrollTop + box.clientHeight;
+    const places = parts
+      .filter((one) => !seen(one))
+      .map(([box, part]) => [box, part.offsetTop - (box.clientHeight - part.offsetHeight) / 2]);
+    for (const [box, top] of places) box.scrollTop = top;
   }
 
   happening() {
-    if (this.whole) return pathSaid(this.sub, this.end - 2);
-    if (this.seen.kind === "fixed" && this.sub >= 2 && this.sub <= 4) return FIXED;
-    return (this.about.own && OWN[this.sub]) || SAID[this.sub];
+    if (this.whole) return pathSaid(this.sub, this.end - (this.reading ? 0 : 2), this.reading);
+    if (this.seen.kind === "fixed" && this.sub < 5 && this.sub !== 1) return this.sub ? FIXED : INTO_ONE;
+    return OTHER[this.seen.kind]?.[this.sub] ?? SAID[this.sub];
   }
 
   words() {
@@ -218,7 +253,9 @@ class Steps extends HTMLElement {
       this.seen.kind === "fixed"
         ? "one fixed vector"
         : `${percent(weights[best])} of the weight on ‘${tokens[best]?.text}’`;
-    return `Step ${this.t + 1} of ${this.last + 1}: ${looked}, writes ‘${token.text}’`;
+    return this.reading
+      ? `Word ${this.t + 1} of ${this.last + 1}, ‘${token.text}’: ${looked}`
+      : `Step ${this.t + 1} of ${this.last + 1}: ${looked}, writes ‘${token.text}’`;
   }
 
   numbers(tokens) {
@@ -295,11 +332,9 @@ class Steps extends HTMLElement {
   /** What is gone through: all layers, or the attention of one head. */
   showChoices(trace) {
     const heads = this.seen.weights.shape[0],
-      key = (seen) => (seen.leading ? String(seen.layer) : seen.name),
-      kinds = ["cross", "decoder"].filter((kind) => trace.modules.some((seen) => seen.kind === kind)),
-      layers = trace.modules.filter((seen) => seen.kind === this.seen.kind);
+      kinds = Object.keys(SIDES).filter((kind) => this.layers(kind).length),
+      layers = this.layers(this.seen.kind);
     const numbers = Array.from({ length: heads }, (_, one) => ({ value: String(one), text: `head ${one}` }));
-    const nearest = (kind) => trace.modules.find((seen) => seen.kind === kind && seen.layer === this.seen.layer);
     renew(
       this.choices,
       this.deep &&
@@ -312,14 +347,14 @@ class Steps extends HTMLElement {
           this.whole ? "whole" : "head",
           (value) => state.set({ whole: value === "whole", sub: 0 }),
         ),
+      kinds.length > 1 &&
+        select(
+          "Attention",
+          kinds.map((kind) => ({ value: kind, text: SIDES[kind] })),
+          this.seen.kind,
+          (kind) => this.goInside(kind),
+        ),
       !this.whole && [
-        kinds.length > 1 &&
-          select(
-            "Attention",
-            kinds.map((kind) => ({ value: kind, text: SIDES[kind] })),
-            this.seen.kind,
-            (kind) => state.set({ layer: key(nearest(kind)), head: null, s: null }),
-          ),
         layers.length > 1 &&
           select(
             "Layer",
@@ -332,18 +367,21 @@ class Steps extends HTMLElement {
     );
   }
 
+  /** Go to the same layer of another kind of attention. Words of the source are not those of the translation. */
+  goInside(kind) {
+    const seen = this.layers(kind).find((one) => one.layer === this.seen.layer) ?? this.layers(kind).at(-1),
+      other = (kind === "encoder") !== this.reading;
+    state.set({ layer: key(seen), head: null, s: null, ...(other ? { t: 0, sub: 0 } : {}) });
+  }
+
   /** The source, and what is written so far: the rest of the translation is not there yet. */
   showSentences(trace) {
-    const fixed = this.seen.kind === "fixed";
-    const source = this.seen.kind === "cross" ? this.seen.pieces[0].columns : trace.source.tokens;
+    const source = ["cross", "encoder"].includes(this.seen.kind) ? this.seen.pieces[0].columns : trace.source.tokens;
     const spaced = (tokens, at) =>
       at > 0 && (tokens[at].start === undefined || tokens[at - 1].end < tokens[at].start) && " ";
     const written = trace.written(this.seen),
       rows = this.seen.pieces[0].rows,
-      done = this.sub === this.end;
-    const share = (s) => (fixed || this.whole || this.sub < 3 ? 0 : this.step.weights.data[s]);
-    const own = this.seen.kind === "decoder" && !this.whole;
-    const linked = (s) => ({ "data-s": s, style: { "--share": share(s) >= 0.02 ? share(s).toFixed(3) : "0" } });
+      own = this.seen.kind === "decoder" && !this.whole;
     renew(
       this.sentences,
       h(
@@ -352,13 +390,13 @@ class Steps extends HTMLElement {
         source.map((token, s) => [
           spaced(trace.source.tokens, s),
           word(token.special ? "■" : token.text, {
-            class: `linked${token.special ? " special" : ""}`,
-            ...(own ? {} : linked(s)),
+            class: `linked${token.special ? " special" : ""}${this.reading && s === this.t ? " asking" : ""}`,
+            "data-s": own ? null : s,
           }),
         ]),
-        fixed && h("span", { class: "squeeze" }, "→ one vector"),
+        this.seen.kind === "fixed" && h("span", { class: "squeeze" }, "→ one vector"),
       ),
-      h(
+      !this.reading && h(
         "p",
         { class: "sentence target", dir: "auto" },
         rows.slice(0, this.t).map((token, t) => [
@@ -368,7 +406,7 @@ class Steps extends HTMLElement {
             {
               type: "button",
               class: `word done${own ? " linked" : ""}`,
-              ...(own ? linked(t + 1) : {}), // the mark of the start comes first
+              "data-s": own ? t + 1 : null, // the mark of the start comes first
               tabindex: -1, // the slider and Shift with an arrow go there too
               "aria-label": `Step ${t + 1}: ${token.text}`,
               onclick: () => this.go(t, this.end),
@@ -377,23 +415,25 @@ class Steps extends HTMLElement {
           ),
         ]),
         spaced(written, this.t),
-        h(
-          "span",
-          { class: `slot${done ? " filled" : ""}`, "aria-current": "step" },
-          done ? word(rows[this.t].special ? "■" : rows[this.t].text) : h("span", { class: "hidden" }, "the next word"),
-        ),
+        h("span", { class: "slot", "aria-current": "step" }),
       ),
     );
-    this.mark();
-    const looked = this.step.weights.data.indexOf(Math.max(...this.step.weights.data));
-    for (const [line, at] of [
-      [".source", `[data-s="${this.sub >= 3 ? looked : 0}"]`],
-      [".target", ".slot"],
-    ]) {
-      const sentence = this.sentences.querySelector(line),
-        seen = sentence.querySelector(at);
-      if (seen) sentence.scrollTop = seen.offsetTop - seen.offsetHeight;
+  }
+
+  /** The weights under the words, and the word that is written, where they are computed. @returns the written word */
+  fillSentences() {
+    const known = this.seen.kind !== "fixed" && !this.whole && this.sub >= 3,
+      token = this.seen.pieces[0].rows[this.t],
+      slot = this.sentences.querySelector(".slot"),
+      done = this.sub === this.end;
+    for (const one of this.sentences.querySelectorAll("[data-s]")) {
+      const share = known ? this.step.weights.data[one.dataset.s] : 0;
+      one.style.setProperty("--share", share >= 0.02 ? share.toFixed(3) : "0");
     }
+    slot?.classList.toggle("filled", done);
+    if (slot) put(slot, done ? word(token.special ? "■" : token.text) : h("span", { class: "hidden" }, "the next word"));
+    this.mark();
+    return done && slot?.firstChild;
   }
 
   go(t, sub = this.first(t)) {

@@ -2,15 +2,15 @@
 
 import { h, svg } from "./dom.js";
 import { bins } from "./maths.js";
-import { signedScale } from "./palette.js";
+import { signedHues } from "./palette.js";
 
 /** The largest absolute value among vectors, so that strips beside each other share a scale. */
 export const largest = (...vectors) => Math.max(1e-9, ...vectors.flatMap((vector) => bins(vector).map(Math.abs)));
 
 /** The colours of the cells, on a scale from -most to most. */
 function hues(vector, most) {
-  const scale = signedScale();
-  return bins(vector).map((value) => scale[Math.round(50 + 50 * Math.max(-1, Math.min(1, value / most)))]);
+  const hue = signedHues();
+  return bins(vector).map((value) => hue(value / most));
 }
 
 /** A strip as one element with hard stops: a step may have a hundred strips. */

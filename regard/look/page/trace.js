@@ -27,9 +27,16 @@ export class Numbers {
   }
 }
 
-/** Unpack an array of a trace: base64 of float32 or float16, or nested lists in which null is -Infinity. */
+const unpacked = new WeakMap(); // by what was stored: a step is shown more often than it comes
+
+/** An array of a trace: base64 of float32 or float16, or nested lists in which null is -Infinity. Unpacked once. */
 export function unpack(stored) {
-  if (stored === null || stored === undefined) return null;
+  if (stored === null || stored === undefined || stored instanceof Numbers) return stored ?? null;
+  if (!unpacked.has(stored)) unpacked.set(stored, decode(stored));
+  return unpacked.get(stored);
+}
+
+function decode(stored) {
   if (Array.isArray(stored)) {
     const shape = [];
     for (let part = stored; Array.isArray(part); part = part[0]) shape.push(part.length);
@@ -39,7 +46,9 @@ export function unpack(stored) {
       Float32Array.from(values, (value) => value ?? -Infinity),
     );
   }
-  const bytes = Uint8Array.from(atob(stored.base64), (sign) => sign.charCodeAt(0));
+  const text = atob(stored.base64),
+    bytes = new Uint8Array(text.length);
+  for (let at = 0; at < bytes.length; at++) bytes[at] = text.charCodeAt(at);
   if (stored.dtype === "float32") return new Numbers(stored.shape, new Float32Array(bytes.buffer));
   return new Numbers(stored.shape, Float32Array.from(new Uint16Array(bytes.buffer), half));
 }
@@ -79,7 +88,8 @@ export class Trace {
     this.rightToLeft = views.right_to_left;
     this.maps = views.maps;
     this.default = views.default;
-    setColours(views.colours);
+    setColours(views.ramps);
+    this.summaries = views.summaries;
   }
 
   /** Whether the model attends to the words of the source. */
@@ -182,6 +192,7 @@ export function tableOf(trace, options = {}) {
     shift,
     rightToLeft: whole.right_to_left,
     changed: trace.changed,
+    summaries: trace.summaries,
     caption: caption.replace("{head}", name).replace("{lost}", lost.toFixed(2)),
     head: name,
     lost,
@@ -224,19 +235,22 @@ export function strongest(row, share) {
   return kept;
 }
 
-/** One sentence about a table. */
-export function summary(table) {
-  if (!table || !table.rows.length || !table.columns.length) return "There is nothing to show.";
-  if (table.seen.kind === "fixed")
-    return `All ${table.rows.length} words were written from one fixed vector of the whole sentence.`;
-  const links = table.weights.map((row, t) => ({ t, s: row.indexOf(Math.max(...row)), w: Math.max(...row) }));
-  const best = links.reduce((a, b) => (b.w > a.w ? b : a));
-  const sure = links.filter((link) => link.w >= 0.5).length;
-  const quoted = (label) => `\u201c\u2068${label.text}\u2069\u201d`;
-  return (
-    `${sure} of ${table.rows.length} rows give at least half of their weight to one of ${table.columns.length} columns. ` +
-    `The largest weight, ${best.w.toFixed(2)}, is from ${quoted(table.rows[best.t])} to ${quoted(table.columns[best.s])}.`
-  );
+/** One sentence about a table, as regard/look/table.py writes it. */
+export function summary({ rows, columns, weights, seen, summaries }) {
+  if (!rows.length || !columns.length) return summaries.nothing;
+  const best = weights.map((row) => Math.max(...row)),
+    weight = Math.max(...best),
+    t = best.indexOf(weight);
+  const quoted = (label) => `\u2018\u2068${label.text}\u2069\u2019`;
+  const found = {
+    sure: best.filter((one) => one >= 0.5).length,
+    rows: rows.length,
+    columns: columns.length,
+    weight: weight.toFixed(2),
+    row: quoted(rows[t]),
+    column: quoted(columns[weights[t].indexOf(weight)]),
+  };
+  return summaries[seen.kind === "fixed" ? "fixed" : "links"].replace(/\{(\w+)\}/g, (_, name) => found[name]);
 }
 
 /** The head to go through step by step: the chosen one, or the one whose weights are nearest to the mean of all. */

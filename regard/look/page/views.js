@@ -1,10 +1,6 @@
-// The views below the translation, one at a time, as tabs; above them, what is changed.
+// The views below the translation, one at a time, as tabs; above them, what is changed. Whoever shows them loads their
+// modules: the page of a file all of them, a server's page those of the chosen model's kind.
 
-import "./alignment.js";
-import "./beam.js";
-import "./compare.js";
-import "./steps.js";
-import "./whatif.js";
 import { h, put, renew } from "./dom.js";
 import { host } from "./host.js";
 import { state } from "./state.js";
@@ -15,7 +11,6 @@ const SENTENCE = [
   { id: "compare", title: "Compare", short: "Compare", element: "regard-compare" },
   { id: "beam", title: "Search", short: "Search", element: "regard-beam" },
 ];
-// Its module is loaded where there are pictures: by the page of a captioner, and by the page of a file.
 const PICTURE = [{ id: "picture", title: "Where it looked", short: "Attention", element: "regard-picture" }];
 
 class Views extends HTMLElement {

@@ -2,6 +2,7 @@
 
 import { h, put, visible, word } from "./dom.js";
 import { host } from "./host.js";
+import { differing } from "./sides.js";
 import { state } from "./state.js";
 
 /** Make changes; the words before step `t` stay, where it is given. */
@@ -121,6 +122,14 @@ class Changes extends HTMLElement {
     this.end();
   }
 
+  /** The translation without the changes, where it is another one. */
+  before() {
+    const { sentences, line, swapped, trace } = state.values,
+      was = swapped ? undefined : sentences[line]?.translatedText;
+    if (!trace || was === undefined || was === trace.target.text) return null;
+    return h("span", { class: "before" }, "before: ", h("bdi", { dir: "auto" }, differing(was, trace.target.text)));
+  }
+
   show() {
     const { changes, prefix, swapped, trace } = state.values;
     const list = (host.live ? changes : []).map((each) => ({
@@ -149,6 +158,7 @@ class Changes extends HTMLElement {
         ),
       ),
       list.length > 1 && host.live && h("button", { type: "button", class: "quiet", onclick: undoAll }, "Undo all"),
+      list.length > 0 && this.before(),
     );
   }
 }

@@ -1,7 +1,5 @@
 // The page: header, what is translated or described, views; started once the models are known.
 
-import "./guide.js";
-import "./translate.js";
 import "./views.js";
 import { openAlternatives } from "./alternatives.js";
 import { keepToken, Refused } from "./api.js";
@@ -75,14 +73,35 @@ function kinds() {
     if (kind === chosen) return;
     choose(first(kind));
     state.set({ picture: null });
-    work();
+    begun();
   };
   const options = offered.map((kind) => ({ value: kind, text: KINDS[kind] }));
   renew(document.querySelector(".kinds"), offered.length > 1 && segments("Kind of model", options, chosen, take));
 }
 
+// What a kind of model needs, loaded when one of it is shown.
+const MODULES = {
+  translate: ["translate", "guide", "whatif", "alignment", "steps", "compare", "beam"],
+  caption: ["caption", "picture"],
+};
+const loaded = new Set();
+
+/** Begin with an example, so that there is something to see. */
+function begun() {
+  if (!describes() && !state.get("text")) state.set({ text: model()?.examples?.[0] ?? "" });
+  return work();
+}
+
 /** Do what the chosen model is for. */
-const work = () => (describes() ? open() : translate());
+async function work() {
+  const kind = describes() ? "caption" : "translate";
+  if (!loaded.has(kind)) {
+    await Promise.all(MODULES[kind].map((name) => import(`./${name}.js`)));
+    loaded.add(kind);
+    state.set({ models: [...state.get("models")] }); // so that what came just now hears of them
+  }
+  return kind === "caption" ? open() : translate();
+}
 
 /** Examples that the model can translate, offered while the box is empty. */
 function examples(place) {
@@ -148,18 +167,14 @@ async function start() {
   state.on(["models", "model"], kinds);
   state.read();
   try {
-    await begin((error) => state.set({ error }));
-    if (state.get("models").some((one) => one.kind === "caption"))
-      await Promise.all([import("./caption.js"), import("./picture.js")]); // most servers have no captioner
-    state.set({ error: "" });
+    await begin((waiting) => put(document.querySelector(".waiting"), waiting));
+    put(document.querySelector(".waiting"));
   } catch (error) {
     if (error instanceof Refused && (error.status === 400 || error.status === 403)) askForToken(error.message);
     else put(document.querySelector("main"), h("p", { class: "error card", role: "alert" }, error.message));
     return;
   }
-  // So that there is something to see.
-  if (!describes() && !state.get("text")) state.set({ text: model()?.examples?.[0] ?? "" });
-  work();
+  begun();
 }
 
 document.querySelector(".skip").addEventListener("click", (event) => {

@@ -129,7 +129,7 @@ class CaptionFront extends HTMLElement {
     const table = tableOf(trace);
     const words = table.rows.flatMap((_, row) => [this.chip(trace, table, row), " "]);
     const none = "The model wrote nothing.";
-    put(this.output, h("p", { class: "sentence words", dir: "auto" }, words.length ? words : none));
+    put(this.output, h("p", { class: "sentence spoken", dir: "auto" }, words.length ? words : none));
     this.mark();
   }
 

@@ -172,9 +172,11 @@ const written = () => {
   return { model: id, text, target: state.get("trace").pieces(), changes: changes ?? [] };
 };
 
-/** The way of step t through the layers of a Transformer. */
-export const path = async (t, lane = "path") =>
-  model().name === "transformer" ? trace({ ...written(), t }, "/api/v1/path", lane) : null;
+/** The way of step t through the layers of a Transformer: those of the decoder, or of the encoder that `seen` is in. */
+export const path = async (t, { kind, name }, lane = "path") =>
+  model().name === "transformer"
+    ? trace({ ...written(), t, ...(kind === "encoder" ? { name } : {}) }, "/api/v1/path", lane)
+    : null;
 
 /** How much less likely the translation is without each head. */
 export const worth = async () => (await trace(written(), "/api/v1/worth", "worth")).heads;
