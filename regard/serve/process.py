@@ -1,6 +1,7 @@
 """The server as a process: bind, answer, and on SIGTERM finish what was accepted."""
 
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -41,6 +42,9 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and report it."""
         await super().startup(sockets)
+        # What is loaded stays; a collector that goes through all of it would hold every request meanwhile.
+        gc.collect()
+        gc.freeze()
         self.ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -123,13 +127,12 @@ def serve(
         guard = build(state)
         config = uvicorn.Config(
             guard,
-            http=type("Bounded", (Protocol,), {"limits": bounded, "idle": {}}),
+            http=type("Bounded", (Protocol,), {"limits": bounded, "idle": {}, "ready": staticmethod(guard.ready)}),
             ws="none",
-            loop="asyncio",
+            loop="uvloop",
             log_config=None,
             access_log=False,
             server_header=False,
-            h11_max_incomplete_event_size=limits.header_bytes * 2,
             timeout_keep_alive=int(limits.sending) or 1,
             timeout_graceful_shutdown=3,
             lifespan="off",
