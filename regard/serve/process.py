@@ -6,6 +6,7 @@ import logging
 import os
 import resource
 import secrets
+import select
 import signal
 import socket
 import sys
@@ -28,7 +29,7 @@ from regard.serve.state import ServerState
 
 TOKEN_VARIABLE = "REGARD_TOKEN"
 _SPARE_FILES = 64  # for logs, models and pipes: connections may not take all open files
-_ACCEPTING = 0.05  # seconds in which connections that the system holds are accepted, at the end
+_ACCEPTING = 2.0  # seconds in which connections that the system holds are accepted, at the end
 _LAST = 0.3  # seconds in which requests on accepted connections still get their 503
 
 
@@ -66,9 +67,13 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening; connections that are already accepted still get a 503 instead of a reset."""
+        held = select.poll()
         for one in sockets or ():
             one.listen(0)  # the system holds later connections back, which are then refused and not reset,
-        await asyncio.sleep(_ACCEPTING)  # while the earlier ones are accepted
+            held.register(one, select.POLLIN)
+        last = time.monotonic() + _ACCEPTING
+        while held.poll(0) and time.monotonic() < last:  # while the earlier ones are accepted, one in each round
+            await asyncio.sleep(0)
         for server in self.servers:
             server.close()
         for one in sockets or ():
