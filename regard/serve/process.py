@@ -125,7 +125,8 @@ def serve(
         logging.getLogger(name).addFilter(Once())
     sys.setswitchinterval(SWITCH)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    bounded = replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
+    # A connection on which a file of the page is sent takes two.
+    bounded = replace(limits, connections=max(1, min(limits.connections, (files - _SPARE_FILES) // 2)))
     state = ServerState([str(run) for run in runs], limits, access, engine)
     state.suggestions = None if suggestions is None else Path(suggestions)
     try:
