@@ -15,8 +15,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+import torch
 from patience import PATIENCE, until
 from serve_parts import Server, serving, trained
+
+from regard.serve.limits import Limits
+from regard.serve.model_process import NICE, load_model
 
 SYLLABLES = [first + second for first in "bdfgklmn" for second in "aeiou"]
 LONG = " ".join(["ba"] * 3000)
@@ -119,6 +123,78 @@ def test_long_texts_let_a_short_one_through(server: Server) -> None:
     assert server.translate("ba da")["translatedText"] == "da ba"
     assert waiting(server) == 1, "the long one is still under way"
     line.close()
+
+
+def test_a_request_without_room_is_refused_for_its_head_alone() -> None:
+    """Nothing of it is parsed, the connection stays usable, and a large body does not lose the answer."""
+    with (
+        serving(limits={"queue": 1}, origins=["https://editor.example"]) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as first,
+    ):
+        (child,) = children(server, "spawn_main")
+        os.kill(child, signal.SIGSTOP)
+        first.sendall(request("ba da"))
+        until(lambda: waiting(server) == 1)
+
+        before = total(server, "regard_refused_total")
+        line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
+        for body in (b"not JSON", b"", b"x" * (3 << 20)):
+            line.request("POST", "/translate", body, {"Content-Type": "application/json"})
+            response = line.getresponse()
+            assert (response.status, response.getheader("Retry-After")) == (429, "1")
+            assert response.getheader("X-Content-Type-Options") == "nosniff"
+            assert json.loads(response.read()) == {
+                "error": "Slowdown: too many requests are waiting, try again in a second"
+            }
+        line.request("GET", "/languages")
+        assert line.getresponse().status == 200, "on the same connection, what needs no model"
+        line.close()
+        assert total(server, "regard_refused_total") == before + 3
+
+        post = server.client.post
+        assert "message" in post("/v2/translate", headers={"Connection": "close"}, content=b"x" * (3 << 20)).json()
+        allowed = post(
+            "/translate", headers={"Origin": "https://editor.example"}, json={"q": "ba", "source": "en", "target": "de"}
+        )
+        assert (allowed.status_code, allowed.headers["Access-Control-Allow-Origin"]) == (429, "https://editor.example")
+        assert post("/translate", headers={"Host": "elsewhere.example"}).status_code == 403
+        assert post("/detect", json={"q": 1}).status_code == 400, "the queue is not its concern"
+
+        os.kill(child, signal.SIGCONT)
+        found = b""
+        while b"}" not in found and (part := first.recv(1 << 16)):
+            found += part
+        assert b"da ba" in found, "what was accepted gets its answer"
+
+
+def test_what_is_not_http_is_answered_after_what_is(server: Server) -> None:
+    line = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+    line.sendall(request("ba da") + b"\0\0 no request\r\n\r\n")
+    found = b""
+    while part := line.recv(1 << 16):
+        found += part
+    assert found.startswith(b"HTTP/1.1 200 ")
+    assert b"da ba" in found
+    assert found.count(b"HTTP/1.1") == 1
+    line = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+    head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    line.sendall(head + b"Transfer-Encoding: chunked\r\n\r\nno number\r\n")
+    assert line.recv(1 << 16).startswith(b"HTTP/1.1 400 "), "a body that does not end"
+    line.close()
+
+
+def test_models_leave_the_server_a_core_and_stand_back(server: Server) -> None:
+    """Threads wait for each other at every operation: more than there are cores make a model many times slower."""
+    (child,) = children(server, "spawn_main")
+    assert os.getpriority(os.PRIO_PROCESS, child) == os.getpriority(os.PRIO_PROCESS, server.process.pid) + NICE
+    torch.set_num_threads(3)
+    try:
+        load_model(str(trained()), Limits(), threads=2)
+        assert torch.get_num_threads() == 2
+        load_model(str(trained()), Limits(), threads=8)
+        assert torch.get_num_threads() == 2, "a smaller number of the environment holds"
+    finally:
+        torch.set_num_threads(1)
 
 
 def test_a_killed_model_is_replaced_while_the_server_answers(server: Server) -> None:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import logging
+import resource
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,6 +58,32 @@ def test_a_body_without_a_declared_length_is_counted_too(server: Server) -> None
     assert response.status_code == 413
     assert response.json() == {"error": "The request is larger than 1048576 bytes."}
     assert sentences(server) == before
+
+
+def test_files_that_nobody_reads_do_not_take_all_open_files() -> None:
+    """A connection on which a file is sent takes two open files: there are never too many of both."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (160, before[1]))  # the server inherits it
+    try:
+        server = Server(trained())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    try:
+        lines = []
+        for _ in range(200):
+            line = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            line.sendall(b"GET /page/docs.html HTTP/1.1\r\nHost: localhost\r\n\r\n" * 400)
+            lines.append(line)
+        for _ in range(20):
+            given = {"q": "ba da", "source": "en", "target": "de"}
+            found = httpx.post(f"{server.address}translate", json=given, timeout=PATIENCE, trust_env=False)
+            assert found.json() in ({"translatedText": "da ba"}, {"error": "The server has too many connections."})
+        for line in lines:
+            line.close()
+    finally:
+        assert server.stop() == 0
+    assert "Too many open files" not in server.errors()
 
 
 @pytest.mark.parametrize(("texts", "status"), [(127, 200), (128, 200), (129, 400)])

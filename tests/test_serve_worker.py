@@ -86,6 +86,14 @@ def test_only_short_sentences_are_taken_in_between() -> None:
     assert sorted(sizes(queue.take())) == [900, 1000, 1000]
 
 
+def test_sentences_like_those_at_work_wait_for_the_next_batch() -> None:
+    queue = Queue()
+    for one in (ticket(40), ticket(5, client="two")):
+        queue.put(one)
+    assert queue.take(1000, exclusive=False, shorter=45) is None
+    assert sorted(sizes(queue.take(1000, exclusive=False, shorter=300))) == [5, 40]
+
+
 def test_exclusive_work_waits_its_turn() -> None:
     queue, work = Queue(), Ticket(time.monotonic() + 60, work=MethodCall("look"))
     queue.put(work)

@@ -19,7 +19,7 @@ from typing import Any
 
 from regard.errors import RunError
 
-_PACKAGES = ("starlette", "uvicorn", "h11", "python_multipart", "prometheus_client", "langcodes")
+_PACKAGES = ("starlette", "uvicorn", "uvloop", "httptools", "python_multipart", "prometheus_client", "langcodes")
 
 
 def run(*args: Any, **options: Any) -> None:

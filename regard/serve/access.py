@@ -10,17 +10,18 @@ import hmac
 import ipaddress
 import logging
 import re
-import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-import h11
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from regard.errors import ConfigError
 from regard.serve.limits import FAULT, SHUTTING_DOWN, Limits, RefusedError
@@ -35,16 +36,16 @@ _OPEN_FOLDER = "/page/"
 _DAY = 86400.0
 LINGER = 1.0  # seconds in which a refused client may keep sending before the connection is closed
 SAFE = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    b"content-security-policy": (
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+        b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"permissions-policy": b"camera=(), geolocation=(), microphone=()",
 }
 
 
@@ -167,10 +168,31 @@ def _single(headers: Headers, name: str) -> str | None:
     return values[0] if values else None
 
 
+class Ready(NamedTuple):
+    """A whole answer."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+
+    def write(self, *more: tuple[bytes, bytes]) -> bytes:
+        """The bytes to send, with further headers."""
+        lines = b"".join(b"%s: %s\r\n" % header for header in (*more, *self.headers))
+        return STATUS_LINE[self.status] + lines + b"\r\n" + self.body
+
+
 class Guard:
     """The outermost layer: checks each request, gives it its deadline, adds the headers of every answer, counts."""
 
-    def __init__(self, app: ASGIApp, access: Access, limits: Limits, metrics: Metrics, paths: frozenset[str]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        access: Access,
+        limits: Limits,
+        metrics: Metrics,
+        paths: frozenset[str],
+        refuse_early: Callable[[Scope], RefusedError | None],
+    ) -> None:
         self.app = CORSMiddleware(
             app,
             allow_origins=tuple(access.origins),
@@ -183,6 +205,8 @@ class Guard:
         self.paths = paths  # the names that metrics may show; all others are "other"
         self.tasks: set[asyncio.Task[Any] | None] = set()  # of the requests that have no whole answer yet
         self.stopping = self.ending = False
+        self.refuse_early = refuse_early
+        self._ready: dict[tuple[str, int, str], Ready] = {}
 
     @property
     def under_way(self) -> int:
@@ -207,13 +231,18 @@ class Guard:
             nonlocal status, started
             if message["type"] == "http.response.start":
                 status, started = message["status"], True
-                self._add_headers(MutableHeaders(raw=message["headers"]), path)
+                self._add_headers(message["headers"], path)
             await send(message)
 
         task = asyncio.current_task()
         self.tasks.add(task)
         try:
-            self._check(scope)
+            try:
+                self._check(scope)
+            except RefusedError as refusal:
+                if refusal is not SHUTTING_DOWN:
+                    self.metrics.refused.labels("headers" if refusal.status == 431 else "access").inc()
+                raise
             await self.app(scope, receive, leave)
         except asyncio.CancelledError:
             if not self.ending:
@@ -231,33 +260,52 @@ class Guard:
             self.metrics.requests.labels(name, status).inc()
             self.metrics.seconds.labels(name).observe(time.monotonic() - began)
 
+    def ready(self, scope: Scope) -> "Ready | None":
+        """The answer to a request that is refused for its head alone: no model has room for it. None for all others.
+
+        Under overload most requests end here, so it must cost little: no task, no routing, nothing is parsed.
+        """
+        if any(name == b"origin" for name, _ in scope["headers"]):
+            return None  # its answer depends on it
+        refusal = self.refuse_early(scope)
+        if refusal is None:
+            return None
+        with suppress(RefusedError):
+            self._check(scope)
+            path = scope["path"]
+            key = (path, refusal.status, refusal.sentence)
+            if key not in self._ready:
+                answer = refusal_response(path, refusal)
+                self._add_headers(answer.raw_headers, path)
+                self._ready[key] = Ready(refusal.status, tuple(answer.raw_headers), bytes(answer.body))
+            self.metrics.refuse(refusal)
+            self.metrics.requests.labels(path, refusal.status).inc()
+            return self._ready[key]
+        return None  # the guard refuses it for another reason
+
     def _check(self, scope: Scope) -> None:
         raw: list[tuple[bytes, bytes]] = scope["headers"]
         size = sum(len(name) + len(value) + 4 for name, value in raw) + len(scope["raw_path"] + scope["query_string"])
         if len(raw) > self.limits.headers or size > self.limits.header_bytes:
-            self.metrics.refused.labels("headers").inc()
             raise RefusedError(
                 431, f"More than {self.limits.headers} headers or {self.limits.header_bytes} bytes of them."
             )
-        try:
-            self.access.check(scope["method"], scope["path"], Headers(raw=raw))
-        except RefusedError:
-            self.metrics.refused.labels("access").inc()
-            raise
+        self.access.check(scope["method"], scope["path"], Headers(raw=raw))
         if self.stopping and scope["path"] != "/health":
             raise SHUTTING_DOWN
 
-    def _add_headers(self, headers: MutableHeaders, path: str) -> None:
-        for name, value in SAFE.items():
-            headers.setdefault(name, value)
-        headers.setdefault("Cache-Control", "no-cache" if path == "/" or path.startswith("/page/") else "no-store")
-        if "access-control-allow-origin" in headers:
-            headers["Cross-Origin-Resource-Policy"] = "cross-origin"
+    def _add_headers(self, headers: list[tuple[bytes, bytes]], path: str) -> None:
+        present = {name for name, _ in headers}
+        added = dict(SAFE)
+        added[b"cache-control"] = b"no-cache" if path == "/" or path.startswith(_OPEN_FOLDER) else b"no-store"
+        if b"access-control-allow-origin" in present:
+            added[b"cross-origin-resource-policy"] = b"cross-origin"
         if self.stopping:
-            headers["Connection"] = "close"
+            added[b"connection"] = b"close"
+        headers.extend((name, value) for name, value in added.items() if name not in present)
 
 
-class Protocol(H11Protocol):
+class Protocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol with timers for every request and answer, a bound on connections, and JSON errors.
 
     A connection is idle until a request has arrived completely. At the bound the connection that has been idle longest
@@ -266,7 +314,11 @@ class Protocol(H11Protocol):
 
     limits = Limits()
     idle: dict["Protocol", None]  # of one server, the longest idle first
+    ready: Callable[[Scope], Ready | None] = staticmethod(lambda scope: None)
     refused = False
+    _ready: Ready | None = None  # the answer to the request that is being received, if its head was enough
+    _heading = False  # whether the head of a request is incomplete,
+    _head = 0  # and how many bytes have come since it began
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -291,21 +343,54 @@ class Protocol(H11Protocol):
         if self in self.idle and "receive" not in self._timers:  # the first bytes of the next request
             self._start("receive", self.limits.sending)
         super().data_received(data)
+        self._head = self._head + len(data) if self._heading else 0
+        if self._head > 2 * self.limits.header_bytes:  # the guard is exact
+            self._refuse(431, "The head of the request is too long.")
+        self._note_progress()
 
-    def handle_events(self) -> None:
-        super().handle_events()
-        cycle = self.cycle
-        if cycle is not None and not cycle.response_complete:
-            self._end("receive")  # reading the body has its own time limit
-            if not cycle.more_body:
-                self.idle.pop(self, None)
-            self._start("send", self.limits.reading_all + self.limits.seconds)
+    def on_message_begin(self) -> None:
+        self._heading = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._heading = False
+        super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._ready = self.ready(dict(cycle.scope)) if cycle is self.cycle and cycle.more_body else None
+        if self._ready is None:
+            super()._start_asgi_task(cycle, app)
+
+    def on_body(self, body: bytes) -> None:
+        if self._ready is None:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        # Not before: closed with bytes of the client unread, the connection would be reset and the answer lost.
+        if self._ready is not None:
+            cycle, close = self.cycle, (b"connection", b"close")
+            more = self.server_state.default_headers
+            self.transport.write(self._ready.write(*more, *([] if cycle.keep_alive else [close])))
+            self._ready, cycle.response_started, cycle.response_complete = None, True, True
+            if not cycle.keep_alive:
+                self.transport.close()
+            self.on_response_complete()
 
     def on_response_complete(self) -> None:
         self._end("send")
         self._start("flush", self.limits.reading)
         self.idle[self] = None
         super().on_response_complete()
+        self._note_progress()  # of a request that came before this answer
+
+    def _note_progress(self) -> None:
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete and self._ready is None:
+            self._end("receive")  # reading the body has its own time limit
+            if not cycle.more_body:
+                self.idle.pop(self, None)
+            self._start("send", self.limits.reading_all + self.limits.seconds)
 
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection on which no further request came, also if the last answer was not read."""
@@ -339,20 +424,22 @@ class Protocol(H11Protocol):
             timer.cancel()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer a request that is not HTTP: 431 if its head is too long, 400 otherwise."""
-        error = sys.exc_info()[1]
-        status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
-        if status == 431:
-            self._refuse(431, "The head of the request is too long.")
-        else:
+        """Answer what is not HTTP. What follows a whole request waits: first that request gets its answer."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
             self._refuse(400, "This is not an HTTP request.")
+        elif cycle.more_body:
+            cycle.disconnected = True  # nobody needs the answer of a request that does not end
+            cycle.message_event.set()
+            self._refuse(400, "This is not an HTTP request.", started=cycle.response_started)
+        else:
+            cycle.keep_alive = False
+            self.refused = True
 
-    def _refuse(self, status: int, sentence: str, linger: float = LINGER) -> None:
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            answer = JSONResponse({"error": sentence}, status, {"Connection": "close"})
-            head = h11.Response(status_code=status, headers=answer.raw_headers)
-            for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
+    def _refuse(self, status: int, sentence: str, linger: float = LINGER, started: bool = False) -> None:
+        if not started:
+            answer = refusal_response("", RefusedError(status, sentence, {"Connection": "close"}))
+            self.transport.write(Ready(status, tuple(answer.raw_headers), bytes(answer.body)).write())
         # Closed at once, with bytes of the client unread, the connection would be reset before the answer is read.
         self.refused = True
         self.loop.call_later(linger, self.transport.close)

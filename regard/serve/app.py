@@ -2,6 +2,7 @@
 
 import mimetypes
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -11,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from regard.serve import api_v1, deepl, documents, glossaries, libre
 from regard.serve.access import Guard, refusal_response
@@ -51,6 +53,10 @@ ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
     "/api/v1/caption": (("POST",), api_v1.caption),
     "/api/v1/example": (("GET",), api_v1.example),
 }
+# The kind of model whose queue a POST to a path needs.
+QUEUED = dict.fromkeys(("/translate", "/translate_file", "/v2/translate"), "translate")
+QUEUED |= {f"/api/v1/{name}": "translate" for name in ("trace", "steps", "path", "worth", "beam", "alternatives")}
+QUEUED |= {"/api/v1/what-if": "translate", "/api/v1/caption": "caption"}
 # A picture is received only after its sender was admitted and there is room for it.
 READERS: dict[str, ReadFields] = {"/api/v1/caption": read_query, "/translate_file": read_form}
 
@@ -113,7 +119,18 @@ def build(state: ServerState) -> Guard:
         exception_handlers=dict.fromkeys((HTTPException, RefusedError, Exception), _explain),
     )
     app.router.redirect_slashes = False
-    return Guard(app, state.access, state.limits, state.metrics, frozenset([*endpoints, "/", "/docs"]))
+    paths = frozenset([*endpoints, "/", "/docs"])
+    return Guard(app, state.access, state.limits, state.metrics, paths, partial(refuse_early, state))
+
+
+def refuse_early(state: ServerState, scope: Scope) -> RefusedError | None:
+    """Why no model has room for a request, as far as its head says which model and whose request it is."""
+    kind = QUEUED.get(scope["path"]) if scope["method"] == "POST" else None
+    if kind is None:
+        return None
+    # Where there are tokens the body may hold one; behind a proxy the address is that of the proxy.
+    named = state.access.tokens or any(name == b"x-forwarded-for" for name, _ in scope["headers"])
+    return state.refusal(kind, None if named or not scope["client"] else scope["client"][0])
 
 
 async def _explain(request: Request, error: Exception) -> Response:

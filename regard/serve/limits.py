@@ -39,7 +39,7 @@ class Limits:
     stuck: float = 8.0  # without a decoding step before a model counts as stuck; twice that ends its process
     # the server
     connections: int = 512
-    queue: int = 64  # accepted requests for each model that have no answer yet
+    queue: int = 48  # accepted requests for each model that have no answer yet: a full batch and half of the next
     cost: int = 1 << 21  # characters times beam of one request, and of all that wait for a model
     pictures: int = 16  # received or decoded at the same time
     held: int = 256 << 20  # bytes of answers that clients have not read yet

@@ -6,6 +6,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from regard.serve.limits import RefusedError
+
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 Gauges = dict[str, dict[str, float]]  # name -> model -> value
 
@@ -28,6 +30,11 @@ class Metrics:
         self.busy = Counter("regard_busy_seconds", "seconds of work", ["model"], registry=registry)
         self.restarts = Counter("regard_model_restarts", "processes replaced", ["model"], registry=registry)
         self.characters = 0  # translated since the start, for DeepL's /v2/usage
+
+    def refuse(self, refusal: RefusedError) -> None:
+        """Count a request for which there is no room."""
+        if refusal.status == 429:
+            self.refused.labels("queue").inc()
 
     def read(self, gauges: Callable[[], Gauges]) -> None:
         """Add gauges that are read whenever the metrics are."""

@@ -27,19 +27,21 @@ from regard.serve.queue import MethodCall, Options
 
 log = logging.getLogger("regard.serve")
 SWITCH = 0.001  # seconds after which a busy thread lets another one run
+NICE = 5  # how far models stand back from the server: what it does is short, and every client waits for it
 _AGAIN = 60.0  # seconds in which the log says a thing once
 _UNWRITTEN = 2  # results that may wait to be written
 
 
-def serve_model(connection: Connection, beat: Any, run: str, limits: Limits, engine: str = "regard") -> None:
+def serve_model(connection: Connection, beat: Any, run: str, limits: Limits, engine: str, threads: int) -> None:
     """The main function of the process. The first message describes the model, or is the error of loading it."""
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, signal.SIG_IGN)  # the server decides when its models end
+    os.nice(NICE)
     logging.basicConfig(level=logging.WARNING)
     log.addFilter(Once())
     sys.setswitchinterval(SWITCH)
     try:
-        model = load_model(run, limits, engine)
+        model = load_model(run, limits, engine, threads)
     except Exception as error:
         connection.send((0, "error", error if isinstance(error, RegardError) else RuntimeError(f"{run}: {error}")))
         return
@@ -47,9 +49,11 @@ def serve_model(connection: Connection, beat: Any, run: str, limits: Limits, eng
     ModelProcess(connection, model, beat).run()
 
 
-def load_model(run: str, limits: Limits, engine: str = "regard") -> Any:
-    """Load a run: a translator or a captioner."""
+def load_model(run: str, limits: Limits, engine: str = "regard", threads: int = 1) -> Any:
+    """Load a run, a translator or a captioner, to compute with at most this many threads."""
     # Imported in this process alone: the server itself does without torch, starts quickly and stays small.
+    import torch
+
     import regard
     from regard.api.captioner import CaptionWriter
     from regard.api.exporting import read_card
@@ -57,6 +61,7 @@ def load_model(run: str, limits: Limits, engine: str = "regard") -> Any:
     from regard.serve.captions import CaptionModel
     from regard.serve.models import TranslationModel
 
+    torch.set_num_threads(min(threads, torch.get_num_threads()))
     loaded = regard.load(run, engine=engine)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", loaded.name) or "model"
     if isinstance(loaded, Translator):

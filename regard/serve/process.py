@@ -1,10 +1,12 @@
 """The server as a process: bind, answer, and on SIGTERM finish what was accepted."""
 
 import asyncio
+import gc
 import logging
 import os
 import resource
 import secrets
+import select
 import signal
 import socket
 import sys
@@ -27,7 +29,7 @@ from regard.serve.state import ServerState
 
 TOKEN_VARIABLE = "REGARD_TOKEN"
 _SPARE_FILES = 64  # for logs, models and pipes: connections may not take all open files
-_ACCEPTING = 0.05  # seconds in which connections that the system holds are accepted, at the end
+_ACCEPTING = 2.0  # seconds in which connections that the system holds are accepted, at the end
 _LAST = 0.3  # seconds in which requests on accepted connections still get their 503
 
 
@@ -41,6 +43,9 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and report it."""
         await super().startup(sockets)
+        # What is loaded stays; a collector that goes through all of it would hold every request meanwhile.
+        gc.collect()
+        gc.freeze()
         self.ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -62,9 +67,13 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening; connections that are already accepted still get a 503 instead of a reset."""
+        held = select.poll()
         for one in sockets or ():
             one.listen(0)  # the system holds later connections back, which are then refused and not reset,
-        await asyncio.sleep(_ACCEPTING)  # while the earlier ones are accepted
+            held.register(one, select.POLLIN)
+        last = time.monotonic() + _ACCEPTING
+        while held.poll(0) and time.monotonic() < last:  # while the earlier ones are accepted, one in each round
+            await asyncio.sleep(0)
         for server in self.servers:
             server.close()
         for one in sockets or ():
@@ -116,20 +125,20 @@ def serve(
         logging.getLogger(name).addFilter(Once())
     sys.setswitchinterval(SWITCH)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    bounded = replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
+    # A connection on which a file of the page is sent takes two.
+    bounded = replace(limits, connections=max(1, min(limits.connections, (files - _SPARE_FILES) // 2)))
     state = ServerState([str(run) for run in runs], limits, access, engine)
     state.suggestions = None if suggestions is None else Path(suggestions)
     try:
         guard = build(state)
         config = uvicorn.Config(
             guard,
-            http=type("Bounded", (Protocol,), {"limits": bounded, "idle": {}}),
+            http=type("Bounded", (Protocol,), {"limits": bounded, "idle": {}, "ready": staticmethod(guard.ready)}),
             ws="none",
-            loop="asyncio",
+            loop="uvloop",
             log_config=None,
             access_log=False,
             server_header=False,
-            h11_max_incomplete_event_size=limits.header_bytes * 2,
             timeout_keep_alive=int(limits.sending) or 1,
             timeout_graceful_shutdown=3,
             lifespan="off",

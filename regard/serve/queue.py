@@ -155,10 +155,13 @@ class Queue:
             self._awake = False
             return bool(self._clients)
 
-    def take(self, most_cost: int = MOST_COST, exclusive: bool = True) -> "Ticket | list[Row] | None":
+    def take(
+        self, most_cost: int = MOST_COST, exclusive: bool = True, shorter: int | None = None
+    ) -> "Ticket | list[Row] | None":
         """The next exclusive ticket, or the next batch of sentences, or None if nothing waits.
 
-        Without `exclusive`, and with a smaller cost than usual, only sentences that fit are taken.
+        Without `exclusive`, and with a smaller cost than usual, only sentences that fit are taken; with `shorter`, only
+        those that are much shorter than a sentence of this length.
         """
         with self._changed:
             self._clients = OrderedDict(
@@ -169,6 +172,8 @@ class Queue:
             for client, tickets in self._clients.items():
                 for first in tickets:
                     if first.work is None:
+                        if shorter is not None and _alike(shorter, len(first.waiting[0].text)):
+                            continue
                         batch = self._gather(first, most_cost)
                         if batch:
                             return batch

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -41,7 +42,10 @@ class ServerState:
         self._receiving = 0  # pictures
         self.workers: dict[str, Worker] = {}  # in the order given; empty while they are loaded
         self.loading = True
-        self._opened = [Worker(run, limits, self.metrics, engine) for run in runs]  # the processes start side by side
+        # The threads of a model wait for each other at every operation. With more of them than cores, or where the
+        # server and other models need the cores too, each wait lasts until the system lets the slowest one run.
+        threads = max(1, (_cores() - 1) // max(1, len(runs)))
+        self._opened = [Worker(run, limits, self.metrics, engine, threads) for run in runs]  # started side by side
         self.metrics.read(
             lambda: {
                 "regard_waiting_requests": {name: worker.accepted.total() for name, worker in self.workers.items()},
@@ -140,6 +144,11 @@ class ServerState:
         return found
 
     # --- work
+
+    def refusal(self, kind: str, client: Hashable) -> RefusedError | None:
+        """Why no model of a kind has room for a request, or None if one has."""
+        found = [worker.refusal(client) for worker in self.of_kind(kind).values()]
+        return found[0] if all(found) and found else None
 
     async def translate(self, request: Request, worker: Worker, texts: list[str], options: Options) -> list[Written]:
         """The translation of each text, or a refusal; nothing is done any more once the client has gone away."""
@@ -258,6 +267,11 @@ class SlicedResponse(Response):
                 await send({"type": "http.response.body", "body": part, "more_body": at + _SLICE < size})
         finally:
             self.state.held -= size
+
+
+def _cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _write(tree: Any, packed: bool) -> bytes:

@@ -51,10 +51,11 @@ class Call:
 class Process:
     """One process of a model, and the calls that it has not answered."""
 
-    def __init__(self, run: str, limits: Limits, engine: str) -> None:
+    def __init__(self, run: str, limits: Limits, engine: str, threads: int) -> None:
         self._connection, theirs = _SPAWN.Pipe()
         self.beat = _SPAWN.RawValue("d", time.monotonic())
-        self._process = _SPAWN.Process(target=serve_model, args=(theirs, self.beat, run, limits, engine), daemon=True)
+        given = (theirs, self.beat, run, limits, engine, threads)
+        self._process = _SPAWN.Process(target=serve_model, args=given, daemon=True)
         self._numbers = itertools.count()
         self._calls: dict[int, Call] = {}
         self._lock, self._sending = threading.Lock(), threading.Lock()
@@ -134,8 +135,8 @@ class Process:
 class Worker:
     """A model as the server sees it: what it is, whether it is well, and a queue of what it has to do."""
 
-    def __init__(self, run: str, limits: Limits, metrics: Metrics, engine: str = "regard") -> None:
-        self.run, self.limits, self.metrics, self.engine = run, limits, metrics, engine
+    def __init__(self, run: str, limits: Limits, metrics: Metrics, engine: str = "regard", threads: int = 1) -> None:
+        self.run, self.limits, self.metrics, self.engine, self.threads = run, limits, metrics, engine, threads
         self.queue = Queue()
         self.about: dict[str, Any] = {}  # the description of the model
         self.accepted: Counter[Hashable] = Counter()  # client -> tickets without an answer
@@ -143,7 +144,7 @@ class Worker:
         self._cost = 0  # characters times beam of the accepted tickets
         self._trouble = "starting"
         self._sample: Any = None  # what the model must always write when it is tested
-        self._process = Process(run, limits, engine)
+        self._process = Process(run, limits, engine, threads)
         self._began = time.monotonic()
         self._working = self._stuck = self._closed = False
         self._failures = 0
@@ -189,20 +190,22 @@ class Worker:
 
     # --- from the event loop
 
-    def make_room(self, client: Hashable = None, cost: int = 0) -> None:
-        """Refuse with 429 if too much waits already. Called before anything costly is done for a request.
-
-        A quarter of the room is kept for other clients.
-        """
+    def refusal(self, client: Hashable = None, cost: int = 0) -> RefusedError | None:
+        """Why the model cannot take a request, or None if it can. A quarter of the room is kept for other clients."""
         if self._failures > 1 or self.trouble == "stuck":
-            raise RefusedError(503, f"The model {self.name} does not answer at the moment.", {"Retry-After": "10"})
+            return RefusedError(503, f"The model {self.name} does not answer at the moment.", {"Retry-After": "10"})
         if cost > self.limits.cost:
-            raise RefusedError(413, "The texts of this request are too long together; send fewer at once.")
+            return RefusedError(413, "The texts of this request are too long together; send fewer at once.")
         total, mine = self.accepted.total(), self.accepted[client]
         full = total >= self.limits.queue or mine >= self.limits.queue - self.limits.queue // 4
-        if full or (total and self._cost + cost > self.limits.cost):
-            self.metrics.refused.labels("queue").inc()
-            raise busy("requests are waiting")
+        return busy("requests are waiting") if full or (total and self._cost + cost > self.limits.cost) else None
+
+    def make_room(self, client: Hashable = None, cost: int = 0) -> None:
+        """Refuse what the model cannot take. Called before anything costly is done for a request."""
+        refusal = self.refusal(client, cost)
+        if refusal is not None:
+            self.metrics.refuse(refusal)
+            raise refusal
 
     def submit(self, ticket: Ticket) -> None:
         """Accept a ticket; its place is free again when it has its answer or its client has gone away."""
@@ -245,7 +248,7 @@ class Worker:
             time.sleep(min(2.0**self._failures, MOST_PAUSE))
         if not self._closed:
             self._failures += 1
-            self._process = Process(self.run, self.limits, self.engine)
+            self._process = Process(self.run, self.limits, self.engine, self.threads)
             self._process.listen(self.queue.wake)
             with suppress(DiedError, RegardError, RuntimeError):
                 self._process.hello.result.result()
@@ -329,15 +332,18 @@ class Worker:
         call.result.add_done_callback(answer)
         self.metrics.busy.labels(self.name).inc(time.monotonic() - began)
 
-    def _let_pass(self) -> Callable[[], None]:
-        """What is done while a long job runs: translate short batches, at most half of the time."""
+    def _let_pass(self, longest: int | None = None) -> Callable[[], None]:
+        """What is done while a long job runs: translate short batches, at most half of the time.
+
+        Sentences about as long as the `longest` one of a batch wait for the next: it ends sooner without them.
+        """
         began, shared = time.monotonic(), 0.0
 
         def between() -> None:
             nonlocal shared
             now = time.monotonic()
             if now - began > PATIENCE + 2 * shared and len(self.queue):
-                short = self.queue.take(SHORT_COST, exclusive=False)
+                short = self.queue.take(SHORT_COST, exclusive=False, shorter=longest)
                 if isinstance(short, list):
                     try:
                         self._translate(short, alone=False)
@@ -354,7 +360,7 @@ class Worker:
         began = time.monotonic()
         job = ([sentence.text for sentence in batch], options)
         call = self._begin("run" if alone else "between", job, deadline)
-        between = self._let_pass() if alone else lambda: None
+        between = self._let_pass(max(len(sentence.text) for sentence in batch)) if alone else lambda: None
         self._watch(call, lambda: all(sentence.ticket.over for sentence in batch), between)
         error = call.result.exception()
         if isinstance(error, DiedError):
