@@ -5,7 +5,7 @@ Every row of the table is the same corpus, translated by fresh processes in turn
 `regard.translate_corpus` with each number of workers. `work` is the time from the first loaded model to the last byte
 of the output, `start` what comes before it (imports, counting the lines, loading), CPU the processor time of all
 processes. The outputs are compared by their SHA-256. With `--kills N` the corpus is translated once more while the
-driver or a worker, drawn by lot, is killed with SIGKILL at N random moments; the same command follows a dead driver.
+driver or a worker, at random, is killed with SIGKILL at N random moments; the same command follows a dead driver.
 """
 
 import argparse
@@ -109,7 +109,7 @@ def child(options: argparse.Namespace, source: Path, what: list[str]) -> list[st
 
 
 def measure(command: list[str], gpu: Gpu, output: Path) -> Lane:
-    """Run one lane in a process of its own."""
+    """Run one lane in a separate process."""
     before, begun = os.times(), time.time()
     said = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
     after, times = os.times(), json.loads(said.splitlines()[-1])

@@ -7,7 +7,7 @@ import trained
 from commands import regard as command
 
 from regard.api.aligning import align, traces
-from regard.api.corpus import Where
+from regard.api.corpus import Where, translate_corpus
 from regard.api.corpus_attention import (
     Links,
     align_corpus,
@@ -187,3 +187,10 @@ def test_what_does_not_go_with_shards_is_one_sentence(arguments, sentence, pairs
     done = command(name, trained.run("copy"), *rest, folder=tmp_path / "log")
     assert done.code == 2
     assert sentence in " ".join(done.err.split())
+
+
+def test_an_ensemble_cannot_place_terms(tmp_path):
+    (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="An ensemble cannot place terms"):
+        translate_corpus(["en-fr", "en-fr"], tmp_path / "a.txt", tmp_path / "out", terms={"cat": "chat"})
+    assert not (tmp_path / "out").exists()

@@ -402,3 +402,10 @@ def test_a_vocabulary_is_made_from_an_even_sample_of_a_large_corpus(tmp_path, mo
     found = survey(encoding)
     assert [item.line for item in found.sample()] == list(range(1, 65, 8))
     assert found.total == 64
+
+
+def test_the_links_of_a_pair_count_among_its_bytes():
+    encoding = PairEncoding(DataConfig(corpus="reverse", size=20, alignment=("gold",)))
+    pair = next(iter(encoding.corpus))
+    assert pair.links
+    assert encoding.size(pair) > encoding.size(pair._replace(links=())) + 8 * len(pair.links)

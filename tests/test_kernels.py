@@ -1,6 +1,7 @@
 """The faster forms give the plain numbers: values, and every gradient against finite differences."""
 
 import gc
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.normalise import Causal, GaussianWindow, causal_softmax, softmax, sparsemax
 from regard.core.scores import Additive, Concat, Cosine, General, Location, Perceptron, dot, scaled_dot
-from regard.kernels import cpu, library
+from regard.kernels import choose, cpu, library
 from regard.kernels.choose import attention_path, explain, for_steps
 from regard.kernels.recur import Collect, Product, recur
 from regard.layers.attention import Attention
@@ -360,3 +361,29 @@ def test_a_loop_takes_products_with_named_arguments() -> None:
         return (state,), state
 
     assert_close(recur(step, x, start), plain(step, x, start))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_layer_for_steps_keeps_its_own_matrix_beside_the_aligned_one(bias: bool, monkeypatch: pytest.MonkeyPatch):
+    """Scores read the matrix of a layer directly, so that it must not be wider than the layer."""
+    monkeypatch.setattr(choose, "padded", lambda x: torch.nn.functional.pad(x, (0, -x.shape[-1] % 8)))
+    torch.manual_seed(0)
+    linear, x = torch.nn.Linear(12, 5, bias=bias), torch.randn(3, 12)
+    with torch.no_grad():
+        low = choose.LowLinear(linear)
+        assert low.wide.shape == (5, 16)
+        torch.testing.assert_close(low.weight.float(), linear.weight, rtol=2**-7, atol=2**-7)
+        torch.testing.assert_close(low(x).float(), linear(x), rtol=2**-5, atol=2**-5)
+        assert (low.bias is None) is not bias
+
+
+def test_a_kernel_serves_the_arguments_that_fit(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(choose, "no_triton", lambda *_: "")
+    monkeypatch.setattr(choose, "import_module", lambda _: SimpleNamespace(double=lambda x, n: "kernel"))
+
+    @choose.or_triton("anything", fits=lambda x, n: n < 3)
+    def double(x: torch.Tensor, n: int) -> str:
+        return "plain"
+
+    assert double(torch.zeros(1), 2) == "kernel"
+    assert double(torch.zeros(1), 3) == "plain"

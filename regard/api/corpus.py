@@ -64,7 +64,7 @@ class Where:
     def gpu_share(self, workers: int) -> float:
         """The part of a GPU that an actor of Ray takes: all of one on a cluster, else what this machine has for each.
 
-        The nodes of a cluster may have what this one lacks, so "cuda" asks for GPUs wherever it is said.
+        The nodes of a cluster may have what this one lacks, so "cuda" always requests GPUs.
         """
         if self.address:
             return float(self.device.startswith("cuda") or self.gpus > 0)
@@ -161,6 +161,8 @@ def translate_corpus(
     folders = [find_run(one).absolute() for one in ([run] if isinstance(run, str | Path) else run)]
     if align and len(folders) > 1:
         raise ConfigError("An ensemble has no single attention; leave --align or --with out.")
+    if len(folders) > 1 and options.get("terms"):
+        raise ConfigError("An ensemble cannot place terms; leave --terms or --with out.")
     number, threads = share_cores(workers, where.gpus, PER_GPU)
     task = {"work": "translate", "weights": [digest(one / "weights.safetensors") for one in folders], "align": align,
             "options": options, "engine": engine, "format": format, "max_tokens": max_tokens}  # fmt: skip

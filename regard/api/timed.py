@@ -47,7 +47,7 @@ def choose(data: Mapping[str, Any], minutes: float, device: str = "auto") -> tup
     size, where = check(data, minutes), choose_device(device)
     vocabulary = next(most for pairs, most in VOCABULARIES if size.pairs < pairs)
     seconds = minutes * 60 * TRAINING
-    layers, width, speed, weights = fastest_fit(size, vocabulary, seconds, where)
+    layers, width, speed, weights, why = fastest_fit(size, vocabulary, seconds, where)
     epochs = speed * seconds / (size.pairs * size.length)
     common, batch, updates = by_the_clock(minutes, speed * seconds, device, where)
     model = {
@@ -62,9 +62,7 @@ def choose(data: Mapping[str, Any], minutes: float, device: str = "auto") -> tup
     reasons = [
         f"chosen for {size.pairs:,} pairs of about {size.length:.0f} pieces and {minutes:g} minutes on {where.type}:",
         f"a Transformer of {layers} {'layer' if layers == 1 else 'layers'} and width {width}, {weights:,} weights "
-        f"besides the vocabulary: the largest of {len(SIZES)} sizes that can make {UPDATES:,} updates and see "
-        f"{PER_WEIGHT} pieces for each weight, or {EPOCHS} epochs, in that time (about {speed:,.0f} pieces a second), "
-        f"with at most {PER_PIECE} weights for each piece of the corpus",
+        f"besides the vocabulary (about {speed:,.0f} pieces a second): {why}",
         f"a joint vocabulary of at most {vocabulary:,} pieces; batches of {batch:,}, about {updates:,} updates and "
         f"{epochs:.1f} epochs",
         f"a learning rate of {train['rate']:g} that falls to zero when the time is up; dropout {model['dropout']:g}",
@@ -141,18 +139,21 @@ def count(config: DataConfig) -> CorpusSize:
     return CorpusSize(pairs, max(2.0, letters / pairs / PIECE + 1))
 
 
-def fastest_fit(size: CorpusSize, vocabulary: int, seconds: float, device: torch.device) -> tuple[int, int, float, int]:
-    """Layers, width, pieces a second and weights of the largest model that can learn enough in `seconds`."""
-    rates, least, pieces = (
-        speeds(size, vocabulary, seconds, device),
-        BATCH[device.type == "cuda"][1],
-        size.pairs * size.length,
+def fastest_fit(
+    size: CorpusSize, vocabulary: int, seconds: float, device: torch.device
+) -> tuple[int, int, float, int, str]:
+    """Layers, width, pieces a second and weights of the largest model that can learn enough in `seconds`, and why."""
+    rates, pieces = speeds(size, vocabulary, seconds, device), size.pairs * size.length
+    least = BATCH[device.type == "cuda"][1]
+    wanted = f"{UPDATES:,} updates and see {PER_WEIGHT} pieces for each weight, or {EPOCHS} epochs, in that time"
+    best = (*SIZES[0], *rates[SIZES[0]], f"the smallest of {len(SIZES)} sizes; none can make {wanted}")
+    enough_of = (
+        f"the largest of {len(SIZES)} sizes that can make {wanted}, with at most {PER_PIECE} weights for each piece"
     )
-    best = (*SIZES[0], *rates[SIZES[0]])
     for (layers, width), (speed, weights) in rates.items():
         enough = max(min(PER_WEIGHT * weights, EPOCHS * pieces), UPDATES * least)
         if speed * seconds >= enough and weights <= PER_PIECE * pieces:
-            best = layers, width, speed, weights
+            best = layers, width, speed, weights, f"{enough_of} of the corpus"
     return best
 
 

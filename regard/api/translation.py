@@ -1,8 +1,8 @@
 """A translation, and how it is made from what a search found: sentence by sentence, then the whole text."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +63,21 @@ class Draft:
         return (list(range(len(self.texts))) if sampled else sorted(alike.values()))[:nbest]
 
 
-def spell_drafts(translator: Any, drafts: list[Draft], lexicon: Mapping[str, str] | None, split: bool) -> None:
+class Written(Protocol):
+    """What a translator knows of the sentences that it wrote."""
+
+    model: Any
+    target_vocabulary: Vocabulary
+    source_language: str
+    target_language: str
+    lowercases: bool
+
+    def weigh(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Any]: ...
+
+    def link_words(self, sources: Sequence[str], targets: Sequence[str]) -> list[Any]: ...
+
+
+def spell_drafts(translator: Written, drafts: list[Draft], lexicon: Mapping[str, str] | None, split: bool) -> None:
     """The texts of each draft: unknown words are copied from the source where there is a `lexicon`, and with
     `split` what was taken out of the sentence is put back."""
     for draft in drafts:
@@ -111,7 +125,7 @@ def copy_unknown(
     return "".join(part + word for part, word in zip(parts, [*pieces, ""], strict=True))
 
 
-def wrong_with_source(translator: Any, text: str, encoded: Tokenised) -> tuple[list[str], list[str]]:
+def wrong_with_source(translator: Written, text: str, encoded: Tokenised) -> tuple[list[str], list[str]]:
     """The parts of a sentence that were never seen in training, and its flags."""
     unknown = passages.unseen(encoded)
     wrong = {
@@ -122,7 +136,7 @@ def wrong_with_source(translator: Any, text: str, encoded: Tokenised) -> tuple[l
     return unknown, [flag for flag, holds in wrong.items() if holds]
 
 
-def translations_of(translator: Any, draft: Draft, config: DecodeConfig) -> list[Translation]:
+def translations_of(translator: Written, draft: Draft, config: DecodeConfig) -> list[Translation]:
     """The different translations of one sentence, the best first."""
     group: list[Translation] = []
     unknown, before = wrong_with_source(translator, draft.segment.text, draft.encoded)

@@ -400,6 +400,7 @@ class Translator(Trained):
             raise RunError(f"An ensemble has no single attention; load one of its runs to {what}.")
 
     def weigh(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Any]:
+        """The weights [T, S] of each pair of ids by which words are linked."""
         return links.weigh_pairs(self.model, self.heads, sources, targets, self.device)
 
 

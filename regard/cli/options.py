@@ -39,7 +39,10 @@ Cell = Annotated[
 Smooth = Annotated[bool, Option("--smooth", help="Captions: interpolate between cells; the drawing says so.")]
 
 On = Annotated[str | None, Option(help="Files of any size into the folder --out, in shards: local or ray.")]
-Workers = Annotated[int | None, Option(help="With --on: processes (default: one per GPU, or by cores).")]
+Workers = Annotated[
+    int | None,
+    Option(help="With --on: processes (default: one per GPU or core; translate: four per GPU, or one per two cores)."),
+]
 ShardLines = Annotated[int, Option("--shard", help="With --on: lines of a shard.")]
 Address = Annotated[str | None, Option(help="With --on ray: the cluster (default: this machine).")]
 Folder = Annotated[Path | None, Option("--out", help="With --on: folder of the results.")]

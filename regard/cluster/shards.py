@@ -329,13 +329,14 @@ def _write_parquet(path: Path, lines: Iterator[bytes], at_once: int = 10_000) ->
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    writer: Any = None
-    while some := [json.loads(line) for line in islice(lines, at_once)]:
-        table = pa.Table.from_pylist(some, schema=writer.schema if writer else None)
-        writer = writer or pq.ParquetWriter(path, table.schema)
-        writer.write_table(table)
-    if writer:
-        writer.close()
+    some = [json.loads(line) for line in islice(lines, at_once)]
+    schema = pa.Table.from_pylist(some).schema
+    empty, texts = pa.list_(pa.null()), pa.list_(pa.string())  # a list that is empty so far holds text later
+    schema = pa.schema([field.with_type(texts) if field.type == empty else field for field in schema])
+    with pq.ParquetWriter(path, schema) as writer:
+        while some:
+            writer.write_table(pa.Table.from_pylist(some, schema=schema))
+            some = [json.loads(line) for line in islice(lines, at_once)]
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from sys import getsizeof
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from regard.data.files import Digests, digest
@@ -99,6 +100,10 @@ class Encoding(Generic[T]):
     def texts(self, item: T) -> tuple[str, ...]:
         """The texts of an example. An example with a blank one is of no use; the first decides what is held out."""
         return (item.text,)  # type: ignore[attr-defined]
+
+    def size(self, item: T) -> int:
+        """The bytes of an example in memory."""
+        return getsizeof(item) + sum(map(getsizeof, self.texts(item)))
 
     def see(self, item: T) -> None:
         """Called with each example of the first pass."""

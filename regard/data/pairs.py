@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from sys import getsizeof
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,9 @@ class PairEncoding(Encoding[Pair]):
 
     def texts(self, item: Pair) -> tuple[str, ...]:
         return item.source, item.target
+
+    def size(self, item: Pair) -> int:
+        return super().size(item) + getsizeof(item.links) + sum(map(getsizeof, item.links))
 
     def make(self, sample: Sequence[Pair]) -> None:
         config = self.config

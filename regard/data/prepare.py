@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from sys import getsizeof
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,11 +110,11 @@ def survey(encoding: Encoding[Any], report: Stages = PLAIN.progress) -> Survey:
             keys.append(sentence_key(texts[0], encoding.config.seed))
         if (total - 1) % stride == 0:
             kept.append(item)
-            size += getsizeof(item) + sum(map(getsizeof, texts))
+            size += encoding.size(item)
             while size > MEMORY and len(kept) > 1:
                 stride *= 2
                 kept = [one for one in kept if (one.line - 1) % stride == 0]
-                size = sum(getsizeof(each) for one in kept for each in (one, *encoding.texts(one)))
+                size = sum(map(encoding.size, kept))
     if not keys:
         blank = f"each of its {total} {encoding.noun} is blank or has an empty side"
         raise DataError(f"The corpus is empty: {blank if total else f'it has no {encoding.corpus.place}'}.")

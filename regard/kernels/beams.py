@@ -1,4 +1,4 @@
-"""Triton: the tokens that a search considers, and the bookkeeping of its beams; three launches for hundreds.
+"""Triton: the tokens that a search considers, and the bookkeeping of its beams, in three launches.
 
 A row of logits is read once, for its mass and the peaks of its blocks; the likeliest tokens are looked for in the
 blocks of the highest peaks. Then one program for each sentence ranks the continuations of its beams.

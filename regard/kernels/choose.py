@@ -67,12 +67,12 @@ def no_library(device: str) -> str:
 
 
 def _or_from(
-    module: str, refusal: Callable[[Tensor], str]
+    module: str, refusal: Callable[[Tensor], str], fits: Callable[..., bool] = lambda *_: True
 ) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
     def decorate(plain: Callable[Given, Result]) -> Callable[Given, Result]:
         @wraps(plain)
         def chosen(*given: Given.args, **named: Given.kwargs) -> Result:
-            if refusal(given[0]):  # type: ignore[arg-type]
+            if refusal(given[0]) or not fits(*given):  # type: ignore[arg-type]
                 return plain(*given, **named)
             return getattr(import_module(f"regard.kernels.{module}"), plain.__name__)(*given, **named)
 
@@ -81,9 +81,14 @@ def _or_from(
     return decorate
 
 
-def or_triton(module: str) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
-    """Decorates a plain form that `kernels.<module>` has in Triton, under its name and with its signature."""
-    return _or_from(module, lambda x: no_triton(x.device.type, x.dtype))
+def or_triton(
+    module: str, fits: Callable[..., bool] = lambda *_: True
+) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
+    """Decorates a plain form that `kernels.<module>` has in Triton, under its name and with its signature.
+
+    Triton's serves the arguments that `fits` accepts.
+    """
+    return _or_from(module, lambda x: no_triton(x.device.type, x.dtype), fits)
 
 
 or_library = _or_from("library", lambda x: no_library(x.device.type))
@@ -387,15 +392,15 @@ class LowLinear(nn.Linear):
     def __init__(self, linear: nn.Linear) -> None:
         nn.Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        for name, weight in linear.named_parameters():
-            low = weight.detach().to(torch.get_autocast_dtype("cuda"))
-            setattr(self, name, nn.Parameter(padded(low) if name == "weight" else low, requires_grad=False))
-        if linear.bias is None:
-            self.bias = None
+        dtype = torch.get_autocast_dtype("cuda")
+        self.wide = padded(linear.weight.detach().to(dtype))
+        # Scores read the matrix itself: it is the part of the aligned one that has its width.
+        self.weight = nn.Parameter(self.wide[:, : linear.in_features], requires_grad=False)
+        bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().to(dtype), requires_grad=False)
+        self.register_parameter("bias", bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x if x.shape[-1] == self.weight.shape[1] else padded(x.to(self.weight.dtype))
-        return torch.nn.functional.linear(x, self.weight, self.bias)
+        return torch.nn.functional.linear(padded(x.to(self.wide.dtype)), self.wide, self.bias)
 
 
 # --- explanations ----------------------------------------------------------------------------------------------------

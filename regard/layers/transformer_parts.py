@@ -1,6 +1,6 @@
 """Parts of a Transformer from later papers: other positions, feed-forward nets, and an SSRU instead of self-attention.
 
-Each fits where the part of the paper was, `layers.transformer` says how.
+Each replaces a part of `layers.transformer`.
 """
 
 from collections.abc import Callable

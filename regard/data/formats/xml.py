@@ -33,7 +33,7 @@ class InertXML:
 
     def where(self) -> str:
         """What an error sentence begins with."""
-        return ""
+        return f"{self.root.upper()}: "
 
     def _begin(self, name: str, attributes: dict[str, str]) -> None:
         bare = name.rpartition(":")[2]
