@@ -11,7 +11,8 @@ async function show(texts) {
   const before = count(),
     files = [],
     together = 10;
-  const colours = state.get("trace").tree.views.colours;
+  const { ramps, summaries } = state.get("trace").tree.views,
+    colours = { ramps, summaries };
 
   for (let at = 0; at < texts.length; at += together) {
     const some = texts.slice(at, at + together),
@@ -136,7 +137,7 @@ function views(some, colours) {
     changed: { rows: [], columns: [] },
     right_to_left: false,
     maps: null,
-    colours,
+    ...colours,
   };
 }
 

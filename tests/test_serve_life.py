@@ -128,7 +128,7 @@ def test_long_texts_let_a_short_one_through(server: Server) -> None:
 def test_a_request_without_room_is_refused_for_its_head_alone() -> None:
     """Nothing of it is parsed, the connection stays usable, and a large body does not lose the answer."""
     with (
-        serving(limits={"queue": 1}, origins=["https://editor.example"]) as server,
+        serving(limits={"queue": 1}, fresh=True, origins=["https://editor.example"]) as server,
         socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as first,
     ):
         (child,) = children(server, "spawn_main")
