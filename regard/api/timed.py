@@ -30,7 +30,8 @@ UPDATES = 2000  # that are wanted at least, which decides the batch
 PER_PIECE = 100  # weights for each piece of the corpus at most: a larger model would learn it by heart
 COUNTED = 2_000_000  # pairs that are counted
 BATCH = ((1024, 384, 4096), (8192, 1024, 24576))  # tokens of a batch on a CPU and a GPU: measured, least, most
-MEASURE = 0.02  # share of the time that measuring the small size may take, so that the large one is measured too
+MEASURE = 0.1  # share of the time that measuring the large size may take
+ROUNDS = 4  # updates of a measurement, the first of which sets things up
 TRAINING = 0.85  # share of the time for updates; the rest goes to preparation, validation and the end
 FURTHER = {"rate": 0.0003, "epochs": 10}  # of a model that is trained already, which more would only make forget
 
@@ -161,14 +162,14 @@ def speeds(
     size: CorpusSize, vocabulary: int, seconds: float, device: torch.device
 ) -> dict[tuple[int, int], tuple[float, int]]:
     """Target pieces a second and weights of each of `SIZES`: a piece takes a + b n seconds, where n weights are
-    multiplied. Measured with two sizes; with the small one alone, a = 0, where that has taken long."""
+    multiplied. Measured with two sizes; with the small one alone, a = 0, where the large one would take long."""
     points: list[tuple[int, float]] = []  # n, and seconds for a piece
     for shape in MEASURED:
-        began = time.monotonic()
-        speed, weights = measure(*shape, vocabulary, max(3, int(size.length)), device)
-        points.append((weights + vocabulary * shape[1], 1 / speed))
-        if time.monotonic() - began > MEASURE * seconds:
+        n = count_weights(*shape) + vocabulary * shape[1]
+        # By its speed and not by the clock: on a GPU the first measurement compiles kernels.
+        if points and ROUNDS * BATCH[device.type == "cuda"][0] * points[0][1] * n / points[0][0] > MEASURE * seconds:
             break
+        points.append((n, 1 / measure(*shape, vocabulary, max(3, int(size.length)), device)[0]))
     (few, short), (many, long) = points[0], points[-1]
     b = max((long - short) / (many - few), 0.0) if len(points) > 1 else short / few
     a = max(short - b * few, 0.0)
@@ -203,7 +204,7 @@ def pace(model: torch.nn.Module, vocabulary: int, length: int, device: torch.dev
     ids = torch.randint(4, vocabulary, (rows, length), device=device)
     lengths = torch.full((rows,), length, device=device)
     taken = []
-    for _ in range(4):
+    for _ in range(ROUNDS):
         if gpu:
             torch.cuda.synchronize(device)
         began = time.monotonic()
