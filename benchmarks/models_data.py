@@ -2,7 +2,7 @@
 
 Tatoeba is split by English sentence, never by line: 1.2 % of the sentences are for testing, 0.4 % for validation. The
 validation set is 200 pairs of Europarl's, 300 of newstest2013 and 300 of Tatoeba. Greetings are rare in both corpora:
-greetings.en.bz2 and greetings.fr.bz2 hold some of ours, for a training that adds them to data.source and data.target.
+greetings.en.bz2 and greetings.fr.bz2 hold some of ours, as people write them and as they type them.
 """
 
 import bz2
@@ -57,6 +57,12 @@ def tatoeba(data: Path) -> dict[str, Pairs]:
     return {**parts, **first}
 
 
+def greetings() -> Pairs:
+    """Greetings, and the same in small letters without a final mark."""
+    typed = [(english.lower().rstrip(".!"), french.lower().rstrip(".! ")) for english, french in GREETINGS]
+    return [pair for pair in [*GREETINGS, *dict.fromkeys(typed)] if place(pair[0]) == "train"]
+
+
 def write(folder: Path, name: str, pairs: Pairs) -> None:
     """Two files, line for line."""
     for side, language in enumerate(("en", "fr")):
@@ -72,7 +78,7 @@ def main(data: Path, out: Path) -> None:
     for name, most in (("europarl.en-fr/dev", 200), ("newstest.en-fr/newstest2013", 300)):
         dev += list(zip(*(read(data / f"{name}.{side}.bz2") for side in ("en", "fr")), strict=True))[:most]
     write(out, "tatoeba.train", parts["train"])
-    write(out, "greetings", [pair for pair in GREETINGS if place(pair[0]) == "train"] * TIMES)
+    write(out, "greetings", greetings() * TIMES)
     write(out, "tatoeba.test", parts["test"])
     write(out, "dev", dev + parts["dev"][:300])
 

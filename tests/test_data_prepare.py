@@ -118,6 +118,13 @@ def test_every_pair_is_accounted_for(tmp_path):
     assert report.held_out in (18, 19, 20)  # a held-out pair may be too long as well
 
 
+def test_every_nth_pair_is_a_corpus_with_a_held_out_part(tmp_path):
+    made = prepare(PairEncoding(change(write_corpus(tmp_path), every=4)), tmp_path / "run")
+    assert {line % 4 for line in made.train.lines} == {1}
+    assert (made.tallies[0].kept, made.tallies[0].held_out) == (45, 5)
+    assert made.tallies[0].dropped == {"data.every": 150}
+
+
 def test_validation_files(tmp_path):
     config = write_corpus(tmp_path)
     other = write_corpus(tmp_path, 30, "dev")

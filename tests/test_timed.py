@@ -88,8 +88,17 @@ def test_what_is_chosen_is_a_complete_experiment_with_reasons(monkeypatch: pytes
 
 
 def test_a_larger_corpus_gets_a_larger_vocabulary():
-    sizes = [next(most for pairs, most in timed.VOCABULARIES if count < pairs) for count in (100, 5_000, 30_000, 10**6)]
+    sizes = [timed.vocabulary_for(count) for count in (100, 5_000, 30_000, 10**6)]
     assert sizes == sorted(set(sizes))
+
+
+def test_a_corpus_that_will_hardly_be_seen_is_treated_as_a_smaller_one(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(timed, "count", lambda config: timed.CorpusSize(10**6, 40.0))
+    for fast, seen_all in ((1e9, False), (1e13, True)):
+        monkeypatch.setattr(timed, "measure", speeds(fast))
+        chosen = timed.choose(DATA, 5, "cpu")[0]["data"]
+        assert (chosen["vocabulary"] == timed.vocabulary_for(10**6)) == seen_all
+        assert ("every" not in chosen) == seen_all
 
 
 def test_a_measurement_is_a_speed_and_the_weights():

@@ -2,6 +2,7 @@
 the corpus and a short measurement of the device; or for some minutes more of a model that is there already."""
 
 import dataclasses
+import math
 import time
 from collections.abc import Mapping
 from itertools import islice
@@ -22,7 +23,7 @@ from regard.training.warm_start import LANGUAGES, check_languages
 
 SIZES = ((1, 32), (2, 48), (2, 64), (2, 96), (2, 128), (3, 192), (3, 256), (4, 384), (6, 512))  # layers, width
 MEASURED = (2, 64), (3, 256)  # the speed of the others follows from these
-# The most pairs, and the size of the vocabulary for them.
+# The most pairs that are seen, and the size of the vocabulary for them.
 VOCABULARIES = ((1_500, 1_000), (6_000, 2_000), (60_000, 4_000), (400_000, 8_000), (float("inf"), 16_000))
 PIECE = 3.6  # characters of a piece, on average
 PER_WEIGHT, EPOCHS = 4, 8  # pieces that a weight wants to see, or epochs, whichever is less: a larger model is too slow
@@ -33,6 +34,8 @@ BATCH = ((1024, 384, 4096), (8192, 1024, 24576))  # tokens of a batch on a CPU a
 MEASURE = 0.1  # share of the time that measuring the large size may take
 ROUNDS = 4  # updates of a measurement, the first of which sets things up
 TRAINING = 0.85  # share of the time for updates; the rest goes to preparation, validation and the end
+SEEN = 0.7  # of the pairs that are prepared, at most: the rest would only take time
+PREPARED = 20_000  # pairs that take no time worth saving
 FURTHER = {"rate": 0.0003, "epochs": 10}  # of a model that is trained already, which more would only make forget
 
 
@@ -46,9 +49,12 @@ class CorpusSize(NamedTuple):
 def choose(data: Mapping[str, Any], minutes: float, device: str = "auto") -> tuple[dict[str, Any], list[str]]:
     """The [data], [model] and [train] settings of a training of `minutes` on the corpus that `data` names, and why."""
     size, where = check(data, minutes), choose_device(device)
-    vocabulary = next(most for pairs, most in VOCABULARIES if size.pairs < pairs)
-    seconds = minutes * 60 * TRAINING
+    seconds, vocabulary = minutes * 60 * TRAINING, vocabulary_for(size.pairs)
     layers, width, speed, weights, why = fastest_fit(size, vocabulary, seconds, where)
+    fewer = vocabulary_for(speed * seconds / size.length)
+    if fewer < vocabulary:  # most of the corpus will not be seen: a large vocabulary only takes time
+        vocabulary = fewer
+        layers, width, speed, weights, why = fastest_fit(size, vocabulary, seconds, where)
     epochs = speed * seconds / (size.pairs * size.length)
     common, batch, updates = by_the_clock(minutes, speed * seconds, device, where)
     model = {
@@ -69,7 +75,16 @@ def choose(data: Mapping[str, Any], minutes: float, device: str = "auto") -> tup
         f"a learning rate of {train['rate']:g} that falls to zero when the time is up; dropout {model['dropout']:g}",
     ]
     pieces = {"vocabulary": vocabulary, "joint": True, "max_length": 100}
+    every = 2 ** max(0, math.floor(math.log2(min(SEEN / epochs, size.pairs / PREPARED))))
+    if every > 1:
+        pieces["every"] = every
+        reasons.append(f"one of {every} pairs of the corpus, since the time is too short to see all of it")
     return {"data": pieces, "model": model, "train": train}, reasons
+
+
+def vocabulary_for(pairs: float) -> int:
+    """The size of the vocabulary for a corpus of `pairs`."""
+    return next(size for most, size in VOCABULARIES if pairs < most)
 
 
 def choose_further(

@@ -21,6 +21,7 @@ from regard.data.files import Progress
 from regard.errors import ConfigError, RegardError, RunError
 
 _SPAWN = multiprocessing.get_context("spawn")  # a fork would copy threads and CUDA
+USED = 0.9  # of a GPU's memory at most, by all the workers that share it
 GRACE = 60.0  # seconds that a worker has to save what it can, once it is stopped
 
 
@@ -78,7 +79,8 @@ def run_local(
     At the time `until`, on the clock of `time.monotonic`, the workers are stopped and the rest is left undone. A worker
     that says nothing of its shard for `silent` seconds hangs: it is ended and replaced, and its shard has failed.
     """
-    pool = Pool(partial(_begin, start, plan, out, gpus), out, shards, workers, silent)
+    sharing = math.ceil(workers / len(gpus)) if gpus else 1
+    pool = Pool(partial(_begin, start, plan, out, gpus, sharing), out, shards, workers, silent)
     try:
         while pool.waiting or pool.working:
             now = time.monotonic()
@@ -184,19 +186,20 @@ class Pool:
             worker.process.join()
 
 
-def _begin(start: Start, plan: Plan, out: Path, gpus: Sequence[str], place: int) -> LocalWorker:
+def _begin(start: Start, plan: Plan, out: Path, gpus: Sequence[str], sharing: int, place: int) -> LocalWorker:
     ours, theirs = _SPAWN.Pipe()
     gpu = gpus[place % len(gpus)] if gpus else None
-    process = _SPAWN.Process(target=_serve, args=(theirs, start, plan, out, gpu), daemon=True)
+    process = _SPAWN.Process(target=_serve, args=(theirs, start, plan, out, gpu, sharing), daemon=True)
     process.start()
     theirs.close()
     return LocalWorker(place, process, ours)
 
 
-def _serve(pipe: Connection, start: Start, plan: Plan, out: Path, gpu: str | None) -> None:
+def _serve(pipe: Connection, start: Start, plan: Plan, out: Path, gpu: str | None, sharing: int) -> None:
     """One worker: loads once, then takes shards until there are no more, or until the driver is gone."""
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before CUDA is used for the first time
+        share_gpu(sharing)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver ends it
     threading.Thread(target=_end_with_driver, daemon=True).start()
     with suppress(EOFError, OSError):  # the driver is gone: nobody needs this worker
@@ -220,6 +223,13 @@ def _serve(pipe: Connection, start: Start, plan: Plan, out: Path, gpu: str | Non
             except Exception as error:  # any failure of one shard is reported and retried, and ends nothing else
                 read = ShardReader(plan)
                 said = ("failed", f"{type(error).__name__}: {error}")
+
+
+def share_gpu(workers: int) -> None:
+    """Keep this process to its part of a GPU's memory: torch caches what it frees, and would take what others need."""
+    import torch
+
+    torch.cuda.set_per_process_memory_fraction(USED / workers)
 
 
 def _end_with_driver() -> None:

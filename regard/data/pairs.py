@@ -12,7 +12,7 @@ from regard.data.builtin import Example
 from regard.data.builtin.registry import find_builtin
 from regard.data.corpus import Pair, open_corpus, pairs_in_memory
 from regard.data.encoding import Corpus, Encoding, Tally, train_vocabulary
-from regard.data.files import bare_name, digest, is_blank
+from regard.data.files import Digests, bare_name, digest, is_blank
 from regard.data.formats import is_bilingual
 from regard.data.links import GOLD, same_words, with_links
 from regard.data.settings import DataConfig, as_files
@@ -45,6 +45,16 @@ def find_corpus(config: DataConfig) -> Corpus[Pair]:
     if corpus is None:
         raise ConfigError("There is no corpus: give data.source and data.target, data.tsv, data.tmx, or data.corpus.")
     return corpus
+
+
+def every_nth(corpus: Corpus[Pair], number: int) -> Corpus[Pair]:
+    """The corpus with every Nth pair; the others are empty and say why."""
+
+    def read(digests: Digests) -> Iterator[Pair]:
+        for pair in corpus.read(digests):
+            yield pair if (pair.line - 1) % number == 0 else Pair(pair.line, "", "", "data.every")
+
+    return Corpus(read, corpus.files, [*corpus.parts, f"every {number}"], corpus.place)
 
 
 class PairSet:
@@ -110,6 +120,8 @@ class PairEncoding(Encoding[Pair]):
         self.gold = bool(config.corpus) and self.aligned == (GOLD,)
         if self.aligned and not self.gold:
             corpus = with_links(corpus, self.aligned, config)
+        if config.every > 1:
+            corpus = every_nth(corpus, config.every)
         super().__init__(config, corpus, open_corpus(config, "dev_"))
 
     def texts(self, item: Pair) -> tuple[str, ...]:

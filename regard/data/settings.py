@@ -71,6 +71,7 @@ class DataConfig(Reading):
     form: str = setting("none", "Unicode normal form applied before tokenising", choices=("none", "nfc", "nfkc"))
     lowercase: bool = setting(False, "lower-case the text before tokenising")
 
+    every: int = setting(1, "use every Nth pair of the corpus and leave out the rest (1 = use all)")
     max_length: int = setting(256, "maximum number of tokens in a sentence, without its end; longer pairs are dropped")
     max_ratio: float = setting(0.0, "maximum ratio of the lengths of the two sides; other pairs are dropped (0 = off)")
     source_language: str = setting("", "code of the source language, such as en; selects it in a TMX file")
@@ -79,7 +80,7 @@ class DataConfig(Reading):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_least(self, size=1, min_words=1, held_out=0, vocabulary=5, max_length=1)
+        check_least(self, size=1, min_words=1, held_out=0, vocabulary=5, every=1, max_length=1)
         if self.max_words < self.min_words:
             raise ConfigError(
                 f"data.max_words must be at least data.min_words ({self.min_words}); got {self.max_words}."
