@@ -1,9 +1,10 @@
 """The time that training takes: what it may take (`train.minutes`), the pace of its updates, what is left."""
 
+import statistics
 import time
 
 FEW = 300  # updates in all, below which a translator has hardly begun to learn
-PACE = 5  # updates after which the limit is compared with the pace
+KNOWN = 0.1  # share of the time after which the pace is known: on a GPU the first updates compile kernels
 
 
 class Clock:
@@ -13,16 +14,13 @@ class Clock:
         self.limit = minutes * 60
         self.since: float | None = None  # when the command began, whose preparations count as well
         self.validating = 0.0  # seconds that the last validation took
-        self._zero = self._first = self._last = 0.0  # begin of all training, of the updates, of the current one
+        self._zero = self._last = 0.0  # begin of all training, and of the current update
+        self._laps: list[float] = []  # until the pace is known
+        self._known = False
 
     def start(self, spent: float) -> None:
         """Continue behind the `spent` seconds of earlier starts."""
         self._zero = (self.since or time.monotonic()) - spent
-
-    def start_updates(self) -> None:
-        """The first update begins: the pace counts from here."""
-        self.rest()
-        self._first = self._last
 
     def rest(self) -> None:
         """What came before this moment does not count for the speed of the next update."""
@@ -36,7 +34,10 @@ class Clock:
         """The seconds since the last lap, or rest."""
         before = self._last
         self.rest()
-        return max(1e-9, self._last - before)
+        seconds = max(1e-9, self._last - before)
+        if not self._known:
+            self._laps.append(seconds)
+        return seconds
 
     def is_over(self, spent: float) -> bool:
         """Whether the time is up; a last validation must fit into it."""
@@ -51,7 +52,9 @@ class Clock:
         left = spent / max(1, step - 1) * (total - step)
         return max(0.0, min(left, self.limit - spent) if self.limit else left)
 
-    def fit(self, spent: float) -> int:
-        """About how many updates fit into the time, at the pace of the first `PACE`, which are just over."""
-        pace = (time.monotonic() - self._first) / PACE
-        return PACE + int(max(0.0, self.limit - spent) / max(pace, 1e-9))
+    def fit(self, spent: float) -> int | None:
+        """About how many updates fit into the time, at the median pace; once, when a tenth of it is over."""
+        if self._known or not self.limit or self.share(spent) < KNOWN:
+            return None
+        self._known = True
+        return len(self._laps) + int(max(0.0, self.limit - spent) / statistics.median(self._laps))

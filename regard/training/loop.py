@@ -8,6 +8,7 @@ needs no generator state, and a run that was killed anywhere ends with the same 
 """
 
 import math
+from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -21,7 +22,7 @@ from regard.data.files import prefetch
 from regard.errors import ConfigError, DataError, TrainingError
 from regard.training import events, notices, runs
 from regard.training.checkpoints import Checkpoints
-from regard.training.clock import FEW, PACE, Clock
+from regard.training.clock import FEW, Clock
 from regard.training.cursor import Cursor, Verdict
 from regard.training.distributed import Ranks
 from regard.training.schedules import SCHEDULES, Moment
@@ -32,6 +33,7 @@ from regard.training.update import Late, MicroBatch, Numbers, Update, arithmetic
 from regard.training.warm_start import Origin
 from regard.training.weights import set_weights
 
+RECENT = 32  # updates on a GPU that the speed is measured over: their numbers arrive late, several at a time
 PATIENCE_WITH_NAN = 10  # updates in a row that may be left out before training gives up
 
 
@@ -75,6 +77,7 @@ class Loop:
         self.total = config.steps or updates or events.ENDLESS
         self.cursor = Cursor(data=task.fingerprint)
         self.clock = Clock(config.minutes)
+        self.recent: deque[tuple[float, float]] = deque(maxlen=RECENT if self.on_gpu else 1)  # tokens, seconds
         self.about: dict[str, Any] = {}  # more fields of the manifest
         self.journal: events.Journal | None = None
         self.stop = Stop()
@@ -127,7 +130,7 @@ class Loop:
             self.report_uncaptured("the batches of this task have no shape that recurs")
         if self.cursor.due:
             self.after_update()
-        self.clock.start_updates()
+        self.clock.rest()
         while not (reason := self.ended()):
             self.one_epoch()
         return reason
@@ -285,13 +288,14 @@ class Loop:
             self.skip(made, numbers.problem)
             return
         self.cursor.skipped = 0
-        if made.step == PACE and self.clock.limit:
-            fit = self.clock.fit(self.cursor.seconds)
-            if fit < min(FEW, self.total):
-                self.notice(notices.few_in_time(fit, self.config))
+        fit = self.clock.fit(self.cursor.seconds)
+        if fit is not None and fit < min(FEW, self.total):
+            self.notice(notices.few_in_time(fit, self.config))
         tokens = max(1.0, numbers.tokens)
+        self.recent.append((tokens, seconds))
+        speed = sum(some for some, _ in self.recent) / sum(took for _, took in self.recent)
         left = self.clock.left(self.cursor.seconds, made.step, self.total)
-        measured = numbers.loss / tokens, made.rate, tokens / seconds, left
+        measured = numbers.loss / tokens, made.rate, speed, left
         self.emit(events.Stepped(made.step, self.total, made.epoch, *measured))
 
     def skip(self, made: Made, reason: str) -> None:
