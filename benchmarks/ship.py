@@ -80,7 +80,7 @@ EVERYDAY = {
 BAD_AT = {
     "": [
         "words outside parliament and everyday speech: medicine, law, technology, slang",
-        "greetings and exclamations alone, which its corpora hardly contain",
+        "idioms, which it translates word for word",
         "names that it has never seen, which it may translate or misspell",
         "texts whose sentences depend on each other: every sentence is translated alone",
         "sentences longer than any in training, which are cut at clauses",
