@@ -1,13 +1,19 @@
 """A score and a normaliser of your own: python examples/own_score.py
 
-`attend` takes any function of query and keys as a score, and any function of scores and mask as a normaliser.
+`attend` takes any function of query and keys as a score, and any function of scores and mask as a normaliser. With a
+name in the tables of `regard.core` they can be chosen in the settings of models:
+
+    regard --import own_score train --model luong --corpus copy --out runs/mine model.score=distance \\
+        model.normaliser=top-two model.window=global
+
+Run it in this folder. The run's config.toml names the package that it needs.
 """
 
 import torch
 from torch import Tensor
 
 from regard import Memory, attend
-from regard.core import sparsemax
+from regard.core import NORMALISERS, SCORES, sparsemax
 
 
 def distance(query: Tensor, keys: Tensor) -> Tensor:
@@ -21,6 +27,10 @@ def top_two(scores: Tensor, mask: Tensor | None) -> Tensor:
         scores = scores.masked_fill(~mask, -torch.inf)
     best = scores.topk(2).values[..., -1:]
     return scores.masked_fill(scores < best, -torch.inf).softmax(-1)
+
+
+SCORES["distance"] = lambda query, key, hidden: distance  # from the widths of query, keys and hidden layer
+NORMALISERS["top-two"] = top_two
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import json
 import math
 import tomllib
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -19,8 +19,11 @@ Section = TypeVar("Section")
 _LARGEST = 2**63  # numbers are smaller than this, so that they fit into a tensor
 
 
-def setting(default: Any, meaning: str, choices: tuple[str, ...] = ()) -> Any:
-    """A field of a settings dataclass: its default, what it means in one sentence, and the words it may be."""
+def setting(default: Any, meaning: str, choices: Collection[str] = ()) -> Any:
+    """A field of a settings dataclass: its default, what it means in one sentence, and the words it may be.
+
+    A table as `choices` stays as it is: what other packages add to it later can be chosen.
+    """
     return dataclasses.field(default=default, metadata={"help": meaning, "choices": choices})
 
 
@@ -57,7 +60,7 @@ def check_range(where: str, settings: Any, bounds: str, *names: str) -> None:
             raise ConfigError(f"{where}.{name} must be {words}; got {value}.")
 
 
-def _fit(value: Any, kind: Any, name: str, choices: tuple[str, ...]) -> Any:
+def _fit(value: Any, kind: Any, name: str, choices: Collection[str]) -> Any:
     """`value` as `kind`: whole numbers serve as floats and lists as tuples; anything else must fit as it is."""
     if isinstance(value, int | float) and not -_LARGEST < value < _LARGEST:  # also for inf and nan
         raise ConfigError(f"{name} must be a number between -2^63 and 2^63; got {_shown(value)}.")

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,11 +19,11 @@ from commands import regard as command
 
 import regard
 from regard.cli import COMMANDS
-from regard.core import scaled_dot, softmax
+from regard.core import NORMALISERS, SCORES, scaled_dot, softmax
 from regard.data.builtin.registry import find_builtin
 from regard.data.tmx import write_memory
 from regard.errors import ConfigError, RegardError
-from regard.models.registry import MODELS, Entry, register
+from regard.models.registry import MODELS, Entry, build, preset, register
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 TINY = ["train.steps=2", "train.validate_sentences=0", "train.batch_tokens=100", "data.size=60", "data.held_out=4",
@@ -30,7 +31,9 @@ TINY = ["train.steps=2", "train.validate_sentences=0", "train.batch_tokens=100",
 
 
 @pytest.mark.parametrize("name", ["own_score", "own_module"])
-def test_examples_of_attention(name: str, capsys) -> None:
+def test_examples_of_attention(name: str, capsys, monkeypatch) -> None:
+    monkeypatch.setitem(SCORES, "distance", None)  # what the example adds to these tables is removed afterwards
+    monkeypatch.setitem(NORMALISERS, "top-two", None)
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     numbers = [float(one) for one in re.findall(r"\d\.\d\d", capsys.readouterr().out)]
     assert numbers
@@ -70,6 +73,21 @@ def test_a_model_from_outside_works_in_every_process(tmp_path) -> None:
     missing = command("--import", "no_such_package", "models", folder=tmp_path)
     assert missing.code == 2
     assert "The package 'no_such_package' cannot be imported" in missing.err
+
+
+def test_a_score_and_a_normaliser_from_outside_are_settings_of_a_model(tmp_path) -> None:
+    out, given = tmp_path / "run", ["--import", "own_score"]
+    train = ["train", "--model", "luong", "--preset", "tiny", "--corpus", "copy", "--out", out, "model.window=global"]
+    chosen = ["model.score=distance", "model.normaliser=top-two"]
+    made = command(*given, *train, *chosen, *TINY, folder=tmp_path, plant=beside_the_examples)
+    assert made.code == 0, made.err
+    assert 'package = "own_score"' in (out / "config.toml").read_text(encoding="utf-8")
+    assert command(*given, "translate", out, "ba da fo", folder=tmp_path, plant=beside_the_examples).code == 0
+    assert "distance" not in SCORES  # this process did not import it
+    with pytest.raises(ConfigError, match="attention of this run comes from the package 'own_score', which is not"):
+        regard.load(out)
+    with pytest.raises(ConfigError, match="model.score must be one of dot, .*; got 'distance'"):
+        build("luong", replace(preset("luong", "tiny"), score="distance"))
 
 
 def look_in(folder: str) -> None:

@@ -208,7 +208,7 @@ class _Entmax15(torch.autograd.Function):
         return scaled - roots * (scaled.sum(-1, keepdim=True) / roots.sum(-1, keepdim=True))
 
 
-# The normalisers that every model with attention can be trained with, by their names in its settings.
+# The normalisers by their names in the settings of models.
 NORMALISERS: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
     "softmax": softmax,
     "sparsemax": sparsemax,

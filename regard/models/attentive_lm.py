@@ -37,8 +37,8 @@ class AttentiveConfig:
     embedding: int = setting(650, "embedding size (m)")
     width: int = setting(650, "size of a layer's state (n)")
     layers: int = setting(2, "number of LSTM layers")
-    score: str = setting("additive", "score function of attention", tuple(SCORES))
-    normaliser: str = setting("softmax", "normaliser of the scores", tuple(NORMALISERS))
+    score: str = setting("additive", "score function of attention", SCORES)
+    normaliser: str = setting("softmax", "normaliser of the scores", NORMALISERS)
     split: str = setting(
         "none", "parts of a state: one for all, key and value, or key, value and prediction",
         ("none", "key-value", "key-value-predict"),

@@ -59,8 +59,8 @@ class BahdanauConfig(Sizes):
     """RNNsearch-50 as published."""
 
     attention: int = setting(1000, "hidden size of the alignment perceptron (n'), of the scores additive and concat")
-    score: str = setting("additive", "score function of attention", tuple(SCORES))
-    normaliser: str = setting("softmax", "normaliser of the scores", tuple(NORMALISERS))
+    score: str = setting("additive", "score function of attention", SCORES)
+    normaliser: str = setting("softmax", "normaliser of the scores", NORMALISERS)
     output_rank: int = setting(0, "rank of a factorised softmax matrix, 620 in the released code; 0 = not factorised")
     timing: str = setting(
         "paper", "which state is the query and which is read out", ("paper", "appendix", "released", "conditional")

@@ -51,8 +51,8 @@ class CaptionerConfig:
     width: int = setting(1800, "size of the LSTM's state (n)")
     attention: int = setting(512, "hidden size of the attention perceptron; the paper takes D")
     attention_layers: int = setting(2, "affine layers on a cell before the perceptron of the additive score")
-    score: str = setting("additive", "score function of attention", tuple(SCORES))
-    normaliser: str = setting("softmax", "normaliser of the scores in soft attention", tuple(NORMALISERS))
+    score: str = setting("additive", "score function of attention", SCORES)
+    normaliser: str = setting("softmax", "normaliser of the scores in soft attention", NORMALISERS)
     initial_layers: int = setting(2, "layers between the mean cell and the first state")
     look: str = setting(
         "soft",

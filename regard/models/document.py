@@ -14,6 +14,7 @@ and the number of sentences of each document, so that one long sentence does not
 are grouped follows from the lengths, on the host: with `lengths` and `counts` on the CPU, a GPU is never waited for.
 """
 
+from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -44,8 +45,8 @@ class DocumentConfig:
         "attention", "pooling of the states: attention, mean, or maximum of each dimension",
         ("attention", "average", "maximum"),
     )  # fmt: skip
-    score: str = setting("tanh-dot", "score function of attention; tanh-dot is the paper's", ("tanh-dot", *SCORES))
-    normaliser: str = setting("softmax", "normaliser of the scores", tuple(NORMALISERS))
+    score: str = setting("tanh-dot", "score function of attention; tanh-dot is the paper's", ChainMap(SCORES, {"tanh-dot": None}))
+    normaliser: str = setting("softmax", "normaliser of the scores", NORMALISERS)
     dropout: float = setting(0.0, "dropout on word, sentence and document vectors")
     spread: float = setting(0.1, "standard deviation of the initial word and context vectors")
 

@@ -41,8 +41,8 @@ class LSTMNConfig:
     layers: int = setting(1, "number of layers in the encoder and in the decoder")
     fusion: str = setting("deep", "fusion of encoder and decoder", ("shallow", "deep"))
     released: bool = setting(False, "as in the released code, the encoder's query leaves out its last summary h~")
-    score: str = setting("additive", "score function of projected queries and keys", tuple(COMPARISONS))
-    normaliser: str = setting("softmax", "normaliser of the scores", tuple(NORMALISERS))
+    score: str = setting("additive", "score function of projected queries and keys", COMPARISONS)
+    normaliser: str = setting("softmax", "normaliser of the scores", NORMALISERS)
     dropout: float = setting(0.0, "dropout on the input of each layer and on the top states")
     spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
 

@@ -26,8 +26,8 @@ class LSTMNLanguageConfig:
     width: int = setting(300, "size of a layer's hidden and memory vectors (n)")
     layers: int = setting(1, "number of layers, one to three in the paper")
     span: int = setting(0, "number of last words that may be attended to; 0 = all")
-    score: str = setting("additive", "score function of projected queries and keys", tuple(COMPARISONS))
-    normaliser: str = setting("softmax", "normaliser of the scores", tuple(NORMALISERS))
+    score: str = setting("additive", "score function of projected queries and keys", COMPARISONS)
+    normaliser: str = setting("softmax", "normaliser of the scores", NORMALISERS)
     dropout: float = setting(0.0, "dropout on the input of each layer and on the top states")
     spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
 

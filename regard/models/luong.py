@@ -15,6 +15,7 @@ states are kept in the order of the source, so windows and pictures are in that 
 released centre, sigmoid(.) (srcLen - 1) + 1 counted from 1 with END in srcLen, is S sigmoid(.) here as well.
 """
 
+from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,8 +45,8 @@ class LuongConfig:
     target_vocabulary: int = setting(50_000, "size of the target vocabulary")
     width: int = setting(1000, "size of the embeddings and of the state of a layer (n)")
     layers: int = setting(4, "number of LSTM layers in the encoder and in the decoder")
-    score: str = setting("general", "score function of attention", (*SCORES, "location"))
-    normaliser: str = setting("softmax", "normaliser of the scores in global attention", tuple(NORMALISERS))
+    score: str = setting("general", "score function of attention", ChainMap({"location": None}, SCORES))
+    normaliser: str = setting("softmax", "normaliser of the scores in global attention", NORMALISERS)
     window: str = setting(
         "local-p", "attend everywhere, around the step, or around a predicted place", ("global", "local-m", "local-p")
     )

@@ -1,6 +1,6 @@
 """The only list of models: a name, the paper, the class, its settings, presets and named variants.
 
-Models of other packages join it by `register`.
+Models of other packages join it by `register`, their scores and normalisers by an entry in the tables of `regard.core`.
 """
 
 import os
@@ -14,6 +14,8 @@ from typing import Any
 from torch import nn
 
 from regard.config import read
+from regard.core.normalise import NORMALISERS
+from regard.core.scores import COMPARISONS, SCORES
 from regard.errors import ConfigError, check_known, unknown
 from regard.models import (
     attentive_lm,
@@ -111,28 +113,38 @@ def installed() -> dict[str, str]:
     return {point.name: point.module for point in entry_points(group="regard.models")}
 
 
-def package_of(name: str) -> str:
-    """The package that a model comes from: "regard", or the one that registered it."""
-    return entry(name).model.__module__.partition(".")[0]
+def package_of(name: str, config: Any) -> str:
+    """The package that a model, or else its score or normaliser, comes from where it is not regard; or nothing."""
+    score, normaliser = getattr(config, "score", ""), getattr(config, "normaliser", "")
+    parts = entry(name).model, SCORES.get(score), COMPARISONS.get(score), NORMALISERS.get(normaliser)
+    names = (str(getattr(part, "__module__", "regard")).partition(".")[0] for part in parts if part is not None)
+    return next((one for one in names if one != "regard"), "")
 
 
 def entry(name: str, package: str = "") -> Entry:
-    """The entry of a model's name; `package` is where a run says that it comes from.
+    """The entry of a model's name; `package` is what a run says that it needs.
 
-    A name that is not known is looked for in the packages of `--import` and among the entry points of installed
-    packages. Nothing else is imported: a run folder cannot make regard run code.
+    What is not known is looked for in the packages of `--import` and among the entry points of installed packages.
+    Nothing else is imported: a run folder cannot make regard run code.
     """
-    if name not in MODELS:
-        for module in filter(None, os.environ.get(IMPORTED, "").split(",")):
+
+    def complete() -> bool:
+        return name in MODELS and (package in ("", "regard") or package in modules)
+
+    offered = installed() if not complete() else {}
+    for module in filter(None, os.environ.get(IMPORTED, "").split(",")):
+        if not complete():
             import_package(module)
-    if name not in MODELS and name in installed():
-        import_package(installed()[name])
+    for point, module in offered.items():
+        if not complete() and (point == name or module.partition(".")[0] == package):
+            import_package(module)
+    if not complete() and package not in ("", "regard"):
+        what = "The attention of this run" if name in MODELS else f"The model {name!r}"
+        raise ConfigError(
+            f"{what} comes from the package {package!r}, which is not loaded: install it, or pass --import {package} "
+            f"before the command."
+        )
     if name not in MODELS:
-        if package not in ("", "regard"):
-            raise ConfigError(
-                f"The model {name!r} comes from the package {package!r}, which is not loaded: install it, or pass "
-                f"--import {package} before the command."
-            )
         raise ConfigError(unknown("model", name, MODELS))
     return MODELS[name]
 

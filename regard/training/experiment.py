@@ -41,8 +41,8 @@ class Experiment:
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """Plain tables, every setting spelled out."""
-        package = package_of(self.name)
-        origin = {} if package == "regard" else {"package": package}  # what must be imported to load the run
+        package = package_of(self.name, self.model)
+        origin = {"package": package} if package else {}  # what must be imported to load the run
         model = {"name": self.name, **origin, "preset": self.preset, **dataclasses.asdict(self.model)}
         parts = {"data": self.data, "train": self.train, "decode": self.decode}
         return {"model": model, **{name: dataclasses.asdict(part) for name, part in parts.items()}}
