@@ -86,7 +86,7 @@ def test_a_score_and_a_normaliser_from_outside_are_settings_of_a_model(tmp_path)
     assert "distance" not in SCORES  # this process did not import it
     with pytest.raises(ConfigError, match="attention of this run comes from the package 'own_score', which is not"):
         regard.load(out)
-    with pytest.raises(ConfigError, match="model.score must be one of dot, .*; got 'distance'"):
+    with pytest.raises(ConfigError, match=r"model\.score must be one of dot, .*; got 'distance'"):
         build("luong", replace(preset("luong", "tiny"), score="distance"))
 
 

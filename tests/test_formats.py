@@ -254,6 +254,20 @@ def test_xliff_is_filled_and_nothing_else_changes(text: str, count: int, encodin
     assert squeezed[0] == squeezed[1]
 
 
+def test_a_target_of_empty_segments_is_no_translation() -> None:
+    text = XLIFF.replace("<target>Fait</target>", '<target><mrk mtype="seg" mid="0"/><mrk mid="1"></mrk></target>')
+    more = len(read_document(text.encode(), "x.xlf").segments) - len(read_document(XLIFF.encode(), "x.xlf").segments)
+    assert more == XLIFF.count("<target>Fait</target>") == 1
+
+
+def test_footnotes_of_markdown_keep_their_marks() -> None:
+    text = "The cat[^1] sees the dog.[^note]\n\n[^1]: The note is here.\n\n[a]: http://x.y\n"
+    document = read_document(text.encode(), "x.md")
+    assert [segment.text for segment in document.segments] == ["The cat sees the dog.", "The note is here."]
+    assert [tag.raw for segment in document.segments for tag in segment.tags] == ["[^1]", "[^note]"]
+    assert document.unchanged() == text.encode()
+
+
 LAUGHS = '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><xliff><file>&b;</file></xliff>'
 
 
@@ -371,6 +385,9 @@ def test_po_and_xliff_are_memories_to_train_on(tmp_path) -> None:
     for files in ({"source": str(po), "target": str(po)}, {"tsv": str(xlf)}):
         with pytest.raises(ConfigError, match="holds both sides of a corpus, and markup: give it as a memory"):
             find_corpus(DataConfig(**files))
+    for name in ("a.html", "a.md.gz", "a.srt"):
+        with pytest.raises(ConfigError, match="with markup: give plain text, one sentence per line"):
+            find_corpus(DataConfig(source=name, target="a.fr"))
     po.write_text(filled.replace('"Language: fr\\n"\n', ""), encoding="utf-8")
     with pytest.raises(DataError, match="the header names no language"):
         open_corpus(DataConfig(tmx=str(po)))

@@ -118,6 +118,16 @@ def test_generated_sequences_come_as_they_are(transformers, beams):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_generation_with_fused_attention_is_refused(transformers, beams):
+    """It gives a tuple of no layers for every step."""
+    options = {"max_new_tokens": 3, "num_beams": beams, "output_attentions": True, "return_dict_in_generate": True}
+    found = gpt(transformers, "sdpa").generate(torch.tensor([[1, 4, 5]]), **options)
+    with pytest.raises(DataError, match="attn_implementation='eager'"):
+        regard.Trace.from_huggingface(found, [f"w{index}" for index in found.sequences[0].tolist()])
+
+
+@torch.no_grad()
 def test_a_model_without_an_encoder_becomes_a_trace(transformers):
     model, ids = gpt(transformers), torch.tensor([[1, 4, 5]])
     found = model.generate(ids, max_new_tokens=4, do_sample=False, output_attentions=True, return_dict_in_generate=True)

@@ -7,7 +7,8 @@ import pytest
 import trained
 from commands import regard as command
 
-from regard.api.terms import Termbase, read_terms
+from regard.api.files import translate_file
+from regard.api.terms import Termbase, link_terms, read_terms
 from regard.api.translation import copy_unknown
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError
@@ -63,6 +64,30 @@ def test_terms_come_behind_a_prefix_unless_they_are_in_it(copier) -> None:
     against = copier.translate(source, prefix=f"{a} {b}", terms={b: e})
     assert against.text.split()[:2] == [a, b]
     assert (e in against.text.split()[2:]) != bool(against.unplaced)
+
+
+def test_a_tag_around_a_term_goes_around_its_translation(copier, tmp_path) -> None:
+    """Whatever the attention says: these words are known to belong together."""
+    links = (((0, 2), (0, 4)), ((3, 6), (0, 4)), ((7, 9), (10, 11)))
+    linked = link_terms(Termbase({"cat": "chat"}), "my cat is", "gros chat a", links)
+    assert linked == (((0, 2), (0, 4)), ((7, 9), (10, 11)), ((3, 6), (5, 9)))
+    a, b, c, e = words_of(copier, 4)
+    for tagged in (f"{a} <b>{b}</b> {c}", f"<i>{a}</i> <b>{b}</b> {c}"):
+        (tmp_path / "in.html").write_text(f"<p>{tagged}</p>", encoding="utf-8")
+        translate_file(copier, tmp_path / "in.html", tmp_path / "out.html", terms={b: e})
+        assert f"<b>{e}</b>" in (tmp_path / "out.html").read_text(encoding="utf-8")
+
+
+def test_a_translation_with_terms_is_looked_at(copier, tmp_path) -> None:
+    a, b, c, e = words_of(copier, 4)
+    source = f"{a} {b} {c}"
+    trace = copier.look(source, terms={b: e})
+    assert trace.target.text == copier.translate(source, terms={b: e}).text != source
+    with pytest.raises(DataError, match="Terms exclude a target"):
+        copier.look(source, target=source, terms={b: e})
+    (tmp_path / "terms.tsv").write_text(f"{b}\t{e}\n", encoding="utf-8")
+    done = command("look", trained.run("copy"), source, "--terms", tmp_path / "terms.tsv", folder=tmp_path)
+    assert (done.code, done.out.split("\n")[0]) == (0, trace.target.text)
 
 
 def test_terms_are_whole_words_and_the_longest_comes_first() -> None:

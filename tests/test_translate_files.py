@@ -112,6 +112,9 @@ def test_deepls_own_client_uses_glossaries_and_tags(server: Server) -> None:
     sent = {"text": ["ba lu"], "source_lang": "EN", "target_lang": "DE", "glossary_id": made.glossary_id}
     (plain,) = server.post("/v2/translate", **sent).json()["translations"]
     assert plain["unplaced_terms"] == ["lu → neverseen"]
+    form = {"source": "en", "target": "de", "glossary_id": made.glossary_id}
+    page = server.client.post("/translate_file", data=form, files={"file": ("x.html", b"<p>ba <b>da</b></p>")})
+    assert "<b>fo</b>" in server.client.get(page.json()["translatedFileUrl"]).text
     with pytest.raises(deepl.DeepLException):
         client.create_glossary("bad", "EN", "FR", {"a": "b"})
     pairs = client.get_glossary_languages()

@@ -36,7 +36,8 @@ def translate_segments(
     written = [Sentence(one.text) for one in found]
     tagged = [number for number, (segment, _) in enumerate(sentences.owners) if segment.tags]  # alone need links
     sources, targets = [sentences.texts[one] for one in tagged], [found[one].text for one in tagged]
-    for number, linked in zip(tagged, translator.link_words(sources, targets), strict=True):
+    links = translator.link_words(sources, targets, options.get("terms"))
+    for number, linked in zip(tagged, links, strict=True):
         written[number] = linked
     return sentences.join(written)
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from regard.api.translation import Draft
 from regard.data.files import read_lines
+from regard.data.formats.segment import Span
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.terms import Term
@@ -29,6 +30,7 @@ MOST_TERMS = 100_000
 MOST_IN_SENTENCE = 20
 TermPairs = Mapping[str, str] | Sequence[tuple[str, str]]
 Ids = list[int]
+Links = tuple[tuple[Span, Span], ...]  # (source span, target span)
 Found = tuple[tuple[int, int], str, str]  # where a term stands in a sentence, its source and its target words
 Spelled = list[tuple[tuple[int, int], Ids]]  # where each term stands in a sentence, and its tokens (none: unknown)
 # Rows of source ids, what their translations must hold, and the tokens that would make a longer word of a term.
@@ -170,6 +172,26 @@ def place_terms(
     for one in wanted:
         lost = (f"{source} → {target}" for _, source, target in one.missing(one.plain))
         one.draft.unplaced = list(dict.fromkeys(lost))
+
+
+def link_terms(terms: Termbase, source: str, target: str, links: Links) -> Links:
+    """The links of a sentence, where each term that stands in its translation is linked with its source words alone."""
+    given, used = [], set()
+    for span, _, words in terms.find(source):
+        for start in _places(target.casefold(), words):
+            if start not in used:
+                used.add(start)
+                given.append((span, (start, start + len(words))))
+                break
+
+    def free(link: tuple[Span, Span]) -> bool:
+        return not any(_overlap(mine, its) for one in given for mine, its in zip(one, link, strict=True))
+
+    return (*filter(free, links), *given)
+
+
+def _overlap(one: Span, other: Span) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
 
 
 def _without(terms: list[Found], text: str) -> list[Found]:

@@ -74,10 +74,12 @@ class Written(Protocol):
 
     def weigh(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Any]: ...
 
-    def link_words(self, sources: Sequence[str], targets: Sequence[str]) -> list[Any]: ...
+    def link_words(self, sources: Sequence[str], targets: Sequence[str], terms: Any = None) -> list[Any]: ...
 
 
-def spell_drafts(translator: Written, drafts: list[Draft], lexicon: Mapping[str, str] | None, split: bool) -> None:
+def spell_drafts(
+    translator: Written, drafts: list[Draft], lexicon: Mapping[str, str] | None, split: bool, terms: Any = None
+) -> None:
     """The texts of each draft: unknown words are copied from the source where there is a `lexicon`, and with
     `split` what was taken out of the sentence is put back."""
     for draft in drafts:
@@ -94,7 +96,7 @@ def spell_drafts(translator: Written, drafts: list[Draft], lexicon: Mapping[str,
         draft.texts = [passages.end_alike(draft.segment.text, one) for one in draft.texts]
     tagged = [(draft, at) for draft in drafts if draft.segment.tags for at in range(len(draft.texts))]
     pairs = [one.segment.text for one, _ in tagged], [one.texts[at] for one, at in tagged]
-    for (draft, at), linked in zip(tagged, translator.link_words(*pairs), strict=True):
+    for (draft, at), linked in zip(tagged, translator.link_words(*pairs, terms), strict=True):
         source = draft.segment.text
         draft.texts[at] = spell(draft.segment, join_sentences(source, [(0, len(source))], [linked]))
 

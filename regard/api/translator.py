@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.api import links, passages, tracing
 from regard.api.links import Heads
-from regard.api.terms import Placement, Termbase, TermPairs, place_terms
+from regard.api.terms import Placement, Termbase, TermPairs, link_terms, place_terms
 from regard.api.tracing import Trained
 from regard.api.translation import Draft, Translation, join, spell_drafts, translations_of, wrong_with_source
 from regard.data.builtin.registry import find_builtin
@@ -143,7 +143,7 @@ class Translator(Trained):
             draft.found = hypotheses
         if terms:
             self._place_terms(Termbase(terms), drafts, prefixes, config, stop)
-        spell_drafts(self, drafts, None if unknown == "keep" else lexicon or {}, split)
+        spell_drafts(self, drafts, None if unknown == "keep" else lexicon or {}, split, terms)
         each = iter(translations_of(self, draft, config) for draft in drafts)
         translations = [join(passage, [next(each) for _ in passage.segments]) for passage in parts]
         for place in (place for place, much in enumerate(long) if much):
@@ -164,6 +164,7 @@ class Translator(Trained):
         *,
         changes: Sequence[Change] = (),
         prefix: str | Sequence[int] | None = None,
+        terms: TermPairs | None = None,
         tree: bool = False,
         topk: int = 5,
         **options: Any,
@@ -172,14 +173,19 @@ class Translator(Trained):
 
         The trace is exact: the translation goes through `forward` once more with all layers and heads recorded.
         `changes` are what-ifs (see `regard.look.change`), and so is `prefix`, which the translation must start with;
-        a `Force` sets the word of one step. The trace lists all of them. `tree` keeps the beam search tree, `topk` is
-        the number of alternatives kept for each word. Other options are the [decode] settings.
+        a `Force` sets the word of one step. The trace lists all of them. With `terms`, as for `translate`, the
+        translation that holds them is looked at. `tree` keeps the beam search tree, `topk` is the number of
+        alternatives kept for each word. Other options are the [decode] settings.
 
         >>> trace = regard.load("en-fr/bahdanau").look("Where is the station?")
         >>> trace
         Trace('Where is the station?' -> 'Où est la gare ?'; weights of decoder.attention [1, 7, 7])
         """
         self.needs_one_model("look inside")
+        if terms and (target is not None or prefix is not None or changes or tree):
+            raise DataError("Terms exclude a target, a prefix, what-ifs and the search tree; pass one or the other.")
+        if terms:
+            target = self.translate(source, terms=terms, split=False, **options).text
         encoded = self.encode(source)
         if not encoded.ids or not source.split():
             raise DataError("There is nothing to look at in an empty sentence; pass at least one word.")
@@ -240,12 +246,14 @@ class Translator(Trained):
                     found[place] = assemble(self.model, seen, source, target, row, about=self.about, weights_alone=True)
             yield from (found[place] for place in range(len(pairs)))
 
-    def link_words(self, sources: Sequence[str], targets: Sequence[str]) -> list[Sentence]:
+    def link_words(
+        self, sources: Sequence[str], targets: Sequence[str], terms: TermPairs | None = None
+    ) -> list[Sentence]:
         """Each translation with the links of its words, for placing tags.
 
         The weights are those of the head that `regard align --choose` chose or that was guided in training, where one
         was, else of the last layer but one. A sentence that is too long to look into, and a model without attention,
-        has the links of the diagonal.
+        has the links of the diagonal. `terms` are linked with their own source words.
         """
         pairs = list(zip(sources, targets, strict=True))
         found = [links.diagonal(*pair) for pair in pairs]
@@ -255,6 +263,9 @@ class Translator(Trained):
         for number, trace in zip(fit, traces, strict=True):
             linked = tuple((one.source, one.target) for one in links.link_words(trace, self.heads))
             found[number] = linked or found[number]
+        if terms:
+            base = Termbase(terms)
+            found = [link_terms(base, *pair, some) for pair, some in zip(pairs, found, strict=True)]
         return [Sentence(target, some) for target, some in zip(targets, found, strict=True)]
 
     def can_trace(self, source: str, target: str) -> bool:

@@ -16,7 +16,7 @@ from regard.errors import ConfigError, unknown
 
 DEFAULT = "en-fr/bahdanau"  # one attention, which shows alignments best
 OPTIONS = {  # task -> the options of `regard look` that apply to it
-    "translate": "target view step layer head pieces special beam silence mask temperature force",
+    "translate": "target terms view step layer head pieces special beam silence mask temperature force",
     "caption": "target view step pieces special beam word cell smooth mask temperature",
     "language": "view step layer head pieces special",
     "classify": "",
@@ -33,6 +33,7 @@ def look(
         ),
     ],
     target: Annotated[str | None, Option(help="Force this translation or caption instead of a search.")] = None,
+    terms: Annotated[Path | None, Option(help="Source words, tab, the words that they must become.")] = None,
     out: Annotated[Path | None, Option(help="Draw to .png, .svg, .pdf or .html; .json saves the trace.")] = None,
     view: Annotated[str | None, Option(help="matrix, ribbons, heads, beam, steps, film, picture or region.")] = None,
     step: Annotated[int | None, Option(help="Show the numbers of this step, from 0 (--view steps).")] = None,
@@ -127,6 +128,7 @@ def run_and_text(arguments: list[str]) -> tuple[Path, str]:
 def _translation(translator: Any, text: str, given: dict[str, Any]) -> tuple[Any, str | None]:
     """The trace of a translation and, with what-ifs, the translation without them."""
     from regard.api import inspecting
+    from regard.api.terms import read_terms
     from regard.look.change import Change, Force, Temperature
 
     changes: list[Change] = [inspecting.silence(translator, place) for place in given.get("silence", ())]
@@ -144,7 +146,8 @@ def _translation(translator: Any, text: str, given: dict[str, Any]) -> tuple[Any
         raise ConfigError(f"Pass at most one --force without STEP=; got {len(beginnings)}.")
     target, beam = given.get("target"), given.get("beam")
     prefix, tree = beginnings[0] if beginnings else None, given.get("view") == "beam"
-    trace = translator.look(text, target, changes=changes, prefix=prefix, tree=tree, beam=beam)
+    terms = read_terms(given["terms"]) if "terms" in given else None
+    trace = translator.look(text, target, changes=changes, prefix=prefix, terms=terms, tree=tree, beam=beam)
     compare = trace.changes and target is None
     return trace, translator.translate(text, beam=beam, split=False).text if compare else None
 

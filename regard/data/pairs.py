@@ -13,7 +13,7 @@ from regard.data.builtin.registry import find_builtin
 from regard.data.corpus import Pair, open_corpus, pairs_in_memory
 from regard.data.encoding import Corpus, Encoding, Tally, train_vocabulary
 from regard.data.files import Digests, bare_name, digest, is_blank
-from regard.data.formats import is_bilingual
+from regard.data.formats import format_of, is_bilingual
 from regard.data.links import GOLD, same_words, with_links
 from regard.data.settings import DataConfig, as_files
 from regard.data.store import Array, Column, ColumnType, id_type
@@ -41,6 +41,10 @@ def find_corpus(config: DataConfig) -> Corpus[Pair]:
             raise ConfigError(f"A {kind.upper()} file holds both sides of a corpus: give it as data.{kind}, alone.")
     if both := next(filter(is_bilingual, paired + tsv), None):
         raise ConfigError(f"{both} holds both sides of a corpus, and markup: give it as a memory, data.tmx, alone.")
+    for path in paired + tsv:
+        found = format_of(path)
+        if found is not None and found.markup:
+            raise ConfigError(f"{path} is {found.name}, with markup: give plain text, one sentence per line.")
     corpus = open_corpus(config)
     if corpus is None:
         raise ConfigError("There is no corpus: give data.source and data.target, data.tsv, data.tmx, or data.corpus.")

@@ -45,7 +45,9 @@ class DocumentConfig:
         "attention", "pooling of the states: attention, mean, or maximum of each dimension",
         ("attention", "average", "maximum"),
     )  # fmt: skip
-    score: str = setting("tanh-dot", "score function of attention; tanh-dot is the paper's", ChainMap(SCORES, {"tanh-dot": None}))
+    score: str = setting(
+        "tanh-dot", "score function of attention; tanh-dot is the paper's", ChainMap(SCORES, {"tanh-dot": None})
+    )
     normaliser: str = setting("softmax", "normaliser of the scores", NORMALISERS)
     dropout: float = setting(0.0, "dropout on word, sentence and document vectors")
     spread: float = setting(0.1, "standard deviation of the initial word and context vectors")

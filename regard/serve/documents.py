@@ -18,7 +18,7 @@ from regard.serve.fields import Fields, Upload, aside
 from regard.serve.layout import Layout
 from regard.serve.libre import choose, translate_all
 from regard.serve.limits import RefusedError
-from regard.serve.state import ServerState
+from regard.serve.state import ServerState, client
 
 
 async def translate_file(state: ServerState, request: Request, fields: Fields) -> Response:
@@ -28,6 +28,7 @@ async def translate_file(state: ServerState, request: Request, fields: Fields) -
         raise RefusedError(400, "Invalid request: missing file parameter")
     source, target = fields.text("source"), fields.text("target")
     path, data = PurePath(PurePath(upload.name).name or "file"), upload.data
+    terms = state.glossaries.terms(client(request), fields.text("glossary_id", ""), source, target)
     worker = None
     for read in _refusing(400, readers, path.name):
         document = await aside(len(data), _refusing, 400, read_document, data, path.name, read)
@@ -35,7 +36,7 @@ async def translate_file(state: ServerState, request: Request, fields: Fields) -
         if worker is None:
             sample = " ".join(layout.sentences)[:2000]
             ((worker, _),) = await choose(state, request, fields, [sample], source, target)
-        ((_, results),) = await translate_all(state, request, [worker], [layout], 1)
+        ((_, results),) = await translate_all(state, request, [worker], [layout], 1, terms)
         code = worker.about["target"]["code"]
         language = "" if code == languages.UNDETERMINED else code
         written = await aside(len(data), layout.write, results)

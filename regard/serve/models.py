@@ -132,7 +132,8 @@ class TranslationModel:
         sizes = map(len, self.translator.source_vocabulary.encode_many(texts))
         links: list[Any] = [()] * len(texts)
         if options.links and not stop():
-            links = [one.links for one in self._twin.link_words(texts, [one.text for one in found])]
+            written = [one.text for one in found]
+            links = [one.links for one in self._twin.link_words(texts, written, options.terms)]
         return [_written(one, size + 1, linked) for one, size, linked in zip(found, sizes, links, strict=True)]
 
     def stream(self, texts: list[str], emit: Callable[[tuple[int, str | Written]], None], stop: Stop) -> int:

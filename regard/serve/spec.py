@@ -83,7 +83,7 @@ def _libre(limits: Limits, model: Schema) -> Schema:
         "model": _schema(model, description="ours: one of /api/v1/models"),
         "api_key": "text",
     }
-    upload = {"file!": "file", "source!": "text", "target!": "text", "model": model}
+    upload = {"file!": "file", "source!": "text", "target!": "text", "glossary_id": "text", "model": model}
     post = _post("Translate", translate, "#Translated", FORMS)
     post["responses"]["200"]["content"]["text/event-stream"] = {"schema": _schema("text")}
     detect = {"q!": text, "api_key": "text"}

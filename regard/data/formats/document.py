@@ -24,6 +24,7 @@ class Format(NamedTuple):
     read: Callable[[str], Iterator[Part]]
     charset: re.Pattern[bytes] | None = None  # what it writes before the name of its encoding
     outside: str = "strict"
+    markup: bool = True  # is more than its words
     bilingual: bool = False  # holds source and target side by side
     also: tuple[Callable[[str], Iterator[Part]], ...] = ()  # how it is read again for what is inside its markup
     say: Callable[[str, str], str] = lambda text, language: text  # says the language of its text, if it says one
@@ -35,7 +36,7 @@ _HTML = Format(
 _XLIFF = Format("XLIFF", xliff.read, xliff.CHARSET, "xmlcharrefreplace", bilingual=True)
 _PO = Format("PO", po.read, po.CHARSET, bilingual=True)
 FORMATS: dict[str, Format] = {
-    "txt": Format("plain text", plain.read),
+    "txt": Format("plain text", plain.read, markup=False),
     "html": _HTML,
     "htm": _HTML,
     "xhtml": _HTML,
@@ -56,10 +57,15 @@ def find_format(name: str) -> Format:
     return FORMATS[ending]
 
 
+def format_of(name: str) -> Format | None:
+    """The format that the ending of a file's name says, packed or not; None where it says none."""
+    return FORMATS.get(PurePath(bare_name(name)).suffix.lower().removeprefix("."))
+
+
 def is_bilingual(name: str) -> bool:
     """Whether a file of this name holds both sides of a translation."""
-    ending = PurePath(bare_name(name)).suffix.lower().removeprefix(".")
-    return ending in FORMATS and FORMATS[ending].bilingual
+    found = format_of(name)
+    return found is not None and found.bilingual
 
 
 @dataclass(frozen=True)

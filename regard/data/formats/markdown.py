@@ -12,18 +12,22 @@ from regard.data.formats.placeholders import find_placeholders
 from regard.data.formats.segment import Builder, Part, framed
 
 _FENCE = re.compile(r"\s{0,3}(?:>\s?)*\s*(`{3,}|~{3,})")
-# What comes before the words of a line: quotes, then a list marker with its box, or a heading.
-_PREFIX = re.compile(r"(?:[ \t]{0,3}>[ \t]?)*[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?|#{1,6}[ \t]+)?")
+# What comes before the words of a line: quotes, then a list marker with its box, a heading, or the mark of a footnote.
+_PREFIX = re.compile(
+    r"(?:[ \t]{0,3}>[ \t]?)*[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?|#{1,6}[ \t]+"
+    r"|\[\^[^\]\s]+\]:[ \t]+)?"
+)
 _MARKER = re.compile(r"[-*+#]|\d")
 _RULE = re.compile(r"\s*(?:>\s?)*\s*(?:(?:\*\s*){3,}|(?:-\s*){3,}|(?:_\s*){3,}|=+)\s*")
 _DELIMITER = re.compile(r"\s*(?:>\s?)*\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
-_REFERENCE = re.compile(r"\s{0,3}\[[^\]]+\]:\s")
+_REFERENCE = re.compile(r"\s{0,3}\[(?!\^)[^\]]+\]:\s")
 _HTML = re.compile(r"\s{0,3}<(?:!--|/?[A-Za-z][^\s/>]*[\s/>])")
 _CELL = re.compile(r"(?<!\\)\|")
 _TRAILING = re.compile(r"[ \t]+#+[ \t]*$")
 _BREAK = re.compile(r"(?: {2,}|\\)\r?$")
 _TOKEN = re.compile(
-    r"(?P<escaped>\\[!-/:-@\[-`{-~])|(?P<code>`+)|(?P<image>!\[)|(?P<open>\[)|(?P<close>\])|(?P<marks>\*+|_+|~~)"
+    r"(?P<escaped>\\[!-/:-@\[-`{-~])|(?P<code>`+)|(?P<note>\[\^[^\]\s]+\])|(?P<image>!\[)|(?P<open>\[)|(?P<close>\])"
+    r"|(?P<marks>\*+|_+|~~)"
     r"|(?P<auto><(?:https?|mailto):[^<>\s]*>)|(?P<tag><[/!?A-Za-z])|(?P<bare>https?://[^\s<>)\]]+)"
 )
 _SPECIAL = re.compile(r"[\\`*\[\]<]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)")
@@ -157,7 +161,7 @@ def inline(builder: Builder, text: str) -> None:
             at = ends[first]
             builder.words(html.unescape(text[reached:first]))
             builder.mark(text[first:at], "word")
-        elif kind in ("auto", "bare"):
+        elif kind in ("auto", "bare", "note"):
             builder.words(html.unescape(text[reached:first]))
             builder.mark(found[0], "word")
         elif kind == "tag":

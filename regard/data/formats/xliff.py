@@ -21,6 +21,7 @@ _OPENS = {"bpt": "ept", "bx": "ex", "sc": "ec"}  # pairs whose two ends are sepa
 _CLOSES = {close: open for open, close in _OPENS.items()}
 _ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 CHARSET = re.compile(rb"""<\?xml[^>]{1,200}encoding\s*=\s*["']([A-Za-z0-9_.:-]+)""")
+_EMPTY = re.compile(r"<mrk\b[^<>]*(?:/>|>\s*</mrk>)")  # a place for a segment that is not translated yet
 _UNTRANSLATED = frozenset(("new", "needs-translation", "initial"))  # states in which a target is no translation
 INLINE = html.Rules(inline=None, kept=(), void=(), raw=(), ignore_case=False)
 
@@ -152,7 +153,7 @@ def segment(data: bytes, unit: Unit) -> Segment | None:
     raw = data[slice(*unit.source)].decode("utf-8")
     held = data[slice(*unit.target)].decode("utf-8") if unit.target else ""
     old = data[slice(*unit.target_content)].decode("utf-8") if unit.target_content else ""
-    if old.strip() and unit.state not in _UNTRANSLATED:
+    if _EMPTY.sub("", old).strip() and unit.state not in _UNTRANSLATED:
         return None
     core = raw.strip(" \t\r\n")
     built = inline(core).build(core, held, html.escape)
