@@ -4,21 +4,8 @@ from typing import NamedTuple
 
 from torch import nn
 
-from regard.kernels.choose import (
-    FUSED,
-    IN_A_LOOP,
-    LIBRARY,
-    TRITON_DOT,
-    Choice,
-    attention_path,
-    batches_path,
-    cell_path,
-    gradients_path,
-    loss_path,
-    recurrence_path,
-    search_path,
-    steps_path,
-)
+from regard.kernels import choose
+from regard.kernels.choose import FUSED, IN_A_LOOP, LIBRARY, TRITON_DOT, Choice
 
 
 class Explanation(NamedTuple):
@@ -51,7 +38,7 @@ def explain(model: nn.Module, device: str | None = None) -> Explanation:
     parts: list[tuple[str, Choice]] = []
     for name, module in model.named_modules():
         if hasattr(module, "score") and hasattr(module, "normalise"):
-            path = attention_path(module.score, module.normalise, bool(module._forward_hooks), device)
+            path = choose.attention_path(module.score, module.normalise, bool(module._forward_hooks), device)
             if fed and path.name == FUSED:
                 path = Choice(f"plain in training, {FUSED} in decoding", IN_A_LOOP)
             elif fed and path.name.startswith(TRITON_DOT):
@@ -60,17 +47,17 @@ def explain(model: nn.Module, device: str | None = None) -> Explanation:
         elif isinstance(module, nn.RNNBase):
             parts.append((name, Choice(LIBRARY)))
         elif getattr(module, "recurrence", ""):  # stated by layers and models
-            name, path = name or "model", recurrence_path(device, module.recurrence)
+            name, path = name or "model", choose.recurrence_path(device, module.recurrence)
             parts.append((name, path))
             if module.recurrence != "lstmn":
-                parts.append((f"{name}, its cells", cell_path(device)))
+                parts.append((f"{name}, its cells", choose.cell_path(device)))
             if path.name == "loop":
-                parts.append((f"{name}, its gradients", gradients_path()))
+                parts.append((f"{name}, its gradients", choose.gradients_path()))
     if hasattr(model, "hidden"):
-        parts.append(("batches in training", batches_path(model, device)))
-    parts.append(("loss", loss_path(getattr(model, "output", None))))
+        parts.append(("batches in training", choose.batches_path(model, device)))
+    parts.append(("loss", choose.loss_path(getattr(model, "output", None))))
     if hasattr(model, "step"):
-        parts.append(("decoding step", steps_path(model, device)))
+        parts.append(("decoding step", choose.steps_path(model, device)))
     if hasattr(model, "encode"):
-        parts.append(("beam search", search_path(device)))
+        parts.append(("beam search", choose.search_path(device)))
     return Explanation(device, tuple(parts))
