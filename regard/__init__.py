@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from regard.core.attend import Memory as Memory
     from regard.core.attend import attend as attend
     from regard.errors import RegardError as RegardError
-    from regard.kernels.choose import explain as explain
+    from regard.kernels.explain import explain as explain
     from regard.look.change import change as change
     from regard.look.record import record as record
     from regard.look.trace import Trace as Trace
@@ -38,7 +38,7 @@ _HOMES = {
     "change": "regard.look.change",
     "Trace": "regard.look.trace",
     "RegardError": "regard.errors",
-    "explain": "regard.kernels.choose",
+    "explain": "regard.kernels.explain",
 }
 __all__ = sorted(_HOMES)
 

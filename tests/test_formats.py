@@ -2,12 +2,22 @@
 
 import random
 import re
+from collections.abc import Callable
 
 import polib
 import pytest
 from lxml import etree
 
-from regard.data.formats import FORMATS, Aligned, join_sentences, place_tags, read_document, readers, take_sentences
+from regard.data.formats import (
+    FORMATS,
+    Aligned,
+    join_sentences,
+    place_tags,
+    read_document,
+    readers,
+    spell,
+    take_sentences,
+)
 from regard.data.formats.document import find_format
 from regard.data.formats.html import read as read_html
 from regard.data.formats.segment import Segment, Sentence
@@ -100,12 +110,12 @@ def one(text: str, kind: str = "html") -> Segment:
     return segment
 
 
-def aligned(segment: Segment, target: str, links: str) -> str:
+def aligned(segment: Segment, target: str, links: str, put: Callable[[Segment, Aligned], str] = place_tags) -> str:
     """`links` are source-target pairs of words, from 0."""
     read, wrote = (split_words(text, (0, len(text))) for text in (segment.text, target))
     pairs = [pair.split("-") for pair in links.split()]
     spans = tuple((read[int(a)], wrote[int(b)]) for a, b in pairs)
-    return place_tags(segment, join_sentences(segment.text, [(0, len(segment.text))], [Sentence(target, spans)]))
+    return put(segment, join_sentences(segment.text, [(0, len(segment.text))], [Sentence(target, spans)]))
 
 
 @pytest.mark.parametrize(
@@ -128,6 +138,12 @@ def aligned(segment: Segment, target: str, links: str) -> str:
 )  # fmt: skip
 def test_tags_go_around_the_words_that_belong_together(source: str, target: str, links: str, expected: str) -> None:
     assert aligned(one(source), target, links) == expected
+
+
+def test_a_page_and_its_translation_memory_have_a_placeholder_in_the_same_place() -> None:
+    answer = (one("<b>see {name}</b> now"), "maintenant voyez", "0-1 1-0")
+    assert aligned(*answer) == "maintenant <b>{name} voyez</b>"
+    assert aligned(*answer, spell) == "maintenant {name} voyez"
 
 
 def test_arguments_without_a_name_keep_their_order() -> None:

@@ -18,7 +18,8 @@ from regard.decode.rules import FEW, best
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
 from regard.kernels.aligned import Aligned
-from regard.kernels.choose import LowLinear, lstm, refused
+from regard.kernels.choose import lstm, refused
+from regard.kernels.direct import LowLinear
 from regard.kernels.graphs import Captured
 from regard.layers.recurrent import StackedLSTM
 from regard.look.record import record

@@ -15,8 +15,6 @@ from regard.api.importing import import_model
 from regard.errors import DataError
 from regard.symbols import END, START
 
-transformers = pytest.importorskip("transformers", reason="transformers is not installed (pip install transformers)")
-
 ENGLISH = ["the cat sees the red house", "a dog and the black cat", "the house is red", "dogs see a house"]
 FRENCH = ["le chat voit la maison rouge", "un chien et le chat noir", "la maison est rouge", "les chiens voient"]
 SENTENCES = [*ENGLISH, "red dogs", "the black house and a cat is the dog"]
@@ -40,10 +38,16 @@ def pieces_of(content):
     return [processor.id_to_piece(index) for index in range(len(processor))]
 
 
+def marian(name):
+    """A class of transformers; the import takes seconds, so collecting the tests does without."""
+    reason = "transformers is not installed (pip install transformers)"
+    return getattr(pytest.importorskip("transformers", reason=reason), name)
+
+
 def tokenizer_of(folder):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return transformers.MarianTokenizer.from_pretrained(folder)
+        return marian("MarianTokenizer").from_pretrained(folder)
 
 
 def learn(model, tokenizer, updates=60):
@@ -69,13 +73,13 @@ def folder(tmp_path_factory):
     tokens = ["</s>", "<unk>", *dict.fromkeys(own), ">>fra<<", "<pad>"]
     (folder / "vocab.json").write_text(json.dumps({token: index for index, token in enumerate(tokens)}))
     torch.manual_seed(3)
-    config = transformers.MarianConfig(
+    config = marian("MarianConfig")(
         vocab_size=len(tokens), d_model=16, encoder_layers=2, decoder_layers=1, encoder_attention_heads=4,
         decoder_attention_heads=4, encoder_ffn_dim=24, decoder_ffn_dim=24, max_position_embeddings=64,
         activation_function="swish", scale_embedding=True, init_std=0.2, dropout=0.0, pad_token_id=len(tokens) - 1,
         eos_token_id=0, decoder_start_token_id=len(tokens) - 1, forced_eos_token_id=None,
     )  # fmt: skip
-    model = transformers.MarianMTModel(config)
+    model = marian("MarianMTModel")(config)
     for name, weight in model.named_parameters():
         if name.endswith("bias") or "norm" in name:
             torch.nn.init.normal_(weight, float("norm.weight" in name), 0.3)
@@ -92,7 +96,7 @@ def pair(folder, tmp_path_factory):
     """The original with its tokenizer, and the same as a run."""
     out = tmp_path_factory.mktemp("runs") / "opus"
     import_model(folder, out)
-    return transformers.MarianMTModel.from_pretrained(folder).eval(), tokenizer_of(folder), regard.load(out)
+    return marian("MarianMTModel").from_pretrained(folder).eval(), tokenizer_of(folder), regard.load(out)
 
 
 def generated(model, tokenizer, text, beams):
@@ -134,7 +138,7 @@ def test_the_logits_are_those_of_transformers_with_another_activation(folder, tm
     config = json.loads((folder / "config.json").read_bytes())
     (other / "config.json").write_text(json.dumps({**config, "activation_function": activation}))
     import_model(other, tmp_path / "run")
-    model = transformers.MarianMTModel.from_pretrained(other).eval()
+    model = marian("MarianMTModel").from_pretrained(other).eval()
     check_logits(model, tokenizer_of(other), regard.load(tmp_path / "run"), SENTENCES[:2])
 
 

@@ -15,8 +15,10 @@ from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.normalise import Causal, GaussianWindow, causal_softmax, softmax, sparsemax
 from regard.core.scores import Additive, Concat, Cosine, General, Location, Perceptron, dot, scaled_dot
-from regard.kernels import choose, cpu, library
-from regard.kernels.choose import attention_path, explain, for_steps
+from regard.kernels import choose, cpu, direct, library
+from regard.kernels.choose import attention_path
+from regard.kernels.direct import for_steps
+from regard.kernels.explain import explain
 from regard.kernels.recur import Collect, Product, recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
@@ -351,6 +353,7 @@ def test_an_explanation_names_what_keeps_a_part_from_a_faster_path():
         assert later["batches in training"].name.startswith("padded rows")
     packed = dict(explain(build("transformer", MODELS["transformer"].presets["tiny"]), "cuda").parts)
     assert packed["batches in training"].name.startswith("sentences end to end")
+    assert packed["beam search"].name == ("Triton, three launches a token" if choose.TRITON else "plain")
 
 
 def test_a_loop_takes_products_with_named_arguments() -> None:
@@ -366,11 +369,11 @@ def test_a_loop_takes_products_with_named_arguments() -> None:
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_layer_for_steps_keeps_its_own_matrix_beside_the_aligned_one(bias: bool, monkeypatch: pytest.MonkeyPatch):
     """Scores read the matrix of a layer directly, so that it must not be wider than the layer."""
-    monkeypatch.setattr(choose, "padded", lambda x: torch.nn.functional.pad(x, (0, -x.shape[-1] % 8)))
+    monkeypatch.setattr(direct, "padded", lambda x: torch.nn.functional.pad(x, (0, -x.shape[-1] % 8)))
     torch.manual_seed(0)
     linear, x = torch.nn.Linear(12, 5, bias=bias), torch.randn(3, 12)
     with torch.no_grad():
-        low = choose.LowLinear(linear)
+        low = direct.LowLinear(linear)
         assert low.wide.shape == (5, 16)
         torch.testing.assert_close(low.weight.float(), linear.weight, rtol=2**-7, atol=2**-7)
         torch.testing.assert_close(low(x).float(), linear(x), rtol=2**-5, atol=2**-5)

@@ -559,8 +559,9 @@ def traced(model: str = "") -> pytest.MarkDecorator:
 @traced()
 @torch.no_grad()
 def test_forward_can_be_compiled(case: str):
-    """The eager backend: no graph break hides a question to the device."""
-    model = fresh(case)
+    """The eager backend: no graph break hides a question to the device. A second layer is traced as the first is."""
+    name, config = CASES[case]
+    model = spread(build(name, dataclasses.replace(config, layers=1) if hasattr(config, "layers") else config))
     batch = SOURCE[1:, :3], torch.tensor([3, 2]), TARGET[1:, :2]  # few steps, since each is traced
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     assert_close(compiled(*batch), model(*batch), rtol=0, atol=1e-10)

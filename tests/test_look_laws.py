@@ -309,7 +309,7 @@ STRANGE = {
     "controls of direction": "ba \u202e de \u2066 fi",
     "a family": "👩‍👩‍👧‍👦 🏳️‍🌈 🇫🇷 👍🏽",
     "a broken tag": "</script><svg onload=alert(1)> & \" ' ]]>",
-    "marks without a letter": "\u0301\u0301\u0301 a" + "\u0300" * 300,
+    "marks without a letter": "\u0301\u0301\u0301 a" + "\u0300" * 60,
     "spaces of all kinds": "a\u00a0b\u3000c\u2028d\u0085e",
     "line breaks": "ba\nde\r\nfi",
     "right to left": "שלום עולם",

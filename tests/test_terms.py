@@ -4,15 +4,17 @@ import json
 
 import numpy as np
 import pytest
+import torch
 import trained
 from commands import regard as command
 
+import regard as library
 from regard.api.files import translate_file
 from regard.api.terms import Termbase, link_terms, read_terms
 from regard.api.translation import copy_unknown
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError
-from regard.symbols import UNKNOWN
+from regard.symbols import END, UNKNOWN
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +62,11 @@ def test_terms_come_behind_a_prefix_unless_they_are_in_it(copier) -> None:
     assert inside.text.split()[:2] == [a, e]
     assert inside.text.split().count(e) == 1
     assert inside.unplaced == []
-    # What the term would replace is given: the prefix stays, and the term comes behind it or is reported.
+    # What the term would replace is given: the prefix stays, and the term comes behind it.
     against = copier.translate(source, prefix=f"{a} {b}", terms={b: e})
     assert against.text.split()[:2] == [a, b]
-    assert (e in against.text.split()[2:]) != bool(against.unplaced)
+    assert e in against.text.split()[2:]
+    assert against.unplaced == []
 
 
 def test_a_tag_around_a_term_goes_around_its_translation(copier, tmp_path) -> None:
@@ -132,11 +135,18 @@ def test_unknown_words_become_the_source_words_with_their_largest_weight() -> No
     assert copy_unknown(text, encoded, ids, 0 * weights, vocabulary, {}).count("<unk>") == 3  # no attention, no guess
 
 
-def test_a_model_without_attention_places_terms_too() -> None:
-    fixed = trained.translator("fixed")
+def test_a_model_without_attention_whose_translation_is_empty_places_terms_too() -> None:
+    """Every hypothesis would rather end, so the term alone is the best translation that holds it."""
+    fixed = library.load(trained.run("fixed"))
+    ends = torch.nn.Linear(fixed.model.output.in_features, fixed.model.output.out_features)
+    with torch.no_grad():
+        ends.weight.zero_()
+        ends.bias.copy_(3.0 * (torch.arange(len(ends.bias)) == END))
+    fixed.model.output = ends
     a, b, c = fixed.source_vocabulary.pieces(range(5, 8))
+    assert fixed.translate(f"{a} {b}", beam=2).text == ""
     found = fixed.translate(f"{a} {b}", terms={a: c}, beam=2)
-    assert c in found.text.split() or found.unplaced
+    assert (found.text, found.unplaced) == (c, [])
 
 
 def test_a_translator_copies_unknown_words_unless_they_are_to_be_kept(copier, monkeypatch) -> None:

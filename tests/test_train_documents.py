@@ -123,7 +123,7 @@ def test_attention_learns_the_reviews_and_finds_the_sentences_that_decide(tmp_pa
     Loop(task, model, config, tmp_path, Ranks(CPU)).run()
     metrics = task.validate(model.eval()).metrics
     assert metrics["accuracy"] > 0.97
-    assert metrics["deciding"] > 0.7  # 0.21 where all sentences count alike
+    assert metrics["deciding"] > 0.8  # 0.98 with this seed; 0.21 where all sentences count alike
 
 
 @pytest.mark.slow

@@ -249,7 +249,7 @@ def _in_place(
     The tokens that begin the words that a term replaces may not be written, unless they occur elsewhere, too.
     """
     starts = _starts(plain)
-    ends = [*starts[1:], len(plain.ids)]
+    ends = [*starts, len(plain.ids)][1:]  # none of an empty translation
     places = []
     for span, _ in spelled:
         columns = _columns(encoded, span)

@@ -24,12 +24,6 @@ def pair_files(
     return [file for file in files if file], out
 
 
-def check_folder(on: str | None, out: Path | None) -> None:
-    """Refuse a folder that nothing would be written to."""
-    if out and not on:
-        raise ConfigError("--out is the folder of work in shards; add --on local, or leave it out.")
-
-
 def watch(doing: str, out: Path, work: Callable[[Progress], "CorpusResult"]) -> "CorpusResult":
     """Show the progress of work on shards and say what became of it; shards that were set aside are an error."""
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 import regard
-from regard.cli.corpus import check_folder, pair_files, watch
+from regard.cli.corpus import pair_files, watch
 from regard.cli.options import (
     Address,
     AsJson,
@@ -58,7 +58,6 @@ def heads(
     from regard.api import inspecting
     from regard.evaluate.alignment import read_gold
 
-    check_folder(on, out)
     if on:
         from regard.api.corpus import Where
         from regard.api.corpus_attention import read_report, report_corpus
@@ -153,7 +152,6 @@ def reach(
     """
     if farthest < 1:
         raise ConfigError(f"--farthest must be at least 1; got {farthest}.")
-    check_folder(on, out)
     writer = regard.load(run, device, "language")
     if on:
         from regard.api.corpus import Where

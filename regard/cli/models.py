@@ -42,7 +42,7 @@ def models(
     trained = Path(name).is_dir() or name in FOLDERS
     if paths:
         from regard.api.loading import load
-        from regard.kernels.choose import explain
+        from regard.kernels.explain import explain
 
         put(str(explain(load(name).model if trained else build(name, find_preset(name, preset)))))
         return

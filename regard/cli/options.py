@@ -1,9 +1,11 @@
 """Arguments and options that several commands share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument, CallbackParam, Context, Option
+
+from regard.errors import ConfigError
 
 
 def run_folder(name: str) -> Path:
@@ -38,11 +40,30 @@ Cell = Annotated[
 ]
 Smooth = Annotated[bool, Option("--smooth", help="Captions: interpolate between cells; the drawing says so.")]
 
-On = Annotated[str | None, Option(help="Files of any size into the folder --out, in shards: local or ray.")]
+
+def with_on(context: Context, option: CallbackParam, value: Any) -> Any:
+    """Refuse an option of work in shards where nothing would read it."""
+    if value != option.default and not context.params.get("on"):
+        raise ConfigError(f"{option.opts[0]} is for work in shards; add --on local or --on ray, or leave it out.")
+    return value
+
+
+# Eager: its value is there when the options that need it are checked.
+On = Annotated[
+    str | None, Option(is_eager=True, help="Files of any size into the folder --out, in shards: local or ray.")
+]
 Workers = Annotated[
     int | None,
-    Option(help="With --on: processes (default: one per GPU or core; translate: four per GPU, or one per two cores)."),
+    Option(
+        callback=with_on,
+        help="With --on: processes (default: one per GPU or core; translate: four per GPU, or one per two cores).",
+    ),
 ]
-ShardLines = Annotated[int, Option("--shard", help="With --on: lines of a shard.")]
-Address = Annotated[str | None, Option(help="With --on ray: the cluster (default: this machine).")]
-Folder = Annotated[Path | None, Option("--out", help="With --on: folder of the results.")]
+ShardLines = Annotated[int, Option("--shard", callback=with_on, help="With --on: lines of a shard.")]
+Address = Annotated[str | None, Option(callback=with_on, help="With --on ray: the cluster (default: this machine).")]
+Folder = Annotated[Path | None, Option("--out", callback=with_on, help="With --on: folder of the results.")]
+Column = Annotated[str, Option(callback=with_on, help="With --on: number (TSV) or name (JSONL, Parquet) of a column.")]
+Links = Annotated[
+    bool, Option("--align", callback=with_on, help="With --on and --format jsonl or parquet: links of words.")
+]
+Format = Annotated[str, Option("--format", callback=with_on, help="With --on: text, jsonl or parquet.")]

@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 import regard
-from regard.cli.options import Address, Beam, Device, Engine, On, ShardLines, With, Workers
+from regard.cli.options import Address, Beam, Column, Device, Engine, Format, Links, On, ShardLines, With, Workers
 from regard.cli.progress import bar
 from regard.cli.text import batches, is_setting, put, put_json
 from regard.data.settings import Reading
@@ -41,9 +41,9 @@ def translate(
     on: On = None,
     workers: Workers = None,
     shard: ShardLines = 10_000,
-    column: Annotated[str, Option(help="With --on: number (TSV) or name (JSONL, Parquet) of a column.")] = "",
-    align: Annotated[bool, Option("--align", help="With --on and --format jsonl or parquet: links of words.")] = False,
-    form: Annotated[str, Option("--format", help="With --on: text, jsonl or parquet.")] = "text",
+    column: Column = "",
+    align: Links = False,
+    form: Format = "text",
     address: Address = None,
 ) -> None:
     """Translate a file, a sentence, or standard input: line n of the output is line n of the input.

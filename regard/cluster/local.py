@@ -229,7 +229,8 @@ def share_gpu(workers: int) -> None:
     """Keep this process to its part of a GPU's memory: torch caches what it frees, and would take what others need."""
     import torch
 
-    torch.cuda.set_per_process_memory_fraction(USED / workers)
+    if torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(USED / workers)
 
 
 def _end_with_driver() -> None:

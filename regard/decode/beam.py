@@ -26,11 +26,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.decode.hypothesis import Ended, Hypothesis, length_penalty
-from regard.decode.rules import NEVER, WIDEST, apply_rules, banned, best, likely, padded
+from regard.decode.rules import NEVER, apply_rules, banned, best, likely, padded
 from regard.decode.settings import DecodeConfig
 from regard.decode.steps import Advanced, is_host, room_for, take_steps
 from regard.decode.terms import Terms, Wanted, by_banks, forbid, keep, next_tokens, want, write_token
-from regard.kernels.choose import or_triton
+from regard.kernels.choose import MOST_BEAMS, or_triton
 from regard.models.contract import SequenceModel, State
 from regard.symbols import END, PAD, START
 
@@ -198,7 +198,7 @@ def continuations(beam: BeamState, logits: Tensor, config: DecodeConfig) -> tupl
     return also_terms(beam, beam.wanted, logprobs, *best(logprobs, M))
 
 
-@or_triton("beams", fits=lambda each, token, beam, penalty, beams, *_: beams <= WIDEST)
+@or_triton("beams", fits=lambda each, token, beam, penalty, beams, *_: beams <= MOST_BEAMS)
 def select(
     each: Tensor, token: Tensor, beam: BeamState, penalty: Tensor, beams: int, nbest: int, patient: bool
 ) -> Advanced[BeamState]:

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from regard.core.nested import leaves, map_nested
 from regard.errors import brief
-from regard.kernels.choose import for_steps, refused
+from regard.kernels.choose import refused
+from regard.kernels.direct import for_steps
 from regard.kernels.graphs import unlock_generator
 from regard.kernels.past import change_places, with_room
 from regard.models.contract import State, take

@@ -7,11 +7,10 @@ from torch import Tensor
 
 from regard.decode.settings import DecodeConfig
 from regard.errors import DataError
-from regard.kernels.choose import or_triton
+from regard.kernels.choose import MOST_BEAMS, or_triton
 from regard.symbols import END, PAD, START, UNKNOWN
 
 NEVER = -torch.inf
-WIDEST = 16  # beams that the kernels of a search take: they rank their continuations in registers
 FEW = 64  # rows whose best tokens a GPU finds fastest in one call
 
 
@@ -48,7 +47,7 @@ def ban(logprobs: Tensor, length: Tensor, banned: tuple[int, ...], min_length: i
         logprobs[:, END].masked_fill_(length < min_length, NEVER)
 
 
-@or_triton("beams", fits=lambda logits, length, k, *_: k <= WIDEST + 1)
+@or_triton("beams", fits=lambda logits, length, k, *_: k <= MOST_BEAMS + 1)
 def likely(logits: Tensor, length: Tensor, k: int, banned: tuple[int, ...], min_length: int) -> tuple[Tensor, Tensor]:
     """The k likeliest tokens of each row of logits [N, V]: log-probabilities [N, k], best first, and tokens [N, k].
 

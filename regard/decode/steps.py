@@ -10,7 +10,8 @@ from torch import Tensor
 from regard.core.nested import map_nested
 from regard.decode.captured import EVERY, captured_start, captured_steps
 from regard.decode.rules import check_prefix
-from regard.kernels.choose import for_steps, steps_path
+from regard.kernels.choose import steps_path
+from regard.kernels.direct import for_steps
 from regard.kernels.past import with_room
 from regard.models.contract import SequenceModel, State, take, take_beams
 

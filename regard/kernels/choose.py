@@ -21,14 +21,13 @@ from regard.core.cells import Blend, Linear
 from regard.core.normalise import is_causal_softmax, softmax
 from regard.core.scores import Perceptron, check_width, is_dot, is_perceptron, scaled_dot, uniform
 from regard.kernels import cpu, fused
-from regard.kernels.aligned import padded
 from regard.kernels.cpu import ARM
-from regard.kernels.direct import direct
 from regard.kernels.recur import Collect, aside, current_loop, product_dtype
 from regard.kernels.recur import refusal as no_collecting
 
 TRITON = find_spec("triton") is not None
-LONGEST, WIDEST = 128, 128  # words, and numbers of a head, that Triton's attention takes
+LONGEST, WIDEST_HEAD = 128, 128  # words, and numbers of a head, that Triton's attention takes
+MOST_BEAMS = 16  # that the kernels of a search take: they rank continuations in registers
 
 FUSED, LIBRARY, TRITON_DOT = "torch's fused attention", "torch's recurrent kernels", "Triton attention"
 END_TO_END = "sentences end to end without padding, with train.precision = bf16; else padded rows"
@@ -102,7 +101,7 @@ def attention_path(
 ) -> Choice:
     """The form of one attention call."""
     if is_perceptron(score):
-        if device == "cpu" and not torch.compiler.is_compiling() and not lowered("cpu"):
+        if device == "cpu" and not torch.compiler.is_compiling() and not torch.is_autocast_enabled("cpu"):
             return Choice("CPU perceptron")
         why = no_triton(device, dtype)
         return Choice("plain", why) if why else Choice("Triton perceptron")
@@ -120,7 +119,8 @@ def attention_path(
 
 
 SHORT = (
-    f"Triton's takes 16-bit floats, at most {LONGEST} words, heads of at most {WIDEST} numbers, one mask for a sentence"
+    f"Triton's takes 16-bit floats, at most {LONGEST} words, heads of at most {WIDEST_HEAD} numbers, "
+    "one mask for a sentence"
 )
 
 
@@ -132,7 +132,7 @@ def not_short(query: Tensor, memory: Memory, blocks: Blocks | None = None) -> bo
         query.dim() != 4
         or memory.values.shape[-1] != query.shape[-1]
         or not 1 < max(lengths) <= LONGEST
-        or query.shape[3] > WIDEST
+        or query.shape[3] > WIDEST_HEAD
         or product_dtype(query) not in (torch.bfloat16, torch.float16)
         or not (mask is None or mask.shape[:-1] == (1,) or (mask.dim() == 4 and mask.shape[1:3] == (1, 1)))
     )
@@ -247,12 +247,11 @@ def _cell(state: Tensor, input_gates: Tensor) -> str:
     """The form of a cell; the one for a CPU takes numbers of one dtype."""
     with aside():
         path = cell_path(state.device.type, state.dtype).name
-        return "plain" if path == "CPU" and (state.dtype != input_gates.dtype or lowered("cpu")) else path
-
-
-def lowered(device: str) -> bool:
-    """Whether autocast takes products in another dtype."""
-    return torch.is_autocast_enabled(device)
+        return (
+            "plain"
+            if path == "CPU" and (state.dtype != input_gates.dtype or torch.is_autocast_enabled("cpu"))
+            else path
+        )
 
 
 def gru(input_gates: Tensor, state: Tensor, U_gates: Linear, U: Linear, blend: Blend) -> Tensor:
@@ -351,7 +350,14 @@ def steps_path(model: Any, device: str, observed: bool = False) -> Choice:
     return Choice("plain", refused[model]) if model in refused else Choice("CUDA graph")
 
 
-# --- products, dropout, padding, one search ---------------------------------------------------------------------------
+def search_path(device: str) -> Choice:
+    """The form of the bookkeeping of a beam search."""
+    why = no_triton(device)
+    rest = f"more than {MOST_BEAMS} beams, prefixes, terms and banned repeats take the plain form"
+    return Choice("plain", why) if why else Choice("Triton, three launches a token", rest)
+
+
+# --- products, dropout, padding --------------------------------------------------------------------------------------
 
 
 def linear_over_steps(linear: Linear, x: Tensor) -> Tensor:
@@ -367,95 +373,6 @@ def dropout(x: Tensor, p: float) -> Tensor:
 def known_full(lengths: Tensor, size: int) -> bool:
     """Whether every row is known to fill all of `size`, so that no mask is needed. A GPU is not asked."""
     return lengths.is_cpu and not torch.compiler.is_compiling() and bool((lengths == size).all())
-
-
-def for_steps(model: Any) -> Any:
-    """The same model, weights and hooks with its linear layers laid out for the few rows of a decoding step, and its
-    modules called directly.
-
-    It lives as long as one search; weights that change later are not seen.
-    """
-    if not isinstance(model, nn.Module) or torch.is_grad_enabled():
-        return model
-    if all(weight.is_cpu for weight in model.parameters()):
-        return direct(model, partial(_swap_linear, by=cpu.StepLinear))
-    return direct(model, partial(_swap_linear, by=LowLinear)) if lowered("cuda") else model
-
-
-def _swap_linear(module: nn.Module, by: Callable[[nn.Linear], nn.Module]) -> nn.Module:
-    return by(module) if type(module) is nn.Linear and not module._forward_hooks else module
-
-
-class LowLinear(nn.Linear):
-    """nn.Linear for the steps of one search, its weights cast to the dtype of autocast, and aligned, once for all."""
-
-    def __init__(self, linear: nn.Linear) -> None:
-        nn.Module.__init__(self)
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-        dtype = torch.get_autocast_dtype("cuda")
-        self.wide = padded(linear.weight.detach().to(dtype))
-        # Scores read the matrix itself: it is the part of the aligned one that has its width.
-        self.weight = nn.Parameter(self.wide[:, : linear.in_features], requires_grad=False)
-        bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().to(dtype), requires_grad=False)
-        self.register_parameter("bias", bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.nn.functional.linear(padded(x.to(self.wide.dtype)), self.wide, self.bias)
-
-
-# --- explanations ----------------------------------------------------------------------------------------------------
-
-
-class Explanation(NamedTuple):
-    """Which form each part of a model takes on a device; `str` of it is a table."""
-
-    device: str
-    parts: tuple[tuple[str, Choice], ...]  # name of the part, and its form
-
-    def __str__(self) -> str:
-        wide = max((len(name) for name, _ in self.parts), default=0)
-        rows = [f"{name:<{wide}}  {path.name}" + (f" ({path.why_not_faster})" if path.why_not_faster else "")
-                for name, path in self.parts]  # fmt: skip
-        return "\n".join([f"on {self.device}:", *rows])
-
-
-def explain(model: nn.Module, device: str | None = None) -> Explanation:
-    """The form of every attention, recurrence and loss of `model`, and what keeps each from a faster one.
-
-    `device` is "cpu" or "cuda"; by default that of the model's weights.
-
-    >>> print(regard.explain(regard.load("en-fr/bahdanau").model, "cpu"))
-    on cpu:
-    encoder                 loop (no library has this cell)
-    ...
-    decoding step           plain (CUDA graphs run on a GPU, not on cpu)
-    """
-    device = device or next((weight.device.type for weight in model.parameters()), "cpu")
-    fed = any(getattr(module, "recurrence", "") == "fed" for module in model.modules())
-    parts: list[tuple[str, Choice]] = []
-    for name, module in model.named_modules():
-        if hasattr(module, "score") and hasattr(module, "normalise"):
-            path = attention_path(module.score, module.normalise, bool(module._forward_hooks), device)
-            if fed and path.name == FUSED:
-                path = Choice(f"plain in training, {FUSED} in decoding", IN_A_LOOP)
-            elif fed and path.name.startswith(TRITON_DOT):
-                path = Choice(f"{TRITON_DOT} of one query at a step in training, {FUSED} in decoding", IN_A_LOOP)
-            parts.append((name, path))
-        elif isinstance(module, nn.RNNBase):
-            parts.append((name, Choice(LIBRARY)))
-        elif getattr(module, "recurrence", ""):  # stated by layers and models
-            name, path = name or "model", recurrence_path(device, module.recurrence)
-            parts.append((name, path))
-            if module.recurrence != "lstmn":
-                parts.append((f"{name}, its cells", cell_path(device)))
-            if path.name == "loop":
-                parts.append((f"{name}, its gradients", gradients_path()))
-    if hasattr(model, "hidden"):
-        parts.append(("batches in training", batches_path(model, device)))
-    parts.append(("loss", loss_path(getattr(model, "output", None))))
-    if hasattr(model, "step"):
-        parts.append(("decoding step", steps_path(model, device)))
-    return Explanation(device, tuple(parts))
 
 
 def _name(part: Any) -> str:

@@ -1,10 +1,48 @@
 """Modules without what torch does around each call: with one row a step costs its calls more than its arithmetic."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+
+from regard.kernels.aligned import padded
+from regard.kernels.cpu import StepLinear
+
+
+def for_steps(model: Any) -> Any:
+    """The same model, weights and hooks with its linear layers laid out for the few rows of a decoding step, and its
+    modules called directly.
+
+    It lives as long as one search; weights that change later are not seen.
+    """
+    if not isinstance(model, nn.Module) or torch.is_grad_enabled():
+        return model
+    if all(weight.is_cpu for weight in model.parameters()):
+        return direct(model, partial(_swap_linear, by=StepLinear))
+    return direct(model, partial(_swap_linear, by=LowLinear)) if torch.is_autocast_enabled("cuda") else model
+
+
+def _swap_linear(module: nn.Module, by: Callable[[nn.Linear], nn.Module]) -> nn.Module:
+    return by(module) if type(module) is nn.Linear and not module._forward_hooks else module
+
+
+class LowLinear(nn.Linear):
+    """nn.Linear for the steps of one search, its weights cast to the dtype of autocast, and aligned, once for all."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        dtype = torch.get_autocast_dtype("cuda")
+        self.wide = padded(linear.weight.detach().to(dtype))
+        # Scores read the matrix itself: it is the part of the aligned one that has its width.
+        self.weight = nn.Parameter(self.wide[:, : linear.in_features], requires_grad=False)
+        bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().to(dtype), requires_grad=False)
+        self.register_parameter("bias", bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.nn.functional.linear(padded(x.to(self.wide.dtype)), self.wide, self.bias)
 
 
 def direct(

@@ -36,27 +36,29 @@ def place_tags(segment: Segment, found: Aligned) -> str:
     """
     if found.text == segment.text:
         return segment.inner
-    return put_tags(segment, found)
-
-
-def put_tags(segment: Segment, found: Aligned) -> str:
-    """The same, also for a translation that equals its source."""
-    if not segment.tags:
-        return segment.escape(found.text)
-    fragments = Placer(segment, found).place()
-    return write(in_order(fragments, segment.tags), segment.escape)
+    return write(_fragments(segment, found), segment.escape)
 
 
 def spell(segment: Segment, found: Aligned | None = None) -> str:
-    """The words of a segment (or of its translation) with its placeholders, without markup and escapes."""
-    tags = tuple(tag for tag in segment.tags if tag.kind in ("word", "argument"))
+    """The words of a segment (or of its translation) with its placeholders, without markup and escapes.
+
+    A placeholder is where `place_tags` puts it, so that a page and a translation memory of it say the same.
+    """
     if found is not None:
-        return put_tags(segment._replace(tags=tags, escape=as_it_is), found)
-    fragments, reached = [], 0
-    for tag in tags:
-        fragments += [Fragment(segment.text[reached : tag.at]), Fragment(tag.raw, tag)]
-        reached = tag.at
-    return write([*fragments, Fragment(segment.text[reached:])], as_it_is)
+        fragments = _fragments(segment, found)
+    else:
+        fragments, reached = [], 0
+        for tag in segment.tags:
+            fragments += [Fragment(segment.text[reached : tag.at]), Fragment(tag.raw, tag)]
+            reached = tag.at
+        fragments.append(Fragment(segment.text[reached:]))
+    return write([one for one in fragments if one.tag is None or one.tag.kind in ("word", "argument")], as_it_is)
+
+
+def _fragments(segment: Segment, found: Aligned) -> list[Fragment]:
+    """The translation with every tag of the segment, once each."""
+    placed = Placer(segment, found).place() if segment.tags else [Fragment(found.text)]
+    return in_order(placed, segment.tags)
 
 
 class Placer:

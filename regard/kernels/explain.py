@@ -1,0 +1,63 @@
+"""What `kernels.choose` chooses for each part of a model, in words."""
+
+from typing import NamedTuple
+
+from torch import nn
+
+from regard.kernels import choose
+from regard.kernels.choose import FUSED, IN_A_LOOP, LIBRARY, TRITON_DOT, Choice
+
+
+class Explanation(NamedTuple):
+    """Which form each part of a model takes on a device; `str` of it is a table."""
+
+    device: str
+    parts: tuple[tuple[str, Choice], ...]  # name of the part, and its form
+
+    def __str__(self) -> str:
+        wide = max((len(name) for name, _ in self.parts), default=0)
+        rows = [f"{name:<{wide}}  {path.name}" + (f" ({path.why_not_faster})" if path.why_not_faster else "")
+                for name, path in self.parts]  # fmt: skip
+        return "\n".join([f"on {self.device}:", *rows])
+
+
+def explain(model: nn.Module, device: str | None = None) -> Explanation:
+    """The form of every attention, recurrence and loss of `model`, and what keeps each from a faster one.
+
+    `device` is "cpu" or "cuda"; by default that of the model's weights.
+
+    >>> print(regard.explain(regard.load("en-fr/bahdanau").model, "cpu"))
+    on cpu:
+    encoder                 loop (no library has this cell)
+    ...
+    decoding step           plain (CUDA graphs run on a GPU, not on cpu)
+    beam search             plain (Triton kernels run on a GPU, not on cpu)
+    """
+    device = device or next((weight.device.type for weight in model.parameters()), "cpu")
+    fed = any(getattr(module, "recurrence", "") == "fed" for module in model.modules())
+    parts: list[tuple[str, Choice]] = []
+    for name, module in model.named_modules():
+        if hasattr(module, "score") and hasattr(module, "normalise"):
+            path = choose.attention_path(module.score, module.normalise, bool(module._forward_hooks), device)
+            if fed and path.name == FUSED:
+                path = Choice(f"plain in training, {FUSED} in decoding", IN_A_LOOP)
+            elif fed and path.name.startswith(TRITON_DOT):
+                path = Choice(f"{TRITON_DOT} of one query at a step in training, {FUSED} in decoding", IN_A_LOOP)
+            parts.append((name, path))
+        elif isinstance(module, nn.RNNBase):
+            parts.append((name, Choice(LIBRARY)))
+        elif getattr(module, "recurrence", ""):  # stated by layers and models
+            name, path = name or "model", choose.recurrence_path(device, module.recurrence)
+            parts.append((name, path))
+            if module.recurrence != "lstmn":
+                parts.append((f"{name}, its cells", choose.cell_path(device)))
+            if path.name == "loop":
+                parts.append((f"{name}, its gradients", choose.gradients_path()))
+    if hasattr(model, "hidden"):
+        parts.append(("batches in training", choose.batches_path(model, device)))
+    parts.append(("loss", choose.loss_path(getattr(model, "output", None))))
+    if hasattr(model, "step"):
+        parts.append(("decoding step", choose.steps_path(model, device)))
+    if hasattr(model, "encode"):
+        parts.append(("beam search", choose.search_path(device)))
+    return Explanation(device, tuple(parts))
