@@ -86,7 +86,7 @@ class Translate extends HTMLElement {
     state.on(["models", "model"], () => this.showPair());
     state.on(["text", "models"], () => this.showText());
     state.on(["trace", "busy", "error", "sentences", "line", "layer", "head", "shift", "prefix"], () => this.show());
-    state.on(["t", "s", "preview"], () => this.mark());
+    state.on(["t", "s", "preview", "view"], () => this.mark());
     const code = document.querySelector(".request");
     state.on(["text", "model", "models"], () => model()?.kind !== "caption" && put(code, requests()));
     this.show();
@@ -294,7 +294,7 @@ class Translate extends HTMLElement {
   mark() {
     const trace = state.get("trace"),
       { table } = this;
-    if (this.hidden || state.get("error")) return;
+    if (this.hidden || state.get("error") || state.get("view") === "steps") return; // the steps fold the panes away
     if (!trace || !table) {
       this.showLinks(null, null, -1);
       return;
