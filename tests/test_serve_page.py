@@ -294,7 +294,7 @@ def test_steps_without_a_translation_leave_the_box_to_write_in(page: Any) -> Non
     assert not page.locator("regard-steps .empty").is_visible(), "it is under way"
     assert not page.locator("#source").is_visible(), "the translation is not given away"
     page.evaluate(
-        "import('/page/state.js').then(({ state }) => state.set({ busy: false, error: 'The server cannot be reached.' }))"
+        "import('/page/state.js').then(({ state }) => state.set({ busy: false, error: 'It cannot be reached.' }))"
     )
     page.locator("#source").wait_for()
     assert "cannot be reached" in page.locator("regard-translate .error").inner_text()
