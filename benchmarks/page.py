@@ -52,11 +52,11 @@ HOVER = f"""(selector) => {{
 STEP = """async () => {
   const { state } = await import("/page/state.js");
   await new Promise((done) => setTimeout(done, 400)); // a reader looks; the next step is requested meanwhile
-  const before = state.get("t"), shown = document.querySelector(".stagegrid .output");
+  const before = state.get("t"), written = () => document.querySelectorAll(".sofar .done").length;
   const began = performance.now();
   document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true }));
   const moved = state.get("t") !== before;
-  while (moved && document.querySelector(".stagegrid .output") === shown) await new Promise((done) => setTimeout(done));
+  while (written() !== (state.get("t") ?? 0)) await new Promise((done) => setTimeout(done));
   document.body.getBoundingClientRect();
   return [moved, performance.now() - began];
 }"""

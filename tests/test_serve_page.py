@@ -261,6 +261,56 @@ def test_nothing_of_a_step_is_shown_before_it_is_computed(page: Any) -> None:
     at(page, 2, 1)
 
 
+def test_the_next_word_changes_numbers_and_builds_no_part_of_the_stage_again(page: Any) -> None:
+    view(page, "Step by step")
+    at(page, 0, 0)
+    page.keyboard.press("End")
+    at(page, 3, 6)
+    kept = ".player .next", ".sofar .source bdi", ".rows .fill", ".box.output .formula math"
+    before = [page.locator(one).first.element_handle() for one in kept]
+    numbers = page.locator(".rows .number").all_inner_texts()
+    page.keyboard.press("Shift+ArrowLeft")
+    at(page, 2, 1)
+    assert shown(page, ".rows .number") == [], "those of the other step are not shown either"
+    page.locator(".sofar .done").nth(1).click()
+    at(page, 1, 6)
+    assert [one.evaluate("one => one.isConnected") for one in before] == [True] * 4
+    assert page.locator(".rows .number").all_inner_texts() != numbers
+    assert page.locator(".sofar .target").inner_text().split() == ["fo", "da"]
+    assert page.locator(".player .number").inner_text() == "2 / 4"
+    page.keyboard.press("Home")
+    at(page, 0, 0)
+    assert page.get_by_role("button", name="Back").is_disabled()
+    page.keyboard.press("ArrowRight")
+    at(page, 0, 1)
+    assert page.get_by_role("button", name="Back").is_enabled()
+
+
+def test_steps_without_a_translation_leave_the_box_to_write_in(page: Any) -> None:
+    view(page, "Step by step")
+    at(page, 0, 0)
+    page.evaluate("import('/page/state.js').then(({ state }) => state.set({ trace: null, busy: true }))")
+    until(page, "document.querySelector('regard-steps .empty')")
+    assert not page.locator("regard-steps .empty").is_visible(), "it is under way"
+    assert not page.locator("#source").is_visible(), "the translation is not given away"
+    page.evaluate(
+        "import('/page/state.js').then(({ state }) => state.set({ busy: false, error: 'It cannot be reached.' }))"
+    )
+    page.locator("#source").wait_for()
+    assert "cannot be reached" in page.locator("regard-translate .error").inner_text()
+    assert page.locator("regard-steps .empty").is_visible()
+
+
+def test_text_that_is_cut_off_says_so(page: Any) -> None:
+    limit = page.evaluate("document.querySelector('#source').maxLength")
+    page.route("**/translate", lambda route: None)  # never answered
+    page.locator("#source").fill("ba " * (limit // 3 + 1))
+    until(page, "document.querySelector('#counter').innerText.endsWith('longer text is cut off')")
+    page.locator("#source").fill("ba")
+    until(page, "document.querySelector('#counter').innerText.startsWith('2 / ')")
+    assert "cut off" not in page.locator("#counter").inner_text()
+
+
 def test_the_keys_of_the_steps_work_as_soon_as_the_tab_is_opened(page: Any) -> None:
     page.get_by_role("tab", name="Where it looked").focus()
     page.keyboard.press("ArrowRight")

@@ -1,4 +1,4 @@
-// The stage of one decoding step. Everything is in its place from the start and becomes visible when it is computed:
+// The stage of one decoding step. Everything has its place from the start and becomes visible when it is computed:
 // 0 the source is read, 1 query, 2 scores, 3 weights, 4 context, 5 next word, 6 the word is written.
 
 import { arithmetic, check } from "./arithmetic.js";
@@ -39,20 +39,23 @@ const heading = (number, role, text, formula) =>
     formula && h("span", { class: "formula" }, formula),
   );
 
-/** A bar that fills a share of its track from `zero` on, with the share before a what-if as an outline. */
-const track = (role, share, before, zero = 0) => {
-  const bar = (kind, value) =>
-    h("span", {
-      class: `${kind}${value < 0 ? " below" : ""}`,
-      style: { "--share": Math.abs(value).toFixed(4), "--from": (zero + Math.min(0, value)).toFixed(4) },
-    });
-  return h(
-    "span",
-    { class: `track ${role}`, style: { "--zero": zero.toFixed(4) } },
-    bar("fill", share),
-    before !== undefined && bar("ghost", before),
-  );
-};
+/** A bar that fills a share of its track; see `draw`. */
+const track = (role) => h("span", { class: `track ${role}` }, h("span", { class: "fill" }));
+
+/** Fill a share of a track from `zero` on, with the share before a what-if as an outline. @returns the track */
+function draw(track, share, before, zero = 0) {
+  const bar = (one, value) => {
+    one.classList.toggle("below", value < 0);
+    one.style.setProperty("--share", Math.abs(value).toFixed(4));
+    one.style.setProperty("--from", (zero + Math.min(0, value)).toFixed(4));
+  };
+  const [fill, ghost] = track.children;
+  track.style.setProperty("--zero", zero.toFixed(4));
+  bar(fill, share);
+  if (before === undefined) ghost?.remove();
+  else bar(ghost ?? track.appendChild(h("span", { class: "ghost" })), before);
+  return track;
+}
 
 /** Where zero is on a track that holds all of some numbers, and how long the track is. */
 function scaleOf(...lists) {
@@ -62,8 +65,8 @@ function scaleOf(...lists) {
   return { zero: -low / long, long };
 }
 
-/** The last box of a decoding step: the likeliest words. */
-export function outputBox(step, before, about) {
+/** The last box of a decoding step: the likeliest words. The box of another step is filled again. */
+export function outputBox(step, before, about, box = emptyBox(about.kind)) {
   const shares = step.output.words.map((one) => probability(one, step));
   const chosen = step.output.words.findIndex((one) => one.chosen);
   const { token } = about;
@@ -74,35 +77,31 @@ export function outputBox(step, before, about) {
   };
   const line = (one, at) => [
     word(one.special ? "end of sentence" : (one.text ?? one.piece)),
-    track("output", shares[at], was(one)),
+    draw(track("output"), shares[at], was(one)),
     h("span", { class: "number" }, percent(shares[at])),
   ];
-  return h(
-    "section",
-    { class: "box output from-5", "aria-label": "5: the next word" },
-    heading(5, "output", "The next word"),
-    h("div", { class: "formula" }, outputFormula(about.kind)),
-    h(
-      "ol",
-      { class: "words" },
-      step.output.words.map((one, at) =>
-        h(
-          "li",
-          { class: one.chosen ? "chosen" : null },
-          host.live && !one.chosen && !one.special && one.piece
-            ? h(
-                "button",
-                {
-                  type: "button",
-                  title: "Write this word instead",
-                  onclick: () => host.goOn([...state.get("trace").pieces(step.t), one.piece]),
-                },
-                line(one, at),
-              )
-            : h("span", { class: "line" }, line(one, at)),
-        ),
+  put(
+    box.querySelector(".words"),
+    step.output.words.map((one, at) =>
+      h(
+        "li",
+        { class: one.chosen ? "chosen" : null },
+        host.live && !one.chosen && !one.special && one.piece
+          ? h(
+              "button",
+              {
+                type: "button",
+                title: "Write this word instead",
+                onclick: () => host.goOn([...state.get("trace").pieces(step.t), one.piece]),
+              },
+              line(one, at),
+            )
+          : h("span", { class: "line" }, line(one, at)),
       ),
     ),
+  );
+  put(
+    box.lastChild,
     h(
       "p",
       { class: "small" },
@@ -112,7 +111,18 @@ export function outputBox(step, before, about) {
     far === null || !step.output.log_total ? null : check("softmax of the logits", far),
     about.layers && lens(about.layers),
   );
+  return box;
 }
+
+const emptyBox = (kind) =>
+  h(
+    "section",
+    { class: "box output from-5", "aria-label": "5: the next word" },
+    heading(5, "output", "The next word"),
+    h("div", { class: "formula" }, outputFormula(kind)),
+    h("ol", { class: "words" }),
+    h("div", { class: "more" }),
+  );
 
 /**
  * The stage of a step.
@@ -124,34 +134,49 @@ export class Stage {
     Object.assign(this, { step, before, about });
     this.fixed = step.formula.kind === "fixed";
     this.details = h("section", { class: "details from-2", "aria-label": "Arithmetic", tabindex: 0 });
-    this.left = h("div", { class: "left" });
+    this.query = h("section", { class: "box query from-1", "aria-label": "1: the query" });
+    this.output = about.reading ? this.grownBox() : emptyBox(about.kind);
     this.element = h(
       "div",
       { class: `stagegrid${this.fixed ? " fixed" : ""}` },
-      this.left,
+      h("div", { class: "left" }, this.readBox(), this.query, !this.fixed && this.details),
       this.fixed ? this.vectorBox() : this.sourceBox(),
+      this.output,
     );
     this.take(step, about);
+    this.fillUntil(5); // so that everything has its place
   }
 
-  /** Show the numbers of a step: this one, or another that attends to the same words, which stay. */
+  /** Take the numbers of a step: this one, or another that attends to the same words, which stay. */
   take(step, about) {
-    Object.assign(this, { step, about, opened: null, tried: false });
+    Object.assign(this, { step, about, opened: null, filled: 0 });
     this.weights = Array.from(step.weights.data);
     this.scale = scaleOf(step.scores?.data, this.before?.scores?.data);
-    put(this.left, this.readBox(), this.queryBox(), !this.fixed && this.details);
-    if (!this.fixed) this.fill();
-    this.output?.remove();
-    this.output = about.reading ? this.grownBox() : outputBox(step, this.before, about);
-    this.element.append(this.output);
+    this.tried = false;
+    this.element.classList.remove("trying");
   }
 
-  /** Show what is computed up to `sub`. */
+  /** Show what is computed up to `sub`; a part is filled in when it is first shown. */
   reveal(sub) {
     this.sub = sub;
+    this.fillUntil(Math.min(sub, 5));
     this.element.dataset.sub = sub;
     for (let part = 0; part <= 6; part++) this.element.classList.toggle(`at-${part}`, part <= sub);
     this.rows?.forEach((row, s) => row.setAttribute("aria-label", this.label(s)));
+  }
+
+  fillUntil(part) {
+    while (this.filled < part) this.fill(++this.filled);
+  }
+
+  /** Fill in the numbers of a part. */
+  fill(part) {
+    if (part === 1) put(this.query, this.queryParts());
+    if (part === 2 && !this.fixed) this.fillScores();
+    if (part === 3 && !this.fixed) this.fillWeights(this.before);
+    if (part === 4 && !this.fixed) this.fillContext();
+    if (part === 5 && !this.about.reading) outputBox(this.step, this.before, this.about, this.output);
+    if (part === 5 && this.about.reading) this.fillGrown();
   }
 
   /** What is new at a sub-step moves. */
@@ -208,12 +233,10 @@ export class Stage {
     );
   }
 
-  queryBox() {
+  queryParts() {
     const { step, about } = this;
     const { query } = step;
-    return h(
-      "section",
-      { class: "box query from-1", "aria-label": "1: the query" },
+    return [
       heading(1, "query", this.fixed ? "The state" : "The query"),
       h(
         "p",
@@ -233,7 +256,7 @@ export class Stage {
             h("p", { class: "small" }, `${query.data.length} numbers, length ${show(norm(query.data))}`),
           ]
         : h("p", { class: "small" }, "not recorded"),
-    );
+    ];
   }
 
   sourceBox() {
@@ -259,9 +282,9 @@ export class Stage {
         "div",
         { class: "columns" },
         h("span", {}),
-        h("div", { class: "from-2" }, heading(2, "score", "The scores", scoreFormula(seen.score))),
-        h("div", { class: "from-3" }, heading(3, "weight", "The weights", weightFormula(seen.normalise))),
-        h("div", { class: "from-4" }, heading(4, "context", "The context", contextFormula(valueSymbol(about.kind)))),
+        h("div", { class: "named from-2" }, heading(2, "score", "The scores", scoreFormula(seen.score))),
+        h("div", { class: "named from-3" }, heading(3, "weight", "The weights", weightFormula(seen.normalise))),
+        h("div", { class: "named from-4" }, heading(4, "context", "The context", contextFormula(valueSymbol(about.kind)))),
         this.both &&
           h("div", { class: "directions small" }, h("span", {}, "→ read forwards"), h("span", {}, "← read backwards")),
       ),
@@ -294,38 +317,46 @@ export class Stage {
         onfocus: () => state.set({ s }),
       },
       word(token.text, { class: token.special ? "special" : this.about.inner.has(s) ? "inner" : "" }),
-      h("span", { class: "from-2 cell" }),
-      h("span", { class: "from-3 cell" }),
+      h("span", { class: "from-2 cell" }, track("score"), h("span", { class: "number" })),
+      h("span", { class: "from-3 cell" }, track("weight"), h("span", { class: "number" })),
       h("span", { class: "states from-read" }, this.step.values && this.strips(s)),
     );
   }
 
-  /** The score and the weight of every word, and the context that they give; those before a what-if as outlines. */
-  fill(weighed = this.before) {
-    const { weights } = this,
-      { zero, long } = this.scale,
+  /** The score of every word; that before a what-if as an outline. */
+  fillScores() {
+    const { zero, long } = this.scale,
       scores = this.step.scores?.data,
-      old = this.before?.scores?.data,
-      most = Math.max(1e-9, ...weights); // a strip is as visible as its weight beside the largest one
+      old = this.before?.scores?.data;
     this.rows.forEach((row, s) => {
-      const seen = scores && Number.isFinite(scores[s]);
-      const was = old && Number.isFinite(old[s]) ? old[s] / long : undefined;
+      const [bar, number] = row.children[1].children,
+        seen = scores && Number.isFinite(scores[s]);
       row.classList.toggle("masked", Boolean(scores) && !seen);
-      put(
-        row.children[1],
-        track("score", seen ? scores[s] / long : 0, was, zero),
-        h("span", { class: "number" }, !scores ? "–" : seen ? show(scores[s]) : "hidden"),
-      );
-      put(
-        row.children[2],
-        track("weight", weights[s], weighed?.weights.data[s]),
-        h("span", { class: "number" }, show(weights[s], 3)),
-      );
-      row.lastChild.firstChild?.style.setProperty("--share", (0.08 + (0.92 * weights[s]) / most).toFixed(3));
+      draw(bar, seen ? scores[s] / long : 0, old && Number.isFinite(old[s]) ? old[s] / long : undefined, zero);
+      number.textContent = !scores ? "–" : seen ? show(scores[s]) : "hidden";
+    });
+    put(this.sums[0], this.scoreCheck());
+  }
+
+  /** The weight of every word. */
+  fillWeights(before) {
+    const { weights } = this;
+    this.rows.forEach((row, s) => {
+      const [bar, number] = row.children[2].children;
+      draw(bar, weights[s], before?.weights.data[s]);
+      number.textContent = show(weights[s], 3);
     });
     const sum = weights.reduce((all, weight) => all + weight, 0);
-    put(this.sums[0], this.scoreCheck());
     put(this.sums[1], h("span", { class: "small" }, `sum = ${show(sum, 3)}`), !this.tried && this.weightCheck());
+  }
+
+  /** The context that the weights give; a strip is as visible as its weight beside the largest one. */
+  fillContext() {
+    const { weights } = this,
+      most = Math.max(1e-9, ...weights);
+    this.rows.forEach((row, s) =>
+      row.lastChild.firstChild?.style.setProperty("--share", (0.08 + (0.92 * weights[s]) / most).toFixed(3)),
+    );
     put(this.sums[2], this.contextOf());
   }
 
@@ -419,7 +450,8 @@ export class Stage {
     const found = normalise(seen.normalise, scores, plain.centre, plain.half_width);
     if (!found) return;
     Object.assign(this, { tried: true, weights: found });
-    this.fill(plain);
+    this.fillWeights(plain);
+    this.fillContext();
     this.element.classList.add("trying");
   }
 
@@ -449,13 +481,17 @@ export class Stage {
   }
 
   grownBox() {
-    const { about } = this;
     return h(
       "section",
       { class: "box output from-5", "aria-label": "5: the new vector" },
       heading(5, "output", "The new vector"),
-      grown(about.layers?.[about.seen.layer], about.last),
+      h("div", { class: "more" }),
     );
+  }
+
+  fillGrown() {
+    const { about } = this;
+    put(this.output.lastChild, grown(about.layers?.[about.seen.layer], about.last));
   }
 
   // --- one source word
@@ -484,13 +520,16 @@ export class Stage {
     if (this.fixed) return;
     const chosen = state.get("s"),
       at = state.get("preview")?.s ?? chosen;
-    this.rows.forEach((row, s) => {
-      row.classList.toggle("on", s === at);
-      row.setAttribute("aria-selected", String(s === chosen));
-      row.tabIndex = s === (chosen ?? 0) ? 0 : -1;
-    });
     const known = chosen !== null && chosen < this.rows.length,
+      marked = `${at} ${chosen}`,
       key = `${known ? chosen : ""} ${this.sub}`;
+    if (marked !== this.marked)
+      this.rows.forEach((row, s) => {
+        row.classList.toggle("on", s === at);
+        row.setAttribute("aria-selected", String(s === chosen));
+        row.tabIndex = s === (chosen ?? 0) ? 0 : -1;
+      });
+    this.marked = marked;
     if (key === this.opened) return; // pointing builds nothing again
     this.opened = key;
     this.details.classList.toggle("open", known);

@@ -59,6 +59,9 @@ function unpackStep(plain, count = Infinity) {
   };
 }
 
+/** Whether two lists hold the same. */
+const same = (one, other) => one.length === other?.length && one.every((part, at) => part === other[at]);
+
 /** How a module is named in the state. */
 const key = (seen) => (seen.leading ? String(seen.layer) : seen.name);
 
@@ -136,6 +139,7 @@ class Steps extends HTMLElement {
       put(this.said);
       put(this.choices);
       put(this.place);
+      this.controlsKey = this.sentencesKey = null;
       return;
     }
     this.seen = trace.module(state.get("layer"));
@@ -190,11 +194,12 @@ class Steps extends HTMLElement {
     if (this.whole && layers) {
       const output = this.reading ? null : outputBox(this.step, before, this.about);
       this.stage = new PathStage(layers, trace, this.t, output);
-    } else if (!before && this.stage?.take && key.every((part, at) => part === this.stageKey[at]))
+    } else if (!before && this.stage?.take && same(key, this.stageKey))
       this.stage.take(this.step, this.about); // the same words with other numbers
     else this.stage = new Stage(this.step, before, this.about);
     this.stageKey = key;
-    put(this.place, this.asTable ? this.numbers(tokens) : this.stage.element);
+    const shown = this.asTable ? this.numbers(tokens) : this.stage.element;
+    if (this.place.firstChild !== shown) put(this.place, shown); // what stays in its place is not laid out again
     this.showSentences(trace);
     this.reveal(this.moving);
     this.moving = false;
@@ -208,11 +213,8 @@ class Steps extends HTMLElement {
     this.stage.reveal(this.sub);
     const slot = this.fillSentences();
     const text = this.happening();
-    put(this.said, text);
-    this.controls
-      .querySelectorAll(".segments button")
-      .forEach((one, at) => one.setAttribute("aria-pressed", String(at === this.sub)));
-    this.controls.querySelector(".next")?.toggleAttribute("disabled", this.t === this.last && this.sub === this.end);
+    if (this.said.textContent !== text) put(this.said, text);
+    this.showPlace();
     if (this.isConnected) this.scroll();
     if (moving) this.stage.move(this.sub);
     const from = this.stage.element.querySelector(".words .chosen bdi");
@@ -271,45 +273,41 @@ class Steps extends HTMLElement {
     );
   }
 
+  /** The controls. As long as the same sentence is gone through they stay, and only what they say changes. */
   showControls(trace) {
-    const at = this.t;
-    const button = (label, sign, act, off, more = "round") =>
-      h(
-        "button",
-        { type: "button", class: more, "aria-label": label, title: label, disabled: off, onclick: act },
-        sign,
-      );
-    const slider = h("input", {
+    const key = [trace, this.seen, this.head, this.whole, this.asTable, Boolean(this.timer)];
+    if (same(key, this.controlsKey)) return;
+    this.controlsKey = key;
+    const button = (label, sign, act, more = "round") =>
+      h("button", { type: "button", class: more, "aria-label": label, title: label, onclick: act }, sign);
+    this.slider = h("input", {
       type: "range",
       min: 0,
       max: this.last,
-      value: at,
       "aria-label": "Word",
-      "aria-valuetext": `word ${at + 1} of ${this.last + 1}`,
-      oninput: () => this.go(Number(slider.value)),
+      oninput: () => this.go(Number(this.slider.value)),
     });
+    this.number = h("span", { class: "number" });
+    this.first = button("First word", icon("first"), () => this.go(0));
+    this.back = button("Back (←)", icon("back"), () => this.advance(-1));
+    this.next = button("Next (→)", ["Next ", icon("next")], () => this.advance(1), "next strong");
+    this.parts = segments(
+      "Part of the step",
+      this.subs.map((name, number) => ({ value: String(number), text: name })),
+      "",
+      (value) => state.set({ sub: Number(value) }),
+    );
     renew(
       this.controls,
-      button("First word", icon("first"), () => this.go(0), at === 0),
-      button("Back (←)", icon("back"), () => this.advance(-1), at === 0 && this.sub === 0),
+      this.first,
+      this.back,
       button(this.timer ? "Pause" : "Play", icon(this.timer ? "pause" : "play"), () =>
         this.timer ? this.pause() : this.play(),
       ),
-      button(
-        "Next (→)",
-        ["Next ", icon("next")],
-        () => this.advance(1),
-        at === this.last && this.sub === this.end,
-        "next strong",
-      ),
-      slider,
-      h("span", { class: "number" }, `${at + 1} / ${this.last + 1}`),
-      segments(
-        "Part of the step",
-        this.subs.map((name, number) => ({ value: String(number), text: name })),
-        String(this.sub),
-        (value) => state.set({ sub: Number(value) }),
-      ),
+      this.next,
+      this.slider,
+      this.number,
+      this.parts,
       menu(
         "More",
         this.speedBox(),
@@ -321,7 +319,22 @@ class Steps extends HTMLElement {
         () => ({ trace, csv: stepTable(this.step, this.about) }),
       ),
     );
+    this.showPlace();
     this.showChoices(trace);
+  }
+
+  /** Which word and which part of its step it is. */
+  showPlace() {
+    const { t, sub, last, end } = this;
+    this.slider.value = t;
+    this.slider.setAttribute("aria-valuetext", `word ${t + 1} of ${last + 1}`);
+    this.number.textContent = `${t + 1} / ${last + 1}`;
+    [...this.parts.children].forEach((one, at) => one.setAttribute("aria-pressed", String(at === sub)));
+    const focused = document.activeElement;
+    this.first.disabled = t === 0;
+    this.back.disabled = t === 0 && sub === 0;
+    this.next.disabled = t === last && sub === end;
+    if (focused?.disabled && this.controls.contains(focused)) this.slider.focus({ preventScroll: true });
   }
 
   speedBox() {
@@ -374,49 +387,66 @@ class Steps extends HTMLElement {
     state.set({ layer: key(seen), head: null, s: null, ...(other ? { t: 0, sub: 0 } : {}) });
   }
 
-  /** The source, and what is written so far: the rest of the translation is not there yet. */
+  /**
+   * The source, and what is written so far: the rest of the translation is not there yet. From one step to the next
+   * only the words between them come or go.
+   */
   showSentences(trace) {
-    const source = ["cross", "encoder"].includes(this.seen.kind) ? this.seen.pieces[0].columns : trace.source.tokens;
+    const { seen, reading, whole } = this,
+      key = [trace, seen, whole];
     const spaced = (tokens, at) =>
-      at > 0 && (tokens[at].start === undefined || tokens[at - 1].end < tokens[at].start) && " ";
-    const written = trace.written(this.seen),
-      rows = this.seen.pieces[0].rows,
-      own = this.seen.kind === "decoder" && !this.whole;
-    renew(
-      this.sentences,
-      h(
-        "p",
-        { class: "sentence source", dir: "auto" },
-        source.map((token, s) => [
-          spaced(trace.source.tokens, s),
-          word(token.special ? "■" : token.text, {
-            class: `linked${token.special ? " special" : ""}${this.reading && s === this.t ? " asking" : ""}`,
-            "data-s": own ? null : s,
-          }),
-        ]),
-        this.seen.kind === "fixed" && h("span", { class: "squeeze" }, "→ one vector"),
-      ),
-      !this.reading && h(
-        "p",
-        { class: "sentence target", dir: "auto" },
-        rows.slice(0, this.t).map((token, t) => [
-          spaced(written, t),
-          h(
-            "button",
-            {
-              type: "button",
-              class: `word done${own ? " linked" : ""}`,
-              "data-s": own ? t + 1 : null, // the mark of the start comes first
-              tabindex: -1, // the slider and Shift with an arrow go there too
-              "aria-label": `Step ${t + 1}: ${token.text}`,
-              onclick: () => this.go(t, this.end),
-            },
-            word(token.text),
-          ),
-        ]),
-        spaced(written, this.t),
-        h("span", { class: "slot", "aria-current": "step" }),
-      ),
+      at > 0 && at < tokens.length && (tokens[at].start === undefined || tokens[at - 1].end < tokens[at].start)
+        ? [new Text(" ")]
+        : [];
+    const own = seen.kind === "decoder" && !whole;
+    if (!same(key, this.sentencesKey)) {
+      this.sentencesKey = key;
+      this.gap = reading ? null : h("span", { class: "slot", "aria-current": "step" });
+      this.done = []; // the nodes of every written word
+      const source = ["cross", "encoder"].includes(seen.kind) ? seen.pieces[0].columns : trace.source.tokens;
+      const linked = (token) => `linked${token.special ? " special" : ""}`;
+      this.source = source.map((token, s) =>
+        word(token.special ? "■" : token.text, { class: linked(token), "data-s": own ? null : s }),
+      );
+      put(
+        this.sentences,
+        h(
+          "p",
+          { class: "sentence source", dir: "auto" },
+          this.source.map((one, s) => [spaced(trace.source.tokens, s), one]),
+          seen.kind === "fixed" && h("span", { class: "squeeze" }, "→ one vector"),
+        ),
+        this.gap && h("p", { class: "sentence target", dir: "auto" }, this.gap),
+      );
+    }
+    if (reading) this.source.forEach((one, s) => one.classList.toggle("asking", s === this.t));
+    else {
+      const written = trace.written(seen);
+      for (let t = this.done.length; t < this.t; t++) {
+        this.done.push([this.written(t, own), ...spaced(written, t + 1)]);
+        this.gap.before(...this.done[t]);
+      }
+      const gone = this.done.splice(this.t).flat(),
+        focused = gone.includes(document.activeElement);
+      for (const one of gone) one.remove();
+      if (focused) this.done.at(-1)?.[0].focus({ preventScroll: true });
+    }
+  }
+
+  /** A word that is written already. */
+  written(t, own) {
+    const token = this.seen.pieces[0].rows[t];
+    return h(
+      "button",
+      {
+        type: "button",
+        class: `word done${own ? " linked" : ""}`,
+        "data-s": own ? t + 1 : null, // the mark of the start comes first
+        tabindex: -1, // the slider and Shift with an arrow go there too
+        "aria-label": `Step ${t + 1}: ${token.text}`,
+        onclick: () => this.go(t, this.end),
+      },
+      word(token.text),
     );
   }
 
@@ -424,19 +454,20 @@ class Steps extends HTMLElement {
   fillSentences() {
     const known = this.seen.kind !== "fixed" && !this.whole && this.sub >= 3,
       token = this.seen.pieces[0].rows[this.t],
-      slot = this.sentences.querySelector(".slot"),
+      { gap } = this,
       done = this.sub === this.end;
     for (const one of this.sentences.querySelectorAll("[data-s]")) {
-      const share = known ? this.step.weights.data[one.dataset.s] : 0;
-      one.style.setProperty("--share", share >= 0.02 ? share.toFixed(3) : "0");
+      const weight = known ? this.step.weights.data[one.dataset.s] : 0,
+        share = weight >= 0.02 ? weight.toFixed(3) : "0";
+      if (one.style.getPropertyValue("--share") !== share) one.style.setProperty("--share", share);
     }
-    slot?.classList.toggle("filled", done);
-    if (slot) put(slot, done ? word(token.special ? "■" : token.text) : h("span", { class: "hidden" }, "the next word"));
+    gap?.classList.toggle("filled", done);
+    if (gap) put(gap, done ? word(token.special ? "■" : token.text) : h("span", { class: "hidden" }, "the next word"));
     this.mark();
-    return done && slot?.firstChild;
+    return done && gap?.firstChild;
   }
 
-  go(t, sub = this.first(t)) {
+  go(t, sub = this.least(t)) {
     this.moving = false;
     state.set({ t: Math.max(0, Math.min(this.last, t)), sub });
   }
@@ -467,16 +498,16 @@ class Steps extends HTMLElement {
   }
 
   /** The first sub-step of a word: the source is read once, before the first word. */
-  first(t) {
+  least(t) {
     return t > 0 && !this.whole ? 1 : 0;
   }
 
   /** Go one sub-step on or back. */
   advance(by) {
     const sub = this.sub + by,
-      least = this.first(this.t);
+      least = this.least(this.t);
     this.moving = by > 0;
-    if (sub > this.end && this.t < this.last) state.set({ t: this.t + 1, sub: this.first(this.t + 1) });
+    if (sub > this.end && this.t < this.last) state.set({ t: this.t + 1, sub: this.least(this.t + 1) });
     else if (sub < least && this.t > 0) state.set({ t: this.t - 1, sub: this.end });
     else state.set({ sub: Math.max(least, Math.min(this.end, sub)) });
   }

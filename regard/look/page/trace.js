@@ -253,12 +253,19 @@ export function summary({ rows, columns, weights, seen, summaries }) {
   return summaries[seen.kind === "fixed" ? "fixed" : "links"].replace(/\{(\w+)\}/g, (_, name) => found[name]);
 }
 
+const closest = new WeakMap(); // by module: the comparison is of every weight
+
 /** The head to go through step by step: the chosen one, or the one whose weights are nearest to the mean of all. */
 export function closestHead(seen, head) {
   const count = seen.weights.shape[0],
     chosen = Number.parseInt(head, 10);
   if (Number.isInteger(chosen) && chosen < count) return chosen;
   if (count === 1) return 0;
+  if (!closest.has(seen)) closest.set(seen, nearest(seen, count));
+  return closest.get(seen);
+}
+
+function nearest(seen, count) {
   const mean = seen.combined.row(0);
   const far = (one) => seen.weights.row(one).reduce((sum, weight, at) => sum + Math.abs(weight - mean[at]), 0);
   return Array.from({ length: count }, (_, one) => far(one)).reduce(

@@ -22,8 +22,8 @@ class Views extends HTMLElement {
       onkeydown: (event) => this.key(event),
     });
     this.place = h("div", { class: "view", role: "tabpanel", id: "view", tabindex: -1 });
-    put(this, h("regard-changes"), this.tabs, this.place);
-    state.on(["view", "trace", "models", "model"], (changed) => this.show(changed));
+    put(this, h("regard-changes", { hidden: true }), this.tabs, this.place);
+    state.on(["view", "trace", "busy", "models", "model"], (changed) => this.show(changed));
     this.show(new Set(["view"]));
   }
 
@@ -35,7 +35,10 @@ class Views extends HTMLElement {
   show(changed) {
     const chosen = this.shown.find((view) => view.id === state.get("view")) ?? this.shown[0];
     this.tabs.hidden = this.shown.length < 2;
-    document.body.classList.toggle("stepping", chosen.id === "steps");
+    const busy = state.get("busy");
+    this.place.setAttribute("aria-busy", String(busy));
+    // Where there is nothing to go through, the panes stay: they have the box to write in, and what went wrong.
+    document.body.classList.toggle("stepping", chosen.id === "steps" && Boolean(state.get("trace") || busy));
     renew(
       this.tabs,
       this.shown.map((view) =>

@@ -167,8 +167,9 @@ async function start() {
   state.on(["models", "model"], kinds);
   state.read();
   try {
-    await begin((waiting) => put(document.querySelector(".waiting"), waiting));
-    put(document.querySelector(".waiting"));
+    const waiting = document.querySelector(".waiting");
+    await begin(() => waiting.textContent || put(waiting, "The models are being loaded. This takes a few seconds…"));
+    put(waiting);
   } catch (error) {
     if (error instanceof Refused && (error.status === 400 || error.status === 403)) askForToken(error.message);
     else put(document.querySelector("main"), h("p", { class: "error card", role: "alert" }, error.message));

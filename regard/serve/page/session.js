@@ -30,7 +30,7 @@ export async function begin(waiting) {
   while (!found)
     found = await Promise.all([get("/api/v1/models"), get("/frontend/settings")]).catch(async (error) => {
       if (error.status !== 503) throw error;
-      waiting(error.message);
+      waiting();
       await new Promise((done) => setTimeout(done, 500));
       return null;
     });

@@ -86,7 +86,7 @@ class Translate extends HTMLElement {
     state.on(["models", "model"], () => this.showPair());
     state.on(["text", "models"], () => this.showText());
     state.on(["trace", "busy", "error", "sentences", "line", "layer", "head", "shift", "prefix"], () => this.show());
-    state.on(["t", "s", "preview"], () => this.mark());
+    state.on(["t", "s", "preview", "view"], () => this.mark());
     const code = document.querySelector(".request");
     state.on(["text", "model", "models"], () => model()?.kind !== "caption" && put(code, requests()));
     this.show();
@@ -147,7 +147,11 @@ class Translate extends HTMLElement {
     this.box.maxLength = settings.charLimit;
     this.box.style.setProperty("height", "auto");
     this.box.style.setProperty("height", `${Math.min(this.box.scrollHeight + 2, 0.4 * innerHeight)}px`);
-    put(this.counter, `${[...text].length.toLocaleString("en")} / ${settings.charLimit.toLocaleString("en")}`);
+    const { charLimit } = settings,
+      full = text.length >= charLimit;
+    put(this.counter, `${[...text].length.toLocaleString("en")} / ${charLimit.toLocaleString("en")}`);
+    if (full) this.counter.append(" · longer text is cut off");
+    this.counter.classList.toggle("full", full);
     if (text !== this.marked) put(this.behind);
   }
 
@@ -294,7 +298,7 @@ class Translate extends HTMLElement {
   mark() {
     const trace = state.get("trace"),
       { table } = this;
-    if (this.hidden || state.get("error")) return;
+    if (this.hidden || state.get("error") || (trace && state.get("view") === "steps")) return; // they are folded away
     if (!trace || !table) {
       this.showLinks(null, null, -1);
       return;
@@ -338,15 +342,13 @@ class Translate extends HTMLElement {
           style: { "--share": weight < 0.02 ? "0" : weight.toFixed(3) },
         });
       }
-      if (!words.length)
-        for (const found of points
-          .slice(...one.source)
-          .join("")
-          .matchAll(/\S+/gu)) {
-          const start = one.source[0] + [...found.input.slice(0, found.index)].length,
-            end = start + [...found[0]].length;
-          if (unseen(start, end)) piece(start, end, { class: "linked unseen" });
-        }
+      if (words.length || !one.unknown?.length) continue;
+      let start = one.source[0];
+      for (const part of points.slice(...one.source).join("").split(/(\s+)/u)) {
+        const end = start + [...part].length;
+        if (/\S/u.test(part) && unseen(start, end)) piece(start, end, { class: "linked unseen" });
+        start = end;
+      }
     }
     this.marked = state.get("text");
     put(this.behind, pieces, points.slice(done).join(""));
