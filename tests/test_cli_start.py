@@ -38,6 +38,17 @@ def test_the_help_imports_nothing_heavy():
     assert not found & {"torch", "numpy", "matplotlib", "sacrebleu", "sentencepiece", "rich", "sklearn"}
 
 
+@pytest.mark.parametrize("given", ["", "ACTIVE"])
+def test_threads_wait_without_spinning_unless_the_user_says_otherwise(given):
+    """Known before torch is loaded, which reads it once."""
+    code = "sys.argv = ['regard', '--version']; from regard.__main__ import main; main()"
+    program = f"import os, sys\ntry:\n    {code}\nexcept SystemExit:\n    print(os.environ['OMP_WAIT_POLICY'])"
+    env = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    env |= {"OMP_WAIT_POLICY": given} if given else {}
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, env=env)
+    assert done.stdout.split()[-1] == (given or "PASSIVE")
+
+
 def test_the_public_names_are_there_and_lazy():
     code = "import regard; assert 'train' in dir(regard) and 'load' in dir(regard); regard.RegardError; "
     code += "import regard.cluster.local"  # workers import it before the model
