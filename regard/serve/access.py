@@ -11,11 +11,12 @@ import ipaddress
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from prometheus_client import Counter
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
@@ -33,6 +34,9 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 _OPEN = ("/", "/health")  # need no token: they reveal nothing, and the page must load before a token can be entered
 _OPEN_FOLDER = "/page/"
+# The plain head of a request. Every quantifier is possessive: the time is in proportion to the length.
+_HEAD = re.compile(rb"POST (/[!-~]*+) HTTP/1\.1\r\n((?:[\w-]++:[\t -~]*+\r\n){1,100}+)\r\n")
+_SPECIAL = frozenset((b"origin", b"expect", b"transfer-encoding", b"upgrade"))  # the answer depends on them
 _DAY = 86400.0
 LINGER = 1.0  # seconds in which a refused client may keep sending before the connection is closed
 SAFE = {
@@ -168,17 +172,22 @@ def _single(headers: Headers, name: str) -> str | None:
     return values[0] if values else None
 
 
-class Ready(NamedTuple):
-    """A whole answer."""
+class Refusal(NamedTuple):
+    """The answer to a request of `size` bytes, and whether the connection stays open after it."""
 
     status: int
-    headers: tuple[tuple[bytes, bytes], ...]
-    body: bytes
+    rest: bytes  # of the answer
+    size: int
+    keep: bool
 
-    def write(self, *more: tuple[bytes, bytes]) -> bytes:
-        """The bytes to send, with further headers."""
-        lines = b"".join(b"%s: %s\r\n" % header for header in (*more, *self.headers))
-        return STATUS_LINE[self.status] + lines + b"\r\n" + self.body
+
+def _lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    return b"".join(b"%s: %s\r\n" % header for header in headers)
+
+
+def _written(answer: JSONResponse) -> bytes:
+    """An answer as it is sent, after its status line."""
+    return _lines(answer.raw_headers) + b"\r\n" + bytes(answer.body)
 
 
 class Guard:
@@ -191,7 +200,7 @@ class Guard:
         limits: Limits,
         metrics: Metrics,
         paths: frozenset[str],
-        refuse_early: Callable[[Scope], RefusedError | None],
+        refuse_early: Callable[[Scope, int], RefusedError | None],
     ) -> None:
         self.app = CORSMiddleware(
             app,
@@ -206,7 +215,8 @@ class Guard:
         self.tasks: set[asyncio.Task[Any] | None] = set()  # of the requests that have no whole answer yet
         self.stopping = self.ending = False
         self.refuse_early = refuse_early
-        self._ready: dict[tuple[str, int, str], Ready] = {}
+        self.coming = 0  # requests that were let through and have not reached a queue yet
+        self._written: dict[tuple[str, int, str], tuple[bytes, Counter]] = {}  # refusals, and what counts them
 
     @property
     def under_way(self) -> int:
@@ -260,28 +270,39 @@ class Guard:
             self.metrics.requests.labels(name, status).inc()
             self.metrics.seconds.labels(name).observe(time.monotonic() - began)
 
-    def ready(self, scope: Scope) -> "Ready | None":
-        """The answer to a request that is refused for its head alone: no model has room for it. None for all others.
+    def refuse_head(self, data: bytes, client: tuple[str, int] | None) -> Refusal | None:
+        """The answer to the request that begins with `data` if no model has room for it. None for all others.
 
-        Under overload most requests end here, so it must cost little: no task, no routing, nothing is parsed.
+        Under overload most requests end here, so it must cost little: no task, no routing, no parser. What is not the
+        plain head of a request is left to the parser.
         """
-        if any(name == b"origin" for name, _ in scope["headers"]):
-            return None  # its answer depends on it
-        refusal = self.refuse_early(scope)
-        if refusal is None:
+        head = _HEAD.match(data)
+        if head is None:
             return None
-        with suppress(RefusedError):
+        lines = [line.partition(b":") for line in head[2].split(b"\r\n")[:-1]]
+        headers = [(name.lower(), value.strip()) for name, _, value in lines]
+        known = dict(headers)
+        length, connection = known.get(b"content-length", b"0"), known.get(b"connection", b"keep-alive").lower()
+        if len(known) < len(headers) or not _SPECIAL.isdisjoint(known) or not length.isdigit():
+            return None
+        path, _, query = head[1].partition(b"?")
+        scope = {"method": "POST", "path": path.decode(), "raw_path": path, "query_string": query}
+        scope |= {"headers": headers, "client": client}
+        refusal = self.refuse_early(scope, self.coming)
+        if refusal is None or connection not in (b"close", b"keep-alive"):
+            return None
+        with suppress(RefusedError):  # for another reason, which the guard finds again
             self._check(scope)
-            path = scope["path"]
-            key = (path, refusal.status, refusal.sentence)
-            if key not in self._ready:
-                answer = refusal_response(path, refusal)
-                self._add_headers(answer.raw_headers, path)
-                self._ready[key] = Ready(refusal.status, tuple(answer.raw_headers), bytes(answer.body))
+            key = (scope["path"], refusal.status, refusal.sentence)
+            if key not in self._written:
+                answer = refusal_response(scope["path"], refusal)
+                self._add_headers(answer.raw_headers, scope["path"])
+                self._written[key] = _written(answer), self.metrics.requests.labels(scope["path"], refusal.status)
+            written, count = self._written[key]
+            count.inc()
             self.metrics.refuse(refusal)
-            self.metrics.requests.labels(path, refusal.status).inc()
-            return self._ready[key]
-        return None  # the guard refuses it for another reason
+            return Refusal(refusal.status, written, head.end() + int(length), connection == b"keep-alive")
+        return None
 
     def _check(self, scope: Scope) -> None:
         raw: list[tuple[bytes, bytes]] = scope["headers"]
@@ -314,9 +335,10 @@ class Protocol(HttpToolsProtocol):
 
     limits = Limits()
     idle: dict["Protocol", None]  # of one server, the longest idle first
-    ready: Callable[[Scope], Ready | None] = staticmethod(lambda scope: None)
+    guard: Guard
     refused = False
-    _ready: Ready | None = None  # the answer to the request that is being received, if its head was enough
+    _refusal: Refusal | None = None  # the answer to the request that is being received, if its head was enough,
+    _missing = 0  # and the bytes of that request that have not come yet
     _heading = False  # whether the head of a request is incomplete,
     _head = 0  # and how many bytes have come since it began
 
@@ -342,6 +364,15 @@ class Protocol(HttpToolsProtocol):
             return
         if self in self.idle and "receive" not in self._timers:  # the first bytes of the next request
             self._start("receive", self.limits.sending)
+        if self._refusal is None and self._between:
+            self._refusal = self.guard.refuse_head(data, self.client)
+            self._missing = self._refusal.size if self._refusal else 0
+        if self._refusal is not None:
+            self._missing -= len(data)
+            # Not before: closed with bytes of the client unread, the connection would be reset and the answer lost.
+            if self._missing <= 0:
+                self._answer(self._refusal)
+            return
         super().data_received(data)
         self._head = self._head + len(data) if self._heading else 0
         if self._head > 2 * self.limits.header_bytes:  # the guard is exact
@@ -357,25 +388,29 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._ready = self.ready(dict(cycle.scope)) if cycle is self.cycle and cycle.more_body else None
-        if self._ready is None:
-            super()._start_asgi_task(cycle, app)
+        super()._start_asgi_task(cycle, app)
+        if cycle.scope["method"] == "POST":  # with its first step, it is in a queue if it came whole
+            self.guard.coming += 1
+            self.loop.call_soon(self._arrive)
 
-    def on_body(self, body: bytes) -> None:
-        if self._ready is None:
-            super().on_body(body)
+    def _arrive(self) -> None:
+        self.guard.coming -= 1
 
-    def on_message_complete(self) -> None:
-        super().on_message_complete()
-        # Not before: closed with bytes of the client unread, the connection would be reset and the answer lost.
-        if self._ready is not None:
-            cycle, close = self.cycle, (b"connection", b"close")
-            more = self.server_state.default_headers
-            self.transport.write(self._ready.write(*more, *([] if cycle.keep_alive else [close])))
-            self._ready, cycle.response_started, cycle.response_complete = None, True, True
-            if not cycle.keep_alive:
-                self.transport.close()
+    @property
+    def _between(self) -> bool:
+        """Whether the next byte begins a request."""
+        cycle = self.cycle
+        return not self._heading and (cycle is None or (cycle.response_complete and not cycle.more_body))
+
+    def _answer(self, refusal: Refusal) -> None:
+        self._refusal = None
+        headers = [*self.server_state.default_headers, *([] if refusal.keep else [(b"connection", b"close")])]
+        self.transport.write(STATUS_LINE[refusal.status] + _lines(headers) + refusal.rest)
+        if refusal.keep:
+            self._end("receive")
             self.on_response_complete()
+        else:
+            self.transport.close()
 
     def on_response_complete(self) -> None:
         self._end("send")
@@ -386,7 +421,7 @@ class Protocol(HttpToolsProtocol):
 
     def _note_progress(self) -> None:
         cycle = self.cycle
-        if cycle is not None and not cycle.response_complete and self._ready is None:
+        if cycle is not None and not cycle.response_complete:
             self._end("receive")  # reading the body has its own time limit
             if not cycle.more_body:
                 self.idle.pop(self, None)
@@ -439,7 +474,7 @@ class Protocol(HttpToolsProtocol):
     def _refuse(self, status: int, sentence: str, linger: float = LINGER, started: bool = False) -> None:
         if not started:
             answer = refusal_response("", RefusedError(status, sentence, {"Connection": "close"}))
-            self.transport.write(Ready(status, tuple(answer.raw_headers), bytes(answer.body)).write())
+            self.transport.write(STATUS_LINE[status] + _written(answer))
         # Closed at once, with bytes of the client unread, the connection would be reset before the answer is read.
         self.refused = True
         self.loop.call_later(linger, self.transport.close)

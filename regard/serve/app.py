@@ -123,14 +123,14 @@ def build(state: ServerState) -> Guard:
     return Guard(app, state.access, state.limits, state.metrics, paths, partial(refuse_early, state))
 
 
-def refuse_early(state: ServerState, scope: Scope) -> RefusedError | None:
+def refuse_early(state: ServerState, scope: Scope, coming: int) -> RefusedError | None:
     """Why no model has room for a request, as far as its head says which model and whose request it is."""
     kind = QUEUED.get(scope["path"]) if scope["method"] == "POST" else None
     if kind is None:
         return None
     # Where there are tokens the body may hold one; behind a proxy the address is that of the proxy.
     named = state.access.tokens or any(name == b"x-forwarded-for" for name, _ in scope["headers"])
-    return state.refusal(kind, None if named or not scope["client"] else scope["client"][0])
+    return state.refusal(kind, None if named or not scope["client"] else scope["client"][0], coming)
 
 
 async def _explain(request: Request, error: Exception) -> Response:
