@@ -21,8 +21,10 @@ from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn import Config
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
 from regard.errors import ConfigError
 from regard.serve.limits import FAULT, SHUTTING_DOWN, Limits, RefusedError
@@ -35,8 +37,9 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 _OPEN = ("/", "/health")  # need no token: they reveal nothing, and the page must load before a token can be entered
 _OPEN_FOLDER = "/page/"
 # The plain head of a request. Every quantifier is possessive: the time is in proportion to the length.
-_HEAD = re.compile(rb"POST (/[!-~]*+) HTTP/1\.1\r\n((?:[\w-]++:[\t -~]*+\r\n){1,100}+)\r\n")
-_SPECIAL = frozenset((b"origin", b"expect", b"transfer-encoding", b"upgrade"))  # the answer depends on them
+_HEAD = re.compile(rb"POST (/[!->@-~]*+)(?:\?[!-~]*+)?+ HTTP/1\.1\r\n((?:[\w-]++:[\t -~]*+\r\n){1,100}+)\r\n")
+# Headers that need more than such a head: the answer depends on them, or the body does.
+_SPECIAL = frozenset((b"origin", b"sec-fetch-site", b"expect", b"transfer-encoding", b"upgrade"))
 _DAY = 86400.0
 LINGER = 1.0  # seconds in which a refused client may keep sending before the connection is closed
 SAFE = {
@@ -105,7 +108,7 @@ class Access:
 
     def check(self, method: str, path: str, headers: Headers) -> None:
         """Refuse with 403 everything but our page, allowed origins, and clients that are not browsers."""
-        self._check_host(_single(headers, "host"))
+        self.check_host(_single(headers, "host"))
         origin = _single(headers, "origin")
         if origin is not None:
             host = headers["host"].lower()
@@ -133,7 +136,8 @@ class Access:
         found[0].count_request(time.monotonic())
         return found[0]
 
-    def _check_host(self, host: str | None) -> None:
+    def check_host(self, host: str | None) -> None:
+        """Refuse with 403 a request that is addressed to another name."""
         # Not by Starlette's TrustedHostMiddleware: it takes the first of several Hosts, cannot allow addresses but not
         # names, and answers with plain text or a redirect. Its CORSMiddleware is used below.
         found = _HOST.fullmatch(host or "")
@@ -200,7 +204,7 @@ class Guard:
         limits: Limits,
         metrics: Metrics,
         paths: frozenset[str],
-        refuse_early: Callable[[Scope, int], RefusedError | None],
+        refuse_early: Callable[[str, str | None, int], RefusedError | None],
     ) -> None:
         self.app = CORSMiddleware(
             app,
@@ -270,34 +274,32 @@ class Guard:
             self.metrics.requests.labels(name, status).inc()
             self.metrics.seconds.labels(name).observe(time.monotonic() - began)
 
-    def refuse_head(self, data: bytes, client: tuple[str, int] | None) -> Refusal | None:
+    def refuse_head(self, data: bytes, client: str | None) -> Refusal | None:
         """The answer to the request that begins with `data` if no model has room for it. None for all others.
 
         Under overload most requests end here, so it must cost little: no task, no routing, no parser. What is not the
         plain head of a request is left to the parser.
         """
         head = _HEAD.match(data)
-        if head is None:
+        if head is None or head.end() > self.limits.header_bytes or self.stopping:
             return None
         lines = [line.partition(b":") for line in head[2].split(b"\r\n")[:-1]]
-        headers = [(name.lower(), value.strip()) for name, _, value in lines]
-        known = dict(headers)
-        length, connection = known.get(b"content-length", b"0"), known.get(b"connection", b"keep-alive").lower()
-        if len(known) < len(headers) or not _SPECIAL.isdisjoint(known) or not length.isdigit():
+        headers = {name.lower(): value.strip() for name, _, value in lines}
+        if not len(headers) == len(lines) <= self.limits.headers or not _SPECIAL.isdisjoint(headers):
             return None
-        path, _, query = head[1].partition(b"?")
-        scope = {"method": "POST", "path": path.decode(), "raw_path": path, "query_string": query}
-        scope |= {"headers": headers, "client": client}
-        refusal = self.refuse_early(scope, self.coming)
-        if refusal is None or connection not in (b"close", b"keep-alive"):
+        path = head[1].decode()
+        # Behind a proxy the address is that of the proxy.
+        refusal = self.refuse_early(path, None if b"x-forwarded-for" in headers else client, self.coming)
+        length, connection = headers.get(b"content-length", b"0"), headers.get(b"connection", b"keep-alive").lower()
+        if refusal is None or not length.isdigit() or connection not in (b"close", b"keep-alive"):
             return None
         with suppress(RefusedError):  # for another reason, which the guard finds again
-            self._check(scope)
-            key = (scope["path"], refusal.status, refusal.sentence)
+            self.access.check_host(headers.get(b"host", b"").decode())
+            key = (path, refusal.status, refusal.sentence)
             if key not in self._written:
-                answer = refusal_response(scope["path"], refusal)
-                self._add_headers(answer.raw_headers, scope["path"])
-                self._written[key] = _written(answer), self.metrics.requests.labels(scope["path"], refusal.status)
+                answer = refusal_response(path, refusal)
+                self._add_headers(answer.raw_headers, path)
+                self._written[key] = _written(answer), self.metrics.requests.labels(path, refusal.status)
             written, count = self._written[key]
             count.inc()
             self.metrics.refuse(refusal)
@@ -337,14 +339,28 @@ class Protocol(HttpToolsProtocol):
     idle: dict["Protocol", None]  # of one server, the longest idle first
     guard: Guard
     refused = False
+    cycle: RequestResponseCycle | None = None  # type: ignore[assignment]
+    _opened = False
     _refusal: Refusal | None = None  # the answer to the request that is being received, if its head was enough,
     _missing = 0  # and the bytes of that request that have not come yet
     _heading = False  # whether the head of a request is incomplete,
     _head = 0  # and how many bytes have come since it began
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._setup = config, server_state, app_state, _loop
+        self.server_state, self.connections = server_state, server_state.connections
+        self.loop = _loop or asyncio.get_running_loop()
         self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = transport
+        self.connections.add(self)
         if len(self.connections) > self.limits.connections:
             if not self.idle:
                 self._refuse(503, "The server has too many connections.", linger=0.0)
@@ -357,7 +373,9 @@ class Protocol(HttpToolsProtocol):
         self.idle.pop(self, None)
         for name in list(self._timers):
             self._end(name)
-        super().connection_lost(exc)
+        if self._opened:
+            super().connection_lost(exc)
+        self.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
         if self.refused:
@@ -365,7 +383,8 @@ class Protocol(HttpToolsProtocol):
         if self in self.idle and "receive" not in self._timers:  # the first bytes of the next request
             self._start("receive", self.limits.sending)
         if self._refusal is None and self._between:
-            self._refusal = self.guard.refuse_head(data, self.client)
+            peer = self.transport.get_extra_info("peername")
+            self._refusal = self.guard.refuse_head(data, peer[0] if peer else None)
             self._missing = self._refusal.size if self._refusal else 0
         if self._refusal is not None:
             self._missing -= len(data)
@@ -373,11 +392,19 @@ class Protocol(HttpToolsProtocol):
             if self._missing <= 0:
                 self._answer(self._refusal)
             return
+        self._open()
         super().data_received(data)
         self._head = self._head + len(data) if self._heading else 0
         if self._head > 2 * self.limits.header_bytes:  # the guard is exact
             self._refuse(431, "The head of the request is too long.")
         self._note_progress()
+
+    def _open(self) -> None:
+        """Set up what uvicorn needs for a connection; one whose only request is refused at once needs nothing."""
+        if not self._opened:
+            self._opened, transport = True, self.transport
+            super().__init__(*self._setup)
+            super().connection_made(transport)
 
     def on_message_begin(self) -> None:
         self._heading = True
@@ -407,6 +434,7 @@ class Protocol(HttpToolsProtocol):
         headers = [*self.server_state.default_headers, *([] if refusal.keep else [(b"connection", b"close")])]
         self.transport.write(STATUS_LINE[refusal.status] + _lines(headers) + refusal.rest)
         if refusal.keep:
+            self._open()
             self._end("receive")
             self.on_response_complete()
         else:
