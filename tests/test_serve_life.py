@@ -151,6 +151,13 @@ def test_a_request_without_room_is_refused_for_its_head_alone() -> None:
         line.close()
         assert total(server, "regard_refused_total") == before + 3
 
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as line:
+            line.sendall(request("ba da") * 2)
+            found = b"".join(iter(lambda: line.recv(1 << 16), b""))
+            assert found.count(b"HTTP/1.1 429") == found.count(b"connection: close") == 1, (
+                "what follows can be sent again"
+            )
+
         post = server.client.post
         assert "message" in post("/v2/translate", headers={"Connection": "close"}, content=b"x" * (3 << 20)).json()
         allowed = post(

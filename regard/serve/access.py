@@ -391,6 +391,8 @@ class Protocol(HttpToolsProtocol):
             # Not before: closed with bytes of the client unread, the connection would be reset and the answer lost.
             if self._missing <= 0:
                 self._answer(self._refusal)
+            elif self._opened:
+                self._unset_keepalive_if_required()
             return
         self._open()
         super().data_received(data)
@@ -431,9 +433,10 @@ class Protocol(HttpToolsProtocol):
 
     def _answer(self, refusal: Refusal) -> None:
         self._refusal = None
-        headers = [*self.server_state.default_headers, *([] if refusal.keep else [(b"connection", b"close")])]
+        keep = refusal.keep and not self._missing  # the beginning of a further request is gone
+        headers = [*self.server_state.default_headers, *([] if keep else [(b"connection", b"close")])]
         self.transport.write(STATUS_LINE[refusal.status] + _lines(headers) + refusal.rest)
-        if refusal.keep:
+        if keep:
             self._open()
             self._end("receive")
             self.on_response_complete()
