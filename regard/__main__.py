@@ -29,13 +29,13 @@ def main() -> None:
         # The reader of our output has exited (`regard translate ... | head`), so the error is not reported.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(NO_READER)
-    except (MemoryError, RuntimeError) as error:
-        if not out_of_memory(error):
+    except (MemoryError, RuntimeError, ImportError, OSError) as error:
+        if out_of_memory(error):
+            sys.stderr.write("regard: There is not enough memory for this; use a smaller model, batch or beam.\n")
+            sys.stderr.flush()
+            os._exit(2)  # what libraries do at the end needs memory too, and would add their tracebacks
+        if not isinstance(error, OSError):
             raise
-        sys.stderr.write("regard: There is not enough memory for this; use a smaller model, batch or beam.\n")
-        sys.stderr.flush()
-        os._exit(2)  # what libraries do at the end needs memory too, and would add their tracebacks
-    except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         leave(f"regard: {where}{error.strerror or error}.\n", 2)
 

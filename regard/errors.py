@@ -40,14 +40,19 @@ class TrainingError(RegardError):
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, on a CPU or a GPU; torch says so in the words of a RuntimeError.
+    """Whether an error says that memory ran out, on a CPU or a GPU; torch says so in the words of a RuntimeError, the
+    loader of a library in those of an ImportError, the system in those of an OSError.
 
     >>> out_of_memory(MemoryError()), out_of_memory(RuntimeError("CUDA out of memory.")), out_of_memory(ValueError("x"))
     (True, True, False)
+    >>> out_of_memory(ImportError("x.so: failed to map segment from shared object")), out_of_memory(ImportError("x"))
+    (True, False)
     """
-    words = ("can't allocate memory", "not enough memory", "out of memory")
+    words = ("can't allocate memory", "cannot allocate memory", "not enough memory", "out of memory", "failed to map")
     named = type(error).__name__ == "OutOfMemoryError"  # of torch, which is not imported here
-    said = named or (isinstance(error, RuntimeError) and any(some in str(error).lower() for some in words))
+    said = named or (
+        isinstance(error, RuntimeError | ImportError | OSError) and any(some in str(error).lower() for some in words)
+    )
     return said or isinstance(error, MemoryError)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data.normalise_text import rewrite
-from regard.data.subwords import Subwords
+from regard.data.subwords import Subwords, train_subwords
 from regard.data.vocabulary import Vocabulary, words
 from regard.errors import DataError
 from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
@@ -174,6 +174,12 @@ def test_hostile_headers_are_refused(tmp_path, hostile):
 def test_a_foreign_sentencepiece_model_is_refused():
     with pytest.raises(DataError, match="not a SentencePiece model, or is damaged"):
         Subwords(b"not a model")
+
+
+def test_a_sentencepiece_model_with_a_piece_that_is_not_utf8_is_refused():
+    whole = train_subwords(["the cat sees the dog"] * 9, "bpe", 300).content
+    with pytest.raises(DataError, match="not a SentencePiece model, or is damaged"):
+        Subwords(whole.replace("\u2581t".encode(), b"\xe2\x96\xfft"))
 
 
 @pytest.mark.parametrize("kind", KINDS)

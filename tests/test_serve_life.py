@@ -10,7 +10,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx
@@ -151,6 +151,13 @@ def test_a_request_without_room_is_refused_for_its_head_alone() -> None:
         line.close()
         assert total(server, "regard_refused_total") == before + 3
 
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as line:
+            line.sendall(request("ba da") * 2)
+            found = b"".join(iter(lambda: line.recv(1 << 16), b""))
+            assert found.count(b"HTTP/1.1 429") == found.count(b"connection: close") == 1, (
+                "what follows can be sent again"
+            )
+
         post = server.client.post
         assert "message" in post("/v2/translate", headers={"Connection": "close"}, content=b"x" * (3 << 20)).json()
         allowed = post(
@@ -165,6 +172,25 @@ def test_a_request_without_room_is_refused_for_its_head_alone() -> None:
         while b"}" not in found and (part := first.recv(1 << 16)):
             found += part
         assert b"da ba" in found, "what was accepted gets its answer"
+
+
+def test_of_many_requests_at_once_only_those_with_room_reach_the_application() -> None:
+    """They are counted as they come in, not when they wait for a model: until then each would see the same room."""
+    with serving(limits={"queue": 1}, fresh=True) as server, ExitStack() as stack:
+        address = ("127.0.0.1", server.port)
+        lines = [stack.enter_context(socket.create_connection(address, timeout=PATIENCE)) for _ in range(20)]
+        assert server.client.get("/health").status_code == 200  # all of them are accepted
+        (child,) = children(server, "spawn_main")
+        for process in (child, server.process.pid):
+            os.kill(process, signal.SIGSTOP)
+        for line in lines:
+            line.sendall(request("ba da"))
+        os.kill(server.process.pid, signal.SIGCONT)
+        until(lambda: total(server, "regard_refused_total") == 19)
+        os.kill(child, signal.SIGCONT)
+        found = Counter(line.recv(1 << 16).split(b" ", 2)[1] for line in lines)
+        assert found == {b"200": 1, b"429": 19}
+        assert total(server, 'regard_request_seconds_count{path="/translate"}') == 1, "the others stayed outside"
 
 
 def test_what_is_not_http_is_answered_after_what_is(server: Server) -> None:

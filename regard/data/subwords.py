@@ -30,9 +30,11 @@ class Subwords:
         self.content = model
         try:
             self.processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
-            symbols = tuple(self.processor.id_to_piece(index) for index in range(len(SYMBOLS)))
+            # The spelling of every id, read now: that of a damaged model need not be UTF-8.
+            self.pieces: list[str] = self.processor.id_to_piece(list(range(len(self))))
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
             raise DataError(f"The vocabulary is not a SentencePiece model, or is damaged: {brief(error)}.") from None
+        symbols = tuple(self.pieces[: len(SYMBOLS)])
         if symbols != SYMBOLS:
             raise DataError(f"The SentencePiece model must begin with {SYMBOLS}; it begins with {symbols}.")
         self.scores: dict[str, tuple[float, int]] = {}  # piece -> (score, id); filled at the first sample
@@ -41,11 +43,6 @@ class Subwords:
 
     def __len__(self) -> int:
         return int(self.processor.vocab_size())
-
-    @cached_property
-    def pieces(self) -> list[str]:
-        """The spelling of every id."""
-        return [str(self.processor.id_to_piece(index)) for index in range(len(self))]
 
     @cached_property
     def byte_of(self) -> dict[int, bytes]:

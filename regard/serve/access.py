@@ -11,17 +11,20 @@ import ipaddress
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from prometheus_client import Counter
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn import Config
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
 from regard.errors import ConfigError
 from regard.serve.limits import FAULT, SHUTTING_DOWN, Limits, RefusedError
@@ -33,6 +36,10 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 _OPEN = ("/", "/health")  # need no token: they reveal nothing, and the page must load before a token can be entered
 _OPEN_FOLDER = "/page/"
+# The plain head of a request. Every quantifier is possessive: the time is in proportion to the length.
+_HEAD = re.compile(rb"POST (/[!->@-~]*+)(?:\?[!-~]*+)?+ HTTP/1\.1\r\n((?:[\w-]++:[\t -~]*+\r\n){1,100}+)\r\n")
+# Headers that need more than such a head: the answer depends on them, or the body does.
+_SPECIAL = frozenset((b"origin", b"sec-fetch-site", b"expect", b"transfer-encoding", b"upgrade"))
 _DAY = 86400.0
 LINGER = 1.0  # seconds in which a refused client may keep sending before the connection is closed
 SAFE = {
@@ -101,7 +108,7 @@ class Access:
 
     def check(self, method: str, path: str, headers: Headers) -> None:
         """Refuse with 403 everything but our page, allowed origins, and clients that are not browsers."""
-        self._check_host(_single(headers, "host"))
+        self.check_host(_single(headers, "host"))
         origin = _single(headers, "origin")
         if origin is not None:
             host = headers["host"].lower()
@@ -129,7 +136,8 @@ class Access:
         found[0].count_request(time.monotonic())
         return found[0]
 
-    def _check_host(self, host: str | None) -> None:
+    def check_host(self, host: str | None) -> None:
+        """Refuse with 403 a request that is addressed to another name."""
         # Not by Starlette's TrustedHostMiddleware: it takes the first of several Hosts, cannot allow addresses but not
         # names, and answers with plain text or a redirect. Its CORSMiddleware is used below.
         found = _HOST.fullmatch(host or "")
@@ -168,17 +176,22 @@ def _single(headers: Headers, name: str) -> str | None:
     return values[0] if values else None
 
 
-class Ready(NamedTuple):
-    """A whole answer."""
+class Refusal(NamedTuple):
+    """The answer to a request of `size` bytes, and whether the connection stays open after it."""
 
     status: int
-    headers: tuple[tuple[bytes, bytes], ...]
-    body: bytes
+    rest: bytes  # of the answer
+    size: int
+    keep: bool
 
-    def write(self, *more: tuple[bytes, bytes]) -> bytes:
-        """The bytes to send, with further headers."""
-        lines = b"".join(b"%s: %s\r\n" % header for header in (*more, *self.headers))
-        return STATUS_LINE[self.status] + lines + b"\r\n" + self.body
+
+def _lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    return b"".join(b"%s: %s\r\n" % header for header in headers)
+
+
+def _written(answer: JSONResponse) -> bytes:
+    """An answer as it is sent, after its status line."""
+    return _lines(answer.raw_headers) + b"\r\n" + bytes(answer.body)
 
 
 class Guard:
@@ -191,7 +204,7 @@ class Guard:
         limits: Limits,
         metrics: Metrics,
         paths: frozenset[str],
-        refuse_early: Callable[[Scope], RefusedError | None],
+        refuse_early: Callable[[str, str | None, int], RefusedError | None],
     ) -> None:
         self.app = CORSMiddleware(
             app,
@@ -206,7 +219,8 @@ class Guard:
         self.tasks: set[asyncio.Task[Any] | None] = set()  # of the requests that have no whole answer yet
         self.stopping = self.ending = False
         self.refuse_early = refuse_early
-        self._ready: dict[tuple[str, int, str], Ready] = {}
+        self.coming = 0  # requests that were let through and have not reached a queue yet
+        self._written: dict[tuple[str, int, str], tuple[bytes, Counter]] = {}  # refusals, and what counts them
 
     @property
     def under_way(self) -> int:
@@ -260,28 +274,37 @@ class Guard:
             self.metrics.requests.labels(name, status).inc()
             self.metrics.seconds.labels(name).observe(time.monotonic() - began)
 
-    def ready(self, scope: Scope) -> "Ready | None":
-        """The answer to a request that is refused for its head alone: no model has room for it. None for all others.
+    def refuse_head(self, data: bytes, client: str | None) -> Refusal | None:
+        """The answer to the request that begins with `data` if no model has room for it. None for all others.
 
-        Under overload most requests end here, so it must cost little: no task, no routing, nothing is parsed.
+        Under overload most requests end here, so it must cost little: no task, no routing, no parser. What is not the
+        plain head of a request is left to the parser.
         """
-        if any(name == b"origin" for name, _ in scope["headers"]):
-            return None  # its answer depends on it
-        refusal = self.refuse_early(scope)
-        if refusal is None:
+        head = _HEAD.match(data)
+        if head is None or head.end() > self.limits.header_bytes or self.stopping:
             return None
-        with suppress(RefusedError):
-            self._check(scope)
-            path = scope["path"]
+        lines = [line.partition(b":") for line in head[2].split(b"\r\n")[:-1]]
+        headers = {name.lower(): value.strip() for name, _, value in lines}
+        if not len(headers) == len(lines) <= self.limits.headers or not _SPECIAL.isdisjoint(headers):
+            return None
+        path = head[1].decode()
+        # Behind a proxy the address is that of the proxy.
+        refusal = self.refuse_early(path, None if b"x-forwarded-for" in headers else client, self.coming)
+        length, connection = headers.get(b"content-length", b"0"), headers.get(b"connection", b"keep-alive").lower()
+        if refusal is None or not length.isdigit() or connection not in (b"close", b"keep-alive"):
+            return None
+        with suppress(RefusedError):  # for another reason, which the guard finds again
+            self.access.check_host(headers.get(b"host", b"").decode())
             key = (path, refusal.status, refusal.sentence)
-            if key not in self._ready:
+            if key not in self._written:
                 answer = refusal_response(path, refusal)
                 self._add_headers(answer.raw_headers, path)
-                self._ready[key] = Ready(refusal.status, tuple(answer.raw_headers), bytes(answer.body))
+                self._written[key] = _written(answer), self.metrics.requests.labels(path, refusal.status)
+            written, count = self._written[key]
+            count.inc()
             self.metrics.refuse(refusal)
-            self.metrics.requests.labels(path, refusal.status).inc()
-            return self._ready[key]
-        return None  # the guard refuses it for another reason
+            return Refusal(refusal.status, written, head.end() + int(length), connection == b"keep-alive")
+        return None
 
     def _check(self, scope: Scope) -> None:
         raw: list[tuple[bytes, bytes]] = scope["headers"]
@@ -314,15 +337,30 @@ class Protocol(HttpToolsProtocol):
 
     limits = Limits()
     idle: dict["Protocol", None]  # of one server, the longest idle first
-    ready: Callable[[Scope], Ready | None] = staticmethod(lambda scope: None)
+    guard: Guard
     refused = False
-    _ready: Ready | None = None  # the answer to the request that is being received, if its head was enough
+    cycle: RequestResponseCycle | None = None  # type: ignore[assignment]
+    _opened = False
+    _refusal: Refusal | None = None  # the answer to the request that is being received, if its head was enough,
+    _missing = 0  # and the bytes of that request that have not come yet
     _heading = False  # whether the head of a request is incomplete,
     _head = 0  # and how many bytes have come since it began
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._setup = config, server_state, app_state, _loop
+        self.server_state, self.connections = server_state, server_state.connections
+        self.loop = _loop or asyncio.get_running_loop()
         self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = transport
+        self.connections.add(self)
         if len(self.connections) > self.limits.connections:
             if not self.idle:
                 self._refuse(503, "The server has too many connections.", linger=0.0)
@@ -335,18 +373,40 @@ class Protocol(HttpToolsProtocol):
         self.idle.pop(self, None)
         for name in list(self._timers):
             self._end(name)
-        super().connection_lost(exc)
+        if self._opened:
+            super().connection_lost(exc)
+        self.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
         if self.refused:
             return
         if self in self.idle and "receive" not in self._timers:  # the first bytes of the next request
             self._start("receive", self.limits.sending)
+        if self._refusal is None and self._between:
+            peer = self.transport.get_extra_info("peername")
+            self._refusal = self.guard.refuse_head(data, peer[0] if peer else None)
+            self._missing = self._refusal.size if self._refusal else 0
+        if self._refusal is not None:
+            self._missing -= len(data)
+            # Not before: closed with bytes of the client unread, the connection would be reset and the answer lost.
+            if self._missing <= 0:
+                self._answer(self._refusal)
+            elif self._opened:
+                self._unset_keepalive_if_required()
+            return
+        self._open()
         super().data_received(data)
         self._head = self._head + len(data) if self._heading else 0
         if self._head > 2 * self.limits.header_bytes:  # the guard is exact
             self._refuse(431, "The head of the request is too long.")
         self._note_progress()
+
+    def _open(self) -> None:
+        """Set up what uvicorn needs for a connection; one whose only request is refused at once needs nothing."""
+        if not self._opened:
+            self._opened, transport = True, self.transport
+            super().__init__(*self._setup)
+            super().connection_made(transport)
 
     def on_message_begin(self) -> None:
         self._heading = True
@@ -357,25 +417,31 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._ready = self.ready(dict(cycle.scope)) if cycle is self.cycle and cycle.more_body else None
-        if self._ready is None:
-            super()._start_asgi_task(cycle, app)
+        super()._start_asgi_task(cycle, app)
+        if cycle.scope["method"] == "POST":  # with its first step, it is in a queue if it came whole
+            self.guard.coming += 1
+            self.loop.call_soon(self._arrive)
 
-    def on_body(self, body: bytes) -> None:
-        if self._ready is None:
-            super().on_body(body)
+    def _arrive(self) -> None:
+        self.guard.coming -= 1
 
-    def on_message_complete(self) -> None:
-        super().on_message_complete()
-        # Not before: closed with bytes of the client unread, the connection would be reset and the answer lost.
-        if self._ready is not None:
-            cycle, close = self.cycle, (b"connection", b"close")
-            more = self.server_state.default_headers
-            self.transport.write(self._ready.write(*more, *([] if cycle.keep_alive else [close])))
-            self._ready, cycle.response_started, cycle.response_complete = None, True, True
-            if not cycle.keep_alive:
-                self.transport.close()
+    @property
+    def _between(self) -> bool:
+        """Whether the next byte begins a request."""
+        cycle = self.cycle
+        return not self._heading and (cycle is None or (cycle.response_complete and not cycle.more_body))
+
+    def _answer(self, refusal: Refusal) -> None:
+        self._refusal = None
+        keep = refusal.keep and not self._missing  # the beginning of a further request is gone
+        headers = [*self.server_state.default_headers, *([] if keep else [(b"connection", b"close")])]
+        self.transport.write(STATUS_LINE[refusal.status] + _lines(headers) + refusal.rest)
+        if keep:
+            self._open()
+            self._end("receive")
             self.on_response_complete()
+        else:
+            self.transport.close()
 
     def on_response_complete(self) -> None:
         self._end("send")
@@ -386,7 +452,7 @@ class Protocol(HttpToolsProtocol):
 
     def _note_progress(self) -> None:
         cycle = self.cycle
-        if cycle is not None and not cycle.response_complete and self._ready is None:
+        if cycle is not None and not cycle.response_complete:
             self._end("receive")  # reading the body has its own time limit
             if not cycle.more_body:
                 self.idle.pop(self, None)
@@ -439,7 +505,7 @@ class Protocol(HttpToolsProtocol):
     def _refuse(self, status: int, sentence: str, linger: float = LINGER, started: bool = False) -> None:
         if not started:
             answer = refusal_response("", RefusedError(status, sentence, {"Connection": "close"}))
-            self.transport.write(Ready(status, tuple(answer.raw_headers), bytes(answer.body)).write())
+            self.transport.write(STATUS_LINE[status] + _written(answer))
         # Closed at once, with bytes of the client unread, the connection would be reset before the answer is read.
         self.refused = True
         self.loop.call_later(linger, self.transport.close)

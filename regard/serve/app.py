@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
 
 from regard.serve import api_v1, deepl, documents, glossaries, libre
 from regard.serve.access import Guard, refusal_response
@@ -123,14 +122,11 @@ def build(state: ServerState) -> Guard:
     return Guard(app, state.access, state.limits, state.metrics, paths, partial(refuse_early, state))
 
 
-def refuse_early(state: ServerState, scope: Scope) -> RefusedError | None:
-    """Why no model has room for a request, as far as its head says which model and whose request it is."""
-    kind = QUEUED.get(scope["path"]) if scope["method"] == "POST" else None
-    if kind is None:
-        return None
-    # Where there are tokens the body may hold one; behind a proxy the address is that of the proxy.
-    named = state.access.tokens or any(name == b"x-forwarded-for" for name, _ in scope["headers"])
-    return state.refusal(kind, None if named or not scope["client"] else scope["client"][0])
+def refuse_early(state: ServerState, path: str, client: str | None, coming: int) -> RefusedError | None:
+    """Why no model has room for a POST to a path, after `coming` others, as far as it is known whose request it is."""
+    kind = QUEUED.get(path)
+    # Where there are tokens the body may hold one.
+    return state.refusal(kind, None if state.access.tokens else client, coming) if kind is not None else None
 
 
 async def _explain(request: Request, error: Exception) -> Response:

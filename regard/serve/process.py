@@ -133,7 +133,7 @@ def serve(
         guard = build(state)
         config = uvicorn.Config(
             guard,
-            http=type("Bounded", (Protocol,), {"limits": bounded, "idle": {}, "ready": staticmethod(guard.ready)}),
+            http=type("Bounded", (Protocol,), {"limits": bounded, "idle": {}, "guard": guard}),
             ws="none",
             loop="uvloop",
             log_config=None,

@@ -145,9 +145,9 @@ class ServerState:
 
     # --- work
 
-    def refusal(self, kind: str, client: Hashable) -> RefusedError | None:
-        """Why no model of a kind has room for a request, or None if one has."""
-        found = [worker.refusal(client) for worker in self.of_kind(kind).values()]
+    def refusal(self, kind: str, client: Hashable, coming: int) -> RefusedError | None:
+        """Why no model of a kind has room for a request after `coming` others, or None if one has."""
+        found = [worker.refusal(client, coming=coming) for worker in self.of_kind(kind).values()]
         return found[0] if all(found) and found else None
 
     async def translate(self, request: Request, worker: Worker, texts: list[str], options: Options) -> list[Written]:

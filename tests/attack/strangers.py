@@ -208,6 +208,7 @@ def pieces(draw: Random, folder: Path) -> None:
         vocabulary = Vocabulary.load(folder, "source")
         for text in ("the black cat .", "", "日本語 \x00 ▁▁ <0x41> é" * 5, "a" * 3000):
             vocabulary.decode(vocabulary.encode(text).ids).encode("utf-8")
+        vocabulary.pieces(range(len(vocabulary)))
 
     refused_or_done(use)
 
