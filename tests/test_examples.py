@@ -164,6 +164,8 @@ def test_attend_has_defaults_and_clear_errors() -> None:
         regard.attend((query, query), memory)
     with pytest.raises(RegardError, match=r"The values of the memory must be a tensor .* got a list"):
         regard.attend(query, regard.Memory(states, [states]))
+    with pytest.raises(RegardError, match=r"The score must be a function, such as those in regard.core; got 'dot'"):
+        regard.attend(query, memory, "dot")
 
 
 def test_the_trace_of_a_hugging_face_model(tmp_path, capsys) -> None:

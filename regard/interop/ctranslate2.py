@@ -34,6 +34,7 @@ KNOWN: dict[str, tuple[object, ...]] = {  # the settings of a Transformer that c
     "score": ("scaled-dot",),
     "normaliser": ("softmax",),
 }
+NEVER = -1e9  # the logit of a token that is not written
 BATCH_TOKENS = 4096  # source tokens in a batch over all beams, as in regard's own search
 
 
@@ -98,7 +99,6 @@ class Engine(NamedTuple):
             return_end_token=True,
             no_repeat_ngram_size=config.no_repeat_ngram,
             disable_unk=config.ban_unknown,
-            suppress_sequences=[[SYMBOLS[PAD]], [SYMBOLS[START]]],
             min_decoding_length=config.min_length,
             max_decoding_length=max(1, min(longest, self.longest)),
             max_input_length=0,
@@ -133,7 +133,7 @@ def open_engine(model: nn.Module, source: Vocabulary, target: Vocabulary, thread
     """Convert a Transformer and load it, all in a temporary folder."""
     library, before = _library(), torch.get_num_threads()
     with tempfile.TemporaryDirectory(prefix="regard-") as folder:
-        _save(model, source, target, Path(folder) / "model", kind)
+        _save(model, source, target, Path(folder) / "model", kind, never=(PAD, START))
         path = str(Path(folder) / "model")
         translator = library.Translator(path, compute_type=kind, inter_threads=threads, intra_threads=1)
     torch.set_num_threads(before)  # the engine has set those of the whole process
@@ -173,8 +173,10 @@ def _positions(model: nn.Module) -> int:
 
 
 def _save(
-    model: nn.Module, source: Vocabulary, target: Vocabulary, folder: Path, kind: str, head: tuple[int, int] = (-1, 0)
-) -> None:
+    model: nn.Module, source: Vocabulary, target: Vocabulary, folder: Path, kind: str, head: tuple[int, int] = (-1, 0),
+    never: Sequence[int] = (),
+) -> None:  # fmt: skip
+    """Write a model for the engine. Tokens that it may `never` write get a bias: a rule of the search takes longer."""
     library = _library()
     if not isinstance(model, Transformer):
         raise ConfigError(f"CTranslate2 runs Transformers; this run is a {type(model).__name__}.")
@@ -189,6 +191,10 @@ def _save(
     if kind not in TYPES:
         raise ConfigError(f"The numbers of a CTranslate2 model are {' or '.join(TYPES)}; got {kind!r}.")
     specification = _specification(model, library.specs, head)
+    if never:
+        output = specification.decoder.projection
+        output.bias = np.zeros(len(target), np.float32) if model.output.bias is None else output.bias
+        output.bias[list(never)] = NEVER
     specification.register_source_vocabulary(source.pieces(range(len(source))))
     specification.register_target_vocabulary(target.pieces(range(len(target))))
     specification.config.unk_token = SYMBOLS[UNKNOWN]
