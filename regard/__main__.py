@@ -11,9 +11,6 @@ INTERRUPTED, NO_READER = 130, 141  # as a shell reports SIGINT and SIGPIPE
 
 def main() -> None:
     """Run the command line."""
-    # Threads that wait by spinning take the cores that the others need: beside other work everything is ten times
-    # slower. Set before torch is loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         try:
             app()

@@ -40,8 +40,8 @@ def test_the_help_imports_nothing_heavy():
 
 @pytest.mark.parametrize("given", ["", "ACTIVE"])
 def test_threads_wait_without_spinning_unless_the_user_says_otherwise(given):
-    """Known before torch is loaded, which reads it once."""
-    code = "sys.argv = ['regard', '--version']; from regard.__main__ import main; main()"
+    """In a training; known before torch is loaded, which reads it once."""
+    code = "sys.argv = ['regard', 'train']; from regard.__main__ import main; main()"
     program = f"import os, sys\ntry:\n    {code}\nexcept SystemExit:\n    print(os.environ['OMP_WAIT_POLICY'])"
     env = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     env |= {"OMP_WAIT_POLICY": given} if given else {}

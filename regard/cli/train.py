@@ -68,6 +68,9 @@ def train(
 
     On several GPUs or machines: torchrun --nproc-per-node N -m regard train ...
     """
+    # Before torch is loaded: threads that wait by spinning take the cores that the others need, and beside other work
+    # an update takes ten times as long.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from regard.api.training import plan
     from regard.training.start import train as begin
 
