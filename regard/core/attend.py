@@ -75,9 +75,9 @@ def attend(query: Tensor, memory: Memory, score: Score = scaled_dot, normalise: 
     for name, part in (("query", query), ("keys of the memory", memory.keys), ("values of the memory", memory.values)):
         if not isinstance(part, Tensor):
             raise ShapeError(f"The {name} must be a tensor [B, ..., size]; got a {type(part).__name__}.")
-    for name, part in (("score", score), ("normaliser", normalise)):
-        if not callable(part):
-            raise ShapeError(f"The {name} must be a function, such as those in regard.core; got {part!r:.40}.")
+    for name, function in (("score", score), ("normaliser", normalise)):
+        if not callable(function):
+            raise ShapeError(f"The {name} must be a function, such as those in regard.core; got {function!r:.40}.")
     check_memory(query, memory)
     return attend_unchecked(query, memory, score, normalise)
 

@@ -17,6 +17,7 @@ are grouped follows from the lengths, on the host: with `lengths` and `counts` o
 from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +47,9 @@ class DocumentConfig:
         ("attention", "average", "maximum"),
     )  # fmt: skip
     score: str = setting(
-        "tanh-dot", "score function of attention; tanh-dot is the paper's", ChainMap(SCORES, {"tanh-dot": None})
+        "tanh-dot",
+        "score function of attention; tanh-dot is the paper's",
+        ChainMap[str, Any](SCORES, {"tanh-dot": None}),
     )
     normaliser: str = setting("softmax", "normaliser of the scores", NORMALISERS)
     dropout: float = setting(0.0, "dropout on word, sentence and document vectors")

@@ -45,7 +45,7 @@ class LuongConfig:
     target_vocabulary: int = setting(50_000, "size of the target vocabulary")
     width: int = setting(1000, "size of the embeddings and of the state of a layer (n)")
     layers: int = setting(4, "number of LSTM layers in the encoder and in the decoder")
-    score: str = setting("general", "score function of attention", ChainMap({"location": None}, SCORES))
+    score: str = setting("general", "score function of attention", ChainMap[str, Any]({"location": None}, SCORES))
     normaliser: str = setting("softmax", "normaliser of the scores in global attention", NORMALISERS)
     window: str = setting(
         "local-p", "attend everywhere, around the step, or around a predicted place", ("global", "local-m", "local-p")
