@@ -117,8 +117,17 @@ def package_of(name: str, config: Any) -> str:
     """The package that a model, or else its score or normaliser, comes from where it is not regard; or nothing."""
     score, normaliser = getattr(config, "score", ""), getattr(config, "normaliser", "")
     parts = entry(name).model, SCORES.get(score), COMPARISONS.get(score), NORMALISERS.get(normaliser)
-    names = (str(getattr(part, "__module__", "regard")).partition(".")[0] for part in parts if part is not None)
-    return next((one for one in names if one != "regard"), "")
+    return next((one for one in map(_package, parts) if one != "regard"), "")
+
+
+def _package(part: Any) -> str:
+    return str(getattr(part, "__module__", None) or "regard").partition(".")[0]
+
+
+def known_packages() -> set[str]:
+    """The packages that the models, scores and normalisers of this process come from."""
+    models = [one.model for one in MODELS.values()]
+    return set(map(_package, [*models, *SCORES.values(), *COMPARISONS.values(), *NORMALISERS.values()]))
 
 
 def entry(name: str, package: str = "") -> Entry:
@@ -129,7 +138,7 @@ def entry(name: str, package: str = "") -> Entry:
     """
 
     def complete() -> bool:
-        return name in MODELS and (package in ("", "regard") or package in modules)
+        return name in MODELS and (not package or package in known_packages())
 
     offered = installed() if not complete() else {}
     for module in filter(None, os.environ.get(IMPORTED, "").split(",")):
@@ -138,7 +147,7 @@ def entry(name: str, package: str = "") -> Entry:
     for point, module in offered.items():
         if not complete() and (point == name or module.partition(".")[0] == package):
             import_package(module)
-    if not complete() and package not in ("", "regard"):
+    if package and not complete():
         what = "The attention of this run" if name in MODELS else f"The model {name!r}"
         raise ConfigError(
             f"{what} comes from the package {package!r}, which is not loaded: install it, or pass --import {package} "
