@@ -3,7 +3,7 @@
     python benchmarks/many_gpus.py                                   # Transformer base, 860,000 tokens a second on one
     python benchmarks/many_gpus.py --model bahdanau --preset paper --speed 318000 --batch 4000
 
-Every GPU computes a batch of its own; then float32 gradients are summed, first inside each machine (a ring: every GPU
+Every GPU computes its own batch; then float32 gradients are summed, first inside each machine (a ring: every GPU
 sends and receives 2 (n - 1) / n of the bytes), then between machines, each GPU with its part. A captured update sums
 after the backward pass, so nothing overlaps; a plain one hides most of it.
 """

@@ -158,6 +158,11 @@ def test_a_request_without_room_is_refused_for_its_head_alone() -> None:
                 "what follows can be sent again"
             )
 
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as line:
+            head = b"POST /translate HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Length: %s\r\n\r\n"
+            line.sendall(head % (server.port, b"9" * 5000))
+            assert line.recv(1 << 16).startswith(b"HTTP/1.1 400"), "a length that no number is"
+
         post = server.client.post
         assert "message" in post("/v2/translate", headers={"Connection": "close"}, content=b"x" * (3 << 20)).json()
         allowed = post(

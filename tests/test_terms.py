@@ -74,6 +74,8 @@ def test_a_tag_around_a_term_goes_around_its_translation(copier, tmp_path) -> No
     links = (((0, 2), (0, 4)), ((3, 6), (0, 4)), ((7, 9), (10, 11)))
     linked = link_terms(Termbase({"cat": "chat"}), "my cat is", "gros chat a", links)
     assert linked == (((0, 2), (0, 4)), ((7, 9), (10, 11)), ((3, 6), (5, 9)))
+    folded = link_terms(Termbase({"dog": "hund", "cat": "katze"}), "cat dog cat", "Straße Katze Hund katze", ())
+    assert folded == (((0, 3), (7, 12)), ((4, 7), (13, 17)), ((8, 11), (18, 23)))  # the ß is two letters when folded
     a, b, c, e = words_of(copier, 4)
     for tagged in (f"{a} <b>{b}</b> {c}", f"<i>{a}</i> <b>{b}</b> {c}"):
         (tmp_path / "in.html").write_text(f"<p>{tagged}</p>", encoding="utf-8")

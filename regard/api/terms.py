@@ -176,13 +176,12 @@ def place_terms(
 
 def link_terms(terms: Termbase, source: str, target: str, links: Links) -> Links:
     """The links of a sentence, where each term that stands in its translation is linked with its source words alone."""
-    given, used = [], set()
+    given: list[tuple[Span, Span]] = []
     for span, _, words in terms.find(source):
-        for start in _places(target.casefold(), words):
-            if start not in used:
-                used.add(start)
-                given.append((span, (start, start + len(words))))
-                break
+        # Not in the case-folded text, which may be longer.
+        places = (match.span() for match in re.finditer(_whole(words), target, re.IGNORECASE))
+        place = next((one for one in places if all(one != other for _, other in given)), None)
+        given += [(span, place)] if place else []
 
     def free(link: tuple[Span, Span]) -> bool:
         return not any(_overlap(mine, its) for one in given for mine, its in zip(one, link, strict=True))
@@ -324,5 +323,9 @@ def _starts(written: Tokenised) -> list[int]:
 
 def _places(text: str, words: str) -> list[int]:
     """Where words stand in a text, which is case-folded."""
-    pattern = rf"(?<!\w){re.escape(words.casefold())}(?!\w)"
-    return [match.start() for match in re.finditer(pattern, text)]
+    return [match.start() for match in re.finditer(_whole(words.casefold()), text)]
+
+
+def _whole(words: str) -> str:
+    """A pattern for these words, not for a part of longer ones."""
+    return rf"(?<!\w){re.escape(words)}(?!\w)"

@@ -38,6 +38,7 @@ _OPEN = ("/", "/health")  # need no token: they reveal nothing, and the page mus
 _OPEN_FOLDER = "/page/"
 # The plain head of a request. Every quantifier is possessive: the time is in proportion to the length.
 _HEAD = re.compile(rb"POST (/[!->@-~]*+)(?:\?[!-~]*+)?+ HTTP/1\.1\r\n((?:[\w-]++:[\t -~]*+\r\n){1,100}+)\r\n")
+_LENGTH = re.compile(rb"[0-9]{1,15}")  # a longer one may be more than int() takes
 # Headers that need more than such a head: the answer depends on them, or the body does.
 _SPECIAL = frozenset((b"origin", b"sec-fetch-site", b"expect", b"transfer-encoding", b"upgrade"))
 _DAY = 86400.0
@@ -291,7 +292,7 @@ class Guard:
         # Behind a proxy the address is that of the proxy.
         refusal = self.refuse_early(path, None if b"x-forwarded-for" in headers else client, self.coming)
         length, connection = headers.get(b"content-length", b"0"), headers.get(b"connection", b"keep-alive").lower()
-        if refusal is None or not length.isdigit() or connection not in (b"close", b"keep-alive"):
+        if refusal is None or not _LENGTH.fullmatch(length) or connection not in (b"close", b"keep-alive"):
             return None
         with suppress(RefusedError):  # for another reason, which the guard finds again
             self.access.check_host(headers.get(b"host", b"").decode())
