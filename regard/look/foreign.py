@@ -105,7 +105,7 @@ def _steps(outputs: Any, name: str, row: int, advice: str = "") -> list[NDArray[
     """The weights [L, H, t, S] of each step; a forward pass is one."""
     found, indices = _get(outputs, name), _get(outputs, "beam_indices")
     stepwise = bool(found) and isinstance(found[0], list | tuple)
-    parts = [part for step in found or () for part in ((step or [None]) if stepwise else [step])]
+    parts = [part for step in found or () for part in (step if stepwise else [step])]
     if not parts or any(part is None for part in parts):  # a fused kernel leaves None, or steps without layers
         advice = advice or (
             "fused kernels do not keep them. Load the model with attn_implementation='eager' and call it with "
