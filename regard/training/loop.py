@@ -316,8 +316,9 @@ class Loop:
         self.emit(events.Noticed(self.cursor.step, text))
 
     def emit(self, event: events.Event) -> None:
-        """Report an event to the observer and to the journal."""
-        self.observe(event)
+        """Report an event to the observer, which may request a stop, and to the journal."""
+        if self.observe(event) is True:
+            self.stop.requested = True
         if self.journal:
             self.journal.keep(event)
 
