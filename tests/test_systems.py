@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 from weights_of import array, bahdanau_of, coverage_of, pointer_of, spread
 
+import regard
 from regard.api.tracing import trace_forward
+from regard.api.training import gather
 from regard.core.normalise import ForwardOnly
 from regard.data.batching import Batch
 from regard.data.builtin.registry import find_builtin
@@ -25,8 +27,10 @@ from regard.models.encdec import Sutskever, SutskeverConfig
 from regard.models.monotonic import Monotonic, MonotonicConfig
 from regard.models.pointer import Pointer, PointerConfig
 from regard.symbols import END, PAD, START, UNKNOWN
+from regard.training.experiment import resolve
 from regard.training.objectives import coverage_loss
 from regard.training.settings import TrainConfig
+from regard.training.start import train as begin
 from regard.training.translation import TranslationTask
 
 SOURCE = torch.tensor([[5, 7, 4, 9, 6, END], [8, 6, 5, END, PAD, PAD]])
@@ -274,6 +278,22 @@ def test_questions_have_the_last_place_of_the_person():
         assert one.source.split(" ")[place] == one.target
         assert answer == 0
         assert one.source.split(" ")[place:].count(person) == 1  # in the question
+
+
+@pytest.mark.slow
+def test_the_tiny_pointer_learns_to_answer_questions(tmp_path):
+    """It must compare the person of the question with those of the story, which it cannot with small first weights."""
+    settings = [
+        "data.size=6000",
+        "data.held_out=200",
+        "data.subwords=word",
+        "train.batch_tokens=1024",
+        "train.steps=200",
+    ]
+    begin(resolve(gather(None, "pointer", "tiny", settings, corpus="questions")), tmp_path / "run")
+    stories = find_builtin("questions").generate(100, 78, 3, 12)
+    found = regard.load(tmp_path / "run").translate([one.source for one in stories], beam=1, split=False)
+    assert sum(each.text == one.target for each, one in zip(found, stories, strict=True)) > 90
 
 
 def test_summaries_say_what_each_does_with_what_is_theirs():
