@@ -9,16 +9,20 @@ from typer import Argument, Option
 import regard
 from regard.cli.options import AsJson, Beam, Device, Run, SourceFile, TargetFile, TextFile, Tmx, Tsv, With, run_folder
 from regard.cli.progress import bar
-from regard.cli.text import check_out, lines_of, pairs_of, put, put_note, put_result
+from regard.cli.text import check_out, check_settings, lines_of, pairs_of, put, put_note, put_result
 from regard.errors import ConfigError
 
 Lowercase = Annotated[bool, Option(help="Ignore case.")]
 Tokenize = Annotated[str | None, Option(help="sacreBLEU tokeniser for BLEU (13a, none, intl, ...).")]
+DecodeSettings = Annotated[
+    list[str] | None, Argument(metavar="[decode.key=value ...]", help="Settings of decoding, for translations.")
+]
 Plot = Annotated[Path | None, Option(help="Plot the score by source length: PNG, SVG or PDF.")]
 
 
 def score(
     run: Run,
+    settings: DecodeSettings = None,
     source: SourceFile = None,
     target: TargetFile = None,
     tsv: Tsv = None,
@@ -41,6 +45,9 @@ def score(
     BLEU-1 to BLEU-4, documents with accuracy. For language models use `regard perplexity`."""
     from regard.evaluate import by_length as lengths
 
+    decoding = _decoding(settings or [])
+    if decoding and (images or documents):
+        raise ConfigError("Settings of decoding are for translations; leave them out.")
     if images is not None:
         return _score_captions(run, images, captions, beam, device, as_json)
     if documents is not None:
@@ -52,7 +59,7 @@ def score(
     measured = _measured(plot, lowercase, tokenize)
     sources, references = pairs_of(run, source, target, tsv, tmx)
     translator = regard.load([run, *(with_run or [])], device)
-    written, report = _scored(translator, sources, references, beam, measured)
+    written, report = _scored(translator, sources, references, {"beam": beam, **decoding}, measured)
     found, texts = {"run": translator.name, **asdict(report)}, [str(report)]
     if with_perplexity:
         with bar("scoring the references") as progress:
@@ -102,7 +109,7 @@ def compare(
     rows: dict[str, dict[str, Any]] = {}
     tables: dict[str, Any] = {}
     for name, translator in zip(names, translators, strict=True):
-        systems[name], report = _scored(translator, sources, references, beam, measured)
+        systems[name], report = _scored(translator, sources, references, {"beam": beam}, measured)
         tables[name] = lengths.by_length(sources, systems[name], references, **measured)
         rows[name] = {"run": name, **asdict(report), "by_length": asdict(tables[name])}
         say(f"{name}\n{report}\n")
@@ -130,7 +137,7 @@ def _compare_groups(
     for name, seeds in group_by_seed(runs).items():
         for seed, run in sorted(seeds.items()):
             translator = regard.load(run, device, "translate")
-            written, _ = _scored(translator, sources, references, beam, measured)
+            written, _ = _scored(translator, sources, references, {"beam": beam}, measured)
             parameters = sum(weight.numel() for weight in translator.model.parameters())
             groups.setdefault(name, {})[seed] = System(written, parameters, training_seconds(run))
     with bar("resampling") as progress:
@@ -174,6 +181,19 @@ def perplexity(run: Run, file: TextFile = None, as_json: AsJson = False, device:
     put_result(f"perplexity {value:.3f} per token, {tokens} tokens", found, as_json)
 
 
+def _decoding(settings: list[str]) -> dict[str, Any]:
+    """Settings `decode.key=value` by key; others are refused."""
+    from regard.config import override
+
+    check_settings(settings)
+    tables: dict[str, Any] = {}
+    for one in settings:
+        tables = override(tables, one)
+    if tables.keys() - {"decode"}:
+        raise ConfigError(f"score takes settings decode.key=value; got {' '.join(settings)!r}.")
+    return dict(tables.get("decode", {}))
+
+
 def _measured(plot: Path | None, lowercase: bool, tokenize: str | None) -> dict[str, Any]:
     """How scores are computed, for `regard.evaluate`; invalid options are refused before anything is translated."""
     from regard.evaluate.by_length import check_plot
@@ -190,13 +210,14 @@ def _scored(
     translator: "regard.Translator",
     sources: list[str],
     references: list[str],
-    beam: int | None,
+    options: dict[str, Any],
     measured: dict[str, Any],
 ) -> tuple[list[str], Any]:
     """The translations of a test set, and their scores."""
     from regard.evaluate.scores import score as measure
 
+    translator.settings(**options)  # refuses invalid settings before anything is translated
     with bar(f"translating with {translator.name}") as progress:
-        written = [one.text for one in translator.translate(sources, beam=beam, split=False, progress=progress)]
+        written = [one.text for one in translator.translate(sources, split=False, progress=progress, **options)]
     with bar("scoring"):
         return written, measure(written, references, **measured)
