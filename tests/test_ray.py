@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from regard.cluster.local import run_local
 from regard.cluster.ray import run_ray
 from regard.cluster.shards import join, make_plan, missing
 from regard.data.builtin.registry import generate_copy
-from regard.errors import RunError
+from regard.errors import ConfigError, RunError
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'regard[ray]'")
 pytestmark = pytest.mark.slow
@@ -89,6 +91,14 @@ def test_a_shard_that_keeps_failing_is_set_aside(cluster, tmp_path):
     assert [path.name for path in (out / "failed").iterdir()] == ["000001.txt"]
 
 
+def test_a_disk_that_takes_nothing_more_is_one_sentence(cluster, tmp_path):
+    out = tmp_path / "out"
+    plan = make_plan([corpus(tmp_path)], out, 20, "", TASK)
+    (out / "failed").write_text("in the way", encoding="utf-8")
+    with pytest.raises(RunError, match=r"^The folder .*failed could not be made"):
+        run_ray(Upper(fails_at="line 25"), plan, out, missing(plan, out), 2, address=cluster.address)
+
+
 def test_work_that_cannot_start_is_one_sentence(cluster, tmp_path):
     out = tmp_path / "out"
     plan = make_plan([corpus(tmp_path)], out, 20, "", TASK)
@@ -130,3 +140,21 @@ def test_no_cluster_at_that_address_is_one_sentence(tmp_path):
     plan = make_plan([corpus(tmp_path)], out, 20, "", TASK)
     with pytest.raises(RunError, match="There is no Ray cluster at 127"):
         run_ray(Upper(), plan, out, missing(plan, out), 1, address="127.0.0.1:1")
+
+
+@pytest.mark.parametrize("address", ["nonsense", "", "http://127.0.0.1:6379", "127.0.0.1:"])
+def test_what_is_no_address_is_one_sentence(tmp_path, address):
+    out = tmp_path / "out"
+    plan = make_plan([corpus(tmp_path)], out, 20, "", TASK)
+    with pytest.raises(ConfigError, match="The address of a Ray cluster is host:port"):
+        run_ray(Upper(), plan, out, missing(plan, out), 1, address=address)
+
+
+def test_another_program_at_that_address_is_one_sentence(tmp_path):
+    out = tmp_path / "out"
+    plan = make_plan([corpus(tmp_path)], out, 20, "", TASK)
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(RunError, match=r"There is no Ray cluster at .*: another program answers there"):
+            run_ray(Upper(), plan, out, missing(plan, out), 1, address=f"127.0.0.1:{server.server_port}")
+        server.shutdown()

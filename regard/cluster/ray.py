@@ -1,5 +1,6 @@
 """Shards on a Ray cluster: Ray Data with a pool of actors, each of which loads once. Scaling and placing are Ray's."""
 
+import os
 import re
 import socket
 from collections.abc import Sequence
@@ -9,6 +10,8 @@ from typing import Any
 from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, set_aside, write_results
 from regard.data.files import Progress
 from regard.errors import ConfigError, RegardError, RunError, brief
+
+SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # a frame of HTTP/2 without content; byte 3 is its kind
 
 
 class Actor:
@@ -29,22 +32,32 @@ class Actor:
         if self.broken:
             return {"lines": 0, "failed": True, "broken": self.broken}
         shard = Shard(*(int(batch[name][0]) for name in Shard._fields))
-        for attempt in range(TRIES):
+        for _ in range(TRIES):
             try:
                 write_results(self.out, shard, self.work(self.read(shard), lambda rows: None))
                 return {"lines": shard.lines, "failed": False, "broken": ""}
             except Exception as error:  # any failure of one shard is retried and reported, and ends nothing else
                 self.read = ShardReader(self.plan)
-                if attempt == TRIES - 1:
-                    set_aside(self.out, shard, f"{type(error).__name__}: {error}")
+                reason = f"{type(error).__name__}: {error}"
+        try:
+            set_aside(self.out, shard, reason)
+        except RegardError as error:  # the disk is full
+            return {"lines": 0, "failed": True, "broken": str(error)}
         return {"lines": shard.lines, "failed": True, "broken": ""}
 
 
-def _knock(address: str) -> None:
-    """Fail at once where nothing listens at host:port; Ray itself would try for minutes."""
-    found = re.fullmatch(r"(?:ray://)?([^:/]+):(\d{1,5})", address)
-    if found:
-        socket.create_connection((found[1], int(found[2])), timeout=10).close()
+def _knock(address: str | None) -> None:
+    """Fail at once where no Ray answers at host:port; Ray itself would try for minutes."""
+    if address in (None, "auto", "local"):
+        return
+    found = re.fullmatch(r"(?:ray://)?(\[[^\]]+\]|[^:/]+):(\d{1,5})", address or "")
+    if not found:
+        raise ConfigError(f"The address of a Ray cluster is host:port, ray://host:port or auto; got {address!r}.")
+    with socket.create_connection((found[1].strip("[]"), int(found[2])), timeout=10) as door:
+        if os.environ.get("RAY_USE_TLS", "0") == "0":  # Ray speaks gRPC, and so HTTP/2: both sides begin with settings
+            door.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS)
+            if door.makefile("rb").read(len(SETTINGS))[3:4] != SETTINGS[3:4]:
+                raise ConnectionError("another program answers there")
 
 
 def run_ray(
@@ -60,10 +73,14 @@ def run_ray(
     except ImportError:
         raise ConfigError("Ray is not installed; install it, or use --on local: pip install 'regard[ray]'.") from None
     try:
-        _knock(address or "")
+        _knock(address)
         ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level="ERROR")
+    except RegardError:
+        raise
     except (OSError, OverflowError) as error:
         raise RunError(f"There is no Ray cluster at {address}: {brief(error)}") from None
+    except Exception as error:  # of any type: a cluster of another version, a node that does not start, no ray[client]
+        raise RunError(f"Ray cannot be used: {brief(error)}") from error
     ray.data.DataContext.get_current().enable_progress_bars = False
     rows = ray.data.from_items([shard._asdict() for shard in shards], override_num_blocks=len(shards))
     results = rows.map_batches(

@@ -25,7 +25,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.files import Digests, digest, open_zst, read_lines, seal, sync_folder, unseal, write_atomically
+from regard.data.files import (
+    Digests,
+    digest,
+    make_folder,
+    open_zst,
+    read_lines,
+    seal,
+    sync_folder,
+    unseal,
+    write_atomically,
+)
 from regard.errors import ConfigError, DataError, RunError, unknown
 
 Tell = Callable[[int], None]  # called with the number of rows that were just done
@@ -263,14 +273,14 @@ def _last_line(lines: Sequence[bytes]) -> bytes:
 
 def missing(plan: Plan, out: Path) -> list[Shard]:
     """The shards without results. Those that were set aside get another chance."""
-    (out / "shards").mkdir(parents=True, exist_ok=True)
+    make_folder(out / "shards")
     shutil.rmtree(out / "failed", ignore_errors=True)
     return [shard for shard in plan.shards() if read_results(out, shard) is None]
 
 
 def set_aside(out: Path, shard: Shard, reason: str) -> None:
     """Keep the reason why a shard has no results."""
-    (out / "failed").mkdir(exist_ok=True)
+    make_folder(out / "failed")
     write_atomically(out / "failed" / f"{shard.number:06d}.txt", (reason + "\n").encode())
 
 
