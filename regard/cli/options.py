@@ -1,11 +1,48 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share, and groups of them.
 
+A parameter of a command may be a dataclass: each of its fields is then an option of its own.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, CallbackParam, Context, Option
 
 from regard.errors import ConfigError
+
+if TYPE_CHECKING:
+    from regard.api.corpus import Where
+
+
+def ungrouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer reads it: with the fields of its groups in their place."""
+    signature = inspect.signature(command)
+    groups: dict[str, Any] = {
+        name: one.annotation for name, one in signature.parameters.items() if is_dataclass(one.annotation)
+    }
+
+    def options() -> Iterator[Parameter]:
+        for name, one in signature.parameters.items():
+            if name not in groups:
+                yield one.replace(kind=Parameter.KEYWORD_ONLY)
+            for field in fields(groups[name]) if name in groups else ():
+                yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+
+    @wraps(command)
+    def act(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        command(**given)
+
+    parameters = list(options())
+    act.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    act.__annotations__ = {one.name: one.annotation for one in parameters}
+    return act
 
 
 def run_folder(name: str) -> Path:
@@ -67,3 +104,38 @@ Links = Annotated[
     bool, Option("--align", callback=with_on, help="With --on and --format jsonl or parquet: links of words.")
 ]
 Format = Annotated[str, Option("--format", callback=with_on, help="With --on: text, jsonl or parquet.")]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The files of a test set: two, line for line, or one of another kind."""
+
+    source: SourceFile = None
+    target: TargetFile = None
+    tsv: Tsv = None
+    tmx: Tmx = None
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Where work in shards is done, and in what pieces."""
+
+    on: On = None
+    workers: Workers = None
+    shard: ShardLines = 10_000
+    address: Address = None
+
+    def where(self, device: str) -> "Where":
+        """The same for the library; only with --on."""
+        from regard.api.corpus import Where
+
+        return Where(self.on or "local", self.workers, self.shard, "", self.address, device)
+
+
+@dataclass(frozen=True)
+class OnPicture:
+    """What is drawn of a caption."""
+
+    word: Word = None
+    cell: Cell = None
+    smooth: Smooth = False
