@@ -199,7 +199,7 @@ def digest(path: str | Path) -> str:
         raise DataError(f"The file {path} cannot be read: {error}.") from None
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> Path:
     """Write a file under a temporary name, sync it, and rename it: whenever the power fails, it is old or new."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -213,6 +213,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise DataError(f"{path} could not be written: {error.strerror or error}; nothing was lost.") from error
+    return path
 
 
 def make_folder(folder: Path) -> None:

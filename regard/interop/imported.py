@@ -123,7 +123,6 @@ def write_run(imported: Imported, out: Path) -> int:
             raise DataError(f"This model cannot be imported: its weights hold NaN or infinity ('{name}').")
     about = {"imported": imported.origin, "expects": expectations(experiment.data, vocabularies["source"])}
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
         with fill_folder(out) as folder:
             files = [path for side, one in vocabularies.items() for path in one.save(folder, side)]
             files += [folder / "config.toml", folder / "weights.safetensors"]
