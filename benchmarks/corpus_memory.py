@@ -1,12 +1,15 @@
-"""How much memory it takes to prepare a corpus of a million pairs, and to read one epoch of it.
+"""How much memory it takes to prepare a corpus of a million pairs, and to read one epoch of it in several processes.
 
-    python benchmarks/corpus_memory.py [PAIRS]
+    python benchmarks/corpus_memory.py [PAIRS [PROCESSES]]
 
-Writes generated sentence pairs to a temporary folder, and in a fresh process trains the vocabularies, tokenises into
-the memory-mapped store and goes through one epoch of batches. Prints the peak of resident memory beyond what importing
-torch alone takes; pages of the mapped files count too while they are in memory.
+Writes generated sentence pairs to a temporary folder, and in a fresh process trains the vocabularies and tokenises into
+the memory-mapped store. Then each of the processes opens the store and loads its rows of every batch of an epoch, as
+the ranks of a training do. Prints the peak of resident memory beyond what importing torch alone takes. Pages of mapped
+files count in it while they are in memory; `own` leaves them out, since processes share them and the system drops them
+when it needs the memory (Linux only).
 """
 
+import math
 import random
 import resource
 import subprocess
@@ -14,6 +17,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 LIMIT = 1024  # MiB
 
@@ -25,66 +31,99 @@ def peak() -> float:
 
 def write_corpus(folder: Path, pairs: int) -> None:
     """Sentences of about 17 words from a vocabulary of 60,000 made-up words, as frequent as words are (Zipf's law)."""
-    draw = random.Random(1)
+    draw, chance = random.Random(1), np.random.default_rng(1)
     syllables = [first + second for first in "bcdfglmnprstv" for second in ("a", "e", "i", "o", "u", "an", "er")]
     words = ["".join(draw.choices(syllables, k=draw.randint(1, 4))) for _ in range(60_000)]
-    odds = []
-    total = 0.0
-    for rank in range(len(words)):
-        total += 1 / (rank + 3)
-        odds.append(total)
+    turned = [word[::-1] for word in words]
+    odds = np.cumsum(1 / (np.arange(len(words)) + 3))
     with (
         open(folder / "source", "w", encoding="utf-8") as source,
         open(folder / "target", "w", encoding="utf-8") as target,
     ):
-        for _ in range(pairs):
-            row = draw.choices(words, cum_weights=odds, k=draw.randint(4, 30))
-            source.write(" ".join(row) + "\n")
-            target.write(" ".join(word[::-1] for word in reversed(row)) + "\n")
+        for first in range(0, pairs, 10_000):
+            ends = np.cumsum(chance.integers(4, 31, min(10_000, pairs - first)))
+            chosen = np.searchsorted(odds, chance.random(ends[-1]) * odds[-1]).tolist()
+            for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+                source.write(" ".join([words[k] for k in chosen[start:end]]) + "\n")
+                target.write(" ".join([turned[k] for k in chosen[end - 1 : start - 1 if start else None : -1]]) + "\n")
 
 
-def measure(folder: Path) -> None:
-    """Prepare the corpus of `folder` and read it through; print the memory that each step has reached."""
-    import torch  # noqa: F401 - its own memory is not ours
+def own() -> float:
+    """Memory of this process now without pages of files, in MiB; NaN where the system does not say."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+    except OSError:
+        return math.nan
+    return int(status.partition("RssAnon:")[2].split()[0]) / 1024
 
-    from regard.data.batching import make_batch, plan_epoch
-    from regard.data.files import prefetch
+
+def prepared(folder: Path, progress: Any) -> Any:
+    """The corpus of `folder`, made at the first call."""
     from regard.data.pairs import PairEncoding
     from regard.data.prepare import Preparing, prepare
     from regard.data.settings import DataConfig
 
-    start, begun = peak(), time.perf_counter()
     config = DataConfig(source=str(folder / "source"), target=str(folder / "target"))
+    return prepare(PairEncoding(config), folder / "run", Preparing(progress))
+
+
+def measure(folder: Path) -> None:
+    """Prepare the corpus of `folder`; print the memory that each stage has reached."""
+    import torch  # noqa: F401 - its own memory is not ours
+
+    start, begun = peak(), time.perf_counter()
     reached: dict[str, float] = {}
-    prepared = prepare(
-        PairEncoding(config),
-        folder / "run",
-        Preparing(lambda stage, done, total: reached.update({stage: peak() - start})),
-    )
+    data = prepared(folder, lambda stage, done, total: reached.update({stage: peak() - start}))
     for stage, memory in reached.items():
         print(f"  {stage:<12} {memory:8.0f} MiB")
-    print(f"  prepared in {time.perf_counter() - begun:.0f} s: {prepared.tallies[0]}")
+    print(f"  prepared in {time.perf_counter() - begun:.0f} s: {data.tallies[0]}")
+    report(peak() - start, "preparing")
+
+
+def read(folder: Path, rank: int, world: int) -> None:
+    """Load the rows of one rank of every batch of an epoch."""
+    import torch
+
+    torch.set_num_threads(1)
+    from regard.data.batching import make_batch, plan_epoch
+    from regard.data.files import prefetch
+
+    start, started, most = peak(), own(), 0.0
+    train = prepared(folder, lambda stage, done, total: None).train
     begun, tokens = time.perf_counter(), 0
-    plan = plan_epoch(prepared.train.source_lengths, prepared.train.target_lengths, 4096, seed=1, epoch=0)
-    with prefetch(make_batch(prepared.train, plan[k]) for k in range(len(plan))) as stream:
-        for batch in stream:
+    plan = plan_epoch(train.source_lengths, train.target_lengths, 4096, seed=1, epoch=0)
+    planned = time.perf_counter() - begun
+    with prefetch(make_batch(train, plan[k][rank::world]) for k in range(len(plan))) as stream:
+        for number, batch in enumerate(stream):
             tokens += int(batch.target_lengths.sum())
-    print(f"  one epoch    {peak() - start:8.0f} MiB, {tokens / (time.perf_counter() - begun):,.0f} target tokens/s")
-    verdict = "under" if peak() - start < LIMIT else "NOT under"
-    print(f"peak beyond torch: {peak() - start:.0f} MiB, {verdict} {LIMIT} MiB")
+            if number % 100 == 0:
+                most = max(most, own() - started)
+    speed = tokens / (time.perf_counter() - begun - planned)
+    text = f"reading, rank {rank} of {world}: planned in {planned:.1f} s, {speed:,.0f} target tokens/s"
+    report(most if most == most else peak() - start, text, f" own ({peak() - start:.0f} with pages of files)")
+
+
+def report(memory: float, work: str, kind: str = "") -> None:
+    """One line, with a verdict."""
+    verdict = "under" if memory < LIMIT else "NOT under"
+    print(f"{work}: {memory:.0f} MiB{kind} beyond torch, {verdict} {LIMIT} MiB", flush=True)
 
 
 def main() -> None:
-    """Write the corpus here and measure in a separate process, whose memory the writing has not touched."""
-    if len(sys.argv) == 3 and sys.argv[1] == "--measure":
-        measure(Path(sys.argv[2]))
-        return
-    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    """Write the corpus here and measure in separate processes, whose memory the writing has not touched."""
+    if sys.argv[1:2] == ["--measure"]:
+        return measure(Path(sys.argv[2]))
+    if sys.argv[1:2] == ["--read"]:
+        return read(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    pairs, world = (int(value) for value in (sys.argv[1:] + ["1000000", "1"][len(sys.argv) - 1 :]))
     with tempfile.TemporaryDirectory() as folder:
         write_corpus(Path(folder), pairs)
         size = sum(path.stat().st_size for path in Path(folder).iterdir()) / 2**20
-        print(f"{pairs:,} pairs, {size:,.0f} MiB of text")
-        subprocess.run([sys.executable, __file__, "--measure", folder], check=True)
+        print(f"{pairs:,} pairs, {size:,.0f} MiB of text", flush=True)
+        call = [sys.executable, __file__]
+        subprocess.run([*call, "--measure", folder], check=True)
+        ranks = [subprocess.Popen([*call, "--read", folder, str(rank), str(world)]) for rank in range(world)]
+        sys.exit(max([rank.wait() for rank in ranks]))
 
 
 if __name__ == "__main__":

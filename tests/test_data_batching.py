@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.data import batching
 from regard.data.batching import make_batch, plan_epoch
 from regard.data.files import prefetch
 from regard.data.pairs import PairSet
@@ -51,7 +52,7 @@ def test_seed_and_epoch_change_the_order_and_buckets_keep_padding_small():
     assert len(orders) == 16
     made = plan(rows, 500)
     total = sum(batch.source.numel() for batch in batches(rows, made))
-    assert rows.source_lengths.sum() / total > 0.97
+    assert rows.source_lengths[:].sum() / total > 0.97
     lengths = [int(rows.source_lengths[made[position][0]]) for position in range(len(made))]
     assert lengths != sorted(lengths)  # short sentences do not all come first
 
@@ -114,6 +115,42 @@ def test_the_stream_of_draws_is_pinned():
     lengths = np.full(9, 4, np.int64)
     made = plan_epoch(lengths, lengths, 12, seed=3, epoch=2)
     assert [made[position].tolist() for position in range(3)] == [[7, 5, 0], [6, 4, 1], [2, 8, 3]]
+
+
+def test_a_large_corpus_is_planned_in_shards_of_blocks_from_all_over_it(monkeypatch):
+    monkeypatch.setattr(batching, "BLOCK", 8)
+    monkeypatch.setattr(batching, "BLOCKS", 4)
+    rows, tokens = random_rows(500), 90
+    asked = []
+
+    class Watched:
+        def __init__(self, lengths):
+            self.lengths = lengths
+
+        def __len__(self):
+            return len(self.lengths)
+
+        def __getitem__(self, examples):
+            asked.append(len(examples))
+            return self.lengths[examples]
+
+    made = plan_epoch(Watched(rows.source_lengths), Watched(rows.target_lengths), tokens, 1, 0)
+    parts = [made[place].tolist() for place in range(len(made))]
+    assert len(made.shards) == 16
+    assert max(asked) <= 8 * 4  # never the lengths of more than a shard
+    assert sorted(index for part in parts for index in part) == list(range(500))
+    for part in parts:
+        width = max(max(rows.source_lengths[index], rows.target_lengths[index]) for index in part)
+        assert len(part) == 1 or width * len(part) <= tokens
+    where = [{index // 8 for index in np.concatenate(made._batches(shard)).tolist()} for shard in range(16)]
+    assert sorted(block for blocks in where for block in blocks) == list(range(63))  # a block lies in one shard
+    assert max(max(blocks) - min(blocks) for blocks in where) > 30
+    again = plan(rows, tokens, epoch=1)
+    assert len(again) == len(made)
+    assert again.order.tolist() != made.order.tolist()
+    assert [again[place].tolist() for place in range(len(again))] != parts
+    middle = plan(rows, tokens)  # resumed in the middle, and read backwards
+    assert [middle[place].tolist() for place in reversed(range(20, len(middle)))] == parts[:19:-1]
 
 
 def test_prefetch_gives_the_same_items_and_ends_its_thread():

@@ -268,3 +268,34 @@ def test_the_table_has_the_best_group_first_and_every_seed(references, tmp_path)
     assert "bad $x$" in drawn
     one = compare_groups({"only": {1: groups["good"][1]}}, references)
     assert one.groups[0].spread is None
+
+
+def test_halving_stops_the_runs_that_validate_worse_and_keeps_them(tmp_path):
+    rates = "[grid]\ntrain.rate = [0.01, 1e-9, 1e-10, 0.02]\n"  # two that cannot learn, after one that does
+    path, out = write(tmp_path, rates), tmp_path / "out"
+    settings = ["train.steps=40", "train.validate_every=10", "train.schedule=constant"]
+    found = sweep(path, out, settings=settings, workers=1, halving=2)
+    assert (found.runs, found.finished, found.failed) == (4, 4, {})
+    assert [name[:3] for name in found.stopped] == ["001", "002"]
+    assert {place.partition(" with")[0] for place in found.stopped.values()} == {"after 10 updates"}
+    assert {group.name for group in found.table.groups} == {"rate=0.01", "rate=0.02"}
+    stopped = next(iter((out / "runs").glob("001*")))
+    assert not is_finished(stopped)
+    kept = checkpoints(stopped)
+    assert kept  # it can be resumed by hand
+    again = sweep(path, out, settings=settings, workers=1, halving=2)  # nothing is trained again
+    assert (again.stopped, checkpoints(stopped)) == (found.stopped, kept)
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "halving", "sentence"),
+    [
+        ("[grid]\nmodel.layers = [1]\n", [], 1, "N is at least 2; got 1"),
+        ("[grid]\ndata.max_words = [5, 6]\n", ["train.validate_every=2"], 2, "data.max_words was 5, now 6"),
+        ("[grid]\nmodel.layers = [1]\n", ["train.validate_every=0"], 2, "set train.validate_every"),
+    ],
+)
+def test_halving_of_runs_that_cannot_be_compared_is_refused(text, settings, halving, sentence, tmp_path):
+    with pytest.raises(ConfigError, match=sentence):
+        sweep(write(tmp_path, text), tmp_path / "out", settings=settings, halving=halving)
+    assert not (tmp_path / "out").exists()

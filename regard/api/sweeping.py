@@ -4,6 +4,7 @@
     OUT/runs/NAME/          a run folder for each, as `regard train` makes it
     OUT/shards/000003.jsonl what run 3 wrote on the test set, once it is trained
     OUT/failed/000003.txt   why it was set aside
+    OUT/halving.log         validations of the runs, where they are stopped early (see `regard.api.halving`)
     OUT/results.json, .svg  the table and its plot
 
 A run is a unit of work of `regard.cluster`. Settings that differ in [decode] alone share their training.
@@ -24,6 +25,7 @@ from typing import Any, NamedTuple
 import torch
 
 from regard.api.corpus import Where
+from regard.api.halving import Halving, check_halving
 from regard.api.loading import load, read_experiment
 from regard.api.training import gather, plan
 from regard.cluster.local import gpus_for, run_local, share_cores
@@ -38,7 +40,7 @@ from regard.models.registry import build
 from regard.training.experiment import SECTIONS, Experiment, check_tables
 from regard.training.locks import locked
 from regard.training.runs import newest_checkpoint, read_cursor
-from regard.training.start import open_data
+from regard.training.start import differences, open_data
 from regard.training.start import train as begin
 
 OWN = ("config", "seeds", "test", "grid", "runs")  # what a sweep file may hold besides the sections of settings
@@ -64,6 +66,7 @@ class Swept(NamedTuple):
     runs: int
     finished: int
     failed: dict[str, str]  # run -> why it was set aside
+    stopped: dict[str, str]  # run -> where successive halving stopped it
 
 
 def read_sweep(path: str | Path, settings: Sequence[str] = ()) -> list[Trial]:
@@ -193,6 +196,7 @@ class Training:
     out: Path
     threads: int
     started: str = "."  # where the command was given: the paths of a corpus may be relative to it
+    halving: int = 0
 
     def __call__(self) -> Work:
         torch.set_num_threads(self.threads)
@@ -208,7 +212,13 @@ class Training:
             trial = Trial(*json.loads(row))
             run = self.out / "runs" / trial.name
             experiment = _resolve(trial.tables, run)
-            if begin(experiment, run) == "stopped":
+            every = experiment.train.validate_every
+            halving = Halving(self.out, self.halving, trial.name, every) if self.halving else None
+            ended = begin(experiment, run, halving)
+            if halving and halving.stopped:
+                yield {"stopped": halving.stopped}
+                continue
+            if ended == "stopped":
                 raise RunError(f"{run} was stopped and saved.")
             sources, references = self.test_set(trial, experiment, run)
             translator = load(run, experiment.train.device, "translate")
@@ -243,6 +253,7 @@ def sweep(
     workers: int | None = None,
     address: str | None = None,
     minutes: float | None = None,
+    halving: int = 0,
     stages: Stages | None = None,
 ) -> Swept:
     """Train every run of the sweep `file` into the folder `out`, `workers` at a time, and compare the groups.
@@ -251,8 +262,9 @@ def sweep(
     corpus).
 
     What is finished is kept: the same call again does what is missing, and resumes what was stopped. After `minutes`
-    the runs in progress save a checkpoint and stop. A run that fails three times is set aside. `stages` is called with
-    the stage ("training", "comparing"), and what is done of how much.
+    the runs in progress save a checkpoint and stop. A run that fails three times is set aside. With `halving` = k, a
+    run goes on after 1, k, k^2, ... validations only if it is among the best 1/k that have come that far. `stages` is
+    called with the stage ("training", "comparing"), and what is done of how much.
 
     >>> with open("sweep.toml", "w", encoding="utf-8") as file:
     ...     _ = file.write('''
@@ -273,13 +285,17 @@ def sweep(
     if minutes is not None and on == "ray":
         raise ConfigError("--minutes stops the processes of this machine; with --on ray set train.minutes of each run.")
     trials, folder = read_sweep(file, settings), Path(out).absolute()
+    if halving:
+        experiments = [_resolve(trial.tables) for trial in trials]
+        differ = [name for one in experiments for name in differences(experiments[0], one)]
+        check_halving(halving, differ, [one.train.validate_every for one in experiments])
     content = "".join(json.dumps(trial) + "\n" for trial in trials).encode()
     check_folder(folder, content)
     with locked(folder, "is working"):
         check_folder(folder, content)
         write_atomically(folder / "plan.jsonl", content)
         work = Plan([Input(str(folder / "plan.jsonl"), "", len(content), 0, len(trials))], 1, "", {})
-        start = Training(folder, threads, os.getcwd())
+        start = Training(folder, threads, os.getcwd(), halving)
         until = math.inf if minutes is None else since + 60 * minutes
         watch = [partial(stages, stage) if stages else None for stage in ("training", "comparing")]
         rest = missing(work, folder)
@@ -305,7 +321,7 @@ def collect(folder: Path, trials: Sequence[Trial], shards: Sequence[Shard], prog
     """The table of the runs that are finished, which is also written to the folder, and why others failed."""
     groups: dict[str, dict[int, System]] = {}
     references: list[str] | None = None
-    finished, failed = 0, dict[str, str]()
+    finished, failed, stopped = 0, dict[str, str](), dict[str, str]()
     for trial, shard in zip(trials, shards, strict=True):
         lines = read_results(folder, shard)
         reason = folder / "failed" / f"{shard.number:06d}.txt"
@@ -313,6 +329,9 @@ def collect(folder: Path, trials: Sequence[Trial], shards: Sequence[Shard], prog
             failed |= {trial.name: reason.read_text(encoding="utf-8").strip()} if reason.exists() else {}
             continue
         found, finished = json.loads(lines[0]), finished + 1
+        if "stopped" in found:
+            stopped[trial.name] = found["stopped"]
+            continue
         if references is not None and found["references"] != references:
             raise DataError("The runs have different validation sets, so their scores differ for that; give a [test].")
         references = found["references"]
@@ -324,7 +343,7 @@ def collect(folder: Path, trials: Sequence[Trial], shards: Sequence[Shard], prog
         data = json.dumps(table.as_data(), ensure_ascii=False, indent=1).encode() + b"\n"
         write_atomically(folder / "results.json", data)
         plot_groups(table, folder / "results.svg")
-    return Swept(table, len(trials), finished, failed)
+    return Swept(table, len(trials), finished, failed, stopped)
 
 
 def training_seconds(run: Path) -> float | None:

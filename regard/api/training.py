@@ -120,7 +120,8 @@ def train(
     """Train into the folder `out`, or resume there, and return the trained model (see `regard.load`).
 
     `config` is a TOML file or a mapping of tables; `settings` are strings such as "train.steps=200". `observe` is
-    called with every event of the loop (see `regard.training.events`); in a notebook the default shows a line.
+    called with every event of the loop (see `regard.training.events`); in a notebook the default shows a line. Where it
+    returns True, training stops after the update and saves.
     `out` alone resumes the run that is there. `minutes` limit all of it; without a model, preset or config, these are
     chosen to fit (see `regard.api.timed`).
 

@@ -21,6 +21,9 @@ def sweep(
     workers: Annotated[int | None, Option(help="Runs at a time (default: one per GPU or two cores).")] = None,
     address: Address = None,
     minutes: Annotated[float | None, Option(help="Stop after this time, saved; the same command continues.")] = None,
+    halving: Annotated[
+        int, Option(metavar="N", help="Stop all but the best 1/N of the runs early, after 1, N, N*N, ... validations.")
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Train a grid of settings with several seeds, and compare the groups: mean, spread, significance, time, size.
@@ -46,16 +49,18 @@ def sweep(
                     if not console().is_terminal:
                         typer.echo(f"{done} of {total} runs are trained", err=True)
 
-            place = {"on": on, "workers": workers, "address": address}
-            found = run_sweep(file, out, settings=settings, **place, minutes=minutes, stages=stages)  # type: ignore[arg-type]
+            how: dict[str, Any] = {"on": on, "workers": workers, "address": address, "halving": halving}
+            found = run_sweep(file, out, settings=settings, **how, minutes=minutes, stages=stages)
     except KeyboardInterrupt:
         typer.echo(f"stopped; the runs in {out} are kept, and the same command continues", err=True)
         raise
-    report: dict[str, Any] = {"runs": found.runs, "finished": found.finished, "failed": found.failed}
+    report: dict[str, Any] = {name: getattr(found, name) for name in ("runs", "finished", "failed", "stopped")}
     if as_json or found.table:
         put_result(found.table, {**report, **(found.table.as_data() if found.table else {"groups": []})}, as_json)
     if found.table:
         put_note(f"drawn: {out / 'results.svg'}", as_json)
+    for name, place in found.stopped.items():
+        put_note(f"stopped early: {name}, {place}", as_json)
     for name, reason in found.failed.items():
         typer.echo(f"{name}: {reason}", err=True)
     if found.failed:

@@ -4,6 +4,10 @@ The batches of an epoch are a pure function of (lengths, batch_tokens, seed, epo
 of ranks: rank r of W takes rows r, r + W, r + 2W, ... of every batch. Position k in the epoch is therefore all that a
 checkpoint needs, and a run may resume with another number of ranks.
 
+A corpus is planned in shards of a million pairs, so that no process ever holds the lengths or the order of all of it.
+Shards take their pairs from blocks all over the corpus; their order and that of the batches inside them change with
+every epoch.
+
 A GPU that records its updates needs few shapes: `plan_epoch(..., even=True)` makes batches of lengths on a coarse
 scale, and `make_even` pads a batch to that scale. What it adds is masked everywhere, so that no loss changes.
 """
@@ -20,7 +24,16 @@ from regard.errors import ConfigError
 from regard.symbols import PAD, START
 
 Row = Sequence[int] | NDArray[Any]  # token ids
-EpochPlan = list[NDArray[np.int64]]  # the numbers of the examples of each batch
+BLOCK = 4096  # neighbours in the corpus that stay in one shard, so that they are read from one place of the disk
+BLOCKS = 256  # of a shard
+
+
+class Lengths(Protocol):
+    """The lengths of all examples: an array, or what reads a part of them like one."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, examples: Any) -> NDArray[np.int64]: ...
 
 
 class Batch(NamedTuple):
@@ -53,9 +66,59 @@ class Pairs(Protocol):
         ...
 
 
+class EpochPlan(Sequence[NDArray[np.int64]]):
+    """The batches of an epoch, each as the numbers of its examples. One shard of them is in memory at a time."""
+
+    def __init__(self, lengths: tuple[Lengths, Lengths], batch_tokens: int, seed: int, epoch: int, even: bool) -> None:
+        self.lengths, self.batch_tokens, self.even = lengths, batch_tokens, even
+        self.seed, self.epoch = seed % 2**63, epoch
+        blocks = -(-len(lengths[0]) // BLOCK)
+        # The blocks of a shard are the same in all epochs, and so is the number of its batches.
+        self.shards = np.array_split(_shuffled(blocks, [self.seed]), -(-blocks // BLOCKS)) if blocks else []
+        counts = np.array([self._count(shard) for shard in range(len(self.shards))], np.int64)
+        self.order = _shuffled(len(counts), [self.seed, epoch])
+        self.ends = np.cumsum(counts[self.order])
+        self.read: tuple[int, list[NDArray[np.int64]]] = -1, []  # the shard that was read last, and its batches
+
+    def __len__(self) -> int:
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(len(self)))]
+        place = range(len(self))[place]
+        turn = int(np.searchsorted(self.ends, place, side="right"))
+        shard = int(self.order[turn])
+        if self.read[0] != shard:
+            self.read = shard, self._batches(shard)
+        return self.read[1][place - int(self.ends[turn])]  # from the end of the shard
+
+    def _examples(self, shard: int) -> NDArray[np.int64]:
+        """The numbers of the examples of a shard."""
+        found = (np.sort(self.shards[shard])[:, None] * BLOCK + np.arange(BLOCK)).ravel()
+        return found[found < len(self.lengths[0])]
+
+    def _kinds(self, examples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The lengths of both sides as one number for each example, by which they are sorted."""
+        source, target = (round_up(side[examples]) if self.even else side[examples] for side in self.lengths)
+        return source << 32 | target
+
+    def _count(self, shard: int) -> int:
+        """The number of batches of a shard, which does not depend on the order of examples of the same lengths."""
+        return len(_borders(np.sort(self._kinds(self._examples(shard))), self.batch_tokens))
+
+    def _batches(self, shard: int) -> list[NDArray[np.int64]]:
+        examples = self._examples(shard)
+        kinds = self._kinds(examples)
+        stream = np.random.Philox(np.random.SeedSequence([self.seed, self.epoch, shard]))
+        order = np.lexsort((stream.random_raw(len(examples)), kinds))
+        cut = np.split(examples[order], _borders(kinds[order], self.batch_tokens)[1:])
+        return [cut[index] for index in np.argsort(stream.random_raw(len(cut)), kind="stable")]
+
+
 def plan_epoch(
-    source_lengths: NDArray[np.int64],
-    target_lengths: NDArray[np.int64],
+    source_lengths: Lengths,
+    target_lengths: Lengths,
     batch_tokens: int,
     seed: int,
     epoch: int,
@@ -63,30 +126,38 @@ def plan_epoch(
 ) -> EpochPlan:
     """Batches of pairs of like length, none wider than `batch_tokens`: B * max(S, T) <= batch_tokens.
 
-    Pairs are sorted by length with ties in random order, cut, and the batches shuffled. A pair longer than
+    Pairs of a shard are sorted by length with ties in random order, cut, and the batches shuffled. A pair longer than
     `batch_tokens` is a batch alone. With `even`, lengths count as `round_up` makes them.
     """
     if batch_tokens < 1:
         raise ConfigError(f"train.batch_tokens must be at least 1; got {batch_tokens}.")
-    if even:
-        source_lengths, target_lengths = round_up(source_lengths), round_up(target_lengths)
-    count = len(source_lengths)
-    # raw 64-bit draws, sorted: numpy promises that this stream never changes, unlike `permutation`
-    stream = np.random.Philox(np.random.SeedSequence([seed % 2**63, epoch]))
-    ties = stream.random_raw(count) if count else np.zeros(0, np.uint64)
-    order = np.lexsort((ties, target_lengths, source_lengths)).astype(np.int64)
-    widths = np.maximum(source_lengths, target_lengths)[order].tolist()
-    borders = [0]
-    widest = 0
-    for place, width in enumerate(widths):
-        widest = max(widest, width)
-        if place > borders[-1] and widest * (place + 1 - borders[-1]) > batch_tokens:
-            borders.append(place)
-            widest = width
-    if not count:
-        return []
-    cut = np.split(order, borders[1:])
-    return [cut[index] for index in np.argsort(stream.random_raw(len(cut)), kind="stable")]
+    return EpochPlan((source_lengths, target_lengths), batch_tokens, seed, epoch, even)
+
+
+def _shuffled(count: int, entropy: list[int]) -> NDArray[np.int64]:
+    """0 ... count - 1 in an order that follows from `entropy`.
+
+    Raw 64-bit draws, sorted: numpy promises that this stream never changes, unlike `permutation`.
+    """
+    stream = np.random.Philox(np.random.SeedSequence(entropy))
+    return np.argsort(stream.random_raw(count), kind="stable") if count else np.zeros(0, np.int64)
+
+
+def _borders(kinds: NDArray[np.int64], batch_tokens: int) -> list[int]:
+    """Where batches begin among examples sorted by their lengths."""
+    ends = np.append(np.flatnonzero(np.diff(kinds)) + 1, len(kinds))  # of the examples of the same lengths
+    widths = np.maximum(kinds[ends - 1] >> 32, kinds[ends - 1] & 0xFFFFFFFF)
+    borders, place, widest = [0], 0, 0
+    for width, end in zip(widths.tolist(), ends.tolist(), strict=True):
+        while place < end:
+            fits = max(1, batch_tokens // max(widest, width))
+            if place - borders[-1] >= fits:
+                borders.append(place)
+                widest = 0
+            else:
+                widest = max(widest, width)
+                place = min(end, borders[-1] + fits)
+    return borders
 
 
 def round_up(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

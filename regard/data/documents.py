@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.config import setting
@@ -201,8 +200,8 @@ class DocumentSet:
     def __init__(self, words: Column, lengths: Column, label: Array) -> None:
         self._words, self._lengths = words, lengths
         self.words, self.lengths, self.labels = words.values, lengths.values, label
-        self.counts: NDArray[np.int64] = lengths.lengths
-        self.sizes: NDArray[np.int64] = words.lengths  # [D] words of each document
+        self.counts = lengths.lengths[:]
+        self.sizes = words.lengths[:]  # [D] words of each document
 
     def __len__(self) -> int:
         return len(self.counts)

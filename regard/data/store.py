@@ -36,13 +36,26 @@ def id_type(vocabulary: int) -> ColumnType:
     return ColumnType("uint16" if vocabulary <= 1 << 16 else "uint32")
 
 
+class RowLengths:
+    """The lengths of rows, of which any part can be read as of an array; all of them may not fit into memory."""
+
+    def __init__(self, offsets: Array) -> None:
+        self.starts, self.ends = offsets[:-1], offsets[1:]  # [N]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, rows: Any) -> NDArray[np.int64]:
+        return np.asarray(self.ends[rows] - self.starts[rows])
+
+
 class Column:
     """Rows of different lengths, one after the other: row i is values[offsets[i]:offsets[i + 1]]."""
 
     def __init__(self, values: Array, offsets: Array) -> None:
         self.values = values
         self.offsets = offsets  # [N + 1]
-        self.lengths: NDArray[np.int64] = np.diff(offsets)  # [N]
+        self.lengths = RowLengths(offsets)
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]], dtype: str = "int32") -> "Column":

@@ -61,7 +61,7 @@ class TextRows(Column):
         if context:
             starts = np.append(np.arange(0, size, context), size)
         else:
-            rows = -(-lines.lengths // max_length)  # [L] of each line
+            rows = -(-lines.lengths[:] // max_length)  # [L] of each line
             place = np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows)  # [R] of a row in its line
             starts = np.append(np.repeat(lines.offsets[:-1], rows) + max_length * place, size)
         super().__init__(lines.values, starts)
@@ -134,4 +134,4 @@ class TextEncoding(Encoding[TextLine]):
 
     def describe(self, train: TextRows, dev: TextRows) -> list[str]:
         tokens = f"text: {train.tokens} tokens to train on, {dev.tokens} for validation"
-        return [f"{tokens}; at most {train.lengths.max()} in a row", *super().describe(train, dev)]
+        return [f"{tokens}; at most {train.lengths[:].max()} in a row", *super().describe(train, dev)]

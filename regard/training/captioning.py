@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.data.batching import pad
+from regard.data.batching import Lengths, pad
 from regard.data.prepare import Data
-from regard.data.store import Array
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError
@@ -58,7 +57,7 @@ class Captioning(Task):
         if encoder is not None:
             load_pretrained(encoder)
 
-    def lengths(self, part: Album) -> tuple[Array, Array]:
+    def lengths(self, part: Album) -> tuple[Lengths, Lengths]:
         return part.targets.lengths, part.targets.lengths
 
     def load(self, numbers: Sequence[int], epoch: int) -> CaptionBatch:

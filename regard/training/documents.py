@@ -4,8 +4,8 @@ import numpy as np
 from torch import nn
 from torch.nn import functional as F
 
+from regard.data.batching import Lengths
 from regard.data.documents import DocumentBatch, DocumentSet
-from regard.data.store import Array
 from regard.look.documents import look_at
 from regard.models.document import DocumentClassifier
 from regard.training.task import Loss, Task, Validation
@@ -19,7 +19,7 @@ class Documents(Task):
     recurs = False
     on_host = ("lengths", "counts")  # the model groups its rows by them
 
-    def lengths(self, part: DocumentSet) -> tuple[Array, Array]:
+    def lengths(self, part: DocumentSet) -> tuple[Lengths, Lengths]:
         return part.sizes, part.sizes
 
     def count(self, batch: DocumentBatch) -> tuple[int, int]:

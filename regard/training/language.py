@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from regard.data.batching import Lengths
 from regard.data.prepare import Data
-from regard.data.store import Array
 from regard.data.text_corpus import TextBatch, TextRows
 from regard.decode.search import search
 from regard.decode.settings import DecodeConfig
@@ -32,7 +32,7 @@ class Language(Task):
         super().__init__(data, config, decode, run)
         self.decode = decode if decode.temperature else dataclasses.replace(decode, temperature=1.0, nbest=1)
 
-    def lengths(self, part: TextRows) -> tuple[Array, Array]:
+    def lengths(self, part: TextRows) -> tuple[Lengths, Lengths]:
         return part.lengths, part.lengths
 
     def count(self, batch: TextBatch) -> tuple[int, int]:

@@ -172,7 +172,7 @@ class Loop:
         """Every batch of the plan from `start` on, with the tensors of this rank's rows, if it has any."""
         if self.on_gpu and self.ranks.device.index is not None:
             torch.cuda.set_device(self.ranks.device)  # of the thread that this runs in, which pins memory
-        for numbers in (batch.tolist() for batch in plan[start:]):
+        for numbers in (plan[place].tolist() for place in range(start, len(plan))):
             mine = numbers[self.ranks.rank :: self.ranks.world]
             if not len(mine):
                 yield MicroBatch(numbers, None, 0, 0)
@@ -316,8 +316,9 @@ class Loop:
         self.emit(events.Noticed(self.cursor.step, text))
 
     def emit(self, event: events.Event) -> None:
-        """Report an event to the observer and to the journal."""
-        self.observe(event)
+        """Report an event to the observer, which may request a stop, and to the journal."""
+        if self.observe(event) is True:
+            self.stop.requested = True
         if self.journal:
             self.journal.keep(event)
 

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from regard.data.batching import EpochPlan, make_even, plan_epoch
+from regard.data.batching import EpochPlan, Lengths, make_even, plan_epoch
 from regard.data.prepare import Data
-from regard.data.store import Array
 from regard.decode.settings import DecodeConfig
 from regard.training.settings import TrainConfig
 
@@ -45,7 +44,7 @@ class Task:
     def ready(self, model: nn.Module) -> None:
         """Give a fresh model what is not learned here, or refuse one that does not fit the settings."""
 
-    def lengths(self, part: Any) -> tuple[Array, Array]:
+    def lengths(self, part: Any) -> tuple[Lengths, Lengths]:
         """The lengths [N] of both sides of all examples of the training or the validation part."""
         raise NotImplementedError
 

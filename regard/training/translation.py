@@ -11,11 +11,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from regard.data.batching import Batch, PackedBatch, make_batch, pack
+from regard.data.batching import Batch, Lengths, PackedBatch, make_batch, pack
 from regard.data.links import LinkedBatch, Links
 from regard.data.pairs import PairSet, Resampled
 from regard.data.prepare import Data
-from regard.data.store import Array
 from regard.decode.batches import decode_many
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError
@@ -41,7 +40,7 @@ class TranslationTask(Task):
         guided = config.guided and data.encoding.aligned
         self.links = Links(data.train.links, data.vocabularies) if guided else None
 
-    def lengths(self, part: PairSet | Resampled) -> tuple[Array, Array]:
+    def lengths(self, part: PairSet | Resampled) -> tuple[Lengths, Lengths]:
         return part.source_lengths, part.target_lengths
 
     def load(self, numbers: Sequence[int], epoch: int) -> Batch | LinkedBatch:

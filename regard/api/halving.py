@@ -1,0 +1,63 @@
+"""Successive halving of a sweep: runs that validate worse than others at the same point are stopped early.
+
+After 1, k, k^2, ... validations, a run goes on if its loss is among the lowest 1/k of the runs that have come that far
+(ASHA, Li et al. 2018). The rule is Optuna's; what the runs have reported is kept in OUT/halving.log, which all workers
+share.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from regard.errors import ConfigError
+from regard.training.events import Event, Validated
+
+LOG = "halving.log"
+
+
+class Halving:
+    """Observes one run of a sweep, and stops it where others do better."""
+
+    def __init__(self, folder: Path, factor: int, run: str, validate_every: int) -> None:
+        optuna = need_optuna()
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        study = optuna.create_study(
+            study_name="sweep",
+            storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(folder / LOG))),
+            pruner=optuna.pruners.SuccessiveHalvingPruner(validate_every, factor),
+            load_if_exists=True,
+        )
+        before = [one.number for one in study.get_trials(deepcopy=False) if one.user_attrs.get("run") == run]
+        self.trial = optuna.trial.Trial(study, before[0]) if before else study.ask()  # in a journal, id = number
+        self.trial.set_user_attr("run", run)
+        self.stopped = ""  # where the run was stopped, in words
+
+    def __call__(self, event: Event) -> bool:
+        """Returns True where the run is to be stopped."""
+        if isinstance(event, Validated) and "loss" in event.metrics:
+            self.trial.report(event.metrics["loss"], event.step)
+            if self.trial.should_prune():
+                self.stopped = f"after {event.step} updates with a loss of {event.metrics['loss']:.3f}"
+        return bool(self.stopped)
+
+
+def check_halving(factor: int, settings: Iterable[str], validate_every: Iterable[int]) -> None:
+    """Refuse a sweep whose runs cannot be compared while they train; `settings` are the differences between them."""
+    need_optuna()
+    if factor < 2:
+        raise ConfigError(f"--halving keeps one run of N, and N is at least 2; got {factor}.")
+    if data := [name for name in settings if name.startswith("data.")]:
+        raise ConfigError(
+            f"--halving compares losses per token, and the tokens of the runs differ ({data[0]}); leave it out."
+        )
+    if not all(validate_every):
+        raise ConfigError("--halving compares runs at their validations; set train.validate_every.")
+
+
+def need_optuna() -> Any:
+    """Optuna, or the sentence that says how to get it."""
+    try:
+        import optuna
+    except ImportError:
+        raise ConfigError("--halving needs Optuna; install it: pip install 'regard[halving]'.") from None
+    return optuna
