@@ -56,10 +56,6 @@ Run = Annotated[
     Path, Argument(metavar="RUN", parser=run_folder, help="Run folder, or a model of `regard models` such as en-fr.")
 ]
 TextFile = Annotated[Path | None, Argument(help="Text, one sentence or paragraph per line (default: stdin).")]
-SourceFile = Annotated[Path | None, Option(help="Source sentences, one per line.")]
-TargetFile = Annotated[Path | None, Option(help="Reference translations, line for line.")]
-Tsv = Annotated[Path | None, Option(help="Instead of both: source, tab, target on each line.")]
-Tmx = Annotated[Path | None, Option(help="Instead of both: a translation memory with the languages of the run.")]
 Gold = Annotated[Path | None, Option(help="Gold links (from 1; i-j sure, ipj possible): report AER.")]
 With = Annotated[list[Path] | None, Option("--with", help="Another run for an ensemble; repeatable.")]
 Beam = Annotated[int | None, Option(help="Beam width, 1 (greedy) to 1000.")]
@@ -70,12 +66,6 @@ Engine = Annotated[
 ]
 Device = Annotated[str, Option(help="cpu, cuda or auto.")]
 CaptionView = Annotated[str | None, Option(help="film (every word), picture (--word, or all) or region (--cell).")]
-Word = Annotated[int | None, Option(help="Captions: draw the weights of this word, from 0 (--view picture).")]
-Cell = Annotated[
-    str | None,
-    Option(help="Captions: words that attend to ROW,COLUMN or TOP,LEFT,BOTTOM,RIGHT, from 0 (--view region)."),
-]
-Smooth = Annotated[bool, Option("--smooth", help="Captions: interpolate between cells; the drawing says so.")]
 
 
 def with_on(context: Context, option: CallbackParam, value: Any) -> Any:
@@ -85,44 +75,38 @@ def with_on(context: Context, option: CallbackParam, value: Any) -> Any:
     return value
 
 
-# Eager: its value is there when the options that need it are checked.
-On = Annotated[
-    str | None, Option(is_eager=True, help="Files of any size into the folder --out, in shards: local or ray.")
-]
-Workers = Annotated[
-    int | None,
-    Option(
-        callback=with_on,
-        help="With --on: processes (default: one per GPU or core; translate: four per GPU, or one per two cores).",
-    ),
-]
-ShardLines = Annotated[int, Option("--shard", callback=with_on, help="With --on: lines of a shard.")]
 Address = Annotated[str | None, Option(callback=with_on, help="With --on ray: the cluster (default: this machine).")]
 Folder = Annotated[Path | None, Option("--out", callback=with_on, help="With --on: folder of the results.")]
-Column = Annotated[str, Option(callback=with_on, help="With --on: number (TSV) or name (JSONL, Parquet) of a column.")]
-Links = Annotated[
-    bool, Option("--align", callback=with_on, help="With --on and --format jsonl or parquet: links of words.")
-]
-Format = Annotated[str, Option("--format", callback=with_on, help="With --on: text, jsonl or parquet.")]
 
 
 @dataclass(frozen=True)
 class Pairs:
     """The files of a test set: two, line for line, or one of another kind."""
 
-    source: SourceFile = None
-    target: TargetFile = None
-    tsv: Tsv = None
-    tmx: Tmx = None
+    source: Annotated[Path | None, Option(help="Source sentences, one per line.")] = None
+    target: Annotated[Path | None, Option(help="Reference translations, line for line.")] = None
+    tsv: Annotated[Path | None, Option(help="Instead of both: source, tab, target on each line.")] = None
+    tmx: Annotated[Path | None, Option(help="Instead of both: a translation memory with the languages of the run.")] = (
+        None
+    )
 
 
 @dataclass(frozen=True)
 class Shards:
     """Where work in shards is done, and in what pieces."""
 
-    on: On = None
-    workers: Workers = None
-    shard: ShardLines = 10_000
+    # Eager: its value is there when the options that need it are checked.
+    on: Annotated[
+        str | None, Option(is_eager=True, help="Files of any size into the folder --out, in shards: local or ray.")
+    ] = None
+    workers: Annotated[
+        int | None,
+        Option(
+            callback=with_on,
+            help="With --on: processes (default: one per GPU or core; translate: four per GPU, or one per two cores).",
+        ),
+    ] = None
+    shard: Annotated[int, Option("--shard", callback=with_on, help="With --on: lines of a shard.")] = 10_000
     address: Address = None
 
     def where(self, device: str) -> "Where":
@@ -136,6 +120,11 @@ class Shards:
 class OnPicture:
     """What is drawn of a caption."""
 
-    word: Word = None
-    cell: Cell = None
-    smooth: Smooth = False
+    word: Annotated[int | None, Option(help="Captions: draw the weights of this word, from 0 (--view picture).")] = None
+    cell: Annotated[
+        str | None,
+        Option(help="Captions: words that attend to ROW,COLUMN or TOP,LEFT,BOTTOM,RIGHT, from 0 (--view region)."),
+    ] = None
+    smooth: Annotated[bool, Option("--smooth", help="Captions: interpolate between cells; the drawing says so.")] = (
+        False
+    )

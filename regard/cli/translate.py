@@ -11,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 import regard
-from regard.cli.options import Beam, Column, Device, Engine, Format, Links, Shards, With
+from regard.cli.options import Beam, Device, Engine, Shards, With, with_on
 from regard.cli.progress import bar
 from regard.cli.text import batches, is_setting, put, put_json
 from regard.data.settings import Reading
@@ -49,9 +49,13 @@ class Terms:
 class Tables:
     """What is read from and written into tables, in shards."""
 
-    column: Column = ""
-    align: Links = False
-    form: Format = "text"
+    column: Annotated[
+        str, Option(callback=with_on, help="With --on: number (TSV) or name (JSONL, Parquet) of a column.")
+    ] = ""
+    align: Annotated[
+        bool, Option("--align", callback=with_on, help="With --on and --format jsonl or parquet: links of words.")
+    ] = False
+    form: Annotated[str, Option("--format", callback=with_on, help="With --on: text, jsonl or parquet.")] = "text"
 
 
 def translate(
