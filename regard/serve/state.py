@@ -3,7 +3,6 @@
 import asyncio
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from regard.cluster.local import usable_cores
 from regard.serve import languages
 from regard.serve.access import Access
 from regard.serve.fields import SMALL, Fields, aside
@@ -44,7 +44,7 @@ class ServerState:
         self.loading = True
         # The threads of a model wait for each other at every operation. With more of them than cores, or where the
         # server and other models need the cores too, each wait lasts until the system lets the slowest one run.
-        threads = max(1, (_cores() - 1) // max(1, len(runs)))
+        threads = max(1, (usable_cores() - 1) // max(1, len(runs)))
         self._opened = [Worker(run, limits, self.metrics, engine, threads) for run in runs]  # started side by side
         self.metrics.read(
             lambda: {
@@ -267,11 +267,6 @@ class SlicedResponse(Response):
                 await send({"type": "http.response.body", "body": part, "more_body": at + _SLICE < size})
         finally:
             self.state.held -= size
-
-
-def _cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _write(tree: Any, packed: bool) -> bytes:
