@@ -2,10 +2,19 @@
 
 Every row of the table is the same corpus, translated by fresh processes in turns: a bare loop (one process that calls
 `Translator.translate` with as many lines at a time as a shard has, and writes what comes back), then
-`regard.translate_corpus` with each number of workers. `work` is the time from the first loaded model to the last byte
-of the output, `start` what comes before it (imports, counting the lines, loading), CPU the processor time of all
-processes. The outputs are compared by their SHA-256. With `--kills N` the corpus is translated once more while the
-driver or a worker, at random, is killed with SIGKILL at N random moments; the same command follows a dead driver.
+`regard.translate_corpus` with each number of workers and, with `--ray`, on a Ray cluster of that many nodes, which are
+raylets of this machine with one worker each. `work` is the time from the first loaded model to the last byte of the
+output, `start` what comes before it (imports, counting the lines, loading; with Ray, which reports whole shards, also
+the first of them, whose lines do not count for the speed), CPU the processor time of all processes. The outputs are
+compared by their SHA-256.
+
+With `--kills N` the corpus is translated again, by the most workers and by the most nodes, while the driver, a worker
+or a raylet, drawn at random, is killed with SIGKILL at N random moments. The same command follows a dead driver, and a
+killed node is started again, as an operator would; the head of the cluster is not killed. The exit code is 1 if
+anything differs, fails, is lost or comes twice, or if fewer than N processes were killed.
+
+`--at-once 4` runs four of all these beside each other, those with kills first: less time, but the rows disturb each
+other.
 """
 
 import argparse
@@ -14,6 +23,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -22,7 +32,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +42,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 CUT = 4096  # tokens of the longest line, as in `regard translate`
 FAILED = 3  # exit code of a driver that set shards aside
+SPREAD = 0.9  # of the shards are done at the latest moment of a kill
+TRIES = 3  # that a driver has when nothing is killed: the last kill may still be felt
+STUCK = 240.0  # seconds without a new shard after which a run is given up
 
 
 class Lane(NamedTuple):
@@ -38,9 +52,20 @@ class Lane(NamedTuple):
 
     start: float  # seconds before the work
     work: float
-    cpu: float
+    lines: int  # done in that time
+    cpu: float | None
     busy: float | None  # share of the work in which the GPU ran something
     sha256: str
+
+
+class Killed(NamedTuple):
+    """What became of a run whose processes were killed."""
+
+    seconds: float
+    kills: Counter[str]  # of each kind of process
+    commands: int  # how often the command was given
+    lines: list[int]  # their numbers, as the output has them
+    sha256: str  # of the text
 
 
 def bare(options: argparse.Namespace, settings: dict[str, Any], out: Path) -> None:
@@ -48,31 +73,66 @@ def bare(options: argparse.Namespace, settings: dict[str, Any], out: Path) -> No
     import regard
 
     translator = regard.load(options.model, options.device, "translate", options.engine)
-    ready = time.time()
+    ready, count = time.time(), 0
     with open(options.source[0], encoding="utf-8") as source, open(out, "w", encoding="utf-8") as target:
         while lines := [line.rstrip("\n") for line in islice(source, options.shard)]:
             for one in translator.translate(lines, max_tokens=CUT, **settings):
                 target.write(one.text + "\n")
-    print(json.dumps({"ready": ready, "done": time.time()}))
+            count += len(lines)
+    print(json.dumps({"ready": ready, "done": time.time(), "lines": count}))
 
 
-def shards(options: argparse.Namespace, settings: dict[str, Any], out: Path, workers: int, form: str) -> None:
-    """The corpus in shards on local workers, as `regard translate --on local` does it."""
+def shards(options: argparse.Namespace, settings: dict[str, Any], out: Path, what: list[str]) -> None:
+    """The corpus in shards, as `regard translate --on local` or `--on ray` does it."""
     import regard
 
-    ready = 0.0
+    form, workers, *address = what
+    ready, before = 0.0, 0
 
     def progress(done: int, total: int | None) -> None:
-        nonlocal ready
-        ready = ready or time.time()  # a worker has loaded its model
+        nonlocal ready, before
+        if not ready:  # a worker has loaded its model and done something
+            ready, before = time.time(), done
 
     found = regard.translate_corpus(
-        options.model, options.source[0], out, workers=workers, shard=options.shard, format=form,
-        device=options.device, engine=options.engine, max_tokens=CUT, progress=progress, **settings,
+        options.model, options.source[0], out, on="ray" if address else "local", address=next(iter(address), None),
+        workers=int(workers), shard=options.shard, format=form, device=options.device, engine=options.engine,
+        max_tokens=CUT, progress=progress, **settings,
     )  # fmt: skip
     if found.failed:
         sys.exit(FAILED)
-    print(json.dumps({"ready": ready, "done": time.time()}))
+    print(json.dumps({"ready": ready, "done": time.time(), "lines": found.lines - before}))
+
+
+class Nodes:
+    """A Ray cluster on this machine: a head and more raylets, each with room for one worker, on a GPU if there is one.
+
+    The nodes share the GPU.
+    """
+
+    def __init__(self, number: int, gpu: bool) -> None:
+        from ray.cluster_utils import Cluster
+
+        self.each = {"num_cpus": 1, "num_gpus": int(gpu)}
+        self.cluster = Cluster(True, head_node_args=self.each, shutdown_at_exit=False)  # in a thread
+        self.others = [self.cluster.add_node(**self.each) for _ in range(number - 1)]
+
+    @property
+    def address(self) -> str:
+        return self.cluster.address
+
+    def raylets(self) -> list[int]:
+        """The processes of all nodes, the head's first."""
+        return [node.all_processes["raylet"][0].process.pid for node in (self.cluster.head_node, *self.others)]
+
+    def kill_node(self, place: int) -> None:
+        """Kill one of the nodes after the head, and start it again."""
+        os.kill(self.raylets()[1 + place], signal.SIGKILL)
+        self.cluster.remove_node(self.others[place], allow_graceful=False)  # what is left of it
+        self.others[place] = self.cluster.add_node(**self.each)
+
+    def stop(self) -> None:
+        self.cluster.shutdown()
 
 
 class Gpu:
@@ -108,61 +168,105 @@ def child(options: argparse.Namespace, source: Path, what: list[str]) -> list[st
     return [sys.executable, __file__, str(source), *own, "--lane", *what]
 
 
-def measure(command: list[str], gpu: Gpu, output: Path) -> Lane:
-    """Run one lane in a separate process."""
-    before, begun = os.times(), time.time()
-    said = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
-    after, times = os.times(), json.loads(said.splitlines()[-1])
-    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+def measure(command: list[str], gpu: Gpu, output: Path, own: bool) -> Lane:
+    """Run one lane in a separate process; `own`: whether it starts its workers, whose processor time counts."""
+    begun = time.time()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    said = process.stdout.read() if process.stdout else ""
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"it ended with exit code {process.returncode}")
+    times = json.loads(said.splitlines()[-1])
     ready, done = times["ready"], times["done"]
-    return Lane(ready - begun, done - ready, cpu, gpu.busy(ready, done), digest(output))
+    cpu = usage.ru_utime + usage.ru_stime if own else None
+    return Lane(ready - begun, done - ready, times["lines"], cpu, gpu.busy(ready, done), digest(output))
 
 
-def workers_of(driver: int) -> list[int]:
-    """The processes that a driver has started to work for it."""
+def children(parents: list[int], name: bytes) -> list[int]:
+    """The processes that `parents` have started and whose command line has `name` in it."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             try:
                 parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-                spawned = b"spawn_main" in (folder / "cmdline").read_bytes()
+                named = name in (folder / "cmdline").read_bytes()
             except (OSError, IndexError):
                 continue  # it has ended
-            if parent == driver and spawned:
+            if parent in parents and named:
                 found.append(int(folder.name))
     return found
 
 
-def kill_at_random(command: list[str], kills: int, within: float, rng: random.Random) -> Counter[str]:
-    """Run `command` until it succeeds, killing it or one of its workers `kills` times; returns what was killed.
+class Killer:
+    """Runs a command until it succeeds, killing it, one of its workers or a node `kills` times, each as often.
 
-    The next moment is drawn once there is a worker, which may still be loading.
+    The moments are drawn from all the work: each comes when so many shards are there, and up to `within` seconds later,
+    so that workers are killed while they load, translate or write.
     """
-    killed: Counter[str] = Counter()
-    while True:
-        driver = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        while driver.poll() is None and killed["driver"] + killed["worker"] < kills:
-            if not workers_of(driver.pid):
-                time.sleep(0.05)
-                continue
+
+    def __init__(self, out: Path, shards: int, kills: int, within: float, seed: int, nodes: Nodes | None) -> None:
+        self.out, self.within, self.nodes, self.rng = out, within, nodes, random.Random(seed)
+        self.moments = sorted(self.rng.uniform(0, SPREAD) * shards for _ in range(kills))
+        kinds = ["driver", "worker", *(["raylet"] if nodes and nodes.others else [])]
+        self.kinds = [kinds[number % len(kinds)] for number in range(kills)]
+        self.rng.shuffle(self.kinds)
+        self.killed: Counter[str] = Counter()
+
+    def run(self, command: list[str]) -> int:
+        """Returns how often the command was given."""
+        given = failures = 0
+        while True:
+            given, before = given + 1, self.killed.total()
+            driver = subprocess.Popen(command, stdout=subprocess.DEVNULL)
             try:
-                driver.wait(rng.uniform(0, within))
-            except subprocess.TimeoutExpired:
-                workers = workers_of(driver.pid)
-                name = "worker" if workers and rng.random() < 0.5 else "driver"
-                try:
-                    os.kill(rng.choice(workers) if name == "worker" else driver.pid, 9)
-                except ProcessLookupError:
-                    continue  # it ended first
-                killed[name] += 1
-                if name == "driver":
-                    break
-        code = driver.wait()
-        if code == 0:
-            return killed
-        if code not in (-9, FAILED, 1) or killed["driver started again"] > 3 * kills:
-            raise SystemExit(f"The driver ended with exit code {code}.")  # 1: its workers were killed while they loaded
-        killed["driver started again"] += 1
+                self._watch(driver)
+            finally:
+                driver.kill()
+            code = driver.wait()
+            if code == 0:
+                return given
+            failures = failures + 1 if self.killed.total() == before else 0  # in a row and without a kill
+            if (
+                code not in (-signal.SIGKILL, FAILED, 1) or failures == TRIES
+            ):  # 1: its workers were killed as they loaded
+                raise RuntimeError(f"the driver ended with exit code {code}")
+
+    def _watch(self, driver: "subprocess.Popen[bytes]") -> None:
+        """Kill something at each moment, until the driver ends or is killed."""
+        done, since = -1, time.monotonic()
+        while driver.poll() is None:
+            found = len(list((self.out / "shards").glob("[0-9]*.jsonl")))
+            if found != done:
+                done, since = found, time.monotonic()
+            if time.monotonic() - since > STUCK:
+                raise RuntimeError(f"nothing was done for {STUCK:g} seconds")
+            left = self.moments[self.killed.total() :]
+            if left and done >= left[0] and self._workers(driver.pid):
+                with suppress(subprocess.TimeoutExpired):
+                    driver.wait(self.rng.uniform(0, self.within))
+                    return
+                self._kill(driver.pid)
+            time.sleep(0.05)
+
+    def _workers(self, driver: int) -> list[int]:
+        if self.nodes:
+            return children(self.nodes.raylets(), b"MapWorker")
+        return children([driver], b"spawn_main")
+
+    def _kill(self, driver: int) -> None:
+        kind, workers = self.kinds[self.killed.total()], self._workers(driver)
+        try:
+            if kind == "raylet" and self.nodes:
+                self.nodes.kill_node(self.rng.randrange(len(self.nodes.others)))
+            elif kind == "driver" or workers:
+                os.kill(driver if kind == "driver" else self.rng.choice(workers), signal.SIGKILL)
+            else:
+                return  # the workers have just ended
+        except ProcessLookupError:
+            return
+        self.killed[kind] += 1
+        print(f"{time.strftime('%H:%M:%S')} {self.out.name}: {kind} killed", file=sys.stderr)
 
 
 def digest(path: Path) -> str:
@@ -189,69 +293,128 @@ def compare(options: argparse.Namespace, folder: Path) -> bool:
     with open(source, "w", encoding="utf-8") as stream:
         lines = chain.from_iterable(read_rows(path) for path in options.source)
         count = sum(stream.write(line + "\n") > 0 for line in islice(lines, options.sentences))
+    gpu = Gpu()
     names = ["bare loop", *(f"{number} worker{'s' * (number > 1)}" for number in options.workers)]
-    lanes: dict[str, list[Lane]] = {name: [] for name in names}
-    gpu, outputs = Gpu(), {}
-    for number in range(options.rounds):
-        for name in names:
-            out = folder / f"{name} {number}"
-            what = ["bare", str(out)] if name == "bare loop" else ["shards", str(out), name.split()[0], "text"]
-            outputs[name] = out if name == "bare loop" else out / "source.txt"
-            lanes[name].append(measure(child(options, source, what), gpu, outputs[name]))
-            print(f"{name}: {lanes[name][-1]}", file=sys.stderr)
-    print(f"{count:,} sentences, {options.model}, {' '.join(options.set) or 'defaults'}, engine {options.engine}, "
-          f"{about_machine(options.device)}, shards of {options.shard:,} lines\n")  # fmt: skip
-    table(lanes, count)
-    expected = lanes["bare loop"][0].sha256
-    same = all(lane.sha256 == expected for some in lanes.values() for lane in some)
-    print(f"\nsame bytes in all outputs: {'yes' if same else 'NO'} (SHA-256 {expected[:16]})")
-    for name, path in outputs.items():
-        if different := differing(outputs["bare loop"], path):
-            print(f"  {name}: {different} of {count:,} lines differ from those of the bare loop")
-    good = not options.kills or survives(options, source, folder / "killed", count, outputs["bare loop"])
+    names += [f"{number} Ray node{'s' * (number > 1)}" for number in options.ray]
+    most = [f"{max(options.workers)} workers", *([f"{max(options.ray)} Ray nodes"] if options.ray else [])]
+
+    def lane(name: str, number: int) -> Lane:
+        return run_lane(options, name, source, folder / f"{name} {number}", gpu)
+
+    def kills(name: str) -> Killed:
+        return survive(options, name, source, folder / f"{name} killed", -(-count // options.shard))
+
+    with ThreadPoolExecutor(options.at_once) as pool:
+        killed = {name: pool.submit(kills, name) for name in most if options.kills}
+        futures = {name: [] for name in names}  # type: dict[str, list[Future[Lane]]]
+        for number in range(options.rounds):
+            for name in names:
+                futures[name].append(pool.submit(lane, name, number))
     gpu.stop()
-    return same and good
+    print(f"{count:,} sentences, {options.model}, {' '.join(options.set) or 'defaults'}, engine {options.engine}, "
+          f"{about_machine(options.device)}, shards of {options.shard:,} lines, "
+          f"{options.at_once} at once\n")  # fmt: skip
+    lanes = {name: [future.result() for future in some if succeeded(name, future)] for name, some in futures.items()}
+    table({name: some for name, some in lanes.items() if some})
+    found = {lane.sha256 for some in lanes.values() for lane in some}
+    same = len(found) == 1 and all(len(some) == options.rounds for some in lanes.values())
+    print(f"\nsame bytes in all outputs: {'yes' if same else 'NO'} (SHA-256 {', '.join(sorted(found))})")
+    if len(found) > 1:
+        tell_differences(folder, names, count)
+    results = [succeeded(name, future) and report(name, future.result(), options, count, found)
+               for name, future in killed.items()]  # fmt: skip
+    return same and all(results)
 
 
-def table(lanes: dict[str, list[Lane]], count: int) -> None:
-    """Print a row for each lane: medians over the rounds."""
-    print("| | start s | work s | CPU s | sentences/s | speed-up | over the bare loop | CPU over it | GPU busy |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    middle = {name: [statistics.median(one[:3][k] for one in some) for k in range(3)] for name, some in lanes.items()}
-    loop, one = middle["bare loop"], middle.get("1 worker")
-    for name, (start, work, cpu) in middle.items():
-        speed_up = f"{one[1] / work:.2f}x" if one and name != "bare loop" else ""
-        over = (f"{100 * (work / loop[1] - 1):+.1f} %", f"{100 * (cpu / loop[2] - 1):+.1f} %")
-        wall, processor = ("", "") if name == "bare loop" else over
-        busy = [lane.busy for lane in lanes[name] if lane.busy is not None]
-        share = f"{100 * statistics.mean(busy):.0f} %" if busy else "-"
-        print(f"| {name} | {start:.1f} | {work:.1f} | {cpu:.1f} | {count / work:,.0f} | {speed_up} | {wall} | "
-              f"{processor} | {share} |")  # fmt: skip
+def run_lane(options: argparse.Namespace, name: str, source: Path, out: Path, gpu: Gpu) -> Lane:
+    """Translate the corpus in the way that `name` says."""
+    if name == "bare loop":
+        lane = measure(child(options, source, ["bare", str(out)]), gpu, out, own=True)
+    else:
+        with place(options, name) as (workers, nodes):
+            what = ["shards", str(out), "text", workers, *([nodes.address] if nodes else [])]
+            lane = measure(child(options, source, what), gpu, out / source.name, own=not nodes)
+    print(f"{name}: {lane}", file=sys.stderr)
+    return lane
 
 
-def survives(options: argparse.Namespace, source: Path, out: Path, count: int, expected: Path) -> bool:
-    """Whether a run that is killed again and again gives every line once, in order, and the same text."""
-    seed = options.seed if options.seed is not None else time.time_ns()
-    begun, workers = time.time(), str(max(options.workers))
-    killed = kill_at_random(
-        child(options, source, ["shards", str(out), workers, "jsonl"]),
-        options.kills,
-        options.within,
-        random.Random(seed),
-    )
+def survive(options: argparse.Namespace, name: str, source: Path, out: Path, shards: int) -> Killed:
+    """Translate the corpus in the way that `name` says, while processes are killed."""
+    begun = time.time()
+    with place(options, name) as (workers, nodes):
+        killer = Killer(out, shards, options.kills, options.within, options.seed, nodes)
+        what = ["shards", str(out), "jsonl", workers, *([nodes.address] if nodes else [])]
+        commands = killer.run(child(options, source, what))
     numbers, joined = [], hashlib.sha256()
-    with open(out / "source.jsonl", encoding="utf-8") as stream:
+    with open(out / f"{source.stem}.jsonl", encoding="utf-8") as stream:
         for line in stream:
             found = json.loads(line)
             numbers.append(found["line"])
             joined.update(found["translation"].encode() + b"\n")
-    lost, twice = count - len(set(numbers)), len(numbers) - len(set(numbers))
-    same, ordered = joined.hexdigest() == digest(expected), numbers == sorted(numbers)
-    print(f"\n{killed['driver'] + killed['worker']} of {options.kills} kills within {time.time() - begun:.0f} s, "
-          f"{workers} workers: driver {killed['driver']}, worker {killed['worker']} (seed {seed}); the command was "
-          f"given {killed['driver started again'] + 1} times; lines lost {lost}, twice {twice}, "
+    result = Killed(time.time() - begun, killer.killed, commands, numbers, joined.hexdigest())
+    print(f"{name}: {result.kills}, {result.seconds:.0f} s", file=sys.stderr)
+    return result
+
+
+@contextmanager
+def place(options: argparse.Namespace, name: str) -> Iterator[tuple[str, Nodes | None]]:
+    """The number of workers that `name` begins with, and the cluster for them if it is one of Ray."""
+    number = name.split()[0]
+    if "Ray" not in name:
+        yield number, None
+        return
+    nodes = Nodes(int(number), has_gpu(options.device))
+    try:
+        yield number, nodes
+    finally:
+        nodes.stop()
+
+
+def succeeded(name: str, future: "Future[Any]") -> bool:
+    """Whether a run came to its end; else its error is printed."""
+    error = future.exception()
+    if error:
+        print(f"{name} FAILED: {type(error).__name__}: {error}")
+    return error is None
+
+
+def table(lanes: dict[str, list[Lane]]) -> None:
+    """Print a row for each lane: medians over the rounds."""
+    print("| | start s | work s | CPU s | sentences/s | speed-up | over the bare loop | GPU busy |")
+    print("|---|---|---|---|---|---|---|---|")
+    speeds = {name: statistics.median(one.lines / one.work for one in some) for name, some in lanes.items()}
+    loop, single = speeds.get("bare loop"), speeds.get("1 worker")
+    for name, some in lanes.items():
+        start, work = (statistics.median(column) for column in zip(*(one[:2] for one in some), strict=True))
+        times = [one.cpu for one in some if one.cpu is not None]
+        cpu = f"{statistics.median(times):.1f}" if times else "-"
+        busy = [one.busy for one in some if one.busy is not None]
+        share = f"{100 * statistics.mean(busy):.0f} %" if busy else "-"
+        other = name != "bare loop"
+        speed_up = f"{speeds[name] / single:.2f}x" if single and other else ""
+        over = f"{100 * (loop / speeds[name] - 1):+.1f} %" if loop and other else ""
+        print(f"| {name} | {start:.1f} | {work:.1f} | {cpu} | {speeds[name]:,.0f} | {speed_up} | {over} | {share} |")
+
+
+def report(name: str, run: Killed, options: argparse.Namespace, count: int, expected: set[str]) -> bool:
+    """Print what the kills did; returns whether every line is there once, in order, and the text the same."""
+    once = set(run.lines)
+    lost, twice = count - len(once), len(run.lines) - len(once)
+    same, ordered = expected == {run.sha256}, run.lines == sorted(run.lines)
+    kinds = ", ".join(f"{kind} {number}" for kind, number in sorted(run.kills.items()))
+    print(f"\n{name}: {run.kills.total()} of {options.kills} kills within {run.seconds:.0f} s: {kinds} "
+          f"(seed {options.seed}); the command was given {run.commands} times; lines lost {lost}, twice {twice}, "
           f"in order: {'yes' if ordered else 'NO'}, same bytes: {'yes' if same else 'NO'}")  # fmt: skip
-    return same and ordered and lost == twice == 0
+    return same and ordered and lost == twice == 0 and run.kills.total() == options.kills
+
+
+def tell_differences(folder: Path, names: list[str], count: int) -> None:
+    """Print how many lines of each lane's first output are not those of the bare loop."""
+    first, *others = (folder / f"{name} 0" for name in names)
+    for path in others:
+        with suppress(OSError, ValueError):
+            different = differing(first, path / "source.txt")
+            print(f"  {path.name[:-2]}: {different} of {count:,} lines differ from those of the bare loop")
 
 
 def differing(first: Path, second: Path) -> int:
@@ -260,11 +423,16 @@ def differing(first: Path, second: Path) -> int:
         return sum(one != other for one, other in zip(ours, theirs, strict=True))
 
 
-def about_machine(device: str) -> str:
+def has_gpu(device: str) -> bool:
     import torch
+
+    return device != "cpu" and torch.cuda.is_available()
+
+
+def about_machine(device: str) -> str:
     from race import machine
 
-    return machine("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu", "wall")
+    return machine("cuda" if has_gpu(device) else "cpu", "wall")
 
 
 def main() -> None:
@@ -274,10 +442,12 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=200_000, help="of the source, from its start")
     parser.add_argument("--shard", type=int, default=10_000, help="lines of a shard")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--ray", type=int, nargs="+", default=[], metavar="NODES", help="also on Ray, a worker a node")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--kills", type=int, default=0, help="how often SIGKILL comes, in one more run")
-    parser.add_argument("--within", type=float, default=20.0, help="seconds from one SIGKILL to the next, at most")
-    parser.add_argument("--seed", type=int, help="of the moments of SIGKILL; the clock by default")
+    parser.add_argument("--at-once", type=int, default=1, help="how many runs are made beside each other")
+    parser.add_argument("--kills", type=int, default=0, help="how often SIGKILL comes, in runs of their own")
+    parser.add_argument("--within", type=float, default=5.0, help="seconds that SIGKILL comes after its shard, at most")
+    parser.add_argument("--seed", type=int, default=time.time_ns(), help="of the kills; the clock by default")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--engine", default="regard", help="regard or ctranslate2")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="of [decode], as in precision=bf16")
@@ -297,7 +467,7 @@ def main() -> None:
     if what[0] == "bare":
         bare(options, given, Path(what[1]))
     else:
-        shards(options, given, Path(what[1]), int(what[2]), what[3])
+        shards(options, given, Path(what[1]), what[2:])
 
 
 if __name__ == "__main__":

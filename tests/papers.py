@@ -428,13 +428,31 @@ def rnnencdec(h, Y, w, readout_state="after", cell=bahdanau_gru):
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def pointer(source, read, w, n):
+def shortlist_or_location(source, P_short, a, z, words, unknown=3):
+    """Gulcehre 2016: P(w) = z P_short(w) in the shortlist; any other word has (1 - z) of the location softmax where it
+    stands in the source, and its share of the unknown word. words: size of the vocabulary."""
+    K = len(P_short)
+    rare = [w for w in range(words) if w >= K or w == unknown]
+    places = [i for i, x in enumerate(source) if x in rare]
+    z = z if places else 1.0
+    P = np.zeros(words)
+    for w in range(words):
+        P[w] = z * (P_short[unknown] / len(rare) if w in rare else P_short[w])
+    for i in places:
+        P[source[i]] += (1.0 - z) * a[i] / sum(a[j] for j in places)
+    return P
+
+
+def pointer(source, read, w, n, shortlist=0):
     """The pointer-generator with coverage, eq. 1-4, 8-11, and what the released code adds: s_t = [c_t ; h_t] in the
     attention and p_gen, x_t = W_x [E y_{t-1} ; h*_{t-1}] + b_x, h_0 = ReLU(W_h0 [->h ; <-h] + b_h0), c_0 likewise.
 
     source, read: ids. w: E (m x K), forwards, backwards, decoder (LSTMs), W_h0 b_h0 W_c0 b_c0, W_x b_x, align (W_h W_s
     w_c v b_attn), V b_V, V_prime b_V_prime, w_gen b_gen on [x_t ; s_t ; h*_t]. Returns P(w) [T, K], a [T, S] and
     p_gen [T].
+
+    With `shortlist` = K words (Gulcehre 2016) V_prime has K rows, and in place of w_gen there is the switch, W_f b_f
+    U_f b_U w_z b_z.
     """
     X = [w.E[:, x] for x in source]
     ahead, back = stacked_lstm_encoder(X, [w.forwards], n), stacked_lstm_encoder(X[::-1], [w.backwards], n)
@@ -452,10 +470,15 @@ def pointer(source, read, w, n):
         c = c + a
         context = context_of(a, H)
         P = np.exp(log_softmax(w.V_prime @ (w.V @ concat(hidden, context) + w.b_V) + w.b_V_prime))
-        p_gen = float(sigmoid(dot(w.w_gen, concat(x, s, context)) + w.b_gen))
-        P = p_gen * P
-        for i, word in enumerate(source):
-            P[word] += (1.0 - p_gen) * a[i]
+        if shortlist:
+            f = np.tanh(w.W_f @ concat(s, context) + w.b_f)
+            p_gen = float(sigmoid(dot(w.w_z, f + np.tanh(w.U_f @ f + w.b_U)) + w.b_z))
+            P = shortlist_or_location(source, P, a, p_gen, w.E.shape[1])
+        else:
+            p_gen = float(sigmoid(dot(w.w_gen, concat(x, s, context)) + w.b_gen))
+            P = p_gen * P
+            for i, word in enumerate(source):
+                P[word] += (1.0 - p_gen) * a[i]
         written.append(P)
         weights.append(a)
         shares.append(p_gen)

@@ -277,6 +277,15 @@ def test_score(runs, corpus, tmp_path):
     assert plot.read_text(encoding="utf-8").count("<path") > 5
 
 
+def test_score_takes_settings_of_decoding(runs, corpus, tmp_path):
+    greedy = run("score", runs / "one", *corpus, "--beam", 1, folder=tmp_path).out
+    assert run("score", runs / "one", "decode.beam=1", *corpus, folder=tmp_path).out == greedy
+    short = run("score", runs / "one", "decode.max_ratio=0", "decode.max_extra=2", *corpus, folder=tmp_path).out
+    assert float(re.search(r"BP ([\d.]+)", short)[1]) < float(re.search(r"BP ([\d.]+)", greedy)[1])
+    refused("score", runs / "one", "train.rate=1", *corpus, folder=tmp_path, says="takes settings decode.key=value")
+    refused("score", runs / "one", "decode.bean=1", *corpus, folder=tmp_path, says="Did you mean 'beam'")
+
+
 def test_compare(runs, corpus, tmp_path):
     plot = tmp_path / "plot.png"
     said = run("compare", runs / "one", runs / "two", *corpus, "--beam", 1, "--plot", plot, folder=tmp_path).out

@@ -34,6 +34,7 @@ SMALL = {
     "output_rank": 4,
     "half_width": 1,
     "key_heads": 1,
+    "shortlist": 7,
     "spread": 0.1,  # of initial weights, which the laws replace: it does not make another model
 }
 

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 from weights_of import array, bahdanau_of, coverage_of, pointer_of, spread
 
+import regard
 from regard.api.tracing import trace_forward
+from regard.api.training import gather
 from regard.core.normalise import ForwardOnly
 from regard.data.batching import Batch
 from regard.data.builtin.registry import find_builtin
@@ -24,9 +26,11 @@ from regard.models.coverage import Coverage, CoverageConfig
 from regard.models.encdec import Sutskever, SutskeverConfig
 from regard.models.monotonic import Monotonic, MonotonicConfig
 from regard.models.pointer import Pointer, PointerConfig
-from regard.symbols import END, PAD, START
+from regard.symbols import END, PAD, START, UNKNOWN
+from regard.training.experiment import resolve
 from regard.training.objectives import coverage_loss
 from regard.training.settings import TrainConfig
+from regard.training.start import train as begin
 from regard.training.translation import TranslationTask
 
 SOURCE = torch.tensor([[5, 7, 4, 9, 6, END], [8, 6, 5, END, PAD, PAD]])
@@ -136,10 +140,11 @@ def test_training_adds_the_coverage_loss():
 # --- copying ---------------------------------------------------------------------------------------------------------
 
 
-def test_pointer_is_the_papers():
+@pytest.mark.parametrize("shortlist", [0, 7])
+def test_pointer_is_the_papers(shortlist: int):
     """P(w) is a distribution; a word that occurs twice in the source gets both weights."""
     torch.manual_seed(5)
-    model = spread(Pointer(POINTER))
+    model = spread(Pointer(replace(POINTER, shortlist=shortlist)))
     twice = SOURCE.clone()
     twice[0, 3] = twice[0, 1]
     shares: list[Tensor] = []
@@ -150,10 +155,30 @@ def test_pointer_is_the_papers():
     assert close(logits.exp().sum(-1), np.ones((2, 5)))
     for b, length in enumerate(LENGTHS.tolist()):
         read = shift_right(TARGET)[b].tolist()
-        want, weights, p_gen = papers.pointer(twice[b, :length].tolist(), read, pointer_of(model), POINTER.width)
+        want, weights, p_gen = papers.pointer(
+            twice[b, :length].tolist(), read, pointer_of(model), POINTER.width, shortlist
+        )
         assert close(logits[b].exp(), want)
         assert close(seen["attention"].weights[b, :, :length], weights)
         assert close(shares[0][b, :, 0], p_gen)
+
+
+def test_what_is_not_in_the_shortlist_is_pointed_at_or_unknown():
+    """A source of words of the shortlist leaves nothing to point at; a word outside of both is the unknown one."""
+    torch.manual_seed(5)
+    model = spread(Pointer(replace(POINTER, shortlist=7)))
+    listed, rare = torch.tensor([[5, 4, 6, END]]), torch.tensor([[5, 9, 8, END]])
+    with torch.no_grad():
+        plain, pointing = (model(one, torch.tensor([4]), TARGET[:1]).exp()[0] for one in (listed, rare))
+    for found in (plain, pointing):
+        assert close(found.sum(-1), np.ones(5))
+        assert close(found[:, 7], array(found[:, UNKNOWN]))  # neither is in the source
+    assert close(plain[:, 9], array(plain[:, 7]))
+    assert (pointing[:, [8, 9]] > 1.01 * pointing[:, [7]]).all()
+    with pytest.raises(
+        ConfigError, match=r"model\.shortlist must be above 3.* below the vocabulary of 13 words; got 13"
+    ):
+        Pointer(replace(POINTER, shortlist=13))
 
 
 def test_pointer_needs_one_vocabulary():
@@ -253,6 +278,22 @@ def test_questions_have_the_last_place_of_the_person():
         assert one.source.split(" ")[place] == one.target
         assert answer == 0
         assert one.source.split(" ")[place:].count(person) == 1  # in the question
+
+
+@pytest.mark.slow
+def test_the_tiny_pointer_learns_to_answer_questions(tmp_path):
+    """It must compare the person of the question with those of the story, which it cannot with small first weights."""
+    settings = [
+        "data.size=6000",
+        "data.held_out=200",
+        "data.subwords=word",
+        "train.batch_tokens=1024",
+        "train.steps=200",
+    ]
+    begin(resolve(gather(None, "pointer", "tiny", settings, corpus="questions")), tmp_path / "run")
+    stories = find_builtin("questions").generate(100, 78, 3, 12)
+    found = regard.load(tmp_path / "run").translate([one.source for one in stories], beam=1, split=False)
+    assert sum(each.text == one.target for each, one in zip(found, stories, strict=True)) > 90
 
 
 def test_summaries_say_what_each_does_with_what_is_theirs():

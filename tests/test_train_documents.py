@@ -13,7 +13,9 @@ from regard.data.builtin import tales
 from regard.data.documents import DocumentDataConfig, DocumentEncoding
 from regard.data.prepare import Data, prepare
 from regard.data.text_corpus import TextDataConfig, TextEncoding, make_rows
+from regard.data.vectors import read_vectors
 from regard.decode.settings import DecodeConfig
+from regard.errors import DataError
 from regard.models import attentive_lm, document, lstm_lm
 from regard.models.attentive_lm import AttentiveLanguageModel
 from regard.models.document import DocumentClassifier
@@ -76,6 +78,38 @@ def test_validation_counts_right_answers_and_the_weight_of_what_decides(reviews:
     assert metrics["deciding"] == pytest.approx(expected)
     assert "deciding" not in maximum.metrics
     assert len(maximum.samples) == 3
+
+
+def test_embeddings_start_from_the_vectors_of_a_file(tmp_path: Path):
+    """Words of the file get its vectors, whatever their case there; all others keep theirs."""
+    file = tmp_path / "vectors.txt"
+    config = DocumentDataConfig(corpus="reviews", size=60, vectors=str(file))
+    data = prepare(DocumentEncoding(config), tmp_path / "run")
+    first, second = data.vocabulary.pieces([7, 11])
+    line = " ".join(str(0.5 * k) for k in range(32))
+    text = f"3 32\n{first.upper()} {line}\nnowhere {line}\n{second} {line} \n{first} {line.replace('0.5', '9')}\n"
+    file.write_text(text, encoding="utf-8")
+    model = classifier(data)
+    before = model.embed.weight.detach().clone()
+    Documents(data, TRAIN, DecodeConfig(), tmp_path).ready(model)
+    changed = (model.embed.weight != before).any(1).nonzero().flatten().tolist()
+    assert changed == [7, 11]
+    assert all(torch.equal(model.embed.weight[k], 0.5 * torch.arange(32)) for k in changed)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("the 1.0 2.0\n", r"line 1: a vector of model.embedding = 32 numbers was expected; got 2"),
+        ("the " + "x " * 32, "line 1: 'the' is followed by what is no number"),
+        ("the " + "nan " * 32, "not finite"),
+        ("qqqq " + "1 " * 32, "a vector for no word of the vocabulary"),
+    ],
+)
+def test_vectors_that_do_not_fit_are_refused(reviews: Data, tmp_path: Path, text: str, says: str):
+    (tmp_path / "vectors.txt").write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=says):
+        read_vectors(str(tmp_path / "vectors.txt"), reviews.vocabulary, 32)
 
 
 def test_an_epoch_of_text_holds_every_row_once(text: Data, tmp_path: Path):

@@ -10,7 +10,9 @@ import torch
 from commands import metrics
 from test_train_resume import state_of
 
+from regard.decode.hypothesis import Hypothesis
 from regard.errors import ConfigError, DataError, TrainingError
+from regard.training import translation
 from regard.training.cursor import BLIND, Cursor
 from regard.training.distributed import Ranks
 from regard.training.events import DataReady, Finished, Journal, Noticed, Saved, Skipped, Stepped, Validated
@@ -56,10 +58,10 @@ class Spoiled:
         return Validation(dict(next(self.measures)), [])
 
 
-def make_loop(run, *settings, observe=None, steps=(), kind="nan", model="bahdanau"):
+def make_loop(run, *settings, observe=None, steps=(), kind="nan", model="bahdanau", corpus="reverse"):
     """A loop of a small run whose task can be spoiled, as `begin.train` makes it."""
     run.mkdir(parents=True, exist_ok=True)
-    experiment = small.experiment(model, *settings)
+    experiment = small.experiment(model, *settings, corpus=corpus)
     (run / "config.toml").write_text(experiment.toml(), encoding="utf-8")
     loop = prepare(experiment, run, Ranks(torch.device("cpu")), None, None)
     loop.observe = observe or (lambda event: None)
@@ -459,6 +461,17 @@ def test_a_model_that_ignores_its_source_is_noticed_once(tmp_path):
     assert "the model ignores its source" in found.text
     assert "train.warmup" in found.text
     assert [line["step"] for line in metrics(tmp_path / "b") if "notice" in line] == [1 + BLIND]
+
+
+def test_lower_case_text_is_scored_without_case(tmp_path, monkeypatch):
+    """A model that writes every reference in lower case, all that it can write, reaches 100."""
+    settings = ("data.lowercase=true", "data.subwords=char", "train.validate_sentences=6")
+    loop = make_loop(tmp_path / "run", *settings, corpus="names")
+    target = loop.task.data.vocabularies[1]
+    found = [[Hypothesis(target.encode(text).ids, 0.0, 0.0, "end", [])] for _, text in loop.task.data.shown[:6]]
+    assert any(text != text.lower() for _, text in loop.task.data.shown[:6])
+    monkeypatch.setattr(translation, "decode_many", lambda *_: found)
+    assert loop.task.validate(loop.model.eval()).metrics["bleu"] == pytest.approx(100)
 
 
 def test_the_shuffled_loss_shows_whether_the_source_is_used(tmp_path):

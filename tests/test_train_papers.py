@@ -42,9 +42,12 @@ def test_halving_is_sutskevers_and_luongs():
 
 
 def test_decay_is_chengs():
-    cheng = SimpleNamespace(rate=0.65, warmup=0, decay=0.85)
+    cheng = SimpleNamespace(rate=0.65, warmup=0, decay=0.85, decay_after=0)
     rates = [SCHEDULES["decay"](at(1, epoch=e), cheng) for e in (0, 0.99, 1, 2.5)]
     assert rates == pytest.approx([0.65, 0.65, 0.65 * 0.85, 0.65 * 0.85**2])
+    zaremba = SimpleNamespace(rate=1.0, warmup=0, decay=1 / 1.2, decay_after=5)
+    rates = [SCHEDULES["decay"](at(1, epoch=e), zaremba) for e in (0, 5.99, 6, 7.5)]
+    assert rates == pytest.approx([1, 1, 1 / 1.2, 1 / 1.44])
 
 
 @pytest.mark.parametrize("name", ["sgd", "rmsprop"])

@@ -177,6 +177,12 @@ def pointer_of(model: Pointer) -> Weights:
         own |= bias(name, part)
     for kind, part in zip(("h0", "c0"), model.reduce, strict=True):
         own |= {f"W_{kind}": array(part.weight), f"b_{kind}": array(part.bias)}
+    gate = model.generate
+    if model.config.shortlist:
+        own |= {"W_f": array(gate.W.weight), "b_f": array(gate.W.bias), "U_f": array(gate.U.weight)}
+        own |= {"b_U": array(gate.U.bias), "w_z": array(gate.w.weight)[0], "b_z": array(gate.w.bias)[0]}
+    else:
+        own |= {"w_gen": array(gate.w.weight)[0], "b_gen": array(gate.w.bias)[0]}
     align = Weights(
         W_h=array(score.U.weight),
         W_s=array(score.W.weight),
@@ -193,8 +199,6 @@ def pointer_of(model: Pointer) -> Weights:
         W_x=np.concatenate([array(model.W_x.weight), array(model.W_context.weight)], axis=1),
         b_x=array(model.W_x.bias),
         align=align,
-        w_gen=array(model.generate.w.weight)[0],
-        b_gen=array(model.generate.w.bias)[0],
     )
 
 

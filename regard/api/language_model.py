@@ -10,7 +10,7 @@ from regard.api.tracing import Trained, check_length, tokens_of, trace_forward
 from regard.api.translator import clean
 from regard.data.batching import plan_epoch
 from regard.data.files import Progress
-from regard.data.text_corpus import TextRows, make_rows
+from regard.data.text_corpus import TextRows, TextStreams, make_rows
 from regard.data.vocabulary import Vocabulary
 from regard.decode.search import search
 from regard.errors import ConfigError, DataError, RunError
@@ -22,7 +22,7 @@ from regard.look.trace import Trace
 from regard.symbols import END
 from regard.training.experiment import Experiment
 
-_READ_TOKENS = 4096  # in a batch whose attention is recorded
+_READ_TOKENS = 4096  # in a batch whose attention is recorded, and in a row of one that is read on
 
 
 class Writer(Trained):
@@ -34,7 +34,9 @@ class Writer(Trained):
 
     def perplexity(self, lines: Sequence[str], progress: Progress | None = None) -> tuple[float, int]:
         """The perplexity per token of a text, and its number of tokens; the end of a line is a token."""
-        rows = self._rows(lines)
+        rows: TextRows | TextStreams = self._rows(lines)
+        if self.experiment.data.streams:  # the text is read from its beginning to its end with one state
+            rows = TextStreams(rows.values, 1, _READ_TOKENS)
         nll, tokens = text_loss(self.model, rows, self.device, progress=progress)
         return perplexity(nll, tokens), tokens
 

@@ -9,7 +9,7 @@ from typer import Argument, Option
 import regard
 from regard.cli.options import AsJson, Beam, Device, Pairs, Run, TextFile, With, run_folder
 from regard.cli.progress import bar
-from regard.cli.text import check_out, lines_of, pairs_of, put, put_note, put_result
+from regard.cli.text import check_out, check_settings, lines_of, pairs_of, put, put_note, put_result
 from regard.errors import ConfigError
 
 
@@ -38,13 +38,15 @@ class Scoring:
             check_out(self.plot)
 
     def translate(
-        self, translator: "regard.Translator", sources: list[str], references: list[str]
+        self, translator: "regard.Translator", sources: list[str], references: list[str], **decoding: Any
     ) -> tuple[list[str], Any]:
         """The translations of a test set, and their scores."""
         from regard.evaluate.scores import score
 
+        options = {"beam": self.beam, **decoding}
+        translator.settings(**options)  # refuses invalid settings before anything is translated
         with bar(f"translating with {translator.name}") as progress:
-            found = translator.translate(sources, beam=self.beam, split=False, progress=progress)
+            found = translator.translate(sources, split=False, progress=progress, **options)
         written = [one.text for one in found]
         with bar("scoring"):
             return written, score(written, references, **self.measured)
@@ -52,6 +54,9 @@ class Scoring:
 
 def score(
     run: Run,
+    settings: Annotated[
+        list[str] | None, Argument(metavar="[decode.key=value ...]", help="Settings of decoding, for translations.")
+    ] = None,
     *,
     pairs: Pairs,
     with_run: With = None,
@@ -69,6 +74,9 @@ def score(
     BLEU-1 to BLEU-4, documents with accuracy. For language models use `regard perplexity`."""
     from regard.evaluate import by_length as lengths
 
+    decoding = _decoding(settings or [])
+    if decoding and (images or documents):
+        raise ConfigError("Settings of decoding are for translations; leave them out.")
     if images is not None:
         return _score_captions(run, images, captions, how.beam, device, as_json)
     if documents is not None:
@@ -80,7 +88,7 @@ def score(
     how.check()
     sources, references = pairs_of(run, pairs)
     translator = regard.load([run, *(with_run or [])], device)
-    written, report = how.translate(translator, sources, references)
+    written, report = how.translate(translator, sources, references, **decoding)
     found, texts = {"run": translator.name, **asdict(report)}, [str(report)]
     if with_perplexity:
         with bar("scoring the references") as progress:
@@ -194,3 +202,16 @@ def perplexity(run: Run, file: TextFile = None, as_json: AsJson = False, device:
     kind = {"subwords": writer.vocabulary.kind, "vocabulary": len(writer.vocabulary)}
     found = {"run": writer.name, "perplexity": value, "tokens": tokens, **kind}
     put_result(f"perplexity {value:.3f} per token, {tokens} tokens", found, as_json)
+
+
+def _decoding(settings: list[str]) -> dict[str, Any]:
+    """Settings `decode.key=value` by key; others are refused."""
+    from regard.config import override
+
+    check_settings(settings)
+    tables: dict[str, Any] = {}
+    for one in settings:
+        tables = override(tables, one)
+    if tables.keys() - {"decode"}:
+        raise ConfigError(f"score takes settings decode.key=value; got {' '.join(settings)!r}.")
+    return dict(tables.get("decode", {}))

@@ -24,6 +24,7 @@ from regard.errors import ConfigError
 from regard.symbols import PAD, START
 
 Row = Sequence[int] | NDArray[Any]  # token ids
+EpochPlan = Sequence[NDArray[np.int64]]  # the numbers of the examples of each batch
 BLOCK = 4096  # neighbours in the corpus that stay in one shard, so that they are read from one place of the disk
 BLOCKS = 256  # of a shard
 
@@ -66,7 +67,7 @@ class Pairs(Protocol):
         ...
 
 
-class EpochPlan(Sequence[NDArray[np.int64]]):
+class ShardedPlan(EpochPlan):
     """The batches of an epoch, each as the numbers of its examples. One shard of them is in memory at a time."""
 
     def __init__(self, lengths: tuple[Lengths, Lengths], batch_tokens: int, seed: int, epoch: int, even: bool) -> None:
@@ -123,7 +124,7 @@ def plan_epoch(
     seed: int,
     epoch: int,
     even: bool = False,
-) -> EpochPlan:
+) -> ShardedPlan:
     """Batches of pairs of like length, none wider than `batch_tokens`: B * max(S, T) <= batch_tokens.
 
     Pairs of a shard are sorted by length with ties in random order, cut, and the batches shuffled. A pair longer than
@@ -131,7 +132,7 @@ def plan_epoch(
     """
     if batch_tokens < 1:
         raise ConfigError(f"train.batch_tokens must be at least 1; got {batch_tokens}.")
-    return EpochPlan((source_lengths, target_lengths), batch_tokens, seed, epoch, even)
+    return ShardedPlan((source_lengths, target_lengths), batch_tokens, seed, epoch, even)
 
 
 def _shuffled(count: int, entropy: list[int]) -> NDArray[np.int64]:

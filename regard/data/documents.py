@@ -51,6 +51,7 @@ class DocumentDataConfig(Reading):
     vocabulary: int = setting(30_000, "maximum vocabulary size, including the four symbols")
     min_count: int = setting(1, "minimum number of occurrences of a word in the vocabulary (6 in the paper)")
     lowercase: bool = setting(True, "lower-case the text before words are looked up")
+    vectors: str = setting("", "file of word vectors (word2vec's text form) that the embeddings start from")
     max_sentence: int = setting(100, "maximum number of words in a sentence; a longer one is read as several")
 
     def __post_init__(self) -> None:

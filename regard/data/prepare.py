@@ -33,7 +33,7 @@ MEMORY = 1 << 29  # bytes of examples that the first pass keeps
 _BLOCK = 8_192  # examples tokenised at once
 _REPORTED = 10_000  # examples between two reports of progress
 # Settings that do not change what is in a store, or do so only through the files and vocabularies themselves.
-_ELSEWHERE = {"cache", "sampling", "vocabulary_from", "max_line", "max_unpacked"}
+_ELSEWHERE = {"cache", "sampling", "vocabulary_from", "max_line", "max_unpacked", "streams", "vectors"}
 
 
 class Preparing(NamedTuple):

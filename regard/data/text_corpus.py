@@ -2,7 +2,9 @@
 
 A row is a line with END behind it, which the model predicts like any word. A line of more than `max_length` tokens is
 read as several rows. With `context` above zero the lines are joined, END between them, and the text is cut into rows of
-that many tokens: a row then begins anywhere, and its lines can look back at each other.
+that many tokens: a row then begins anywhere, and its lines can look back at each other. With `streams` the joined text
+is also divided into that many equal parts, which are read side by side: each row of a part goes on where the one before
+it ended.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from regard.config import setting
@@ -18,9 +21,10 @@ from regard.data.builtin import tales
 from regard.data.encoding import Corpus, Encoding, Tally
 from regard.data.files import Digests, is_blank, read_lines
 from regard.data.settings import Reading, as_files, check_least, named_files
-from regard.data.store import Column, ColumnType, id_type
+from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.vocabulary import Vocabulary
-from regard.symbols import END
+from regard.errors import ConfigError
+from regard.symbols import END, PAD, START
 
 
 @dataclass(frozen=True)
@@ -40,10 +44,15 @@ class TextDataConfig(Reading):
     lowercase: bool = setting(False, "lower-case the text before tokenising")
     max_length: int = setting(256, "maximum number of tokens in a row; longer lines are read as several rows")
     context: int = setting(0, "join the lines and cut them into rows of this many tokens; 0 = one row per line")
+    streams: int = setting(
+        0, "read the joined text as this many parts, side by side, with the state carried from row to row; 0 = off"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_least(self, size=2, held_out=0, vocabulary=5, max_length=1, context=0)
+        check_least(self, size=2, held_out=0, vocabulary=5, max_length=1, context=0, streams=0)
+        if self.streams and not self.context:
+            raise ConfigError("data.streams needs data.context, the number of tokens in a row; 35 is usual.")
 
 
 class TextBatch(NamedTuple):
@@ -74,6 +83,47 @@ class TextRows(Column):
     def batch(self, numbers: Sequence[int]) -> TextBatch:
         """The rows of these numbers, padded to one length."""
         return TextBatch(*pad([self.row(int(number)) for number in numbers]))
+
+
+class StreamBatch(NamedTuple):
+    """The next rows of several streams."""
+
+    words: Tensor  # [B, T], the word before each of the target: START at the beginning of a stream
+    target: Tensor  # [B, T], then PAD where a stream has ended
+    lengths: Tensor  # [B]
+    fresh: Tensor  # [B, 1], True where the stream begins
+
+
+class TextStreams:
+    """A text in `streams` parts of equal length, up to one token; row k of a part has number k * streams + part."""
+
+    def __init__(self, values: Array, streams: int, context: int) -> None:
+        self.values, self.streams, self.context = values, streams, context
+        self.offsets = np.arange(streams + 1) * len(values) // streams  # [streams + 1]
+        self.steps = -(-int(np.diff(self.offsets).max()) // context)  # rows of the longest part
+
+    @property
+    def tokens(self) -> int:
+        """Everything that is predicted: words and ends of lines."""
+        return len(self.values)
+
+    @property
+    def lengths(self) -> Array:
+        """The longest row."""
+        return np.array([min(self.context, self.tokens)])
+
+    def plan(self) -> list[Array]:
+        """The numbers of the rows that are read side by side, step after step."""
+        return [step * self.streams + np.arange(self.streams) for step in range(self.steps)]
+
+    def batch(self, numbers: Sequence[int]) -> StreamBatch:
+        """The rows of these numbers, all of the same step, with PAD behind the end of a part."""
+        steps, parts = np.divmod(np.asarray(numbers, np.int64), self.streams)
+        places = (self.offsets[parts] + steps * self.context)[:, None] + np.arange(self.context)  # [B, T]
+        first, inside = places == self.offsets[parts][:, None], places < self.offsets[parts + 1][:, None]
+        ids, before = (self.values[np.clip(at, 0, self.tokens - 1)].astype(np.int64) for at in (places, places - 1))
+        found = np.where(first, START, before), np.where(inside, ids, PAD), inside.sum(1), (steps == 0)[:, None]
+        return StreamBatch(*map(torch.from_numpy, found))
 
 
 def make_rows(lines: Iterable[str], vocabulary: Vocabulary, max_length: int = 256, context: int = 0) -> TextRows:
@@ -129,9 +179,11 @@ class TextEncoding(Encoding[TextLine]):
             else:
                 yield item, ([*ids, END],)
 
-    def open(self, columns: dict[str, Any], training: bool) -> TextRows:
+    def open(self, columns: dict[str, Any], training: bool) -> TextRows | TextStreams:
+        if self.config.streams:
+            return TextStreams(columns["ids"].values, self.config.streams, self.config.context)
         return TextRows(columns["ids"], self.config.max_length, self.config.context)
 
-    def describe(self, train: TextRows, dev: TextRows) -> list[str]:
+    def describe(self, train: TextRows | TextStreams, dev: TextRows | TextStreams) -> list[str]:
         tokens = f"text: {train.tokens} tokens to train on, {dev.tokens} for validation"
         return [f"{tokens}; at most {train.lengths[:].max()} in a row", *super().describe(train, dev)]

@@ -7,19 +7,22 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.data.batching import plan_epoch
-from regard.data.text_corpus import TextRows
+from regard.data.text_corpus import TextRows, TextStreams
 from regard.models.contract import LanguageModel
 from regard.symbols import PAD
 
 
 def text_loss(
     model: LanguageModel,
-    rows: TextRows,
+    rows: TextRows | TextStreams,
     device: torch.device,
     batch_tokens: int = 8192,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> tuple[float, int]:
-    """(sum of -log p, number of tokens) over all rows, each from a fresh state. Perplexity is exp(sum / tokens)."""
+    """(sum of -log p, number of tokens) over all rows. Perplexity is exp(sum / tokens).
+
+    Each row is read from a fresh state, or with streams from the state that the row before it ended in.
+    """
     total, done = 0.0, 0
     for target, lengths, logits in _predictions(model, rows, device, batch_tokens):
         flat = logits.float().flatten(0, 1)  # [B T, V]
@@ -42,9 +45,16 @@ def last_word_accuracy(model: LanguageModel, rows: TextRows, device: torch.devic
 
 @torch.inference_mode()
 def _predictions(
-    model: LanguageModel, rows: TextRows, device: torch.device, batch_tokens: int = 8192
+    model: LanguageModel, rows: TextRows | TextStreams, device: torch.device, batch_tokens: int = 8192
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Target ids [B, T], lengths [B] and logits [B, T, V] of all rows, batch after batch."""
+    if isinstance(rows, TextStreams):
+        state = model.start(rows.streams)
+        for numbers in rows.plan():
+            words, target, lengths, _ = (part.to(device) for part in rows.batch(numbers.tolist()))
+            hidden, state = model.read(words, state)  # type: ignore[attr-defined]
+            yield target, lengths, model.output(hidden)
+        return
     for numbers in plan_epoch(rows.lengths, rows.lengths, batch_tokens, seed=0, epoch=0):
         batch = rows.batch(numbers.tolist())
         target = batch.target.to(device)

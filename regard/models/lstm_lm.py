@@ -51,10 +51,15 @@ class LSTMLanguageModel(TextModel):
         top, state = self.lstm.step(self.lstm.project(self.embed(token)), state)  # [B, n]
         return self.output(self.dropout(top)), state
 
+    def read(self, words: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
+        """words [B, T], those read -> top states [B, T, n], and the state that the next words continue from."""
+        top, state = self.lstm(self.embed(words), state)
+        return self.dropout(top), state
+
     def hidden(self, target: Tensor) -> Tensor:
         """Top states [B, T, n], each step reading the true word before it."""
         check_target(target)
-        return self.dropout(self.lstm(self.embed(shift_right(target)), self.start(len(target)))[0])
+        return self.read(shift_right(target), self.start(len(target)))[0]
 
 
 PRESETS = {
@@ -66,7 +71,7 @@ VARIANTS = {"two-layers": replace(PRESETS["tiny"], layers=2)}
 RECIPES: dict[str, dict[str, object]] = {
     "paper": {
         "optimiser": "sgd", "rate": 1.0, "clip": 5.0, "normalise": "sentences", "batch_tokens": 700,
-        "schedule": "plateau", "epochs": 39, "best_by": "loss",
+        "schedule": "decay", "decay": 1 / 1.2, "decay_after": 5, "epochs": 39, "best_by": "loss",
     },
     "small": {"rate": 0.002, "clip": 1.0, "batch_tokens": 1_024, "schedule": "cosine", "epochs": 20, "best_by": "loss"},
     "tiny": {"rate": 0.01, "clip": 1.0, "batch_tokens": 640, "epochs": 6, "best_by": "loss"},

@@ -13,9 +13,23 @@ s_t in the attention and in p_gen is the cell and the output of the LSTM, and x_
 in the released code. Source and target share one vocabulary, E and all. The paper copies unknown words by temporary
 numbers; here tokens are pieces, so that an unknown name is copied piece by piece. `train.coverage=1` adds the paper's
 coverage loss; the authors add it in a short second phase (`train.start_from`).
+
+`shortlist` replaces eq. 8 and 9 by the output layer of Gulcehre et al., "Pointing the unknown words" (ACL 2016), on the
+same encoder and decoder: only the K most frequent words are written, and what is not among them is pointed at.
+
+    z = sigmoid(w^T (f + tanh(U f + b)) + b'),  f = tanh(W [s_t ; h*] + b)        the switch: shortlist or location
+    P(w) = z P_short(w)                                                           w in the shortlist
+    P(w) = (1 - z) sum of l_i over all i with x_i = w, + z P_short(unknown) / N   w one of the N other words
+
+A word is thus either written or pointed at, where See's model mixes both; a word that is neither in the shortlist nor
+in the source is the unknown one. The location softmax l is the attention over the source words outside the shortlist; a
+source without any leaves no choice (z = 1). The unknown word is outside the shortlist too: at word level it is pointed
+at, and `regard translate` replaces it by the word that it points at.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -31,6 +45,7 @@ from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import LSTMState, StackedLSTM, reverse_words
 from regard.models.contract import EncoderDecoder, Looking, check_batch
+from regard.symbols import UNKNOWN
 
 LEAST = 1e-30  # added to a probability before its logarithm: most words cannot be copied from a source
 
@@ -47,6 +62,9 @@ class PointerConfig:
     tied: str = setting("all", "source and target share one vocabulary and one embedding matrix", ("all",))
     dropout: float = setting(0.0, "dropout on embeddings and readout; the paper has none")
     spread: float = setting(0.02, "initial weights are uniform in [-spread, spread]")
+    shortlist: int = setting(
+        0, "number of words that can be written, the first of the vocabulary; others are pointed at; 0 = mix both (See)"
+    )
 
 
 class Read(NamedTuple):
@@ -85,9 +103,15 @@ class Pointer(EncoderDecoder):
         self.lstm = StackedLSTM(m, n, 1, 0.0, bias=True)
         self.lstm.recurrence = "fed"  # for `regard.explain`
         self.attention = Attention(Covered(2 * n, 2 * n, config.attention, coverage_width=1, bias=True))
-        self.generate = Generate(m, n)
+        if config.shortlist and not UNKNOWN < config.shortlist < config.target_vocabulary:
+            raise ConfigError(
+                f"model.shortlist must be above {UNKNOWN}, for the symbols, and below the vocabulary of "
+                f"{config.target_vocabulary} words; got {config.shortlist}."
+            )
+        self.generate: nn.Module = Switch(n) if config.shortlist else Generate(m, n)
+        self.mix = partial(write_or_point, config.target_vocabulary) if config.shortlist else write_and_copy
         self.V = nn.Linear(3 * n, n)
-        self.V_prime = nn.Linear(n, config.target_vocabulary)
+        self.V_prime = nn.Linear(n, config.shortlist or config.target_vocabulary)
         self.output = nn.Identity()  # what `decode` returns are log-probabilities, which are logits too
         self.dropout = Dropout(config.dropout)
         for weights in self.parameters():
@@ -125,10 +149,7 @@ class Pointer(EncoderDecoder):
         wide = torch.promote_types(written.dtype, torch.float32)
         p_gen = self.generate(x, torch.cat([cell, hidden], dim=-1), context).to(wide)  # [B, T, 1]
         source = state.memory.summary.words[:, None].expand(weights.shape)  # [B, T, S]
-        copied = torch.zeros_like(written, dtype=wide).scatter_add(-1, source, weights.to(wide))  # [B, T, V]
-        mixed = torch.logaddexp(
-            (p_gen + LEAST).log() + written.to(wide).log_softmax(-1), (1 - p_gen + LEAST).log() + (copied + LEAST).log()
-        )
+        mixed = self.mix(written.to(wide).log_softmax(-1), p_gen, weights.to(wide), source)  # [B, T, V]
         return mixed.to(written.dtype), state
 
     def recurrent_step(self, read: Tensor, state: PointerState) -> tuple[tuple[Tensor, ...], PointerState]:
@@ -155,11 +176,49 @@ class Generate(nn.Module):
         return torch.sigmoid(self.w(torch.cat([x, state.to(x.dtype), context.to(x.dtype)], dim=-1)))
 
 
+def write_and_copy(written: Tensor, p_gen: Tensor, weights: Tensor, source: Tensor) -> Tensor:
+    """See's eq. 9: log P_vocab [B, T, V], p_gen [B, T, 1], weights and words of the source [B, T, S] -> log P."""
+    copied = torch.zeros_like(written).scatter_add(-1, source, weights)  # [B, T, V]
+    return torch.logaddexp((p_gen + LEAST).log() + written, (1 - p_gen + LEAST).log() + (copied + LEAST).log())
+
+
+class Switch(nn.Module):
+    """z = sigmoid(w^T (f + tanh(U f + b)) + b'), f = tanh(W [s_t ; h*] + b), the probability of writing: [B, T, 1]."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.W, self.U, self.w = nn.Linear(4 * width, width), nn.Linear(width, width), nn.Linear(width, 1)
+
+    def forward(self, x: Tensor, state: Tensor, context: Tensor) -> Tensor:
+        lower = torch.tanh(self.W(torch.cat([state, context.to(state.dtype)], dim=-1)))  # [B, T, n]
+        return torch.sigmoid(self.w(lower + torch.tanh(self.U(lower))))
+
+
+def write_or_point(vocabulary: int, written: Tensor, p_gen: Tensor, weights: Tensor, source: Tensor) -> Tensor:
+    """Gulcehre's two softmaxes: log P_short [B, T, K], z [B, T, 1], weights and words of source [B, T, S] -> log P."""
+    shortlist = written.shape[-1]
+    outside = (source >= shortlist) | (source == UNKNOWN)  # [B, T, S]
+    some = outside.any(-1, keepdim=True)  # [B, T, 1], whether there is anything to point at
+    location = weights * outside  # [B, T, S]
+    location = location / (location.sum(-1, keepdim=True) + LEAST)
+    pointed = torch.zeros_like(written[..., :1]).expand(*written.shape[:-1], vocabulary)  # [B, T, V]
+    pointed = pointed.scatter_add(-1, source, location)
+    write = torch.where(some, (p_gen + LEAST).log(), 0.0)  # [B, T, 1]
+    point = torch.where(some, (1 - p_gen + LEAST).log(), math.log(LEAST))
+    share = written[..., UNKNOWN, None] - math.log(vocabulary - shortlist + 1)  # [B, T, 1], of each word outside
+    words = torch.arange(vocabulary, device=written.device)
+    unknown = (words >= shortlist) | (words == UNKNOWN)  # [V]
+    listed = torch.where(unknown, share, nn.functional.pad(written, (0, vocabulary - shortlist)))  # [B, T, V]
+    return torch.logaddexp(write + listed, point + (pointed + LEAST).log())
+
+
 PRESETS = {
     "paper": PointerConfig(),
     "small": PointerConfig(embedding=128, width=192, attention=256, dropout=0.3, spread=0.05),
-    "tiny": PointerConfig(embedding=48, width=64, attention=64, spread=0.1),
+    # With small weights tanh is linear, and an additive score cannot compare its query with a key: it learns late.
+    "tiny": PointerConfig(embedding=48, width=64, attention=64, spread=0.6),
 }
+VARIANTS = {"shortlist": replace(PRESETS["tiny"], shortlist=100)}
 
 # The paper trains with Adagrad (rate 0.15), which is not among the optimisers here, in batches of 16, clipped at 2.
 RECIPES: dict[str, dict[str, object]] = {

@@ -13,6 +13,8 @@ from regard.training.cursor import Cursor
 from regard.training.task import Task
 from regard.training.weights import optimiser_state, set_optimiser_state, set_weights, weights_of
 
+CARRIED = "carried."  # begins the names of a task's tensors beside those of the optimiser
+
 
 class Checkpoints:
     """Writes checkpoints into the folder `run`, and resumes from them."""
@@ -31,14 +33,18 @@ class Checkpoints:
         if cursor.data and task.fingerprint and cursor.data != task.fingerprint:
             raise RunError(f"The corpus is not the one that {self.run} was begun with; use another --out.")
         set_weights(self.model, runs.read_tensors(folder / "weights.safetensors"), str(folder))
-        set_optimiser_state(self.optimiser, runs.read_tensors(folder / "state.safetensors"))
+        state = runs.read_tensors(folder / "state.safetensors")
+        carried = {name.removeprefix(CARRIED): state.pop(name) for name in [*state] if name.startswith(CARRIED)}
+        set_optimiser_state(self.optimiser, state)
         task.restore(cursor.carried)
+        task.set_tensors(carried, self.model)
         self.resumed, cursor.data = cursor.step, task.fingerprint
         return cursor, [path.name for path in runs.checkpoints(self.run) if int(path.name) > int(folder.name)]
 
     def write(self, task: Task, cursor: Cursor) -> Path:
         """Commit a checkpoint, if all of its numbers are finite; returns its folder."""
         weights, state = weights_of(self.model), optimiser_state(self.optimiser)
+        state |= {CARRIED + name: tensor for name, tensor in task.tensors().items()}
         if not all(bool(tensor.isfinite().all()) for tensor in (*weights.values(), *state.values())):
             raise TrainingError(
                 f"The weights at step {cursor.step} are not finite, so they were not saved; the last checkpoint is "

@@ -1,11 +1,13 @@
 """Classifying documents as a task: labelled documents in, cross-entropy as the objective, accuracy on held-out ones."""
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.data.batching import Lengths
 from regard.data.documents import DocumentBatch, DocumentSet
+from regard.data.vectors import read_vectors
 from regard.look.documents import look_at
 from regard.models.document import DocumentClassifier
 from regard.training.task import Loss, Task, Validation
@@ -18,6 +20,15 @@ class Documents(Task):
 
     recurs = False
     on_host = ("lengths", "counts")  # the model groups its rows by them
+
+    def ready(self, model: nn.Module) -> None:
+        """Start from the word vectors that the settings name; a word without one keeps its random vector."""
+        settings = self.data.encoding.config
+        if settings.vectors:
+            table: Tensor = model.embed.weight  # type: ignore[union-attr, assignment]
+            ids, vectors = read_vectors(settings.vectors, self.data.vocabulary, table.shape[1], settings)
+            with torch.no_grad():
+                table[torch.from_numpy(ids)] = torch.from_numpy(vectors)
 
     def lengths(self, part: DocumentSet) -> tuple[Lengths, Lengths]:
         return part.sizes, part.sizes

@@ -1,23 +1,28 @@
 """Language modelling as a task: rows of text in, cross-entropy as the objective, perplexity on held-out text.
 
-Every row is read from the start: with `data.context` = 0 that is a line by itself. Batches are then a pure function of
-the settings and the epoch, as the loop needs, and no state goes from one batch to the next.
+Every row is read from the start: with `data.context` = 0 that is a line by itself. With `data.streams` a row continues
+from the state that the row before it ended in, but gradients end at its beginning: truncated back-propagation through
+time. Batches are a pure function of the settings and the epoch, as the loop needs; the states are the task's own, and
+checkpoints hold them.
 """
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from regard.data.batching import Lengths
+from regard.core.nested import leaves, map_nested
+from regard.data.batching import EpochPlan, Lengths
 from regard.data.prepare import Data
-from regard.data.text_corpus import TextBatch, TextRows
+from regard.data.text_corpus import StreamBatch, TextBatch, TextRows, TextStreams
 from regard.decode.search import search
 from regard.decode.settings import DecodeConfig
+from regard.errors import ConfigError
 from regard.evaluate.language import last_word_accuracy, text_loss
 from regard.evaluate.scores import perplexity
-from regard.training.objectives import likelihood
+from regard.training.objectives import likelihood, output_likelihood
 from regard.training.settings import TrainConfig
 from regard.training.task import Loss, Task, Validation
 
@@ -32,15 +37,56 @@ class Language(Task):
         super().__init__(data, config, decode, run)
         self.decode = decode if decode.temperature else dataclasses.replace(decode, temperature=1.0, nbest=1)
 
+        self.streams = self.alone = isinstance(data.train, TextStreams)
+        self.carried: Any = None  # the states of the streams, from the first batch on
+
+    def ready(self, model: nn.Module) -> None:
+        """Refuse a model without a state of fixed size, where the states of streams are carried."""
+        if self.streams and not hasattr(model, "read"):
+            raise ConfigError(
+                f"data.streams carries a state of fixed size from row to row; {type(model).__name__} has none. Use "
+                f"lstm-lm, or leave data.streams out."
+            )
+
     def lengths(self, part: TextRows) -> tuple[Lengths, Lengths]:
         return part.lengths, part.lengths
 
-    def count(self, batch: TextBatch) -> tuple[int, int]:
+    def plan(self, epoch: int, even: bool = False) -> EpochPlan:
+        return self.data.train.plan() if self.streams else super().plan(epoch, even)
+
+    def even(self, batch: Any, world: int) -> Any:
+        return batch if self.streams else super().even(batch, world)  # streams have one shape
+
+    def count(self, batch: TextBatch | StreamBatch) -> tuple[int, int]:
         return int(batch.lengths.sum()), len(batch.target)
 
-    def loss(self, model: nn.Module, batch: TextBatch) -> Loss:
+    def loss(self, model: nn.Module, batch: TextBatch | StreamBatch) -> Loss:
         """Cross-entropy of every token, ends of lines among them."""
-        return Loss(likelihood(model, batch.target, smoothing=self.config.label_smoothing)[0])
+        smoothing = self.config.label_smoothing
+        if isinstance(batch, TextBatch):
+            return Loss(likelihood(model, batch.target, smoothing=smoothing)[0])
+        if self.carried is None:
+            self.carried = map_nested(model.start(len(batch.target)), torch.clone)  # type: ignore[operator]
+        hidden, after = model.read(
+            batch.words, map_nested(self.carried, lambda part: part.masked_fill(batch.fresh, 0.0))
+        )  # type: ignore[operator]
+        for kept, new in zip(leaves(self.carried), leaves(after), strict=True):
+            kept.copy_(new.detach())  # in place, where a captured update finds it again
+        return Loss(output_likelihood(model, hidden, batch.target, smoothing)[0])
+
+    def carry(self, sums: Tensor, sound: Tensor) -> None:
+        """After an update that was left out, streams continue from zero states."""
+        for kept in leaves(self.carried):
+            kept.copy_(torch.where(sound, kept, 0.0))
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {str(number): part for number, part in enumerate(leaves(self.carried))}
+
+    def set_tensors(self, tensors: dict[str, Tensor], model: nn.Module) -> None:
+        if not tensors:
+            return
+        found = iter([tensors[str(number)] for number in range(len(tensors))])
+        self.carried = map_nested(model.start(1), lambda part: next(found).to(part.device, part.dtype, copy=True))  # type: ignore[operator]
 
     def validate(self, model: nn.Module) -> Validation:
         """Loss and perplexity a token over all held-out text, and a few texts that the model writes.

@@ -26,6 +26,15 @@ def likelihood(model: nn.Module, *inputs: Tensor, smoothing: float = 0.0) -> tup
     return _output_loss(model, model.hidden(*inputs), target, smoothing)  # type: ignore[operator]
 
 
+def output_likelihood(
+    model: nn.Module, hidden: Tensor, target: Tensor, smoothing: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """`likelihood` from what the output layer reads, hidden [B, T, D]."""
+    if loss_path(model.output).name == "plain":
+        return cross_entropy(model.output(hidden), target, smoothing)  # type: ignore[operator]
+    return _output_loss(model, hidden, target, smoothing)
+
+
 def consistent_likelihood(model: nn.Module, *inputs: Tensor, weight: float, smoothing: float = 0.0) -> Tensor:
     """R-Drop (Liang et al. 2021): two passes with different dropout, p and q, shall agree; summed over real tokens.
 

@@ -50,8 +50,8 @@ def halving(at: Moment, config: Any) -> float:
 
 
 def decay(at: Moment, config: Any) -> float:
-    """rate * decay^k after k epochs (Cheng 2016: 0.85)."""
-    return config.rate * _rise(at, config) * config.decay ** math.floor(at.epoch)
+    """rate * decay^k after k epochs (Cheng 2016: 0.85), `decay_after` of them uncounted (Zaremba 2014: 1 / 1.2, 5)."""
+    return config.rate * _rise(at, config) * config.decay ** max(0, math.floor(at.epoch) - config.decay_after)
 
 
 def plateau(at: Moment, config: Any) -> float:

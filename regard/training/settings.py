@@ -32,6 +32,7 @@ class TrainConfig:
     halve_after: float = setting(5.0, "halving schedule: epochs before the first halving")
     halve_every: float = setting(1.0, "halving schedule: epochs between halvings")
     decay: float = setting(0.85, "decay schedule: factor applied to the rate after each epoch")
+    decay_after: int = setting(0, "decay schedule: epochs that are not counted, with the first one at the full rate")
     clip: float = setting(1.0, "maximum norm of the gradient; larger gradients are scaled down; 0 = no clipping")
     normalise: str = setting(
         "tokens", "divide the loss by the number of tokens or of sentences", ("tokens", "sentences")
@@ -68,7 +69,7 @@ class TrainConfig:
     patience: int = setting(0, "number of validations without improvement before training stops; 0 = never stop early")
 
     def __post_init__(self) -> None:
-        counts = ("steps", "epochs", "warmup", "validate_every", "validate_sentences", "patience")
+        counts = ("steps", "epochs", "warmup", "decay_after", "validate_every", "validate_sentences", "patience")
         weights = ("clip", "minutes", "weight_decay", "halve_after", "consistency", "guided", "coverage")
         check_range("train", self, "[0, inf)", *counts, *weights)
         check_range(

@@ -24,7 +24,7 @@ SCALE = ":scale"  # ends the name of the scales of a matrix
 LEVELS = 127  # int8 without -128, so that a weight and its negative are equally exact
 PATHS = (
     "source", "target", "tsv", "tmx", "alignment", "dev_source", "dev_target", "dev_tsv", "dev_tmx", "images",
-    "captions", "dev_images", "dev_captions", "files", "dev_files",
+    "captions", "dev_images", "dev_captions", "files", "dev_files", "vectors",
 )  # fmt: skip
 
 

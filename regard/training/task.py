@@ -33,6 +33,7 @@ class Task:
     recurs = True  # whether batches can be padded to shapes that recur, so that updates can be captured on a GPU
     on_host: tuple[str, ...] = ()  # parts of a batch that the model reads on the host, so that it need not wait
     sums = 0  # numbers in `Loss.sums`
+    alone = False  # whether it is trained by one process only
 
     def __init__(self, data: Data, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
         self.data, self.config, self.run, self.fingerprint = data, config, run, data.fingerprint
@@ -99,3 +100,10 @@ class Task:
 
     def restore(self, state: dict[str, float]) -> None:
         """Continue with the numbers of a checkpoint."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The same for tensors, such as the states of a text that is read on; only where one process trains."""
+        return {}
+
+    def set_tensors(self, tensors: dict[str, Tensor], model: nn.Module) -> None:
+        """Continue with the tensors of a checkpoint."""

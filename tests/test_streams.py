@@ -1,0 +1,140 @@
+"""A text read side by side in streams, with the state carried from row to row: truncated back-propagation."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_train_resume import Killed, state_of
+from weights_of import spread
+
+from regard.api.language_model import Writer
+from regard.api.training import gather
+from regard.core.nested import leaves
+from regard.data.prepare import Data, prepare
+from regard.data.text_corpus import TextDataConfig, TextEncoding, TextRows, TextStreams
+from regard.decode.settings import DecodeConfig
+from regard.errors import ConfigError
+from regard.evaluate.language import text_loss
+from regard.models import lstm_lm
+from regard.models.lstm_lm import LSTMLanguageModel
+from regard.symbols import PAD, START
+from regard.training.events import Resumed, Stepped
+from regard.training.experiment import resolve
+from regard.training.language import Language
+from regard.training.objectives import likelihood
+from regard.training.runs import newest_checkpoint, read_cursor
+from regard.training.settings import TrainConfig
+from regard.training.start import train as begin
+
+CPU = torch.device("cpu")
+CONFIG = TextDataConfig(corpus="tales", size=30, held_out=4, subwords="word", context=7, streams=3)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
+    return prepare(TextEncoding(CONFIG), tmp_path_factory.mktemp("tales"))
+
+
+def make(data: Data, **settings: Any) -> LSTMLanguageModel:
+    torch.manual_seed(1)
+    config = replace(lstm_lm.PRESETS["tiny"], width=6, embedding=5, layers=2, **data.encoding.sizes(), **settings)
+    return spread(LSTMLanguageModel(config))
+
+
+def task_of(data: Data, folder: Path) -> Language:
+    return Language(data, TrainConfig(device="cpu"), DecodeConfig(), folder)
+
+
+@pytest.mark.parametrize(("size", "streams", "context"), [(23, 3, 4), (24, 3, 4), (25, 3, 4), (5, 7, 2), (10, 1, 3)])
+def test_every_token_is_predicted_once_from_the_one_before_it(size: int, streams: int, context: int):
+    text = TextStreams(np.arange(10, 10 + size, dtype=np.uint16), streams, context)
+    batches = [text.batch(numbers.tolist()) for numbers in text.plan()]
+    assert all(batch.target.shape == (streams, context) for batch in batches)
+    assert [bool(batch.fresh.all()) for batch in batches] == [True, *[False] * (len(batches) - 1)]
+    target, words = (torch.cat([getattr(batch, name) for batch in batches], 1) for name in ("target", "words"))
+    parts = [row[row != PAD].tolist() for row in target]
+    assert [token for part in parts for token in part] == list(range(10, 10 + size))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    for part, read in zip(parts, words.tolist(), strict=True):
+        assert read[: len(part)] == [START, *part[:-1]][: len(part)]
+    assert sum(int(batch.lengths.sum()) for batch in batches) == text.tokens == size
+
+
+def test_the_carried_loss_is_that_of_one_long_pass(data: Data, tmp_path: Path):
+    model, task = make(data).eval(), task_of(data, tmp_path)
+    text: TextStreams = data.train
+    for _ in range(2):  # the second epoch begins with fresh states again
+        losses = [task.loss(model, task.load(numbers.tolist(), 0)).total for numbers in task.plan(0)]
+        assert len(losses) > 5
+        rows = [torch.from_numpy(text.values[a:b].astype(np.int64))[None] for a, b in pairwise(text.offsets)]
+        expected = sum(float(likelihood(model, row)[1]) for row in rows)
+        assert float(sum(losses).detach()) == pytest.approx(expected, rel=1e-9)
+    assert not any(part.requires_grad for part in leaves(task.carried))
+    fresh = sum(float(likelihood(model, task.load(numbers.tolist(), 0).target)[1]) for numbers in task.plan(0))
+    assert fresh != pytest.approx(expected, rel=1e-4)  # the state says something
+
+
+def test_perplexity_reads_a_text_from_its_beginning_to_its_end(data: Data):
+    model = make(data).double().eval()
+    experiment = resolve(gather(None, "lstm-lm", "tiny", ["data.streams=3", "data.context=7"], corpus="tales"))
+    lines = ["the cat sat", "the dog saw the cat"]
+    writer = Writer(model, data.vocabulary, experiment, "run")
+    rows = writer._rows(lines)
+    whole = TextRows(rows, max_length=10**6, context=rows.tokens)
+    nll, tokens = text_loss(model, whole, CPU)
+    assert len(whole) == 1
+    assert writer.perplexity(lines) == (pytest.approx(np.exp(nll / tokens)), tokens)
+    nll_3, _ = text_loss(model, TextStreams(rows.values, 1, 3), CPU)
+    assert nll_3 == pytest.approx(nll, rel=1e-6)
+
+
+def test_after_an_update_that_was_left_out_states_are_zero(data: Data, tmp_path: Path):
+    model, task = make(data).eval(), task_of(data, tmp_path)
+    task.loss(model, task.load([0, 1, 2], 0))
+    task.carry(torch.zeros(0), torch.tensor(True))
+    assert all(part.abs().max() > 0 for part in leaves(task.carried))
+    for part in leaves(task.carried):
+        part.fill_(float("nan"))
+    task.carry(torch.zeros(0), torch.tensor(False))
+    assert all(part.abs().max() == 0 for part in leaves(task.carried))
+
+
+SETTINGS = (
+    "data.size=40", "data.held_out=4", "data.subwords=word", "data.context=7", "data.streams=3", "model.width=6",
+    "model.embedding=5", "model.layers=2", "model.dropout=0.2", "train.epochs=2", "train.save_every=5",
+    "train.device=cpu",
+)  # fmt: skip
+
+
+def test_a_run_that_was_broken_off_ends_with_the_same_bits(tmp_path: Path):
+    def train(run: Path, stop: int | None = None) -> list[int]:
+        seen: list[int] = []
+
+        def observe(event: Any) -> None:
+            if isinstance(event, Resumed | Stepped):
+                seen.append(event.step)
+            if isinstance(event, Stepped) and event.step == stop:
+                raise Killed
+
+        begin(resolve(gather(None, "lstm-lm", "tiny", [*SETTINGS], corpus="tales")), run, observe)
+        return seen
+
+    train(tmp_path / "whole")
+    for stop in (8, 12):
+        with pytest.raises(Killed):
+            train(tmp_path / "broken", stop)
+    assert train(tmp_path / "broken")[:2] == [10, 11]
+    assert read_cursor(newest_checkpoint(tmp_path / "broken")).epoch == 2
+    assert state_of(tmp_path / "broken") == state_of(tmp_path / "whole")
+
+
+def test_what_cannot_be_carried_is_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"data\.streams needs data\.context"):
+        TextDataConfig(corpus="tales", streams=3)
+    settings = ["data.size=40", "data.subwords=word", "data.context=7", "data.streams=3"]
+    with pytest.raises(ConfigError, match="AttentiveLanguageModel has none"):
+        begin(resolve(gather(None, "attentive-lm", "tiny", settings, corpus="tales")), tmp_path / "run")
