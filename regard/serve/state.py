@@ -46,13 +46,7 @@ class ServerState:
         # server and other models need the cores too, each wait lasts until the system lets the slowest one run.
         threads = max(1, (usable_cores() - 1) // max(1, len(runs)))
         self._opened = [Worker(run, limits, self.metrics, engine, threads) for run in runs]  # started side by side
-        self.metrics.read(
-            lambda: {
-                "regard_waiting_requests": {name: worker.accepted.total() for name, worker in self.workers.items()},
-                "regard_model_up": {name: float(not worker.trouble) for name, worker in self.workers.items()},
-                "regard_held_bytes": {"": float(self.held)},
-            }
-        )
+        self.metrics.held.set_function(lambda: self.held)
 
     def open(self) -> None:
         """Wait until every model is loaded, and start them; raises the error of loading one."""
