@@ -1,6 +1,7 @@
 """The running server as its endpoints see it: the models, the limits, and how work is handed to a model."""
 
 import asyncio
+import gzip
 import json
 import math
 import time
@@ -19,7 +20,7 @@ from regard.serve.access import Access
 from regard.serve.fields import SMALL, Fields, aside
 from regard.serve.limits import Limits, RefusedError, StoppedError, busy
 from regard.serve.metrics import Metrics
-from regard.serve.model_process import compress
+from regard.serve.model_process import GZIP
 from regard.serve.queue import MethodCall, Options, Ticket, Written
 from regard.serve.stored import Glossaries, Shelf
 from regard.serve.worker import DiedError, Worker
@@ -265,7 +266,7 @@ class SlicedResponse(Response):
 
 def _write(tree: Any, packed: bool) -> bytes:
     data = json.dumps(tree, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
-    return compress(data) if packed else data
+    return gzip.compress(data, GZIP, mtime=0) if packed else data
 
 
 def accepts_gzip(request: Request) -> bool:
