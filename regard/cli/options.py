@@ -4,7 +4,7 @@ A parameter of a command may be a dataclass: each of its fields is then an optio
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter
@@ -22,16 +22,15 @@ if TYPE_CHECKING:
 def ungrouped(command: Callable[..., None]) -> Callable[..., None]:
     """The command as typer reads it: with the fields of its groups in their place."""
     signature = inspect.signature(command)
-    groups: dict[str, Any] = {
-        name: one.annotation for name, one in signature.parameters.items() if is_dataclass(one.annotation)
-    }
-
-    def options() -> Iterator[Parameter]:
-        for name, one in signature.parameters.items():
-            if name not in groups:
-                yield one.replace(kind=Parameter.KEYWORD_ONLY)
-            for field in fields(groups[name]) if name in groups else ():
-                yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+    own = signature.parameters.items()
+    groups: dict[str, Any] = {name: one.annotation for name, one in own if is_dataclass(one.annotation)}
+    options: list[Parameter] = []
+    for name, one in own:
+        if name not in groups:
+            options.append(one.replace(kind=Parameter.KEYWORD_ONLY))
+        for field in fields(groups[name]) if name in groups else ():
+            known = {"default": field.default, "annotation": field.type}
+            options.append(Parameter(field.name, Parameter.KEYWORD_ONLY, **known))
 
     @wraps(command)
     def act(**given: Any) -> None:
@@ -39,9 +38,8 @@ def ungrouped(command: Callable[..., None]) -> Callable[..., None]:
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
         command(**given)
 
-    parameters = list(options())
-    act.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    act.__annotations__ = {one.name: one.annotation for one in parameters}
+    act.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
+    act.__annotations__ = {one.name: one.annotation for one in options}
     return act
 
 
