@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import regard
 from regard.data.builtin.registry import find_builtin
-from regard.data.formats import join_sentences, place_tags
-from regard.data.formats.segment import Builder, Segment, Span
+from regard.data.formats.place import place_tags
+from regard.data.formats.segment import Builder, Segment, Span, join_sentences
 
 LENGTHS = (4, 10)  # words of a sentence
 AT_ONCE = 400  # sentences that are translated together

@@ -25,7 +25,7 @@ from regard.serve.process import serve
 
 # Words come back from last to first, so that every right answer is known.
 SETTINGS = [
-    "train.batch_tokens=600", "train.rate=0.03", "train.validate_sentences=10", "model.width=32", "model.embedding=24",
+    "train.batch_tokens=400", "train.rate=0.03", "train.validate_sentences=10", "model.width=32", "model.embedding=24",
     "data.size=1500", "data.held_out=20",
     "data.min_words=2", "data.max_words=4", "data.subwords=word", "data.source_language=en", "data.target_language=de",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ import pytest
 import torch
 from decode_models import Breaking, Tiny, batch, sentences, teacher_forced
 
-from regard.decode.ensemble import Ensemble, arithmetic, geometric
+from regard.decode.ensemble import Ensemble
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, ShapeError
@@ -27,28 +27,18 @@ def test_the_geometric_mean_is_renormalised() -> None:
     assert torch.allclose(Ensemble(members())(source, lengths, TARGET).softmax(-1), expected, atol=1e-6)
 
 
-def test_the_arithmetic_mean_is_the_mean_of_probabilities() -> None:
-    source, lengths = batch(TEXTS)
-    each = torch.stack([model(source, lengths, TARGET).softmax(-1) for model in members()])  # [3, B, T, V]
-    joined = Ensemble(members(), arithmetic)(source, lengths, TARGET)
-    assert torch.allclose(joined.exp(), each.mean(0), atol=1e-6)
-    assert torch.allclose(joined.softmax(-1), each.mean(0), atol=1e-6)
-
-
-@pytest.mark.parametrize("combine", [geometric, arithmetic])
 @pytest.mark.parametrize("beam", [1, 4])
-def test_search_with_an_ensemble_scores_as_the_ensemble_does(combine: object, beam: int) -> None:
-    model = Ensemble(members(), combine)  # type: ignore[arg-type]
+def test_search_with_an_ensemble_scores_as_the_ensemble_does(beam: int) -> None:
+    model = Ensemble(members())
     for text, (best,) in zip(TEXTS, decode(model, *batch(TEXTS), DecodeConfig(beam=beam)), strict=True):
         tokens = [*best.ids, END] if best.finished else best.ids
         assert best.token_logprobs == pytest.approx(teacher_forced(model, text, tokens), abs=1e-5)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("combine", [geometric, arithmetic])
-def test_a_model_joined_with_itself_is_itself(combine: object) -> None:
+def test_a_model_joined_with_itself_is_itself() -> None:
     config = DecodeConfig(beam=3, nbest=3)
     alone = decode(Tiny(seed=5), *batch(TEXTS), config)
-    joined = decode(Ensemble([Tiny(seed=5)] * 2, combine), *batch(TEXTS), config)  # type: ignore[arg-type]
+    joined = decode(Ensemble([Tiny(seed=5)] * 2), *batch(TEXTS), config)
     assert [[h.ids for h in found] for found in joined] == [[h.ids for h in found] for found in alone]
 
 

@@ -1,6 +1,7 @@
 """The docs: examples run, commands exist, no link of the site breaks, and it needs no network."""
 
 import doctest
+import functools
 import inspect
 import itertools
 import re
@@ -23,12 +24,23 @@ from markdown_it import MarkdownIt
 import regard
 from regard.api.training import plan
 from regard.cli import app
+from regard.training.known import FOLDERS
 
 TREE = Path(__file__).resolve().parent.parent
 METHODS = {"Translator": ["translate", "look", "alternatives", "score", "perplexity"]}  # with an example each
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 GROUP = typer.main.get_command(app)
 faults = runpy.run_path(str(TREE / "docs" / "check.py"))["faults"]
+
+shipped = functools.cache(regard.load)
+
+
+@pytest.fixture(autouse=True)
+def load_once(monkeypatch) -> None:
+    """The models that ship are read once for all examples, none of which changes a model."""
+    once = lambda run, *given, **named: (shipped if run in FOLDERS else shipped.__wrapped__)(run, *given, **named)  # noqa: E731
+    monkeypatch.setattr(regard, "load", functools.wraps(shipped.__wrapped__)(once))
+
 
 PUBLIC = [path for name in regard.__all__ for path in (name, *(f"{name}.{one}" for one in METHODS.get(name, [])))]
 

@@ -8,19 +8,10 @@ import polib
 import pytest
 from lxml import etree
 
-from regard.data.formats import (
-    FORMATS,
-    Aligned,
-    join_sentences,
-    place_tags,
-    read_document,
-    readers,
-    spell,
-    take_sentences,
-)
-from regard.data.formats.document import find_format
+from regard.data.formats.document import FORMATS, find_format, read_document, readers
 from regard.data.formats.html import read as read_html
-from regard.data.formats.segment import Segment, Sentence
+from regard.data.formats.place import place_tags, spell
+from regard.data.formats.segment import Aligned, Segment, Sentence, join_sentences, take_sentences
 from regard.data.sentences import split_words
 from regard.errors import DataError
 

@@ -19,7 +19,7 @@ from regard.look.draw import beam, fonts, still, terminal
 from regard.look.draw.ribbons import strongest
 from regard.look.palette import PALETTES, ink_on, luminance, mix, parse, ramp
 from regard.look.show import VIEWS
-from regard.look.text import clusters, columns, label, visible
+from regard.look.text import columns, label, visible
 from regard.look.tokens import Token
 
 HOSTILE = [
@@ -187,7 +187,6 @@ def test_any_string_becomes_a_visible_label(text, longest):
     ElementTree.fromstring(f"<t>{shown.replace('&', '').replace('<', '')}</t>")
     assert "\n" not in shown
     assert not any(ord(letter) < 32 or 0x7F <= ord(letter) < 0xA0 for letter in shown)
-    assert "".join(clusters(text)) == text
 
 
 def test_labels_are_cut_between_letters():

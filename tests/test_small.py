@@ -86,6 +86,14 @@ def test_every_task_can_be_exported(name: str, tmp_path: Path):
         assert torch.allclose(one, other, atol=float(one.detach().abs().max()) / 100 + 1e-6)
 
 
+@pytest.mark.parametrize("name", trained.SETTINGS)
+def test_loading_draws_no_random_weights(name: str):
+    """They would be replaced, and drawing them takes longer than all else."""
+    run, before = trained.run(name), torch.get_rng_state()
+    regard.load(run)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_small_run_can_be_trained_on(out: Path, tmp_path: Path):
     settings = [f"train.start_from={out}", "train.steps=2", "train.batch_tokens=64", "data.size=60", "data.max_words=6"]
     assert regard.train(corpus="copy", out=tmp_path / "tuned", settings=settings).translate("a") is not None

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from regard.api.translation import Translation
 from regard.api.translator import Translator
 from regard.data.files import Progress, read_whole, write_atomically
-from regard.data.formats import Aligned, Segment, Sentence, Sentences, place_tags, read_document, readers, spell
-from regard.data.formats.document import LARGEST, find_format
+from regard.data.formats.document import LARGEST, find_format, read_document, readers
+from regard.data.formats.place import place_tags, spell
+from regard.data.formats.segment import Aligned, Segment, Sentence, Sentences
 from regard.data.tmx import write_memory
 from regard.errors import DataError
 

@@ -24,7 +24,7 @@ from regard.training.known import find_run
 from regard.training.runs import find_weights, read_config
 from regard.training.small import read_full_shapes, read_weights
 from regard.training.start import choose_device
-from regard.training.weights import check_shapes, set_weights, weightless
+from regard.training.weights import Unfilled, check_shapes, set_weights, weightless
 
 Run = str | Path
 ENGINES = ("regard", "ctranslate2")
@@ -104,7 +104,8 @@ def _open(run: Path, experiment: Experiment, device: str, **sizes: int) -> nn.Mo
     shapes = read_full_shapes(weights)
     with weightless(shapes, str(weights)):
         check_shapes(build(experiment.name, config), shapes, str(weights))
-    model = build(experiment.name, config)
+    with Unfilled():
+        model = build(experiment.name, config)
     set_weights(model, read_weights(weights), str(weights))
     return model.to(choose_device(device)).eval()
 

@@ -184,13 +184,10 @@ def link_terms(terms: Termbase, source: str, target: str, links: Links) -> Links
         given += [(span, place)] if place else []
 
     def free(link: tuple[Span, Span]) -> bool:
-        return not any(_overlap(mine, its) for one in given for mine, its in zip(one, link, strict=True))
+        sides = ((mine, its) for one in given for mine, its in zip(one, link, strict=True))
+        return not any(mine[0] < its[1] and its[0] < mine[1] for mine, its in sides)
 
     return (*filter(free, links), *given)
-
-
-def _overlap(one: Span, other: Span) -> bool:
-    return one[0] < other[1] and other[0] < one[1]
 
 
 def _without(terms: list[Found], text: str) -> list[Found]:

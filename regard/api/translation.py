@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from regard.api import passages
 from regard.api.languages import other_language
 from regard.api.tracing import Output
-from regard.data.formats import Segment, join_sentences, spell
+from regard.data.formats.place import spell
+from regard.data.formats.segment import Segment, join_sentences
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.ensemble import Ensemble
 from regard.decode.hypothesis import Hypothesis

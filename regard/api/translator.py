@@ -17,7 +17,7 @@ from regard.api.translation import Draft, Translation, join, spell_drafts, trans
 from regard.data.builtin.registry import find_builtin
 from regard.data.expects import knows_no_capitals
 from regard.data.files import Progress
-from regard.data.formats import Sentence
+from regard.data.formats.segment import Sentence
 from regard.data.normalise_text import rewrite
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.batches import decode_many

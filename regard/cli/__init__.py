@@ -8,6 +8,7 @@ import typer
 from typer import Option
 
 from regard.cli import align, corpora, demo, look, measure, models, predict, score, serve, sweep, train, translate
+from regard.cli.options import ungrouped
 from regard.version import __version__
 
 app = typer.Typer(
@@ -25,7 +26,7 @@ COMMANDS = (
     models.models, corpora.corpora, models.export, sweep.sweep,
 )  # fmt: skip
 for command in COMMANDS:
-    app.command(cls=train.WithSettings if command is train.train else None)(command)
+    app.command(cls=train.WithSettings if command is train.train else None)(ungrouped(command))
 app.command("import")(models.import_model)
 
 

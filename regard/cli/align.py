@@ -1,5 +1,6 @@
 """regard align"""
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -9,32 +10,42 @@ from typer import Option
 
 import regard
 from regard.cli.corpus import pair_files, watch
-from regard.cli.options import Address, Device, Gold, On, Run, ShardLines, Tmx, Tsv, Workers, run_folder
+from regard.cli.options import Device, Gold, Pairs, Run, Shards, run_folder
 from regard.cli.progress import bar
 from regard.cli.text import check_out, pairs_of, put
 from regard.errors import ConfigError
 
 
+@dataclass(frozen=True)
+class Words(Pairs):
+    """Pairs in words, as white space separates them."""
+
+    source: Annotated[Path | None, Option(help="Source sentences, words separated by white space.")] = None
+    target: Annotated[Path | None, Option(help="Their translations, line for line.")] = None
+
+
+@dataclass(frozen=True)
+class Linking:
+    """How weights become links."""
+
+    method: Annotated[str, Option(help="argmax, mutual or threshold.")] = "argmax"
+    threshold: Annotated[float, Option(help="Smallest weight of a link, for --method threshold.")] = 0.3
+    layer: Annotated[int | None, Option(help="Cross-attention layer, from 0.")] = None
+    head: Annotated[int | None, Option(help="Head, from 0 (default: the mean).")] = None
+    shift: Annotated[int | None, Option(help="1: row t + 1 aligns word t (default: the model's).")] = None
+    back: Annotated[Path | None, Option(metavar="RUN", parser=run_folder, help="Run of the other direction.")] = None
+    join: Annotated[str, Option(help="intersection, union, grow-diag or grow-diag-final.")] = "grow-diag"
+
+
 def align(
     run: Run,
-    source: Annotated[Path | None, Option(help="Source sentences, words separated by white space.")] = None,
-    target: Annotated[Path | None, Option(help="Their translations, line for line.")] = None,
-    tsv: Tsv = None,
-    tmx: Tmx = None,
-    method: Annotated[str, Option(help="argmax, mutual or threshold.")] = "argmax",
-    threshold: Annotated[float, Option(help="Smallest weight of a link, for --method threshold.")] = 0.3,
-    layer: Annotated[int | None, Option(help="Cross-attention layer, from 0.")] = None,
-    head: Annotated[int | None, Option(help="Head, from 0 (default: the mean).")] = None,
-    shift: Annotated[int | None, Option(help="1: row t + 1 aligns word t (default: the model's).")] = None,
-    back: Annotated[Path | None, Option(metavar="RUN", parser=run_folder, help="Run of the other direction.")] = None,
-    join: Annotated[str, Option(help="intersection, union, grow-diag or grow-diag-final.")] = "grow-diag",
+    *,
+    pairs: Words,
+    how: Linking,
     gold: Gold = None,
     choose: Annotated[bool, Option("--choose", help="Save the best layer and head, by --gold or --back.")] = False,
     out: Annotated[Path | None, Option(help="Write the links to this file (default: stdout).")] = None,
-    on: On = None,
-    workers: Workers = None,
-    shard: ShardLines = 10_000,
-    address: Address = None,
+    shards: Shards,
     device: Device = "auto",
 ) -> None:
     """Extract word alignments from attention as Pharaoh lines (i-j, from 0); with --gold, report AER.
@@ -43,26 +54,25 @@ def align(
     command makes what is missing. A pair with an empty or a very long side gives an empty line.
     """
     from regard.api import aligning
-    from regard.api.corpus import Where
     from regard.api.corpus_attention import Links, align_corpus
     from regard.api.links import Heads, keep_choice
     from regard.data.pharaoh import format_pharaoh
     from regard.evaluate.alignment import read_gold, score_alignments, symmetrise, write_pharaoh
     from regard.look.trace import Trace
 
-    chosen = (layer, head, shift) != (None, None, None)
-    if on:
+    named = Heads(how.layer, how.head, how.shift) if (how.layer, how.head, how.shift) != (None, None, None) else None
+    back = how.back
+    if shards.on:
         if gold or choose:
             raise ConfigError("--gold and --choose read a small set; leave --on out.")
-        files, folder = pair_files(source, target, tsv, tmx, out)
-        links_of = Links(method, threshold, Heads(layer, head, shift) if chosen else None, join)
-        where = Where(on, workers, shard, "", address, device)
-        work = partial(align_corpus, run, files, folder, back=back, links=links_of, where=where)
+        files, folder = pair_files(pairs, out)
+        links_of = Links(how.method, how.threshold, named, how.join)
+        work = partial(align_corpus, run, files, folder, back=back, links=links_of, where=shards.where(device))
         watch("aligning", folder, lambda progress: work(progress=progress))
         return
     check_out(out)
-    symmetrise((), (), join)  # refuses an unknown name before any work is done
-    sources, targets = pairs_of(run, source, target, tsv, tmx)
+    symmetrise((), (), how.join)  # refuses an unknown name before any work is done
+    sources, targets = pairs_of(run, pairs)
     answers = read_gold(gold) if gold else None
     if answers is not None:
         aligning.check_gold(answers, sources, targets)
@@ -70,9 +80,7 @@ def align(
         raise ConfigError("--choose needs --gold, or --back to compare with.")
     ahead, *both_ways = (regard.load(one, device, "translate") for one in (run, back) if one)
     behind = both_ways[0] if both_ways else None
-    heads = ahead.heads
-    if chosen:
-        heads = Heads(layer, head, shift)
+    heads = named or ahead.heads
     other = behind.heads if behind else heads
     seen: list[Trace] = []
     back_traces: list[Trace] = []  # of both directions, kept so that --choose reads nothing twice
@@ -90,16 +98,17 @@ def align(
         keep_choice(run, heads)
         typer.echo(f"saved in {run}: {heads.describe(ahead.model)}", err=True)
     with bar("aligning") as progress:
-        links = aligning.align(seen or aligning.traces(ahead, sources, targets, progress), heads, method, threshold)
+        found = seen or aligning.traces(ahead, sources, targets, progress)
+        links = aligning.align(found, heads, how.method, how.threshold)
     if behind is not None:
         with bar("aligning the opposite direction") as progress:
-            back_seen = back_traces or aligning.traces(behind, targets, sources, progress)
-            links = aligning.join(links, aligning.align(back_seen, other, method, threshold), join)
+            found = back_traces or aligning.traces(behind, targets, sources, progress)
+            links = aligning.join(links, aligning.align(found, other, how.method, how.threshold), how.join)
     if out is not None:
         write_pharaoh(links, out)
     elif answers is None:
         for line in links:
             put(format_pharaoh(line))
     if answers is not None:
-        both = "" if behind is None else f", symmetrised by {join}"
-        put(f"{score_alignments(links, answers)}  ({heads.describe(ahead.model)}, {method}{both})")
+        both = "" if behind is None else f", symmetrised by {how.join}"
+        put(f"{score_alignments(links, answers)}  ({heads.describe(ahead.model)}, {how.method}{both})")

@@ -79,8 +79,7 @@ def _write_shapes(out: str, size: int, seed: int) -> Path:
 def _write(name: str, lines: Iterable[str]) -> Path:
     from regard.data.files import write_atomically
 
-    write_atomically(Path(name), "".join(f"{line}\n" for line in lines).encode())
-    return Path(name)
+    return write_atomically(Path(name), "".join(f"{line}\n" for line in lines).encode())
 
 
 OTHERS: dict[str, tuple[str, Callable[[str, int, int], Path]]] = {

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from regard.cli.options import Pairs
 from regard.cli.progress import bar
 from regard.data.files import Progress
 from regard.errors import ConfigError, RunError
@@ -14,12 +15,10 @@ if TYPE_CHECKING:
     from regard.api.corpus import CorpusResult
 
 
-def pair_files(
-    source: Path | None, target: Path | None, tsv: Path | None, tmx: Path | None, out: Path | None
-) -> tuple[list[Path], Path]:
+def pair_files(pairs: Pairs, out: Path | None) -> tuple[list[Path], Path]:
     """The files of pairs for work on shards, and the folder of the results."""
-    files = [source, target] if tsv is None else [tsv]
-    if tmx or out is None or not all(files) or (tsv and (source or target)):
+    files = [pairs.source, pairs.target] if pairs.tsv is None else [pairs.tsv]
+    if pairs.tmx or out is None or not all(files) or (pairs.tsv and (pairs.source or pairs.target)):
         raise ConfigError("--on takes --source and --target, or --tsv, and a folder for the results, --out DIR.")
     return [file for file in files if file], out
 

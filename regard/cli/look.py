@@ -3,13 +3,14 @@
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
 
-from regard.cli.options import Beam, Cell, Smooth, Word
+from regard.cli.options import Beam, OnPicture
 from regard.cli.progress import bar
 from regard.cli.text import check_out, put
 from regard.errors import ConfigError, unknown
@@ -23,6 +24,34 @@ OPTIONS = {  # task -> the options of `regard look` that apply to it
 }
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """What is drawn."""
+
+    view: Annotated[str | None, Option(help="matrix, ribbons, heads, beam, steps, film, picture or region.")] = None
+    step: Annotated[int | None, Option(help="Show the numbers of this step, from 0 (--view steps).")] = None
+    layer: Annotated[
+        str | None,
+        Option(
+            help="Layer to draw, from 0 (default: the last but one), or the name of any attention module, as in "
+            "encoder.0.self_attention.attention."
+        ),
+    ] = None
+    head: Annotated[int | None, Option(help="Head to draw, from 0 (default: the mean of all).")] = None
+    pieces: Annotated[bool, Option("--pieces", help="Show subword pieces instead of words.")] = False
+    special: Annotated[bool, Option("--special", help="Show special tokens.")] = False
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """What is changed."""
+
+    silence: Annotated[list[str] | None, Option(help="What if: remove LAYER.HEAD or a LAYER; repeatable.")] = None
+    mask: Annotated[list[str] | None, Option(help="What if: hide a word or cell ROW,COLUMN; repeatable.")] = None
+    temperature: Annotated[float | None, Option(help="What if: divide the scores; below 1 is sharper.")] = None
+    force: Annotated[list[str] | None, Option(help="What if: begin with these words or STEP=WORD; repeatable.")] = None
+
+
 def look(
     arguments: Annotated[
         list[str],
@@ -32,57 +61,41 @@ def look(
             "a picture.",
         ),
     ],
+    *,
     target: Annotated[str | None, Option(help="Force this translation or caption instead of a search.")] = None,
     terms: Annotated[Path | None, Option(help="Source words, tab, the words that they must become.")] = None,
     out: Annotated[Path | None, Option(help="Draw to .png, .svg, .pdf or .html; .json saves the trace.")] = None,
-    view: Annotated[str | None, Option(help="matrix, ribbons, heads, beam, steps, film, picture or region.")] = None,
-    step: Annotated[int | None, Option(help="Show the numbers of this step, from 0 (--view steps).")] = None,
-    layer: Annotated[
-        str | None,
-        Option(
-            help="Layer to draw, from 0 (default: the last but one), or the name of any attention module, as in "
-            "encoder.0.self_attention.attention."
-        ),
-    ] = None,
-    head: Annotated[int | None, Option(help="Head to draw, from 0 (default: the mean of all).")] = None,
-    pieces: Annotated[bool, Option("--pieces", help="Show subword pieces instead of words.")] = False,
-    special: Annotated[bool, Option("--special", help="Show special tokens.")] = False,
+    drawing: Drawing,
     beam: Beam = None,
-    word: Word = None,
-    cell: Cell = None,
-    smooth: Smooth = False,
-    silence: Annotated[list[str] | None, Option(help="What if: remove LAYER.HEAD or a LAYER; repeatable.")] = None,
-    mask: Annotated[list[str] | None, Option(help="What if: hide a word or cell ROW,COLUMN; repeatable.")] = None,
-    temperature: Annotated[float | None, Option(help="What if: divide the scores; below 1 is sharper.")] = None,
-    force: Annotated[list[str] | None, Option(help="What if: begin with these words or STEP=WORD; repeatable.")] = None,
+    picture: OnPicture,
+    what_if: WhatIf,
 ) -> None:
     """Show the attention of a model, in the terminal or in a file: over the sentence it translates, the picture it
     describes, the text it reads, or the document it classifies."""
-    given: dict[str, Any] = {  # every option but --out that was passed
-        name: value
-        for name, value in locals().items()
-        if name not in ("arguments", "out") and value is not None and value is not False and value != []
-    }
     from regard.api.loading import load, read_experiment
 
-    if layer is not None and layer.removeprefix("-").isdecimal():
-        given["layer"] = int(layer)
+    options: dict[str, Any] = {"target": target, "terms": terms, "beam": beam}
+    options |= vars(drawing) | vars(picture) | vars(what_if)
+    # those that were passed
+    given = {name: value for name, value in options.items() if value is not None and value is not False and value != []}
+    if drawing.layer is not None and drawing.layer.removeprefix("-").isdecimal():
+        given["layer"] = int(drawing.layer)
     run, text = run_and_text(arguments)
     task = read_experiment(run).task
     check_options(task, given, out)
     check_out(out)
     with bar("looking"):
         trace, unchanged = LOOKS[task](load(run), text, given)
-    options: dict[str, Any] = {"words": False} if pieces else {}
+    options = {"words": False} if drawing.pieces else {}
     options |= {name: given[name] for name in ("layer", "head", "special") if name in given}
     if out is None:
         shown = trace.to_terminal(**options)
     elif out.name.endswith((".json", ".json.gz")):
         put(f"saved: {trace.save(out)}")
     else:
-        view = "steps" if step is not None else view
-        options |= {name: value for name, value in (("view", view), ("step", step)) if value is not None}
-        options |= on_picture(text, view, word, cell, smooth) if task == "caption" else {}
+        view = "steps" if drawing.step is not None else drawing.view
+        options |= {name: value for name, value in (("view", view), ("step", drawing.step)) if value is not None}
+        options |= on_picture(text, view, picture) if task == "caption" else {}
         put(f"drawn: {trace.draw(out, **options)}")
     for note in getattr(trace, "notes", ()):
         words = f": {', '.join(note['words'][:5])}" if "words" in note else ""
@@ -177,16 +190,14 @@ LOOKS: dict[str, Callable[[Any, str, dict[str, Any]], tuple[Any, str | None]]] =
 }
 
 
-def on_picture(
-    picture: str | Path, view: str | None, word: int | None, cell: str | None, smooth: bool
-) -> dict[str, Any]:
+def on_picture(picture: str | Path, view: str | None, on: OnPicture) -> dict[str, Any]:
     """The drawing options of a caption: the chosen view, or the one that the other options imply, and its picture."""
-    chosen = view or ("region" if cell is not None else "picture" if word is not None else "film")
-    wanted = {"word": word, "cell": cell, "smooth": smooth or None}
+    chosen = view or ("region" if on.cell is not None else "picture" if on.word is not None else "film")
+    wanted: dict[str, Any] = vars(on) | {"smooth": on.smooth or None}
     for name, fits in (("word", ("picture",)), ("cell", ("region",)), ("smooth", ("film", "picture"))):
         if wanted[name] is not None and chosen not in fits:
             raise ConfigError(f"--{name} is for --view {' or '.join(fits)}; got --view {chosen}.")
-    drawn: dict[str, Any] = {"step": word, "cells": None if cell is None else cells_of(cell), "smooth": smooth or None}
+    drawn = {"step": on.word, "cells": None if on.cell is None else cells_of(on.cell), "smooth": wanted["smooth"]}
     drawn |= {"view": chosen, "picture": Path(picture) if chosen in ("film", "picture", "region") else None}
     return {name: value for name, value in drawn.items() if value is not None}
 

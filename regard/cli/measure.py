@@ -8,22 +8,7 @@ from typer import Argument, Option
 
 import regard
 from regard.cli.corpus import pair_files, watch
-from regard.cli.options import (
-    Address,
-    AsJson,
-    Device,
-    Folder,
-    Gold,
-    On,
-    Run,
-    ShardLines,
-    SourceFile,
-    TargetFile,
-    TextFile,
-    Tmx,
-    Tsv,
-    Workers,
-)
+from regard.cli.options import AsJson, Device, Folder, Gold, Pairs, Run, Shards, TextFile
 from regard.cli.progress import bar
 from regard.cli.text import check_out, lines_of, pairs_of, put, put_result
 from regard.errors import ConfigError
@@ -34,20 +19,15 @@ if TYPE_CHECKING:
 
 def heads(
     run: Run,
-    source: SourceFile = None,
-    target: TargetFile = None,
-    tsv: Tsv = None,
-    tmx: Tmx = None,
+    *,
+    pairs: Pairs,
     gold: Gold = None,
     by: Annotated[str | None, Option(help="Sort by this column (default: confidence; aer with --gold).")] = None,
     silence: Annotated[bool, Option("--silence", help="Remove each head in turn and report the loss in BLEU.")] = False,
     beam: Annotated[int, Option(help="Beam width for --silence, 1 (greedy, the fastest) to 1000.")] = 1,
     as_json: AsJson = False,
     out: Folder = None,
-    on: On = None,
-    workers: Workers = None,
-    shard: ShardLines = 10_000,
-    address: Address = None,
+    shards: Shards,
     device: Device = "auto",
 ) -> None:
     """Measure every head over a corpus: entropy, confidence, coverage, diagonality, mass on special tokens, AER.
@@ -58,20 +38,19 @@ def heads(
     from regard.api import inspecting
     from regard.evaluate.alignment import read_gold
 
-    if on:
-        from regard.api.corpus import Where
+    if shards.on:
         from regard.api.corpus_attention import read_report, report_corpus
 
         if silence or gold:
             raise ConfigError("--silence and --gold read a small set; leave --on out.")
-        files, folder = pair_files(source, target, tsv, tmx, out)
-        work = partial(report_corpus, run, files, folder, where=Where(on, workers, shard, "", address, device))
+        files, folder = pair_files(pairs, out)
+        work = partial(report_corpus, run, files, folder, where=shards.where(device))
         [sums] = watch("measuring", folder, lambda progress: work(progress=progress)).outputs
         return _put_report(read_report(sums), by or "confidence", as_json)
 
     if silence and (gold or by):
         raise ConfigError("--silence sorts by BLEU; it cannot be combined with --gold or --by.")
-    sources, targets = pairs_of(run, source, target, tsv, tmx)
+    sources, targets = pairs_of(run, pairs)
     answers = read_gold(gold) if gold else None
     translator = regard.load(run, device, "translate")
     if silence:
@@ -134,16 +113,14 @@ def flow(
 def reach(
     run: Run,
     file: TextFile = None,
+    *,
     farthest: Annotated[int, Option(help="Largest distance; all beyond it are counted together.")] = 20,
     words: Annotated[int, Option(help="Number of words to list, those with the most weight first.")] = 10,
     least: Annotated[int, Option(help="Ignore words that occur fewer than N times.", metavar="N")] = 20,
     as_json: AsJson = False,
     device: Device = "auto",
     out: Folder = None,
-    on: On = None,
-    workers: Workers = None,
-    shard: ShardLines = 10_000,
-    address: Address = None,
+    shards: Shards,
 ) -> None:
     """Measure how far back a language model attends in a text, and to which words.
 
@@ -153,14 +130,12 @@ def reach(
     if farthest < 1:
         raise ConfigError(f"--farthest must be at least 1; got {farthest}.")
     writer = regard.load(run, device, "language")
-    if on:
-        from regard.api.corpus import Where
+    if shards.on:
         from regard.api.corpus_attention import reach_corpus, read_reach
 
         if file is None or out is None:
             raise ConfigError("--on takes a file and a folder for the results: regard reach RUN FILE --out DIR.")
-        where = Where(on, workers, shard, "", address, device)
-        work = partial(reach_corpus, run, [file], out, farthest=farthest, where=where)
+        work = partial(reach_corpus, run, [file], out, farthest=farthest, where=shards.where(device))
         [sums] = watch("reading", out, lambda progress: work(progress=progress)).outputs
         found = read_reach(sums)
     else:

@@ -1,11 +1,46 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share, and groups of them.
 
+A parameter of a command may be a dataclass: each of its fields is then an option of its own.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, CallbackParam, Context, Option
 
 from regard.errors import ConfigError
+
+if TYPE_CHECKING:
+    from regard.api.corpus import Where
+
+
+def ungrouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer reads it: with the fields of its groups in their place."""
+    signature = inspect.signature(command)
+    own = signature.parameters.items()
+    groups: dict[str, Any] = {name: one.annotation for name, one in own if is_dataclass(one.annotation)}
+    options: list[Parameter] = []
+    for name, one in own:
+        if name not in groups:
+            options.append(one.replace(kind=Parameter.KEYWORD_ONLY))
+        for field in fields(groups[name]) if name in groups else ():
+            known = {"default": field.default, "annotation": field.type}
+            options.append(Parameter(field.name, Parameter.KEYWORD_ONLY, **known))
+
+    @wraps(command)
+    def act(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        command(**given)
+
+    act.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
+    act.__annotations__ = {one.name: one.annotation for one in options}
+    return act
 
 
 def run_folder(name: str) -> Path:
@@ -19,10 +54,6 @@ Run = Annotated[
     Path, Argument(metavar="RUN", parser=run_folder, help="Run folder, or a model of `regard models` such as en-fr.")
 ]
 TextFile = Annotated[Path | None, Argument(help="Text, one sentence or paragraph per line (default: stdin).")]
-SourceFile = Annotated[Path | None, Option(help="Source sentences, one per line.")]
-TargetFile = Annotated[Path | None, Option(help="Reference translations, line for line.")]
-Tsv = Annotated[Path | None, Option(help="Instead of both: source, tab, target on each line.")]
-Tmx = Annotated[Path | None, Option(help="Instead of both: a translation memory with the languages of the run.")]
 Gold = Annotated[Path | None, Option(help="Gold links (from 1; i-j sure, ipj possible): report AER.")]
 With = Annotated[list[Path] | None, Option("--with", help="Another run for an ensemble; repeatable.")]
 Beam = Annotated[int | None, Option(help="Beam width, 1 (greedy) to 1000.")]
@@ -33,12 +64,6 @@ Engine = Annotated[
 ]
 Device = Annotated[str, Option(help="cpu, cuda or auto.")]
 CaptionView = Annotated[str | None, Option(help="film (every word), picture (--word, or all) or region (--cell).")]
-Word = Annotated[int | None, Option(help="Captions: draw the weights of this word, from 0 (--view picture).")]
-Cell = Annotated[
-    str | None,
-    Option(help="Captions: words that attend to ROW,COLUMN or TOP,LEFT,BOTTOM,RIGHT, from 0 (--view region)."),
-]
-Smooth = Annotated[bool, Option("--smooth", help="Captions: interpolate between cells; the drawing says so.")]
 
 
 def with_on(context: Context, option: CallbackParam, value: Any) -> Any:
@@ -48,22 +73,56 @@ def with_on(context: Context, option: CallbackParam, value: Any) -> Any:
     return value
 
 
-# Eager: its value is there when the options that need it are checked.
-On = Annotated[
-    str | None, Option(is_eager=True, help="Files of any size into the folder --out, in shards: local or ray.")
-]
-Workers = Annotated[
-    int | None,
-    Option(
-        callback=with_on,
-        help="With --on: processes (default: one per GPU or core; translate: four per GPU, or one per two cores).",
-    ),
-]
-ShardLines = Annotated[int, Option("--shard", callback=with_on, help="With --on: lines of a shard.")]
 Address = Annotated[str | None, Option(callback=with_on, help="With --on ray: the cluster (default: this machine).")]
 Folder = Annotated[Path | None, Option("--out", callback=with_on, help="With --on: folder of the results.")]
-Column = Annotated[str, Option(callback=with_on, help="With --on: number (TSV) or name (JSONL, Parquet) of a column.")]
-Links = Annotated[
-    bool, Option("--align", callback=with_on, help="With --on and --format jsonl or parquet: links of words.")
-]
-Format = Annotated[str, Option("--format", callback=with_on, help="With --on: text, jsonl or parquet.")]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The files of a test set: two, line for line, or one of another kind."""
+
+    source: Annotated[Path | None, Option(help="Source sentences, one per line.")] = None
+    target: Annotated[Path | None, Option(help="Reference translations, line for line.")] = None
+    tsv: Annotated[Path | None, Option(help="Instead of both: source, tab, target on each line.")] = None
+    tmx: Annotated[Path | None, Option(help="Instead of both: a translation memory with the languages of the run.")] = (
+        None
+    )
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Where work in shards is done, and in what pieces."""
+
+    # Eager: its value is there when the options that need it are checked.
+    on: Annotated[
+        str | None, Option(is_eager=True, help="Files of any size into the folder --out, in shards: local or ray.")
+    ] = None
+    workers: Annotated[
+        int | None,
+        Option(
+            callback=with_on,
+            help="With --on: processes (default: one per GPU or core; translate: four per GPU, or one per two cores).",
+        ),
+    ] = None
+    shard: Annotated[int, Option("--shard", callback=with_on, help="With --on: lines of a shard.")] = 10_000
+    address: Address = None
+
+    def where(self, device: str) -> "Where":
+        """The same for the library; only with --on."""
+        from regard.api.corpus import Where
+
+        return Where(self.on or "local", self.workers, self.shard, "", self.address, device)
+
+
+@dataclass(frozen=True)
+class OnPicture:
+    """What is drawn of a caption."""
+
+    word: Annotated[int | None, Option(help="Captions: draw the weights of this word, from 0 (--view picture).")] = None
+    cell: Annotated[
+        str | None,
+        Option(help="Captions: words that attend to ROW,COLUMN or TOP,LEFT,BOTTOM,RIGHT, from 0 (--view region)."),
+    ] = None
+    smooth: Annotated[bool, Option("--smooth", help="Captions: interpolate between cells; the drawing says so.")] = (
+        False
+    )

@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 import regard
-from regard.cli.options import Beam, CaptionView, Cell, Device, JsonLines, Run, Smooth, Word
+from regard.cli.options import Beam, CaptionView, Device, JsonLines, OnPicture, Run
 from regard.cli.progress import bar
 from regard.cli.text import batches, check_out, put, put_note, put_result
 from regard.errors import ConfigError
@@ -16,11 +16,10 @@ from regard.errors import ConfigError
 def caption(
     run: Run,
     images: Annotated[list[Path], Argument(help="Pictures: JPEG, PNG or WebP.")],
+    *,
     out: Annotated[Path | None, Option(help="Draw the attention over one picture: .png, .svg, .pdf or .html.")] = None,
     view: CaptionView = None,
-    word: Word = None,
-    cell: Cell = None,
-    smooth: Smooth = False,
+    picture: OnPicture,
     beam: Beam = None,
     as_json: JsonLines = False,
     device: Device = "auto",
@@ -31,9 +30,9 @@ def caption(
 
     if out is not None and len(images) != 1:
         raise ConfigError(f"--out draws one picture; got {len(images)}.")
-    if out is None and (view is not None or word is not None or cell is not None or smooth):
+    if out is None and (view is not None or picture != OnPicture()):
         raise ConfigError("--view, --word, --cell and --smooth need --out, as in --out look.html.")
-    options = on_picture(images[0], view, word, cell, smooth)
+    options = on_picture(images[0], view, picture)
     check_out(out)
     writer = regard.load(run, device, "caption")
     with bar("captioning") as progress:

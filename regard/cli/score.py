@@ -1,42 +1,71 @@
 """regard score, compare, perplexity"""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Option
 
 import regard
-from regard.cli.options import AsJson, Beam, Device, Run, SourceFile, TargetFile, TextFile, Tmx, Tsv, With, run_folder
+from regard.cli.options import AsJson, Beam, Device, Pairs, Run, TextFile, With, run_folder
 from regard.cli.progress import bar
 from regard.cli.text import check_out, check_settings, lines_of, pairs_of, put, put_note, put_result
 from regard.errors import ConfigError
 
-Lowercase = Annotated[bool, Option(help="Ignore case.")]
-Tokenize = Annotated[str | None, Option(help="sacreBLEU tokeniser for BLEU (13a, none, intl, ...).")]
-DecodeSettings = Annotated[
-    list[str] | None, Argument(metavar="[decode.key=value ...]", help="Settings of decoding, for translations.")
-]
-Plot = Annotated[Path | None, Option(help="Plot the score by source length: PNG, SVG or PDF.")]
+
+@dataclass(frozen=True)
+class Scoring:
+    """How translations are made and scored."""
+
+    plot: Annotated[Path | None, Option(help="Plot the score by source length: PNG, SVG or PDF.")] = None
+    beam: Beam = None
+    lowercase: Annotated[bool, Option(help="Ignore case.")] = False
+    tokenize: Annotated[str | None, Option(help="sacreBLEU tokeniser for BLEU (13a, none, intl, ...).")] = None
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """The options of `regard.evaluate`."""
+        return {"lowercase": self.lowercase, "tokenize": self.tokenize}
+
+    def check(self) -> None:
+        """Refuse invalid options before anything is translated."""
+        from regard.evaluate.by_length import check_plot
+        from regard.evaluate.scores import build_metric
+
+        build_metric("bleu", tokenize=self.tokenize)
+        if self.plot:
+            check_plot(self.plot)
+            check_out(self.plot)
+
+    def translate(
+        self, translator: "regard.Translator", sources: list[str], references: list[str], **decoding: Any
+    ) -> tuple[list[str], Any]:
+        """The translations of a test set, and their scores."""
+        from regard.evaluate.scores import score
+
+        options = {"beam": self.beam, **decoding}
+        translator.settings(**options)  # refuses invalid settings before anything is translated
+        with bar(f"translating with {translator.name}") as progress:
+            found = translator.translate(sources, split=False, progress=progress, **options)
+        written = [one.text for one in found]
+        with bar("scoring"):
+            return written, score(written, references, **self.measured)
 
 
 def score(
     run: Run,
-    settings: DecodeSettings = None,
-    source: SourceFile = None,
-    target: TargetFile = None,
-    tsv: Tsv = None,
-    tmx: Tmx = None,
+    settings: Annotated[
+        list[str] | None, Argument(metavar="[decode.key=value ...]", help="Settings of decoding, for translations.")
+    ] = None,
+    *,
+    pairs: Pairs,
     with_run: With = None,
     images: Annotated[Path | None, Option(help="For a captioner: folder or tar file of pictures.")] = None,
     captions: Annotated[Path | None, Option(help="Their captions, JSON lines (default: NAME.txt for each).")] = None,
     documents: Annotated[Path | None, Option(help="For a classifier: labelled documents, JSONL or TSV.")] = None,
     bag_of_words: Annotated[bool, Option("--bag-of-words", help="Also score a bag-of-words classifier.")] = False,
     by_length: Annotated[bool, Option("--by-length", help="Also print a table by source length.")] = False,
-    plot: Plot = None,
-    beam: Beam = None,
-    lowercase: Lowercase = False,
-    tokenize: Tokenize = None,
+    how: Scoring,
     with_perplexity: Annotated[bool, Option("--perplexity", help="Also score the references.")] = False,
     as_json: AsJson = False,
     device: Device = "auto",
@@ -49,41 +78,36 @@ def score(
     if decoding and (images or documents):
         raise ConfigError("Settings of decoding are for translations; leave them out.")
     if images is not None:
-        return _score_captions(run, images, captions, beam, device, as_json)
+        return _score_captions(run, images, captions, how.beam, device, as_json)
     if documents is not None:
         return _score_documents(run, documents, bag_of_words, device, as_json)
-    if (source is None or target is None) and tsv is None and tmx is None:
+    if not (pairs.source and pairs.target) and not pairs.tsv and not pairs.tmx:
         raise ConfigError(
             "Nothing to score: pass --source and --target, --tsv, --tmx, --images and --captions, or --documents."
         )
-    measured = _measured(plot, lowercase, tokenize)
-    sources, references = pairs_of(run, source, target, tsv, tmx)
+    how.check()
+    sources, references = pairs_of(run, pairs)
     translator = regard.load([run, *(with_run or [])], device)
-    written, report = _scored(translator, sources, references, {"beam": beam, **decoding}, measured)
+    written, report = how.translate(translator, sources, references, **decoding)
     found, texts = {"run": translator.name, **asdict(report)}, [str(report)]
     if with_perplexity:
         with bar("scoring the references") as progress:
             found["perplexity"] = translator.perplexity(sources, references, progress)
         texts.append(f"perplexity {found['perplexity']:.3f} per token")
-    if by_length or plot:
-        table = lengths.by_length(sources, written, references, **measured)
+    if by_length or how.plot:
+        table = lengths.by_length(sources, written, references, **how.measured)
         found["by_length"] = asdict(table)
         texts.append(str(table))
     put_result("\n".join(texts), found, as_json)
-    if plot:
-        put_note(f"drawn: {lengths.plot_by_length({translator.name: table}, plot)}", as_json)
+    if how.plot:
+        put_note(f"drawn: {lengths.plot_by_length({translator.name: table}, how.plot)}", as_json)
 
 
 def compare(
     runs: Annotated[list[Path], Argument(metavar="RUN...", parser=run_folder, help="Two or more runs or models.")],
-    source: SourceFile = None,
-    target: TargetFile = None,
-    tsv: Tsv = None,
-    tmx: Tmx = None,
-    plot: Plot = None,
-    beam: Beam = None,
-    lowercase: Lowercase = False,
-    tokenize: Tokenize = None,
+    *,
+    pairs: Pairs,
+    how: Scoring,
     by_seed: Annotated[bool, Option("--by-seed", help="Compare groups of runs that differ in the seed alone.")] = False,
     as_json: AsJson = False,
     device: Device = "auto",
@@ -97,10 +121,10 @@ def compare(
 
     if len({run.resolve() for run in runs}) < max(2, len(runs)):
         raise ConfigError("compare needs at least two different runs; use `regard score` for one.")
-    measured = _measured(plot, lowercase, tokenize)
-    sources, references = pairs_of(runs[0], source, target, tsv, tmx)
+    how.check()
+    sources, references = pairs_of(runs[0], pairs)
     if by_seed:
-        return _compare_groups(runs, sources, references, plot, beam, measured, as_json, device)
+        return _compare_groups(runs, sources, references, how, as_json, device)
     translators = [regard.load(run, device, "translate") for run in runs]
     shared = len({translator.name for translator in translators}) < len(runs)
     names = [str(run) if shared else translator.name for run, translator in zip(runs, translators, strict=True)]
@@ -109,27 +133,26 @@ def compare(
     rows: dict[str, dict[str, Any]] = {}
     tables: dict[str, Any] = {}
     for name, translator in zip(names, translators, strict=True):
-        systems[name], report = _scored(translator, sources, references, {"beam": beam}, measured)
-        tables[name] = lengths.by_length(sources, systems[name], references, **measured)
+        systems[name], report = how.translate(translator, sources, references)
+        tables[name] = lengths.by_length(sources, systems[name], references, **how.measured)
         rows[name] = {"run": name, **asdict(report), "by_length": asdict(tables[name])}
         say(f"{name}\n{report}\n")
     first, *others = names
     comparisons: list[dict[str, Any]] = []
     for name in others:
         with bar("resampling") as progress:
-            result = paired_bootstrap(systems[name], systems[first], references, progress=progress, **measured)
+            result = paired_bootstrap(systems[name], systems[first], references, progress=progress, **how.measured)
         comparisons.append({"run": name, "against": first, **asdict(result)})
         say(f"{name} against {first}: {result}")
-    shown = "\n".join(f"\n{name}\n{table}" for name, table in tables.items()) + ("\n" if plot else "")
+    shown = "\n".join(f"\n{name}\n{table}" for name, table in tables.items()) + ("\n" if how.plot else "")
     put_result(shown, {"systems": list(rows.values()), "comparisons": comparisons}, as_json)
-    if plot:
-        put_note(f"drawn: {lengths.plot_by_length(tables, plot)}", as_json)
+    if how.plot:
+        put_note(f"drawn: {lengths.plot_by_length(tables, how.plot)}", as_json)
 
 
 def _compare_groups(
-    runs: list[Path], sources: list[str], references: list[str], plot: Path | None, beam: int | None,
-    measured: dict[str, Any], as_json: bool, device: str,
-) -> None:  # fmt: skip
+    runs: list[Path], sources: list[str], references: list[str], how: Scoring, as_json: bool, device: str
+) -> None:
     from regard.api.sweeping import group_by_seed, training_seconds
     from regard.evaluate.groups import System, compare_groups, plot_groups
 
@@ -137,14 +160,14 @@ def _compare_groups(
     for name, seeds in group_by_seed(runs).items():
         for seed, run in sorted(seeds.items()):
             translator = regard.load(run, device, "translate")
-            written, _ = _scored(translator, sources, references, {"beam": beam}, measured)
+            written, _ = how.translate(translator, sources, references)
             parameters = sum(weight.numel() for weight in translator.model.parameters())
             groups.setdefault(name, {})[seed] = System(written, parameters, training_seconds(run))
     with bar("resampling") as progress:
-        table = compare_groups(groups, references, progress=progress, **measured)
+        table = compare_groups(groups, references, progress=progress, **how.measured)
     put_result(table, table.as_data(), as_json)
-    if plot:
-        put_note(f"drawn: {plot_groups(table, plot)}", as_json)
+    if how.plot:
+        put_note(f"drawn: {plot_groups(table, how.plot)}", as_json)
 
 
 def _score_captions(
@@ -192,32 +215,3 @@ def _decoding(settings: list[str]) -> dict[str, Any]:
     if tables.keys() - {"decode"}:
         raise ConfigError(f"score takes settings decode.key=value; got {' '.join(settings)!r}.")
     return dict(tables.get("decode", {}))
-
-
-def _measured(plot: Path | None, lowercase: bool, tokenize: str | None) -> dict[str, Any]:
-    """How scores are computed, for `regard.evaluate`; invalid options are refused before anything is translated."""
-    from regard.evaluate.by_length import check_plot
-    from regard.evaluate.scores import build_metric
-
-    build_metric("bleu", tokenize=tokenize)
-    if plot:
-        check_plot(plot)
-        check_out(plot)
-    return {"lowercase": lowercase, "tokenize": tokenize}
-
-
-def _scored(
-    translator: "regard.Translator",
-    sources: list[str],
-    references: list[str],
-    options: dict[str, Any],
-    measured: dict[str, Any],
-) -> tuple[list[str], Any]:
-    """The translations of a test set, and their scores."""
-    from regard.evaluate.scores import score as measure
-
-    translator.settings(**options)  # refuses invalid settings before anything is translated
-    with bar(f"translating with {translator.name}") as progress:
-        written = [one.text for one in translator.translate(sources, split=False, progress=progress, **options)]
-    with bar("scoring"):
-        return written, measure(written, references, **measured)

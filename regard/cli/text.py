@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+from regard.cli.options import Pairs
 from regard.data.files import read_lines, split_lines
 from regard.data.settings import READING, DataConfig, Reading
 from regard.errors import ConfigError, DataError
@@ -46,16 +47,14 @@ def _arriving() -> bytes:
     return sys.stdin.buffer.read1(1 << 16)  # type: ignore[union-attr]
 
 
-def pairs_of(
-    run: Path, source: Path | None, target: Path | None, tsv: Path | None, tmx: Path | None
-) -> tuple[list[str], list[str]]:
+def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
     """The sentences of a test set and their translations: from two files, a TSV file or a translation memory."""
-    if tsv is None and tmx is None:
-        if source is None or target is None:
+    if pairs.tsv is None and pairs.tmx is None:
+        if pairs.source is None or pairs.target is None:
             raise ConfigError("Expected sentences and their translations; pass --source and --target, --tsv, or --tmx.")
-        sources, references = lines_of(source), lines_of(target)
+        sources, references = lines_of(pairs.source), lines_of(pairs.target)
         if len(sources) != len(references):
-            sizes = f"{source} has {len(sources)} and {target} {len(references)}"
+            sizes = f"{pairs.source} has {len(sources)} and {pairs.target} {len(references)}"
             raise DataError(f"Source and target must have the same number of lines; {sizes}.")
         return sources, references
     from regard.api.exporting import about_run
@@ -63,12 +62,11 @@ def pairs_of(
     from regard.data.corpus import open_corpus
 
     read_experiment(run, "translate")
-    named = {"source": source, "target": target, "tsv": tsv, "tmx": tmx}
-    files: dict[str, Any] = {name: str(path) for name, path in named.items() if path}
+    files: dict[str, Any] = {name: str(path) for name, path in vars(pairs).items() if path}
     languages = {name: about_run(run)["expects"][name] for name in ("source_language", "target_language")}
     corpus = open_corpus(DataConfig(**files, **languages))
-    pairs = [pair for pair in corpus or () if not pair.unfit]
-    return [pair.source for pair in pairs], [pair.target for pair in pairs]
+    fit = [pair for pair in corpus or () if not pair.unfit]
+    return [pair.source for pair in fit], [pair.target for pair in fit]
 
 
 def is_setting(argument: str) -> bool:

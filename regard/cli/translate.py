@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,11 +11,51 @@ import typer
 from typer import Argument, Option
 
 import regard
-from regard.cli.options import Address, Beam, Column, Device, Engine, Format, Links, On, ShardLines, With, Workers
+from regard.cli.options import Beam, Device, Engine, Shards, With, with_on
 from regard.cli.progress import bar
 from regard.cli.text import batches, is_setting, put, put_json
 from regard.data.settings import Reading
 from regard.errors import ConfigError, DataError, brief
+
+
+@dataclass(frozen=True)
+class Search:
+    """How a translation is found, and by which models."""
+
+    beam: Beam = None
+    nbest: Annotated[int, Option(help="Candidates per line, tab-separated with their scores; at most --beam.")] = 1
+    temperature: Annotated[float | None, Option(help="Above 0: sample instead of searching.")] = None
+    with_run: With = None
+    max_tokens: Annotated[int, Option(min=1, help="Longest line to translate, in tokens.")] = 4096
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Words whose translation is known."""
+
+    terms: Annotated[Path | None, Option(help="Source words, tab, the words that they must become.")] = None
+    lexicon: Annotated[Path | None, Option(help="The same form: what replaces a copied unknown word.")] = None
+    unknown: Annotated[str, Option(help="Unknown words of the translation: copy from the source, or keep.")] = "copy"
+
+    def read(self) -> dict[str, Any]:
+        """The options of `Translator.translate`."""
+        from regard.api.terms import read_terms
+
+        lexicon = dict(read_terms(self.lexicon)) if self.lexicon else None
+        return {"unknown": self.unknown, "terms": read_terms(self.terms) if self.terms else None, "lexicon": lexicon}
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What is read from and written into tables, in shards."""
+
+    column: Annotated[
+        str, Option(callback=with_on, help="With --on: number (TSV) or name (JSONL, Parquet) of a column.")
+    ] = ""
+    align: Annotated[
+        bool, Option("--align", callback=with_on, help="With --on and --format jsonl or parquet: links of words.")
+    ] = False
+    form: Annotated[str, Option("--format", callback=with_on, help="With --on: text, jsonl or parquet.")] = "text"
 
 
 def translate(
@@ -26,25 +67,15 @@ def translate(
             "or data.max_unpacked (bytes).",
         ),
     ],
-    beam: Beam = None,
-    nbest: Annotated[int, Option(help="Candidates per line, tab-separated with their scores; at most --beam.")] = 1,
-    temperature: Annotated[float | None, Option(help="Above 0: sample instead of searching.")] = None,
-    with_run: With = None,
-    max_tokens: Annotated[int, Option(min=1, help="Longest line to translate, in tokens.")] = 4096,
+    *,
+    search: Search,
     as_json: Annotated[bool, Option("--json", help="One JSON object per line, with scores and tokens.")] = False,
     out: Annotated[Path | None, Option("--out", "-o", help="Write a file of the same format, or TMX.")] = None,
-    terms: Annotated[Path | None, Option(help="Source words, tab, the words that they must become.")] = None,
-    lexicon: Annotated[Path | None, Option(help="The same form: what replaces a copied unknown word.")] = None,
-    unknown: Annotated[str, Option(help="Unknown words of the translation: copy from the source, or keep.")] = "copy",
+    words: Terms,
     device: Device = "auto",
     engine: Engine = "regard",
-    on: On = None,
-    workers: Workers = None,
-    shard: ShardLines = 10_000,
-    column: Column = "",
-    align: Links = False,
-    form: Format = "text",
-    address: Address = None,
+    shards: Shards,
+    tables: Tables,
 ) -> None:
     """Translate a file, a sentence, or standard input: line n of the output is line n of the input.
 
@@ -58,47 +89,45 @@ def translate(
     sentence; what is not right with a translation is a note on standard error. A line longer than --max-tokens gives an
     empty line, and exit code 2 at the end.
     """
-    from regard.api.terms import read_terms
     from regard.config import override, read
 
-    tables: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for setting in filter(is_setting, arguments):
-        tables = override(tables, setting)
+        settings = override(settings, setting)
     names = [one for one in arguments if not is_setting(one)]
-    options = {"beam": beam, "temperature": temperature, **tables.get("decode", {})}
-    placed = {"terms": read_terms(terms) if terms else None, "lexicon": dict(read_terms(lexicon)) if lexicon else None}
-    if on:
-        if nbest > 1 or as_json:
+    options = {"beam": search.beam, "temperature": search.temperature, **settings.get("decode", {})}
+    placed = words.read()
+    if shards.on:
+        if search.nbest > 1 or as_json:
             raise ConfigError("--on writes one translation for each line; leave --nbest out, and use --format jsonl.")
-        where = {"on": on, "workers": workers, "shard": shard, "column": column, "format": form, "address": address}
         given = {name: value for name, value in (options | placed).items() if value is not None}
-        runs: list[str | Path] = [names[0], *(with_run or [])]
-        how = {"device": device, "engine": engine, "max_tokens": max_tokens, "unknown": unknown, "align": align}
-        write_corpus(runs, names[1:], out, **how, **where, **given)
+        given |= {"max_tokens": search.max_tokens, "device": device, "engine": engine, **vars(shards)}
+        given |= {"column": tables.column, "align": tables.align, "format": tables.form}
+        write_corpus([names[0], *(search.with_run or [])], names[1:], out, **given)
         return
-    if not 1 <= len(names) <= 2 or tables.keys() - {"decode", "data"}:
+    if not 1 <= len(names) <= 2 or settings.keys() - {"decode", "data"}:
         raise ConfigError(
             f"translate takes a run, at most one file or sentence, and settings decode.key=value; got "
             f"{' '.join(arguments)!r}. For an ensemble use --with."
         )
     text = names[1] if len(names) == 2 else None
-    reading = read(Reading, tables.get("data", {}), "data")
+    reading = read(Reading, settings.get("data", {}), "data")
     if text is not None and not text.strip():
         raise ConfigError("There is nothing to translate in an empty text; pass at least one word, or a file.")
     sentence = text is not None and " " in text and not os.path.exists(text)  # Path.exists raises for a long text
-    translator = regard.load([names[0], *(with_run or [])], device, engine=engine)
-    options = {"nbest": nbest, **options}
+    translator = regard.load([names[0], *(search.with_run or [])], device, engine=engine)
+    options = {"nbest": search.nbest, **options}
     translator.settings(**options)  # refuses invalid settings before anything is read
-    options |= {"unknown": unknown, **placed}
+    options |= placed
     if out:
-        if text is None or sentence or as_json or nbest > 1:
+        if text is None or sentence or as_json or search.nbest > 1:
             raise ConfigError("--out takes a file, without --json and --nbest: regard translate RUN FILE --out FILE.")
         write_translated(translator, Path(text), out, options)
         return
     if text is not None and not sentence:
         check_lines(Path(text), names[0])
     lines = [[text or ""]] if sentence else batches(Path(text) if text else None, reading)
-    print_lines(translator, lines, {"max_tokens": max_tokens, **options}, as_json)
+    print_lines(translator, lines, {"max_tokens": search.max_tokens, **options}, as_json)
 
 
 def print_lines(
@@ -138,7 +167,7 @@ def check_lines(file: Path, run: str) -> None:
         )
 
 
-def write_corpus(runs: list[str | Path], inputs: list[str], out: Path | None, **options: Any) -> None:
+def write_corpus(runs: Sequence[str | Path], inputs: list[str], out: Path | None, **options: Any) -> None:
     """Translate files of any size into a folder, and say what became of them."""
     from regard.api.corpus import translate_corpus
     from regard.cli.corpus import watch

@@ -19,7 +19,6 @@ import lzma
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -31,8 +30,8 @@ from regard.data.files import (
     make_folder,
     open_zst,
     read_lines,
+    replacing,
     seal,
-    sync_folder,
     unseal,
     write_atomically,
 )
@@ -335,7 +334,7 @@ def _whole(out: Path, shard: Shard) -> list[bytes]:
 
 def _write(path: Path, lines: Iterator[bytes], form: str, text: Callable[[dict[str, Any]], str]) -> str:
     """Write an output under a temporary name, sync and rename it; returns its SHA-256."""
-    with _replacing(path) as temporary:
+    with replacing(path) as temporary:
         if form == "parquet":
             _write_parquet(temporary, lines)
         else:
@@ -357,19 +356,3 @@ def _write_parquet(path: Path, lines: Iterator[bytes], at_once: int = 10_000) ->
         while some:
             writer.write_table(pa.Table.from_pylist(some, schema=schema))
             some = [json.loads(line) for line in islice(lines, at_once)]
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        with open(temporary, "rb") as stream:
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise DataError(f"{path} could not be written: {error.strerror or error}; nothing was lost.") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)

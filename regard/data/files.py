@@ -199,20 +199,32 @@ def digest(path: str | Path) -> str:
         raise DataError(f"The file {path} cannot be read: {error}.") from None
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name, sync it, and rename it: whenever the power fails, it is old or new."""
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary name for a file that the block writes; it is then synced and renamed to `path`.
+
+    Whenever the power fails, `path` is old or new.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as stream:
-            stream.write(content)
-            stream.flush()
+        yield temporary
+        with open(temporary, "rb") as stream:
             os.fsync(stream.fileno())
         os.replace(temporary, path)
         sync_folder(path.parent)
-    except OSError as error:
+    except BaseException as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise DataError(f"{path} could not be written: {error.strerror or error}; nothing was lost.") from error
+        if isinstance(error, OSError):
+            raise DataError(f"{path} could not be written: {error.strerror or error}; nothing was lost.") from error
+        raise
+
+
+def write_atomically(path: Path, content: bytes) -> Path:
+    """Write a whole file, or leave it as it was."""
+    with replacing(path) as temporary, open(temporary, "wb") as stream:
+        stream.write(content)
+    return path
 
 
 def make_folder(folder: Path) -> None:

@@ -13,7 +13,7 @@ from regard.data.builtin.registry import find_builtin
 from regard.data.corpus import Pair, open_corpus, pairs_in_memory
 from regard.data.encoding import Corpus, Encoding, Tally, train_vocabulary
 from regard.data.files import Digests, bare_name, digest, is_blank
-from regard.data.formats import format_of, is_bilingual
+from regard.data.formats.document import format_of, is_bilingual
 from regard.data.links import GOLD, same_words, with_links
 from regard.data.settings import DataConfig, as_files
 from regard.data.store import Array, Column, ColumnType, id_type

@@ -1,7 +1,6 @@
 """Several models that share a vocabulary, combined: an ensemble meets the contract of a single model."""
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -9,18 +8,6 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError, ShapeError
 from regard.models.contract import State
-
-Combine = Callable[[Sequence[Tensor]], Tensor]  # one [..., V] from each model -> logits [..., V]
-
-
-def geometric(logits: Sequence[Tensor]) -> Tensor:
-    """The mean of the logits: softmax of it is the renormalised geometric mean of the members (Luong's code)."""
-    return torch.stack(list(logits)).mean(0)
-
-
-def arithmetic(logits: Sequence[Tensor]) -> Tensor:
-    """The logarithm of the mean of the members' probabilities."""
-    return torch.stack([each.log_softmax(-1) for each in logits]).logsumexp(0) - math.log(len(logits))
 
 
 class EnsembleState(NamedTuple):
@@ -31,14 +18,13 @@ class EnsembleState(NamedTuple):
 
 
 class Ensemble(nn.Module):
-    """`models` as one model. `combine` joins their logits: `geometric` or `arithmetic`."""
+    """`models` as one model, whose probabilities are the renormalised geometric mean of theirs (as in Luong's code)."""
 
-    def __init__(self, models: Sequence[nn.Module], combine: Combine = geometric) -> None:
+    def __init__(self, models: Sequence[nn.Module]) -> None:
         super().__init__()
         if not models:
             raise ConfigError("An ensemble needs at least one model; got none.")
         self.models: Any = nn.ModuleList(models)
-        self.combine = combine
 
     @property
     def longest(self) -> int | None:
@@ -73,7 +59,7 @@ class Ensemble(nn.Module):
                 f"The models of an ensemble must share one target vocabulary; theirs have {sizes} tokens. "
                 f"Join models that were trained with the same vocabulary files."
             )
-        return self.combine(logits)
+        return torch.stack(list(logits)).mean(0)
 
 
 def _apart(states: Sequence[State]) -> EnsembleState:

@@ -130,8 +130,7 @@ def save_plot(figure: Any, path: Path) -> Path:
     content = io.BytesIO()
     with rc_context({"svg.fonttype": "none"}):
         figure.savefig(content, format=path.suffix[1:].lower(), dpi=160)
-    write_atomically(path, content.getvalue())
-    return path
+    return write_atomically(path, content.getvalue())
 
 
 def _shared_bins(tables: Mapping[str, LengthTable]) -> tuple[LengthBin, ...]:

@@ -145,7 +145,6 @@ def export_ctranslate2(
     model: nn.Module, source: Vocabulary, target: Vocabulary, out: Path, kind: str, head: tuple[int, int] = (-1, 0)
 ) -> int:
     """Write the new folder `out`; `head` (layer, head) is the one whose attention the engine returns."""
-    out.parent.mkdir(parents=True, exist_ok=True)
     with fill_folder(out) as folder:
         _save(model, source, target, folder, kind, head)
         return sum(path.stat().st_size for path in folder.iterdir())

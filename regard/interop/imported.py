@@ -17,7 +17,7 @@ from regard.models.registry import build
 from regard.training.experiment import resolve
 from regard.training.runs import entry, make_manifest, pack
 from regard.training.small import check_new
-from regard.training.weights import check_shapes, set_weights, weightless, weights_of
+from regard.training.weights import Unfilled, check_shapes, set_weights, weightless, weights_of
 
 NEVER = -10_000.0  # bias of a token that the original does not have: its probability is 0 exactly
 LONGEST = 1024  # positions of a table of sinusoids
@@ -113,7 +113,8 @@ def write_run(imported: Imported, out: Path) -> int:
     try:
         with weightless(shapes, where):  # sizes that do not fit are refused before anything of them is allocated
             check_shapes(build("transformer", experiment.model), shapes, where)
-        model = build("transformer", experiment.model)
+        with Unfilled():
+            model = build("transformer", experiment.model)
         set_weights(model, imported.weights, where)
     except RegardError as error:
         raise DataError(f"This model cannot be imported; its parts do not fit together. {error}") from None
@@ -123,7 +124,6 @@ def write_run(imported: Imported, out: Path) -> int:
             raise DataError(f"This model cannot be imported: its weights hold NaN or infinity ('{name}').")
     about = {"imported": imported.origin, "expects": expectations(experiment.data, vocabularies["source"])}
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
         with fill_folder(out) as folder:
             files = [path for side, one in vocabularies.items() for path in one.save(folder, side)]
             files += [folder / "config.toml", folder / "weights.safetensors"]

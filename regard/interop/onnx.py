@@ -84,7 +84,6 @@ def export_onnx(model: nn.Module, out: Path, files: dict[str, bytes], attention:
             token = torch.full((BATCH,), START)
             _, state = model.step(token, state)  # type: ignore[operator]
         names = [part.name for part in parts]
-        out.parent.mkdir(parents=True, exist_ok=True)
         with fill_folder(out) as folder:
             with by_scan():  # a source has any length; a step is one
                 _write(

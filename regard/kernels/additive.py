@@ -176,21 +176,9 @@ class _Step(torch.autograd.Function):
         )  # fmt: skip
         additive = v is not None, fast(keys)
         _one_d_query[triton.cdiv(D, wide), B](
-            query,
-            keys,
-            v,
-            weights,
-            d_all,
-            d_scores,
-            d_query,
-            S,
-            D,
-            *additive,
-            whole,
-            ROWS,
-            wide,
+            query, keys, v, weights, d_all, d_scores, d_query, S, D, *additive, whole, ROWS, wide,
             num_warps=_warps(wide),
-        )
+        )  # fmt: skip
         ctx.loop.seen.append((query, weights, d_context, d_scores))
         return d_query, None, None
 

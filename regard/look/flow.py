@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.core.attend import Look
+from regard.data.files import write_atomically
 from regard.errors import DataError, ShapeError
 from regard.look.change import find
 from regard.look.record import attentions
-from regard.look.trace_file import write_whole
 
 Array = NDArray[np.float64]
 
@@ -128,4 +128,4 @@ def draw_flows(flows: Mapping[str, Flow], path: str | Path, title: str | None = 
     a state, a second line for what is left when attention is held fixed."""
     from regard.look.draw import curves  # matplotlib comes in only when a still picture is drawn
 
-    return write_whole(curves.render(flows, Path(path), title), Path(path))
+    return write_atomically(Path(path), curves.render(flows, Path(path), title))

@@ -15,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from regard.data.files import write_atomically
 from regard.data.images import encode_png
 from regard.errors import ConfigError
 from regard.look.maps import background, map_of, region_of, shares_of, size_of
@@ -24,7 +25,7 @@ from regard.look.table import arrange, choose, tokens_of
 from regard.look.text import label, visible
 from regard.look.tokens import is_whole
 from regard.look.trace_data import KINDS, Contents
-from regard.look.trace_file import write, write_whole
+from regard.look.trace_file import write
 from regard.look.views import PRECISE, page_tree
 
 _OPENS = {"heads": "compare", "beam": "beam", "steps": "steps"}
@@ -185,7 +186,7 @@ def draw_into(path: str | Path | None, page: Callable[[], Page], still: Callable
             f"A picture's name must end in {', '.join(STILL)} or .html; got '{path.name}'. The data of a trace is "
             f"saved as .json."
         )
-    return write_whole(page().encode("utf-8") if ending == ".html" else still(ending), path)
+    return write_atomically(path, page().encode("utf-8") if ending == ".html" else still(ending))
 
 
 def digest(text: str) -> str:

@@ -46,14 +46,9 @@ def _mark(text: str, at: int) -> str:
     return "⍽" if unicodedata.category(character) == "Zs" else f"‹U+{code:04X}›"
 
 
-def clusters(text: str) -> list[str]:
-    """`text` cut where a reader sees letters: marks, joiners, modifiers and flag pairs stay with their base."""
-    return list(wcwidth.iter_graphemes(text))
-
-
 def label(text: str, longest: int = 24) -> str:
     """`visible` text of at most `longest` columns, the rest an ellipsis; never cut inside a letter and its marks."""
-    parts = [part[:_LONGEST_CLUSTER] for part in clusters(visible(text[: 40 * longest]))]
+    parts = [part[:_LONGEST_CLUSTER] for part in wcwidth.iter_graphemes(visible(text[: 40 * longest]))]
     if sum(map(columns, parts)) <= longest and len(text) <= 40 * longest:
         return "".join(parts)
     kept, used = [], 0

@@ -77,7 +77,7 @@ def array(stored: Any) -> NDArray[np.float32]:
 def save(text: str, path: Path) -> Path:
     """Write `text` to `path`, packed where the name ends in .gz."""
     data = text.encode("utf-8")
-    return write_whole(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data, path)
+    return write_atomically(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
 def load(path: Path) -> str:
@@ -86,12 +86,6 @@ def load(path: Path) -> str:
         return read_whole(path, _MOST_BYTES).decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(f"The trace {path} is not JSON in UTF-8 ({error}).") from error
-
-
-def write_whole(data: bytes, path: Path) -> Path:
-    """Write a file so that it is there whole or not at all."""
-    write_atomically(path, data)
-    return path
 
 
 def _plain(value: Any) -> Any:

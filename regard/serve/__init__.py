@@ -2,7 +2,9 @@
 
 process         bind, answer, and on SIGTERM finish what was accepted
 limits          how much a request may use, and refusals
-access          hosts, origins, tokens, timers, headers of every answer
+access          hosts, origins and tokens: who may use the server
+guard           the layer around all endpoints: checks, counts, headers of every answer
+protocol        connections: their number, and timers for requests and answers
 fields          query, form, multipart or JSON into fields
 layout          texts into sentences and back
 app, spec       which path leads where, and its description

@@ -14,8 +14,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from regard.serve import api_v1, deepl, documents, glossaries, libre
-from regard.serve.access import Guard, refusal_response
 from regard.serve.fields import Fields, read_fields, read_form, read_query
+from regard.serve.guard import Guard, refusal_response
 from regard.serve.limits import FAULT, Limits, RefusedError
 from regard.serve.spec import describe
 from regard.serve.state import ServerState

@@ -11,7 +11,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from regard.data.formats import read_document, readers
+from regard.data.formats.document import read_document, readers
 from regard.errors import DataError
 from regard.serve import languages
 from regard.serve.fields import Fields, Upload, aside

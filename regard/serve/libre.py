@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from regard.data.formats import FORMATS
+from regard.data.formats.document import FORMATS
 from regard.data.formats.html import read as read_html
 from regard.data.formats.segment import Part
 from regard.serve import languages

@@ -1,15 +1,10 @@
 """What the server counts about itself, for Prometheus."""
 
-from collections.abc import Callable, Iterable
-
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from regard.serve.limits import RefusedError
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-Gauges = dict[str, dict[str, float]]  # name -> model -> value
 
 
 class Metrics:
@@ -29,6 +24,9 @@ class Metrics:
         self.tokens = Counter("regard_source_tokens", "source tokens translated", ["model"], registry=registry)
         self.busy = Counter("regard_busy_seconds", "seconds of work", ["model"], registry=registry)
         self.restarts = Counter("regard_model_restarts", "processes replaced", ["model"], registry=registry)
+        self.waiting = Gauge("regard_waiting_requests", "requests without an answer", ["model"], registry=registry)
+        self.up = Gauge("regard_model_up", "whether a model is well", ["model"], registry=registry)
+        self.held = Gauge("regard_held_bytes", "answers that clients have not read yet", registry=registry)
         self.characters = 0  # translated since the start, for DeepL's /v2/usage
 
     def refuse(self, refusal: RefusedError) -> None:
@@ -36,21 +34,5 @@ class Metrics:
         if refusal.status == 429:
             self.refused.labels("queue").inc()
 
-    def read(self, gauges: Callable[[], Gauges]) -> None:
-        """Add gauges that are read whenever the metrics are."""
-        self.registry.register(_Gauges(gauges))
-
     def write(self) -> bytes:
         return generate_latest(self.registry)
-
-
-class _Gauges(Collector):
-    def __init__(self, gauges: Callable[[], Gauges]) -> None:
-        self.gauges = gauges
-
-    def collect(self) -> Iterable[Metric]:
-        for name, values in self.gauges().items():
-            family = GaugeMetricFamily(name, name.replace("_", " "), labels=["model"])
-            for model, value in values.items():
-                family.add_metric([model], value)
-            yield family

@@ -5,6 +5,7 @@ in that moment the process notices that a job was cancelled, and translates a sh
 needs no model (decoding pictures, comparing vocabularies, writing and compressing answers) runs in a second thread.
 """
 
+import gzip
 import logging
 import os
 import queue
@@ -13,7 +14,6 @@ import signal
 import sys
 import threading
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +26,7 @@ from regard.serve.limits import FAULT, Limits, RefusedError, StoppedError
 from regard.serve.queue import MethodCall, Options
 
 log = logging.getLogger("regard.serve")
+GZIP = 1  # the level of compression of an answer: the quickest
 SWITCH = 0.001  # seconds after which a busy thread lets another one run
 NICE = 5  # how far models stand back from the server: what it does is short, and every client waits for it
 _AGAIN = 60.0  # seconds in which the log says a thing once
@@ -169,7 +170,7 @@ class ModelProcess:
             if tree is not None:
                 text = self._attempt(number, lambda: self.model.write(tree))
                 if text is not None:
-                    self._send(number, "ok", compress(text) if compressed else text)
+                    self._send(number, "ok", gzip.compress(text, GZIP, mtime=0) if compressed else text)
         finally:
             self._unwritten.release()
 
@@ -190,9 +191,3 @@ class ModelProcess:
             log.exception("The model %s failed", self.model.id)
             self._send(number, "error", FAULT)
         return None
-
-
-def compress(data: bytes) -> bytes:
-    """The bytes as gzip. zlib lets other threads run meanwhile."""
-    packer = zlib.compressobj(1, wbits=31)
-    return packer.compress(data) + packer.flush()

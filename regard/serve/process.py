@@ -21,10 +21,12 @@ from types import FrameType
 import uvicorn
 
 from regard.errors import ConfigError, RunError
-from regard.serve.access import Access, AccessToken, Guard, Protocol, is_loopback
+from regard.serve.access import Access, AccessToken, is_loopback
 from regard.serve.app import build
+from regard.serve.guard import Guard
 from regard.serve.limits import Limits
 from regard.serve.model_process import SWITCH, Once
+from regard.serve.protocol import Protocol
 from regard.serve.state import ServerState
 
 TOKEN_VARIABLE = "REGARD_TOKEN"

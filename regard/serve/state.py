@@ -1,9 +1,9 @@
 """The running server as its endpoints see it: the models, the limits, and how work is handed to a model."""
 
 import asyncio
+import gzip
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,12 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from regard.cluster.local import usable_cores
 from regard.serve import languages
 from regard.serve.access import Access
 from regard.serve.fields import SMALL, Fields, aside
 from regard.serve.limits import Limits, RefusedError, StoppedError, busy
 from regard.serve.metrics import Metrics
-from regard.serve.model_process import compress
+from regard.serve.model_process import GZIP
 from regard.serve.queue import MethodCall, Options, Ticket, Written
 from regard.serve.stored import Glossaries, Shelf
 from regard.serve.worker import DiedError, Worker
@@ -44,15 +45,9 @@ class ServerState:
         self.loading = True
         # The threads of a model wait for each other at every operation. With more of them than cores, or where the
         # server and other models need the cores too, each wait lasts until the system lets the slowest one run.
-        threads = max(1, (_cores() - 1) // max(1, len(runs)))
+        threads = max(1, (usable_cores() - 1) // max(1, len(runs)))
         self._opened = [Worker(run, limits, self.metrics, engine, threads) for run in runs]  # started side by side
-        self.metrics.read(
-            lambda: {
-                "regard_waiting_requests": {name: worker.accepted.total() for name, worker in self.workers.items()},
-                "regard_model_up": {name: float(not worker.trouble) for name, worker in self.workers.items()},
-                "regard_held_bytes": {"": float(self.held)},
-            }
-        )
+        self.metrics.held.set_function(lambda: self.held)
 
     def open(self) -> None:
         """Wait until every model is loaded, and start them; raises the error of loading one."""
@@ -269,14 +264,9 @@ class SlicedResponse(Response):
             self.state.held -= size
 
 
-def _cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _write(tree: Any, packed: bool) -> bytes:
     data = json.dumps(tree, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
-    return compress(data) if packed else data
+    return gzip.compress(data, GZIP, mtime=0) if packed else data
 
 
 def accepts_gzip(request: Request) -> bool:

@@ -162,6 +162,8 @@ class Worker:
 
     def start(self) -> None:
         """Begin to work; `trouble` becomes empty after the model has translated its sample."""
+        self.metrics.waiting.labels(self.name).set_function(self.accepted.total)
+        self.metrics.up.labels(self.name).set_function(lambda: not self.trouble)
         self._thread.start()
 
     def close(self, seconds: float = 2.0) -> None:

@@ -89,7 +89,6 @@ def export_small(run: Path, out: Path, about: dict[str, Any]) -> int:
         {name: runs.entry(content) for name, content in contents.items()}, about
     )
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
         with fill_folder(out) as folder:
             for name, content in contents.items():
                 write_atomically(folder / name, content)

@@ -14,8 +14,8 @@ from regard.errors import RunError, brief
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
     """Every weight and buffer of a model once; matrices that are tied appear under their first name."""
-    kept = dict(model.named_parameters())
-    kept.update((name, buffer) for name, buffer in model.state_dict().items() if name in dict(model.named_buffers()))
+    kept, buffers = dict(model.named_parameters()), dict(model.named_buffers())
+    kept.update((name, buffer) for name, buffer in model.state_dict().items() if name in buffers)
     return {name: tensor.detach() for name, tensor in kept.items()}
 
 
@@ -41,12 +41,19 @@ def check_shapes(model: nn.Module, shapes: dict[str, torch.Size], where: str) ->
             )
 
 
-class _Unfilled(TorchFunctionMode):
-    """Leaves out `normal_`, which on the meta device does nothing either, but imports 800 modules first."""
+class Unfilled(TorchFunctionMode):
+    """While it is entered, models are built without random weights: those mean nothing until they are set.
+
+    Drawing them takes most of the time of loading a model. On the meta device `normal_` would import 800 modules first.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = {**(kwargs or {}), **dict(zip(("tensor",), args, strict=False))}
-        return given["tensor"] if func in (Tensor.normal_, nn.init.normal_) else func(*args, **(kwargs or {}))
+        if func in (Tensor.normal_, Tensor.uniform_) or getattr(func, "__module__", "") == "torch.nn.init":
+            return given["tensor"]
+        if func is torch.linalg.qr:  # of weights that begin orthogonal
+            return given["tensor"], given["tensor"][: given["tensor"].shape[1]]
+        return func(*args, **(kwargs or {}))
 
 
 @contextmanager
@@ -67,7 +74,7 @@ def weightless(shapes: dict[str, torch.Size], where: str) -> Iterator[None]:
 
     handle = register_module_parameter_registration_hook(count)
     try:
-        with torch.device("meta"), _Unfilled():
+        with torch.device("meta"), Unfilled():
             yield
     except (RuntimeError, TypeError, OverflowError) as error:  # sizes that no tensor can have
         raise RunError(f"The settings beside {where} describe no model: {brief(error)}.") from None

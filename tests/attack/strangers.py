@@ -30,7 +30,7 @@ from test_serve_hostile import ALL
 import regard
 from regard.api.importing import import_model
 from regard.data.files import is_blank, seal
-from regard.data.formats import FORMATS, read_document
+from regard.data.formats.document import FORMATS, read_document
 from regard.data.images import encode_png, read_picture
 from regard.data.tmx import read_units
 from regard.data.vocabulary import Vocabulary

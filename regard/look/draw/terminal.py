@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import wcwidth
 
 from regard.errors import ConfigError
 from regard.look.maps import map_of, size_of
@@ -10,7 +11,7 @@ from regard.look.palette import paint
 from regard.look.palette import palette as find_palette
 from regard.look.show import Show
 from regard.look.table import Label, arrange, right_to_left
-from regard.look.text import clusters, columns, label, wrap
+from regard.look.text import columns, label, wrap
 from regard.look.trace_data import Contents
 
 SHADES = " .:-=+*#%@"  # from 0 to 1, for terminals without colour
@@ -84,7 +85,7 @@ def _row(row: np.ndarray, hues: tuple[str, ...] | None, numbers: bool, cell: int
 
 def _head(labels: Sequence[Label], start: int, margin: int, cell: int) -> list[str]:
     """Column names written downwards; numbers and a list where letters cannot be separated (joined or wide scripts)."""
-    names = [clusters(label(each.text, _LONGEST)) for each in labels]
+    names = [list(wcwidth.iter_graphemes(label(each.text, _LONGEST))) for each in labels]
     if right_to_left([each.text for each in labels]) or any(columns(part) != 1 for name in names for part in name):
         numbered = " ".join(f"{start + at}={''.join(name)}" for at, name in enumerate(names))
         ruler = "".join(

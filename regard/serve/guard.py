@@ -1,0 +1,197 @@
+"""The outermost layer around the application: checks each request, counts it, and adds the headers of every answer."""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from prometheus_client import Counter
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from regard.serve.access import OPEN_FOLDER, Access
+from regard.serve.limits import FAULT, SHUTTING_DOWN, Limits, RefusedError
+from regard.serve.metrics import Metrics
+
+log = logging.getLogger("regard.serve")
+
+# The plain head of a request. Every quantifier is possessive: the time is in proportion to the length.
+_HEAD = re.compile(rb"POST (/[!->@-~]*+)(?:\?[!-~]*+)?+ HTTP/1\.1\r\n((?:[\w-]++:[\t -~]*+\r\n){1,100}+)\r\n")
+_LENGTH = re.compile(rb"[0-9]{1,15}")  # a longer one may be more than int() takes
+# Headers that need more than such a head: the answer depends on them, or the body does.
+_SPECIAL = frozenset((b"origin", b"sec-fetch-site", b"expect", b"transfer-encoding", b"upgrade"))
+SAFE = {
+    b"content-security-policy": (
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+        b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"permissions-policy": b"camera=(), geolocation=(), microphone=()",
+}
+
+
+def refusal_response(path: str, refusal: RefusedError) -> JSONResponse:
+    """{"error": sentence}, or {"message": sentence} for the paths of DeepL's API."""
+    key = "message" if path.startswith("/v2/") else "error"
+    return JSONResponse({key: refusal.sentence}, refusal.status, refusal.headers)
+
+
+class Refusal(NamedTuple):
+    """The answer to a request of `size` bytes, and whether the connection stays open after it."""
+
+    status: int
+    rest: bytes  # of the answer
+    size: int
+    keep: bool
+
+
+def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    return b"".join(b"%s: %s\r\n" % header for header in headers)
+
+
+def written(answer: JSONResponse) -> bytes:
+    """An answer as it is sent, after its status line."""
+    return header_lines(answer.raw_headers) + b"\r\n" + bytes(answer.body)
+
+
+class Guard:
+    """The outermost layer: checks each request, gives it its deadline, adds the headers of every answer, counts."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        access: Access,
+        limits: Limits,
+        metrics: Metrics,
+        paths: frozenset[str],
+        refuse_early: Callable[[str, str | None, int], RefusedError | None],
+    ) -> None:
+        self.app = CORSMiddleware(
+            app,
+            allow_origins=tuple(access.origins),
+            allow_methods=("GET", "POST"),
+            allow_headers=("Authorization", "Content-Type"),
+            expose_headers=("Authorization",),
+            max_age=1728000,
+        )
+        self.access, self.limits, self.metrics = access, limits, metrics
+        self.paths = paths  # the names that metrics may show; all others are "other"
+        self.tasks: set[asyncio.Task[Any] | None] = set()  # of the requests that have no whole answer yet
+        self.stopping = self.ending = False
+        self.refuse_early = refuse_early
+        self.coming = 0  # requests that were let through and have not reached a queue yet
+        self._written: dict[tuple[str, int, str], tuple[bytes, Counter]] = {}  # refusals, and what counts them
+
+    @property
+    def under_way(self) -> int:
+        return len(self.tasks)
+
+    def end(self) -> None:
+        """Answer the requests that are still under way with 503: the time to finish them is over."""
+        self.ending = True
+        for task in self.tasks:
+            if task is not None:
+                task.cancel()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status, started, path = time.monotonic(), 500, False, scope["path"]
+        scope["regard.deadline"] = began + self.limits.seconds
+        name = "/page/" if path.startswith(OPEN_FOLDER) else path if path in self.paths else "other"
+
+        async def leave(message: Message) -> None:
+            nonlocal status, started
+            if message["type"] == "http.response.start":
+                status, started = message["status"], True
+                self._add_headers(message["headers"], path)
+            await send(message)
+
+        task = asyncio.current_task()
+        self.tasks.add(task)
+        try:
+            try:
+                self._check(scope)
+            except RefusedError as refusal:
+                if refusal is not SHUTTING_DOWN:
+                    self.metrics.refused.labels("headers" if refusal.status == 431 else "access").inc()
+                raise
+            await self.app(scope, receive, leave)
+        except asyncio.CancelledError:
+            if not self.ending:
+                raise
+            if not started:
+                await refusal_response(path, SHUTTING_DOWN)(scope, receive, leave)
+        except RefusedError as refusal:
+            await refusal_response(path, refusal)(scope, receive, leave)
+        except Exception:
+            log.exception("A request to %s failed", name)
+            if not started:
+                await refusal_response(path, FAULT)(scope, receive, leave)
+        finally:
+            self.tasks.discard(task)
+            self.metrics.requests.labels(name, status).inc()
+            self.metrics.seconds.labels(name).observe(time.monotonic() - began)
+
+    def refuse_head(self, data: bytes, client: str | None) -> Refusal | None:
+        """The answer to the request that begins with `data` if no model has room for it. None for all others.
+
+        Under overload most requests end here, so it must cost little: no task, no routing, no parser. What is not the
+        plain head of a request is left to the parser.
+        """
+        head = _HEAD.match(data)
+        if head is None or head.end() > self.limits.header_bytes or self.stopping:
+            return None
+        lines = [line.partition(b":") for line in head[2].split(b"\r\n")[:-1]]
+        headers = {name.lower(): value.strip() for name, _, value in lines}
+        if not len(headers) == len(lines) <= self.limits.headers or not _SPECIAL.isdisjoint(headers):
+            return None
+        path = head[1].decode()
+        # Behind a proxy the address is that of the proxy.
+        refusal = self.refuse_early(path, None if b"x-forwarded-for" in headers else client, self.coming)
+        length, connection = headers.get(b"content-length", b"0"), headers.get(b"connection", b"keep-alive").lower()
+        if refusal is None or not _LENGTH.fullmatch(length) or connection not in (b"close", b"keep-alive"):
+            return None
+        with suppress(RefusedError):  # for another reason, which the guard finds again
+            self.access.check_host(headers.get(b"host", b"").decode())
+            key = (path, refusal.status, refusal.sentence)
+            if key not in self._written:
+                answer = refusal_response(path, refusal)
+                self._add_headers(answer.raw_headers, path)
+                self._written[key] = written(answer), self.metrics.requests.labels(path, refusal.status)
+            rest, count = self._written[key]
+            count.inc()
+            self.metrics.refuse(refusal)
+            return Refusal(refusal.status, rest, head.end() + int(length), connection == b"keep-alive")
+        return None
+
+    def _check(self, scope: Scope) -> None:
+        raw: list[tuple[bytes, bytes]] = scope["headers"]
+        size = sum(len(name) + len(value) + 4 for name, value in raw) + len(scope["raw_path"] + scope["query_string"])
+        if len(raw) > self.limits.headers or size > self.limits.header_bytes:
+            raise RefusedError(
+                431, f"More than {self.limits.headers} headers or {self.limits.header_bytes} bytes of them."
+            )
+        self.access.check(scope["method"], scope["path"], Headers(raw=raw))
+        if self.stopping and scope["path"] != "/health":
+            raise SHUTTING_DOWN
+
+    def _add_headers(self, headers: list[tuple[bytes, bytes]], path: str) -> None:
+        present = {name for name, _ in headers}
+        added = dict(SAFE)
+        added[b"cache-control"] = b"no-cache" if path == "/" or path.startswith(OPEN_FOLDER) else b"no-store"
+        if b"access-control-allow-origin" in present:
+            added[b"cross-origin-resource-policy"] = b"cross-origin"
+        if self.stopping:
+            added[b"connection"] = b"close"
+        headers.extend((name, value) for name, value in added.items() if name not in present)

@@ -1,0 +1,197 @@
+"""The wire protocol: uvicorn's, with timers for every request and answer and a bound on connections."""
+
+import asyncio
+from typing import Any
+
+from uvicorn import Config
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from regard.serve.guard import Guard, Refusal, header_lines, refusal_response, written
+from regard.serve.limits import Limits, RefusedError
+
+LINGER = 1.0  # seconds in which a refused client may keep sending before the connection is closed
+
+
+class Protocol(HttpToolsProtocol):
+    """uvicorn's HTTP protocol with timers for every request and answer, a bound on connections, and JSON errors.
+
+    A connection is idle until a request has arrived completely. At the bound the connection that has been idle longest
+    gives way to a new one; if none is idle, the new one is refused.
+    """
+
+    limits = Limits()
+    idle: dict["Protocol", None]  # of one server, the longest idle first
+    guard: Guard
+    refused = False
+    cycle: RequestResponseCycle | None = None  # type: ignore[assignment]
+    _opened = False
+    _refusal: Refusal | None = None  # the answer to the request that is being received, if its head was enough,
+    _missing = 0  # and the bytes of that request that have not come yet
+    _heading = False  # whether the head of a request is incomplete,
+    _head = 0  # and how many bytes have come since it began
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._setup = config, server_state, app_state, _loop
+        self.server_state, self.connections = server_state, server_state.connections
+        self.loop = _loop or asyncio.get_running_loop()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = transport
+        self.connections.add(self)
+        if len(self.connections) > self.limits.connections:
+            if not self.idle:
+                self._refuse(503, "The server has too many connections.", linger=0.0)
+                return
+            next(iter(self.idle)).drop()
+        self.idle[self] = None
+        self._start("receive", self.limits.sending)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.idle.pop(self, None)
+        for name in list(self._timers):
+            self._end(name)
+        if self._opened:
+            super().connection_lost(exc)
+        self.connections.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.refused:
+            return
+        if self in self.idle and "receive" not in self._timers:  # the first bytes of the next request
+            self._start("receive", self.limits.sending)
+        if self._refusal is None and self._between:
+            peer = self.transport.get_extra_info("peername")
+            self._refusal = self.guard.refuse_head(data, peer[0] if peer else None)
+            self._missing = self._refusal.size if self._refusal else 0
+        if self._refusal is not None:
+            self._missing -= len(data)
+            # Not before: closed with bytes of the client unread, the connection would be reset and the answer lost.
+            if self._missing <= 0:
+                self._answer(self._refusal)
+            elif self._opened:
+                self._unset_keepalive_if_required()
+            return
+        self._open()
+        super().data_received(data)
+        self._head = self._head + len(data) if self._heading else 0
+        if self._head > 2 * self.limits.header_bytes:  # the guard is exact
+            self._refuse(431, "The head of the request is too long.")
+        self._note_progress()
+
+    def _open(self) -> None:
+        """Set up what uvicorn needs for a connection; one whose only request is refused at once needs nothing."""
+        if not self._opened:
+            self._opened, transport = True, self.transport
+            super().__init__(*self._setup)
+            super().connection_made(transport)
+
+    def on_message_begin(self) -> None:
+        self._heading = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._heading = False
+        super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        super()._start_asgi_task(cycle, app)
+        if cycle.scope["method"] == "POST":  # with its first step, it is in a queue if it came whole
+            self.guard.coming += 1
+            self.loop.call_soon(self._arrive)
+
+    def _arrive(self) -> None:
+        self.guard.coming -= 1
+
+    @property
+    def _between(self) -> bool:
+        """Whether the next byte begins a request."""
+        cycle = self.cycle
+        return not self._heading and (cycle is None or (cycle.response_complete and not cycle.more_body))
+
+    def _answer(self, refusal: Refusal) -> None:
+        self._refusal = None
+        keep = refusal.keep and not self._missing  # the beginning of a further request is gone
+        headers = [*self.server_state.default_headers, *([] if keep else [(b"connection", b"close")])]
+        self.transport.write(STATUS_LINE[refusal.status] + header_lines(headers) + refusal.rest)
+        if keep:
+            self._open()
+            self._end("receive")
+            self.on_response_complete()
+        else:
+            self.transport.close()
+
+    def on_response_complete(self) -> None:
+        self._end("send")
+        self._start("flush", self.limits.reading)
+        self.idle[self] = None
+        super().on_response_complete()
+        self._note_progress()  # of a request that came before this answer
+
+    def _note_progress(self) -> None:
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            self._end("receive")  # reading the body has its own time limit
+            if not cycle.more_body:
+                self.idle.pop(self, None)
+            self._start("send", self.limits.reading_all + self.limits.seconds)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection on which no further request came, also if the last answer was not read."""
+        self.drop()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._start("read", self.limits.reading)
+
+    def resume_writing(self) -> None:
+        self._end("read")
+        super().resume_writing()
+
+    def drop(self) -> None:
+        """Close the connection at once; what was not sent is lost."""
+        self.idle.pop(self, None)
+        self.transport.abort()
+
+    def _start(self, name: str, seconds: float) -> None:
+        if name not in self._timers:
+            self._timers[name] = self.loop.call_later(seconds, self._flushed if name == "flush" else self.drop)
+
+    def _flushed(self) -> None:
+        self._end("flush")
+        if self.transport.get_write_buffer_size():
+            self.drop()
+
+    def _end(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is not HTTP. What follows a whole request waits: first that request gets its answer."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            self._refuse(400, "This is not an HTTP request.")
+        elif cycle.more_body:
+            cycle.disconnected = True  # nobody needs the answer of a request that does not end
+            cycle.message_event.set()
+            self._refuse(400, "This is not an HTTP request.", started=cycle.response_started)
+        else:
+            cycle.keep_alive = False
+            self.refused = True
+
+    def _refuse(self, status: int, sentence: str, linger: float = LINGER, started: bool = False) -> None:
+        if not started:
+            answer = refusal_response("", RefusedError(status, sentence, {"Connection": "close"}))
+            self.transport.write(STATUS_LINE[status] + written(answer))
+        # Closed at once, with bytes of the client unread, the connection would be reset before the answer is read.
+        self.refused = True
+        self.loop.call_later(linger, self.transport.close)
