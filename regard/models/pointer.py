@@ -207,7 +207,7 @@ def spread_unknown(vocabulary: int, written: Tensor) -> Tensor:
 PRESETS = {
     "paper": PointerConfig(),
     "small": PointerConfig(embedding=128, width=192, attention=256, dropout=0.3, spread=0.05),
-    # With small weights tanh is linear, and an additive score cannot compare its query with a key: it learns late.
+    # With small weights tanh is almost linear, and an additive score hardly compares its query with the keys.
     "tiny": PointerConfig(embedding=48, width=64, attention=64, spread=0.6),
 }
 VARIANTS = {"shortlist": replace(PRESETS["tiny"], shortlist=100)}
