@@ -429,17 +429,13 @@ def rnnencdec(h, Y, w, readout_state="after", cell=bahdanau_gru):
 
 
 def shortlist_or_location(source, P_short, a, z, words, unknown=3):
-    """Gulcehre 2016: P(w) = z P_short(w) in the shortlist; any other word has (1 - z) of the location softmax where it
-    stands in the source, and its share of the unknown word. words: size of the vocabulary."""
+    """Gulcehre 2016: with z, a word of the shortlist, the unknown one being any of the other words; with 1 - z, the
+    source word at a place. words: size of the vocabulary."""
     K = len(P_short)
     rare = [w for w in range(words) if w >= K or w == unknown]
-    places = [i for i, x in enumerate(source) if x in rare]
-    z = z if places else 1.0
-    P = np.zeros(words)
-    for w in range(words):
-        P[w] = z * (P_short[unknown] / len(rare) if w in rare else P_short[w])
-    for i in places:
-        P[source[i]] += (1.0 - z) * a[i] / sum(a[j] for j in places)
+    P = np.array([z * (P_short[unknown] / len(rare) if w in rare else P_short[w]) for w in range(words)])
+    for i, x in enumerate(source):
+        P[x] += (1.0 - z) * a[i]
     return P
 
 

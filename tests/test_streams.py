@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from regard.symbols import PAD, START
 from regard.training.events import Resumed, Stepped
 from regard.training.experiment import resolve
 from regard.training.language import Language
+from regard.training.loop import Loop
 from regard.training.objectives import likelihood
 from regard.training.runs import newest_checkpoint, read_cursor
 from regard.training.settings import TrainConfig
@@ -132,9 +134,12 @@ def test_a_run_that_was_broken_off_ends_with_the_same_bits(tmp_path: Path):
     assert state_of(tmp_path / "broken") == state_of(tmp_path / "whole")
 
 
-def test_what_cannot_be_carried_is_refused(tmp_path: Path):
+def test_what_cannot_be_carried_is_refused(data: Data, tmp_path: Path):
     with pytest.raises(ConfigError, match=r"data\.streams needs data\.context"):
         TextDataConfig(corpus="tales", streams=3)
     settings = ["data.size=40", "data.subwords=word", "data.context=7", "data.streams=3"]
     with pytest.raises(ConfigError, match="AttentiveLanguageModel has none"):
         begin(resolve(gather(None, "attentive-lm", "tiny", settings, corpus="tales")), tmp_path / "run")
+    ranks: Any = SimpleNamespace(world=2, device=CPU)
+    with pytest.raises(ConfigError, match="trained by one process; start it without torchrun"):
+        Loop(task_of(data, tmp_path), make(data), TrainConfig(device="cpu"), tmp_path, ranks)

@@ -14,22 +14,21 @@ in the released code. Source and target share one vocabulary, E and all. The pap
 numbers; here tokens are pieces, so that an unknown name is copied piece by piece. `train.coverage=1` adds the paper's
 coverage loss; the authors add it in a short second phase (`train.start_from`).
 
-`shortlist` replaces eq. 8 and 9 by the output layer of Gulcehre et al., "Pointing the unknown words" (ACL 2016), on the
-same encoder and decoder: only the K most frequent words are written, and what is not among them is pointed at.
+`shortlist` gives the same encoder and decoder the output layer of Gulcehre et al., "Pointing the unknown words" (ACL
+2016): only the K most frequent words can be written, one of them the unknown word, and a switch decides between this
+shortlist and a place in the source. The location softmax is the attention.
 
-    z = sigmoid(w^T (f + tanh(U f + b)) + b'),  f = tanh(W [s_t ; h*] + b)        the switch: shortlist or location
-    P(w) = z P_short(w)                                                           w in the shortlist
-    P(w) = (1 - z) sum of l_i over all i with x_i = w, + z P_short(unknown) / N   w one of the N other words
+    z = sigmoid(w^T (f + tanh(U f + b)) + b'),  f = tanh(W [s_t ; h*] + b)                           the switch
+    P(w) = z P_short(w) + (1 - z) sum of a_i over all i with x_i = w            w in the shortlist
+    P(w) = z P_short(unknown) / N + (1 - z) sum of a_i over all i with x_i = w  w one of the N other words
 
-A word is thus either written or pointed at, where See's model mixes both; a word that is neither in the shortlist nor
-in the source is the unknown one. The location softmax l is the attention over the source words outside the shortlist; a
-source without any leaves no choice (z = 1). The unknown word is outside the shortlist too: at word level it is pointed
-at, and `regard translate` replaces it by the word that it points at.
+The paper trains the switch with a word of the shortlist always written and another one always pointed at, if it is in
+the source; here P(w) is the sum of both ways. The unknown word is one of the N: at word level it is pointed at, and
+`regard translate` replaces it by the source word.
 """
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -63,7 +62,7 @@ class PointerConfig:
     dropout: float = setting(0.0, "dropout on embeddings and readout; the paper has none")
     spread: float = setting(0.02, "initial weights are uniform in [-spread, spread]")
     shortlist: int = setting(
-        0, "number of words that can be written, the first of the vocabulary; others are pointed at; 0 = mix both (See)"
+        0, "number of words that can be written, the first of the vocabulary; others are pointed at; 0 = all (See)"
     )
 
 
@@ -109,7 +108,6 @@ class Pointer(EncoderDecoder):
                 f"{config.target_vocabulary} words; got {config.shortlist}."
             )
         self.generate: nn.Module = Switch(n) if config.shortlist else Generate(m, n)
-        self.mix = partial(write_or_point, config.target_vocabulary) if config.shortlist else write_and_copy
         self.V = nn.Linear(3 * n, n)
         self.V_prime = nn.Linear(n, config.shortlist or config.target_vocabulary)
         self.output = nn.Identity()  # what `decode` returns are log-probabilities, which are logits too
@@ -149,7 +147,10 @@ class Pointer(EncoderDecoder):
         wide = torch.promote_types(written.dtype, torch.float32)
         p_gen = self.generate(x, torch.cat([cell, hidden], dim=-1), context).to(wide)  # [B, T, 1]
         source = state.memory.summary.words[:, None].expand(weights.shape)  # [B, T, S]
-        mixed = self.mix(written.to(wide).log_softmax(-1), p_gen, weights.to(wide), source)  # [B, T, V]
+        logprob = written.to(wide).log_softmax(-1)  # [B, T, V], or [B, T, K] of a shortlist
+        if self.config.shortlist:
+            logprob = spread_unknown(self.config.target_vocabulary, logprob)
+        mixed = write_and_copy(logprob, p_gen, weights.to(wide), source)  # [B, T, V]
         return mixed.to(written.dtype), state
 
     def recurrent_step(self, read: Tensor, state: PointerState) -> tuple[tuple[Tensor, ...], PointerState]:
@@ -194,28 +195,19 @@ class Switch(nn.Module):
         return torch.sigmoid(self.w(lower + torch.tanh(self.U(lower))))
 
 
-def write_or_point(vocabulary: int, written: Tensor, p_gen: Tensor, weights: Tensor, source: Tensor) -> Tensor:
-    """Gulcehre's two softmaxes: log P_short [B, T, K], z [B, T, 1], weights and words of source [B, T, S] -> log P."""
+def spread_unknown(vocabulary: int, written: Tensor) -> Tensor:
+    """log P_short [B, T, K] -> log-probabilities of all words [B, T, V]: the unknown word is any one outside of K."""
     shortlist = written.shape[-1]
-    outside = (source >= shortlist) | (source == UNKNOWN)  # [B, T, S]
-    some = outside.any(-1, keepdim=True)  # [B, T, 1], whether there is anything to point at
-    location = weights * outside  # [B, T, S]
-    location = location / (location.sum(-1, keepdim=True) + LEAST)
-    pointed = torch.zeros_like(written[..., :1]).expand(*written.shape[:-1], vocabulary)  # [B, T, V]
-    pointed = pointed.scatter_add(-1, source, location)
-    write = torch.where(some, (p_gen + LEAST).log(), 0.0)  # [B, T, 1]
-    point = torch.where(some, (1 - p_gen + LEAST).log(), math.log(LEAST))
-    share = written[..., UNKNOWN, None] - math.log(vocabulary - shortlist + 1)  # [B, T, 1], of each word outside
     words = torch.arange(vocabulary, device=written.device)
-    unknown = (words >= shortlist) | (words == UNKNOWN)  # [V]
-    listed = torch.where(unknown, share, nn.functional.pad(written, (0, vocabulary - shortlist)))  # [B, T, V]
-    return torch.logaddexp(write + listed, point + (pointed + LEAST).log())
+    share = written[..., UNKNOWN, None] - math.log(vocabulary - shortlist + 1)  # [B, T, 1]
+    padded = nn.functional.pad(written, (0, vocabulary - shortlist))  # [B, T, V]
+    return torch.where((words >= shortlist) | (words == UNKNOWN), share, padded)
 
 
 PRESETS = {
     "paper": PointerConfig(),
     "small": PointerConfig(embedding=128, width=192, attention=256, dropout=0.3, spread=0.05),
-    # With small weights tanh is linear, and an additive score cannot compare its query with a key: it learns late.
+    # With small weights tanh is almost linear, and an additive score hardly compares its query with the keys.
     "tiny": PointerConfig(embedding=48, width=64, attention=64, spread=0.6),
 }
 VARIANTS = {"shortlist": replace(PRESETS["tiny"], shortlist=100)}
