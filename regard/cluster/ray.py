@@ -47,6 +47,22 @@ def _knock(address: str) -> None:
         socket.create_connection((found[1], int(found[2])), timeout=10).close()
 
 
+def connect(address: str | None) -> Any:
+    """The module `ray`, connected to the cluster at `address`, or to this machine."""
+    try:
+        import ray
+    except ImportError:
+        raise ConfigError(
+            "Ray is not installed; install it, or work without --on ray: pip install 'regard[ray]'."
+        ) from None
+    try:
+        _knock(address or "")
+        ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level="ERROR")
+    except (OSError, OverflowError) as error:
+        raise RunError(f"There is no Ray cluster at {address}: {brief(error)}") from None
+    return ray
+
+
 def run_ray(
     start: Start, plan: Plan, out: Path, shards: Sequence[Shard], workers: int, progress: Progress | None = None,
     address: str | None = None, gpus: float = 0,
@@ -55,15 +71,7 @@ def run_ray(
 
     `out` and the inputs must be on storage that all nodes share. `gpus` is the part of a GPU that an actor takes.
     """
-    try:
-        import ray
-    except ImportError:
-        raise ConfigError("Ray is not installed; install it, or use --on local: pip install 'regard[ray]'.") from None
-    try:
-        _knock(address or "")
-        ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level="ERROR")
-    except (OSError, OverflowError) as error:
-        raise RunError(f"There is no Ray cluster at {address}: {brief(error)}") from None
+    ray = connect(address)
     ray.data.DataContext.get_current().enable_progress_bars = False
     rows = ray.data.from_items([shard._asdict() for shard in shards], override_num_blocks=len(shards))
     results = rows.map_batches(
