@@ -9,6 +9,7 @@ from typing import Any
 from regard.api.loading import load
 from regard.api.progress import in_notebook
 from regard.api.timed import choose, choose_further
+from regard.cluster.ranks import starter
 from regard.config import load_toml, override
 from regard.data.files import bare_name
 from regard.data.prepare import Stages
@@ -18,7 +19,6 @@ from regard.errors import RunError
 from regard.training.events import Observe
 from regard.training.experiment import Experiment, check_tables, resolve
 from regard.training.runs import checkpoints
-from regard.training.start import train as begin
 from regard.training.warm_start import inherit
 
 Files = str | Path | list[str]
@@ -116,6 +116,9 @@ def train(
     minutes: float | None = None,
     observe: Observe | None = None,
     stages: Stages | None = None,
+    on: str | None = None,
+    workers: int | None = None,
+    address: str | None = None,
 ) -> Any:
     """Train into the folder `out`, or resume there, and return the trained model (see `regard.load`).
 
@@ -124,12 +127,14 @@ def train(
     returns True, training stops after the update and saves.
     `out` alone resumes the run that is there. `minutes` limit all of it; without a model, preset or config, these are
     chosen to fit (see `regard.api.timed`).
+    `on` = "ray" trains with `workers` ranks on the Ray cluster at `address` (default: this machine); all nodes must see
+    `out` and the corpus.
 
     >>> settings = ["data.size=100", "data.held_out=0", "train.steps=2"]  # leave these out to get a model that works
     >>> regard.train(corpus="reverse", model="bahdanau", preset="tiny", out="run", settings=settings)
     Translator(run: bahdanau, ... weights on ...)
     """
-    run, since = Path(out), time.monotonic()
+    run, since, begin = Path(out), time.monotonic(), starter(on, workers, address)
     data = {"source": source, "target": target, "tmx": tmx, "corpus": corpus}
     experiment, _ = plan(config, model, preset, settings, run, minutes, **data)
     watch = observe or in_notebook()

@@ -51,6 +51,9 @@ def train(
     out: Annotated[Path | None, Option(help="Run folder.")] = None,
     minutes: Annotated[float | None, Option(help="Time limit; chooses a model and settings if you give none.")] = None,
     start_from: Annotated[str | None, Option(help="Run or model (such as en-fr) whose weights to start from.")] = None,
+    on: Annotated[str | None, Option(help="ray: over a cluster whose nodes share --out and the corpus.")] = None,
+    workers: Annotated[int | None, Option(help="With --on ray: ranks, each with a GPU or a core.")] = None,
+    address: Annotated[str | None, Option(help="With --on ray: the cluster (default: this machine).")] = None,
 ) -> None:
     """Train a model into a run folder, or resume a run: repeat the command, or pass --out RUN alone.
 
@@ -66,15 +69,16 @@ def train(
 
     Settings are section.key=value, as in train.steps=500; all of them are listed below.
 
-    On several GPUs or machines: torchrun --nproc-per-node N -m regard train ...
+    On several GPUs or machines: torchrun --nproc-per-node N -m regard train ... or --on ray --workers N
     """
     # Before torch is loaded: threads that wait by spinning take the cores that the others need, and beside other work
     # an update takes ten times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from regard.api.training import plan
-    from regard.training.start import train as begin
+    from regard.cluster.ranks import starter
 
     since = time.monotonic() - age()
+    begin = starter(on, workers, address)
     settings = list(arguments or [])
     config = settings.pop(0) if settings and not is_setting(settings[0]) else None
     check_settings(settings)

@@ -60,18 +60,14 @@ def _knock(address: str | None) -> None:
                 raise ConnectionError("another program answers there")
 
 
-def run_ray(
-    start: Start, plan: Plan, out: Path, shards: Sequence[Shard], workers: int, progress: Progress | None = None,
-    address: str | None = None, gpus: float = 0,
-) -> int:  # fmt: skip
-    """Work on `shards` with a pool of `workers` actors; returns how many were set aside after failing three times.
-
-    `out` and the inputs must be on storage that all nodes share. `gpus` is the part of a GPU that an actor takes.
-    """
+def connect(address: str | None) -> Any:
+    """The module `ray`, connected to the cluster at `address`, or to this machine."""
     try:
         import ray
     except ImportError:
-        raise ConfigError("Ray is not installed; install it, or use --on local: pip install 'regard[ray]'.") from None
+        raise ConfigError(
+            "Ray is not installed; install it, or work without --on ray: pip install 'regard[ray]'."
+        ) from None
     try:
         _knock(address)
         ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level="ERROR")
@@ -81,6 +77,18 @@ def run_ray(
         raise RunError(f"There is no Ray cluster at {address}: {brief(error)}") from None
     except Exception as error:  # of any type: a cluster of another version, a node that does not start, no ray[client]
         raise RunError(f"Ray cannot be used: {brief(error)}") from error
+    return ray
+
+
+def run_ray(
+    start: Start, plan: Plan, out: Path, shards: Sequence[Shard], workers: int, progress: Progress | None = None,
+    address: str | None = None, gpus: float = 0,
+) -> int:  # fmt: skip
+    """Work on `shards` with a pool of `workers` actors; returns how many were set aside after failing three times.
+
+    `out` and the inputs must be on storage that all nodes share. `gpus` is the part of a GPU that an actor takes.
+    """
+    ray = connect(address)
     ray.data.DataContext.get_current().enable_progress_bars = False
     rows = ray.data.from_items([shard._asdict() for shard in shards], override_num_blocks=len(shards))
     results = rows.map_batches(

@@ -1,0 +1,229 @@
+"""Training on a Ray cluster: Ray Train starts the ranks that torchrun would, and starts all of them again if one dies.
+
+The ranks send their events to an actor on the driver's node, which answers whether to stop. Checkpoints are those of
+the run folder, so that a group of ranks that is started again resumes as the same command would.
+"""
+
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.cluster.ray import connect
+from regard.data.prepare import Stages
+from regard.errors import ConfigError, RegardError, RunError, TrainingError, brief, check_known
+from regard.models.registry import IMPORTED
+from regard.training.events import DataReady, Event, Finished, Noticed, Observe, Stepped
+from regard.training.experiment import Experiment, resolve
+from regard.training.start import train
+from regard.training.stopping import Stop
+
+RESTARTS = 10  # of all ranks, before training fails
+EVERY = 0.2  # seconds between two looks at what the ranks have reported
+LOST = "a rank or its node was lost; all ranks were started again"
+
+
+class Stage(NamedTuple):
+    """How far the preparation of the data is, as `Stages` are told."""
+
+    name: str
+    done: int
+    total: int | None
+
+
+class Job(NamedTuple):
+    """What every rank is given."""
+
+    tables: dict[str, Any]
+    run: Path
+    folder: str  # where the command was given: the paths of a corpus may be relative to it
+    spent: float | None  # seconds that count as training before the ranks begin
+    imported: str  # the packages of --import
+
+
+def starter(on: str | None, workers: int | None, address: str | None) -> Callable[..., str]:
+    """What trains: `regard.training.start.train`, or the same on `workers` ranks of a Ray cluster."""
+    if on is None:
+        if workers is not None or address is not None:
+            raise ConfigError("--workers and --address are for training on a cluster; add --on ray, or leave them out.")
+        return train
+    check_known("cluster to train on", on, ["ray"])
+    if workers is None or workers < 1:
+        raise ConfigError(f"--on ray needs --workers N, the number of ranks, at least 1; got {workers}.")
+    return partial(train_on_ray, workers=workers, address=address)
+
+
+class Head:
+    """The actor between the driver and the ranks. Its methods run in threads."""
+
+    def __init__(self) -> None:
+        self.events: deque[Event | Stage] = deque()
+        self.starts = self.step = 0
+        self.stop = False
+        self.refusal: RegardError | None = None
+
+    def fit(self, job: Job, workers: int, gpu: bool, me: Any) -> None:
+        """Run the ranks to their end; `me` is the handle of this actor."""
+        os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")  # the default only since 2.51
+        from ray.train import FailureConfig, RunConfig, ScalingConfig
+        from ray.train.torch import TorchTrainer
+
+        environment = {IMPORTED: job.imported} | ({} if gpu else {"CUDA_VISIBLE_DEVICES": ""})
+        with tempfile.TemporaryDirectory(prefix="regard-") as storage:  # Ray Train needs one, and puts nothing there
+            TorchTrainer(
+                run_rank,
+                train_loop_config={"job": job, "head": me},
+                scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpu),
+                run_config=RunConfig(
+                    storage_path=storage,
+                    failure_config=FailureConfig(max_failures=RESTARTS),
+                    worker_runtime_env={"env_vars": environment},
+                ),
+            ).fit()
+
+    def begin(self, rank: int) -> int:
+        """A rank begins; returns how often rank 0 has, or 0 where there is nothing to do since one has refused."""
+        if rank == 0:
+            self.starts += 1
+            if self.starts > 1:
+                self.events.append(Noticed(self.step, LOST))
+        return 0 if self.refusal else max(1, self.starts)
+
+    def tell(self, events: Sequence[Event | Stage]) -> bool:
+        """Rank 0 reports; returns whether to stop."""
+        self.step = next((event.step for event in reversed(events) if isinstance(event, Stepped)), self.step)
+        self.events.extend(events)
+        return self.stop
+
+    def refuse(self, error: RegardError) -> None:
+        """A rank cannot work, and would not if it were started again."""
+        self.refusal = self.refusal or error
+
+    def hear(self, stop: bool) -> tuple[list[Event | Stage], RegardError | None]:
+        """The driver asks what there is to report."""
+        self.stop = stop
+        return [self.events.popleft() for _ in range(len(self.events))], self.refusal
+
+
+class Reporter:
+    """Rank 0's observer: sends events without waiting for an answer, and returns the last one, whether to stop."""
+
+    def __init__(self, ray: Any, head: Any) -> None:
+        self.ray, self.head = ray, head
+        self.waiting: list[Event | Stage] = []
+        self.answer: Any = None
+        self.stop = False
+
+    def __call__(self, event: Event | Stage) -> bool:
+        self.waiting.append(event)
+        if self.answer is None or self.ray.wait([self.answer], timeout=0)[0]:
+            self.stop = self.answer is not None and self.ray.get(self.answer)
+            self.send()
+        return self.stop
+
+    def send(self) -> None:
+        """Send what has not been sent."""
+        self.answer, self.waiting = self.head.tell.remote(self.waiting), []
+
+    def stages(self, name: str, done: int, total: int | None) -> None:
+        self(Stage(name, done, total))
+
+
+def run_rank(given: dict[str, Any]) -> None:
+    """One rank, as torchrun would start it: Ray Train has set the same variables, and made the process group."""
+    import ray
+
+    job, head, rank = given["job"], given["head"], int(os.environ["RANK"])
+    starts = ray.get(head.begin.remote(rank))
+    if not starts:
+        return
+    report = Reporter(ray, head)
+    try:
+        with suppress(OSError):  # reported below, by the file that cannot be read
+            os.chdir(job.folder)
+        sys.path.insert(0, job.folder)  # for --import, as in the command
+        since = None if job.spent is None or starts > 1 else time.monotonic() - job.spent
+        train(resolve(job.tables), job.run, report, report.stages, since)
+        report.send()
+        ray.get(report.answer)
+    except RegardError as error:
+        if rank:
+            error = RunError(
+                f"Rank {rank} on {platform.node()} cannot train: {error} "
+                f"The run folder and the corpus must be on storage that all nodes share."
+            )
+        if starts == 1 or not isinstance(error, RunError):  # a lost rank may still hold the run for a moment
+            ray.get(head.refuse.remote(error))
+        raise
+
+
+def train_on_ray(
+    experiment: Experiment, run: Path, observe: Observe | None = None, stages: Stages | None = None,
+    since: float | None = None, *, workers: int = 1, address: str | None = None,
+) -> str:  # fmt: skip
+    """Train as `regard.training.start.train` does, on `workers` ranks of a Ray cluster, each with a GPU or a core.
+
+    The run folder and the corpus must be on storage that all nodes share. `observe` and `stages` are called here.
+    """
+    ray = connect(address)
+    has, device = ray.cluster_resources(), experiment.train.device
+    gpu = device.startswith("cuda") or (device == "auto" and has.get("GPU", 0) > 0)
+    kind = "GPU" if gpu else "CPU"
+    if has.get(kind, 0) < workers:
+        short = f"Ray has {has.get(kind, 0):g} {kind}s for {workers} workers"
+        if address is None:
+            raise ConfigError(f"{short}; pass fewer --workers, or the --address of a larger cluster.")
+        if observe:
+            observe(Noticed(0, f"{short}; training begins when the cluster has more"))
+    spent = None if since is None else time.monotonic() - since
+    job = Job(experiment.tables(), run.absolute(), os.getcwd(), spent, os.environ.get(IMPORTED, ""))
+    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+        ray.get_runtime_context().get_node_id(), soft=False
+    )
+    head = ray.remote(num_cpus=0, max_concurrency=4, scheduling_strategy=here)(Head).remote()
+    try:
+        reason = follow(ray, head, head.fit.remote(job, workers, gpu, head), observe, stages)
+    finally:
+        ray.kill(head)  # and with it the ranks, where they still run
+    if not (run / "config.toml").exists():
+        raise RunError(f"The ranks wrote {run} on another machine; it must be on storage that all nodes share.")
+    return reason
+
+
+def follow(ray: Any, head: Any, fit: Any, observe: Observe | None, stages: Stages | None) -> str:
+    """Pass on what the ranks report until they end; returns why. Ctrl-C and SIGTERM stop them, saved."""
+    stop, begun, reason = Stop(), False, ""
+    done: list[Any] = []
+    with stop.listening():
+        while not done:
+            done, _ = ray.wait([fit], timeout=EVERY)
+            if stop.requested and not begun:
+                raise KeyboardInterrupt  # there is nothing to save
+            heard, refusal = ray.get(head.hear.remote(stop.requested))
+            for event in heard:
+                if isinstance(event, Stage):
+                    if stages:
+                        stages(*event)
+                    continue
+                begun = begun or isinstance(event, DataReady)
+                reason = event.reason if isinstance(event, Finished) else reason
+                if observe and observe(event) is True:
+                    stop.requested = True
+            if refusal:
+                raise refusal
+    try:
+        ray.get(fit)
+    except ray.exceptions.RayError as error:
+        last = str(error).strip().rpartition("\n")[2]
+        raise TrainingError(
+            f"The ranks failed and were started again {RESTARTS} times; the last error was: {brief(last)}. To resume, "
+            f"repeat the command."
+        ) from None
+    return reason
