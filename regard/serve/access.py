@@ -29,6 +29,7 @@ from uvicorn.server import ServerState
 from regard.errors import ConfigError
 from regard.serve.limits import FAULT, SHUTTING_DOWN, Limits, RefusedError
 from regard.serve.metrics import Metrics
+from regard.serve.turns import Turns
 
 log = logging.getLogger("regard.serve")
 
@@ -182,8 +183,15 @@ class Refusal(NamedTuple):
 
     status: int
     rest: bytes  # of the answer
+    counters: tuple[Counter, ...]
     size: int
     keep: bool
+
+    def write(self, headers: Iterable[tuple[bytes, bytes]], keep: bool) -> bytes:
+        """The whole answer, which is counted."""
+        for counter in self.counters:
+            counter.inc()
+        return STATUS_LINE[self.status] + _lines(headers) + (b"" if keep else b"connection: close\r\n") + self.rest
 
 
 def _lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -206,6 +214,7 @@ class Guard:
         metrics: Metrics,
         paths: frozenset[str],
         refuse_early: Callable[[str, str | None, int], RefusedError | None],
+        turns: Turns,
     ) -> None:
         self.app = CORSMiddleware(
             app,
@@ -219,13 +228,13 @@ class Guard:
         self.paths = paths  # the names that metrics may show; all others are "other"
         self.tasks: set[asyncio.Task[Any] | None] = set()  # of the requests that have no whole answer yet
         self.stopping = self.ending = False
-        self.refuse_early = refuse_early
+        self.refuse_early, self.turns = refuse_early, turns
         self.coming = 0  # requests that were let through and have not reached a queue yet
-        self._written: dict[tuple[str, int, str], tuple[bytes, Counter]] = {}  # refusals, and what counts them
+        self._written: dict[tuple[str, int, str], tuple[bytes, tuple[Counter, ...]]] = {}  # refusals and their counters
 
     @property
     def under_way(self) -> int:
-        return len(self.tasks)
+        return len(self.tasks) + self.coming
 
     def end(self) -> None:
         """Answer the requests that are still under way with 503: the time to finish them is over."""
@@ -300,11 +309,9 @@ class Guard:
             if key not in self._written:
                 answer = refusal_response(path, refusal)
                 self._add_headers(answer.raw_headers, path)
-                self._written[key] = _written(answer), self.metrics.requests.labels(path, refusal.status)
-            written, count = self._written[key]
-            count.inc()
-            self.metrics.refuse(refusal)
-            return Refusal(refusal.status, written, head.end() + int(length), connection == b"keep-alive")
+                counters = (self.metrics.requests.labels(path, refusal.status), *self.metrics.no_room(refusal))
+                self._written[key] = _written(answer), counters
+            return Refusal(refusal.status, *self._written[key], head.end() + int(length), connection == b"keep-alive")
         return None
 
     def _check(self, scope: Scope) -> None:
@@ -418,13 +425,16 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        super()._start_asgi_task(cycle, app)
-        if cycle.scope["method"] == "POST":  # with its first step, it is in a queue if it came whole
-            self.guard.coming += 1
-            self.loop.call_soon(self._arrive)
+        may_queue = cycle.scope["method"] == "POST"
+        self.guard.coming += may_queue
+        self.guard.turns.add(lambda: self._start_in_turn(cycle, app, may_queue))
 
-    def _arrive(self) -> None:
-        self.guard.coming -= 1
+    def _start_in_turn(self, cycle: RequestResponseCycle, app: ASGI3Application, may_queue: bool) -> None:
+        super()._start_asgi_task(cycle, app)
+        self.loop.call_soon(self._arrive, may_queue)  # with its first step, it is in a queue if it came whole
+
+    def _arrive(self, may_queue: bool) -> None:
+        self.guard.coming -= may_queue
 
     @property
     def _between(self) -> bool:
@@ -435,8 +445,7 @@ class Protocol(HttpToolsProtocol):
     def _answer(self, refusal: Refusal) -> None:
         self._refusal = None
         keep = refusal.keep and not self._missing  # the beginning of a further request is gone
-        headers = [*self.server_state.default_headers, *([] if keep else [(b"connection", b"close")])]
-        self.transport.write(STATUS_LINE[refusal.status] + _lines(headers) + refusal.rest)
+        self.transport.write(refusal.write(self.server_state.default_headers, keep))
         if keep:
             self._open()
             self._end("receive")

@@ -1,0 +1,143 @@
+"""How connections and bursts of work come in: many connections in one turn of the loop, one burst over many turns."""
+
+import asyncio
+import errno
+import json
+import os
+import signal
+import socket
+from contextlib import suppress
+from typing import Any
+
+from patience import PATIENCE, until
+from serve_parts import serving
+from test_serve_life import children, request, total, waiting
+
+from regard.serve.app import FOLDERS
+from regard.serve.door import Door
+from regard.serve.turns import Turns
+
+
+def test_each_turn_runs_one_of_a_burst_in_order_and_other_work_comes_between() -> None:
+    async def go() -> list[Any]:
+        loop, turns, found = asyncio.get_running_loop(), Turns(), []
+
+        def other(left: int) -> None:
+            found.append("other")
+            if left:
+                loop.call_soon(other, left - 1)
+
+        async def take(number: int) -> None:
+            await turns.take()
+            found.append(number)
+
+        def fail() -> None:
+            raise ValueError
+
+        loop.set_exception_handler(lambda *_: found.append("failed"))
+        for number in range(3):
+            turns.add(lambda number=number: found.append(number))
+        turns.add(fail)
+        loop.call_soon(other, 4)
+        gone = asyncio.create_task(take(-1))
+        await asyncio.sleep(0)
+        gone.cancel()
+        with suppress(asyncio.CancelledError):
+            await gone
+        await asyncio.gather(*(take(number) for number in range(3, 6)))
+        return found
+
+    found = asyncio.run(go())
+    assert [one for one in found if one != "other"] == [0, 1, 2, "failed", 3, 4, 5], "what fails ends nothing"
+    assert found[:8] == [0, "other", 1, "other", 2, "other", "failed", "other"]
+
+
+def test_a_new_connection_without_room_is_refused_however_its_request_comes() -> None:
+    """Whole, in parts, late, or not at all; each refusal is counted once."""
+    with (
+        serving(limits={"queue": 1}, fresh=True) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as first,
+    ):
+        (child,) = children(server, "spawn_main")
+        os.kill(child, signal.SIGSTOP)
+        first.sendall(request("ba da"))
+        until(lambda: waiting(server) == 1)
+        before = total(server, "regard_refused_total")
+        whole = request("ba").replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+        for cuts in ([], [10], [len(whole) - 5], [0], [1, 60, 120]):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as line:
+                for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
+                    line.sendall(whole[start:end])
+                    assert end == len(whole) or server.client.get("/health").status_code  # a turn of the loop passes
+                found = b"".join(iter(lambda: line.recv(1 << 16), b""))
+                head, _, body = found.partition(b"\r\n\r\n")
+                assert (head[:13], json.loads(body).keys()) == (b"HTTP/1.1 429 ", {"error"}), cuts
+                assert (head.count(b"\r\ndate: "), head.count(b"\r\nconnection: close")) == (1, 1), cuts
+        assert total(server, "regard_refused_total") == before + 5
+        for sent in (b"", whole[:50], whole):  # clients that leave without a word
+            with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as line:
+                line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                line.sendall(sent)
+        os.kill(child, signal.SIGCONT)
+        until(lambda: waiting(server) == 0)
+        assert server.translate("ba da")["translatedText"] == "da ba"
+
+
+def test_a_file_of_the_page_comes_compressed_and_is_not_sent_twice() -> None:
+    with serving() as server:
+        get = server.client.get
+        plain, packed = (get("/page/app.js", headers={"Accept-Encoding": coding}) for coding in ("identity", "gzip"))
+        assert plain.content == packed.content == (FOLDERS[0] / "app.js").read_bytes()
+        assert (plain.headers.get("content-encoding"), packed.headers["content-encoding"]) == (None, "gzip")
+        assert int(packed.headers["content-length"]) < len(plain.content) / 2
+        assert plain.headers["content-type"] == "text/javascript; charset=utf-8"
+        again = get("/page/app.js", headers={"If-None-Match": f'"other", W/{plain.headers["etag"]}'})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", plain.headers["etag"])
+        assert get("/page/dom.js").content == (FOLDERS[1] / "dom.js").read_bytes(), "of the views"
+        for name in ("none.js", "..%2fapp.py", "%2e%2e/app.py", "", "app.js/x"):
+            assert get(f"/page/{name}").status_code == 404, name
+
+
+class Full(socket.socket):
+    """A listening socket of a process that has no room for another open file at first."""
+
+    failures = 2
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+def test_connections_are_accepted_again_once_there_are_open_files(caplog: Any) -> None:
+    class Echo(asyncio.Protocol):
+        def connection_made(self, transport: Any) -> None:
+            self.transport = transport
+
+        def data_received(self, data: bytes) -> None:
+            self.transport.write(data)
+            self.transport.close()
+
+    class Open:
+        class limits:  # noqa: N801
+            header_bytes = 100
+
+        def refuse_head(self, data: bytes, client: str) -> None:
+            return None
+
+    async def go() -> bytes:
+        with Full() as listener:
+            listener.bind(("127.0.0.1", 0))
+            door = Door(listener, Open(), Echo, None)  # type: ignore[arg-type]
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            writer.write(b"hello")
+            found = await asyncio.wait_for(reader.read(), PATIENCE)
+            writer.close()
+            door.close()
+            return found
+
+    assert asyncio.run(go()) == b"hello"
+    assert [record.message for record in caplog.records if "accepted" in record.message] == [
+        "No connection can be accepted at the moment: [Errno 24] Too many open files"
+    ] * 2
