@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import socket
-from contextlib import suppress
+from collections import Counter
 from typing import Any
 
 from patience import PATIENCE, until
@@ -15,41 +15,39 @@ from test_serve_life import children, request, total, waiting
 
 from regard.serve.app import FOLDERS
 from regard.serve.door import Door
-from regard.serve.turns import Turns
+from regard.serve.turns import EACH, Turns
 
 
-def test_each_turn_runs_one_of_a_burst_in_order_and_other_work_comes_between() -> None:
-    async def go() -> list[Any]:
-        loop, turns, found = asyncio.get_running_loop(), Turns(), []
+def test_a_burst_is_spread_over_turns_in_its_order() -> None:
+    """Also if one of it fails or is given up meanwhile."""
+    now, ran, failed = 0, dict[int, int](), []
 
-        def other(left: int) -> None:
-            found.append("other")
-            if left:
-                loop.call_soon(other, left - 1)
+    async def go() -> None:
+        loop, turns = asyncio.get_running_loop(), Turns()
+        loop.set_exception_handler(lambda _, context: failed.append(context["exception"]))
+
+        def count_turns() -> None:
+            nonlocal now
+            now += 1
+            ticking.append(loop.call_soon(count_turns))
 
         async def take(number: int) -> None:
             await turns.take()
-            found.append(number)
+            ran[number] = now
 
-        def fail() -> None:
-            raise ValueError
-
-        loop.set_exception_handler(lambda *_: found.append("failed"))
-        for number in range(3):
-            turns.add(lambda number=number: found.append(number))
-        turns.add(fail)
-        loop.call_soon(other, 4)
-        gone = asyncio.create_task(take(-1))
+        ticking: list[asyncio.Handle] = []
+        count_turns()
+        turns.add(lambda: 1 / 0)
+        tasks = [asyncio.create_task(take(number)) for number in range(5 * EACH)]
         await asyncio.sleep(0)
-        gone.cancel()
-        with suppress(asyncio.CancelledError):
-            await gone
-        await asyncio.gather(*(take(number) for number in range(3, 6)))
-        return found
+        tasks[3].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        ticking[-1].cancel()
 
-    found = asyncio.run(go())
-    assert [one for one in found if one != "other"] == [0, 1, 2, "failed", 3, 4, 5], "what fails ends nothing"
-    assert found[:8] == [0, "other", 1, "other", 2, "other", "failed", "other"]
+    asyncio.run(go())
+    assert [type(error) for error in failed] == [ZeroDivisionError]
+    assert list(ran) == [number for number in range(5 * EACH) if number != 3]
+    assert max(Counter(ran.values()).values()) == EACH
 
 
 def test_a_new_connection_without_room_is_refused_however_its_request_comes() -> None:
