@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from collections import Counter
+from contextlib import ExitStack
 from typing import Any
 
 from patience import PATIENCE, until
@@ -79,6 +80,16 @@ def test_a_new_connection_without_room_is_refused_however_its_request_comes() ->
         os.kill(child, signal.SIGCONT)
         until(lambda: waiting(server) == 0)
         assert server.translate("ba da")["translatedText"] == "da ba"
+
+
+def test_requests_whose_bodies_have_not_come_take_no_room() -> None:
+    with serving(limits={"queue": 8}) as server, ExitStack() as stack:
+        os.kill(server.process.pid, signal.SIGSTOP)
+        for cut in [-5] * 100 + [None]:
+            line = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE))
+            line.sendall(request("ba da")[:cut])
+        os.kill(server.process.pid, signal.SIGCONT)
+        assert line.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
 
 
 def test_a_file_of_the_page_comes_compressed_and_is_not_sent_twice() -> None:

@@ -351,6 +351,8 @@ class Protocol(HttpToolsProtocol):
     _opened = False
     _refusal: Refusal | None = None  # the answer to the request that is being received, if its head was enough,
     _missing = 0  # and the bytes of that request that have not come yet
+    _starting: RequestResponseCycle | None = None  # the request that waits for its turn, unless it is counted,
+    _coming = 0  # and 1 if it is
     _heading = False  # whether the head of a request is incomplete,
     _head = 0  # and how many bytes have come since it began
 
@@ -425,16 +427,28 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        may_queue = cycle.scope["method"] == "POST"
-        self.guard.coming += may_queue
-        self.guard.turns.add(lambda: self._start_in_turn(cycle, app, may_queue))
+        self._starting = cycle
+        self._count_coming()
+        self.guard.turns.add(lambda: self._start_in_turn(cycle, app))
 
-    def _start_in_turn(self, cycle: RequestResponseCycle, app: ASGI3Application, may_queue: bool) -> None:
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._count_coming()
+
+    def _count_coming(self) -> None:
+        """A request that has come whole will be in a queue with its first step; another one waits for its client."""
+        cycle = self._starting
+        if cycle is not None and cycle.scope["method"] == "POST" and not cycle.more_body:
+            self._starting, self._coming = None, 1
+            self.guard.coming += 1
+
+    def _start_in_turn(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         super()._start_asgi_task(cycle, app)
-        self.loop.call_soon(self._arrive, may_queue)  # with its first step, it is in a queue if it came whole
+        self.loop.call_soon(self._arrive, self._coming)
+        self._starting, self._coming = None, 0
 
-    def _arrive(self, may_queue: bool) -> None:
-        self.guard.coming -= may_queue
+    def _arrive(self, coming: int) -> None:
+        self.guard.coming -= coming
 
     @property
     def _between(self) -> bool:
