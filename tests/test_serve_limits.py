@@ -61,7 +61,7 @@ def test_a_body_without_a_declared_length_is_counted_too(server: Server) -> None
 
 
 def test_files_that_nobody_reads_do_not_take_all_open_files() -> None:
-    """A connection on which a file is sent takes two open files: there are never too many of both."""
+    """Nor do connections: their bound follows the bound on open files."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (160, before[1]))  # the server inherits it
     try:

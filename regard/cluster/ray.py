@@ -53,10 +53,10 @@ def _knock(address: str | None) -> None:
     found = re.fullmatch(r"(?:ray://)?(\[[^\]]+\]|[^:/]+):(\d{1,5})", address or "")
     if not found:
         raise ConfigError(f"The address of a Ray cluster is host:port, ray://host:port or auto; got {address!r}.")
-    with socket.create_connection((found[1].strip("[]"), int(found[2])), timeout=10) as door:
+    with socket.create_connection((found[1].strip("[]"), int(found[2])), timeout=10) as stream:
         if os.environ.get("RAY_USE_TLS", "0") == "0":  # Ray speaks gRPC, and so HTTP/2: both sides begin with settings
-            door.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS)
-            if door.makefile("rb").read(len(SETTINGS))[3:4] != SETTINGS[3:4]:
+            stream.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS)
+            if stream.makefile("rb").read(len(SETTINGS))[3:4] != SETTINGS[3:4]:
                 raise ConnectionError("another program answers there")
 
 

@@ -1,26 +1,25 @@
 """The application: which path leads to which endpoint."""
 
-import mimetypes
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
 
 from regard.serve import api_v1, deepl, documents, glossaries, libre
 from regard.serve.fields import Fields, read_fields, read_form, read_query
 from regard.serve.guard import Guard, refusal_response
 from regard.serve.limits import FAULT, Limits, RefusedError
+from regard.serve.page_files import answer_file, read_files
 from regard.serve.spec import describe
 from regard.serve.state import ServerState
 
-PAGE = Path(__file__).parent / "page"
+PACKAGE = Path(__file__).parents[1]
+FOLDERS = (PACKAGE / "serve" / "page", PACKAGE / "look" / "page")  # the shell of the page, and the views it shows
 Endpoint = Callable[[ServerState, Request, Fields], Awaitable[Response]]
 ReadFields = Callable[[Request, Limits], Awaitable[Fields]]
 
@@ -70,16 +69,6 @@ async def metrics(state: ServerState, request: Request, fields: Fields) -> Respo
     return PlainTextResponse(state.metrics.write(), media_type="text/plain; version=0.0.4")
 
 
-async def page(request: Request) -> Response:
-    """GET /: the page for people."""
-    return FileResponse(PAGE / "index.html", media_type="text/html")
-
-
-async def docs(request: Request) -> Response:
-    """GET /docs: the API for people."""
-    return FileResponse(PAGE / "docs.html", media_type="text/html")
-
-
 async def exported(state: ServerState, request: Request, fields: Fields) -> Response:
     """GET /page/file.html: the page of an exported file, without data."""
     return HTMLResponse(await state.aside(request, next(iter(state.workers.values())), "exported"))
@@ -103,23 +92,29 @@ def build(state: ServerState) -> Guard:
 
     endpoints = {**ENDPOINTS, "/spec": (("GET",), spec), "/metrics": (("GET",), metrics)}
     endpoints["/page/file.html"] = (("GET",), exported)
-    mimetypes.add_type("text/javascript", ".js")  # some systems have an older type, which browsers refuse for modules
-    views = StaticFiles(directory=PAGE, packages=[("regard.look", "page")])  # the shell, and the views it shows
+    files = read_files(FOLDERS)
+
+    def send(name: str) -> Callable[[Request], Awaitable[Response]]:
+        async def act(request: Request) -> Response:
+            return answer_file(files, request.path_params.get("name", name), request)
+
+        return act
+
     app = Starlette(
         routes=[
             *(
                 Route(path, bind(endpoint, READERS.get(path, read_fields)), methods=list(methods))
                 for path, (methods, endpoint) in endpoints.items()
             ),
-            Route("/", page),
-            Route("/docs", docs),
-            Mount("/page", GZipMiddleware(views, minimum_size=2000, compresslevel=5)),
+            Route("/", send("index.html")),
+            Route("/docs", send("docs.html")),  # the API for people
+            Route("/page/{name}", send("")),
         ],
         exception_handlers=dict.fromkeys((HTTPException, RefusedError, Exception), _explain),
     )
     app.router.redirect_slashes = False
     paths = frozenset([*endpoints, "/", "/docs"])
-    return Guard(app, state.access, state.limits, state.metrics, paths, partial(refuse_early, state))
+    return Guard(app, state.access, state.limits, state.metrics, paths, partial(refuse_early, state), state.turns)
 
 
 def refuse_early(state: ServerState, path: str, client: str | None, coming: int) -> RefusedError | None:

@@ -13,10 +13,12 @@ from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from regard.serve.access import OPEN_FOLDER, Access
 from regard.serve.limits import FAULT, SHUTTING_DOWN, Limits, RefusedError
 from regard.serve.metrics import Metrics
+from regard.serve.turns import Turns
 
 log = logging.getLogger("regard.serve")
 
@@ -50,8 +52,16 @@ class Refusal(NamedTuple):
 
     status: int
     rest: bytes  # of the answer
+    counters: tuple[Counter, ...]
     size: int
     keep: bool
+
+    def write(self, headers: Iterable[tuple[bytes, bytes]], keep: bool) -> bytes:
+        """The whole answer, which is counted."""
+        for counter in self.counters:
+            counter.inc()
+        close = b"" if keep else b"connection: close\r\n"
+        return STATUS_LINE[self.status] + header_lines(headers) + close + self.rest
 
 
 def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -74,6 +84,7 @@ class Guard:
         metrics: Metrics,
         paths: frozenset[str],
         refuse_early: Callable[[str, str | None, int], RefusedError | None],
+        turns: Turns,
     ) -> None:
         self.app = CORSMiddleware(
             app,
@@ -87,13 +98,13 @@ class Guard:
         self.paths = paths  # the names that metrics may show; all others are "other"
         self.tasks: set[asyncio.Task[Any] | None] = set()  # of the requests that have no whole answer yet
         self.stopping = self.ending = False
-        self.refuse_early = refuse_early
+        self.refuse_early, self.turns = refuse_early, turns
         self.coming = 0  # requests that were let through and have not reached a queue yet
-        self._written: dict[tuple[str, int, str], tuple[bytes, Counter]] = {}  # refusals, and what counts them
+        self._written: dict[tuple[str, int, str], tuple[bytes, tuple[Counter, ...]]] = {}  # refusals and their counters
 
     @property
     def under_way(self) -> int:
-        return len(self.tasks)
+        return len(self.tasks) + self.coming
 
     def end(self) -> None:
         """Answer the requests that are still under way with 503: the time to finish them is over."""
@@ -168,11 +179,9 @@ class Guard:
             if key not in self._written:
                 answer = refusal_response(path, refusal)
                 self._add_headers(answer.raw_headers, path)
-                self._written[key] = written(answer), self.metrics.requests.labels(path, refusal.status)
-            rest, count = self._written[key]
-            count.inc()
-            self.metrics.refuse(refusal)
-            return Refusal(refusal.status, rest, head.end() + int(length), connection == b"keep-alive")
+                counters = (self.metrics.requests.labels(path, refusal.status), *self.metrics.no_room(refusal))
+                self._written[key] = written(answer), counters
+            return Refusal(refusal.status, *self._written[key], head.end() + int(length), connection == b"keep-alive")
         return None
 
     def _check(self, scope: Scope) -> None:

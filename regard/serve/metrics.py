@@ -29,10 +29,9 @@ class Metrics:
         self.held = Gauge("regard_held_bytes", "answers that clients have not read yet", registry=registry)
         self.characters = 0  # translated since the start, for DeepL's /v2/usage
 
-    def refuse(self, refusal: RefusedError) -> None:
-        """Count a request for which there is no room."""
-        if refusal.status == 429:
-            self.refused.labels("queue").inc()
+    def no_room(self, refusal: RefusedError) -> list[Counter]:
+        """What counts a request for which there is no room, besides its answer."""
+        return [self.refused.labels("queue")] if refusal.status == 429 else []
 
     def write(self) -> bytes:
         return generate_latest(self.registry)

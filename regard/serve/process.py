@@ -15,6 +15,7 @@ import time
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -25,12 +26,13 @@ from regard.serve.access import Access, AccessToken, is_loopback
 from regard.serve.app import build
 from regard.serve.guard import Guard
 from regard.serve.limits import Limits
+from regard.serve.listener import Listener
 from regard.serve.model_process import SWITCH, Once
 from regard.serve.protocol import Protocol
 from regard.serve.state import ServerState
 
 TOKEN_VARIABLE = "REGARD_TOKEN"
-_SPARE_FILES = 64  # for logs, models and pipes: connections may not take all open files
+_SPARE_FILES = 128  # for logs, models, pipes, and what is accepted in one turn: connections may not take all open files
 _ACCEPTING = 2.0  # seconds in which connections that the system holds are accepted, at the end
 _LAST = 0.3  # seconds in which requests on accepted connections still get their 503
 
@@ -38,13 +40,24 @@ _LAST = 0.3  # seconds in which requests on accepted connections still get their
 class Server(uvicorn.Server):
     """uvicorn's server; after the first signal it refuses new requests until the accepted ones are answered."""
 
-    def __init__(self, config: uvicorn.Config, guard: Guard, state: ServerState, ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        protocol: type[Protocol],
+        guard: Guard,
+        state: ServerState,
+        ready: Callable[[], None],
+    ) -> None:
         super().__init__(config)
+        self.protocol = protocol
         self.guard, self.state, self.ready = guard, state, ready
+        self.listeners: list[Listener] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and report it."""
-        await super().startup(sockets)
+        await super().startup([])  # connections are accepted by our own listeners
+        protocol = partial(self.protocol, self.config, self.server_state, self.lifespan.state)
+        self.listeners = [Listener(one, self.guard, protocol, self.server_state) for one in sockets or ()]
         # What is loaded stays; a collector that goes through all of it would hold every request meanwhile.
         gc.collect()
         gc.freeze()
@@ -56,6 +69,8 @@ class Server(uvicorn.Server):
             self.should_exit = self.force_exit = True
             return
         self.guard.stopping = self.state.stopping = True
+        for listener in self.listeners:
+            listener.hold_silent(0)  # what the system still holds at the end is reset
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: leave once nothing is under way, or the time to finish is over."""
@@ -74,10 +89,10 @@ class Server(uvicorn.Server):
             one.listen(0)  # the system holds later connections back, which are then refused and not reset,
             held.register(one, select.POLLIN)
         last = time.monotonic() + _ACCEPTING
-        while held.poll(0) and time.monotonic() < last:  # while the earlier ones are accepted, one in each round
+        while held.poll(0) and time.monotonic() < last:  # while the earlier ones are accepted
             await asyncio.sleep(0)
-        for server in self.servers:
-            server.close()
+        for listener in self.listeners:
+            listener.close()
         for one in sockets or ():
             one.close()
         last = time.monotonic() + _LAST
@@ -127,15 +142,15 @@ def serve(
         logging.getLogger(name).addFilter(Once())
     sys.setswitchinterval(SWITCH)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    # A connection on which a file of the page is sent takes two.
-    bounded = replace(limits, connections=max(1, min(limits.connections, (files - _SPARE_FILES) // 2)))
+    bounded = replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
     state = ServerState([str(run) for run in runs], limits, access, engine)
     state.suggestions = None if suggestions is None else Path(suggestions)
     try:
         guard = build(state)
+        protocol = type("Bounded", (Protocol,), {"limits": bounded, "idle": {}, "guard": guard})
         config = uvicorn.Config(
             guard,
-            http=type("Bounded", (Protocol,), {"limits": bounded, "idle": {}, "guard": guard}),
+            http=protocol,
             ws="none",
             loop="uvloop",
             log_config=None,
@@ -146,7 +161,7 @@ def serve(
             lifespan="off",
         )
         address = _address(host, listener.getsockname()[1], shown)
-        server = Server(config, guard, state, lambda: ready(address) if ready is not None else None)
+        server = Server(config, protocol, guard, state, lambda: ready(address) if ready is not None else None)
         failed: list[BaseException] = []
 
         def load() -> None:

@@ -8,7 +8,7 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from regard.serve.guard import Guard, Refusal, header_lines, refusal_response, written
+from regard.serve.guard import Guard, Refusal, refusal_response, written
 from regard.serve.limits import Limits, RefusedError
 
 LINGER = 1.0  # seconds in which a refused client may keep sending before the connection is closed
@@ -29,6 +29,8 @@ class Protocol(HttpToolsProtocol):
     _opened = False
     _refusal: Refusal | None = None  # the answer to the request that is being received, if its head was enough,
     _missing = 0  # and the bytes of that request that have not come yet
+    _starting: RequestResponseCycle | None = None  # the request that waits for its turn, unless it is counted,
+    _coming = 0  # and 1 if it is
     _heading = False  # whether the head of a request is incomplete,
     _head = 0  # and how many bytes have come since it began
 
@@ -103,13 +105,28 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        super()._start_asgi_task(cycle, app)
-        if cycle.scope["method"] == "POST":  # with its first step, it is in a queue if it came whole
-            self.guard.coming += 1
-            self.loop.call_soon(self._arrive)
+        self._starting = cycle
+        self._count_coming()
+        self.guard.turns.add(lambda: self._start_in_turn(cycle, app))
 
-    def _arrive(self) -> None:
-        self.guard.coming -= 1
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._count_coming()
+
+    def _count_coming(self) -> None:
+        """A request that has come whole will be in a queue with its first step; another one waits for its client."""
+        cycle = self._starting
+        if cycle is not None and cycle.scope["method"] == "POST" and not cycle.more_body:
+            self._starting, self._coming = None, 1
+            self.guard.coming += 1
+
+    def _start_in_turn(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        super()._start_asgi_task(cycle, app)
+        self.loop.call_soon(self._arrive, self._coming)
+        self._starting, self._coming = None, 0
+
+    def _arrive(self, coming: int) -> None:
+        self.guard.coming -= coming
 
     @property
     def _between(self) -> bool:
@@ -120,8 +137,7 @@ class Protocol(HttpToolsProtocol):
     def _answer(self, refusal: Refusal) -> None:
         self._refusal = None
         keep = refusal.keep and not self._missing  # the beginning of a further request is gone
-        headers = [*self.server_state.default_headers, *([] if keep else [(b"connection", b"close")])]
-        self.transport.write(STATUS_LINE[refusal.status] + header_lines(headers) + refusal.rest)
+        self.transport.write(refusal.write(self.server_state.default_headers, keep))
         if keep:
             self._open()
             self._end("receive")

@@ -23,6 +23,7 @@ from regard.serve.metrics import Metrics
 from regard.serve.model_process import GZIP
 from regard.serve.queue import MethodCall, Options, Ticket, Written
 from regard.serve.stored import Glossaries, Shelf
+from regard.serve.turns import Turns
 from regard.serve.worker import DiedError, Worker
 from regard.training.known import FOLDERS
 
@@ -36,6 +37,7 @@ class ServerState:
         self.limits = limits
         self.access = access
         self.metrics = Metrics()
+        self.turns = Turns()
         self.shelf, self.glossaries = Shelf(), Glossaries()
         self.held = 0  # bytes of answers that clients have not read yet
         self.stopping = False
@@ -226,6 +228,7 @@ class ServerState:
             left = ticket.deadline - time.monotonic()
             await asyncio.wait({answer, leaving}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if answer.done():
+                await self.turns.take()  # many have their answer at once
                 return answer.result()
             if leaving.done():
                 raise RefusedError(400, "The client closed the connection.")

@@ -206,7 +206,8 @@ class Worker:
         """Refuse what the model cannot take. Called before anything costly is done for a request."""
         refusal = self.refusal(client, cost)
         if refusal is not None:
-            self.metrics.refuse(refusal)
+            for counter in self.metrics.no_room(refusal):
+                counter.inc()
             raise refusal
 
     def submit(self, ticket: Ticket) -> None:

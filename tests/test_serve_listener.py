@@ -1,0 +1,152 @@
+"""How connections and bursts of work come in: many connections in one turn of the loop, one burst over many turns."""
+
+import asyncio
+import errno
+import json
+import os
+import signal
+import socket
+from collections import Counter
+from contextlib import ExitStack
+from typing import Any
+
+from patience import PATIENCE, until
+from serve_parts import serving
+from test_serve_life import children, request, total, waiting
+
+from regard.serve.app import FOLDERS
+from regard.serve.listener import Listener
+from regard.serve.turns import EACH, Turns
+
+
+def test_a_burst_is_spread_over_turns_in_its_order() -> None:
+    """Also if one of it fails or is given up meanwhile."""
+    now, ran, failed = 0, dict[int, int](), []
+
+    async def go() -> None:
+        loop, turns = asyncio.get_running_loop(), Turns()
+        loop.set_exception_handler(lambda _, context: failed.append(context["exception"]))
+
+        def count_turns() -> None:
+            nonlocal now
+            now += 1
+            ticking.append(loop.call_soon(count_turns))
+
+        async def take(number: int) -> None:
+            await turns.take()
+            ran[number] = now
+
+        ticking: list[asyncio.Handle] = []
+        count_turns()
+        turns.add(lambda: 1 / 0)
+        tasks = [asyncio.create_task(take(number)) for number in range(5 * EACH)]
+        await asyncio.sleep(0)
+        tasks[3].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        ticking[-1].cancel()
+
+    asyncio.run(go())
+    assert [type(error) for error in failed] == [ZeroDivisionError]
+    assert list(ran) == [number for number in range(5 * EACH) if number != 3]
+    assert max(Counter(ran.values()).values()) == EACH
+
+
+def test_a_new_connection_without_room_is_refused_however_its_request_comes() -> None:
+    """Whole, in parts, late, or not at all; each refusal is counted once."""
+    with (
+        serving(limits={"queue": 1}, fresh=True) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as first,
+    ):
+        (child,) = children(server, "spawn_main")
+        os.kill(child, signal.SIGSTOP)
+        first.sendall(request("ba da"))
+        until(lambda: waiting(server) == 1)
+        before = total(server, "regard_refused_total")
+        whole = request("ba").replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+        for cuts in ([], [10], [len(whole) - 5], [0], [1, 60, 120]):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as line:
+                for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
+                    line.sendall(whole[start:end])
+                    assert end == len(whole) or server.client.get("/health").status_code  # a turn of the loop passes
+                found = b"".join(iter(lambda: line.recv(1 << 16), b""))
+                head, _, body = found.partition(b"\r\n\r\n")
+                assert (head[:13], json.loads(body).keys()) == (b"HTTP/1.1 429 ", {"error"}), cuts
+                assert (head.count(b"\r\ndate: "), head.count(b"\r\nconnection: close")) == (1, 1), cuts
+        assert total(server, "regard_refused_total") == before + 5
+        for sent in (b"", whole[:50], whole):  # clients that leave without a word
+            with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as line:
+                line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                line.sendall(sent)
+        os.kill(child, signal.SIGCONT)
+        until(lambda: waiting(server) == 0)
+        assert server.translate("ba da")["translatedText"] == "da ba"
+
+
+def test_requests_whose_bodies_have_not_come_take_no_room() -> None:
+    with serving(limits={"queue": 8}) as server, ExitStack() as stack:
+        os.kill(server.process.pid, signal.SIGSTOP)
+        for cut in [-5] * 100 + [None]:
+            line = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE))
+            line.sendall(request("ba da")[:cut])
+        os.kill(server.process.pid, signal.SIGCONT)
+        assert line.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_file_of_the_page_comes_compressed_and_is_not_sent_twice() -> None:
+    with serving() as server:
+        get = server.client.get
+        plain, packed = (get("/page/app.js", headers={"Accept-Encoding": coding}) for coding in ("identity", "gzip"))
+        assert plain.content == packed.content == (FOLDERS[0] / "app.js").read_bytes()
+        assert (plain.headers.get("content-encoding"), packed.headers["content-encoding"]) == (None, "gzip")
+        assert int(packed.headers["content-length"]) < len(plain.content) / 2
+        assert plain.headers["content-type"] == "text/javascript; charset=utf-8"
+        again = get("/page/app.js", headers={"If-None-Match": f'"other", W/{plain.headers["etag"]}'})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", plain.headers["etag"])
+        assert get("/page/dom.js").content == (FOLDERS[1] / "dom.js").read_bytes(), "of the views"
+        for name in ("none.js", "..%2fapp.py", "%2e%2e/app.py", "", "app.js/x"):
+            assert get(f"/page/{name}").status_code == 404, name
+
+
+class Full(socket.socket):
+    """A listening socket of a process that has no room for another open file at first."""
+
+    failures = 2
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+def test_connections_are_accepted_again_once_there_are_open_files(caplog: Any) -> None:
+    class Echo(asyncio.Protocol):
+        def connection_made(self, transport: Any) -> None:
+            self.transport = transport
+
+        def data_received(self, data: bytes) -> None:
+            self.transport.write(data)
+            self.transport.close()
+
+    class Open:
+        class limits:  # noqa: N801
+            header_bytes = 100
+
+        def refuse_head(self, data: bytes, client: str) -> None:
+            return None
+
+    async def go() -> bytes:
+        with Full() as listener:
+            listener.bind(("127.0.0.1", 0))
+            accepting = Listener(listener, Open(), Echo, None)  # type: ignore[arg-type]
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            writer.write(b"hello")
+            found = await asyncio.wait_for(reader.read(), PATIENCE)
+            writer.close()
+            accepting.close()
+            return found
+
+    assert asyncio.run(go()) == b"hello"
+    assert [record.message for record in caplog.records if "accepted" in record.message] == [
+        "No connection can be accepted at the moment: [Errno 24] Too many open files"
+    ] * 2
