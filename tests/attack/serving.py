@@ -1,5 +1,6 @@
 """S1 to S7, X6, X7: a server that refuses what is too much, answers what it accepted and serves no other site."""
 
+import atexit
 import json
 import os
 import re
@@ -29,7 +30,9 @@ WORDS = ["ba", "da", "ga", "ka"]
 @cache
 def strict() -> Server:
     """A server with little room, for what would disturb other tests; it describes pictures too."""
-    return Server(trained(), captioner(), limits={"queue": 8, "connections": 24}, fresh=True)
+    server = Server(trained(), captioner(), limits={"queue": 8, "connections": 24}, fresh=True)
+    atexit.register(server.stop)  # else the command waits for it at its end
+    return server
 
 
 def sentence(draw: Random) -> str:
