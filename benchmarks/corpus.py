@@ -43,7 +43,7 @@ sys.path.insert(0, str(ROOT))
 CUT = 4096  # tokens of the longest line, as in `regard translate`
 FAILED = 3  # exit code of a driver that set shards aside
 SPREAD = 0.9  # of the shards are done at the latest moment of a kill
-TRIES = 3  # that a driver has when nothing is killed: the last kill may still be felt
+TRIES = 3  # that a node has to start, and a driver when nothing is killed: the last kill may still be felt
 STUCK = 240.0  # seconds without a new shard after which a run is given up
 
 
@@ -114,8 +114,19 @@ class Nodes:
         from ray.cluster_utils import Cluster
 
         self.each = {"num_cpus": 1, "num_gpus": int(gpu)}
-        self.cluster = Cluster(True, head_node_args=self.each, shutdown_at_exit=False)  # in a thread
-        self.others = [self.cluster.add_node(**self.each) for _ in range(number - 1)]
+        self.cluster = Cluster(shutdown_at_exit=False)  # that is for main threads only
+        self._start()
+        self.others = [self._start() for _ in range(number - 1)]
+
+    def _start(self) -> Any:
+        """Start one more node, the head first; on a busy machine it may miss Ray's limit of 30 seconds."""
+        for attempt in range(1, TRIES + 1):
+            try:
+                return self.cluster.add_node(**self.each)
+            except Exception as error:  # Ray's own are of no other type
+                print(f"a node did not start: {error}", file=sys.stderr)
+                if attempt == TRIES:
+                    raise
 
     @property
     def address(self) -> str:
@@ -129,7 +140,7 @@ class Nodes:
         """Kill one of the nodes after the head, and start it again."""
         os.kill(self.raylets()[1 + place], signal.SIGKILL)
         self.cluster.remove_node(self.others[place], allow_graceful=False)  # what is left of it
-        self.others[place] = self.cluster.add_node(**self.each)
+        self.others[place] = self._start()
 
     def stop(self) -> None:
         self.cluster.shutdown()
