@@ -130,7 +130,7 @@ def test_a_killed_raylet_is_replaced_and_the_run_resumes(nodes, alone, tmp_path)
     resumed = [event.step for event in seen if isinstance(event, Resumed)]
     assert resumed
     assert all(step >= 10 and step % 10 == 0 for step in resumed)
-    assert [event.text for event in seen if isinstance(event, Noticed)].count(LOST) == len(resumed)
+    assert [event.text for event in seen if isinstance(event, Noticed)].count(LOST) >= len(resumed)
     assert sum(isinstance(event, DataReady) for event in seen) == 1 + len(resumed)
     assert [line["step"] for line in metrics(run) if "loss" in line] == list(range(1, 161))
     assert close(run, alone)
