@@ -10,8 +10,8 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,6 +46,7 @@ class Job(NamedTuple):
     folder: str  # where the command was given: the paths of a corpus may be relative to it
     spent: float | None  # seconds that count as training before the ranks begin
     imported: str  # the packages of --import
+    mark: Path  # a file beside the run while the command runs: a rank that does not see it has other storage
 
 
 def starter(on: str | None, workers: int | None, address: str | None) -> Callable[..., str]:
@@ -144,8 +145,13 @@ def run_rank(given: dict[str, Any]) -> None:
     starts = ray.get(head.begin.remote(rank))
     if not starts:
         return
-    report = Reporter(ray, head)
+    report, where = Reporter(ray, head), f"Rank {rank} on {platform.node()}"
     try:
+        if not job.mark.exists():
+            raise RunError(
+                f"{where} does not see {job.run.parent} as the command does; the run folder and the corpus must be on "
+                f"storage that all nodes share."
+            )
         with suppress(OSError):  # reported below, by the file that cannot be read
             os.chdir(job.folder)
         sys.path.insert(0, job.folder)  # for --import, as in the command
@@ -154,11 +160,8 @@ def run_rank(given: dict[str, Any]) -> None:
         report.send()
         ray.get(report.answer)
     except RegardError as error:
-        if rank:
-            error = RunError(
-                f"Rank {rank} on {platform.node()} cannot train: {error} "
-                f"The run folder and the corpus must be on storage that all nodes share."
-            )
+        if rank and where not in str(error):
+            error = RunError(f"{where}: {error}")
         if starts == 1 or not isinstance(error, RunError):  # a lost rank may still hold the run for a moment
             ray.get(head.refuse.remote(error))
         raise
@@ -183,18 +186,28 @@ def train_on_ray(
         if observe:
             observe(Noticed(0, f"{short}; training begins when the cluster has more"))
     spent = None if since is None else time.monotonic() - since
-    job = Job(experiment.tables(), run.absolute(), os.getcwd(), spent, os.environ.get(IMPORTED, ""))
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
         ray.get_runtime_context().get_node_id(), soft=False
     )
-    head = ray.remote(num_cpus=0, max_concurrency=4, scheduling_strategy=here)(Head).remote()
+    with mark_beside(run.absolute()) as mark:
+        job = Job(experiment.tables(), run.absolute(), os.getcwd(), spent, os.environ.get(IMPORTED, ""), mark)
+        head = ray.remote(num_cpus=0, max_concurrency=4, scheduling_strategy=here)(Head).remote()
+        try:
+            return follow(ray, head, head.fit.remote(job, workers, gpu, head), observe, stages)
+        finally:
+            ray.kill(head)  # and with it the ranks, where they still run
+
+
+@contextmanager
+def mark_beside(run: Path) -> Iterator[Path]:
+    """A file beside the run folder, for the block."""
     try:
-        reason = follow(ray, head, head.fit.remote(job, workers, gpu, head), observe, stages)
-    finally:
-        ray.kill(head)  # and with it the ranks, where they still run
-    if not (run / "config.toml").exists():
-        raise RunError(f"The ranks wrote {run} on another machine; it must be on storage that all nodes share.")
-    return reason
+        run.parent.mkdir(parents=True, exist_ok=True)
+        file = tempfile.NamedTemporaryFile(prefix=f".{run.name}.", suffix=".tmp", dir=run.parent)  # noqa: SIM115
+    except OSError as error:
+        raise RunError(f"{run.parent} cannot be made or written to: {error.strerror or error}.") from None
+    with file:
+        yield Path(file.name)
 
 
 def follow(ray: Any, head: Any, fit: Any, observe: Observe | None, stages: Stages | None) -> str:
