@@ -43,8 +43,8 @@ sys.path.insert(0, str(ROOT))
 CUT = 4096  # tokens of the longest line, as in `regard translate`
 FAILED = 3  # exit code of a driver that set shards aside
 SPREAD = 0.9  # of the shards are done at the latest moment of a kill
-TRIES = 3  # that a node has to start, and a driver when nothing is killed: the last kill may still be felt
-STUCK = 240.0  # seconds without a new shard after which a run is given up
+TRIES = 5  # that a node has to start, and a driver when nothing is killed: the last kill may still be felt
+STUCK = 600.0  # seconds without a new shard after which a run is given up
 
 
 class Lane(NamedTuple):
