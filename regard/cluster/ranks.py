@@ -217,8 +217,6 @@ def follow(ray: Any, head: Any, fit: Any, observe: Observe | None, stages: Stage
     with stop.listening():
         while not done:
             done, _ = ray.wait([fit], timeout=EVERY)
-            if stop.requested and not begun:
-                raise KeyboardInterrupt  # there is nothing to save
             heard, refusal = ray.get(head.hear.remote(stop.requested))
             for event in heard:
                 if isinstance(event, Stage):
@@ -231,12 +229,11 @@ def follow(ray: Any, head: Any, fit: Any, observe: Observe | None, stages: Stage
                     stop.requested = True
             if refusal:
                 raise refusal
+            if stop.requested and not begun:
+                raise KeyboardInterrupt  # there is nothing to save
     try:
         ray.get(fit)
     except ray.exceptions.RayError as error:
         last = str(error).strip().rpartition("\n")[2]
-        raise TrainingError(
-            f"The ranks failed and were started again {RESTARTS} times; the last error was: {brief(last)}. To resume, "
-            f"repeat the command."
-        ) from None
+        raise TrainingError(f"Training on Ray failed: {brief(last)}. To resume, repeat the command.") from None
     return reason
