@@ -180,6 +180,8 @@ def test_workers_align_and_translate_from_the_command_line(pairs, tmp_path):
         (["heads", "--on", "local", "--silence", "--out", "o"], "--silence and --gold read a small set"),
         (["heads", "--out", "o"], "--out is for work in shards; add --on local or --on ray, or leave it out."),
         (["align", "--workers", "2"], "--workers is for work in shards"),
+        (["sweep", "--address", "here:1", "--out", "o", "--on", "rai"], "There is no place to work 'rai'"),
+        (["sweep", "--address", "here:1", "--out", "o"], "--address is that of a Ray cluster; add --on ray"),
         (["translate", "x.txt", "--format", "jsonl"], "--format is for work in shards"),
         (["translate", "x.txt", "--on", "local", "--out", "o", "--nbest", "2"], "one translation for each line"),
         (["translate", "x.txt", "--on", "local", "--out", "o", "--align"], "Text has no place for links"),

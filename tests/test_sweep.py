@@ -127,6 +127,7 @@ def test_a_folder_of_another_sweep_or_of_something_else_is_refused_untouched(tmp
         ({"minutes": 0}, "above zero"),
         ({"minutes": 1, "on": "ray"}, "with --on ray set train.minutes"),
         ({"on": "rai"}, "There is no place to work 'rai'"),
+        ({"address": "127.0.0.1:1"}, "--address is that of a Ray cluster; add --on ray"),
     ):
         with pytest.raises(ConfigError, match=sentence):
             sweep(path, tmp_path / "new", **wrong)

@@ -49,6 +49,8 @@ class Where:
 
     def __post_init__(self) -> None:
         check_known("place to work", self.on, PLACES)
+        if self.address is not None and self.on != "ray":
+            raise ConfigError("--address is that of a Ray cluster; add --on ray, or leave it out.")
 
     @property
     def gpus(self) -> int:

@@ -73,7 +73,6 @@ def with_on(context: Context, option: CallbackParam, value: Any) -> Any:
     return value
 
 
-Address = Annotated[str | None, Option(callback=with_on, help="With --on ray: the cluster (default: this machine).")]
 Folder = Annotated[Path | None, Option("--out", callback=with_on, help="With --on: folder of the results.")]
 
 
@@ -105,7 +104,9 @@ class Shards:
         ),
     ] = None
     shard: Annotated[int, Option("--shard", callback=with_on, help="With --on: lines of a shard.")] = 10_000
-    address: Address = None
+    address: Annotated[
+        str | None, Option(callback=with_on, help="With --on ray: the cluster (default: this machine).")
+    ] = None
 
     def where(self, device: str) -> "Where":
         """The same for the library; only with --on."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from regard.cli.options import Address, AsJson
+from regard.cli.options import AsJson
 from regard.cli.progress import bar, console
 from regard.cli.text import check_settings, put_note, put_result
 from regard.errors import RunError
@@ -19,7 +19,7 @@ def sweep(
     out: Annotated[Path, Option(help="Folder of the sweep.")],
     on: Annotated[str, Option(help="local, or ray: over a cluster whose nodes share --out and the corpus.")] = "local",
     workers: Annotated[int | None, Option(help="Runs at a time (default: one per GPU or two cores).")] = None,
-    address: Address = None,
+    address: Annotated[str | None, Option(help="With --on ray: the cluster (default: this machine).")] = None,
     minutes: Annotated[float | None, Option(help="Stop after this time, saved; the same command continues.")] = None,
     halving: Annotated[
         int, Option(metavar="N", help="Stop all but the best 1/N of the runs early, after 1, N, N*N, ... validations.")
