@@ -123,7 +123,8 @@ def main() -> None:
         call = [sys.executable, __file__]
         subprocess.run([*call, "--measure", folder], check=True)
         ranks = [subprocess.Popen([*call, "--read", folder, str(rank), str(world)]) for rank in range(world)]
-        sys.exit(any([rank.wait() for rank in ranks]))
+        codes = [rank.wait() for rank in ranks]
+        sys.exit(any(codes))
 
 
 if __name__ == "__main__":
