@@ -10,12 +10,14 @@ import patience
 import pytest
 from commands import Command, regard
 
+from regard.api.halving import Halving
 from regard.api.sweeping import Training, collect, read_sweep, sweep
 from regard.cluster.local import run_local
 from regard.cluster.shards import Input, Plan, write_results
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.groups import System, compare_groups, plot_groups
 from regard.evaluate.significance import group_bootstrap
+from regard.training.events import Validated
 from regard.training.locks import locked
 from regard.training.runs import checkpoints, is_finished
 
@@ -286,6 +288,21 @@ def test_halving_stops_the_runs_that_validate_worse_and_keeps_them(tmp_path):
     assert kept  # it can be resumed by hand
     again = sweep(path, out, settings=settings, workers=1, halving=2)  # nothing is trained again
     assert (again.stopped, checkpoints(stopped)) == (found.stopped, kept)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_run_that_was_killed_as_halving_stopped_it_is_stopped_when_it_resumes(tmp_path):
+    def validated(loss, step=10):
+        return Validated(step, {"loss": loss}, [], True)
+
+    assert not Halving(tmp_path, 2, "good", 10)(validated(2.0))
+    assert Halving(tmp_path, 2, "bad", 10)(validated(3.0))
+    again = Halving(tmp_path, 2, "bad", 10)
+    assert again.stopped == "after 10 updates with a loss of 3.000"
+    assert again(validated(1.0, 11))
+    resumed = Halving(tmp_path, 2, "good", 10)
+    assert not resumed(validated(2.0))  # validated again, after its last checkpoint was lost
+    assert not resumed(validated(1.0, 20))
 
 
 def test_a_run_that_halving_would_stop_at_its_last_update_is_finished(tmp_path):

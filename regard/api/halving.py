@@ -27,17 +27,20 @@ class Halving:
             pruner=optuna.pruners.SuccessiveHalvingPruner(validate_every, factor),
             load_if_exists=True,
         )
-        before = [one.number for one in study.get_trials(deepcopy=False) if one.user_attrs.get("run") == run]
-        self.trial = optuna.trial.Trial(study, before[0]) if before else study.ask()  # in a journal, id = number
+        before = [one for one in study.get_trials(deepcopy=False) if one.user_attrs.get("run") == run]
+        self.trial = optuna.trial.Trial(study, before[0].number) if before else study.ask()  # in a journal, id = number
         self.trial.set_user_attr("run", run)
-        self.stopped = ""  # where the run was stopped, in words
+        self.reported = set(before[0].intermediate_values if before else ())  # updates, before the run was resumed
+        self.stopped: str = self.trial.user_attrs.get("stopped", "")  # where the run was stopped, in words
 
     def __call__(self, event: Event) -> bool:
         """Returns True where the run is to be stopped."""
-        if isinstance(event, Validated) and "loss" in event.metrics:
-            self.trial.report(event.metrics["loss"], event.step)
+        if isinstance(event, Validated) and "loss" in event.metrics and not self.stopped:
+            if event.step not in self.reported:
+                self.trial.report(event.metrics["loss"], event.step)
             if self.trial.should_prune():
                 self.stopped = f"after {event.step} updates with a loss of {event.metrics['loss']:.3f}"
+                self.trial.set_user_attr("stopped", self.stopped)  # also if the process ends before it is stopped
         return bool(self.stopped)
 
 
