@@ -15,8 +15,8 @@ from commands import metrics, steps_made
 from test_train_ranks import close
 
 import regard
-from regard.cluster.ranks import LOST, Head, Job, run_rank, train_on_ray
-from regard.errors import ConfigError, RunError
+from regard.cluster.ranks import LOST, Head, Job, Reporter, follow, run_rank, train_on_ray
+from regard.errors import ConfigError, RunError, TrainingError
 from regard.training.events import DataReady, Noticed, Resumed, Stepped
 from regard.training.runs import newest_checkpoint
 
@@ -57,6 +57,34 @@ def test_a_rank_with_other_storage_refuses_at_once_but_may_be_started_again_late
         run_rank({"job": job, "head": handle})
     assert head.hear(False)[1] is (None if starts else raised.value)
     assert head.begin(1) == (2 if starts else 0)  # 0: nothing to do for the others
+
+
+def test_the_last_reports_are_sent_after_those_before_them():
+    made = []
+
+    def wait(answers, timeout=None):
+        made.extend(["waited"] if timeout is None else [])
+        return ([], answers) if timeout == 0 else (answers, [])
+
+    report = Reporter(SimpleNamespace(wait=wait), SimpleNamespace(tell=SimpleNamespace(remote=made.append)))
+    report.answer = "of an earlier report, pending"
+    report(1)
+    report(2)
+    report.send()
+    assert made == ["waited", [1, 2]]
+
+
+def test_a_lost_actor_is_one_sentence():
+    class RayError(Exception):
+        pass
+
+    def get(answer):
+        raise RayError("The actor died.\nThe process was killed")
+
+    ray = SimpleNamespace(wait=lambda some, timeout: ([], some), get=get, exceptions=SimpleNamespace(RayError=RayError))
+    head = SimpleNamespace(hear=SimpleNamespace(remote=lambda stop: None))
+    with pytest.raises(TrainingError, match=r"^Training on Ray failed: The process was killed\. To resume, repeat"):
+        follow(ray, head, None, None, None)
 
 
 class Nodes:

@@ -130,7 +130,9 @@ class Reporter:
         return self.stop
 
     def send(self) -> None:
-        """Send what has not been sent."""
+        """Send what has not been sent, after what was sent before it: the actor's threads know no order."""
+        if self.answer is not None:
+            self.ray.wait([self.answer])
         self.answer, self.waiting = self.head.tell.remote(self.waiting), []
 
     def stages(self, name: str, done: int, total: int | None) -> None:
@@ -214,26 +216,26 @@ def follow(ray: Any, head: Any, fit: Any, observe: Observe | None, stages: Stage
     """Pass on what the ranks report until they end; returns why. Ctrl-C and SIGTERM stop them, saved."""
     stop, begun, reason = Stop(), False, ""
     done: list[Any] = []
-    with stop.listening():
-        while not done:
-            done, _ = ray.wait([fit], timeout=EVERY)
-            heard, refusal = ray.get(head.hear.remote(stop.requested))
-            for event in heard:
-                if isinstance(event, Stage):
-                    if stages:
-                        stages(*event)
-                    continue
-                begun = begun or isinstance(event, DataReady)
-                reason = event.reason if isinstance(event, Finished) else reason
-                if observe and observe(event) is True:
-                    stop.requested = True
-            if refusal:
-                raise refusal
-            if stop.requested and not begun:
-                raise KeyboardInterrupt  # there is nothing to save
     try:
+        with stop.listening():
+            while not done:
+                done, _ = ray.wait([fit], timeout=EVERY)
+                heard, refusal = ray.get(head.hear.remote(stop.requested))
+                for event in heard:
+                    if isinstance(event, Stage):
+                        if stages:
+                            stages(*event)
+                        continue
+                    begun = begun or isinstance(event, DataReady)
+                    reason = event.reason if isinstance(event, Finished) else reason
+                    if observe and observe(event) is True:
+                        stop.requested = True
+                if refusal:
+                    raise refusal
+                if stop.requested and not begun:
+                    raise KeyboardInterrupt  # there is nothing to save
         ray.get(fit)
-    except ray.exceptions.RayError as error:
+    except ray.exceptions.RayError as error:  # of a rank, or the actor itself was killed
         last = str(error).strip().rpartition("\n")[2]
         raise TrainingError(f"Training on Ray failed: {brief(last)}. To resume, repeat the command.") from None
     return reason
