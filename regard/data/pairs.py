@@ -15,6 +15,7 @@ from regard.data.encoding import Corpus, Encoding, Tally, train_vocabulary
 from regard.data.files import Digests, bare_name, digest, is_blank
 from regard.data.formats import format_of, is_bilingual
 from regard.data.links import GOLD, same_words, with_links
+from regard.data.segmentations import seeds_for
 from regard.data.settings import DataConfig, as_files
 from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.vocabulary import Vocabulary
@@ -83,6 +84,10 @@ class PairSet:
         """Source and target ids of pair `index`, each ending with END; the same in every epoch."""
         return self.columns[0].row(index), self.columns[1].row(index)
 
+    def take(self, indices: Sequence[int], epoch: int = 0) -> tuple[list[Array], list[Array]]:
+        """The sources and the targets of some pairs."""
+        return self.columns[0].take(indices), self.columns[1].take(indices)
+
     def links(self, index: int) -> Array:
         """The links [L, 2] of pair `index`, (source word, target word); none where the corpus is not aligned."""
         return self.aligned.row(index).reshape(-1, 2) if self.aligned else np.zeros((0, 2), np.uint32)
@@ -96,22 +101,29 @@ class Resampled:
     """
 
     def __init__(self, pairs: PairSet, vocabularies: Sequence[Vocabulary], amount: float, seed: int, most: int) -> None:
-        self.pairs, self.vocabularies = pairs, vocabularies
-        self.amount, self.seed, self.most = amount, seed, most
+        self.pairs, self.seed, self.most = pairs, seed, most
+        source, target = vocabularies
+        first = source.sampler(amount)
+        self.samplers = first, first if target is source else target.sampler(amount)
         self.source_lengths, self.target_lengths = pairs.source_lengths, pairs.target_lengths
         self.lines, self.links = pairs.lines, pairs.links
 
     def __len__(self) -> int:
         return len(self.pairs)
 
-    def pair(self, index: int, epoch: int = 0) -> tuple[list[int], list[int]]:
+    def pair(self, index: int, epoch: int = 0) -> tuple[Array, Array]:
         """Source and target ids of pair `index` as sampled for `epoch`, each ending with END."""
-        rows = []
-        for side, (ids, vocabulary) in enumerate(zip(self.pairs.pair(index), self.vocabularies, strict=True)):
-            best = ids[:-1].tolist()
-            sampled = vocabulary.sample(best, self.amount, f"{self.seed}:{epoch}:{index}:{side}")
-            rows.append([*(sampled if len(sampled) <= self.most else best), END])
-        return rows[0], rows[1]
+        (source,), (target,) = self.take([index], epoch)
+        return source, target
+
+    def take(self, indices: Sequence[int], epoch: int = 0) -> tuple[list[Array], list[Array]]:
+        """The sources and the targets of some pairs; many at once are quicker than one by one."""
+        sides = []
+        for side, (rows, sampler) in enumerate(zip(self.pairs.take(indices), self.samplers, strict=True)):
+            seeds = seeds_for(indices, f"{self.seed}:{epoch}:{side}")
+            drawn = sampler.draw(rows, seeds) if sampler else rows
+            sides.append([one if len(one) <= self.most + 1 else best for one, best in zip(drawn, rows, strict=True)])
+        return sides[0], sides[1]
 
 
 class PairEncoding(Encoding[Pair]):
