@@ -253,8 +253,7 @@ def test_a_sample_does_not_depend_on_its_neighbours_or_on_what_was_drawn_before(
 
 
 def test_merges_are_left_out_with_their_probability():
-    """Of a word of two merges, where the second best pair exists from the start, all segmentations as often as BPE-dropout
-    says: the best pair is left out with probability p at each step, the next one then too."""
+    """All segmentations of a word are as frequent as an enumeration of what may be left out says."""
     vocabulary, p, count = Vocabulary.train(["abab ab ab ab"] * 9, "bpe", 300), 0.3, 20_000
     sampler = vocabulary.sampler(p)
     (ids,) = vocabulary.encode_many(["ab"])
