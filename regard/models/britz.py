@@ -51,7 +51,8 @@ class BritzConfig:
     encoder_layers: int = setting(2, "number of layers in the encoder, those of both directions together")
     decoder_layers: int = setting(2, "number of layers in the decoder")
     direction: str = setting("both", "order in which the source is read", ("both", "forward", "reversed"))
-    residual: str = setting("none", "residual connections between the layers", ("none", "residual", "dense"))
+    encoder_residual: str = setting("none", "residual connections of the encoder", ("none", "residual", "dense"))
+    decoder_residual: str = setting("none", "residual connections of the decoder", ("none", "residual", "dense"))
     score: str = setting("multiplicative", "score function of projected queries and keys", SCORES)
     attention: int = setting(512, "size of projected queries and keys")
     dropout: float = setting(0.2, "dropout on the input of each layer")
@@ -79,11 +80,11 @@ class Britz(EncoderDecoder):
             )
         self.config = config
         self.embed = nn.Embedding(config.source_vocabulary, m)
-        stacks = [Stack(config, m, config.encoder_layers // ways) for _ in range(ways)]
+        stacks = [Stack(config, m, config.encoder_layers // ways, config.encoder_residual) for _ in range(ways)]
         self.forwards = None if config.direction == "reversed" else stacks[0]
         self.backwards = None if config.direction == "forward" else stacks[-1]
         self.embed_target = nn.Embedding(config.target_vocabulary, m)
-        self.decoder = Stack(config, m + ways * n, config.decoder_layers)
+        self.decoder = Stack(config, m + ways * n, config.decoder_layers, config.decoder_residual)
         for layer in self.decoder.layers:
             layer.recurrence = "fed"  # type: ignore[assignment] # for `regard.explain`
         self.W_1 = nn.Linear(ways * n, config.attention)
@@ -150,10 +151,10 @@ RESIDUALS: dict[str, Callable[[Tensor, list[Tensor]], Tensor]] = {
 class Stack(nn.Module):
     """Recurrent layers of one width, each of which reads what `RESIDUALS` makes of those below."""
 
-    def __init__(self, config: BritzConfig, input_width: int, layers: int) -> None:
+    def __init__(self, config: BritzConfig, input_width: int, layers: int, residual: str) -> None:
         super().__init__()
-        n, plain = config.width, config.residual == "none"
-        self.join = RESIDUALS[config.residual]
+        n, plain = config.width, residual == "none"
+        self.join = RESIDUALS[residual]
         self.enter = nn.Identity() if plain or input_width == n else nn.Linear(input_width, n)
         widths = [input_width if plain else n, *[n] * (layers - 1)]
         self.layers = nn.ModuleList(CELLS[config.cell](wide, n, config.dropout) for wide in widths)
@@ -184,7 +185,7 @@ class Stack(nn.Module):
 
 PRESETS = {
     "paper": BritzConfig(),
-    "small": BritzConfig(embedding=256, dropout=0.3, spread=0.1),
+    "small": BritzConfig(embedding=256, dropout=0.3),
     "tiny": BritzConfig(embedding=64, width=96, decoder_layers=1, attention=64, dropout=0.0, spread=0.2),
 }
 VARIANTS = {
@@ -193,9 +194,14 @@ VARIANTS = {
     "forward": replace(PRESETS["tiny"], direction="forward"),
     "reversed": replace(PRESETS["tiny"], direction="reversed", cell="lstm", encoder_layers=1),
     "deep": replace(PRESETS["tiny"], encoder_layers=4, decoder_layers=2),
-    "residual": replace(PRESETS["tiny"], encoder_layers=4, decoder_layers=2, residual="residual", cell="lstm"),
-    "dense": replace(PRESETS["tiny"], encoder_layers=4, decoder_layers=2, residual="dense"),
-}
+    "residual": replace(
+        PRESETS["tiny"], cell="lstm", encoder_layers=4, encoder_residual="residual",
+        decoder_layers=2, decoder_residual="residual",
+    ),
+    "dense": replace(
+        PRESETS["tiny"], encoder_layers=4, encoder_residual="dense", decoder_layers=2, decoder_residual="dense"
+    ),
+}  # fmt: skip
 
 # Adam at 0.0001, without decay; the gradient is clipped at 5.
 RECIPES: dict[str, dict[str, object]] = {
