@@ -771,12 +771,12 @@ def britz(source, Y, w, n, score="multiplicative", reads="none", writes="none"):
     reads, writes: the residual connections of encoder and decoder.
     """
     X = [w.E_x[:, x] for x in source]
-    reads = []
+    tops = []
     if "forwards" in w:
-        reads.append(britz_read(X, w.forwards, n, reads))
+        tops.append(britz_read(X, w.forwards, n, reads))
     if "backwards" in w:
-        reads.append(britz_read(X[::-1], w.backwards, n, reads)[::-1])
-    h = [concat(*both) for both in zip(*reads, strict=True)]
+        tops.append(britz_read(X[::-1], w.backwards, n, reads)[::-1])
+    h = [concat(*both) for both in zip(*tops, strict=True)]
     states, c = britz_zero(w.decoder, n), np.zeros(len(h[0]))
     trace = []
     for y in Y:
