@@ -8,14 +8,18 @@ import signal
 import socket
 from collections import Counter
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
+import uvicorn
 from patience import PATIENCE, until
 from serve_parts import serving
 from test_serve_life import children, request, total, waiting
 
 from regard.serve.app import FOLDERS
 from regard.serve.listener import Listener
+from regard.serve.process import Server
+from regard.serve.protocol import Protocol
 from regard.serve.turns import EACH, Turns
 
 
@@ -150,3 +154,21 @@ def test_connections_are_accepted_again_once_there_are_open_files(caplog: Any) -
     assert [record.message for record in caplog.records if "accepted" in record.message] == [
         "No connection can be accepted at the moment: [Errno 24] Too many open files"
     ] * 2
+
+
+def test_a_second_signal_finds_closed_sockets_and_changes_nothing_unless_it_is_an_interrupt() -> None:
+    state: Any = SimpleNamespace(stopping=False)
+    server = Server(uvicorn.Config("none"), Protocol, state, state, lambda: None)
+
+    async def go() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as one:
+            server.listeners = [Listener(one, state, Protocol, None)]  # type: ignore[arg-type]
+            server.handle_exit(signal.SIGTERM, None)
+            server.listeners[0].close()
+        server.handle_exit(signal.SIGTERM, None)
+        assert (state.stopping, server.should_exit) == (True, False)
+        server.handle_exit(signal.SIGINT, None)
+        assert server.should_exit
+        assert server.force_exit
+
+    asyncio.run(go())

@@ -287,6 +287,14 @@ def test_halving_stops_the_runs_that_validate_worse_and_keeps_them(tmp_path):
     assert (again.stopped, checkpoints(stopped)) == (found.stopped, kept)
 
 
+def test_a_run_that_halving_would_stop_at_its_last_update_is_finished(tmp_path):
+    path = write(tmp_path, "[grid]\ntrain.rate = [0.01, 1e-9]\n")
+    settings = ["train.steps=10", "train.validate_every=10", "train.schedule=constant"]
+    found = sweep(path, tmp_path / "out", settings=settings, workers=1, halving=2)
+    assert (found.finished, found.stopped) == (2, {})
+    assert {group.name for group in found.table.groups} == {"rate=0.01", "rate=1e-09"}
+
+
 @pytest.mark.parametrize(
     ("text", "settings", "halving", "sentence"),
     [

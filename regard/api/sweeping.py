@@ -215,7 +215,7 @@ class Training:
             every = experiment.train.validate_every
             halving = Halving(self.out, self.halving, trial.name, every) if self.halving else None
             ended = begin(experiment, run, halving)
-            if halving and halving.stopped:
+            if ended == "stopped" and halving and halving.stopped:
                 yield {"stopped": halving.stopped}
                 continue
             if ended == "stopped":

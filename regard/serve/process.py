@@ -65,8 +65,9 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A signal: begin to stop, or with a second SIGINT stop at once."""
-        if self.guard.stopping and sig == signal.SIGINT:
-            self.should_exit = self.force_exit = True
+        if self.guard.stopping:
+            if sig == signal.SIGINT:
+                self.should_exit = self.force_exit = True
             return
         self.guard.stopping = self.state.stopping = True
         for listener in self.listeners:
