@@ -716,6 +716,78 @@ def luong(words, Y, w, n, score="general", where="global", D=10, feed=True, reve
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Britz 2017
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def britz_stack_step(x, states, w, residual="none"):
+    """One step of a stack: x^0 = x (W_in x + b_in where w has W_in), f_l(x^l) the output of cell l, and
+
+    none: x^{l+1} = f_l(x^l);  residual: x^{l+1} = f_l(x^l) + x^l;  dense: x^{l+1} = f_l(x^l) + x^0 + ... + x^l.
+    states: h of each GRU, (h, c) of each LSTM. w: layers (GRU weights W_r ... or LSTM weights W b) (W_in b_in).
+    Returns x^L and the new states.
+    """
+    inputs = [w.W_in @ x + w.b_in if "W_in" in w else x]
+    after = []
+    for state, layer in zip(states, w.layers, strict=True):
+        if "W_r" in layer:
+            output = cho_gru(inputs[-1], state, layer)
+            after.append(output)
+        else:
+            output, c = lstm(inputs[-1], *state, layer)
+            after.append((output, c))
+        if residual == "residual":
+            output = output + inputs[-1]
+        if residual == "dense":
+            for below in inputs:
+                output = output + below
+        inputs.append(output)
+    return inputs[-1], after
+
+
+def britz_zero(w, n):
+    """Zero states of a stack."""
+    return [np.zeros(n) if "W_r" in layer else (np.zeros(n), np.zeros(n)) for layer in w.layers]
+
+
+def britz_read(X, w, n, residual="none"):
+    """Top outputs of a stack over X, in the order of X."""
+    states, tops = britz_zero(w, n), []
+    for x in X:
+        top, states = britz_stack_step(x, states, w, residual)
+        tops.append(top)
+    return tops
+
+
+def britz(source, Y, w, n, score="multiplicative", reads="none", writes="none"):
+    """The whole teacher-forced model. source: ids with END; Y: embeddings of y_0 y_1 ...
+
+    w: E_x, forwards and/or backwards, decoder (stacks), W_1 b_1, W_2 b_2 (v for the additive score), W b, W_o b_o.
+    The query is the top output after y_{t-1}; the raw context enters the next input; the decoder begins with zeros.
+    reads, writes: the residual connections of encoder and decoder.
+    """
+    X = [w.E_x[:, x] for x in source]
+    tops = []
+    if "forwards" in w:
+        tops.append(britz_read(X, w.forwards, n, reads))
+    if "backwards" in w:
+        tops.append(britz_read(X[::-1], w.backwards, n, reads)[::-1])
+    h = [concat(*both) for both in zip(*tops, strict=True)]
+    states, c = britz_zero(w.decoder, n), np.zeros(len(h[0]))
+    trace = []
+    for y in Y:
+        s, states = britz_stack_step(concat(y, c), states, w.decoder, writes)
+        e = []
+        for h_j in h:
+            key, query = w.W_1 @ h_j + w.b_1, w.W_2 @ s + w.b_2
+            e.append(dot(key, query) if score == "multiplicative" else dot(w.v, np.tanh(key + query)))
+        alpha = softmax(e)
+        c = context_of(alpha, h)
+        trace.append((alpha, c, s, w.W_o @ np.tanh(w.W @ concat(s, c) + w.b) + w.b_o))
+    return collect(trace)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Vaswani 2017 (rows are positions, x W as in the paper)
 # ---------------------------------------------------------------------------------------------------------------------
 

@@ -10,14 +10,18 @@ import pytest
 
 import regard.data.prepare as prepare_module
 from regard.config import read, to_toml
+from regard.data.batching import round_up
 from regard.data.documents import DocumentDataConfig, DocumentEncoding
 from regard.data.pairs import PairEncoding, PairSet, Resampled
 from regard.data.prepare import Preparing, prepare, survey
 from regard.data.settings import DataConfig
 from regard.data.store import ColumnType, id_type, open_store, write_store
 from regard.data.text_corpus import TextDataConfig, TextEncoding
+from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, DataError, RunError
 from regard.symbols import END, UNKNOWN
+from regard.training.settings import TrainConfig
+from regard.training.translation import TranslationTask
 
 ANIMALS = ["dog", "cat", "horse", "bird", "cow", "goat", "wolf", "bear"]
 
@@ -205,8 +209,8 @@ def test_sampling_is_pure_varies_by_epoch_and_respects_the_limit(tmp_path):
     again = prepare(PairEncoding(config), tmp_path / "run")
     assert isinstance(made.train, Resampled)
     assert isinstance(again.train, Resampled)
-    drawn = [[made.train.pair(index, epoch) for index in range(40)] for epoch in range(3)]
-    assert drawn == [[again.train.pair(index, epoch) for index in range(40)] for epoch in range(3)]
+    drawn = [[listed(made.train.pair(index, epoch)) for index in range(40)] for epoch in range(3)]
+    assert drawn == [[listed(pair) for pair in zip(*again.train.take(range(40), n), strict=True)] for n in range(3)]
     assert drawn[0] != drawn[1] != drawn[2]
     for index, (source, target) in enumerate(drawn[1]):
         best = made.train.pairs.pair(index)
@@ -214,6 +218,28 @@ def test_sampling_is_pure_varies_by_epoch_and_respects_the_limit(tmp_path):
         assert made.vocabularies[1].decode(target) == made.vocabularies[1].decode(best[1])
         assert source[-1] == target[-1] == END
         assert max(len(source), len(target)) <= 31
+
+
+def test_sampled_batches_have_the_shapes_that_were_planned(tmp_path):
+    """A batch of the same planned lengths has the same shape in every epoch, whatever was drawn."""
+    made = prepare(PairEncoding(change(write_corpus(tmp_path), subwords="bpe", sampling=0.3)), tmp_path / "run")
+    task = TranslationTask(made, TrainConfig(batch_tokens=150), DecodeConfig(), tmp_path)
+    shapes, lengths = {}, set()
+    for epoch in range(4):
+        for numbers in task.plan(epoch, even=True):
+            planned = tuple(int(round_up(side[numbers]).max()) for side in task.lengths(made.train))
+            batch = task.load(numbers.tolist(), epoch)
+            even = task.even(batch, 1)
+            shapes.setdefault(planned, set()).add((even.source.shape, even.target.shape))
+            lengths.add((planned, batch.source.shape[1]))
+            assert even.source[: len(numbers), : batch.source.shape[1]].equal(batch.source)
+            assert not even.source[:, batch.source.shape[1] :].any()
+    assert {len(some) for some in shapes.values()} == {1}
+    assert len(lengths) > len(shapes), "samples of the same plan differ in length"
+
+
+def listed(pair):
+    return tuple(side.tolist() for side in pair)
 
 
 @pytest.mark.parametrize("name", ["phrasebook", "dates", "copy", "reverse"])

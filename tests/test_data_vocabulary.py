@@ -2,14 +2,17 @@
 
 import json
 import random
+from collections import Counter
 from contextlib import suppress
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.data import segmentations
 from regard.data.normalise_text import rewrite
+from regard.data.segmentations import seeds_for
 from regard.data.subwords import Subwords, train_subwords
 from regard.data.vocabulary import Vocabulary, words
 from regard.errors import DataError
@@ -210,10 +213,10 @@ def test_ids_outside_the_vocabulary_are_refused():
 def test_samples_are_pure_and_say_the_same(kind, text, seed):
     vocabulary = VOCABULARIES[kind]
     ids = vocabulary.encode(text).ids
-    drawn = vocabulary.sample(ids, 0.3, seed)
-    assert drawn == vocabulary.sample(ids, 0.3, seed)
+    drawn = sample(vocabulary, ids, 0.3, seed)
+    assert drawn == sample(vocabulary, ids, 0.3, seed)
     assert vocabulary.decode(drawn) == vocabulary.decode(ids)
-    assert vocabulary.sample(ids, 0.0, seed) == ids
+    assert sample(vocabulary, ids, 0.0, seed) == ids
 
 
 @given(text=TEXTS)
@@ -223,11 +226,68 @@ def test_without_dropout_our_merges_are_sentencepiece_s(text):
         text = text.replace("▁", " ")
         ids = vocabulary.encode(text).ids
         if UNKNOWN not in ids:
-            assert vocabulary.sample(ids, 1e-12, "any") == ids
+            sampler = vocabulary.sampler(1e-12)
+            sampler.unchanged[:] = 0  # so that every word is merged from its letters
+            assert sampler.draw([ids], seeds_for([1], "any"))[0].tolist() == ids
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_samples_vary(kind):
     vocabulary = VOCABULARIES[kind]
     ids = vocabulary.encode("the cat number 7 sat on the mat").ids
-    assert len({tuple(vocabulary.sample(ids, 0.2, str(seed))) for seed in range(30)}) > 5
+    assert len({tuple(sample(vocabulary, ids, 0.2, str(seed))) for seed in range(30)}) > 5
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_a_sample_does_not_depend_on_its_neighbours_or_on_what_was_drawn_before(kind, monkeypatch):
+    vocabulary = VOCABULARIES[kind]
+    texts = ["the cat number 7 sat on the mat", "", "the \N{SNOWMAN}cat  saw", "a mat"] * 20
+    rows, seeds = vocabulary.encode_many(texts), seeds_for(range(80), "any")
+    sampler = vocabulary.sampler(0.3)
+    drawn = [row.tolist() for row in sampler.draw(rows, seeds)]
+    assert drawn == [row.tolist() for row in sampler.draw(rows, seeds)]
+    alone = [vocabulary.sampler(0.3).draw([row], seeds[n : n + 1])[0].tolist() for n, row in enumerate(rows)]
+    assert drawn == alone
+    monkeypatch.setattr(segmentations, "_REMEMBERED", 3)
+    assert drawn[5:] == [row.tolist() for row in sampler.draw(rows[5:], seeds[5:])]
+
+
+def test_merges_are_left_out_with_their_probability():
+    """All segmentations of a word are as frequent as an enumeration of what may be left out says."""
+    vocabulary, p, count = Vocabulary.train(["abab ab ab ab"] * 9, "bpe", 300), 0.3, 20_000
+    sampler = vocabulary.sampler(p)
+    (ids,) = vocabulary.encode_many(["ab"])
+    drawn = Counter(
+        tuple(vocabulary.pieces(row)) for row in sampler.draw([ids] * count, seeds_for(range(count), "any"))
+    )
+    steps = reference_dropout(list("▁ab"), {piece: -rank for piece, rank in sampler.ranks.items()}, p)
+    assert sum(steps.values()) == pytest.approx(1)
+    assert set(drawn) == set(steps)
+    assert len(steps) > 2
+    for pieces, probability in steps.items():
+        assert drawn[pieces] / count == pytest.approx(probability, abs=4 * (probability / count) ** 0.5)
+
+
+def reference_dropout(parts, scores, p):
+    """The probability of every segmentation: at each step each possible merge is left out with probability p, and the
+    best of the others is made."""
+    pairs = [(scores[a + b], -k) for k, (a, b) in enumerate(pairwise(parts)) if a + b in scores]
+    found = Counter()
+    for kept in product([True, False], repeat=len(pairs)):
+        chance = (1 - p) ** sum(kept) * p ** (len(kept) - sum(kept))
+        survivors = [pair for pair, keeps in zip(pairs, kept, strict=True) if keeps]
+        if not survivors:
+            found[tuple(parts)] += chance
+            continue
+        k = -max(survivors)[1]
+        for pieces, after in reference_dropout(
+            [*parts[:k], parts[k] + parts[k + 1], *parts[k + 2 :]], scores, p
+        ).items():
+            found[pieces] += chance * after
+    return found
+
+
+def sample(vocabulary, ids, amount, seed):
+    """One sentence in other pieces, where there are others."""
+    sampler = vocabulary.sampler(amount)
+    return sampler.draw([ids], seeds_for([1], seed))[0].tolist() if sampler else ids

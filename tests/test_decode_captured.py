@@ -2,7 +2,9 @@
 
 import dataclasses
 import logging
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -241,6 +243,18 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(captured, "capture", capture)
     return made
+
+
+def test_a_thread_captures_on_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The allocator keeps freed memory for each stream; threads that capture at the same time need their own."""
+    monkeypatch.setattr(captured, "_own", threading.local())
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: (device, object()))
+    one, other = torch.device("cuda", 0), torch.device("cuda", 1)
+    stream = captured.own_stream(one)
+    assert captured.own_stream(one) is stream
+    assert captured.own_stream(other) is not stream
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(captured.own_stream, one).result() is not stream
 
 
 def test_a_copy_of_a_state_shares_nothing() -> None:

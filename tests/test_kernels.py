@@ -346,6 +346,9 @@ def test_an_explanation_names_what_keeps_a_part_from_a_faster_path():
     luong = dict(explain(build("luong", MODELS["luong"].presets["tiny"]), "cpu").parts)
     assert luong["attention"].name == "plain in training, torch's fused attention in decoding"
     assert luong["decoder"] == ("loop", "each step reads what the model attended to in the step before")
+    britz = dict(explain(build("britz", MODELS["britz"].variants["residual"]), "cpu").parts)
+    assert britz["decoder.layers.1"] == ("loop", "each step reads what the model attended to in the step before")
+    assert britz["forwards.layers.1"] == choose.recurrence_path("cpu", "lstm")
     for name, said in (("alibi", "alibi"), ("relative", "Relative")):
         later = dict(explain(build("transformer", MODELS["transformer"].variants[name]), "cuda").parts)
         assert later["encoder.0.self_attention.attention"] == ("plain", f"no kernel for the score {said}")

@@ -546,7 +546,7 @@ def test_t5_4_the_past_in_place_is_the_plain_one(case: str, room: int, fixed: bo
 TRACED = [
     "cho-tiny", "rnnencdec-tiny", "sutskever-tiny", "bahdanau-tiny", "bahdanau-conditional", "luong-tiny",
     "luong-local-p-dot", "transformer-tiny", "transformer-modern", "transformer-marian", "transformer-relative",
-    "lstmn-tiny", "coverage-tiny", "pointer-tiny", "monotonic-tiny",
+    "lstmn-tiny", "coverage-tiny", "pointer-tiny", "monotonic-tiny", "britz-tiny", "britz-residual",
 ]  # fmt: skip
 
 

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from weights_of import (
     array,
     bahdanau_of,
+    britz_of,
+    britz_stack_of,
     cho_of,
     joins_of,
     luong_of,
@@ -24,9 +26,14 @@ from weights_of import (
     transformer_of,
 )
 
+from regard.core.scores import Perceptron, dot
+from regard.decode.search import decode
+from regard.decode.settings import DecodeConfig
+from regard.errors import ConfigError
 from regard.layers.attention import Attention
 from regard.layers.transformer import NO_PLACES, Places
 from regard.models.bahdanau import Bahdanau, BahdanauConfig, maxout
+from regard.models.britz import Britz, BritzConfig, Stack
 from regard.models.contract import shift_right
 from regard.models.encdec import Cho, ChoConfig, RNNencdec, RNNencdecConfig, Sutskever, SutskeverConfig
 from regard.models.luong import Luong, LuongConfig
@@ -45,6 +52,7 @@ RNNENCDEC = RNNencdecConfig(**SIZES, embedding=5, width=4, readout=3)
 CHO = ChoConfig(**SIZES, embedding=5, width=4, readout=3)
 SUTSKEVER = SutskeverConfig(**SIZES, width=4, layers=3)
 LUONG = LuongConfig(**SIZES, width=4, layers=2, half_width=2, longest=4, dropout=0.0, window="global")
+BRITZ = BritzConfig(**SIZES, embedding=5, width=4, attention=6, dropout=0.0)
 TRANSFORMER = TransformerConfig(**SIZES, width=12, heads=3, inner=7, layers=2, dropout=0.0, longest=9, tied="target")
 
 TIMINGS = ("paper", "appendix", "released", "conditional")
@@ -439,6 +447,132 @@ def test_luong_starts_its_feeding_at_zero():
     assert (model.start(model.encode(SOURCE, LENGTHS)).fed == 0).all()
 
 
+# --- Britz -----------------------------------------------------------------------------------------------------------
+
+DIRECTIONS = ("both", "forward", "reversed")
+RESIDUALS = ("none", "residual", "dense")
+
+
+def britz_is_the_papers(config: BritzConfig) -> None:
+    model = spread(Britz(config), 0.4)
+    logits, seen = run(model)
+    context, weights, query = seen["attention"]
+    w = britz_of(model)
+    for b, source, read, _ in sentences():
+        Y = [w.E_y[:, y] for y in read]
+        residuals = config.encoder_residual, config.decoder_residual
+        want = papers.britz(source, Y, w, config.width, config.score, *residuals)
+        assert close(logits[b], want.logits)
+        assert close(weights[b, :, : len(source)], want.alpha)
+        assert (weights[b, :, len(source) :] == 0).all()
+        assert close(context[b], want.contexts)
+        assert close(query[b], [w.W_2 @ s + w.b_2 for s in want.states])  # the state after the step
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("score", ["multiplicative", "additive"])
+def test_britz_is_the_papers(cell: str, direction: str, score: str):
+    britz_is_the_papers(replace(BRITZ, cell=cell, direction=direction, score=score))
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("residual", RESIDUALS)
+@pytest.mark.parametrize("embedding", [4, 5])  # with the width of the states nothing has to change it
+def test_t8_4_residual_stacks_are_the_papers(cell: str, residual: str, embedding: int):
+    config = replace(BRITZ, cell=cell, embedding=embedding, encoder_layers=6, decoder_layers=3)
+    reads, writes = replace(config, encoder_residual=residual), replace(config, decoder_residual=residual)
+    assert isinstance(Britz(reads).forwards.enter, nn.Linear) == (residual != "none" and embedding != config.width)
+    assert isinstance(Britz(writes).decoder.enter, nn.Linear) == (residual != "none")
+    britz_is_the_papers(reads)
+    britz_is_the_papers(writes)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_t8_4_a_layer_adds_its_input_and_a_dense_one_all_inputs_below(cell: str):
+    """With x^0 and the output of each cell: x + f(x), against the sum of everything before."""
+    config = replace(BRITZ, embedding=4, cell=cell)
+    stacks = {kind: spread(Stack(config, 4, 3, kind)) for kind in RESIDUALS}
+    for stack in stacks.values():
+        stack.load_state_dict(stacks["none"].state_dict())
+    x = torch.randn(B, 4)
+    for kind, stack in stacks.items():
+        calls: list[tuple[Tensor, Tensor]] = []  # what each layer read and wrote
+        hooks = [
+            layer.register_forward_hook(lambda _, given, got, calls=calls: calls.append((given[0], got[0])))
+            for layer in stack.layers
+        ]
+        top = stack(x[:, None])
+        for hook in hooks:
+            hook.remove()
+        read, wrote = zip(*calls, strict=True)
+        below = {
+            "none": [wrote[0], wrote[1], wrote[2]],
+            "residual": [wrote[0] + read[0], wrote[1] + read[1], wrote[2] + read[2]],
+            "dense": [wrote[0] + read[0], wrote[1] + read[0] + read[1], wrote[2] + read[0] + read[1] + read[2]],
+        }[kind]
+        for ours, wanted in zip([*read[1:], top], below, strict=True):
+            assert torch.allclose(ours, wanted, **CLOSE)
+        assert close(top[:, 0], [papers.britz_read([array(row)], britz_stack_of(stack), 4, kind)[0] for row in x])
+
+
+def test_t8_1_the_baseline_has_the_papers_number_of_weights():
+    with torch.device("meta"):
+        model = Britz(BritzConfig())
+    assert sum(weights.numel() for weights in model.parameters()) / 1e6 == pytest.approx(66.32, rel=0.001)
+
+
+def test_t8_2_multiplicative_scores_grow_with_their_size_and_additive_ones_are_bounded():
+    """The variance of <q, k> is linear in the size; |v^T tanh(q + k)| <= ||v||_1 for any query and keys."""
+    variance = {size: dot(torch.randn(400, size), torch.randn(300, size)).var().item() for size in (64, 256, 1024)}
+    for size, found in variance.items():
+        assert found == pytest.approx(size, rel=0.1)
+    additive = Perceptron(64)
+    bound = additive.v.weight.abs().sum()
+    for size in (1, 10, 1000):
+        scores = additive(size * torch.randn(1, 40, 64), size * torch.randn(1, 30, 64))
+        assert (scores.abs() <= bound).all()
+    sure = additive.v.weight.sign().expand(1, 1, 64) * 50
+    assert torch.allclose(additive(sure, sure), bound)
+
+
+@torch.no_grad()
+def test_t8_3_a_length_penalty_of_zero_ranks_by_probability_alone():
+    model = spread(Britz(BRITZ))
+    found = decode(model, SOURCE, LENGTHS, DecodeConfig(beam=4, nbest=4, length_penalty=0.0))
+    for hypotheses in found:
+        assert [one.score for one in hypotheses] == [one.logprob for one in hypotheses]
+        assert [one.score for one in hypotheses] == sorted((one.score for one in hypotheses), reverse=True)
+    other = decode(model, SOURCE, LENGTHS, DecodeConfig(beam=4, nbest=4, length_penalty=1.0))
+    assert any(one.score != one.logprob for hypotheses in other for one in hypotheses)
+
+
+def test_britz_starts_from_zeros_whatever_the_source_and_feeds_the_raw_context():
+    model = spread(Britz(replace(BRITZ, cell="lstm")))
+    state = model.start(model.encode(SOURCE, LENGTHS))
+    assert all((part == 0).all() for layer in state.layers for part in (*layer.hidden, *layer.cell))
+    assert (state.context == 0).all()
+    with watched(model) as seen:
+        _, state = model.step(TARGET[:, 0], state)
+    assert torch.equal(state.context, seen["attention"][0][:, 0])
+
+
+def test_a_fresh_britz_has_the_released_initial_weights():
+    for cell, layers in (("gru", 3), ("lstm", 4)):
+        model = Britz(replace(BRITZ, cell=cell, width=40, embedding=30, spread=0.04))
+        layer = model.decoder.layers[1]
+        bias = (layer.W if cell == "gru" else layer.W[0]).bias.unflatten(0, (layers, 40))
+        assert bias.mean(1).tolist() == {"gru": [1, 1, 0], "lstm": [0, 1, 0, 0]}[cell]
+        for weights in (weights for weights in model.parameters() if weights.dim() > 1):
+            assert 0.03 < weights.abs().max() <= 0.04
+
+
+def test_an_odd_number_of_layers_cannot_be_shared_by_two_directions():
+    with pytest.raises(ConfigError, match=r"must be even; got 3\. Set model.direction = 'forward'"):
+        Britz(replace(BRITZ, encoder_layers=3))
+    assert len(Britz(replace(BRITZ, encoder_layers=3, direction="forward")).forwards.layers) == 3
+
+
 # --- Transformer -----------------------------------------------------------------------------------------------------
 
 
@@ -586,6 +720,8 @@ EVERY = {
     **{f"bahdanau-{t}": lambda t=t: Bahdanau(replace(BAHDANAU, timing=t)) for t in TIMINGS},
     **{f"luong-{w}": lambda w=w: Luong(replace(LUONG, window=w)) for w in WINDOWS},
     "luong-no-feed": lambda: Luong(replace(LUONG, feed=False)),
+    **{f"britz-{d}": lambda d=d: Britz(replace(BRITZ, direction=d)) for d in DIRECTIONS},
+    "britz-dense": lambda: Britz(replace(BRITZ, decoder_residual="dense", cell="lstm", score="additive")),
     **{f"transformer-{n}": lambda n=n: Transformer(replace(TRANSFORMER, norm=n)) for n in ("post", "pre")},
     "transformer-rotary": lambda: Transformer(replace(TRANSFORMER, positions="rotary")),
 }

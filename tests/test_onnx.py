@@ -15,6 +15,7 @@ SMALL = {"width": 16, "heads": 4, "inner": 24, "layers": 1, "embedding": 8, "ann
 CASES = [
     *(("transformer", variant) for variant in ("tiny", "marian", "modern", "additive-sparsemax")),
     *((name, "tiny") for name in ("bahdanau", "coverage", "luong", "pointer")),
+    *(("britz", variant) for variant in ("tiny", "residual", "dense")),
 ]
 
 

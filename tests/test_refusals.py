@@ -216,6 +216,12 @@ def test_the_settings_of_another_model():
         ("bahdanau", {"timing": "groundhog"}, "model.timing must be one of paper, appendix, released, conditional"),
         ("transformer", {"norm": "rms"}, "model.norm must be one of post, pre; got 'rms'."),
         ("transformer", {"width": 2.5}, "model.width must be a whole number; got 2.5."),
+        (
+            "britz",
+            {"decoder_residual": "all"},
+            "model.decoder_residual must be one of none, residual, dense; got 'all'.",
+        ),
+        ("britz", {"encoder_layers": 1}, "must be even; got 1. Set model.direction = 'forward' for an odd number."),
         ("luong", {"width": 0}, "model.width must be at least 1; got 0."),
         ("bahdanau", {"output_rank": -1}, "model.output_rank must be at least 0; got -1."),
         ("transformer", {"dropout": 1.0}, "model.dropout must be at least 0 and below 1; got 1.0."),

@@ -23,7 +23,7 @@ from regard.symbols import END
 
 PAGE = Path(__file__).parent.parent / "regard" / "look" / "page"
 WORDS, STEPS, VOCABULARY = 6, 4, 31
-TRANSLATORS = ("cho", "rnnencdec", "sutskever", "bahdanau", "coverage", "luong", "pointer", "transformer")
+TRANSLATORS = ("cho", "rnnencdec", "sutskever", "bahdanau", "coverage", "luong", "britz", "pointer", "transformer")
 
 
 def variants() -> Iterator[tuple[str, Any]]:

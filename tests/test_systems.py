@@ -292,6 +292,16 @@ def test_the_tiny_pointer_learns_to_answer_questions(tmp_path):
     assert sum(each.text == one.target for each, one in zip(found, stories, strict=True)) > 90
 
 
+@pytest.mark.slow
+def test_the_tiny_britz_learns_the_phrasebook(tmp_path):
+    settings = ["data.size=6000", "data.held_out=200", "data.max_words=6", "data.subwords=word"]
+    settings += ["train.batch_tokens=1024", "train.steps=250"]
+    begin(resolve(gather(None, "britz", "tiny", settings, corpus="phrasebook")), tmp_path / "run")
+    phrases = find_builtin("phrasebook").generate(100, 78, 3, 6)
+    found = regard.load(tmp_path / "run").translate([one.source for one in phrases], beam=1, split=False)
+    assert sum(each.text == one.target for each, one in zip(found, phrases, strict=True)) > 40
+
+
 def test_summaries_say_what_each_does_with_what_is_theirs():
     for one in find_builtin("summaries").generate(500, 1, 3, 12):
         words, clauses = one.source.split(" "), [clause.split(" ") for clause in one.target.split(" ; ")]

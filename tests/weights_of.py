@@ -6,10 +6,11 @@ from papers import Weights
 from torch import Tensor, nn
 
 from regard.core.scores import Additive, Relative, alibi
-from regard.layers.recurrent import GateInputs, GRUEncoder, ResetAfterGRU, ResetBeforeGRU, StackedLSTM
+from regard.layers.recurrent import GateInputs, GRUEncoder, GRULayer, ResetAfterGRU, ResetBeforeGRU, StackedLSTM
 from regard.layers.transformer import CrossAttention, FeedForward, SelfAttention
 from regard.layers.transformer_parts import SwiGLU
 from regard.models.bahdanau import Bahdanau, Decoder, Readout
+from regard.models.britz import Britz, Stack
 from regard.models.coverage import Coverage, Linguistic
 from regard.models.encdec import Cho, RNNencdec, Sutskever
 from regard.models.luong import Luong
@@ -247,6 +248,31 @@ def luong_of(model: Luong) -> Weights:
     if hasattr(model.centre, "W"):
         w["W_p"], w["v_p"] = array(model.centre.W.weight), array(model.centre.v.weight)[0]
     return w
+
+
+def britz_stack_of(stack: Stack) -> Weights:
+    def layer_weights(layer: GRULayer | StackedLSTM) -> Weights:
+        if isinstance(layer, StackedLSTM):
+            return stack_of(layer)[0]
+        biases = zip(("b_r", "b_z", "b"), layer.W.bias.chunk(3), strict=True)
+        return Weights(
+            thirds(layer.W.weight, "W") | state_of(layer.cell) | {name: array(bias) for name, bias in biases}
+        )
+
+    w = Weights(layers=[layer_weights(layer) for layer in stack.layers])
+    if isinstance(stack.enter, nn.Linear):
+        w["W_in"], w["b_in"] = array(stack.enter.weight), array(stack.enter.bias)
+    return w
+
+
+def britz_of(model: Britz) -> Weights:
+    w = Weights(E_x=columns(model.embed), E_y=columns(model.embed_target), decoder=britz_stack_of(model.decoder))
+    for name in ("forwards", "backwards"):
+        if getattr(model, name) is not None:
+            w[name] = britz_stack_of(getattr(model, name))
+    for name, part in (("_1", model.W_1), ("_2", model.W_2), ("", model.W), ("_o", model.output)):
+        w[f"W{name}"], w[f"b{name}"] = array(part.weight), array(part.bias)
+    return Weights(w, v=array(model.attention.score.v.weight)[0]) if model.config.score == "additive" else w
 
 
 def norm_of(norm: nn.LayerNorm | nn.RMSNorm) -> Weights:

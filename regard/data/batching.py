@@ -62,8 +62,8 @@ class Pairs(Protocol):
 
     def __len__(self) -> int: ...
 
-    def pair(self, index: int, epoch: int = 0) -> tuple[Row, Row]:
-        """Source and target ids, END included; `epoch` matters where segmentations are sampled."""
+    def take(self, indices: Sequence[int], epoch: int = 0) -> tuple[Sequence[Row], Sequence[Row]]:
+        """Sources and targets, END included; `epoch` matters where segmentations are sampled."""
         ...
 
 
@@ -235,8 +235,8 @@ def pad(rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
 
 def make_batch(pairs: Pairs, indices: Sequence[int], epoch: int = 0) -> Batch:
     """The pairs of these indices, as one batch in that order. No indices give an empty batch."""
-    rows = [pairs.pair(int(index), epoch) for index in indices]
-    source, source_lengths = pad([row[0] for row in rows])  # [B, S], [B]
-    target, target_lengths = pad([row[1] for row in rows])  # [B, T], [B]
-    chosen = torch.tensor([int(index) for index in indices], dtype=torch.int64)  # [B]
-    return Batch(chosen, source, source_lengths, target, target_lengths)
+    chosen = [int(index) for index in indices]
+    sources, targets = pairs.take(chosen, epoch)
+    source, source_lengths = pad(sources)  # [B, S], [B]
+    target, target_lengths = pad(targets)  # [B, T], [B]
+    return Batch(torch.tensor(chosen, dtype=torch.int64), source, source_lengths, target, target_lengths)

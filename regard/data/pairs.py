@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from sys import getsizeof
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from regard.data.batching import round_up
 from regard.data.builtin import Example
 from regard.data.builtin.registry import find_builtin
 from regard.data.corpus import Pair, open_corpus, pairs_in_memory
@@ -15,6 +18,7 @@ from regard.data.encoding import Corpus, Encoding, Tally, train_vocabulary
 from regard.data.files import Digests, bare_name, digest, is_blank
 from regard.data.formats.document import format_of, is_bilingual
 from regard.data.links import GOLD, same_words, with_links
+from regard.data.segmentations import seeds_for
 from regard.data.settings import DataConfig, as_files
 from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.vocabulary import Vocabulary
@@ -22,6 +26,7 @@ from regard.errors import ConfigError, DataError
 from regard.symbols import END
 
 SIDES = ("source", "target")
+_MEASURED = 1_000  # pairs in which it is measured how much longer sampling makes sentences
 
 
 def generate(config: DataConfig) -> list[Example]:
@@ -83,6 +88,10 @@ class PairSet:
         """Source and target ids of pair `index`, each ending with END; the same in every epoch."""
         return self.columns[0].row(index), self.columns[1].row(index)
 
+    def take(self, indices: Sequence[int], epoch: int = 0) -> tuple[list[Array], list[Array]]:
+        """The sources and the targets of some pairs."""
+        return self.columns[0].take(indices), self.columns[1].take(indices)
+
     def links(self, index: int) -> Array:
         """The links [L, 2] of pair `index`, (source word, target word); none where the corpus is not aligned."""
         return self.aligned.row(index).reshape(-1, 2) if self.aligned else np.zeros((0, 2), np.uint32)
@@ -92,26 +101,47 @@ class Resampled:
     """Pairs whose segmentation changes with every epoch: subword regularisation.
 
     What pair `index` is in `epoch` is a pure function of the seed. Lengths, by which batches are planned, are those
-    of the best segmentation; a sampled one may be somewhat longer, but never longer than `most`.
+    of the best segmentation. A sampled one may be longer, up to `room` for that length and never longer than `most`;
+    the few that would be are the best one. So a GPU sees few shapes of batches: those of `room`.
     """
 
     def __init__(self, pairs: PairSet, vocabularies: Sequence[Vocabulary], amount: float, seed: int, most: int) -> None:
-        self.pairs, self.vocabularies = pairs, vocabularies
-        self.amount, self.seed, self.most = amount, seed, most
+        self.pairs, self.seed, self.most = pairs, seed, most
+        source, target = vocabularies
+        first = source.sampler(amount)
+        self.samplers = first, first if target is source else target.sampler(amount)
         self.source_lengths, self.target_lengths = pairs.source_lengths, pairs.target_lengths
         self.lines, self.links = pairs.lines, pairs.links
+        some = np.unique(np.linspace(0, max(0, len(pairs) - 1), min(len(pairs), _MEASURED)).astype(np.int64)).tolist()
+        best, drawn = (sum(map(len, chain(*sides))) for sides in (pairs.take(some), self.draw(some, 0)))
+        self.stretch = max(1.0, 2 * drawn / max(1, best) - 1)  # twice what sampling adds on average
 
     def __len__(self) -> int:
         return len(self.pairs)
 
-    def pair(self, index: int, epoch: int = 0) -> tuple[list[int], list[int]]:
+    def room(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How long sentences of these best lengths may become, on the scale of `round_up`."""
+        room = np.ceil(round_up(lengths) * self.stretch).astype(np.int64)
+        return round_up(np.minimum(room, self.most + 1))
+
+    def pair(self, index: int, epoch: int = 0) -> tuple[Array, Array]:
         """Source and target ids of pair `index` as sampled for `epoch`, each ending with END."""
-        rows = []
-        for side, (ids, vocabulary) in enumerate(zip(self.pairs.pair(index), self.vocabularies, strict=True)):
-            best = ids[:-1].tolist()
-            sampled = vocabulary.sample(best, self.amount, f"{self.seed}:{epoch}:{index}:{side}")
-            rows.append([*(sampled if len(sampled) <= self.most else best), END])
-        return rows[0], rows[1]
+        (source,), (target,) = self.take([index], epoch)
+        return source, target
+
+    def take(self, indices: Sequence[int], epoch: int = 0) -> tuple[list[Array], list[Array]]:
+        """The sources and the targets of some pairs; many at once are quicker than one by one."""
+        sides = []
+        for best, drawn in zip(self.pairs.take(indices), self.draw(indices, epoch), strict=True):
+            lengths = np.fromiter(map(len, best), np.int64, len(best))
+            most = np.minimum(self.room(lengths), self.most + 1).tolist()
+            sides.append([b if len(d) > m else d for b, d, m in zip(best, drawn, most, strict=True)])
+        return sides[0], sides[1]
+
+    def draw(self, indices: Sequence[int], epoch: int) -> Iterator[list[Array]]:
+        """The sources and then the targets of some pairs as sampled, however long."""
+        for side, (rows, sampler) in enumerate(zip(self.pairs.take(indices), self.samplers, strict=True)):
+            yield sampler.draw(rows, seeds_for(indices, f"{self.seed}:{epoch}:{side}")) if sampler else rows
 
 
 class PairEncoding(Encoding[Pair]):

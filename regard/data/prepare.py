@@ -80,7 +80,7 @@ class Survey(NamedTuple):
     encoding: Encoding[Any]
     total: int
     held: frozenset[int]  # keys of the texts that are held out
-    kept: list[Any]  # every `stride`-th example, as many as fit into `MEMORY`
+    kept: list[Any]  # every `stride`-th example: all, or if `MEMORY` is too small for them, what the sample needs
     stride: int
 
     def holds_out(self, item: Any) -> bool:
@@ -89,10 +89,7 @@ class Survey(NamedTuple):
 
     def sample(self) -> list[Any]:
         """Examples of the training part for the vocabularies, evenly spread."""
-        most = SUBWORD_SAMPLE if getattr(self.encoding.config, "subwords", "") in ("bpe", "unigram") else SAMPLE
-        stride = self.stride
-        while self.total > most * stride:
-            stride *= 2
+        stride = _sample_stride(self.encoding, self.total, self.stride)
         chosen = (item for item in self.kept if (item.line - 1) % stride == 0)
         return [item for item in chosen if not _is_empty(self.encoding.texts(item)) and not self.holds_out(item)]
 
@@ -118,8 +115,19 @@ def survey(encoding: Encoding[Any], report: Stages = PLAIN.progress) -> Survey:
     if not keys:
         blank = f"each of its {total} {encoding.noun} is blank or has an empty side"
         raise DataError(f"The corpus is empty: {blank if total else f'it has no {encoding.corpus.place}'}.")
+    if stride > 1:  # all are read again, so that no more is needed than the sample
+        stride = _sample_stride(encoding, total, stride)
+        kept = [one for one in kept if (one.line - 1) % stride == 0]
     held = choose_held_out(keys, 0 if encoding.dev else encoding.config.held_out)
     return Survey(encoding, total, held, kept, stride)
+
+
+def _sample_stride(encoding: Encoding[Any], total: int, stride: int) -> int:
+    """How far apart the examples of the sample for the vocabularies are, of which every `stride`-th is kept."""
+    most = SUBWORD_SAMPLE if getattr(encoding.config, "subwords", "") in ("bpe", "unigram") else SAMPLE
+    while total > most * stride:
+        stride *= 2
+    return stride
 
 
 def _is_empty(texts: Iterable[str]) -> bool:

@@ -1,8 +1,6 @@
 """Subwords by SentencePiece: byte-pair encoding and unigram, lossless, with the way back to the text."""
 
 import io
-import math
-import random
 import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -14,12 +12,9 @@ from regard.errors import DataError, brief
 from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
 
 SPACE = "▁"  # how a piece shows a space
-_WORD = re.compile(f"{SPACE}?[^{SPACE}]*")
 _RESERVED = str.maketrans(dict.fromkeys("\t\0▁▅", " "))  # the trainer skips lines that hold one of these
 _LINE = 1_000  # characters of a line that the trainer sees: it skips lines beyond 4192 bytes
-_CANDIDATES = 16  # segmentations of a word from which a unigram sample is drawn
 _WORTH_THREADS = 500  # texts at once; fewer are done before the threads have begun
-_REMEMBERED = 100_000  # words whose segmentations are remembered
 
 
 class Subwords:
@@ -37,9 +32,6 @@ class Subwords:
         symbols = tuple(self.pieces[: len(SYMBOLS)])
         if symbols != SYMBOLS:
             raise DataError(f"The SentencePiece model must begin with {SYMBOLS}; it begins with {symbols}.")
-        self.scores: dict[str, tuple[float, int]] = {}  # piece -> (score, id); filled at the first sample
-        self.unigram = False
-        self.options: dict[str, tuple[list[list[int]], list[float]]] = {}
 
     def __len__(self) -> int:
         return int(self.processor.vocab_size())
@@ -94,70 +86,6 @@ class Subwords:
     def surfaces(self, ids: list[int]) -> list[bytes]:
         """What each id adds to the text, as UTF-8, the space before the text among it."""
         return [self.byte_of.get(index) or self.pieces[index].replace(SPACE, " ").encode() for index in ids]
-
-    def sample(self, text: str, amount: float, draw: random.Random) -> list[int]:
-        """A sampled segmentation: BPE-dropout (Provilkov et al. 2020), or for unigram one of the best few.
-
-        `amount` is the share of merges left out, or for unigram the exponent of the probabilities (Kudo 2018).
-        SentencePiece's own sampling cannot be seeded call by call, and training must be able to resume exactly.
-        """
-        if not text:
-            return []
-        if not self.scores:
-            self._fill()
-        if self.unigram:
-            return self._sample_unigram(text, amount, draw)
-        pieces: list[int] = []
-        for word in _WORD.findall(SPACE + text.replace(" ", SPACE)):
-            pieces += self._merge(list(word), amount, draw)
-        return pieces
-
-    def _fill(self) -> None:
-        for index in range(len(SYMBOLS), len(self)):
-            if not self.processor.is_byte(index):
-                self.scores[self.piece(index)] = float(self.processor.get_score(index)), index
-        # BPE scores are minus the rank of the merge, whole numbers; unigram's are logarithms of probabilities
-        self.unigram = any(score % 1 for score, _ in self.scores.values())
-
-    def _sample_unigram(self, text: str, amount: float, draw: random.Random) -> list[int]:
-        """Word by word, which is the same as over the sentence: no piece crosses a space and scores add up."""
-        drawn: list[int] = []
-        for word in text.split(" "):
-            options, totals = self._best(word)
-            odds = [math.exp(amount * (total - totals[0])) for total in totals]
-            drawn += draw.choices(options, weights=odds)[0] if len(options) > 1 else options[0]
-        return drawn
-
-    def _best(self, word: str) -> tuple[list[list[int]], list[float]]:
-        """The best segmentations of a word after a space, and their scores."""
-        if word not in self.options:
-            if len(self.options) > _REMEMBERED:
-                self.options.clear()
-            found: list[list[int]] = (
-                self.processor.nbest_encode(word, nbest_size=_CANDIDATES, out_type=int) if word else []
-            )
-            found = found or [self._known(SPACE)]
-            self.options[word] = found, [sum(map(self.processor.get_score, option)) for option in found]
-        return self.options[word]
-
-    def _merge(self, parts: list[str], amount: float, draw: random.Random) -> list[int]:
-        while len(parts) > 1:
-            best, place = float("-inf"), -1
-            for index in range(len(parts) - 1):
-                entry = self.scores.get(parts[index] + parts[index + 1])
-                if entry is not None and entry[0] > best and draw.random() >= amount:
-                    best, place = entry[0], index
-            if place < 0:
-                break
-            parts[place : place + 2] = [parts[place] + parts[place + 1]]
-        return [index for part in parts for index in self._known(part)]
-
-    def _known(self, part: str) -> list[int]:
-        entry = self.scores.get(part)
-        if entry is not None:
-            return [entry[1]]
-        spelled = [int(self.processor.piece_to_id(f"<0x{byte:02X}>")) for byte in part.encode("utf-8")]
-        return spelled if all(map(self.processor.is_byte, spelled)) else [UNKNOWN]
 
 
 def train_subwords(

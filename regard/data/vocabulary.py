@@ -2,16 +2,16 @@
 
 import hashlib
 import json
-import random
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from regard.data.files import read_small, write_atomically
 from regard.data.normalise_text import rewrite
+from regard.data.segmentations import Segmentations
 from regard.data.sentences import Span
 from regard.data.subwords import Subwords, train_subwords
 from regard.data.word_vocabulary import Plain, count_plain
@@ -97,14 +97,9 @@ class Vocabulary:
         """The ids of many sentences, without END; quicker than `encode`."""
         return self.tokens.many([rewrite(text, self.form, self.lowercase).text for text in texts])
 
-    def sample(self, ids: Sequence[int], amount: float, seed: str) -> list[int]:
-        """Another segmentation of the same sentence (subword regularisation), a pure function of its arguments.
-
-        A sentence that holds UNKNOWN stays as it is, since its text is not known any more.
-        """
-        if amount == 0 or UNKNOWN in ids:
-            return list(ids)
-        return self.tokens.sample(self.tokens.join(list(ids)), amount, random.Random(seed)) or list(ids)
+    def sampler(self, amount: float) -> Segmentations | None:
+        """What draws other segmentations of sentences; None where there is one segmentation only."""
+        return Segmentations(self.tokens, amount) if isinstance(self.tokens, Subwords) and amount else None
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of a sentence: one line, without PAD, START and END."""

@@ -1,7 +1,6 @@
 """Tokens without learning: whole words between white space, or single characters."""
 
 import json
-import random
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -52,10 +51,6 @@ class Plain:
         """What each id adds to the text, as UTF-8."""
         before = _GLUE[self.kind]
         return [(before + self.tokens[index]).encode() for index in ids]
-
-    def sample(self, text: str, amount: float, draw: random.Random) -> list[int]:
-        """There is one segmentation only, whatever `amount` and `draw` are."""
-        return self.ids(text)
 
 
 def count_plain(lines: Iterable[str], kind: str, size: int, min_count: int = 1) -> Plain:

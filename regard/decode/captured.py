@@ -6,6 +6,7 @@ are rounded up to a few sizes, and the graphs of a model are kept as long as its
 """
 
 import logging
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
@@ -34,6 +35,7 @@ _starts: "WeakKeyDictionary[Any, OrderedDict[Any, StartGraph | None]]" = WeakKey
 # All that a graph leaves behind is in its own tensors, so the graphs of a device share their memory. It is freed with
 # the last of them, and its handle is void after that.
 _alive: "dict[torch.device, WeakSet[torch.cuda.CUDAGraph]]" = {}
+_own = threading.local()  # streams: the streams of a thread, one for each device
 
 
 def captured_steps(
@@ -170,7 +172,7 @@ def read_by(model: nn.Module, low: nn.Module) -> list[Tensor]:
 
 def capture(warm: Callable[[], None], run: Callable[[], None], device: torch.device) -> Callable[[], None]:
     """`run` as a CUDA graph; `warm` does the same before, with other tensors, for what is set up at first use."""
-    stream, graph = torch.cuda.Stream(device), torch.cuda.CUDAGraph()
+    stream, graph = own_stream(device), torch.cuda.CUDAGraph()
     stream.wait_stream(torch.cuda.current_stream(device))
     lowered = torch.is_autocast_enabled("cuda")
     # Autocast frees the weights that it cast when it ends; a graph may not depend on them.
@@ -195,6 +197,18 @@ def capture(warm: Callable[[], None], run: Callable[[], None], device: torch.dev
         others.add(graph)
     torch.cuda.current_stream(device).wait_stream(stream)
     return graph.replay
+
+
+def own_stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream on which this thread captures.
+
+    Memory that was freed on a stream is used again on that stream alone, also in the memory that graphs share. With a
+    stream for each capture, each of torch's 32 streams would keep the logits of a large batch, twice.
+    """
+    streams: dict[torch.device, torch.cuda.Stream] = _own.__dict__.setdefault("streams", {})
+    if device not in streams:
+        streams[device] = torch.cuda.Stream(device)
+    return streams[device]
 
 
 def overwrite(into: Any, out: Any) -> None:

@@ -114,6 +114,38 @@ class GRUEncoder(nn.Module):
         return torch.cat(forward_and_back, dim=-1).transpose(0, 1), torch.cat([*last], dim=-1)
 
 
+class GRULayer(nn.Module):
+    """A layer of the papers' GRU with a bias in every gate, as TensorFlow has it: it is called like a `StackedLSTM`.
+
+    Dropout acts on its input, never on the recurrent connections.
+    """
+
+    recurrence = "gru"
+
+    def __init__(self, input_width: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.width, self.dropout = width, Dropout(dropout)
+        self.W = nn.Linear(input_width, 3 * width)
+        self.cell = ResetBeforeGRU(width, keep)
+
+    def start(self, rows: int) -> Tensor:
+        """The zero state."""
+        return self.W.weight.new_zeros(rows, self.width)
+
+    def project(self, x: Tensor) -> Tensor:
+        """What x [..., m] adds to the gates, W x + b: [..., 3n]."""
+        return self.W(self.dropout(x))
+
+    def step(self, input_gates: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """One step: input_gates [B, 3n] (`project`) -> hidden state [B, n], twice."""
+        state = self.cell(input_gates, state)
+        return state, state
+
+    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """All steps: x [B, T, m] -> states [B, T, n], and the last one."""
+        return recur(self.step, self.project(x), state)
+
+
 def reverse_words(tokens: Tensor, lengths: Tensor) -> Tensor:
     """Reverse the first lengths[b] places of row b and leave the rest: [B, S, ...] -> the same shape."""
     places = torch.arange(tokens.shape[1], device=tokens.device)  # [S]

@@ -5,6 +5,7 @@ bahdanau      the first attention; on it:                    transformer   self-
 coverage      what was attended to before                    captioner     attention over a picture
 monotonic     attention that only moves forward              document      attention over words, then sentences
 pointer       copies words                                   lstmn         attention over its own past
+britz         cell, depth, direction and residuals of an attentional encoder-decoder as settings
 
 Language models: lstm_lm (without attention), attentive_lm, lstmn_lm, transformer_lm.
 """

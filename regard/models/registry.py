@@ -20,6 +20,7 @@ from regard.errors import ConfigError, check_known, unknown
 from regard.models import (
     attentive_lm,
     bahdanau,
+    britz,
     captioner,
     coverage,
     document,
@@ -69,6 +70,8 @@ _TABLE: tuple[tuple[str, type[nn.Module], str, str, str, str], ...] = (
      "global or local attention over stacked LSTMs; the query is the state after the step; input feeding"),
     ("pointer", pointer.Pointer, "", "translate", "See et al. 2017",
      "an LSTM encoder-decoder that writes a word or copies one that it attends to; coverage in its attention"),
+    ("britz", britz.Britz, "", "translate", "Britz et al. 2017",
+     "GRU or LSTM stacks of any depth and direction, residuals, multiplicative or additive attention after the step"),
     ("transformer", transformer.Transformer, "", "translate", "Vaswani et al. 2017",
      "self-attention and cross-attention with many heads, no recurrence"),
     ("captioner", captioner.Captioner, "", "caption", "Xu et al. 2015",

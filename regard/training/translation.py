@@ -8,10 +8,12 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.data.batching import Batch, Lengths, PackedBatch, make_batch, pack
+from regard.data.batching import Batch, Lengths, PackedBatch, make_batch, make_even, pack, round_up
 from regard.data.links import LinkedBatch, Links
 from regard.data.pairs import PairSet, Resampled
 from regard.data.prepare import Data
@@ -72,9 +74,15 @@ class TranslationTask(Task):
             raise ConfigError(f"train.guided_head is {self.config.guided_head}, but '{name}' has {have}.")
 
     def even(self, batch: Batch | LinkedBatch, world: int) -> Batch | LinkedBatch | PackedBatch:
+        tokens, train = self.config.batch_tokens, self.data.train
+        if isinstance(train, Resampled):  # the room for what was planned, however long the samples are
+            planned = np.array([side[batch.indices.numpy()].max() for side in self.lengths(train)])
+            widths = train.room(planned)
+            tokens = tokens // int(round_up(planned).max()) * int(widths.max())  # for the rows that were planned
+            batch = widened(batch, *widths.tolist())
         if self.packs and isinstance(batch, Batch):
-            return pack(batch, self.config.batch_tokens, world)
-        return super().even(batch, world)
+            return pack(batch, tokens, world)
+        return make_even(batch, tokens, world)
 
     def loss(self, model: nn.Module, batch: Batch | LinkedBatch | PackedBatch) -> Loss:
         """Cross-entropy of the target, smoothed if set so; with links, plus `guided` times the alignment loss; plus
@@ -132,6 +140,15 @@ class TranslationTask(Task):
 
     def lines(self, numbers: Sequence[int]) -> list[int]:
         return [int(self.data.train.lines[number]) for number in numbers]
+
+
+def widened(batch: Batch | LinkedBatch, source: int, target: int) -> Batch | LinkedBatch:
+    """The batch with at least these widths."""
+    S, T = max(0, source - batch.source.shape[1]), max(0, target - batch.target.shape[1])
+    more = {"links": F.pad(batch.links, (0, S, 0, T))} if isinstance(batch, LinkedBatch) else {}
+    return batch._replace(
+        source=F.pad(batch.source, (0, S), value=PAD), target=F.pad(batch.target, (0, T), value=PAD), **more
+    )
 
 
 def guided_module(model: nn.Module, layer: int) -> str:
