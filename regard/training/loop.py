@@ -61,7 +61,7 @@ class Loop:
         if config.precision != "float32" and ranks.device.type == "cpu":
             raise ConfigError(f"train.precision = '{config.precision}' needs a GPU; use float32 on a CPU.")
         if task.alone and ranks.world > 1:
-            raise ConfigError("data.streams is trained by one process; start it without torchrun, or on Ray with --workers 1.")
+            raise ConfigError("data.streams is trained by one process; start it without torchrun, or with --workers 1.")
         self.task, self.config, self.run_folder, self.ranks = task, config, run, ranks
         self.observe = observe if observe and ranks.first else lambda event: None
         self.model = model.to(ranks.device)
