@@ -318,7 +318,8 @@ def test_a_run_that_halving_would_stop_at_its_last_update_is_finished(tmp_path):
     [
         ("[grid]\nmodel.layers = [1]\n", [], 1, "N is at least 2; got 1"),
         ("[grid]\ndata.max_words = [5, 6]\n", ["train.validate_every=2"], 2, "data.max_words was 5, now 6"),
-        ("[grid]\nmodel.layers = [1]\n", ["train.validate_every=0"], 2, "set train.validate_every"),
+        ("[grid]\nmodel.layers = [1]\n", ["train.validate_every=0"], 2, "set one train.validate_every for all"),
+        ("[grid]\ntrain.validate_every = [1, 2]\n", [], 2, "set one train.validate_every for all"),
     ],
 )
 def test_halving_of_runs_that_cannot_be_compared_is_refused(text, settings, halving, sentence, tmp_path):

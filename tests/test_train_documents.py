@@ -87,8 +87,8 @@ def test_embeddings_start_from_the_vectors_of_a_file(tmp_path: Path):
     data = prepare(DocumentEncoding(config), tmp_path / "run")
     first, second = data.vocabulary.pieces([7, 11])
     line = " ".join(str(0.5 * k) for k in range(32))
-    text = f"3 32\n{first.upper()} {line}\nnowhere {line}\n{second} {line} \n{first} {line.replace('0.5', '9')}\n"
-    file.write_text(text, encoding="utf-8")
+    text = f"3 32\n{first.upper()} {line}\nnowhere {line}\na b {line}\n\n{second} {line} \n"
+    file.write_text(text + f"{first} {line.replace('0.5', '9')}\n", encoding="utf-8")
     model = classifier(data)
     before = model.embed.weight.detach().clone()
     Documents(data, TRAIN, DecodeConfig(), tmp_path).ready(model)
@@ -101,6 +101,7 @@ def test_embeddings_start_from_the_vectors_of_a_file(tmp_path: Path):
     ("text", "says"),
     [
         ("the 1.0 2.0\n", r"line 1: a vector of model.embedding = 32 numbers was expected; got 2"),
+        ("the " + "1 " * 33, r"line 1: a vector of model.embedding = 32 numbers was expected; got 33"),
         ("the " + "x " * 32, "line 1: 'the' is followed by what is no number"),
         ("the " + "nan " * 32, "not finite"),
         ("qqqq " + "1 " * 32, "a vector for no word of the vocabulary"),

@@ -44,7 +44,7 @@ class Halving:
         return bool(self.stopped)
 
 
-def check_halving(factor: int, settings: Iterable[str], validate_every: Iterable[int]) -> None:
+def check_halving(factor: int, settings: Iterable[str], validate_every: set[int]) -> None:
     """Refuse a sweep whose runs cannot be compared while they train; `settings` are the differences between them."""
     need_optuna()
     if factor < 2:
@@ -53,8 +53,8 @@ def check_halving(factor: int, settings: Iterable[str], validate_every: Iterable
         raise ConfigError(
             f"--halving compares losses per token, and the tokens of the runs differ ({data[0]}); leave it out."
         )
-    if not all(validate_every):
-        raise ConfigError("--halving compares runs at their validations; set train.validate_every.")
+    if len(validate_every) > 1 or 0 in validate_every:
+        raise ConfigError("--halving compares runs at their validations; set one train.validate_every for all.")
 
 
 def need_optuna() -> Any:

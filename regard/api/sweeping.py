@@ -288,7 +288,7 @@ def sweep(
     if halving:
         experiments = [_resolve(trial.tables) for trial in trials]
         differ = [name for one in experiments for name in differences(experiments[0], one)]
-        check_halving(halving, differ, [one.train.validate_every for one in experiments])
+        check_halving(halving, differ, {one.train.validate_every for one in experiments})
     content = "".join(json.dumps(trial) + "\n" for trial in trials).encode()
     check_folder(folder, content)
     with locked(folder, "is working"):

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.files import read_lines
+from regard.data.files import is_blank, read_lines
 from regard.data.settings import READING, Reading
 from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError
@@ -15,15 +15,19 @@ def read_vectors(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """The ids [N] of the words of a vocabulary that the file has, and their vectors [N, width].
 
-    A first line of two numbers, how many words and how wide, is word2vec's and left out. Of a word that comes twice the
-    first vector counts.
+    A first line of two numbers, how many words and how wide, is word2vec's and left out, and so are blank lines and, as
+    GloVe has them, words with spaces. Of a word that comes twice the first vector counts.
     """
     found: dict[int, list[float]] = {}
+    fits = False  # whether a line of the right width was there
     for number, line in enumerate(read_lines(path, reading), start=1):
         word, *texts = line.rstrip(" \r").split(" ")
-        if number == 1 and len(texts) == 1:
+        if is_blank(line) or (number == 1 and len(texts) == 1):
             continue
-        if len(texts) != width:
+        if fits and len(texts) > width:
+            continue
+        fits = len(texts) == width
+        if not fits:
             raise DataError(
                 f"{path}, line {number}: a vector of model.embedding = {width} numbers was expected; got {len(texts)}."
             )
