@@ -64,6 +64,8 @@ def test_a_real_folder_of_that_name_wins(installed: Path, tmp_path: Path):
 
 
 def test_a_name_that_is_no_model_is_one_sentence(installed: Path):
+    with pytest.raises(RunError, match=r"A text comes after the name of a model: regard translate en-fr 'Who is it\?'"):
+        regard.load("Who is it?")
     with pytest.raises(RunError, match=r"There is no run folder en-fx.*Did you mean 'en-fr'"):
         regard.load("en-fx")
     with pytest.raises(RunError, match="Did you mean 'en-fr/bahdanau'"):

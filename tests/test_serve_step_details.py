@@ -76,7 +76,8 @@ const found = JSON.parse(readFileSync(0, "utf8")).steps.map((plain) => {
   const again = maths.score(formula, scores.length);
   const visible = again && again.map((value, s) => (Number.isFinite(scores[s]) ? value : -Infinity));
   const shares = maths.normalise(plain.normalise, scores, plain.centre, plain.half_width);
-  return [plain.name, visible && maths.difference(visible, scores), shares && maths.difference(shares, weights),
+  const size = Math.max(1, ...Array.from(scores).filter(Number.isFinite).map(Math.abs));  // a float32 has 7 digits
+  return [plain.name, visible && maths.difference(visible, scores) / size, shares && maths.difference(shares, weights),
     maths.difference(maths.weigh(Array.from(weights), values), part("context").data)];
 });
 console.log(JSON.stringify(found));

@@ -18,7 +18,7 @@ from regard.core.nested import leaves
 from regard.data.prepare import Data, prepare
 from regard.data.text_corpus import TextDataConfig, TextEncoding, TextRows, TextStreams
 from regard.decode.settings import DecodeConfig
-from regard.errors import ConfigError
+from regard.errors import ConfigError, DataError
 from regard.evaluate.language import text_loss
 from regard.models import lstm_lm
 from regard.models.lstm_lm import LSTMLanguageModel
@@ -39,6 +39,11 @@ CONFIG = TextDataConfig(corpus="tales", size=30, held_out=4, subwords="word", co
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
     return prepare(TextEncoding(CONFIG), tmp_path_factory.mktemp("tales"))
+
+
+def test_more_streams_than_the_text_has_tokens_for_are_refused(tmp_path: Path):
+    with pytest.raises(DataError, match=r"data.streams = 300 parts of at least data.context = 7 tokens are more than"):
+        prepare(TextEncoding(replace(CONFIG, streams=300)), tmp_path)
 
 
 def make(data: Data, **settings: Any) -> LSTMLanguageModel:

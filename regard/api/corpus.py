@@ -13,7 +13,7 @@ from regard.api.aligning import align_pairs
 from regard.api.loading import Run, load
 from regard.api.translation import Translation
 from regard.cluster.local import gpus_for, run_local, share_cores
-from regard.cluster.ray import run_ray
+from regard.cluster.ray import need_ray, run_ray
 from regard.cluster.shards import FORMATS, Plan, Start, Tell, Work, finished, join, make_plan, missing
 from regard.data.files import Progress, digest
 from regard.data.pharaoh import format_pharaoh
@@ -82,6 +82,8 @@ def over_shards(
     `task` says what is done with the rows: the folder of another task is refused.
     """
     out = Path(out).absolute()
+    if where.on == "ray":
+        need_ray()  # before anything is written
     with locked(out, "is working"):
         plan = make_plan(inputs, out, where.shard, where.column, task)
         lines = sum(one.lines for one in plan.inputs)

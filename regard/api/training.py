@@ -87,6 +87,8 @@ def plan(
     but of the data and the run to start from, everything else is chosen to fit (see `regard.api.timed`); a run that
     was begun keeps its own."""
     given, reasons = list(settings), list[str]()
+    if not (config or model or preset or given or minutes or any(data.values()) or (run / "config.toml").exists()):
+        raise RunError(f"There is no run in {run} to resume; to start one, name a model and a corpus.")
     timed = [f"train.minutes={minutes}"] if minutes is not None else []
     tables = gather(config, model, preset, [*given, *timed], run, **data)
     free = not (config or model or preset) and all(one.startswith(("data.", "train.start_from=")) for one in given)

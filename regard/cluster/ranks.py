@@ -57,7 +57,8 @@ def starter(on: str | None, workers: int | None, address: str | None) -> Callabl
         return train
     check_known("cluster to train on", on, ["ray"])
     if workers is None or workers < 1:
-        raise ConfigError(f"--on ray needs --workers N, the number of ranks, at least 1; got {workers}.")
+        got = "none" if workers is None else workers
+        raise ConfigError(f"--on ray needs --workers N, the number of ranks, at least 1; got {got}.")
     return partial(train_on_ray, workers=workers, address=address)
 
 

@@ -60,14 +60,20 @@ def _knock(address: str | None) -> None:
                 raise ConnectionError("another program answers there")
 
 
-def connect(address: str | None) -> Any:
-    """The module `ray`, connected to the cluster at `address`, or to this machine."""
+def need_ray() -> Any:
+    """The module `ray`, or the sentence that says how to get it."""
     try:
         import ray
     except ImportError:
         raise ConfigError(
             "Ray is not installed; install it, or work without --on ray: pip install 'regard[ray]'."
         ) from None
+    return ray
+
+
+def connect(address: str | None) -> Any:
+    """The module `ray`, connected to the cluster at `address`, or to this machine."""
+    ray = need_ray()
     try:
         _knock(address)
         ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level="ERROR")

@@ -23,7 +23,7 @@ from regard.data.files import Digests, is_blank, read_lines
 from regard.data.settings import Reading, as_files, check_least, named_files
 from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.vocabulary import Vocabulary
-from regard.errors import ConfigError
+from regard.errors import ConfigError, DataError
 from regard.symbols import END, PAD, START
 
 
@@ -181,6 +181,12 @@ class TextEncoding(Encoding[TextLine]):
 
     def open(self, columns: dict[str, Any], training: bool) -> TextRows | TextStreams:
         if self.config.streams:
+            size = len(columns["ids"].values)
+            if training and size < self.config.streams * self.config.context:
+                raise DataError(
+                    f"data.streams = {self.config.streams} parts of at least data.context = {self.config.context} "
+                    f"tokens are more than the text has, {size}; set fewer."
+                )
             return TextStreams(columns["ids"].values, self.config.streams, self.config.context)
         return TextRows(columns["ids"], self.config.max_length, self.config.context)
 

@@ -38,6 +38,10 @@ def find_run(run: str | Path) -> Path:
             f"Expected the name of a run or model; got a text of {len(name):,} characters. Name one before the text, "
             f"such as en-fr."
         )
+    if " " in name:
+        raise RunError(
+            f"There is no run folder {name!r}. A text comes after the name of a model: regard translate en-fr {name!r}."
+        )
     close = difflib.get_close_matches(name, FOLDERS, n=1, cutoff=0.75)
     if close:
         raise RunError(
