@@ -212,7 +212,7 @@ def children(parents: list[int], name: bytes) -> list[int]:
 class Killer:
     """Runs a command until it succeeds, killing it, one of its workers or a node `kills` times, each as often.
 
-    The moments are drawn from all the work: each comes when so many shards are there, and up to `within` seconds later,
+    The moments are spread over the work: each comes up to `within` seconds after a random number of shards is done,
     so that workers are killed while they load, translate or write.
     """
 

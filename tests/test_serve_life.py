@@ -10,8 +10,9 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -125,17 +126,23 @@ def test_long_texts_let_a_short_one_through(server: Server) -> None:
     line.close()
 
 
-def test_a_request_without_room_is_refused_for_its_head_alone() -> None:
-    """Nothing of it is parsed, the connection stays usable, and a large body does not lose the answer."""
+@contextmanager
+def without_room(**settings: Any) -> Iterator[tuple[Server, int, socket.socket]]:
+    """A server whose only place is taken, its model process, which is stopped, and the connection that waits."""
     with (
-        serving(limits={"queue": 1}, fresh=True, origins=["https://editor.example"]) as server,
+        serving(limits={"queue": 1}, fresh=True, **settings) as server,
         socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as first,
     ):
         (child,) = children(server, "spawn_main")
         os.kill(child, signal.SIGSTOP)
         first.sendall(request("ba da"))
         until(lambda: waiting(server) == 1)
+        yield server, child, first
 
+
+def test_a_request_without_room_is_refused_for_its_head_alone() -> None:
+    """Nothing of it is parsed, the connection stays usable, and a large body does not lose the answer."""
+    with without_room(origins=["https://editor.example"]) as (server, child, first):
         before = total(server, "regard_refused_total")
         line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
         for body in (b"not JSON", b"", b"x" * (3 << 20)):

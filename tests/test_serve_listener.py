@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 from patience import PATIENCE, until
 from serve_parts import serving
-from test_serve_life import children, request, total, waiting
+from test_serve_life import request, total, waiting, without_room
 
 from regard.serve.app import FOLDERS
 from regard.serve.listener import Listener
@@ -57,14 +57,7 @@ def test_a_burst_is_spread_over_turns_in_its_order() -> None:
 
 def test_a_new_connection_without_room_is_refused_however_its_request_comes() -> None:
     """Whole, in parts, late, or not at all; each refusal is counted once."""
-    with (
-        serving(limits={"queue": 1}, fresh=True) as server,
-        socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as first,
-    ):
-        (child,) = children(server, "spawn_main")
-        os.kill(child, signal.SIGSTOP)
-        first.sendall(request("ba da"))
-        until(lambda: waiting(server) == 1)
+    with without_room() as (server, child, _):
         before = total(server, "regard_refused_total")
         whole = request("ba").replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
         for cuts in ([], [10], [len(whole) - 5], [0], [1, 60, 120]):

@@ -1,6 +1,6 @@
 """Arguments and options that several commands share, and groups of them.
 
-A parameter of a command may be a dataclass: each of its fields is then an option of its own.
+A parameter of a command may be a dataclass; each of its fields is then an option.
 """
 
 import inspect

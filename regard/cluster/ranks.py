@@ -31,7 +31,7 @@ LOST = "a rank or its node was lost; all ranks were started again"
 
 
 class Stage(NamedTuple):
-    """How far the preparation of the data is, as `Stages` are told."""
+    """Progress of the data preparation: the arguments of a `Stages` callback."""
 
     name: str
     done: int

@@ -84,8 +84,8 @@ class PairSet:
     def __len__(self) -> int:
         return len(self.lines)
 
-    def pair(self, index: int, epoch: int = 0) -> tuple[Array, Array]:
-        """Source and target ids of pair `index`, each ending with END; the same in every epoch."""
+    def pair(self, index: int) -> tuple[Array, Array]:
+        """Source and target ids of pair `index`, each ending with END."""
         return self.columns[0].row(index), self.columns[1].row(index)
 
     def take(self, indices: Sequence[int], epoch: int = 0) -> tuple[list[Array], list[Array]]:
@@ -123,11 +123,6 @@ class Resampled:
         """How long sentences of these best lengths may become, on the scale of `round_up`."""
         room = np.ceil(round_up(lengths) * self.stretch).astype(np.int64)
         return round_up(np.minimum(room, self.most + 1))
-
-    def pair(self, index: int, epoch: int = 0) -> tuple[Array, Array]:
-        """Source and target ids of pair `index` as sampled for `epoch`, each ending with END."""
-        (source,), (target,) = self.take([index], epoch)
-        return source, target
 
     def take(self, indices: Sequence[int], epoch: int = 0) -> tuple[list[Array], list[Array]]:
         """The sources and the targets of some pairs; many at once are quicker than one by one."""

@@ -183,7 +183,7 @@ class Stack(nn.Module):
         return inputs[-1], tuple(after)
 
 
-# With weights in [-0.04, 0.04] the paper trains for millions of updates; wider ones begin to learn in a hundred.
+# The paper's [-0.04, 0.04] is made for millions of updates; in short runs larger weights learned sooner.
 PRESETS = {
     "paper": BritzConfig(),
     "small": BritzConfig(embedding=256, dropout=0.3, spread=0.1),
