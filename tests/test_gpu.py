@@ -319,6 +319,27 @@ def test_the_least_recently_used_graph_is_dropped():
     assert len(work.graphs) == 2
 
 
+def test_graphs_that_are_garbage_are_not_freed_while_another_is_recorded():
+    device, ones = torch.device("cuda"), torch.ones(3)
+    before = gc.get_threshold()
+    gc.set_threshold(1)  # so that any allocation begins a search
+
+    def work(x):
+        some = [[] for _ in range(1000)]
+        return x * len(some)
+
+    try:
+        for _ in range(3):
+            recorded = Captured(work, device)
+            recorded.cycle = recorded  # so that the last reference is not the end of it
+            for _ in range(4):
+                assert recorded(ones).tolist() == [1000.0] * 3
+            assert not recorded.refusal
+            assert len(recorded.graphs) == 1
+    finally:
+        gc.set_threshold(*before)
+
+
 def test_gradients_of_several_batches_are_captured_too():
     found = {}
     for capture in (False, True):

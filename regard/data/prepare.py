@@ -8,11 +8,9 @@ the vocabularies and the settings, so that a second call finds both instead of m
 """
 
 import dataclasses
-import gc
 import hashlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from regard.collector import without_collector
 from regard.data.encoding import Encoding, Tally, fingerprint_of
 from regard.data.files import is_blank, make_folder, prefetch
 from regard.data.store import STORE_FORMAT, Block, Store, find_store, write_store
@@ -134,19 +133,7 @@ def _is_empty(texts: Iterable[str]) -> bool:
     return any(map(is_blank, texts))
 
 
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """No search for cyclic garbage meanwhile: among millions of small objects, none in a cycle, it takes most time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@_without_collector()
+@without_collector()  # among millions of small objects, none in a cycle, the search takes most of the time
 def prepare(encoding: Encoding[Any], folder: Path, how: Preparing = PLAIN) -> Data:
     """Make or find the vocabularies and the tokenised corpus of the run `folder`.
 

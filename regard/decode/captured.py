@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import torch
 from torch import Tensor, nn
 
+from regard.collector import without_collector
 from regard.core.nested import leaves, map_nested
 from regard.errors import brief
 from regard.kernels.choose import refused
@@ -178,6 +179,7 @@ def capture(warm: Callable[[], None], run: Callable[[], None], device: torch.dev
     # Autocast frees the weights that it cast when it ends; a graph may not depend on them.
     with (
         torch.cuda.stream(stream),
+        without_collector(),  # freeing an older graph, which is cyclic garbage, would end the capture
         torch.autocast("cuda", torch.get_autocast_dtype("cuda"), enabled=lowered, cache_enabled=False),
     ):
         warm()

@@ -6,6 +6,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from regard.collector import without_collector
+
 MOST = 96  # graphs that are kept; the least recently used one is dropped first
 WARM = 2  # calls that run plainly before anything is recorded: libraries and optimisers set themselves up in them
 
@@ -53,8 +55,12 @@ class Captured:
         buffers = [part.to(self.device, copy=True) for part in inputs]
         graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.device)
         try:
-            # Only this thread is held to the rules of recording: another one may be loading the next batch.
-            with torch.cuda.graph(graph, self.pool, self.stream, capture_error_mode="thread_local"):
+            # Only this thread is held to the rules of recording: another one may be loading the next batch. Freeing the
+            # graphs of an earlier training, which are cyclic garbage, would end the recording.
+            with (
+                without_collector(),
+                torch.cuda.graph(graph, self.pool, self.stream, capture_error_mode="thread_local"),
+            ):
                 result = self.work(*buffers)
         except RuntimeError as error:
             torch.cuda.set_stream(before)  # `graph` leaves its own stream behind when recording fails
