@@ -4,7 +4,7 @@ import os
 import sys
 
 from regard.cli import app
-from regard.errors import RegardError, out_of_memory
+from regard.errors import RegardError, little_memory, out_of_memory
 
 INTERRUPTED, NO_READER = 130, 141  # as a shell reports SIGINT and SIGPIPE
 
@@ -26,8 +26,9 @@ def main() -> None:
         # The reader of our output has exited (`regard translate ... | head`), so the error is not reported.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(NO_READER)
-    except (MemoryError, RuntimeError, ImportError, OSError) as error:
-        if out_of_memory(error):
+    except (MemoryError, RuntimeError, ImportError, SystemError, OSError) as error:
+        broken_import = isinstance(error, ImportError | SystemError)  # of a library that met the end of memory halfway
+        if out_of_memory(error) or (broken_import and little_memory()):
             sys.stderr.write("regard: There is not enough memory for this; use a smaller model, batch or beam.\n")
             sys.stderr.flush()
             os._exit(2)  # what libraries do at the end needs memory too, and would add their tracebacks

@@ -56,6 +56,19 @@ def out_of_memory(error: BaseException) -> bool:
     return said or isinstance(error, MemoryError)
 
 
+def little_memory() -> bool:
+    """Whether this process cannot have another 64 MiB.
+
+    >>> little_memory()
+    False
+    """
+    try:
+        bytearray(64 << 20)
+    except MemoryError:
+        return True
+    return False
+
+
 def brief(message: object) -> str:
     """Someone else's words for the middle of a sentence: one line without control characters, not long.
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from regard.data.settings import READING, Reading
-from regard.errors import DataError
+from regard.errors import DataError, little_memory
 
 T = TypeVar("T")
 Progress = Callable[[int, int | None], None]  # (done, total); total is None where it is not known
@@ -242,6 +242,8 @@ def prefetch(items: Iterator[T], depth: int = 4) -> Iterator[Iterator[T]]:
     An error in the iterator is raised where its item would have come.
     """
     end = object()
+    if little_memory():
+        raise MemoryError  # Python would wait without end for a thread that has no memory to begin with
     with ThreadPoolExecutor(1, "regard-prefetch") as pool:
         ahead = deque(pool.submit(next, items, end) for _ in range(depth))
 
