@@ -15,7 +15,7 @@ from regard.api.sweeping import Training, collect, read_sweep, sweep
 from regard.cluster.local import run_local
 from regard.cluster.shards import Input, Plan, write_results
 from regard.errors import ConfigError, DataError, RunError
-from regard.evaluate.groups import System, compare_groups, plot_groups
+from regard.evaluate.groups import ONE_SEED, System, compare_groups, plot_groups
 from regard.evaluate.significance import group_bootstrap
 from regard.training.events import Validated
 from regard.training.locks import locked
@@ -271,6 +271,9 @@ def test_the_table_has_the_best_group_first_and_every_seed(references, tmp_path)
     assert "bad $x$" in drawn
     one = compare_groups({"only": {1: groups["good"][1]}}, references)
     assert one.groups[0].spread is None
+    assert ONE_SEED not in f"{table}{one}"
+    alone = compare_groups({name: {1: seeds[1]} for name, seeds in groups.items()}, references, samples=50)
+    assert str(alone).count(ONE_SEED) == 1
 
 
 def test_halving_stops_the_runs_that_validate_worse_and_keeps_them(tmp_path):
