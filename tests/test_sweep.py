@@ -79,7 +79,7 @@ def test_settings_of_decoding_share_their_training_and_do_not_leak(tmp_path):
         ("seeds = [1]\n", "There is nothing to sweep over"),
         ("seeds = []\n[grid]\nmodel.layers = [1]\n", "seeds must be a list of whole numbers"),
         ("seeds = [3, 3]\n[grid]\nmodel.layers = [1]\n", "name each once"),
-        ("[gird]\nmodel.layers = [1]\n", "There is no part of a sweep 'gird'. Did you mean 'grid'"),
+        ("[gird]\nmodel.layers = [1]\n", "There is no part 'gird' of a sweep. Did you mean 'grid'"),
         ("[[runs]]\nmodel.layers = 1\n[[runs]]\nmodel.layers = 1\n", "layers=1 occur twice"),
         ("[test]\nsource = 'none.en'\ntarget = 'none.de'\n[grid]\nmodel.layers = [1]\n", "none.en"),
         ("[test]\nsource = 'none.en'\n[grid]\nmodel.layers = [1]\n", "names two files, source and target"),
@@ -128,7 +128,7 @@ def test_a_folder_of_another_sweep_or_of_something_else_is_refused_untouched(tmp
         ({"workers": 0}, "at least one worker"),
         ({"minutes": 0}, "above zero"),
         ({"minutes": 1, "on": "ray"}, "with --on ray set train.minutes"),
-        ({"on": "rai"}, "There is no place to work 'rai'"),
+        ({"on": "rai"}, "There is no place 'rai' to work"),
         ({"address": "127.0.0.1:1"}, "--address is that of a Ray cluster; add --on ray"),
     ):
         with pytest.raises(ConfigError, match=sentence):
