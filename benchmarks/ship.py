@@ -115,7 +115,7 @@ def main() -> None:
         "bytes": size,
         "data": given.data,
         "licence": given.licence,
-        "command": given.command,
+        "commands": given.command or ["regard train"],
         "seconds": given.seconds or about.get("seconds"),
         "device": given.trained_on or about.get("device"),
         "expects": about["expects"],
@@ -136,7 +136,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--set", dest="sets", action="append", default=[], type=parse_set, metavar="NAME=SOURCE,TARGET")
     parser.add_argument("--known", action="append", default=[], type=parse_known, metavar="NAME=BLEU,CHRF[,BLEU,CHRF]")
     parser.add_argument("--most", type=int, default=0, help="score at most this many lines of a set; 0 = all")
-    parser.add_argument("--command", default="", help="the command that trained the run")
+    parser.add_argument("--command", action="append", help="a command that trained the run; repeatable")
     parser.add_argument("--seconds", type=float, default=0.0, help="seconds of training (default: those of the run)")
     parser.add_argument("--trained-on", default="", help="device of training (default: that of the run)")
     parser.add_argument("--data", default=DATA)
@@ -216,7 +216,7 @@ def page(card: dict[str, Any]) -> str:
         "",
         f"- **Data**: {card['data']}.",
         f"- **Licence**: {card['licence']}.",
-        f"- **Training**: `{card['command'] or 'regard train'}`, {seconds}{device}.",
+        f"- **Training**: {' and then '.join(f'`{one}`' for one in card['commands'])}, {seconds}{device}.",
         f"- **Expects**: {expects['text']} text, {case}, sentences of at most {expects['longest']} tokens.",
         *(f"- **Bad at**: {one}." for one in card["bad_at"]),
         "",

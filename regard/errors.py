@@ -81,7 +81,7 @@ def brief(message: object) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> str:
-    """The sentence for a name that does not exist, with a did-you-mean where one is close.
+    """The sentence for a name that does not exist, with a did-you-mean where one is close; `where` follows the name.
 
     >>> unknown("model", "bahdanu", ["bahdanau", "luong"])
     "There is no model 'bahdanu'. Did you mean 'bahdanau'? Known: bahdanau, luong."
@@ -93,8 +93,8 @@ def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> str:
 
 
 def check_known(
-    kind: str, name: str, known: Collection[str], error: Callable[[str], RegardError] = ConfigError
+    kind: str, name: str, known: Collection[str], where: str = "", error: Callable[[str], RegardError] = ConfigError
 ) -> None:
     """Refuse a name that is not among those that are known."""
     if name not in known:
-        raise error(unknown(kind, name, known))
+        raise error(unknown(kind, name, known, where))

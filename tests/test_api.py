@@ -2,6 +2,7 @@
 
 import math
 import random
+import signal
 
 import numpy as np
 import pytest
@@ -82,6 +83,23 @@ def test_train_gives_a_translator_and_the_same_call_goes_on(tmp_path):
     table |= {"train": {"steps": 2}}
     assert regard.train(table, out=tmp_path / "table", settings=["data.subwords=char"]).experiment.model.width == 6
     assert table["data"] == {"corpus": "copy", "size": 50}  # the caller's tables are left alone
+
+
+def test_an_observer_that_stops_gets_the_model_and_an_interrupt_is_an_error(tmp_path):
+    given = {"corpus": "copy", "model": "luong", "preset": "tiny", "out": tmp_path / "run"}
+    given["settings"] = small.settings("luong", "train.steps=5", "train.validate_every=1")
+    seen = []
+
+    def enough(event):
+        seen.append(event)
+        return isinstance(event, Validated) and event.step == 2
+
+    assert isinstance(regard.train(**given, observe=enough), regard.Translator)
+    assert seen[-1][:2] == (3, "stopped")
+    with pytest.raises(RunError, match=r"^Training was interrupted and saved; the same call resumes .*run\.$"):
+        regard.train(**given, observe=lambda event: isinstance(event, Stepped) and signal.raise_signal(signal.SIGTERM))
+    regard.train(**given, observe=seen.append)
+    assert seen[-1][:2] == (5, "done")
 
 
 def test_one_sentence_a_list_and_nothing(translator, sentences):

@@ -96,9 +96,9 @@ def test_half_a_corpus_and_two_corpora(files, tmp_path):
     [
         (["train.stepps=3"], r"There is no setting 'stepps' in \[train\]\. Did you mean 'steps'"),
         (["model.widht=3"], r"no setting 'widht' in \[model\]\. Did you mean 'width'"),
-        (["trian.steps=3"], r"no section of settings 'trian'\. Did you mean 'train'"),
+        (["trian.steps=3"], r"no section 'trian' of settings\. Did you mean 'train'"),
         (["--model", "bahdanu"], r"no model 'bahdanu'\. Did you mean 'bahdanau'"),
-        (["--preset", "tinny"], r"no preset of bahdanau 'tinny'\. Did you mean 'tiny'"),
+        (["--preset", "tinny"], r"no preset 'tinny' of bahdanau\. Did you mean 'tiny'"),
         (["model.name=5"], "There is no model '5'"),
         (["train.steps=many"], "train.steps must be a whole number; got 'many'"),
         (["train.steps=2.5"], "train.steps must be a whole number; got 2.5"),
@@ -127,7 +127,7 @@ def test_bad_toml(tmp_path):
         ("train = 5", r"\[train\] must be a table of settings; got train = 5"),
         ("model = 'bahdanau'", r"\[model\] must be a table"),
         ("data = []", r"\[data\] must be a table"),
-        ("[model]\nname = 'cho'\n[extra]\n", "no section of settings 'extra'"),
+        ("[model]\nname = 'cho'\n[extra]\n", "no section 'extra' of settings"),
         ("[train]\nsteps = 3\n", r"Which model\? Set model.name"),
         ("task = 'sing'\n[model]\nname = 'cho'", "is for the task 'translate'; got task = 'sing'"),
     ):

@@ -283,6 +283,8 @@ def test_score_takes_settings_of_decoding(runs, corpus, tmp_path):
     short = run("score", runs / "one", "decode.max_ratio=0", "decode.max_extra=2", *corpus, folder=tmp_path).out
     assert float(re.search(r"BP ([\d.]+)", short)[1]) < float(re.search(r"BP ([\d.]+)", greedy)[1])
     refused("score", runs / "one", "train.rate=1", *corpus, folder=tmp_path, says="takes settings decode.key=value")
+    both = ["--beam", 1, "decode.beam=2"]
+    refused("score", runs / "one", *both, *corpus, folder=tmp_path, says="--beam and decode.beam are the same setting")
     refused("score", runs / "one", "decode.bean=1", *corpus, folder=tmp_path, says="Did you mean 'beam'")
 
 
@@ -405,6 +407,8 @@ def test_models_and_corpora(tmp_path):
         assert section in said
     assert re.search(r"heads = 8 +number of attention heads", said)
     assert "schedule = noam" in said
+    assert "joint = True" in said  # as it is trained: one matrix for both languages needs one vocabulary
+    assert "joint = False" in run("models", "luong", folder=tmp_path).out
     said = run("corpora", folder=tmp_path).out
     assert all(name in said for name in ("phrasebook", "dates", "copy", "reverse", "shapes", "reviews", "tales"))
 
@@ -441,6 +445,9 @@ def test_an_argument_is_a_file_a_setting_or_a_sentence(runs, translator, tmp_pat
     page = tmp_path / "page.html"
     page.write_text("<p>a b</p>", encoding="utf-8")
     refused("translate", runs / "one", page, folder=tmp_path, says="page.html is HTML, whose markup is not text")
+    for name in ("beam", "nbest", "temperature"):
+        both = [f"--{name}", 1, f"decode.{name}=1"]
+        refused("translate", runs / "one", *both, folder=tmp_path, says=f"--{name} and decode.{name} are the same")
     refused("translate", runs / "one", "decode.bem=5", folder=tmp_path, says="Did you mean 'beam'")
     refused("translate", runs / "one", "train.steps=5", folder=tmp_path, says="settings decode.key=value")
 

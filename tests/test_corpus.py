@@ -137,7 +137,7 @@ def test_files_of_pairs_must_have_the_same_number_of_lines(pairs, tmp_path):
     pairs[1].write_text("one\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"same number of lines; .*a\.source has 15 and .*a\.target 1"):
         align_corpus(trained.run("copy"), pairs, tmp_path / "out", where=Where())
-    with pytest.raises(ConfigError, match=r"There is no place to work 'lokal'\. Did you mean 'local'"):
+    with pytest.raises(ConfigError, match=r"There is no place 'lokal' to work\. Did you mean 'local'"):
         Where("lokal")
 
 
@@ -180,7 +180,7 @@ def test_workers_align_and_translate_from_the_command_line(pairs, tmp_path):
         (["heads", "--on", "local", "--silence", "--out", "o"], "--silence and --gold read a small set"),
         (["heads", "--out", "o"], "--out is for work in shards; add --on local or --on ray, or leave it out."),
         (["align", "--workers", "2"], "--workers is for work in shards"),
-        (["sweep", "--address", "here:1", "--out", "o", "--on", "rai"], "There is no place to work 'rai'"),
+        (["sweep", "--address", "here:1", "--out", "o", "--on", "rai"], "There is no place 'rai' to work"),
         (["sweep", "--address", "here:1", "--out", "o"], "--address is that of a Ray cluster; add --on ray"),
         (["translate", "x.txt", "--format", "jsonl"], "--format is for work in shards"),
         (["translate", "x.txt", "--on", "local", "--out", "o", "--nbest", "2"], "one translation for each line"),

@@ -164,7 +164,18 @@ def test_a_card_is_made_by_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "--known",
         "two=3.1,20.5",
     ]
-    arguments += ["--models", tmp_path / "models", "--command", "regard train x", "--seconds", "60", "--device", "cpu"]
+    arguments += [
+        "--models",
+        tmp_path / "models",
+        "--command",
+        "regard train x",
+        "--command",
+        "regard train y",
+        "--seconds",
+        "60",
+        "--device",
+        "cpu",
+    ]
     monkeypatch.setattr(sys, "argv", ["ship.py", *map(str, arguments)])
     runpy.run_path(str(ROOT / "benchmarks" / "ship.py"), run_name="__main__")
     folder = tmp_path / "models" / "en-fr-transformer"
@@ -175,7 +186,10 @@ def test_a_card_is_made_by_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(card["sentences"]) == 20
     page = (folder / "CARD.md").read_text()
     assert "CC BY 2.0 FR" in page
-    assert "`regard train x`, 60 seconds" in page
+    assert "`regard train x` and then `regard train y`, 60 seconds" in page
+    said = command("models", folder, folder=tmp_path / "log").out
+    assert "command     regard train x\n" in said
+    assert "`" not in said
     assert regard.load(folder)
 
 

@@ -200,7 +200,7 @@ def test_a_model_that_does_not_exist():
 
 
 def test_a_preset_that_does_not_exist():
-    with refused(ConfigError, "no preset of transformer 'huge'", "base", "big", "tiny"):
+    with refused(ConfigError, "no preset 'huge' of transformer.", "base", "big", "tiny"):
         preset("transformer", "huge")
 
 

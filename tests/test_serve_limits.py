@@ -193,11 +193,13 @@ def test_headers_have_at_most_64_kibibytes(server: Server, size: int, status: in
 
 
 def raw(
-    server: Server, headers: list[str], first: str = "GET /health HTTP/1.1", host: str = "localhost"
+    server: Server, headers: list[str], first: str = "GET /health HTTP/1.1", hosts: tuple[str, ...] = ("localhost",)
 ) -> tuple[int, str]:
     """Send a request as it stands: the status and the whole answer."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as line:
-        line.sendall("\r\n".join([first, f"Host: {host}", "Connection: close", *headers, "", ""]).encode())
+        line.sendall(
+            "\r\n".join([first, *(f"Host: {host}" for host in hosts), "Connection: close", *headers, "", ""]).encode()
+        )
         text = b""
         while part := line.recv(65536):
             text += part
@@ -283,11 +285,12 @@ def test_a_body_that_never_ends_is_given_up(hasty: Server) -> None:
 
 OUR_HOSTS = ["localhost", "127.0.0.1", "[::1]", "LOCALHOST:1", "127.0.0.1:65535"]
 OTHER_HOSTS = [
-    "", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:5000", "0.0.0.0", "127.1",
-    "2130706433", "0x7f000001", "localhost@evil.example", "evil.example@localhost", "localhost/", "localhost:",
-    "localhost,evil.example", "localhost evil.example", "[::1", "::1", "[::ffff:127.0.0.1]", "192.168.0.1",
-    "10.0.0.1:5000", "localhost.", "xn--lcalhost-x0a", "ｌｏｃａｌｈｏｓｔ",
-    "localhost%00", "localhost:99999999",
+    "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:5000", "0.0.0.0", "127.1",
+    "2130706433", "0x7f000001", "[::ffff:127.0.0.1]", "192.168.0.1", "10.0.0.1:5000", "localhost.", "xn--lcalhost-x0a",
+]  # fmt: skip
+NO_HOSTS = [
+    "", "localhost@evil.example", "evil.example@localhost", "localhost/", "localhost:", "localhost,evil.example",
+    "localhost evil.example", "[::1", "::1", "ｌｏｃａｌｈｏｓｔ", "localhost%00", "localhost:99999999",
 ]  # fmt: skip
 OUR_ORIGINS = [None, "http://{host}", "https://{host}", "HTTP://{host}"]
 OTHER_ORIGINS = [
@@ -301,7 +304,7 @@ METHODS = ("GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD")
 def test_3600_ways_to_ask_from_another_website() -> None:
     """Every method, 30 hosts, 20 origins: only our own names, from our own page or from no page at all, come in."""
     access, tried = Access(), 0
-    hosts, origins = [*OUR_HOSTS, *OTHER_HOSTS], [*OUR_ORIGINS, *OTHER_ORIGINS]
+    hosts, origins = [*OUR_HOSTS, *OTHER_HOSTS, *NO_HOSTS], [*OUR_ORIGINS, *OTHER_ORIGINS]
     for method, host, origin in itertools.product(METHODS, hosts, origins):
         sent = [("host", host)] if origin is None else [("host", host), ("origin", origin.format(host=host))]
         headers = Headers(raw=[(name.encode(), value.encode()) for name, value in sent])
@@ -310,9 +313,18 @@ def test_3600_ways_to_ask_from_another_website() -> None:
         else:
             with pytest.raises(RefusedError) as refused:
                 access.check(method, "/translate", headers)
-            assert refused.value.status == 403
+            assert refused.value.status == (400 if host in NO_HOSTS else 403)
         tried += 1
     assert tried == 3600
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize("hosts", [(), ("",), ("localhost", "localhost"), ("localhost:port",)])
+def test_a_request_must_say_once_to_whom(server: Server, hosts: tuple[str, ...], version: str) -> None:
+    for path in ("/", "/health", "/translate"):
+        code, text = raw(server, [], f"GET {path} HTTP/{version}", hosts)
+        assert code == 400
+        assert "Host" in json.loads(text.partition("\r\n\r\n")[2])["error"]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -15,7 +15,7 @@ from regard.api.sweeping import Training, collect, read_sweep, sweep
 from regard.cluster.local import run_local
 from regard.cluster.shards import Input, Plan, write_results
 from regard.errors import ConfigError, DataError, RunError
-from regard.evaluate.groups import System, compare_groups, plot_groups
+from regard.evaluate.groups import ONE_SEED, System, compare_groups, plot_groups
 from regard.evaluate.significance import group_bootstrap
 from regard.training.events import Validated
 from regard.training.locks import locked
@@ -79,7 +79,7 @@ def test_settings_of_decoding_share_their_training_and_do_not_leak(tmp_path):
         ("seeds = [1]\n", "There is nothing to sweep over"),
         ("seeds = []\n[grid]\nmodel.layers = [1]\n", "seeds must be a list of whole numbers"),
         ("seeds = [3, 3]\n[grid]\nmodel.layers = [1]\n", "name each once"),
-        ("[gird]\nmodel.layers = [1]\n", "There is no part of a sweep 'gird'. Did you mean 'grid'"),
+        ("[gird]\nmodel.layers = [1]\n", "There is no part 'gird' of a sweep. Did you mean 'grid'"),
         ("[[runs]]\nmodel.layers = 1\n[[runs]]\nmodel.layers = 1\n", "layers=1 occur twice"),
         ("[test]\nsource = 'none.en'\ntarget = 'none.de'\n[grid]\nmodel.layers = [1]\n", "none.en"),
         ("[test]\nsource = 'none.en'\n[grid]\nmodel.layers = [1]\n", "names two files, source and target"),
@@ -128,7 +128,7 @@ def test_a_folder_of_another_sweep_or_of_something_else_is_refused_untouched(tmp
         ({"workers": 0}, "at least one worker"),
         ({"minutes": 0}, "above zero"),
         ({"minutes": 1, "on": "ray"}, "with --on ray set train.minutes"),
-        ({"on": "rai"}, "There is no place to work 'rai'"),
+        ({"on": "rai"}, "There is no place 'rai' to work"),
         ({"address": "127.0.0.1:1"}, "--address is that of a Ray cluster; add --on ray"),
     ):
         with pytest.raises(ConfigError, match=sentence):
@@ -271,6 +271,9 @@ def test_the_table_has_the_best_group_first_and_every_seed(references, tmp_path)
     assert "bad $x$" in drawn
     one = compare_groups({"only": {1: groups["good"][1]}}, references)
     assert one.groups[0].spread is None
+    assert ONE_SEED not in f"{table}{one}"
+    alone = compare_groups({name: {1: seeds[1]} for name, seeds in groups.items()}, references, samples=50)
+    assert str(alone).count(ONE_SEED) == 1
 
 
 def test_halving_stops_the_runs_that_validate_worse_and_keeps_them(tmp_path):

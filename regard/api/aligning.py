@@ -75,7 +75,7 @@ def check_gold(gold: Sequence[Gold], sources: Sequence[str], targets: Sequence[s
 
 def align(seen: Iterable[Trace], heads: Heads, method: str = "argmax", least: float = 0.3) -> list[Alignment]:
     """(source word, target word) links of each trace, from 0."""
-    check_known("way to find links", method, METHODS, DataError)
+    check_known("way", method, METHODS, " to find links", DataError)
     if not 0 <= least <= 1:
         raise DataError(f"The least weight of a link lies between 0 and 1; got {least}.")
     links = METHODS[method](least)

@@ -48,7 +48,7 @@ class Where:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        check_known("place to work", self.on, PLACES)
+        check_known("place", self.on, PLACES, " to work")
         if self.address is not None and self.on != "ray":
             raise ConfigError("--address is that of a Ray cluster; add --on ray, or leave it out.")
 

@@ -29,7 +29,7 @@ def export(run: str | Path, out: str | Path, to: str = "small", numbers: str = "
     The engine gets the attention of the head that aligns best, as far as the run knows it (see `regard align`).
     """
     run, out = find_run(run), Path(out)
-    check_known("format to export to", to, FORMATS)
+    check_known("format", to, FORMATS, " to export to")
     if to == "small":
         return export_small(run, out, about_run(run))
     check_new(out)

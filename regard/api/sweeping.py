@@ -77,7 +77,7 @@ def read_sweep(path: str | Path, settings: Sequence[str] = ()) -> list[Trial]:
     tables = load_toml(Path(path))
     for name in tables:
         if name not in (*OWN, *SECTIONS):
-            raise ConfigError(unknown("part of a sweep", name, [*OWN, *SECTIONS]))
+            raise ConfigError(unknown("part", name, [*OWN, *SECTIONS], " of a sweep"))
     seeds, test = _seeds(tables.get("seeds", [1])), _test(tables.get("test", {}))
     common: dict[str, Any] = load_toml(Path(str(tables["config"]))) if "config" in tables else {}
     check_tables(common)

@@ -16,7 +16,7 @@ from regard.data.prepare import Stages
 from regard.data.settings import as_files
 from regard.data.tmx import choose_languages
 from regard.errors import RunError
-from regard.training.events import Observe
+from regard.training.events import Event, Observe
 from regard.training.experiment import Experiment, check_tables, resolve
 from regard.training.runs import checkpoints
 from regard.training.warm_start import inherit
@@ -126,7 +126,8 @@ def train(
 
     `config` is a TOML file or a mapping of tables; `settings` are strings such as "train.steps=200". `observe` is
     called with every event of the loop (see `regard.training.events`); in a notebook the default shows a line. Where it
-    returns True, training stops after the update and saves.
+    returns True, training stops with the next update (on a GPU a few later) and saves: the model returned is then that
+    of the best checkpoint so far, and the same call resumes. Ctrl-C and SIGTERM save too, and raise a `RunError`.
     `out` alone resumes the run that is there. `minutes` limit all of it; without a model, preset or config, these are
     chosen to fit (see `regard.api.timed`).
     `on` = "ray" trains with `workers` ranks on the Ray cluster at `address` (default: this machine); all nodes must see
@@ -139,7 +140,14 @@ def train(
     run, since, begin = Path(out), time.monotonic(), starter(on, workers, address)
     data = {"source": source, "target": target, "tmx": tmx, "corpus": corpus}
     experiment, _ = plan(config, model, preset, settings, run, minutes, **data)
-    watch = observe or in_notebook()
-    if begin(experiment, run, watch, stages, since if minutes is not None else None) == "stopped":
-        raise RunError(f"Training was stopped and saved; the same call resumes {out}.")
+    observer, enough = observe or in_notebook(), False
+
+    def watch(event: Event) -> bool:
+        nonlocal enough
+        enough = (observer is not None and observer(event) is True) or enough
+        return enough
+
+    ended = begin(experiment, run, watch, stages, since if minutes is not None else None)
+    if ended == "stopped" and not enough:
+        raise RunError(f"Training was interrupted and saved; the same call resumes {out}.")
     return load(out)

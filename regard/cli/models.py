@@ -1,6 +1,5 @@
 """regard models, export"""
 
-import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -21,12 +20,10 @@ def models(
     """List the models and the trained ones that ship. With a name: the settings of a model, or what a trained one (or a
     run folder) expects, how it was made and how good it is."""
     from regard.config import describe
-    from regard.decode.settings import DecodeConfig
     from regard.models.registry import MODELS, build, entry, installed
     from regard.models.registry import preset as find_preset
-    from regard.training.experiment import KINDS
+    from regard.training.experiment import resolve
     from regard.training.known import FOLDERS
-    from regard.training.settings import TrainConfig
 
     if name is None and paths:
         raise ConfigError("--paths needs the name of a model or a run folder.")
@@ -50,18 +47,17 @@ def models(
         return describe_run(name)
     if name not in MODELS and name not in installed():
         raise ConfigError(unknown("model", name, [*MODELS, *installed(), *FOLDERS]))
-    found, config = entry(name), find_preset(name, preset)
+    found, chosen = entry(name), resolve({"model": {"name": name, "preset": preset}})
     put(f"{name}: {found.idea} ({found.paper})\npresets: {', '.join(found.presets)}\n")
-    recipe = dict(found.recipes.get(preset, {}))
     sections = {
-        f"model (preset {preset})": describe(config),
-        "train": describe(dataclasses.replace(TrainConfig(), **recipe)),
-        "data": describe(KINDS[found.task].data()),
-        "decode": describe(DecodeConfig()),
+        f"model (preset {preset})": chosen.model,
+        "train": chosen.train,
+        "data": chosen.data,
+        "decode": chosen.decode,
     }
-    for title, rows in sections.items():
+    for title, config in sections.items():
         put(f"[{title}]")
-        for key, value, meaning in rows:
+        for key, value, meaning in describe(config):
             put(f"  {key + ' = ' + str(value):<34} {meaning}")
         put("")
 
@@ -107,9 +103,11 @@ def describe_run(name: str) -> None:
         }
     rows |= {"validation": f"{about['best']:.4g} ({experiment.train.best_by})"} if about.get("best") is not None else {}
     rows |= {"training": f"{about['seconds']:.0f} seconds"} if about.get("seconds") else {}
-    rows |= {key: card[key] for key in ("data", "licence", "command") if key in card}
+    rows |= {key: card[key] for key in ("data", "licence") if key in card}
     for key, value in rows.items():
         put(f"  {key:<11} {value}")
+    for line in card.get("commands", []):
+        put(f"  command     {line}")
     for one in card.get("scores", []):
         put(f"  {one['name']:<11} BLEU {one['small']['bleu']:.2f} (float32 {one['float']['bleu']:.2f}), "
             f"chrF {one['small']['chrf']:.2f} (float32 {one['float']['chrf']:.2f})")  # fmt: skip

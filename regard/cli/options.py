@@ -4,7 +4,7 @@ A parameter of a command may be a dataclass; each of its fields is then an optio
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter
@@ -64,6 +64,14 @@ Engine = Annotated[
 ]
 Device = Annotated[str, Option(help="cpu, cuda or auto.")]
 CaptionView = Annotated[str | None, Option(help="film (every word), picture (--word, or all) or region (--cell).")]
+
+
+def add_options(decode: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+    """Settings `decode.key=value` by key, with the options that stand for some of them; None is one not given."""
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in decode.keys() & given.keys():
+        raise ConfigError(f"--{name} and decode.{name} are the same setting; pass one of them.")
+    return {**given, **decode}
 
 
 def with_on(context: Context, option: CallbackParam, value: Any) -> Any:

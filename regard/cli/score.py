@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 import regard
-from regard.cli.options import AsJson, Beam, Device, Pairs, Run, TextFile, With, run_folder
+from regard.cli.options import AsJson, Beam, Device, Pairs, Run, TextFile, With, add_options, run_folder
 from regard.cli.progress import bar
 from regard.cli.text import check_out, check_settings, lines_of, pairs_of, put, put_note, put_result
 from regard.errors import ConfigError
@@ -43,7 +43,7 @@ class Scoring:
         """The translations of a test set, and their scores."""
         from regard.evaluate.scores import score
 
-        options = {"beam": self.beam, **decoding}
+        options = add_options(decoding, beam=self.beam)
         translator.settings(**options)  # refuses invalid settings before anything is translated
         with bar(f"translating with {translator.name}") as progress:
             found = translator.translate(sources, split=False, progress=progress, **options)

@@ -47,7 +47,7 @@ def sweep(
                 if stage == "training" and done > trained:
                     trained = done
                     if not console().is_terminal:
-                        typer.echo(f"{done} of {total} runs are trained", err=True)
+                        typer.echo(f"{done} of {total} runs are done", err=True)
 
             how: dict[str, Any] = {"on": on, "workers": workers, "address": address, "halving": halving}
             found = run_sweep(file, out, settings=settings, **how, minutes=minutes, stages=stages)

@@ -11,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 import regard
-from regard.cli.options import Beam, Device, Engine, Shards, With, with_on
+from regard.cli.options import Beam, Device, Engine, Shards, With, add_options, with_on
 from regard.cli.progress import bar
 from regard.cli.text import batches, is_setting, put, put_json
 from regard.data.settings import Reading
@@ -23,7 +23,9 @@ class Search:
     """How a translation is found, and by which models."""
 
     beam: Beam = None
-    nbest: Annotated[int, Option(help="Candidates per line, tab-separated with their scores; at most --beam.")] = 1
+    nbest: Annotated[
+        int | None, Option(help="Candidates per line (default: 1), tab-separated with their scores; at most --beam.")
+    ] = None
     temperature: Annotated[float | None, Option(help="Above 0: sample instead of searching.")] = None
     with_run: With = None
     max_tokens: Annotated[int, Option(min=1, help="Longest line to translate, in tokens.")] = 4096
@@ -95,10 +97,11 @@ def translate(
     for setting in filter(is_setting, arguments):
         settings = override(settings, setting)
     names = [one for one in arguments if not is_setting(one)]
-    options = {"beam": search.beam, "temperature": search.temperature, **settings.get("decode", {})}
+    searching = {"beam": search.beam, "nbest": search.nbest, "temperature": search.temperature}
+    options = {"nbest": 1, **add_options(settings.get("decode", {}), **searching)}
     placed = words.read()
     if shards.on:
-        if search.nbest > 1 or as_json:
+        if options.pop("nbest") != 1 or as_json:
             raise ConfigError("--on writes one translation for each line; leave --nbest out, and use --format jsonl.")
         given = {name: value for name, value in (options | placed).items() if value is not None}
         given |= {"max_tokens": search.max_tokens, "device": device, "engine": engine, **vars(shards)}
@@ -116,11 +119,10 @@ def translate(
         raise ConfigError("There is nothing to translate in an empty text; pass at least one word, or a file.")
     sentence = text is not None and " " in text and not os.path.exists(text)  # Path.exists raises for a long text
     translator = regard.load([names[0], *(search.with_run or [])], device, engine=engine)
-    options = {"nbest": search.nbest, **options}
     translator.settings(**options)  # refuses invalid settings before anything is read
     options |= placed
     if out:
-        if text is None or sentence or as_json or search.nbest > 1:
+        if text is None or sentence or as_json or options["nbest"] != 1:
             raise ConfigError("--out takes a file, without --json and --nbest: regard translate RUN FILE --out FILE.")
         write_translated(translator, Path(text), out, options)
         return

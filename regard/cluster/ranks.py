@@ -55,7 +55,7 @@ def starter(on: str | None, workers: int | None, address: str | None) -> Callabl
         if workers is not None or address is not None:
             raise ConfigError("--workers and --address are for training on a cluster; add --on ray, or leave them out.")
         return train
-    check_known("cluster to train on", on, ["ray"])
+    check_known("cluster", on, ["ray"], " to train on")
     if workers is None or workers < 1:
         got = "none" if workers is None else workers
         raise ConfigError(f"--on ray needs --workers N, the number of ranks, at least 1; got {got}.")

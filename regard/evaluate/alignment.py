@@ -78,7 +78,7 @@ _AROUND = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 def symmetrise(forward: Iterable[Link], backward: Iterable[Link], method: str) -> Alignment:
     """Combine the alignments of two directions, both as (source, target) links, by one of `SYMMETRISATIONS`."""
-    check_known("symmetrisation", method, SYMMETRISATIONS, DataError)
+    check_known("symmetrisation", method, SYMMETRISATIONS, error=DataError)
     return SYMMETRISATIONS[method](frozenset(forward), frozenset(backward))
 
 

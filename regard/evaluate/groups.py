@@ -11,6 +11,8 @@ from regard.evaluate.by_length import COLOURS, check_plot, save_plot
 from regard.evaluate.scores import score
 from regard.evaluate.significance import Comparison, group_bootstrap
 
+ONE_SEED = "A group with one seed is compared by sentences only: its interval and p leave out the luck of training."
+
 
 class System(NamedTuple):
     """What one seed of a group wrote, and what it cost."""
@@ -58,6 +60,8 @@ class GroupTable:
                 f"{one.name:<{width}}  {one.mean:>6.2f} {spread:>6} {test:>24} {p:>7} {time:>7} {one.parameters:>10}  "
                 f"{seeds}"
             )
+        if len(self.groups) > 1 and any(len(one.seeds) == 1 for one in self.groups):
+            lines.append(ONE_SEED)
         return "\n".join([*lines, f"{self.sentences} sentences  {self.signature}"])
 
     def as_data(self) -> dict[str, Any]:
@@ -74,8 +78,8 @@ def compare_groups(
 ) -> GroupTable:
     """Score every seed of every group, and test the group of the best mean against each other one.
 
-    The test resamples sentences and seeds (see `group_bootstrap`). Its p values are not corrected for the number of
-    groups, nor for the best having been chosen by the same numbers.
+    The test resamples sentences and seeds (see `group_bootstrap`); with one seed a group, sentences alone. Its p
+    values are not corrected for the number of groups, nor for the best having been chosen by the same numbers.
     """
     if not groups or not all(groups.values()):
         raise DataError("A table by group needs at least one group, and each group at least one seed.")

@@ -80,5 +80,5 @@ def chosen(show: Show | None, options: Mapping[str, Any], known: Iterable[str], 
     """`show` with `options` replaced; an option that is not among `known` gets a sentence."""
     for name in options:
         if name not in known:
-            raise ConfigError(unknown(f"option of {what}", name, sorted(known)))
+            raise ConfigError(unknown("option", name, sorted(known), f" of {what}"))
     return replace(show or Show(), **options)

@@ -88,12 +88,14 @@ class Trace(Contents):
         known = {"kind", "query", "shift", "score", "normalise"}
         strange = sorted(set(settings) - known)
         if strange:
-            raise ConfigError(unknown("setting of from_arrays", strange[0], sorted(known | {"model", "beam", "image"})))
+            raise ConfigError(
+                unknown("setting", strange[0], sorted(known | {"model", "beam", "image"}), " of from_arrays")
+            )
         named, named_scores = _named(weights), _named(scores) if scores is not None else {}
         for name in named_scores:
             if name not in named:
                 raise ConfigError(
-                    f"The scores of '{name}' have no weights. {unknown('module with weights', name, named)}"
+                    f"The scores of '{name}' have no weights. {unknown('module', name, named, ' with weights')}"
                 )
         attention = {
             name: Attended(name, array, layer=layer, scores=named_scores.get(name), **settings)

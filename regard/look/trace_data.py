@@ -50,7 +50,7 @@ class Attended:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", _heads(self.weights, f"The weights of '{self.name}'"))
-        check_known("kind of attention", self.kind, KINDS)
+        check_known("kind", self.kind, KINDS, " of attention")
         for text in (self.name, self.score, self.normalise):
             if not isinstance(text, str):
                 raise DataError(f"An attention's name, score and normaliser are texts; got {text!r}.")

@@ -172,7 +172,7 @@ def import_package(module: str) -> None:
 def preset(name: str, size: str = "paper") -> Any:
     """The settings of a model at a named size."""
     presets = entry(name).presets
-    check_known(f"preset of {name}", size, presets)
+    check_known("preset", size, presets, f" of {name}")
     return presets[size]
 
 

@@ -68,7 +68,7 @@ class Access:
     origins: frozenset[str] = field(default_factory=frozenset)
 
     def check(self, method: str, path: str, headers: Headers) -> None:
-        """Refuse with 403 everything but our page, allowed origins, and clients that are not browsers."""
+        """Refuse everything but our page, allowed origins, and clients that are not browsers."""
         self.check_host(_single(headers, "host"))
         origin = _single(headers, "origin")
         if origin is not None:
@@ -98,12 +98,12 @@ class Access:
         return found[0]
 
     def check_host(self, host: str | None) -> None:
-        """Refuse with 403 a request that is addressed to another name."""
+        """Refuse with 403 a request that is addressed to another name, with 400 one that does not say to which."""
         # Not by Starlette's TrustedHostMiddleware: it takes the first of several Hosts, cannot allow addresses but not
         # names, and answers with plain text or a redirect. Its CORSMiddleware is used below.
         found = _HOST.fullmatch(host or "")
         if found is None:
-            raise RefusedError(403, "The Host of the request is missing or malformed.")
+            raise RefusedError(400, "The Host of the request is missing or malformed.")  # RFC 9112, section 3.2
         name = found[1].strip("[]").lower()
         if name in _LOCAL or name in self.hosts or name == self.host.lower():
             return
@@ -133,5 +133,5 @@ def _is_address(name: str) -> bool:
 def _single(headers: Headers, name: str) -> str | None:
     values = headers.getlist(name)
     if len(values) > 1:
-        raise RefusedError(403, f"The request has more than one {name.title()}.")
+        raise RefusedError(400, f"The request has more than one {name.title()}.")
     return values[0] if values else None

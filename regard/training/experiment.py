@@ -72,7 +72,7 @@ def check_tables(tables: Mapping[str, Any]) -> None:
     """Refuse a section that does not exist, and one that is not a table."""
     for name, table in tables.items():
         if name not in (*SECTIONS, "task"):
-            raise ConfigError(unknown("section of settings", name, [*SECTIONS, "task"]))
+            raise ConfigError(unknown("section", name, [*SECTIONS, "task"], " of settings"))
         if name in SECTIONS and not isinstance(table, Mapping):
             raise ConfigError(f"[{name}] must be a table of settings; got {name} = {table!r}.")
 

@@ -93,5 +93,5 @@ BUILTIN: dict[str, Builtin] = {
 
 def find_builtin(name: str) -> Builtin:
     """The built-in corpus of that name, or a sentence that says which there are."""
-    check_known("built-in corpus", name, BUILTIN, DataError)
+    check_known("built-in corpus", name, BUILTIN, error=DataError)
     return BUILTIN[name]

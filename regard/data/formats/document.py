@@ -53,7 +53,7 @@ FORMATS: dict[str, Format] = {
 def find_format(name: str) -> Format:
     """The format that the ending of a file's name says."""
     ending = PurePath(name).suffix.lower().removeprefix(".")
-    check_known("file ending", ending, FORMATS, DataError)
+    check_known("file ending", ending, FORMATS, error=DataError)
     return FORMATS[ending]
 
 
