@@ -7,6 +7,7 @@ no model; it reads and writes any of them, and refuses what does not fit with a 
 import dataclasses
 import json
 import math
+import re
 import tomllib
 import types
 from collections.abc import Collection, Mapping
@@ -16,6 +17,9 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from regard.errors import ConfigError, brief, unknown
 
 Section = TypeVar("Section")
+MOST_DOTS = 100  # in a line of a settings file, outside of quotes
+# Strings and comments. A string may be open at its end, so that every try matches and the time is linear.
+_QUOTED = re.compile(r""""(?:[^"\\]|\\.)*"?|'[^']*'?|#.*""")
 _LARGEST = 2**63  # numbers are smaller than this, so that they fit into a tensor
 
 
@@ -119,7 +123,11 @@ def load_toml(path: Path) -> dict[str, Any]:
 def parse_toml(content: bytes, path: Path) -> dict[str, Any]:
     """The tables of a TOML file with this content; `path` is for the error sentence."""
     try:
-        return tomllib.loads(content.decode("utf-8"))
+        text = content.decode("utf-8")
+        # Time and memory of tomllib grow with the square of the number of dots in a key.
+        if any(_QUOTED.sub("", line).count(".") > MOST_DOTS for line in text.split("\n")):
+            raise ConfigError(f"{path} has a line with more than {MOST_DOTS} dots outside of quotes; split the line.")
+        return tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise ConfigError(f"The settings file {path} could not be read as UTF-8 text: {error}.") from None
     except (ValueError, RecursionError) as error:  # also a number of too many digits

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.config import describe, load_toml, override, read, setting, to_toml
+from regard.config import describe, load_toml, override, parse_toml, read, setting, to_toml
 from regard.errors import ConfigError
 from regard.models.registry import MODELS
 
@@ -109,6 +109,20 @@ def test_an_override_is_toml_or_else_text(assignment: str, key: str, value: obje
     tables = {"train": {"seed": 1, key: None}, "data": {"source": "x"}}
     assert override(tables, assignment) == {"train": {"seed": 1, key: value}, "data": {"source": "x"}}
     assert tables["train"][key] is None, "the tables given stay as they are"
+
+
+@pytest.mark.parametrize(
+    "line", ["a" + ".a" * 20_000 + " = 1", "x = {a" + ".a" * 20_000 + " = 1}", "[a" + ".a" * 20_000 + "]"]
+)
+def test_a_key_of_many_dots_is_refused_before_it_is_parsed(line: str):
+    with pytest.raises(ConfigError, match="more than 100 dots"):
+        parse_toml(f"[train]\n{line}\n".encode(), Path("config.toml"))
+
+
+def test_dots_in_quotes_and_comments_are_text():
+    files = [f"part.{number}.txt.gz" for number in range(200)]
+    assert parse_toml(f"# {'.' * 200}\nfiles = {files}  # {'.' * 200}\n".encode(), Path("x")) == {"files": files}
+    parse_toml(b"a = '" + rb"\"" * 200_000 + b"'", Path("x"))  # in linear time
 
 
 @pytest.mark.parametrize("assignment", ["steps=200", "train.steps", "train.=3", ".steps=3", "=3", ""])

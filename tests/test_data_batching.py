@@ -177,6 +177,15 @@ def test_prefetch_stays_only_a_little_ahead():
         assert len(made) <= 6
 
 
+def test_a_thread_that_dies_is_noticed(monkeypatch):
+    def dies(*_):
+        raise SystemError("error return without exception set")
+
+    monkeypatch.setattr("concurrent.futures.thread._WorkItem.run", dies)
+    with prefetch(iter(range(3))) as items, pytest.raises(MemoryError, match="died"):
+        next(items)
+
+
 def test_an_error_in_the_thread_is_raised_in_its_place():
     def broken():
         yield 1

@@ -18,10 +18,11 @@ import shutil
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from threading import Thread, current_thread
 from typing import Any, BinaryIO, TypeVar
 
 from regard.data.settings import READING, Reading
@@ -241,14 +242,24 @@ def prefetch(items: Iterator[T], depth: int = 4) -> Iterator[Iterator[T]]:
 
     An error in the iterator is raised where its item would have come.
     """
-    end = object()
+    end, threads = object(), list[Thread]()
     if little_memory():
         raise MemoryError  # Python would wait without end for a thread that has no memory to begin with
-    with ThreadPoolExecutor(1, "regard-prefetch") as pool:
+    with ThreadPoolExecutor(1, "regard-prefetch", lambda: threads.append(current_thread())) as pool:
         ahead = deque(pool.submit(next, items, end) for _ in range(depth))
 
+        def result(future: Future[T | object]) -> T | object:
+            while True:
+                try:
+                    return future.result(timeout=1)
+                except TimeoutError:
+                    if future.done():
+                        raise  # of the iterator
+                    if threads and not threads[0].is_alive():
+                        raise MemoryError("The thread that reads ahead has died.") from None
+
         def taken() -> Iterator[T]:
-            while (item := ahead.popleft().result()) is not end:
+            while (item := result(ahead.popleft())) is not end:
                 ahead.append(pool.submit(next, items, end))
                 yield item  # type: ignore[misc]
 
