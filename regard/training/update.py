@@ -210,7 +210,7 @@ class Late(Generic[Of]):
         buffer = self.buffers[self.count % len(self.buffers)]
         self.count += 1
         buffer.copy_(numbers, non_blocking=True)
-        event = torch.cuda.Event()
+        event = torch.cuda.Event(blocking=True)  # a wait leaves the core to the loader and to other processes
         event.record()
         self.waiting.append((item, buffer, event))
         yield from self.read(self.late)
