@@ -107,6 +107,11 @@ def test_a_measurement_is_a_speed_and_the_weights():
     assert weights > 0
 
 
+def test_minutes_are_given_once(tmp_path):
+    with pytest.raises(ConfigError, match="are the same setting; pass one of them"):
+        regard.train(corpus="copy", minutes=1, settings=["train.minutes=2"], out=tmp_path / "run")
+
+
 @pytest.mark.parametrize("minutes", [0, -1, float("inf"), float("nan")])
 def test_minutes_that_are_no_time_are_refused(minutes: float):
     with pytest.raises(ConfigError, match="--minutes is the time"):

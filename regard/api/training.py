@@ -15,7 +15,7 @@ from regard.data.files import bare_name
 from regard.data.prepare import Stages
 from regard.data.settings import as_files
 from regard.data.tmx import choose_languages
-from regard.errors import RunError
+from regard.errors import ConfigError, RunError
 from regard.training.events import Event, Observe
 from regard.training.experiment import Experiment, check_tables, resolve
 from regard.training.runs import checkpoints
@@ -89,6 +89,8 @@ def plan(
     given, reasons = list(settings), list[str]()
     if not (config or model or preset or given or minutes or any(data.values()) or (run / "config.toml").exists()):
         raise RunError(f"There is no run in {run} to resume; to start one, name a model and a corpus.")
+    if minutes is not None and any(one.startswith("train.minutes=") for one in given):
+        raise ConfigError("--minutes and train.minutes are the same setting; pass one of them.")
     timed = [f"train.minutes={minutes}"] if minutes is not None else []
     tables = gather(config, model, preset, [*given, *timed], run, **data)
     free = not (config or model or preset) and all(one.startswith(("data.", "train.start_from=")) for one in given)

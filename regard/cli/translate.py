@@ -101,6 +101,8 @@ def translate(
     options = {"nbest": 1, **add_options(settings.get("decode", {}), **searching)}
     placed = words.read()
     if shards.on:
+        for section in settings.keys() - {"decode"}:
+            raise ConfigError(f"--on takes settings decode.key=value only; leave {section}.* out.")
         if options.pop("nbest") != 1 or as_json:
             raise ConfigError("--on writes one translation for each line; leave --nbest out, and use --format jsonl.")
         given = {name: value for name, value in (options | placed).items() if value is not None}
