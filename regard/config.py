@@ -19,7 +19,12 @@ from regard.errors import ConfigError, brief, unknown
 Section = TypeVar("Section")
 MOST_DOTS = 100  # in a line of a settings file, outside of quotes
 # Strings and comments. A string may be open at its end, so that every try matches and the time is linear.
-_QUOTED = re.compile(r""""(?:[^"\\]|\\.)*"?|'[^']*'?|#.*""")
+_QUOTED = re.compile(
+    r'''"""(?:[^"\\]++|\\.|"(?!""))*+(?:"{3,5})?'''
+    r"""|'''(?:[^']++|'(?!''))*+(?:'{3,5})?"""
+    r"""|"(?:[^"\\\n]++|\\.)*+"?|'[^'\n]*+'?|#[^\n]*+""",
+    re.DOTALL,
+)
 _LARGEST = 2**63  # numbers are smaller than this, so that they fit into a tensor
 
 
@@ -124,12 +129,16 @@ def parse_toml(content: bytes, path: Path) -> dict[str, Any]:
     """The tables of a TOML file with this content; `path` is for the error sentence."""
     try:
         text = content.decode("utf-8")
-        # Time and memory of tomllib grow with the square of the number of dots in a key.
-        if any(_QUOTED.sub("", line).count(".") > MOST_DOTS for line in text.split("\n")):
-            raise ConfigError(f"{path} has a line with more than {MOST_DOTS} dots outside of quotes; split the line.")
-        return tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise ConfigError(f"The settings file {path} could not be read as UTF-8 text: {error}.") from None
+    # Time and memory of tomllib grow with the square of the number of dots in a key.
+    if any(line.count(".") > MOST_DOTS for line in _QUOTED.sub("", text).split("\n")):
+        raise ConfigError(
+            f"{path} has a line with more than {MOST_DOTS} dots outside of quotes; shorten the key, or write a list on "
+            f"several lines."
+        )
+    try:
+        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also a number of too many digits
         raise ConfigError(f"{path} is not valid TOML: {brief(error)}.") from None
 

@@ -5,6 +5,7 @@ traceback and exits with code 2; a library user catches one type. Each subclass 
 """
 
 import difflib
+import mmap
 from collections.abc import Callable, Collection, Iterable
 
 
@@ -57,14 +58,14 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def little_memory() -> bool:
-    """Whether this process cannot have another 64 MiB.
+    """Whether this process cannot have another 64 MiB, which are reserved for a moment and not written to.
 
     >>> little_memory()
     False
     """
     try:
-        bytearray(64 << 20)
-    except MemoryError:
+        mmap.mmap(-1, 64 << 20).close()
+    except (OSError, MemoryError):
         return True
     return False
 

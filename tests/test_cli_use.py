@@ -105,6 +105,16 @@ def test_a_file_of_more_lines_than_are_read_at_once(runs, translator, tmp_path):
     assert lines_of(run("translate", runs / "one", packed, "--beam", 1, folder=tmp_path)) == found
 
 
+@pytest.mark.parametrize("several", [("--nbest", 2), ("decode.nbest=2",)], ids=str)
+def test_a_file_is_written_with_one_translation_a_line(several, runs, tmp_path):
+    (tmp_path / "in.txt").write_text("x\n", encoding="utf-8")
+    files = tmp_path / "in.txt", "--out", tmp_path / "out.txt"
+    done = regard("translate", runs / "one", *files, *several, folder=tmp_path)
+    assert done.code == 2
+    assert "--out takes a file, without --json and --nbest" in done.err
+    assert not (tmp_path / "out.txt").exists()
+
+
 def test_nbest_and_json(runs, translator, tmp_path):
     word = " ".join(translator.source_vocabulary.pieces([7, 8]))
     given = f"{word}\n\n".encode()
@@ -538,6 +548,24 @@ class NoMemory:
     def __call__(self) -> None:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         resource.setrlimit(resource.RLIMIT_AS, (pages * os.sysconf("SC_PAGESIZE") + (1 << 24), -1))
+
+
+class BrokenImport:
+    """A fault: a library that met the end of memory halfway through its import."""
+
+    def __call__(self) -> None:
+        import regard.__main__ as entrance
+
+        def app() -> None:
+            raise ImportError("cannot import name 'x' from partially initialized module 'y'")
+
+        entrance.app, entrance.little_memory = app, lambda: True
+
+
+def test_an_import_that_memory_broke_is_one_sentence(tmp_path):
+    command = regard("models", folder=tmp_path, plant=BrokenImport())
+    assert (command.code, command.err.count("\n")) == (2, 1)
+    assert command.err.startswith("regard: There is not enough memory")
 
 
 def test_too_little_memory_is_one_sentence(tmp_path):

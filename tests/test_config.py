@@ -111,17 +111,30 @@ def test_an_override_is_toml_or_else_text(assignment: str, key: str, value: obje
     assert tables["train"][key] is None, "the tables given stay as they are"
 
 
+DOTS = "a" + ".a" * 20_000
+
+
 @pytest.mark.parametrize(
-    "line", ["a" + ".a" * 20_000 + " = 1", "x = {a" + ".a" * 20_000 + " = 1}", "[a" + ".a" * 20_000 + "]"]
+    "text",
+    [
+        f"{DOTS} = 1",
+        f"x = {{{DOTS} = 1}}",
+        f"[{DOTS}]",
+        f'x = {{s = """\n\'""", {DOTS} = 1}}',
+        f"x = {{s = '''\n#''', {DOTS} = 1}}",
+        f'x = {{s = "\\"", {DOTS} = 1}}',
+    ],
 )
-def test_a_key_of_many_dots_is_refused_before_it_is_parsed(line: str):
-    with pytest.raises(ConfigError, match="more than 100 dots"):
-        parse_toml(f"[train]\n{line}\n".encode(), Path("config.toml"))
+def test_a_key_of_many_dots_is_refused_before_it_is_parsed(text: str):
+    with pytest.raises(ConfigError, match=r"^config\.toml has a line with more than 100 dots"):
+        parse_toml(f"[train]\n{text}\n".encode(), Path("config.toml"))
 
 
 def test_dots_in_quotes_and_comments_are_text():
     files = [f"part.{number}.txt.gz" for number in range(200)]
-    assert parse_toml(f"# {'.' * 200}\nfiles = {files}  # {'.' * 200}\n".encode(), Path("x")) == {"files": files}
+    prose = "x. " * 200
+    text = f'# {"." * 200}\nfiles = {files}  # {"." * 200}\nprose = """{prose}\n\'{prose}"""\n'
+    assert parse_toml(text.encode(), Path("x")) == {"files": files, "prose": f"{prose}\n'{prose}"}
     parse_toml(b"a = '" + rb"\"" * 200_000 + b"'", Path("x"))  # in linear time
 
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -184,6 +185,36 @@ def test_a_thread_that_dies_is_noticed(monkeypatch):
     monkeypatch.setattr("concurrent.futures.thread._WorkItem.run", dies)
     with prefetch(iter(range(3))) as items, pytest.raises(MemoryError, match="died"):
         next(items)
+
+
+def test_a_time_out_of_the_iterator_is_its_own():
+    def late():
+        yield 1
+        raise TimeoutError("the disk")
+
+    with prefetch(late()) as items:
+        assert next(items) == 1
+        with pytest.raises(TimeoutError, match="the disk"):
+            next(items)
+
+
+def test_an_item_that_comes_while_the_wait_ends_is_taken(monkeypatch):
+    def wait(future, timeout=None):
+        found = result(future)
+        if timeout is None:
+            return found
+        raise TimeoutError
+
+    result = Future.result
+    monkeypatch.setattr(Future, "result", wait)
+    with prefetch(iter("ab")) as items:
+        assert list(items) == ["a", "b"]
+
+
+def test_no_thread_begins_without_memory(monkeypatch):
+    monkeypatch.setattr("regard.data.files.little_memory", lambda: True)
+    with pytest.raises(MemoryError), prefetch(iter("ab")):
+        pass
 
 
 def test_an_error_in_the_thread_is_raised_in_its_place():

@@ -89,7 +89,7 @@ def plan(
     given, reasons = list(settings), list[str]()
     if not (config or model or preset or given or minutes or any(data.values()) or (run / "config.toml").exists()):
         raise RunError(f"There is no run in {run} to resume; to start one, name a model and a corpus.")
-    if minutes is not None and any(one.startswith("train.minutes=") for one in given):
+    if minutes is not None and any(one.partition("=")[0].strip() == "train.minutes" for one in given):
         raise ConfigError("--minutes and train.minutes are the same setting; pass one of them.")
     timed = [f"train.minutes={minutes}"] if minutes is not None else []
     tables = gather(config, model, preset, [*given, *timed], run, **data)
@@ -129,7 +129,8 @@ def train(
     `config` is a TOML file or a mapping of tables; `settings` are strings such as "train.steps=200". `observe` is
     called with every event of the loop (see `regard.training.events`); in a notebook the default shows a line. Where it
     returns True, training stops with the next update (on a GPU a few later) and saves: the model returned is then that
-    of the best checkpoint so far, and the same call resumes. Ctrl-C and SIGTERM save too, and raise a `RunError`.
+    of the best checkpoint so far (the newest, if none was validated), and the same call resumes. Ctrl-C and SIGTERM
+    save too, and raise a `RunError`.
     `out` alone resumes the run that is there. `minutes` limit all of it; without a model, preset or config, these are
     chosen to fit (see `regard.api.timed`).
     `on` = "ray" trains with `workers` ranks on the Ray cluster at `address` (default: this machine); all nodes must see

@@ -254,7 +254,7 @@ def prefetch(items: Iterator[T], depth: int = 4) -> Iterator[Iterator[T]]:
                     return future.result(timeout=1)
                 except TimeoutError:
                     if future.done():
-                        raise  # of the iterator
+                        return future.result()  # it came in this moment, or the iterator raised the error
                     if threads and not threads[0].is_alive():
                         raise MemoryError("The thread that reads ahead has died.") from None
 

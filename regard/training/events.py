@@ -82,7 +82,7 @@ class Finished(NamedTuple):
 
 
 Event = DataReady | Resumed | Stepped | Skipped | Noticed | Validated | Saved | Finished
-Observe = Callable[[Event], Any]  # True, after an update or a validation: stop with the next update, saved
+Observe = Callable[[Event], Any]  # True: stop with the next update, saved
 
 
 class Journal:
