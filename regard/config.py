@@ -128,7 +128,7 @@ def load_toml(path: Path) -> dict[str, Any]:
 def parse_toml(content: bytes, path: Path) -> dict[str, Any]:
     """The tables of a TOML file with this content; `path` is for the error sentence."""
     try:
-        text = content.decode("utf-8")
+        text = content.decode("utf-8-sig")  # some editors begin a file with a byte-order mark
     except UnicodeDecodeError as error:
         raise ConfigError(f"The settings file {path} could not be read as UTF-8 text: {error}.") from None
     # Time and memory of tomllib grow with the square of the number of dots in a key.

@@ -99,7 +99,7 @@ def test_half_a_corpus_and_two_corpora(files, tmp_path):
         (["trian.steps=3"], r"no section 'trian' of settings\. Did you mean 'train'"),
         (["--model", "bahdanu"], r"no model 'bahdanu'\. Did you mean 'bahdanau'"),
         (["--preset", "tinny"], r"no preset 'tinny' of bahdanau\. Did you mean 'tiny'"),
-        (["model.name=5"], "There is no model '5'"),
+        (["model.name=5"], "--model and model.name are the same setting; pass one of them"),
         (["train.steps=many"], "train.steps must be a whole number; got 'many'"),
         (["train.steps=2.5"], "train.steps must be a whole number; got 2.5"),
         (["train.steps="], "train.steps must be a whole number; got ''"),

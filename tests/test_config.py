@@ -130,6 +130,10 @@ def test_a_key_of_many_dots_is_refused_before_it_is_parsed(text: str):
         parse_toml(f"[train]\n{text}\n".encode(), Path("config.toml"))
 
 
+def test_a_byte_order_mark_is_no_setting():
+    assert parse_toml(b"\xef\xbb\xbf[train]\nsteps = 3\n", Path("x")) == {"train": {"steps": 3}}
+
+
 def test_dots_in_quotes_and_comments_are_text():
     files = [f"part.{number}.txt.gz" for number in range(200)]
     prose = "x. " * 200

@@ -112,6 +112,13 @@ def test_the_sweeps_that_ship_are_whole(path, monkeypatch, tmp_path):
     assert len({group for trial in trials for group in trial.groups}) >= 4
 
 
+@pytest.mark.parametrize("setting", ["model.feed=true", "decode.beam = 2", "train.seed=5"])
+def test_a_setting_that_the_file_changes_is_refused_on_the_command_line(setting):
+    path = Path(__file__).parent.parent / "configs" / "sweeps" / "phrasebook.toml"
+    with pytest.raises(ConfigError, match=f"sets {setting.partition('=')[0].strip()} for each run itself"):
+        read_sweep(path, [setting])
+
+
 def test_a_folder_of_another_sweep_or_of_something_else_is_refused_untouched(tmp_path):
     path = write(tmp_path, "[grid]\nmodel.layers = [1]\n")
     out = tmp_path / "out"

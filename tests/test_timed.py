@@ -107,9 +107,12 @@ def test_a_measurement_is_a_speed_and_the_weights():
     assert weights > 0
 
 
-def test_minutes_are_given_once(tmp_path):
-    with pytest.raises(ConfigError, match="are the same setting; pass one of them"):
-        regard.train(corpus="copy", minutes=1, settings=["train.minutes=2"], out=tmp_path / "run")
+@pytest.mark.parametrize("setting", ["train.minutes=2", "model.name=cho", "model.preset = small", "data.corpus=tales"])
+def test_a_setting_is_given_once(setting: str, tmp_path):
+    given = {"corpus": "copy", "model": "luong", "preset": "tiny", "minutes": 1}
+    with pytest.raises(ConfigError, match=f"and {setting.partition('=')[0].strip()} are the same setting; pass one"):
+        regard.train(**given, settings=[setting], out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("minutes", [0, -1, float("inf"), float("nan")])

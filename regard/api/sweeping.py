@@ -88,6 +88,10 @@ def read_sweep(path: str | Path, settings: Sequence[str] = ()) -> list[Trial]:
     common = gather(common, None, None, settings)
     trials: dict[str, Trial] = {}
     groups = {_label(chosen): chosen for chosen in _choices(tables, path)}
+    axes = {"train.seed", *(name for chosen in groups.values() for name in chosen)}
+    for name in (one.partition("=")[0].strip() for one in settings):
+        if name in axes:
+            raise ConfigError(f"{path} sets {name} for each run itself; change it there, or leave it out.")
     for group, chosen in groups.items():
         experiment = _resolve(_changed(common, {**chosen, "train.seed": seeds[0]}))
         with torch.device("meta"):  # no memory: a model refuses settings that do not go together when it is built

@@ -16,7 +16,7 @@ from regard.data.prepare import Stages
 from regard.data.settings import as_files
 from regard.data.tmx import choose_languages
 from regard.errors import ConfigError, RunError
-from regard.training.events import Event, Observe
+from regard.training.events import Event, Observe, wants_stop
 from regard.training.experiment import Experiment, check_tables, resolve
 from regard.training.runs import checkpoints
 from regard.training.warm_start import inherit
@@ -50,7 +50,12 @@ def gather(
     tables["data"] = {**tables.get("data", {}), **given}
     chosen = {name: value for name, value in (("name", model), ("preset", preset)) if value}
     tables["model"] = {**tables.get("model", {}), **chosen}
+    options = {"model.name": "model", "model.preset": "preset", **{f"data.{name}": name for name in data}}
+    passed = {"model": model, "preset": preset, **data}
     for assignment in settings:
+        setting = assignment.partition("=")[0].strip()
+        if passed.get(options.get(setting, "")):
+            raise ConfigError(f"--{options[setting]} and {setting} are the same setting; pass one of them.")
         tables = override(tables, assignment)
     return with_languages(tables)
 
@@ -147,7 +152,7 @@ def train(
 
     def watch(event: Event) -> bool:
         nonlocal enough
-        enough = (observer is not None and observer(event) is True) or enough
+        enough = (observer is not None and wants_stop(observer(event))) or enough
         return enough
 
     ended = begin(experiment, run, watch, stages, since if minutes is not None else None)

@@ -99,7 +99,7 @@ def train(
         typer.echo(f"Saved. To resume: regard train --out {run}", err=True)
         raise typer.Exit(0)
     if not watcher.stepped:
-        more = f"pass more than --minutes {minutes:g}" if reason == "time" and minutes else "set a larger train.steps"
+        more = "give it more --minutes than that" if reason == "time" else "set a larger train.steps"
         typer.echo(f"Nothing was trained: the run is finished already. To train it further, {more}.", err=True)
     typer.echo(f"The run is in {run}. Try: {NEXT[experiment.task].replace('RUN', str(run))}", err=True)
 

@@ -20,7 +20,7 @@ from regard.cluster.ray import connect
 from regard.data.prepare import Stages
 from regard.errors import ConfigError, RegardError, RunError, TrainingError, brief, check_known
 from regard.models.registry import IMPORTED
-from regard.training.events import DataReady, Event, Finished, Noticed, Observe, Stepped
+from regard.training.events import DataReady, Event, Finished, Noticed, Observe, Stepped, wants_stop
 from regard.training.experiment import Experiment, resolve
 from regard.training.start import train
 from regard.training.stopping import Stop
@@ -229,7 +229,7 @@ def follow(ray: Any, head: Any, fit: Any, observe: Observe | None, stages: Stage
                         continue
                     begun = begun or isinstance(event, DataReady)
                     reason = event.reason if isinstance(event, Finished) else reason
-                    if observe and observe(event) is True:
+                    if observe and wants_stop(observe(event)):
                         stop.requested = True
                 if refusal:
                     raise refusal

@@ -319,7 +319,7 @@ class Loop:
 
     def emit(self, event: events.Event) -> None:
         """Report an event to the observer, which may request a stop, and to the journal."""
-        if self.observe(event) is True:
+        if events.wants_stop(self.observe(event)):
             self.stop.requested = True
         if self.journal:
             self.journal.keep(event)

@@ -29,6 +29,12 @@ def main() -> int:
     parser.add_argument("--times", type=float, default=1.0, help="multiplies the number of tries")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
+    known = dict.fromkeys(one.promise for one in CHECKS)
+    for name in given.promises:
+        if name not in known:
+            parser.error(f"there is no promise {name}; known: {', '.join(known)}")
+    if not given.times > 0:
+        parser.error(f"--times must be above 0; got {given.times}")
     broken = []
     print("| promise | what is tried | tries | failures | rate below, at 95 % | seconds |")
     print("|---|---|---:|---:|---:|---:|", flush=True)
