@@ -72,7 +72,7 @@ def faults_of(page: Any) -> list[str]:
             faults.append(f"foreign request: {request.url}")
 
     page.on("request", requested)
-    page.on("pageerror", lambda error: faults.append(f"error: {error}"))
+    page.on("pageerror", lambda error: faults.append(f"error: {error.stack or error}"))
     page.on("console", lambda said: said.type == "error" and faults.append(f"console: {said.text}"))
     page.on("dialog", lambda dialog: (faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
     return faults
