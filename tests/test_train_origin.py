@@ -30,7 +30,7 @@ def first(tmp_path_factory):
 
 def train(out: Path, start: Path, *settings: str, observe=None, model: str | None = None) -> str:
     """Begin `out` from `start`, on other sentences; nothing is said of model or vocabulary."""
-    tables = gather(None, model, None, [*MORE, f"train.start_from={start}", *settings], corpus="reverse")
+    tables = gather(None, model, None, ["data.corpus=reverse", *MORE, f"train.start_from={start}", *settings])
     return begin(resolve(inherit(tables, out)), out, observe)
 
 

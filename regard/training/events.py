@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from regard.data.files import write_atomically
 from regard.errors import RunError
 
@@ -90,10 +88,13 @@ Observe = Callable[[Event], Any]  # True: stop with the next update, saved
 def wants_stop(answer: Any) -> bool:
     """Whether an observer has returned True, its own or numpy's (as of a comparison with a mean); others mean nothing.
 
-    >>> wants_stop(True), wants_stop(np.mean([3.0]) > 2), wants_stop(None), wants_stop(1)
+    >>> import numpy
+    >>> wants_stop(True), wants_stop(numpy.mean([3.0]) > 2), wants_stop(None), wants_stop(1)
     (True, True, False, False)
     """
-    return isinstance(answer, bool | np.bool_) and bool(answer)
+    return type(answer).__name__ in ("bool", "bool_") and bool(
+        answer
+    )  # numpy is not imported for the help of a command
 
 
 class Journal:
