@@ -75,7 +75,8 @@ export async function translate() {
   try {
     const key = `${chosen.id}\n${text}`;
     if (key !== streamed) await write(text, chosen, key);
-    await look();
+    if (model().id === chosen.id) await look();
+    else state.set({ busy: false }); // a captioner was chosen meanwhile, which cannot look into a sentence
   } catch (error) {
     if (error.name === "AbortError") return;
     state.set({ busy: false, error: error instanceof Refused ? error.message : String(error.message ?? error) });
