@@ -7,7 +7,7 @@ pbtest is a prefix as `regard corpora --out` writes it: pbtest.source, pbtest.ta
 
 `errors` counts wrong argmax links by target word, and shows where the rows of a last full stop and of END look.
 `dictionary` sums the weights of all pairs of `some` to p(source word | target word), multiplies each row of weights
-with it, estimates it anew from the products, and joins both directions by their mean: the argmax of each target word,
+with it, estimates it again from the products, and joins both directions by their mean: the argmax of each target word,
 and every weight of at least `--least`. Gold links are read for the score alone.
 `--prior diagonal` takes exp(-10 |i/S - j/T|) in the place of attention, `--prior uniform` is IBM model 1.
 """
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 import regard
 from regard.api.aligning import traces, word_weights
+from regard.data.files import read_lines
 from regard.evaluate.alignment import argmax_links, read_gold, score_alignments, threshold_links, write_pharaoh
 
 Words = Sequence[Sequence[str]]
@@ -44,7 +45,9 @@ def main() -> None:
     two.add_argument("tests", nargs="+")
     two.add_argument("--links", type=Path, help="write those of the pairs `train` to this file")
     two.add_argument("--prior", default="attention", choices=("attention", "diagonal", "uniform"))
-    two.add_argument("--rounds", type=int, default=2, help="times that the dictionary is estimated anew; -1: none")
+    two.add_argument(
+        "--rounds", type=int, default=2, help="how often the dictionary is estimated again; -1: no dictionary"
+    )
     two.add_argument("--floor", type=float, default=0.01, help="added to every weight")
     two.add_argument("--least", type=float, default=0.5)
     given = parser.parse_args()
@@ -55,8 +58,7 @@ def main() -> None:
 
 
 def read(prefix: str) -> tuple[Words, Words]:
-    sides = (Path(f"{prefix}.{side}").read_text().splitlines() for side in ("source", "target"))
-    source, target = ([line.split() for line in lines] for lines in sides)
+    source, target = ([line.split() for line in read_lines(f"{prefix}.{side}")] for side in ("source", "target"))
     return source, target
 
 

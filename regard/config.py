@@ -10,7 +10,7 @@ import math
 import re
 import tomllib
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -141,6 +141,13 @@ def parse_toml(content: bytes, path: Path) -> dict[str, Any]:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also a number of too many digits
         raise ConfigError(f"{path} is not valid TOML: {brief(error)}.") from None
+
+
+def check_once(settings: Iterable[str], options: Mapping[str, str]) -> None:
+    """Refuse `section.key=value` of a setting that an option has set; `options` are names of settings -> of options."""
+    for name in (one.partition("=")[0].strip() for one in settings):
+        if name in options:
+            raise ConfigError(f"--{options[name]} and {name} are the same setting; pass one of them.")
 
 
 def override(tables: dict[str, Any], assignment: str) -> dict[str, Any]:

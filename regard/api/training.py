@@ -10,12 +10,12 @@ from regard.api.loading import load
 from regard.api.progress import in_notebook
 from regard.api.timed import choose, choose_further
 from regard.cluster.ranks import starter
-from regard.config import load_toml, override
+from regard.config import check_once, load_toml, override
 from regard.data.files import bare_name
 from regard.data.prepare import Stages
 from regard.data.settings import as_files
 from regard.data.tmx import choose_languages
-from regard.errors import ConfigError, RunError
+from regard.errors import RunError
 from regard.training.events import Event, Observe, wants_stop
 from regard.training.experiment import Experiment, check_tables, resolve
 from regard.training.runs import checkpoints
@@ -50,12 +50,9 @@ def gather(
     tables["data"] = {**tables.get("data", {}), **given}
     chosen = {name: value for name, value in (("name", model), ("preset", preset)) if value}
     tables["model"] = {**tables.get("model", {}), **chosen}
-    options = {"model.name": "model", "model.preset": "preset", **{f"data.{name}": name for name in data}}
-    passed = {"model": model, "preset": preset, **data}
+    settings, options = list(settings), {f"data.{name}": name for name in given}
+    check_once(settings, options | {f"model.{name}": {"name": "model"}.get(name, name) for name in chosen})
     for assignment in settings:
-        setting = assignment.partition("=")[0].strip()
-        if passed.get(options.get(setting, "")):
-            raise ConfigError(f"--{options[setting]} and {setting} are the same setting; pass one of them.")
         tables = override(tables, assignment)
     return with_languages(tables)
 
@@ -94,8 +91,7 @@ def plan(
     given, reasons = list(settings), list[str]()
     if not (config or model or preset or given or minutes or any(data.values()) or (run / "config.toml").exists()):
         raise RunError(f"There is no run in {run} to resume; to start one, name a model and a corpus.")
-    if minutes is not None and any(one.partition("=")[0].strip() == "train.minutes" for one in given):
-        raise ConfigError("--minutes and train.minutes are the same setting; pass one of them.")
+    check_once(given, {"train.minutes": "minutes"} if minutes is not None else {})
     timed = [f"train.minutes={minutes}"] if minutes is not None else []
     tables = gather(config, model, preset, [*given, *timed], run, **data)
     free = not (config or model or preset) and all(one.startswith(("data.", "train.start_from=")) for one in given)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, CallbackParam, Context, Option
 
+from regard.config import check_once
 from regard.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -69,8 +70,7 @@ CaptionView = Annotated[str | None, Option(help="film (every word), picture (--w
 def add_options(decode: Mapping[str, Any], **options: Any) -> dict[str, Any]:
     """Settings `decode.key=value` by key, with the options that stand for some of them; None is one not given."""
     given = {name: value for name, value in options.items() if value is not None}
-    for name in decode.keys() & given.keys():
-        raise ConfigError(f"--{name} and decode.{name} are the same setting; pass one of them.")
+    check_once((f"decode.{name}" for name in decode), {f"decode.{name}": name for name in given})
     return {**given, **decode}
 
 
