@@ -287,6 +287,19 @@ def test_score(runs, corpus, tmp_path):
     assert plot.read_text(encoding="utf-8").count("<path") > 5
 
 
+def test_score_leaves_out_ter_where_it_takes_minutes_and_says_so(runs, corpus, tmp_path):
+    long = tmp_path / "long.txt"
+    long.write_text(("a b c " * 60 + "\n") * 12, encoding="utf-8")
+    arguments = ["score", runs / "one", "--source", corpus[1], "--target", long, "--beam", 1]
+    left = run(*arguments, folder=tmp_path)
+    assert "TER is left out" in left.err
+    assert not re.search("^TER", left.out, re.MULTILINE)
+    wanted = run(*arguments, "--ter", folder=tmp_path)
+    assert "TER is left out" not in wanted.err
+    assert re.search(r"^TER [\d.]+", wanted.out, re.MULTILINE)
+    assert "TER" not in run("score", runs / "one", *corpus, "--beam", 1, "--no-ter", folder=tmp_path).out
+
+
 def test_score_takes_settings_of_decoding(runs, corpus, tmp_path):
     greedy = run("score", runs / "one", *corpus, "--beam", 1, folder=tmp_path).out
     assert run("score", runs / "one", "decode.beam=1", *corpus, folder=tmp_path).out == greedy

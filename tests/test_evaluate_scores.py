@@ -106,10 +106,30 @@ def test_one_bin_is_the_whole_corpus_and_an_empty_one_has_no_score() -> None:
     assert [each.sentences for each in table.bins] == [60, 0, 0]
     assert table.bins[0].score == pytest.approx(score(hypotheses, references)["chrf"])
     assert table.bins[1].score is None
+    assert table.bins[1].interval is None
     assert table.metric == "chrF"
     printed = str(table).split("\n")
     assert printed[-1].startswith("nrefs:1")
     assert printed[2].split() == ["101-200", "0", "-"]
+
+
+@pytest.mark.parametrize("metric", ["bleu", "chrf", "ter"])
+def test_an_interval_holds_the_score_and_narrows_with_more_sentences(metric: str) -> None:
+    hypotheses, references = corpus()
+    few = by_length(references, hypotheses, references, edges=(100,), metric=metric).bins[0]
+    again = by_length(references, hypotheses, references, edges=(100,), metric=metric).bins[0]
+    many = by_length(references * 9, hypotheses * 9, references * 9, edges=(100,), metric=metric).bins[0]
+    widths = [each.interval[1] - each.interval[0] for each in (few, many) if each.interval and each.score]
+    assert few == again
+    assert few.interval[0] < few.score < few.interval[1]
+    assert many.interval[0] < many.score < many.interval[1]
+    assert widths[1] == pytest.approx(widths[0] / 3, rel=0.15)
+
+
+def test_sentences_that_are_all_alike_have_no_interval_around_their_score() -> None:
+    hypothesis, reference = "a b c d e f g", "a b c d e f h"
+    only = by_length([reference] * 20, [hypothesis] * 20, [reference] * 20, edges=(100,)).bins[0]
+    assert only.interval == pytest.approx((only.score, only.score))
 
 
 def test_the_edges_are_checked() -> None:

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import typer
 from typer import Argument, Option
 
 import regard
@@ -21,6 +22,7 @@ class Scoring:
     beam: Beam = None
     lowercase: Annotated[bool, Option(help="Ignore case.")] = False
     tokenize: Annotated[str | None, Option(help="sacreBLEU tokeniser for BLEU (13a, none, intl, ...).")] = None
+    ter: Annotated[bool | None, Option(help="Compute TER (default: unless it takes more than about a minute).")] = None
 
     @property
     def measured(self) -> dict[str, Any]:
@@ -37,8 +39,22 @@ class Scoring:
             check_plot(self.plot)
             check_out(self.plot)
 
+    def metrics(self, references: list[str]) -> list[str]:
+        """All, or all but TER; says why if the option leaves the choice open."""
+        from regard.evaluate.scores import METRICS, ter_takes_long
+
+        long = self.ter is None and ter_takes_long(references)
+        if long:
+            typer.echo("TER is left out: for sentences this long it takes minutes. Pass --ter to compute it.", err=True)
+        return [name for name in METRICS if name != "ter" or not (long or self.ter is False)]
+
     def translate(
-        self, translator: "regard.Translator", sources: list[str], references: list[str], **decoding: Any
+        self,
+        translator: "regard.Translator",
+        sources: list[str],
+        references: list[str],
+        metrics: list[str],
+        **decoding: Any,
     ) -> tuple[list[str], Any]:
         """The translations of a test set, and their scores."""
         from regard.evaluate.scores import score
@@ -49,7 +65,7 @@ class Scoring:
             found = translator.translate(sources, split=False, progress=progress, **options)
         written = [one.text for one in found]
         with bar("scoring"):
-            return written, score(written, references, **self.measured)
+            return written, score(written, references, metrics=metrics, **self.measured)
 
 
 def score(
@@ -88,7 +104,7 @@ def score(
     how.check()
     sources, references = pairs_of(run, pairs)
     translator = regard.load([run, *(with_run or [])], device)
-    written, report = how.translate(translator, sources, references, **decoding)
+    written, report = how.translate(translator, sources, references, how.metrics(references), **decoding)
     found, texts = {"run": translator.name, **asdict(report)}, [str(report)]
     if with_perplexity:
         with bar("scoring the references") as progress:
@@ -128,12 +144,13 @@ def compare(
     translators = [regard.load(run, device, "translate") for run in runs]
     shared = len({translator.name for translator in translators}) < len(runs)
     names = [str(run) if shared else translator.name for run, translator in zip(runs, translators, strict=True)]
+    metrics = how.metrics(references)
     say = (lambda line: None) if as_json else put  # at once, or nothing where the results are one JSON object
     systems: dict[str, list[str]] = {}
     rows: dict[str, dict[str, Any]] = {}
     tables: dict[str, Any] = {}
     for name, translator in zip(names, translators, strict=True):
-        systems[name], report = how.translate(translator, sources, references)
+        systems[name], report = how.translate(translator, sources, references, metrics)
         tables[name] = lengths.by_length(sources, systems[name], references, **how.measured)
         rows[name] = {"run": name, **asdict(report), "by_length": asdict(tables[name])}
         say(f"{name}\n{report}\n")
@@ -160,7 +177,7 @@ def _compare_groups(
     for name, seeds in group_by_seed(runs).items():
         for seed, run in sorted(seeds.items()):
             translator = regard.load(run, device, "translate")
-            written, _ = how.translate(translator, sources, references)
+            written, _ = how.translate(translator, sources, references, ["bleu"])
             parameters = sum(weight.numel() for weight in translator.model.parameters())
             groups.setdefault(name, {})[seed] = System(written, parameters, training_seconds(run))
     with bar("resampling") as progress:

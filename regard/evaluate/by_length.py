@@ -10,6 +10,7 @@ from typing import Any
 from regard.data.files import write_atomically
 from regard.errors import DataError
 from regard.evaluate.scores import TITLES, build_metric, check_lines
+from regard.evaluate.significance import bootstrap_interval
 
 EDGES = (10, 20, 30, 40, 50, 60)
 FORMATS = (".pdf", ".png", ".svg")
@@ -22,12 +23,14 @@ DASHES = ("-", "--", "-.", ":")
 
 @dataclass(frozen=True)
 class LengthBin:
-    """The sentences with `low` to `high` source words (None: no upper bound), and their score (None: no sentences)."""
+    """The sentences with `low` to `high` source words (None: no upper bound), their score and its 95 % interval from a
+    bootstrap over sentences (None: no sentences)."""
 
     low: int
     high: int | None
     sentences: int
     score: float | None
+    interval: tuple[float, float] | None = None
 
     @property
     def label(self) -> str:
@@ -44,10 +47,11 @@ class LengthTable:
     bins: tuple[LengthBin, ...]
 
     def __str__(self) -> str:
-        lines = [f"{'words':>8} {'sentences':>9} {self.metric:>7}"]
+        lines = [f"{'words':>8} {'sentences':>9} {self.metric:>7}  95 % interval"]
         for each in self.bins:
             score = "-" if each.score is None else f"{each.score:.2f}"
-            lines.append(f"{each.label:>8} {each.sentences:>9} {score:>7}")
+            interval = "" if each.interval is None else "  [{:.2f}, {:.2f}]".format(*each.interval)
+            lines.append(f"{each.label:>8} {each.sentences:>9} {score:>7}{interval}")
         return "\n".join([*lines, self.signature])
 
 
@@ -60,7 +64,8 @@ def by_length(
     lowercase: bool = False,
     tokenize: str | None = None,
 ) -> LengthTable:
-    """Group sentences by the number of source words (split at white space) and score each group as a corpus.
+    """Group sentences by the number of source words (split at white space) and score each group as a corpus, with
+    a 95 % interval from a bootstrap over its sentences.
 
     `edges` are the upper bounds of the bins: (10, 20) gives 1 to 10, 11 to 20, and more than 20.
     """
@@ -75,11 +80,13 @@ def by_length(
     scorer = build_metric(metric, lowercase, tokenize)
     bins, low = [], 1
     for group, high in zip(groups, [*edges, None], strict=True):
-        score = None
+        score = interval = None
         if group:
             chosen = [[lines[number] for number in group] for lines in references]
-            score = scorer.corpus_score([hypotheses[number] for number in group], chosen).score
-        bins.append(LengthBin(low, high, len(group), score))
+            written = [hypotheses[number] for number in group]
+            score = scorer.corpus_score(written, chosen).score
+            interval = bootstrap_interval(scorer, written, chosen)
+        bins.append(LengthBin(low, high, len(group), score, interval))
         low = (high or 0) + 1
     return LengthTable(TITLES[metric], str(scorer.get_signature()), tuple(bins))
 
@@ -93,7 +100,7 @@ def check_plot(path: str | Path) -> Path:
 
 
 def plot_by_length(tables: Mapping[str, LengthTable], path: str | Path) -> Path:
-    """Plot one line per system; the ending of `path` selects PNG, SVG or PDF."""
+    """Plot one line per system in a band of its 95 % intervals; the ending of `path` selects PNG, SVG or PDF."""
     from matplotlib.figure import Figure
 
     path = check_plot(path)
@@ -109,6 +116,10 @@ def plot_by_length(tables: Mapping[str, LengthTable], path: str | Path) -> Path:
             color=COLOURS[number % len(COLOURS)],
             marker=MARKERS[number % len(MARKERS)],
             linestyle=DASHES[number % len(DASHES)],
+        )
+        bands = [table.bins[place].interval or (0.0, 0.0) for place in shown]
+        axes.fill_between(
+            range(len(shown)), *zip(*bands, strict=True), color=COLOURS[number % len(COLOURS)], alpha=0.15, linewidth=0
         )
     axes.set_xticks(range(len(shown)), [f"{bins[place].label}\nn={bins[place].sentences}" for place in shown])
     axes.set_xlabel("source length in words, with the number of sentences")

@@ -9,6 +9,7 @@ from regard.errors import DataError, unknown
 
 TITLES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
 METRICS = tuple(TITLES)
+_TER_LIMIT = 3e7  # cubed lengths, summed: about a minute
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,14 @@ def score(
             parts |= {"length": int(result.sys_len), "reference": int(result.ref_len)}
         scores.append(Score(TITLES[name], result.score, str(metric.get_signature()), parts))
     return ScoreReport(tuple(scores), len(hypotheses))
+
+
+def ter_takes_long(references: Sequence[str]) -> bool:
+    """Whether sacreBLEU needs more than about a minute for the TER of this corpus.
+
+    Its search for shifts grows with the cube of a sentence's length: 300 sentences of 60 words can take three minutes.
+    """
+    return sum(len(line.split()) ** 3 for line in references) > _TER_LIMIT
 
 
 def build_metric(name: str, lowercase: bool = False, tokenize: str | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""The paired bootstrap test of two systems, or of two groups of seeds."""
+"""The bootstrap: the interval of a score, and the paired test of two systems or of two groups of seeds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -42,6 +42,28 @@ def paired_bootstrap(a: Sequence[str], b: Sequence[str], *references: Sequence[s
     return group_bootstrap([a], [b], *references, **options)
 
 
+def statistics(scorer: Any, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> NDArray[Any]:
+    """sacreBLEU's sufficient statistics of each sentence, [N, k]; a corpus score needs only their sum."""
+    return np.asarray(scorer._extract_corpus_statistics(list(hypotheses), [list(each) for each in references]))
+
+
+def bootstrap_interval(
+    scorer: Any,
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    samples: int = 1000,
+    seed: int = 12345,
+) -> tuple[float, float]:
+    """95 % interval of the corpus score over `samples` corpora, resampled from this one with replacement."""
+    counts = statistics(scorer, hypotheses, references)  # [N, k]
+    size, generator = len(counts), np.random.default_rng(seed)
+    times = generator.multinomial(size, np.full(size, 1 / size), samples)  # [samples, N]
+    scores = [scorer._compute_score_from_stats(each.tolist()).score for each in times @ counts]
+    low, high = np.percentile(scores, [2.5, 97.5]).tolist()
+    return low, high
+
+
 def group_bootstrap(
     a: Sequence[Sequence[str]],
     b: Sequence[Sequence[str]],
@@ -66,12 +88,7 @@ def group_bootstrap(
     if samples < 1:
         raise DataError(f"The bootstrap needs at least one sample; got {samples}.")
     scorer = build_metric(metric, lowercase, tokenize)
-    lines = [list(each) for each in references]
-    # sacreBLEU's sufficient statistics of each sentence; a corpus score needs only their sum.
-    counts = [
-        np.stack([np.asarray(scorer._extract_corpus_statistics(list(system), lines)) for system in group])
-        for group in (a, b)
-    ]  # [seeds, N, k] each
+    counts = [np.stack([statistics(scorer, system, references) for system in group]) for group in (a, b)]
     signature = str(scorer.get_signature())
 
     def score_seeds(sums: NDArray[Any]) -> NDArray[Any]:  # [seeds, k] -> [seeds]
