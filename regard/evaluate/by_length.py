@@ -118,9 +118,8 @@ def plot_by_length(tables: Mapping[str, LengthTable], path: str | Path) -> Path:
             linestyle=DASHES[number % len(DASHES)],
         )
         bands = [table.bins[place].interval or (0.0, 0.0) for place in shown]
-        axes.fill_between(
-            range(len(shown)), *zip(*bands, strict=True), color=COLOURS[number % len(COLOURS)], alpha=0.15, linewidth=0
-        )
+        low, high = zip(*bands, strict=True)
+        axes.fill_between(range(len(shown)), low, high, color=COLOURS[number % len(COLOURS)], alpha=0.15, linewidth=0)
     axes.set_xticks(range(len(shown)), [f"{bins[place].label}\nn={bins[place].sentences}" for place in shown])
     axes.set_xlabel("source length in words, with the number of sentences")
     axes.set_ylabel(next(iter(tables.values())).metric)
