@@ -98,6 +98,21 @@ def test_a_bad_sweep_is_one_sentence_and_makes_no_folder(text, sentence, tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("data.corpus=revers", "Did you mean 'reverse'"),
+        ("data.dev_tsv=nothing.tsv", "nothing.tsv"),
+    ],
+)
+def test_a_missing_corpus_is_found_before_the_first_run(setting, sentence, tmp_path):
+    path = tmp_path / "sweep.toml"
+    path.write_text("[grid]\nmodel.layers = [1]\n" + SMALL, encoding="utf-8")
+    with pytest.raises((ConfigError, DataError), match=sentence):
+        sweep(path, tmp_path / "out", settings=[setting])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
     "path", sorted(Path(__file__).parent.parent.glob("configs/sweeps/*.toml")), ids=lambda p: p.stem
 )
 def test_the_sweeps_that_ship_are_whole(path, monkeypatch, tmp_path):

@@ -32,7 +32,9 @@ from regard.cluster.local import gpus_for, run_local, share_cores
 from regard.cluster.ray import run_ray
 from regard.cluster.shards import Input, Plan, Shard, Tell, Work, missing, read_results
 from regard.config import load_toml
+from regard.data.corpus import open_corpus
 from regard.data.files import Digests, Progress, read_lines, write_atomically
+from regard.data.pairs import find_corpus
 from regard.data.prepare import Stages
 from regard.errors import ConfigError, DataError, RunError, unknown
 from regard.evaluate.groups import GroupTable, System, compare_groups, plot_groups
@@ -293,6 +295,10 @@ def sweep(
         experiments = [_resolve(trial.tables) for trial in trials]
         differ = [name for one in experiments for name in differences(experiments[0], one)]
         check_halving(halving, differ, {one.train.validate_every for one in experiments})
+    if all(trial.tables["data"] == trials[0].tables["data"] for trial in trials):
+        data = _resolve(trials[0].tables).data
+        find_corpus(data)  # a missing one, which all runs share, is refused before the first of them
+        open_corpus(data, "dev_")
     content = "".join(json.dumps(trial) + "\n" for trial in trials).encode()
     check_folder(folder, content)
     with locked(folder, "is working"):
