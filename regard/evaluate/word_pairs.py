@@ -29,7 +29,6 @@ class Learning:
     steepness: float = 8.0  # exp(-steepness |i/S - j/T|) in the first round
     unlinked: float = 0.2  # probability that a word has no link
     smoothing: float = 5.0  # links by chance that are added to those of every word
-    farthest: int = 12  # jumps of more words count as this many
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,7 @@ class Text:
                 shapes[len(written), len(read)].append(place)
         if not shapes:
             raise DataError("No pair of the text has words on both sides, so that no links can be learned from it.")
+        self.farthest = max(map(max, shapes)) - 1  # jump
         self.blocks: list[Block] = []
         end = 0
         for (T, S), places in shapes.items():
@@ -110,7 +110,7 @@ def expect_links(
 def learn(text: Text, known: Known | None, how: Learning) -> Known:
     """One round: the links that what is known lets expect, counted by word pair and by jump."""
     linked = np.empty(len(text.cells), np.float32)
-    steps = np.arange(-how.farthest, how.farthest + 1)
+    steps = np.arange(-text.farthest, text.farthest + 1)
     jumps = [np.ones(len(steps)), np.ones(len(steps))]  # one of each by chance
     for block in text.blocks:
         ahead, behind, moved = weigh(text, block, known, how)
@@ -147,7 +147,7 @@ def weigh(text: Text, block: Block, known: Known | None, how: Learning) -> tuple
         (known.behind[cells].transpose(0, 2, 1), text.source_shares[block.sources], known.jumps[1]),
     ):
         places = np.arange(words.shape[2])
-        steps = np.clip(places - places[:, None], -how.farthest, how.farthest) + how.farthest  # [from, to]
+        steps = places - places[:, None] + text.farthest  # [from, to]
         table = jumps[steps] / jumps[steps].sum(1, keepdims=True)
         links, made = forward_backward(words * (1 - how.unlinked), alone * how.unlinked, table.astype(np.float32))
         found.append(links)
