@@ -2,6 +2,8 @@
 
     python benchmarks/attention_links.py errors runs/ahead pbtest
     python benchmarks/attention_links.py dictionary runs/ahead runs/back some pbdev pbtest --links some.links
+    python benchmarks/attention_links.py text europarl odd even all
+    python benchmarks/attention_links.py score all.gold ahead.links --back back.links
 
 pbtest is a prefix as `regard corpora --out` writes it: pbtest.source, pbtest.target, pbtest.gold.
 
@@ -10,6 +12,9 @@ pbtest is a prefix as `regard corpora --out` writes it: pbtest.source, pbtest.ta
 with it, estimates it again from the products, and joins both directions by their mean: the argmax of each target word,
 and every weight of at least `--least`. Gold links are read for the score alone.
 `--prior diagonal` takes exp(-10 |i/S - j/T|) in the place of attention, `--prior uniform` is IBM model 1.
+`text` links by the words of parallel text alone, what `regard align --text` mixes with attention.
+`score` gives the error rate of links from elsewhere, and of those of two directions joined, on the last lines of their
+files: all of them, the odd ones and the even ones.
 """
 
 import argparse
@@ -24,7 +29,18 @@ from numpy.typing import NDArray
 import regard
 from regard.api.aligning import traces, word_weights
 from regard.data.files import read_lines
-from regard.evaluate.alignment import argmax_links, read_gold, score_alignments, threshold_links, write_pharaoh
+from regard.data.pharaoh import parse_pharaoh
+from regard.evaluate.alignment import (
+    SYMMETRISATIONS,
+    argmax_links,
+    mutual_argmax_links,
+    read_gold,
+    score_alignments,
+    symmetrise,
+    threshold_links,
+    write_pharaoh,
+)
+from regard.evaluate.word_pairs import expect_links
 
 Words = Sequence[Sequence[str]]
 Weights = Sequence[NDArray[Any]]  # [target words, source words] of each pair
@@ -50,11 +66,23 @@ def main() -> None:
     )
     two.add_argument("--floor", type=float, default=0.01, help="added to every weight")
     two.add_argument("--least", type=float, default=0.5)
+    three = commands.add_parser("text")
+    three.add_argument("train")
+    three.add_argument("tests", nargs="+")
+    three.add_argument("--least", type=float, default=0.5)
+    four = commands.add_parser("score")
+    for name in ("gold", "links"):
+        four.add_argument(name, type=Path)
+    four.add_argument("--back", type=Path, help="the links of the other direction, also as source-target")
     given = parser.parse_args()
     if given.command == "errors":
         errors(given.run, given.prefix)
-    else:
+    elif given.command == "dictionary":
         compare(given)
+    elif given.command == "text":
+        link_by_text(given.train, given.tests, given.least)
+    else:
+        score(given.gold, given.links, given.back)
 
 
 def read(prefix: str) -> tuple[Words, Words]:
@@ -127,6 +155,34 @@ def compare(given: argparse.Namespace) -> None:
         gold = read_gold(f"{prefix}.gold")
         print(f"{prefix}: ahead alone  {score_alignments([argmax_links(w) for w in rows[0]], gold)}")
         print(f"{prefix}: both         {score_alignments(joined, gold)}", flush=True)
+
+
+def link_by_text(train: str, tests: Sequence[str], least: float) -> None:
+    text = [list(read_lines(f"{train}.{side}")) for side in ("source", "target")]
+    for prefix in tests:
+        pairs = [list(read_lines(f"{prefix}.{side}")) for side in ("source", "target")]
+        gold = read_gold(f"{prefix}.gold")
+        weights = expect_links([*text[0], *pairs[0]], [*text[1], *pairs[1]], len(gold))
+        print(f"{prefix}: mutual      {score_alignments([mutual_argmax_links(w) for w in weights], gold)}")
+        print(
+            f"{prefix}: at least {least}  {score_alignments([threshold_links(w, least) for w in weights], gold)}",
+            flush=True,
+        )
+
+
+def score(gold_file: Path, links: Path, back: Path | None) -> None:
+    gold = read_gold(gold_file)
+    ahead, *behind = (
+        [parse_pharaoh(line, str(file)) for line in read_lines(file)][-len(gold) :] for file in (links, back) if file
+    )
+    found = {"ahead": ahead}
+    if behind:
+        found["back"] = behind[0]
+        for name in SYMMETRISATIONS:
+            found[name] = [symmetrise(one, two, name) for one, two in zip(ahead, behind[0], strict=True)]
+    for name, alignments in found.items():
+        halves = [f"{100 * score_alignments(alignments[n::2], gold[n::2]).aer:.2f}" for n in (0, 1)]
+        print(f"{name:20} {score_alignments(alignments, gold)}  odd {halves[0]}  even {halves[1]}")
 
 
 def errors(run: str, prefix: str) -> None:

@@ -87,6 +87,35 @@ def test_two_directions_agree_and_are_joined(files, tmp_path):
     assert out.split("\n")[0] == " ".join(f"{at}-{at}" for at in range(len(TEXT[0].split())))
 
 
+def test_the_mean_of_two_directions_is_one_of_their_weights(files, tmp_path):
+    run, gold = trained.run("copy"), ["--gold", tmp_path / "gold"]
+    code, out, err = align(tmp_path, run, *files, *gold, "--back", run, "--join", "mean", "--method", "mutual")
+    assert code == 0, err
+    assert out.startswith("AER 0.00")
+    assert "symmetrised by mean" in out
+    ahead, behind = np.array([[0.9, 0.1], [0.6, 0.4]]), np.array([[0.9, 0.1], [0.2, 0.8]])
+    assert aligning.link([ahead], [behind.T], join="intersection") == [frozenset({(0, 0)})]
+    assert aligning.link([ahead], [behind.T], join="mean") == [frozenset({(0, 0), (1, 1)})]
+
+
+def test_words_of_parallel_text_are_half_of_the_weights(files, tmp_path):
+    text = ["--text", tmp_path / "source", tmp_path / "target"]
+    code, out, err = align(tmp_path, trained.run("copy"), *files, "--gold", tmp_path / "gold", *text)
+    assert code == 0, err
+    assert out.startswith("AER 0.00")
+    assert f"with the words of {tmp_path / 'source'} and {tmp_path / 'target'}" in out
+    seen = list(aligning.traces(trained.translator("copy"), TEXT, TEXT))
+    nothing = [np.zeros_like(one) for one in aligning.weigh(seen, aligning.Heads())]
+    for half, whole in zip(
+        aligning.weigh(seen, aligning.Heads(), nothing), aligning.weigh(seen, aligning.Heads()), strict=True
+    ):
+        np.testing.assert_allclose(2 * half, whole)
+    (tmp_path / "empty").write_bytes(b"")
+    code, _, err = align(tmp_path, trained.run("copy"), *files, "--text", tmp_path / "source", tmp_path / "empty")
+    assert code == 2
+    assert "Source and target must have the same number of lines" in err
+
+
 def test_every_head_is_a_candidate_and_gold_chooses_the_best_of_them():
     made = generate(10, 8, 3, 6)
     seen = list(

@@ -176,6 +176,7 @@ def test_workers_align_and_translate_from_the_command_line(pairs, tmp_path):
     ("arguments", "sentence"),
     [
         (["align", "--on", "local", "--gold", "g", "--out", "o"], "--gold and --choose read a small set"),
+        (["align", "--on", "local", "--text", "s", "t", "--out", "o"], "--text learns from all pairs at once"),
         (["align", "--on", "local"], "--on takes --source and --target, or --tsv, and a folder"),
         (["heads", "--on", "local", "--silence", "--out", "o"], "--silence and --gold read a small set"),
         (["heads", "--out", "o"], "--out is for work in shards; add --on local or --on ray, or leave it out."),

@@ -15,6 +15,7 @@ from regard.evaluate import alignment
 from regard.look.table import arrange, leading_modules
 from regard.look.trace import Trace
 
+MEAN = "mean"  # the way to join two directions that works on weights instead of links
 Links = Callable[[Any], Alignment]
 
 METHODS: dict[str, Callable[[float], Links]] = {
@@ -73,13 +74,45 @@ def check_gold(gold: Sequence[Gold], sources: Sequence[str], targets: Sequence[s
                 )
 
 
-def align(seen: Iterable[Trace], heads: Heads, method: str = "argmax", least: float = 0.3) -> list[Alignment]:
-    """(source word, target word) links of each trace, from 0."""
+def weigh(seen: Iterable[Trace], heads: Heads, text: Sequence[NDArray[Any]] | None = None) -> list[NDArray[Any]]:
+    """[target words, source words] of each trace; with the weights of `expect_links`, the mean of both."""
+    weights = [word_weights(trace, heads) for trace in seen]
+    return weights if text is None else [(one + two) / 2 for one, two in zip(weights, text, strict=True)]
+
+
+def link(
+    ahead: Iterable[NDArray[Any]],
+    behind: Iterable[NDArray[Any]] | None = None,
+    method: str = "argmax",
+    least: float = 0.3,
+    join: str = "grow-diag",
+) -> list[Alignment]:
+    """(source word, target word) links of each pair, from 0, out of its weights [target words, source words].
+
+    `behind` are the weights of a model of the other direction, [source words, target words]. The links of both are
+    joined by one of `alignment.SYMMETRISATIONS`; by `MEAN`, links are found in the mean of the weights instead.
+    """
+    check_linking(method, least, join)
+    find = METHODS[method](least)
+    if behind is None:
+        return [find(weights) for weights in ahead]
+    both = zip(ahead, behind, strict=True)
+    if join == MEAN:
+        return [find((one + two.T) / 2) for one, two in both]
+    return [alignment.symmetrise(find(one), reverse(find(two)), join) for one, two in both]
+
+
+def check_linking(method: str, least: float, join: str) -> None:
+    """Refuse what `link` does not know, before any work is done."""
     check_known("way", method, METHODS, " to find links", DataError)
+    check_known("symmetrisation", join, (MEAN, *alignment.SYMMETRISATIONS), error=DataError)
     if not 0 <= least <= 1:
         raise DataError(f"The least weight of a link lies between 0 and 1; got {least}.")
-    links = METHODS[method](least)
-    return [links(word_weights(trace, heads)) for trace in seen]
+
+
+def align(seen: Iterable[Trace], heads: Heads, method: str = "argmax", least: float = 0.3) -> list[Alignment]:
+    """(source word, target word) links of each trace, from 0."""
+    return link(weigh(seen, heads), None, method, least)
 
 
 def traceable(translator: Translator, pairs: Sequence[tuple[str, str]]) -> dict[int, tuple[str, str]]:
@@ -87,18 +120,22 @@ def traceable(translator: Translator, pairs: Sequence[tuple[str, str]]) -> dict[
     return {place: pair for place, pair in enumerate(pairs) if translator.can_trace(*pair)}
 
 
-def align_pairs(
-    translator: Translator,
-    pairs: Sequence[tuple[str, str]],
-    heads: Heads | None = None,
-    method: str = "argmax",
-    least: float = 0.3,
-) -> list[Alignment]:
-    """The links of each pair; none where it cannot be traced. `heads` are by default the choice of the run."""
+def weigh_pairs(
+    translator: Translator, pairs: Sequence[tuple[str, str]], heads: Heads | None = None
+) -> list[NDArray[Any]]:
+    """The weights of each pair; zeros where it cannot be traced. `heads` are by default the choice of the run."""
     fit = traceable(translator, pairs)
     seen = translator.trace_pairs([source for source, _ in fit.values()], [target for _, target in fit.values()])
-    found = dict(zip(fit, align(seen, heads or translator.heads, method, least), strict=True))
-    return [found.get(place, frozenset()) for place in range(len(pairs))]
+    found = dict(zip(fit, weigh(seen, heads or translator.heads), strict=True))
+    return [
+        found[place] if place in found else np.zeros((len(target.split()), len(source.split())), np.float32)
+        for place, (source, target) in enumerate(pairs)
+    ]
+
+
+def align_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[Alignment]:
+    """The links of each pair by the choice of the run; none where it cannot be traced."""
+    return link(weigh_pairs(translator, pairs))
 
 
 def candidates(trace: Trace) -> list[Heads]:
@@ -133,8 +170,3 @@ def choose_by_agreement(seen: Sequence[Trace], back: Sequence[Trace]) -> tuple[H
 def reverse(links: Alignment) -> Alignment:
     """The links of the other direction: (target, source) as (source, target)."""
     return frozenset((target, source) for source, target in links)
-
-
-def join(ahead: Sequence[Alignment], behind: Sequence[Alignment], method: str) -> list[Alignment]:
-    """Two directions joined, sentence by sentence; `behind` is as its own model sees it, target to source."""
-    return [alignment.symmetrise(a, reverse(b), method) for a, b in zip(ahead, behind, strict=True)]

@@ -21,7 +21,6 @@ from regard.cluster.shards import Plan, Tell, Work, fold, join
 from regard.data.files import Progress, digest
 from regard.data.pharaoh import format_pharaoh
 from regard.errors import DataError, RunError
-from regard.evaluate.alignment import symmetrise
 from regard.look.measure import Report, ReportSum
 from regard.look.reach import Reach, ReachSum
 from regard.look.record import attentions
@@ -48,8 +47,7 @@ def align_corpus(
     look into, gives an empty line. With `back`, a run of the other direction, both alignments are joined.
     """
     how, where = links or Links(), where or Where()
-    aligning.align([], Heads(), how.method, how.threshold)  # refuses before any work is done
-    symmetrise((), (), how.join)
+    aligning.check_linking(how.method, how.threshold, how.join)
     task = {"work": "align", "links": [*how[:2], how.heads and asdict(how.heads), how.join],
             "runs": [_about(one) for one in (run, back) if one]}  # fmt: skip
     start = Aligning(str(run.absolute()), str(back.absolute()) if back else None, where.device, how)
@@ -124,11 +122,10 @@ class Aligning:
 
         def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
             for some in _parts(rows, tell):
-                links = aligning.align_pairs(ahead, some, self.how.heads, *self.how[:2])
-                if behind:
-                    turned = [(target, source) for source, target in some]
-                    other = aligning.align_pairs(behind, turned, None, *self.how[:2])
-                    links = aligning.join(links, other, self.how.join)
+                turned = [(target, source) for source, target in some]
+                other = aligning.weigh_pairs(behind, turned) if behind else None
+                weights = aligning.weigh_pairs(ahead, some, self.how.heads)
+                links = aligning.link(weights, other, self.how.method, self.how.threshold, self.how.join)
                 yield from ({"links": format_pharaoh(one)} for one in links)
 
         return work

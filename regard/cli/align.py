@@ -34,7 +34,13 @@ class Linking:
     head: Annotated[int | None, Option(help="Head, from 0 (default: the mean).")] = None
     shift: Annotated[int | None, Option(help="1: row t + 1 aligns word t (default: the model's).")] = None
     back: Annotated[Path | None, Option(metavar="RUN", parser=run_folder, help="Run of the other direction.")] = None
-    join: Annotated[str, Option(help="intersection, union, grow-diag or grow-diag-final.")] = "grow-diag"
+    join: Annotated[str, Option(help="intersection, union, grow-diag, grow-diag-final, or mean (of the weights).")] = (
+        "grow-diag"
+    )
+    text: Annotated[
+        tuple[Path, Path] | None,
+        Option(metavar="SOURCE TARGET", help="Parallel text: learn which words go together, and mix that in."),
+    ] = None
 
 
 def align(
@@ -52,12 +58,16 @@ def align(
 
     With --on, files of any size are aligned into the folder --out, every pair exactly once: after a crash the same
     command makes what is missing. A pair with an empty or a very long side gives an empty line.
+
+    With --text, a dictionary and the jumps between links are learned from parallel text and from the pairs themselves,
+    without gold links; the weights are then the mean of attention and of what they expect.
     """
     from regard.api import aligning
     from regard.api.corpus_attention import Links, align_corpus
     from regard.api.links import Heads, keep_choice
     from regard.data.pharaoh import format_pharaoh
-    from regard.evaluate.alignment import read_gold, score_alignments, symmetrise, write_pharaoh
+    from regard.evaluate.alignment import Weights, read_gold, score_alignments, write_pharaoh
+    from regard.evaluate.word_pairs import expect_links
     from regard.look.trace import Trace
 
     named = Heads(how.layer, how.head, how.shift) if (how.layer, how.head, how.shift) != (None, None, None) else None
@@ -65,13 +75,15 @@ def align(
     if shards.on:
         if gold or choose:
             raise ConfigError("--gold and --choose read a small set; leave --on out.")
+        if how.text:
+            raise ConfigError("--text learns from all pairs at once; leave --on out.")
         files, folder = pair_files(pairs, out)
         links_of = Links(how.method, how.threshold, named, how.join)
         work = partial(align_corpus, run, files, folder, back=back, links=links_of, where=shards.where(device))
         watch("aligning", folder, lambda progress: work(progress=progress))
         return
     check_out(out)
-    symmetrise((), (), how.join)  # refuses an unknown name before any work is done
+    aligning.check_linking(how.method, how.threshold, how.join)
     sources, targets = pairs_of(run, pairs)
     answers = read_gold(gold) if gold else None
     if answers is not None:
@@ -97,13 +109,19 @@ def align(
             typer.echo(f"saved in {back}: {other.describe((behind or ahead).model)}", err=True)
         keep_choice(run, heads)
         typer.echo(f"saved in {run}: {heads.describe(ahead.model)}", err=True)
+    learned: list[Weights] | None = None
+    if how.text:
+        text = pairs_of(run, Words(*how.text))
+        learned = expect_links([*text[0], *sources], [*text[1], *targets], len(sources))
     with bar("aligning") as progress:
-        found = seen or aligning.traces(ahead, sources, targets, progress)
-        links = aligning.align(found, heads, how.method, how.threshold)
+        weights = aligning.weigh(seen or aligning.traces(ahead, sources, targets, progress), heads, learned)
+    opposite: list[Weights] | None = None
     if behind is not None:
         with bar("aligning the opposite direction") as progress:
             found = back_traces or aligning.traces(behind, targets, sources, progress)
-            links = aligning.join(links, aligning.align(found, other, how.method, how.threshold), how.join)
+            turned = None if learned is None else [one.T for one in learned]
+            opposite = aligning.weigh(found, other, turned)
+    links = aligning.link(weights, opposite, how.method, how.threshold, how.join)
     if out is not None:
         write_pharaoh(links, out)
     elif answers is None:
@@ -111,4 +129,5 @@ def align(
             put(format_pharaoh(line))
     if answers is not None:
         both = "" if behind is None else f", symmetrised by {how.join}"
+        both += "" if how.text is None else f", with the words of {how.text[0]} and {how.text[1]}"
         put(f"{score_alignments(links, answers)}  ({heads.describe(ahead.model)}, {how.method}{both})")
