@@ -198,20 +198,24 @@ def shift_right(target: Tensor) -> Tensor:
     return torch.cat([torch.full_like(target[:, :1], START), target[:, :-1]], dim=1)
 
 
-def pack(batch: Batch, batch_tokens: int, world: int = 1) -> PackedBatch:
-    """The sentences of a batch end to end, in tensors of few shapes: `even_shapes` bound them, and a
-    row has a multiple of a 32nd of its bound."""
-    _, most_source, _, most_target, _ = even_shapes(batch, batch_tokens, world)
-    source, slots = _end_to_end([batch.source], batch.source_lengths, most_source)
+def pack(batch: Batch, batch_tokens: int = 0, world: int = 1) -> PackedBatch:
+    """The sentences of a batch end to end; with `batch_tokens`, in tensors of few shapes: `even_shapes` bound them, and
+    a row has a multiple of a 32nd of its bound."""
+    shapes = even_shapes(batch, batch_tokens, world) if batch_tokens else [part.shape for part in batch]
+    steps = [max(1, shape.numel() // 32) if batch_tokens else 1 for shape in shapes]
+    source, slots = _end_to_end([batch.source], batch.source_lengths, shapes[1], steps[1])
     sides = [shift_right(batch.target), batch.target]
-    target, queries = _end_to_end(sides, batch.target_lengths, most_target)
+    target, queries = _end_to_end(sides, batch.target_lengths, shapes[3], steps[3])
     return PackedBatch(source[:1], slots, target[:1], queries, target[1:])
 
 
-def _end_to_end(sides: list[Tensor], lengths: Tensor, most: torch.Size) -> tuple[Tensor, Tensor]:
-    """Rows [B, S] of each side as one row: [sides, N], and the places of the words, `most` [B', S']."""
+def _end_to_end(sides: list[Tensor], lengths: Tensor, most: torch.Size, step: int) -> tuple[Tensor, Tensor]:
+    """Rows [B, S] of each side as one row: [sides, N], and the places of the words, `most` [B', S'].
+
+    N is a multiple of `step`.
+    """
     inside = torch.arange(sides[0].shape[1]) < lengths[:, None]  # [B, S]
-    count, step = int(lengths.sum()), max(1, most.numel() // 32)
+    count = int(lengths.sum())
     row = torch.full((len(sides), -(-count // step) * step), PAD)
     for number, rows in enumerate(sides):
         row[number, :count] = rows[inside]

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.data.batching import PackedBatch
+from regard.data.batching import Batch, PackedBatch, pack
 from regard.kernels.choose import END_TO_END, batches_path, loss_path
 from regard.kernels.cross_entropy import linear_cross_entropy
 from regard.symbols import PAD
@@ -18,9 +18,15 @@ LEAST = 1e-30
 def likelihood(model: nn.Module, *inputs: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
     """`cross_entropy` of what a model is given to write: the last of its inputs, target [B, T].
 
-    Where the logits are a linear layer of `model.hidden(...)`, they are never all in memory at once.
+    Where the logits are a linear layer of `model.hidden(...)`, they are never all in memory at once. On a CPU nothing
+    is computed for padding by a model that `can_pack`.
     """
     target = inputs[-1]
+    if target.is_cpu and can_pack(model):
+        source, lengths, _ = inputs
+        words = (target != PAD).sum(dim=1)  # [B]
+        if lengths.sum() + words.sum() < source.numel() + target.numel():
+            return packed_likelihood(model, pack(Batch(lengths, source, lengths, target, words)), smoothing)
     if loss_path(getattr(model, "output", None)).name == "plain":
         return cross_entropy(model(*inputs), target, smoothing)
     return _output_loss(model, model.hidden(*inputs), target, smoothing)  # type: ignore[operator]
