@@ -50,8 +50,8 @@ def test_losses_and_gradients_are_those_of_padded_sentences(name: str) -> None:
 @pytest.mark.parametrize("lengths", [(5, 2, 7, 1), (4, 4, 4, 4)], ids=["ragged", "whole"])
 def test_a_cpu_computes_no_padding(lengths: tuple[int, ...]) -> None:
     model, rows = build("transformer", replace(FOUND.presets["tiny"], **SIZES)), []
-    hook = model.encoder[0].feed_forward.register_forward_hook(
-        lambda module, given, found: rows.append(found.shape[:2])
+    hook = model.encoder[0].feed_forward.register_forward_pre_hook(
+        lambda module, given: rows.append(given[0].shape[:2])
     )
     loss, _ = likelihood(model, *ragged(*lengths), ragged(3, 6, 1, 4)[0])
     hook.remove()

@@ -31,6 +31,7 @@ MOST_BEAMS = 16  # that the kernels of a search take: they rank continuations in
 
 FUSED, LIBRARY, TRITON_DOT = "torch's fused attention", "torch's recurrent kernels", "Triton attention"
 END_TO_END = "sentences end to end without padding"
+GROUPS = "padded rows in groups of like length"
 ONE_SLOT = "plain; a memory of one slot is taken as it is"
 IN_A_LOOP = "inside a recurrence the gradients of keys and values are formed once, after the loop"
 
@@ -54,6 +55,15 @@ def no_triton(device: str, dtype: torch.dtype = torch.float32) -> str:
     if not TRITON:
         return "triton is not installed"
     return "Triton kernels compute in float32, not float64" if dtype == torch.float64 else ""
+
+
+def no_cpu(x: Tensor) -> str:
+    """Why a function for a CPU, which writes a gradient by itself, cannot serve; "" where it can."""
+    if torch.compiler.is_compiling():
+        return "torch.compile fuses the plain form"
+    if not x.is_cpu or torch.is_autocast_enabled("cpu"):
+        return "it is for numbers of one dtype on a CPU"
+    return "" if torch.is_grad_enabled() else "no gradients are needed"
 
 
 def no_library(device: str) -> str:
@@ -90,6 +100,7 @@ def or_triton(
     return _or_from(module, lambda x: no_triton(x.device.type, x.dtype), fits)
 
 
+or_cpu = _or_from("cpu", no_cpu)
 or_library = _or_from("library", lambda x: no_library(x.device.type))
 
 
@@ -343,10 +354,13 @@ def loss_path(output: Any) -> Choice:
 
 def batches_path(model: Any, device: str) -> Choice:
     """The form of the batches in training."""
-    few = " of few lengths" if device == "cuda" else ""
-    if not getattr(model, "packs", False) or loss_path(getattr(model, "output", None)).name == "plain":
-        return Choice(f"padded rows{few}", "the model does not compute sentences that lie end to end")
-    return Choice(END_TO_END, f"with train.precision = bf16; else padded rows{few}" if few else "")
+    by_chunks = loss_path(getattr(model, "output", None)).name != "plain"
+    if by_chunks and getattr(model, "packs", False):
+        return Choice(END_TO_END, "with train.precision = bf16; else padded rows" if device == "cuda" else "")
+    why = "the model does not compute sentences that lie end to end"
+    if device == "cuda":
+        return Choice("padded rows of few lengths", why)
+    return Choice(GROUPS if by_chunks and hasattr(model, "encode") else "padded rows", why)
 
 
 refused: "WeakKeyDictionary[Any, str]" = WeakKeyDictionary()  # models whose steps could not be captured, and why

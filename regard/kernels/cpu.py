@@ -229,6 +229,32 @@ def _real(places: Tensor) -> Tensor:
     return (places.flatten() >= 0).nonzero()[:, 0]
 
 
+def linear_relu(x: Tensor, linear: nn.Linear) -> Tensor:
+    """`regard.layers.transformer.linear_relu`. Hooks of the layer run with the plain form only."""
+    if linear._forward_hooks or linear.bias is None:
+        return torch.relu(linear(x))
+    return _LinearReLU.apply(x, linear.weight, linear.bias)
+
+
+class _LinearReLU(Function):
+    """A product that begins with the bias is slower than one with the bias added later, and a sum over rows than a
+    product with ones."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        y = (x @ weight.T).add_(bias).relu_()  # [..., m]
+        ctx.save_for_backward(x, weight, y)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        x, weight, y = ctx.saved_tensors
+        d = torch.ops.aten.threshold_backward(grad, y, 0)
+        rows = d.flatten(0, -2)  # [N, m]
+        return d @ weight, rows.T @ x.flatten(0, -2), rows.new_ones(len(rows)) @ rows
+
+
 DROPOUT_STEPS = 2**16  # a share is rounded to a multiple of 1 / 65536
 
 
