@@ -64,9 +64,8 @@ def report(title: str, unit: str, ours: list[Lane], peers: list[Lane]) -> None:
         print(f"  {lane.name:<44} {lane.speed():>10.1f} {unit}/s{'   best peer' if lane is best else ''}")
     for lane in ours:
         for peer in peers:
-            print(
-                f"  {lane.name} / {peer.name}: {lane.against(peer):.2f}x, all rounds together {lane.over_all(peer):.2f}x"
-            )
+            together = f"all rounds together {lane.over_all(peer):.2f}x"
+            print(f"  {lane.name} / {peer.name}: {lane.against(peer):.2f}x, {together}")
 
 
 def machine(device: str, clock: str) -> str:

@@ -59,14 +59,16 @@ def fill(sizes: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def read_batches(tokens: int, count: int, device: str, shuffled: bool) -> list[Batch]:
-    """`count` batches of Multi30k, spread over an epoch."""
+    """`count` batches of Multi30k, from those with most padding to those with least, as an epoch has them."""
     config = read(DataConfig, load_toml(CONFIG)["data"], "data")
     with tempfile.TemporaryDirectory() as folder:
         pairs = prepare(PairEncoding(config), Path(folder) / "run").train
         plan = list(plan_epoch(pairs.source_lengths, pairs.target_lengths, tokens, 1, 0))
         if shuffled:
             plan = np.array_split(np.random.default_rng(1).permutation(len(pairs)), len(plan))
-        made = [make_batch(pairs, numbers.tolist()) for numbers in plan[:: len(plan) // count][:count]]
+        plan.sort(key=lambda numbers: pairs.target_lengths[numbers].mean() / pairs.target_lengths[numbers].max())
+        places = [len(plan) * (2 * number + 1) // (2 * count) for number in range(count)]
+        made = [make_batch(pairs, plan[place].tolist()) for place in places]
     print(f"{sum(int(one.target_lengths.sum()) for one in made) / sum(one.target.numel() for one in made):.0%} words")
     return [(one.source.to(device), one.source_lengths.to(device), one.target.to(device)) for one in made]
 
