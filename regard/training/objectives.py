@@ -44,7 +44,7 @@ def _ragged_likelihood(
         return packed_likelihood(model, pack(Batch(lengths, source, lengths, target, words)), smoothing)
     if path != GROUPS:
         return _output_loss(model, model.hidden(source, lengths, target), target, smoothing)  # type: ignore[operator]
-    hidden, gold = [], []
+    hidden, gold, words = [], [], words.clamp(min=1)  # a row that was added has none
     for rows in like_lengths(lengths.numpy(), words.numpy()):
         some = source[rows, : int(lengths[rows].max())], lengths[rows], target[rows, : int(words[rows].max())]
         hidden.append(model.hidden(*some).flatten(0, 1))  # type: ignore[operator]
