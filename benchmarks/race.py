@@ -29,6 +29,11 @@ class Lane:
         pairs = zip(self.units, self.seconds, other.units, other.seconds, strict=True)
         return statistics.median((unit / second) / (unit2 / second2) for unit, second, unit2, second2 in pairs)
 
+    def over_all(self, other: "Lane") -> float:
+        """The same for all rounds together, which differ where their batches do."""
+        ours, theirs = (sum(lane.units) / sum(lane.seconds) for lane in (self, other))
+        return ours / theirs
+
 
 def race(lanes: list[Lane], rounds: int, clock: str = "wall", warm_up: int = 1) -> None:
     """Let every lane work once a round, in an order that turns from round to round."""
@@ -59,7 +64,8 @@ def report(title: str, unit: str, ours: list[Lane], peers: list[Lane]) -> None:
         print(f"  {lane.name:<44} {lane.speed():>10.1f} {unit}/s{'   best peer' if lane is best else ''}")
     for lane in ours:
         for peer in peers:
-            print(f"  {lane.name} / {peer.name}: {lane.against(peer):.2f}x")
+            together = f"all rounds together {lane.over_all(peer):.2f}x"
+            print(f"  {lane.name} / {peer.name}: {lane.against(peer):.2f}x, {together}")
 
 
 def machine(device: str, clock: str) -> str:

@@ -355,7 +355,12 @@ def test_an_explanation_names_what_keeps_a_part_from_a_faster_path():
         assert "fused attention" in later["decoder.0.cross_attention.attention"].name
         assert later["batches in training"].name.startswith("padded rows")
     packed = dict(explain(build("transformer", MODELS["transformer"].presets["tiny"]), "cuda").parts)
-    assert packed["batches in training"].name.startswith("sentences end to end")
+    assert packed["batches in training"] == (
+        choose.END_TO_END,
+        "with train.precision = bf16; else padded rows",
+    )
+    here = dict(explain(build("transformer", MODELS["transformer"].presets["tiny"]), "cpu").parts)
+    assert here["batches in training"] == (choose.END_TO_END, "")
     assert packed["beam search"].name == ("Triton, three launches a token" if choose.TRITON else "plain")
 
 
@@ -393,3 +398,12 @@ def test_a_kernel_serves_the_arguments_that_fit(monkeypatch: pytest.MonkeyPatch)
 
     assert double(torch.zeros(1), 2) == "kernel"
     assert double(torch.zeros(1), 3) == "plain"
+
+
+@pytest.mark.parametrize("shape", [(7, 4), (2, 3, 4)], ids=["rows", "sentences"])
+def test_a_layer_with_relu_on_a_cpu_is_the_plain_one(shape: tuple[int, ...]):
+    torch.manual_seed(1)
+    linear = nn.Linear(4, 5).double()
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x, *_: cpu.linear_relu(x, linear), (x, *linear.parameters()))
+    torch.testing.assert_close(cpu.linear_relu(x, linear), torch.relu(linear(x)))

@@ -16,11 +16,13 @@ from weights_of import spread
 from regard.core.attend import Memory
 from regard.core.normalise import ForwardOnly, GaussianWindow, Window
 from regard.core.positions import rotate
+from regard.data import batching
 from regard.kernels.past import with_room
 from regard.look.record import attentions, record
 from regard.models.contract import SequenceModel, take, take_beams
 from regard.models.registry import MODELS, build
 from regard.symbols import END, PAD, START
+from regard.training.objectives import cross_entropy, likelihood
 
 SMALL = {
     "source_vocabulary": 11,
@@ -146,6 +148,21 @@ def test_gradients_of_steps_equal_those_of_forward(case: str):
         real(run_steps(model, SOURCE, LENGTHS, TARGET)).square().sum(), list(weights.values())
     )
     for name, one, other in zip(weights, whole, stepped, strict=True):
+        assert_close(one, other, rtol=1e-8, atol=1e-8, msg=lambda message, name=name: f"{name}: {message}")
+
+
+@differentiable
+@pytest.mark.parametrize("a_step", [0, 8], ids=["groups", "one group"])
+def test_the_loss_in_training_is_that_of_the_logits(case: str, a_step: int, monkeypatch: pytest.MonkeyPatch):
+    """However a batch is laid out so that little is computed for padding, loss and gradients are the same."""
+    monkeypatch.setattr(batching, "A_STEP", a_step)
+    model = make(case)
+    weights = dict(model.named_parameters())
+    found = likelihood(model, SOURCE, LENGTHS, TARGET, smoothing=0.1)
+    wanted = cross_entropy(model(SOURCE, LENGTHS, TARGET), TARGET, smoothing=0.1)
+    assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+    each = (torch.autograd.grad(loss, list(weights.values()), allow_unused=True) for loss, _ in (found, wanted))
+    for name, one, other in zip(weights, *each, strict=True):
         assert_close(one, other, rtol=1e-8, atol=1e-8, msg=lambda message, name=name: f"{name}: {message}")
 
 

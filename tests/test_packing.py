@@ -7,10 +7,11 @@ import torch
 
 from regard.core.blocks import apart, end_to_end, word_numbers
 from regard.data.batching import Batch, pack
+from regard.kernels import cpu
 from regard.look.record import record
 from regard.models.registry import MODELS, build
 from regard.symbols import END, PAD, START
-from regard.training.objectives import can_pack, likelihood, packed_likelihood
+from regard.training.objectives import can_pack, cross_entropy, likelihood, packed_likelihood
 
 FOUND = MODELS["transformer"]
 PACKED = ("tiny", "pre", "rotary", "pre-rotary", "tied-target", "untied", "shallow-decoder", "modern")
@@ -37,14 +38,44 @@ def test_losses_and_gradients_are_those_of_padded_sentences(name: str) -> None:
     assert can_pack(model) == model.packs == (name in PACKED)
     if not model.packs:
         return
-    batch = a_batch()
-    padded = likelihood(model, batch.source, batch.source_lengths, batch.target, smoothing=0.1)
-    packed = packed_likelihood(model, pack(batch, 64), smoothing=0.1)
-    torch.testing.assert_close(packed, padded)
-    weights = list(model.parameters())
-    torch.testing.assert_close(
-        *(torch.autograd.grad(loss, weights) for loss, _ in (packed, padded)), rtol=1e-4, atol=1e-5
+    batch, weights = a_batch(), list(model.double().parameters())
+    inputs = batch.source, batch.source_lengths, batch.target
+    padded = cross_entropy(model(*inputs), batch.target, smoothing=0.1)
+    gradients = torch.autograd.grad(padded[0], weights)
+    for packed in (packed_likelihood(model, pack(batch, 64), smoothing=0.1), likelihood(model, *inputs, smoothing=0.1)):
+        torch.testing.assert_close(packed, padded)
+        torch.testing.assert_close(torch.autograd.grad(packed[0], weights), gradients)
+
+
+@pytest.mark.parametrize("lengths", [(5, 2, 7, 1), (4, 4, 4, 4)], ids=["ragged", "whole"])
+def test_a_cpu_computes_no_padding(lengths: tuple[int, ...]) -> None:
+    model, rows = build("transformer", replace(FOUND.presets["tiny"], **SIZES)), []
+    hook = model.encoder[0].feed_forward.register_forward_pre_hook(
+        lambda module, given: rows.append(given[0].shape[:2])
     )
+    loss, _ = likelihood(model, *ragged(*lengths), ragged(3, 6, 1, 4)[0])
+    hook.remove()
+    assert torch.isfinite(loss)
+    assert rows == [(1, sum(lengths))]
+
+
+@pytest.mark.parametrize(
+    "places", [[[0, 1, -1], [2, -1, -1], [3, 4, 5]], [[0, 1, 2], [3, 4, 5]]], ids=["ragged", "full"]
+)
+def test_sentences_are_spread_and_joined_on_a_cpu_as_in_the_plain_form(places: list[list[int]]) -> None:
+    where, row = torch.tensor(places), torch.randn(1, 2, 6, 3, dtype=torch.float64, requires_grad=True)
+    apart_, plain = cpu.apart(row, where), apart(row, where)  # [B, H, T, D]
+    real = (where >= 0)[:, None, :, None]
+    torch.testing.assert_close(apart_, plain * real)
+    torch.testing.assert_close(cpu.end_to_end(apart_, where), end_to_end(plain, where, 6))
+    factor = torch.randn_like(plain) * real
+    found, wanted = (torch.autograd.grad((x * factor).sum(), row)[0] for x in (apart_, plain))
+    torch.testing.assert_close(found, wanted)
+    padded = torch.randn_like(plain).requires_grad_()
+    factor = torch.randn_like(row)
+    joined = cpu.end_to_end(padded, where), end_to_end(padded, where, 6)
+    found, wanted = (torch.autograd.grad((x * factor).sum(), padded)[0] for x in joined)
+    torch.testing.assert_close(found, wanted)
 
 
 def test_a_row_holds_every_word_once_and_few_sizes_serve() -> None:

@@ -30,7 +30,8 @@ LONGEST, WIDEST_HEAD = 128, 128  # words, and numbers of a head, that Triton's a
 MOST_BEAMS = 16  # that the kernels of a search take: they rank continuations in registers
 
 FUSED, LIBRARY, TRITON_DOT = "torch's fused attention", "torch's recurrent kernels", "Triton attention"
-END_TO_END = "sentences end to end without padding, with train.precision = bf16; else padded rows"
+END_TO_END = "sentences end to end without padding"
+GROUPS = "padded rows in groups of like length"
 ONE_SLOT = "plain; a memory of one slot is taken as it is"
 IN_A_LOOP = "inside a recurrence the gradients of keys and values are formed once, after the loop"
 
@@ -54,6 +55,15 @@ def no_triton(device: str, dtype: torch.dtype = torch.float32) -> str:
     if not TRITON:
         return "triton is not installed"
     return "Triton kernels compute in float32, not float64" if dtype == torch.float64 else ""
+
+
+def no_cpu(x: Tensor) -> str:
+    """Why a function for a CPU, which writes a gradient by itself, cannot serve; "" where it can."""
+    if torch.compiler.is_compiling():
+        return "torch.compile fuses the plain form"
+    if not x.is_cpu or torch.is_autocast_enabled("cpu"):
+        return "it is for numbers of one dtype on a CPU"
+    return "" if torch.is_grad_enabled() else "no gradients are needed"
 
 
 def no_library(device: str) -> str:
@@ -90,6 +100,7 @@ def or_triton(
     return _or_from(module, lambda x: no_triton(x.device.type, x.dtype), fits)
 
 
+or_cpu = _or_from("cpu", no_cpu)
 or_library = _or_from("library", lambda x: no_library(x.device.type))
 
 
@@ -157,11 +168,7 @@ def attend(
         again = loop is not None and not (why or watched) and _steps_again(loop, query, memory, score, normalise)
         path = attention_path(score, normalise, watched, query.device.type, query.dtype).name
     if blocks is not None and (not path.startswith(TRITON_DOT) or not_short(query, memory, blocks)):
-        queries, slots = blocks
-        inside = (slots >= 0)[:, None, None]  # [B, 1, 1, S]
-        one = Memory(apart(memory.keys, slots), apart(memory.values, slots), inside)
-        look = attend(apart(query, queries), one, score, normalise, watched)
-        return look._replace(context=end_to_end(look.context, queries, query.shape[2]))
+        return _inside(query, memory, score, normalise, watched, blocks)
     if loop is not None and again:
         return _in_loop(loop, query, memory, score)
     if path == ONE_SLOT and memory.mask is None and memory.keys.shape[-2] == 1:
@@ -178,6 +185,26 @@ def attend(
     from regard.kernels.short import short_attend
 
     return Look(short_attend(query, memory, *kind, blocks), None, None)
+
+
+def _inside(query: Tensor, memory: Memory, score: Score, normalise: Normalise, watched: bool, blocks: Blocks) -> Look:
+    """Sentences end to end, padded for attention alone. With a triangle, words never see the padding behind them."""
+    queries, slots = blocks
+    tight = _in_order(queries, query.shape[2]) and _in_order(slots, memory.keys.shape[2])
+    spread = cpu.apart if tight else apart
+    full = tight and slots.numel() == memory.keys.shape[2]
+    free = full or (is_causal_softmax(normalise) and queries is slots and not watched)
+    inside = None if free else (slots >= 0)[:, None, None]  # [B, 1, 1, S]
+    one = Memory(spread(memory.keys, slots), spread(memory.values, slots), inside)
+    look = attend(spread(query, queries), one, score, normalise, watched)
+    size = query.shape[2]
+    context = cpu.end_to_end(look.context, queries) if tight else end_to_end(look.context, queries, size)
+    return look._replace(context=context)
+
+
+def _in_order(places: Tensor, size: int) -> bool:
+    """Whether places [B, T] are known to be 0 ... size - 1 one after another. A GPU is not asked."""
+    return places.is_cpu and torch.equal(places[places >= 0], torch.arange(size, dtype=places.dtype))
 
 
 def _unseen(normalise: Normalise, scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -327,11 +354,13 @@ def loss_path(output: Any) -> Choice:
 
 def batches_path(model: Any, device: str) -> Choice:
     """The form of the batches in training."""
-    if device != "cuda":
-        return Choice("padded rows", "the attention inside sentences that lie end to end is a kernel for a GPU")
-    if not getattr(model, "packs", False) or loss_path(getattr(model, "output", None)).name == "plain":
-        return Choice("padded rows of few lengths", "the model does not compute sentences that lie end to end")
-    return Choice(END_TO_END)
+    by_chunks = loss_path(getattr(model, "output", None)).name != "plain"
+    if by_chunks and getattr(model, "packs", False):
+        return Choice(END_TO_END, "with train.precision = bf16; else padded rows" if device == "cuda" else "")
+    why = "the model does not compute sentences that lie end to end"
+    if device == "cuda":
+        return Choice("padded rows of few lengths", why)
+    return Choice(GROUPS if by_chunks and hasattr(model, "encode") else "padded rows", why)
 
 
 refused: "WeakKeyDictionary[Any, str]" = WeakKeyDictionary()  # models whose steps could not be captured, and why
