@@ -74,7 +74,7 @@ def train(
     # Before torch is loaded: threads that wait by spinning take the cores that the others need, and beside other work
     # an update takes ten times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # Torch for Arm gives memory back within an update; fetching it anew takes a twentieth of the time.
+    # Torch for Arm returns memory to the system within an update; getting it again takes a twentieth of the time.
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "-1")
     from regard.api.training import plan
     from regard.cluster.ranks import starter
