@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data import batching
-from regard.data.batching import like_lengths, make_batch, plan_epoch
+from regard.data.batching import make_batch, plan_epoch
 from regard.data.files import prefetch
 from regard.data.pairs import PairSet
 from regard.errors import ConfigError
@@ -228,11 +228,3 @@ def test_an_error_in_the_thread_is_raised_in_its_place():
             next(items)
         with pytest.raises(StopIteration):
             next(items)
-
-
-def test_groups_of_like_length_hold_every_row_once_and_pad_little():
-    source, target = np.array([3, 9, 3, 9]), np.array([2, 9, 2, 9])
-    assert [sorted(rows.tolist()) for rows in like_lengths(source, target)] == [[0, 1, 2, 3]]  # a step costs more
-    more = like_lengths(np.tile(source, 20), np.tile(target, 20))
-    assert sorted(np.concatenate(more).tolist()) == list(range(80))
-    assert [set((rows % 2).tolist()) for rows in more] == [{1}, {0}]

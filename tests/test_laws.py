@@ -16,7 +16,6 @@ from weights_of import spread
 from regard.core.attend import Memory
 from regard.core.normalise import ForwardOnly, GaussianWindow, Window
 from regard.core.positions import rotate
-from regard.data import batching
 from regard.kernels.past import with_room
 from regard.look.record import attentions, record
 from regard.models.contract import SequenceModel, take, take_beams
@@ -152,10 +151,8 @@ def test_gradients_of_steps_equal_those_of_forward(case: str):
 
 
 @differentiable
-@pytest.mark.parametrize("a_step", [0, 8], ids=["groups", "one group"])
-def test_the_loss_in_training_is_that_of_the_logits(case: str, a_step: int, monkeypatch: pytest.MonkeyPatch):
+def test_the_loss_in_training_is_that_of_the_logits(case: str):
     """However a batch is laid out so that little is computed for padding, loss and gradients are the same."""
-    monkeypatch.setattr(batching, "A_STEP", a_step)
     model = make(case)
     weights = dict(model.named_parameters())
     found = likelihood(model, SOURCE, LENGTHS, TARGET, smoothing=0.1)

@@ -27,7 +27,6 @@ Row = Sequence[int] | NDArray[Any]  # token ids
 EpochPlan = Sequence[NDArray[np.int64]]  # the numbers of the examples of each batch
 BLOCK = 4096  # neighbours in the corpus that stay in one shard, so that they are read from one place of the disk
 BLOCKS = 256  # of a shard
-A_STEP = 8  # rows that take a CPU as long as what a step of a recurrence costs besides its rows
 
 
 class Lengths(Protocol):
@@ -160,26 +159,6 @@ def _borders(kinds: NDArray[np.int64], batch_tokens: int) -> list[int]:
                 widest = max(widest, width)
                 place = min(end, borders[-1] + fits)
     return borders
-
-
-def like_lengths(source: NDArray[np.int64], target: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """The rows of a batch in groups, such that computing each padded to its own longest sentences costs least.
-
-    A step of a group costs as much as its rows and `A_STEP` more.
-    """
-    order = np.lexsort((source, target))
-    source, target = source[order], target[order]
-    best, begin = np.zeros(len(order) + 1), np.zeros(len(order) + 1, np.int64)  # of the first rows: cost, last group
-    for end in range(1, len(best)):
-        longest = np.maximum.accumulate(source[:end][::-1])[::-1]  # [end] of a group that begins at each row
-        costs = best[:end] + (longest + target[end - 1]) * (np.arange(end, 0, -1) + A_STEP)
-        begin[end] = costs.argmin()
-        best[end] = costs[begin[end]]
-    groups, end = [], len(order)
-    while end:
-        groups.append(order[begin[end] : end])
-        end = begin[end]
-    return groups
 
 
 def round_up(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -31,7 +31,6 @@ MOST_BEAMS = 16  # that the kernels of a search take: they rank continuations in
 
 FUSED, LIBRARY, TRITON_DOT = "torch's fused attention", "torch's recurrent kernels", "Triton attention"
 END_TO_END = "sentences end to end without padding"
-GROUPS = "padded rows in groups of like length"
 ONE_SLOT = "plain; a memory of one slot is taken as it is"
 IN_A_LOOP = "inside a recurrence the gradients of keys and values are formed once, after the loop"
 
@@ -358,9 +357,7 @@ def batches_path(model: Any, device: str) -> Choice:
     if by_chunks and getattr(model, "packs", False):
         return Choice(END_TO_END, "with train.precision = bf16; else padded rows" if device == "cuda" else "")
     why = "the model does not compute sentences that lie end to end"
-    if device == "cuda":
-        return Choice("padded rows of few lengths", why)
-    return Choice(GROUPS if by_chunks and hasattr(model, "encode") else "padded rows", why)
+    return Choice("padded rows of few lengths" if device == "cuda" else "padded rows", why)
 
 
 refused: "WeakKeyDictionary[Any, str]" = WeakKeyDictionary()  # models whose steps could not be captured, and why

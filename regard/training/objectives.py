@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.data.batching import Batch, PackedBatch, like_lengths, pack
-from regard.kernels.choose import END_TO_END, GROUPS, batches_path, loss_path
+from regard.data.batching import Batch, PackedBatch, pack
+from regard.kernels.choose import END_TO_END, batches_path, loss_path
 from regard.kernels.cross_entropy import linear_cross_entropy
 from regard.symbols import PAD
 
@@ -18,38 +18,23 @@ LEAST = 1e-30
 def likelihood(model: nn.Module, *inputs: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
     """`cross_entropy` of what a model is given to write: the last of its inputs, target [B, T].
 
-    Where the logits are a linear layer of `model.hidden(...)`, they are never all in memory at once. On a CPU little or
-    nothing is computed for padding.
+    Where the logits are a linear layer of `model.hidden(...)`, they are never all in memory at once. On a CPU a
+    model that takes sentences end to end computes no padding.
     """
     target = inputs[-1]
     if loss_path(getattr(model, "output", None)).name == "plain":
         return cross_entropy(model(*inputs), target, smoothing)
-    if (
-        target.is_cpu
-        and len(inputs) == 3
-        and inputs[0].dim() == 2
-        and not any(m._forward_hooks for m in model.modules())
-    ):
-        return _ragged_likelihood(model, *inputs, smoothing=smoothing)
+    if target.is_cpu and batches_path(model, "cpu").name == END_TO_END and len(inputs) == 3:
+        source, lengths, _ = inputs
+        words = (target != PAD).sum(dim=1)  # [B]
+        if lengths.sum() + words.sum() < source.numel() + target.numel() and not _is_watched(model):
+            return packed_likelihood(model, pack(Batch(lengths, source, lengths, target, words)), smoothing)
     return _output_loss(model, model.hidden(*inputs), target, smoothing)  # type: ignore[operator]
 
 
-def _ragged_likelihood(
-    model: nn.Module, source: Tensor, lengths: Tensor, target: Tensor, smoothing: float
-) -> tuple[Tensor, Tensor]:
-    """`likelihood` on a CPU of a model that nothing observes: end to end, or in groups of sentences of like length."""
-    words = (target != PAD).sum(dim=1)  # [B]
-    path = batches_path(model, "cpu").name
-    if path == END_TO_END and lengths.sum() + words.sum() < source.numel() + target.numel():
-        return packed_likelihood(model, pack(Batch(lengths, source, lengths, target, words)), smoothing)
-    if path != GROUPS:
-        return _output_loss(model, model.hidden(source, lengths, target), target, smoothing)  # type: ignore[operator]
-    hidden, gold, words = [], [], words.clamp(min=1)  # a row that was added has none
-    for rows in like_lengths(lengths.numpy(), words.numpy()):
-        some = source[rows, : int(lengths[rows].max())], lengths[rows], target[rows, : int(words[rows].max())]
-        hidden.append(model.hidden(*some).flatten(0, 1))  # type: ignore[operator]
-        gold.append(some[2].flatten())
-    return _output_loss(model, torch.cat(hidden), torch.cat(gold), smoothing)
+def _is_watched(model: nn.Module) -> bool:
+    """Whether a hook of a module may want to see padded rows."""
+    return any(module._forward_hooks for module in model.modules())
 
 
 def output_likelihood(
