@@ -98,6 +98,22 @@ def test_the_mean_of_two_directions_is_one_of_their_weights(files, tmp_path):
     assert aligning.link([ahead], [behind.T], join="mean") == [frozenset({(0, 0), (1, 1)})]
 
 
+def test_weights_of_different_words_are_refused():
+    with pytest.raises(DataError, match="Pair 2 has other words once the model has read it: 3 source and 3 target"):
+        aligning.means([np.ones((2, 2)), np.ones((3, 3))], [np.ones((2, 2)), np.ones((1, 3))])
+
+
+def test_text_mends_the_links_of_wrong_attention_in_both_directions(files, tmp_path):
+    run = trained.run("copy")
+    arguments = [*files, "--gold", tmp_path / "gold", "--shift", 1, "--method", "threshold", "--threshold", 0.3]
+    wrong, mended = (
+        float(align(tmp_path, run, *arguments, *more)[1].split()[1])
+        for more in ([], ["--text", tmp_path / "source", tmp_path / "target", "--back", run, "--join", "mean"])
+    )
+    assert wrong > 50
+    assert mended < wrong - 20
+
+
 def test_words_of_parallel_text_are_half_of_the_weights(files, tmp_path):
     text = ["--text", tmp_path / "source", tmp_path / "target"]
     code, out, err = align(tmp_path, trained.run("copy"), *files, "--gold", tmp_path / "gold", *text)

@@ -407,3 +407,26 @@ def test_a_layer_with_relu_on_a_cpu_is_the_plain_one(shape: tuple[int, ...]):
     x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x, *_: cpu.linear_relu(x, linear), (x, *linear.parameters()))
     torch.testing.assert_close(cpu.linear_relu(x, linear), torch.relu(linear(x)))
+
+
+@pytest.mark.parametrize("kind", ["pre-hook", "subclass", "one row"])
+def test_a_relu_layer_that_does_more_than_its_product_is_called_as_it_is(kind):
+    class Twice(nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    torch.manual_seed(1)
+    linear = Twice(4, 5) if kind == "subclass" else nn.Linear(4, 5)
+    if kind == "pre-hook":
+        linear.register_forward_pre_hook(lambda module, given: (3 * given[0],))
+    x = torch.randn(4 if kind == "one row" else (2, 4), requires_grad=True)
+    found, wanted = cpu.linear_relu(x, linear), torch.relu(linear(x))
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(*(torch.autograd.grad(y.sum(), x) for y in (found, wanted)))
+
+
+def test_a_relu_layer_can_be_differentiated_twice():
+    torch.manual_seed(1)
+    linear = nn.Linear(4, 5).double()
+    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x, *_: cpu.linear_relu(x, linear).square(), (x, *linear.parameters()))

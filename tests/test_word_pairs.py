@@ -9,6 +9,7 @@ import pytest
 from regard.data.builtin.phrasebook import generate
 from regard.data.pharaoh import Gold
 from regard.errors import DataError
+from regard.evaluate import word_pairs
 from regard.evaluate.alignment import mutual_argmax_links, score_alignments
 from regard.evaluate.word_pairs import Learning, Text, expect_links, forward_backward
 
@@ -98,3 +99,9 @@ def test_text_without_pairs_is_refused() -> None:
         expect_links(["a"], ["b", "c"], 1)
     with pytest.raises(DataError, match="No pair of the text has words on both sides"):
         expect_links(["a", ""], ["", "b"], 1, Learning(rounds=1))
+
+
+def test_a_text_that_does_not_fit_into_memory_is_refused(monkeypatch):
+    monkeypatch.setattr(word_pairs, "_MOST", 5)
+    with pytest.raises(DataError, match="has 6 places for links, more than the 5"):
+        expect_links(["a b"], ["x y z"], 1)

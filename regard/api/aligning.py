@@ -77,7 +77,19 @@ def check_gold(gold: Sequence[Gold], sources: Sequence[str], targets: Sequence[s
 def weigh(seen: Iterable[Trace], heads: Heads, text: Sequence[NDArray[Any]] | None = None) -> list[NDArray[Any]]:
     """[target words, source words] of each trace; with the weights of `expect_links`, the mean of both."""
     weights = [word_weights(trace, heads) for trace in seen]
-    return weights if text is None else [(one + two) / 2 for one, two in zip(weights, text, strict=True)]
+    return weights if text is None else means(weights, text)
+
+
+def means(ahead: Iterable[NDArray[Any]], other: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
+    """The mean of two sets of weights, pair by pair."""
+    both = list(zip(ahead, other, strict=True))
+    for number, (one, two) in enumerate(both, start=1):
+        if one.shape != two.shape:
+            raise DataError(
+                f"Pair {number} has other words once the model has read it: {one.shape[1]} source and {one.shape[0]} "
+                f"target words against {two.shape[1]} and {two.shape[0]}. Leave it out, or separate words by spaces."
+            )
+    return [(one + two) / 2 for one, two in both]
 
 
 def link(
@@ -96,9 +108,9 @@ def link(
     find = METHODS[method](least)
     if behind is None:
         return [find(weights) for weights in ahead]
-    both = zip(ahead, behind, strict=True)
     if join == MEAN:
-        return [find((one + two.T) / 2) for one, two in both]
+        return [find(weights) for weights in means(ahead, (two.T for two in behind))]
+    both = zip(ahead, behind, strict=True)
     return [alignment.symmetrise(find(one), reverse(find(two)), join) for one, two in both]
 
 

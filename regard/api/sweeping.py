@@ -295,7 +295,8 @@ def sweep(
         experiments = [_resolve(trial.tables) for trial in trials]
         differ = [name for one in experiments for name in differences(experiments[0], one)]
         check_halving(halving, differ, {one.train.validate_every for one in experiments})
-    if all(trial.tables["data"] == trials[0].tables["data"] for trial in trials):
+    new = not (folder / "plan.jsonl").exists()
+    if new and all(trial.tables["data"] == trials[0].tables["data"] for trial in trials):
         data = _resolve(trials[0].tables).data
         find_corpus(data)  # a missing one, which all runs share, is refused before the first of them
         open_corpus(data, "dev_")

@@ -60,7 +60,7 @@ def align(
     command makes what is missing. A pair with an empty or a very long side gives an empty line.
 
     With --text, a dictionary and the jumps between links are learned from parallel text and from the pairs themselves,
-    without gold links; the weights are then the mean of attention and of what they expect.
+    without gold links; the weights are then the mean of attention and of the probabilities of links that they give.
     """
     from regard.api import aligning
     from regard.api.corpus_attention import Links, align_corpus
@@ -85,6 +85,7 @@ def align(
     check_out(out)
     aligning.check_linking(how.method, how.threshold, how.join)
     sources, targets = pairs_of(run, pairs)
+    text = pairs_of(run, Words(*how.text)) if how.text else None
     answers = read_gold(gold) if gold else None
     if answers is not None:
         aligning.check_gold(answers, sources, targets)
@@ -110,8 +111,7 @@ def align(
         keep_choice(run, heads)
         typer.echo(f"saved in {run}: {heads.describe(ahead.model)}", err=True)
     learned: list[Weights] | None = None
-    if how.text:
-        text = pairs_of(run, Words(*how.text))
+    if text:
         learned = expect_links([*text[0], *sources], [*text[1], *targets], len(sources))
     with bar("aligning") as progress:
         weights = aligning.weigh(seen or aligning.traces(ahead, sources, targets, progress), heads, learned)

@@ -138,6 +138,8 @@ def compare(
     if len({run.resolve() for run in runs}) < max(2, len(runs)):
         raise ConfigError("compare needs at least two different runs; use `regard score` for one.")
     how.check()
+    if by_seed and how.ter:
+        raise ConfigError("--by-seed compares groups by BLEU alone; leave --ter out.")
     sources, references = pairs_of(runs[0], pairs)
     if by_seed:
         return _compare_groups(runs, sources, references, how, as_json, device)

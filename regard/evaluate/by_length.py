@@ -117,9 +117,11 @@ def plot_by_length(tables: Mapping[str, LengthTable], path: str | Path) -> Path:
             marker=MARKERS[number % len(MARKERS)],
             linestyle=DASHES[number % len(DASHES)],
         )
-        bands = [table.bins[place].interval or (0.0, 0.0) for place in shown]
-        low, high = zip(*bands, strict=True)
-        axes.fill_between(range(len(shown)), low, high, color=COLOURS[number % len(COLOURS)], alpha=0.15, linewidth=0)
+        bands = [interval for place in shown if (interval := table.bins[place].interval)]
+        if len(bands) == len(shown):
+            low, high = zip(*bands, strict=True)
+            colour = COLOURS[number % len(COLOURS)]
+            axes.fill_between(range(len(shown)), low, high, color=colour, alpha=0.15, linewidth=0)
     axes.set_xticks(range(len(shown)), [f"{bins[place].label}\nn={bins[place].sentences}" for place in shown])
     axes.set_xlabel("source length in words, with the number of sentences")
     axes.set_ylabel(next(iter(tables.values())).metric)

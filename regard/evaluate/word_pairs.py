@@ -18,6 +18,7 @@ from regard.errors import DataError
 
 Floats = NDArray[Any]  # numpy's types let bincount return whole numbers only
 Whole = NDArray[np.integer[Any]]
+_MOST = 200_000_000  # places of links, all pairs together: about 13 GB
 _TINY = 1e-30  # keeps a row that no link explains from a division by zero
 
 
@@ -54,6 +55,12 @@ class Text:
                 shapes[len(written), len(read)].append(place)
         if not shapes:
             raise DataError("No pair of the text has words on both sides, so that no links can be learned from it.")
+        size = sum(len(places) * T * S for (T, S), places in shapes.items())
+        if size > _MOST:
+            raise DataError(
+                f"The text has {size:,} places for links, more than the {_MOST:,} that are kept in memory; pass fewer "
+                f"or shorter pairs."
+            )
         self.farthest = max(map(max, shapes)) - 1  # jump
         self.blocks: list[Block] = []
         end = 0
@@ -108,7 +115,7 @@ def expect_links(
 
 
 def learn(text: Text, known: Known | None, how: Learning) -> Known:
-    """One round: the links that what is known lets expect, counted by word pair and by jump."""
+    """One round: the expected links, counted by word pair and by jump."""
     linked = np.empty(len(text.cells), np.float32)
     steps = np.arange(-text.farthest, text.farthest + 1)
     jumps = [np.ones(len(steps)), np.ones(len(steps))]  # one of each by chance

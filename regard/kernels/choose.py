@@ -187,7 +187,7 @@ def attend(
 
 
 def _inside(query: Tensor, memory: Memory, score: Score, normalise: Normalise, watched: bool, blocks: Blocks) -> Look:
-    """Sentences end to end, padded for attention alone. With a triangle, words never see the padding behind them."""
+    """Sentences end to end, padded for attention alone. Under a causal mask no word sees the padding after it."""
     queries, slots = blocks
     tight = _in_order(queries, query.shape[2]) and _in_order(slots, memory.keys.shape[2])
     spread = cpu.apart if tight else apart
@@ -203,7 +203,9 @@ def _inside(query: Tensor, memory: Memory, score: Score, normalise: Normalise, w
 
 def _in_order(places: Tensor, size: int) -> bool:
     """Whether places [B, T] are known to be 0 ... size - 1 one after another. A GPU is not asked."""
-    return places.is_cpu and torch.equal(places[places >= 0], torch.arange(size, dtype=places.dtype))
+    if torch.compiler.is_compiling() or not places.is_cpu:
+        return False
+    return torch.equal(places[places >= 0], torch.arange(size, dtype=places.dtype))
 
 
 def _unseen(normalise: Normalise, scores: Tensor, mask: Tensor | None) -> Tensor:

@@ -230,8 +230,9 @@ def _real(places: Tensor) -> Tensor:
 
 
 def linear_relu(x: Tensor, linear: nn.Linear) -> Tensor:
-    """`regard.layers.transformer.linear_relu`. Hooks of the layer run with the plain form only."""
-    if linear._forward_hooks or linear.bias is None:
+    """`regard.layers.transformer.linear_relu`. A layer that does more than its product is called as it is."""
+    hooked = linear._forward_hooks or linear._forward_pre_hooks or linear._backward_hooks
+    if type(linear) is not nn.Linear or hooked or linear.bias is None or x.dim() < 2:
         return torch.relu(linear(x))
     return _LinearReLU.apply(x, linear.weight, linear.bias)
 
@@ -247,7 +248,6 @@ class _LinearReLU(Function):
         return y
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
         x, weight, y = ctx.saved_tensors
         d = torch.ops.aten.threshold_backward(grad, y, 0)

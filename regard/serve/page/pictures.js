@@ -20,8 +20,10 @@ export const describe = (file, about = {}) => attempt(() => request(file, about)
 /** Draw a picture like those that the model learned from, and have it described. @param {number} number */
 export const drawExample = (number) =>
   attempt(async () => {
-    const query = new URLSearchParams({ model: model().id, number });
+    const { id } = model(),
+      query = new URLSearchParams({ model: id, number });
     const drawn = await get(`/api/v1/example?${query}`);
+    if (model().id !== id) return; // another model was chosen meanwhile
     const bytes = Uint8Array.from(atob(drawn.png), (sign) => sign.charCodeAt(0));
     await request(new Blob([bytes], { type: "image/png" }), { example: number, right: drawn.caption });
   });
@@ -45,11 +47,13 @@ async function attempt(act) {
 }
 
 async function request(file, { name = "", example = null, right = "" }) {
-  const beam = state.get("beam");
-  const query = new URLSearchParams({ model: model().id, beam, nbest: beam });
+  const beam = state.get("beam"),
+    { id } = model();
+  const query = new URLSearchParams({ model: id, beam, nbest: beam });
   const answer = await post(`/api/v1/caption?${query}`, file, "trace");
   const trace = new Trace(answer.trace);
   const kept = await square(file); // only what the server took for a picture is unpacked here
+  if (model().id !== id) return;
   const { t, s } = state.values;
   state.set({
     picture: { ...kept, name, example, right, nbest: answer.nbest },

@@ -57,6 +57,7 @@ export async function trace(body, path = "/api/v1/trace", lane) {
 const NEVER = /[\p{L}\p{N}]/u;
 let current = null; // the request behind the shown trace
 let streamed = ""; // the text and model behind the shown sentences
+let turn = 0; // the number of the latest translation
 
 /** The sentence that is looked into. */
 export const sentence = () => state.get("sentences")[state.get("line")] ?? null;
@@ -64,7 +65,8 @@ export const sentence = () => state.get("sentences")[state.get("line")] ?? null;
 /** Translate the text in the box, sentence by sentence as it is written, then look into the chosen sentence. */
 export async function translate() {
   const text = state.get("text"),
-    chosen = model();
+    chosen = model(),
+    mine = ++turn;
   if (!NEVER.test(text) || !chosen) {
     stop("trace");
     streamed = "";
@@ -75,6 +77,7 @@ export async function translate() {
   try {
     const key = `${chosen.id}\n${text}`;
     if (key !== streamed) await write(text, chosen, key);
+    if (mine !== turn) return; // overtaken: a look now would abort the newer one
     if (model().id === chosen.id) await look();
     else state.set({ busy: false }); // a captioner was chosen meanwhile, which cannot look into a sentence
   } catch (error) {
