@@ -93,6 +93,38 @@ def test_of_several_sentences_the_one_with_the_caret_is_looked_into(page: Any) -
     assert page.evaluate("document.querySelector('regard-translate').whole()") == "da ba\nko me lu"
 
 
+def test_a_translation_that_is_overtaken_does_not_come_back(page: Any) -> None:
+    """The answer to a first text is complete, too late to be aborted, and read after that to a second one."""
+    page.evaluate(
+        """() => {
+          const real = window.fetch;
+          window.looks = 0;
+          window.fetch = async (path, options) => {
+            if (String(path).includes("/beam")) window.looks++;
+            if (!String(path).endsWith("/translate") || window.held) return real(path, options);
+            window.held = real(path, { ...options, signal: undefined });
+            await new Promise((done) => (window.release = done));
+            return window.held;
+          };
+        }"""
+    )
+    page.locator("#source").fill("lu me")
+    until(page, "window.release !== undefined")
+    page.locator("#source").fill("ba da fo")
+    until(page, "document.querySelectorAll('.translation .word').length === 3")
+    looks = page.evaluate(
+        """async () => {
+          window.looks = 0;
+          window.release();
+          for (let frame = 0; frame < 60; frame++) await new Promise(requestAnimationFrame);
+          return window.looks;
+        }"""
+    )
+    assert looks == 0
+    assert words(page) == ["fo", "da", "ba"]
+    assert page.evaluate("document.querySelector('regard-translate').whole()") == "fo da ba"
+
+
 def test_an_error_belongs_to_its_sentence(server: Server, chromium: Any) -> None:
     context = chromium.new_context()  # an answer of 422 is an error to the console
     page = context.new_page()

@@ -76,7 +76,7 @@ export async function translate() {
   state.set({ busy: true, error: "" });
   try {
     const key = `${chosen.id}\n${text}`;
-    if (key !== streamed) await write(text, chosen, key);
+    if (key !== streamed) await write(text, chosen, key, mine);
     if (mine !== turn) return; // overtaken: a look now would abort the newer one
     if (model().id === chosen.id) await look();
     else state.set({ busy: false }); // a captioner was chosen meanwhile, which cannot look into a sentence
@@ -88,17 +88,18 @@ export async function translate() {
 }
 
 /** The translation as it is written: each event names a sentence and what there is of it. */
-async function write(text, chosen, key) {
+async function write(text, chosen, key, mine) {
   streamed = "";
   const sentences = [];
   const body = { q: text, source: chosen.source.code, target: chosen.target.code, model: chosen.id, stream: true };
   state.set({ trace: null });
   await stream("/translate", body, "trace", (event) => {
     if (event.error) throw new Refused(500, event.error);
-    if (event.sentence === undefined) return;
+    if (event.sentence === undefined || mine !== turn) return;
     sentences[event.sentence] = event;
     state.set({ sentences: [...sentences] });
   });
+  if (mine !== turn) return;
   if (state.get("line") >= sentences.length) state.set({ line: 0 });
   streamed = key;
 }
