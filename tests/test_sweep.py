@@ -104,9 +104,10 @@ def test_a_bad_sweep_is_one_sentence_and_makes_no_folder(text, sentence, tmp_pat
         ("data.dev_tsv=nothing.tsv", "nothing.tsv"),
     ],
 )
-def test_a_missing_corpus_is_found_before_the_first_run(setting, sentence, tmp_path):
+@pytest.mark.parametrize("axis", ["model.layers = [1]", "data.vocabulary = [20, 30]"])
+def test_a_missing_corpus_is_found_before_the_first_run(axis, setting, sentence, tmp_path):
     path = tmp_path / "sweep.toml"
-    path.write_text("[grid]\nmodel.layers = [1]\n" + SMALL, encoding="utf-8")
+    path.write_text(f"[grid]\n{axis}\n" + SMALL, encoding="utf-8")
     with pytest.raises((ConfigError, DataError), match=sentence):
         sweep(path, tmp_path / "out", settings=[setting])
     assert not (tmp_path / "out").exists()

@@ -295,11 +295,8 @@ def sweep(
         experiments = [_resolve(trial.tables) for trial in trials]
         differ = [name for one in experiments for name in differences(experiments[0], one)]
         check_halving(halving, differ, {one.train.validate_every for one in experiments})
-    new = not (folder / "plan.jsonl").exists()
-    if new and all(trial.tables["data"] == trials[0].tables["data"] for trial in trials):
-        data = _resolve(trials[0].tables).data
-        find_corpus(data)  # a missing one, which all runs share, is refused before the first of them
-        open_corpus(data, "dev_")
+    if not (folder / "plan.jsonl").exists():
+        check_corpora(trials)
     content = "".join(json.dumps(trial) + "\n" for trial in trials).encode()
     check_folder(folder, content)
     with locked(folder, "is working"):
@@ -316,6 +313,21 @@ def sweep(
             gpus = gpus_for(*(str(trial.tables["train"].get("device", "")) for trial in trials))
             run_local(start, work, folder, rest, number, watch[0], until, gpus=gpus)
         return collect(folder, trials, work.shards(), watch[1])
+
+
+def check_corpora(trials: Sequence[Trial]) -> None:
+    """Refuse trials of which none has a corpus; where some have one, the others are set aside when they fail."""
+    refused: list[ConfigError | DataError] = []
+    different = {json.dumps(trial.tables["data"]): trial.tables for trial in trials}
+    for tables in different.values():
+        data = _resolve(tables).data
+        try:
+            find_corpus(data)
+            open_corpus(data, "dev_")
+            return
+        except (ConfigError, DataError) as error:
+            refused.append(error)
+    raise refused[0]
 
 
 def check_folder(folder: Path, content: bytes) -> None:
