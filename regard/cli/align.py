@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Option
@@ -14,6 +14,9 @@ from regard.cli.options import Device, Gold, Pairs, Run, Shards, run_folder
 from regard.cli.progress import bar
 from regard.cli.text import check_out, pairs_of, put
 from regard.errors import ConfigError
+
+if TYPE_CHECKING:
+    from regard.api.links import Heads
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def align(
     """
     from regard.api import aligning
     from regard.api.corpus_attention import Links, align_corpus
-    from regard.api.links import Heads, keep_choice
+    from regard.api.links import Heads
     from regard.data.pharaoh import format_pharaoh
     from regard.evaluate.alignment import Weights, read_gold, score_alignments, write_pharaoh
     from regard.evaluate.word_pairs import expect_links
@@ -105,11 +108,9 @@ def align(
             elif behind:
                 back_traces = list(aligning.traces(behind, targets, sources, progress))
                 heads, other = aligning.choose_by_agreement(seen, back_traces)
-        if back and answers is None:
-            keep_choice(back, other)
-            typer.echo(f"saved in {back}: {other.describe((behind or ahead).model)}", err=True)
-        keep_choice(run, heads)
-        typer.echo(f"saved in {run}: {heads.describe(ahead.model)}", err=True)
+        if back and behind and answers is None:
+            _keep(back, other, behind)
+        _keep(run, heads, ahead)
     learned: list[Weights] | None = None
     if text:
         learned = expect_links([*text[0], *sources], [*text[1], *targets], len(sources))
@@ -128,6 +129,13 @@ def align(
         for line in links:
             put(format_pharaoh(line))
     if answers is not None:
-        both = "" if behind is None else f", symmetrised by {how.join}"
-        both += "" if how.text is None else f", with the words of {how.text[0]} and {how.text[1]}"
-        put(f"{score_alignments(links, answers)}  ({heads.describe(ahead.model)}, {how.method}{both})")
+        joined = "" if behind is None else f", joined by {how.join}"
+        words = "" if how.text is None else f", with the words of {how.text[0]} and {how.text[1]}"
+        put(f"{score_alignments(links, answers)}  ({heads.describe(ahead.model)}, {how.method}{joined}{words})")
+
+
+def _keep(run: Path, heads: "Heads", translator: "regard.Translator") -> None:
+    from regard.api.links import keep_choice
+
+    keep_choice(run, heads)
+    typer.echo(f"saved in {run}: {heads.describe(translator.model)}", err=True)

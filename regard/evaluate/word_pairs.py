@@ -1,8 +1,8 @@
 """Which words of parallel text belong together, learned from the text alone: a dictionary and the jumps between links.
 
 A hidden Markov model in each direction (Vogel et al. 1996): a word is written from the source word that it is linked
-to, or from none, and the next link is a jump of so many words away. Both directions count their links together, by the
-geometric mean of what each expects, so that they agree (after Liang et al. 2006). No gold links, no network.
+to, or from none, and the distance to the next link is a jump. Links are counted by the geometric mean of their
+probabilities in the two directions, so that these agree (after Liang et al. 2006). No gold links, no network.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ _TINY = 1e-30  # keeps a row that no link explains from a division by zero
 class Learning:
     """How links are learned."""
 
-    rounds: int = 3  # of counting; in the first, a link is the likelier the nearer it is to the diagonal
+    rounds: int = 3  # of counting; the first prefers links near the diagonal
     steepness: float = 8.0  # exp(-steepness |i/S - j/T|) in the first round
     unlinked: float = 0.2  # probability that a word has no link
     smoothing: float = 5.0  # links by chance that are added to those of every word
@@ -89,7 +89,7 @@ class Known:
 
     ahead: Floats  # p(target word | source word) of each word pair
     behind: Floats  # p(source word | target word)
-    jumps: tuple[Floats, Floats]  # how often a link is so many source (target) words from the one before it
+    jumps: tuple[Floats, Floats]  # counts by distance from the previous link, in source (target) words
 
 
 def expect_links(
@@ -107,7 +107,7 @@ def expect_links(
     found: list[Floats] = [np.zeros(size, np.float32) for size in islice(sizes, first, None)]
     for block in text.blocks:
         if block.places[-1] >= first:
-            ahead, behind, _ = weigh(text, block, known, how)
+            ahead, behind, _ = link_probabilities(text, block, known, how)
             for place, one, two in zip(block.places.tolist(), ahead, behind, strict=True):
                 if place >= first:
                     found[place - first] = (one + two) / 2
@@ -120,7 +120,7 @@ def learn(text: Text, known: Known | None, how: Learning) -> Known:
     steps = np.arange(-text.farthest, text.farthest + 1)
     jumps = [np.ones(len(steps)), np.ones(len(steps))]  # one of each by chance
     for block in text.blocks:
-        ahead, behind, moved = weigh(text, block, known, how)
+        ahead, behind, moved = link_probabilities(text, block, known, how)
         linked[block.cells] = np.sqrt(ahead * behind).ravel()
         jumps = [total + new for total, new in zip(jumps, moved, strict=True)]
     if known is None:  # the diagonal knows no jumps: to the next word, or near it
@@ -138,7 +138,9 @@ def _shares(counts: Floats, given: Whole, share: Floats, smoothing: float) -> Fl
     return ((counts + smoothing * share) / (np.bincount(given, counts) + smoothing)[given]).astype(np.float32)
 
 
-def weigh(text: Text, block: Block, known: Known | None, how: Learning) -> tuple[Floats, Floats, list[Floats]]:
+def link_probabilities(
+    text: Text, block: Block, known: Known | None, how: Learning
+) -> tuple[Floats, Floats, list[Floats]]:
     """The probability of each link ahead and behind, both [B, T, S], and the jumps that they make; by the diagonal
     alone where nothing is known yet."""
     B, T, S = len(block.places), block.targets.shape[1], block.sources.shape[1]
