@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.kernels.cross_entropy import linear_cross_entropy
-from regard.training.objectives import cross_entropy
+from regard.kernels.cross_entropy import linear_consistency, linear_cross_entropy
+from regard.training.objectives import consistent_likelihood, cross_entropy
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -32,6 +32,26 @@ def test_the_output_layer_with_its_loss_is_the_two_apart(
         torch.testing.assert_close(ours, theirs)
     with torch.no_grad():
         torch.testing.assert_close(linear_cross_entropy(hidden, weight, b, target, smoothing, 0), (loss, plain))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_output_layer_with_the_loss_of_two_passes_is_the_two_apart(
+    smoothing: float, bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regard.kernels.cross_entropy.CHUNK", {"cpu": 44})  # two tokens, four rows at a time
+    torch.manual_seed(5)
+    hidden, weight = random(2, 2, 5, 7, dtype=torch.float64), random(11, 7, dtype=torch.float64)
+    b = random(11, dtype=torch.float64) if bias else None
+    target = torch.tensor([[3, 10, 1, 0, 0], [4, 4, 9, 2, 1]])
+    inputs = [hidden, weight, b] if b is not None else [hidden, weight]
+    loss, plain = linear_consistency(hidden, weight, b, target, 5.0, smoothing, 0)
+    logits = torch.nn.functional.linear(hidden.flatten(0, 1), weight, b)  # [4, 5, 11]
+    right = consistent_likelihood(lambda _: logits, target, weight=5.0, smoothing=smoothing)
+    torch.testing.assert_close(loss, right)
+    torch.testing.assert_close(plain, cross_entropy(logits, target.repeat(2, 1))[1] / 2)
+    for ours, theirs in zip(torch.autograd.grad(loss / 3, inputs), torch.autograd.grad(right / 3, inputs), strict=True):
+        torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -28,7 +28,12 @@ from regard.training.captioning import CaptionBatch
 from regard.training.distributed import Ranks
 from regard.training.events import Skipped, Stepped, Validated
 from regard.training.loop import pinned, seed_everything
-from regard.training.objectives import likelihood, packed_likelihood
+from regard.training.objectives import (
+    consistent_likelihood,
+    likelihood,
+    packed_consistent_likelihood,
+    packed_likelihood,
+)
 from regard.training.settings import TrainConfig
 from regard.training.task import Loss, Task
 from regard.training.update import Late, MicroBatch, Update, arithmetic
@@ -219,6 +224,31 @@ def test_sentences_end_to_end_have_the_losses_of_padded_ones(capture):
     assert make.refusal == ""
     assert [found.loss for found in packed] == pytest.approx([found.loss for found in padded], rel=2e-2)
     one, other = (torch.cat([weight.flatten() for weight in found]) for found in (weights, others))
+    assert (one - other).norm() < 0.2 * one.norm()
+
+
+class Agreeing(FewBatches):
+    """The same batches; two passes shall agree."""
+
+    def loss(self, model, batch):
+        inputs = batch.source, batch.source_lengths, batch.target
+        return Loss(consistent_likelihood(model, *inputs, weight=2.0, smoothing=0.1))
+
+
+class AgreeingPacked(PackedBatches):
+    """The same, end to end."""
+
+    def loss(self, model, batch):
+        return Loss(packed_consistent_likelihood(model, batch, 2.0, smoothing=0.1))
+
+
+@pytest.mark.parametrize("batches", [Agreeing, AgreeingPacked])
+def test_two_passes_that_shall_agree_are_captured(batches):
+    plain, weights, _ = updates("transformer", "bf16", capture=False, batches=Agreeing)
+    found, others, make = updates("transformer", "bf16", capture=True, batches=batches)
+    assert make.refusal == ""
+    assert [update.loss for update in found] == pytest.approx([update.loss for update in plain], rel=2e-2)
+    one, other = (torch.cat([weight.flatten() for weight in part]) for part in (weights, others))
     assert (one - other).norm() < 0.2 * one.norm()
 
 

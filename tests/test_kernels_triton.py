@@ -17,7 +17,7 @@ from regard.core.attend import Memory, attend_unchecked
 from regard.core.normalise import Causal, softmax, sparsemax
 from regard.core.scores import Perceptron
 from regard.errors import ShapeError
-from regard.training.objectives import cross_entropy
+from regard.training.objectives import consistent_likelihood, cross_entropy
 
 pytest.importorskip(
     "triton", reason="Triton is not installed; `pip install --no-deps triton==3.9.0` tests its kernels without a GPU."
@@ -270,6 +270,29 @@ def test_logits_become_their_gradient_in_place(dtype: torch.dtype, smoothing: fl
         torch.testing.assert_close(losses.double().sum(1), torch.stack([loss.detach(), plain]), rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(got.double(), right[0], rtol=2**-7 if dtype == torch.bfloat16 else 1e-5, atol=1e-6)
         assert (got[0] == 0).all()
+
+
+@inside
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("dtype", LOW)
+def test_the_logits_of_two_passes_become_their_gradient_in_place(dtype: torch.dtype, smoothing: float) -> None:
+    from regard.kernels.softmax_gradient import differentiate_pairs
+
+    torch.manual_seed(4)
+    for n, V in ((3, 7), (2, 4099), (1, 1)):
+        passes, gold = (3 * torch.randn(2, n, V, device=DEVICE)).to(dtype), torch.randint(V, (n,), device=DEVICE)
+        gold[0] = 0  # padding
+        exact = passes.double().requires_grad_()
+        loss = consistent_likelihood(lambda _, exact=exact: exact, gold[None], weight=4.0, smoothing=smoothing)
+        (right,) = torch.autograd.grad(loss, exact)  # [2, n, V]
+        plain = cross_entropy(exact, gold.repeat(2, 1))[1] / 2
+        logits, losses = passes.transpose(0, 1).reshape(2 * n, V), torch.empty(2, 2 * n, device=DEVICE)
+        got = differentiate_pairs(logits, gold.repeat_interleave(2), losses, 4.0, smoothing, 0, True)
+        assert got.data_ptr() == logits.data_ptr()
+        torch.testing.assert_close(losses.double().sum(1), torch.stack([loss.detach(), plain]), rtol=1e-5, atol=1e-5)
+        error = (got.double().view(n, 2, V).transpose(0, 1) - right).abs().max()
+        assert error <= (2**-7 if dtype == torch.bfloat16 else 1e-5) * right.abs().max() + 1e-6
+        assert (got[:2] == 0).all()
 
 
 @inside

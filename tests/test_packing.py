@@ -11,7 +11,14 @@ from regard.kernels import cpu
 from regard.look.record import record
 from regard.models.registry import MODELS, build
 from regard.symbols import END, PAD, START
-from regard.training.objectives import can_pack, cross_entropy, likelihood, packed_likelihood
+from regard.training.objectives import (
+    can_pack,
+    consistent_likelihood,
+    cross_entropy,
+    likelihood,
+    packed_consistent_likelihood,
+    packed_likelihood,
+)
 
 FOUND = MODELS["transformer"]
 PACKED = ("tiny", "pre", "rotary", "pre-rotary", "tied-target", "untied", "shallow-decoder", "modern")
@@ -45,6 +52,27 @@ def test_losses_and_gradients_are_those_of_padded_sentences(name: str) -> None:
     for packed in (packed_likelihood(model, pack(batch, 64), smoothing=0.1), likelihood(model, *inputs, smoothing=0.1)):
         torch.testing.assert_close(packed, padded)
         torch.testing.assert_close(torch.autograd.grad(packed[0], weights), gradients)
+
+
+def test_two_passes_that_shall_agree_may_lie_end_to_end_too() -> None:
+    torch.manual_seed(3)
+    model = build("transformer", replace(FOUND.presets["tiny"], **SIZES)).double()
+    batch, weights = a_batch(), list(model.parameters())
+    inputs = batch.source, batch.source_lengths, batch.target
+    padded = consistent_likelihood(model, *inputs, weight=2.0, smoothing=0.1)
+    packed = packed_consistent_likelihood(model, pack(batch, 64), 2.0, smoothing=0.1)
+    torch.testing.assert_close(packed, padded)
+    torch.testing.assert_close(torch.autograd.grad(packed, weights), torch.autograd.grad(padded, weights))
+
+
+def test_two_passes_end_to_end_have_different_dropout() -> None:
+    torch.manual_seed(3)
+    model = build("transformer", replace(FOUND.presets["tiny"], **{**SIZES, "dropout": 0.3})).train()
+    losses = []
+    for weight in (0.0, 1.0):
+        torch.manual_seed(4)
+        losses.append(packed_consistent_likelihood(model, pack(a_batch(), 64), weight).item())
+    assert losses[1] > losses[0] + 0.01  # the divergences, which are 0 where both passes are the same
 
 
 @pytest.mark.parametrize("lengths", [(5, 2, 7, 1), (4, 4, 4, 4)], ids=["ragged", "whole"])

@@ -5,6 +5,8 @@ is turned into its gradient in place, and into those of hidden, weight and bias,
 backward pass multiplies them by that factor.
 """
 
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,6 +19,8 @@ from regard.kernels.aligned import padded
 from regard.kernels.recur import product_dtype
 
 CHUNK = {"cpu": 2**23, "cuda": 2**27}  # logits at a time: 32 MiB in float32, 256 MiB in bfloat16
+# logits [n, V], gold [n], losses [2, n], smoothing, padding, grad -> d_logits [n, V]; the losses are written
+Differentiate = Callable[[Tensor, Tensor, Tensor, float, int, bool], Tensor]
 
 
 def linear_cross_entropy(
@@ -28,17 +32,48 @@ def linear_cross_entropy(
     not count. Smoothing takes `smoothing` of the probability and spreads it over all V words, the gold word included.
     Products are taken in the dtype of autocast, sums in float32 at least. The second result carries no gradient.
     """
-    rows, gold = hidden.flatten(0, -2), target.flatten()  # [N, D], [N]
+    return _summed(_differentiate, hidden.flatten(0, -2), weight, bias, target.flatten(), smoothing, padding)
+
+
+def linear_consistency(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    agreement: float,
+    smoothing: float = 0.0,
+    padding: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """R-Drop's loss of two passes, p and q, and the mean of their plain negative log-likelihoods, over real tokens.
+
+    sum of (CE(p) + CE(q)) / 2 + agreement / 4 (KL(p || q) + KL(q || p))
+
+    hidden [2, ..., D] of the two passes, target [...]; the rest as in `linear_cross_entropy`.
+    """
+    rows = hidden.flatten(1, -2).transpose(0, 1).flatten(0, 1)  # [2 N, D], both passes of a token are neighbours
+    gold = target.flatten().repeat_interleave(2)  # [2 N]
+    return _summed(partial(_differentiate_pairs, agreement), rows, weight, bias, gold, smoothing, padding)
+
+
+def _summed(
+    differentiate: Differentiate,
+    rows: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    gold: Tensor,
+    smoothing: float,
+    padding: int,
+) -> tuple[Tensor, Tensor]:
     if rows.device.type == "cpu":  # where a question is free, padding costs nothing
         real = (gold != padding).nonzero()[:, 0]
         if len(real) < len(gold):
             rows, gold = rows[real], gold[real]
-    return _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        rows, weight, bias, gold, smoothing, padding, torch.is_grad_enabled()
+    return _LinearLoss.apply(  # type: ignore[no-untyped-call]
+        rows, weight, bias, gold, differentiate, smoothing, padding, torch.is_grad_enabled()
     )
 
 
-class _LinearCrossEntropy(torch.autograd.Function):
+class _LinearLoss(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -46,6 +81,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         gold: Tensor,
+        differentiate: Differentiate,
         smoothing: float,
         padding: int,
         grad: bool,
@@ -60,8 +96,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         d_hidden = torch.empty_like(low) if needs[0] else None  # [N, D]
         d_weight = torch.zeros(W.shape, dtype=exact, device=hidden.device) if needs[1] else None
         d_bias = torch.zeros(V, dtype=exact, device=hidden.device) if needs[2] else None
-        differentiate = _by_triton if by_triton(low) else _by_torch
-        size = max(1, CHUNK["cuda" if hidden.is_cuda else "cpu"] // V)
+        size = 2 * max(1, CHUNK["cuda" if hidden.is_cuda else "cpu"] // (2 * V))  # pairs stay together
         with torch.autocast(hidden.device.type, enabled=False):
             for start in range(0, N, size):
                 part = slice(start, start + size)
@@ -87,7 +122,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             None if whole is None else (whole * grads[0].to(whole.dtype)).to(dtype)
             for whole, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         ]
-        return *scaled, None, None, None, None
+        return *scaled, None, None, None, None, None
 
 
 def by_triton(logits: Tensor) -> bool:
@@ -95,10 +130,22 @@ def by_triton(logits: Tensor) -> bool:
     return logits.is_cuda and logits.dtype != torch.float64 and find_spec("triton") is not None
 
 
-def _by_triton(logits: Tensor, gold: Tensor, losses: Tensor, smoothing: float, padding: int, grad: bool) -> Tensor:
-    from regard.kernels.softmax_gradient import differentiate  # triton is there on a GPU only
+def _differentiate(logits: Tensor, gold: Tensor, losses: Tensor, smoothing: float, padding: int, grad: bool) -> Tensor:
+    if by_triton(logits):
+        from regard.kernels.softmax_gradient import differentiate  # triton is there on a GPU only
 
-    return differentiate(logits, gold, losses, smoothing, padding, grad)
+        return differentiate(logits, gold, losses, smoothing, padding, grad)
+    return _by_torch(logits, gold, losses, smoothing, padding, grad)
+
+
+def _differentiate_pairs(
+    agreement: float, logits: Tensor, gold: Tensor, losses: Tensor, smoothing: float, padding: int, grad: bool
+) -> Tensor:
+    if by_triton(logits):
+        from regard.kernels.softmax_gradient import differentiate_pairs
+
+        return differentiate_pairs(logits, gold, losses, agreement, smoothing, padding, grad)
+    return _pairs_by_torch(agreement, logits, gold, losses, smoothing, padding, grad)
 
 
 def _by_torch(logits: Tensor, gold: Tensor, losses: Tensor, smoothing: float, padding: int, grad: bool) -> Tensor:
@@ -118,6 +165,27 @@ def _by_torch(logits: Tensor, gold: Tensor, losses: Tensor, smoothing: float, pa
     if p.is_cuda:  # on a CPU there are no rows of padding
         p *= keep[:, None]
     return p.to(logits.dtype)
+
+
+def _pairs_by_torch(
+    agreement: float, logits: Tensor, gold: Tensor, losses: Tensor, smoothing: float, padding: int, grad: bool
+) -> Tensor:
+    """The same for pairs of rows: half of each row's loss, plus agreement / 4 of its divergence from the other one.
+
+    d KL(p || q) / d logits of p = p (log p - log q - KL(p || q)),  d KL(q || p) / d logits of p = p - q
+    """
+    keep = (gold != padding)[:, None]  # [n, 1]
+    logprob = logits.to(losses.dtype).log_softmax(dim=1)  # [n, V]
+    other = logprob.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)  # [n, V], of the other pass
+    d_logits = _by_torch(logits, gold, losses, smoothing, padding, grad)  # [n, V]
+    p, apart = logprob.exp(), logprob - other  # [n, V]
+    divergence = (p * apart).sum(dim=1, keepdim=True)  # [n, 1]
+    losses[1] /= 2
+    losses[0] = losses[0] / 2 + agreement / 4 * (divergence * keep)[:, 0]
+    if not grad:
+        return d_logits
+    pull = agreement / 4 * keep * (p * (apart - divergence) + p - other.exp())
+    return (d_logits.to(losses.dtype) / 2 + pull).to(logits.dtype)
 
 
 def _add_product(total: Tensor, d_logits: Tensor, hidden: Tensor) -> None:

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from regard.data.batching import Batch, PackedBatch, pack
 from regard.kernels.choose import END_TO_END, batches_path, loss_path
-from regard.kernels.cross_entropy import linear_cross_entropy
+from regard.kernels.cross_entropy import linear_consistency, linear_cross_entropy
 from regard.symbols import PAD
 
 # Added to a weight before its logarithm, which is finite then also for the exact zeros of sparse normalisers. A weight
@@ -52,12 +52,41 @@ def consistent_likelihood(model: nn.Module, *inputs: Tensor, weight: float, smoo
     (CE(p) + CE(q)) / 2 + weight / 4 (KL(p || q) + KL(q || p)),  half of the paper's loss with alpha = weight
     """
     *rest, target = (part.repeat(2, *[1] * (part.dim() - 1)) for part in inputs)  # [2B, ...]
+    if loss_path(getattr(model, "output", None)).name != "plain":
+        hidden = model.hidden(*rest, target).unflatten(0, (2, -1))  # type: ignore[operator]  # [2, B, T, D]
+        return _consistent(model, hidden, inputs[-1], weight, smoothing)
     logits = model(*rest, target)
     total, _ = cross_entropy(logits, target, smoothing)
     logprob = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)  # [2B, T, V]
     p, q = logprob.chunk(2)  # [B, T, V]
     apart = ((p.exp() - q.exp()) * (p - q)).sum(dim=-1)  # [B, T], both divergences
     return total / 2 + weight / 4 * (apart * (inputs[-1] != PAD)).sum()
+
+
+def packed_consistent_likelihood(model: nn.Module, batch: PackedBatch, weight: float, smoothing: float = 0.0) -> Tensor:
+    """`consistent_likelihood` of sentences end to end, for a model that `can_pack`."""
+    *inputs, target = batch
+    hidden = model.hidden_packed(*_twice(*inputs)).unflatten(1, (2, -1)).transpose(0, 1)  # type: ignore[operator]
+    return _consistent(model, hidden, target, weight, smoothing)  # hidden [2, 1, M, D]
+
+
+def _twice(source: Tensor, slots: Tensor, words: Tensor, queries: Tensor) -> tuple[Tensor, ...]:
+    """The sentences of a packed batch, and after them the same ones again."""
+    sides = ((source, slots), (words, queries))
+    return tuple(
+        part
+        for row, places in sides
+        for part in (
+            row.repeat(1, 2),
+            torch.cat([places, torch.where(places < 0, places, places + row.shape[1])]),
+        )
+    )
+
+
+def _consistent(model: nn.Module, hidden: Tensor, target: Tensor, weight: float, smoothing: float) -> Tensor:
+    """hidden [2, ..., D] of two passes, target [...]."""
+    output = model.output
+    return linear_consistency(hidden, output.weight, output.bias, target, weight, smoothing, PAD)[0]  # type: ignore[arg-type, union-attr]
 
 
 def packed_likelihood(model: nn.Module, batch: PackedBatch, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:

@@ -53,7 +53,7 @@ class TranslationTask(Task):
         """Refuse, before anything is trained, a model whose attention cannot be guided as the settings require."""
         if not self.config.guided and not self.config.coverage:
             # The kernel for sentences end to end has 16-bit products alone; elsewhere they would be padded and packed.
-            self.packs = self.config.precision == "bf16" and not self.config.consistency and objectives.can_pack(model)
+            self.packs = self.config.precision == "bf16" and objectives.can_pack(model)
             return
         wanted = "train.guided" if self.config.guided else "train.coverage"
         if self.config.consistency:
@@ -87,14 +87,14 @@ class TranslationTask(Task):
     def loss(self, model: nn.Module, batch: Batch | LinkedBatch | PackedBatch) -> Loss:
         """Cross-entropy of the target, smoothed if set so; with links, plus `guided` times the alignment loss; plus
         `coverage` times the coverage loss; or that of two passes that shall agree."""
-        smoothing = self.config.label_smoothing
+        smoothing, agreement = self.config.label_smoothing, self.config.consistency
         if isinstance(batch, PackedBatch):
+            if agreement:
+                return Loss(objectives.packed_consistent_likelihood(model, batch, agreement, smoothing))
             return Loss(objectives.packed_likelihood(model, batch, smoothing)[0])
         inputs = batch.source, batch.source_lengths, batch.target
-        if self.config.consistency:
-            return Loss(
-                objectives.consistent_likelihood(model, *inputs, weight=self.config.consistency, smoothing=smoothing)
-            )
+        if agreement:
+            return Loss(objectives.consistent_likelihood(model, *inputs, weight=agreement, smoothing=smoothing))
         if not isinstance(batch, LinkedBatch) and not self.config.coverage:
             return Loss(objectives.likelihood(model, *inputs, smoothing=smoothing)[0])
         name = guided_module(model, self.config.guided_layer)
