@@ -322,6 +322,34 @@ def test_rewriting_knows_where_each_character_came_from(text, form, lowercase):
         assert len(written.text) == len(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("The ‘new’ Treaty, the 'new' one, “new” and „new“", 'The "new" Treaty, the "new" one, "new" and "new"'),
+        ("« L’accord », dit-il – «oui»", '"L\'accord", dit-il - "oui"'),
+        ("'I don't know', the Members' debate isn't over", "\"I don't know\", the Members' debate isn't over"),
+        ("'In the past, it was so.", '"In the past, it was so.'),
+        ("It would be nice to have friends!'", 'It would be nice to have friends!"'),
+        ("She said: 'You must", 'She said: "You must'),
+        ("the dogs' and the cats' years, in '98", "the dogs' and the cats' years, in '98"),
+        ("rock 'n' roll, l' ensemble, aujourd’hui", "rock \"n\" roll, l' ensemble, aujourd'hui"),
+    ],
+)
+def test_punctuation_becomes_ascii_and_keeps_its_places(text, wanted):
+    written = rewrite(text, "punctuation")
+    assert written.text == wanted
+    assert rewrite(wanted, "punctuation").text == wanted
+    assert rewrite(text, "punctuation", lowercase=True).text == wanted.lower()
+    if written.starts is not None and written.ends is not None:
+        for character, start, end in zip(wanted, written.starts, written.ends, strict=True):
+            assert character in (text[start:end], '"', "'", "-")
+
+
+@pytest.mark.parametrize("text", ["'a " * 5000, "'a' " * 5000, "« " * 5000, "' ’" * 5000, "a'" * 10000])
+def test_any_text_is_rewritten_in_time_that_grows_with_its_length(text):
+    assert len(rewrite(text, "punctuation").text) <= len(text)
+
+
 def test_lone_surrogates_become_the_replacement_character():
     assert rewrite("a\ud800b\udfff") == ("a\ufffdb\ufffd", None, None)
 

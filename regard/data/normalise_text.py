@@ -1,9 +1,22 @@
 """Text as the vocabulary sees it, with the way back: every character knows where it came from."""
 
+import re
 import unicodedata
 from typing import Literal, NamedTuple, cast
 
 Form = Literal["NFC", "NFKC"]
+PUNCTUATION = "punctuation"
+FORMS = ("none", "nfc", "nfkc", PUNCTUATION)
+
+# ASCII for the marks of a printer. A single quotation mark may be an apostrophe: it quotes where it begins a word and
+# another one ends a word. A quotation that does not end in its sentence begins with a capital; one that began before it
+# ends after punctuation.
+_PRINTED = "“”„‟‘’‚‛`´‐‑‒–—―−\u00a0\u2009\u202f"
+_ASCII = str.maketrans(_PRINTED, '"' * 4 + "'" * 6 + "-" * 7 + " " * 3)
+_SOME_PRINTED = re.compile(f"[{_PRINTED}]")
+_QUOTED = re.compile(r"(?<!\w)['‘](?=\S)((?:[^'‘’]|(?<=\w)['’](?=\w))+?)(?<=\S)['’](?!\w)")
+_CUT_OFF = re.compile(r"(?:\A|(?<=[:,] ))['‘](?=[^\W\d_a-z])|(?<=[.!?,])['’](?!\w)")
+_GUILLEMETS = re.compile(r"« ?| ?»")
 
 
 class Rewritten(NamedTuple):
@@ -15,24 +28,29 @@ class Rewritten(NamedTuple):
 
 
 def rewrite(text: str, form: str = "none", lowercase: bool = False) -> Rewritten:
-    """Apply a Unicode normal form and lower case. Lone surrogates, which no file can hold, become U+FFFD.
+    """Apply a Unicode normal form, or `PUNCTUATION`, and lower case. Lone surrogates, which no file can hold, become
+    U+FFFD.
 
-    Lower-casing is character by character, so that it needs no context (a final sigma becomes a plain one).
+    `PUNCTUATION` writes quotation marks, apostrophes, dashes and spaces as ASCII: ‘new’ and « new » become "new". To a
+    vocabulary, texts that differ in nothing else are the same. Lower-casing is character by character, so that it needs
+    no context (a final sigma becomes a plain one).
     """
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
         text = "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in text)
+    if form == PUNCTUATION:
+        text = _straight(text)
     if text.isascii():
         return Rewritten(text.lower() if lowercase else text, None, None)
-    if form == "none" and not lowercase:
+    if not lowercase and (form == "none" or (form == PUNCTUATION and not _GUILLEMETS.search(text))):
         return Rewritten(text, None, None)
     parts: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
     start = 0
     for chunk in _chunks(text, form):
-        part = chunk if form == "none" else unicodedata.normalize(cast(Form, form.upper()), chunk)
+        part = _normal(chunk, form)
         if lowercase:
             part = "".join(character.lower() for character in part)
         parts.append(part)
@@ -42,10 +60,24 @@ def rewrite(text: str, form: str = "none", lowercase: bool = False) -> Rewritten
     return Rewritten("".join(parts), starts, ends)
 
 
+def _straight(text: str) -> str:
+    """Marks that have one character in ASCII; quoted text in double quotation marks."""
+    text = _CUT_OFF.sub('"', _QUOTED.sub(r'"\1"', text))
+    return text.translate(_ASCII) if _SOME_PRINTED.search(text) else text
+
+
+def _normal(chunk: str, form: str) -> str:
+    if form == PUNCTUATION:
+        return _GUILLEMETS.sub('"', chunk)
+    return chunk if form == "none" else unicodedata.normalize(cast(Form, form.upper()), chunk)
+
+
 def _chunks(text: str, form: str) -> list[str]:
     """Pieces of text that can be normalised alone: a new one begins where nothing joins across the border."""
     if form == "none":
         return list(text)
+    if form == PUNCTUATION:
+        return re.findall(rf"{_GUILLEMETS.pattern}|.", text, re.DOTALL)
     kind = cast(Form, form.upper())
     chunks: list[str] = []
     chunk = ""

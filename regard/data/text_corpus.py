@@ -20,6 +20,7 @@ from regard.data.batching import pad
 from regard.data.builtin import tales
 from regard.data.encoding import Corpus, Encoding, Tally
 from regard.data.files import Digests, is_blank, read_lines
+from regard.data.normalise_text import FORMS
 from regard.data.settings import Reading, as_files, check_least, named_files
 from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.vocabulary import Vocabulary
@@ -40,7 +41,9 @@ class TextDataConfig(Reading):
     subwords: str = setting("bpe", "type of token", choices=("bpe", "unigram", "word", "char"))
     vocabulary: int = setting(8_000, "maximum vocabulary size, including the four symbols")
     byte_fallback: bool = setting(True, "encode characters outside the vocabulary as bytes, so that none is unknown")
-    form: str = setting("none", "Unicode normal form applied before tokenising", choices=("none", "nfc", "nfkc"))
+    form: str = setting(
+        "none", "before tokenising: a Unicode normal form, or quotation marks and dashes as ASCII", FORMS
+    )
     lowercase: bool = setting(False, "lower-case the text before tokenising")
     max_length: int = setting(256, "maximum number of tokens in a row; longer lines are read as several rows")
     context: int = setting(0, "join the lines and cut them into rows of this many tokens; 0 = one row per line")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regard.data.files import read_small, write_atomically
-from regard.data.normalise_text import rewrite
+from regard.data.normalise_text import FORMS, rewrite
 from regard.data.segmentations import Segmentations
 from regard.data.sentences import Span
 from regard.data.subwords import Subwords, train_subwords
@@ -163,7 +163,7 @@ class Vocabulary:
             header = json.loads(read_small(path))
             kind, form, lowercase = header["kind"], header["form"], header["lowercase"]
             known = header["format"] == _FORMAT and kind in ("bpe", "unigram", "word", "char")
-            if not known or form not in ("none", "nfc", "nfkc") or not isinstance(lowercase, bool):
+            if not known or form not in FORMS or not isinstance(lowercase, bool):
                 raise DataError(f"{path} is of a kind or version that this regard does not know; train again.")
             tokens: Subwords | Plain
             if kind in ("bpe", "unigram"):
