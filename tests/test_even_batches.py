@@ -82,6 +82,16 @@ def test_a_padded_batch_has_the_loss_and_the_gradients_of_the_batch(name):
             torch.testing.assert_close(other, one, rtol=1e-8, atol=1e-9)
 
 
+def test_weights_that_a_replay_changed_count_as_changed(tmp_path: Path):
+    """A replay runs no Python; a search that laid out copies of the weights learns from their versions that they are old."""
+    task, model = task_of("soft", tmp_path)
+    make = Update(model, TrainConfig(), Ranks(torch.device("cpu")))
+    make.graphs = lambda *inputs: torch.zeros(7)  # stands for a replay, which needs a GPU
+    before = [weight._version for weight in make.weights]
+    make.run(task.load([0], 0), torch.zeros(5))
+    assert all(weight._version > version for weight, version in zip(make.weights, before, strict=True))
+
+
 def test_the_baseline_moves_by_the_rewards_of_all_ranks(tmp_path: Path):
     task, model = task_of("hard", tmp_path)
     batch, ranks = task.load([0, 1, 2], 0), Ranks(torch.device("cpu"))

@@ -270,6 +270,27 @@ def test_captured_decoding_finds_what_the_cpu_finds(name, beam):
         assert theirs[0].logprob == pytest.approx(ours[0].logprob, abs=0.02)
 
 
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_a_search_between_captured_updates_uses_the_new_weights(name, precision):
+    _, _, make = updates(name, precision, capture=True)
+    source, lengths = torch.tensor([[5, 6, 7, 8, 2]], device="cuda"), torch.tensor([5], device="cuda")
+    settings = DecodeConfig(beam=1, max_ratio=0.0, max_extra=3, precision=precision)
+
+    def search(model):
+        with torch.inference_mode():
+            return decode(model.eval(), source, lengths, settings)[0][0].logprob
+
+    before = search(make.model)
+    for step in range(8):
+        batch = make.task.batches[step % 3]
+        part = MicroBatch([step], pinned(batch), *make.task.count(batch))
+        make(make.task, [part], 0.05, lambda: (False, False))
+    after = search(make.model)
+    assert after != pytest.approx(before, abs=0.02)
+    assert after == pytest.approx(search(copy.deepcopy(make.model)), abs=0.02)
+
+
 def test_graphs_are_captured_after_all_others_are_gone():
     for _ in range(3):
         model, (source, lengths, _) = ready("transformer")

@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import increment_version
 
 from regard.errors import out_of_memory
 from regard.kernels.aligned import Aligned, is_aligned
@@ -100,7 +101,9 @@ class Update:
         """Do the work with a batch: by its graph, or plainly."""
         self.kind = type(batch)
         if self.graphs:
-            return self.graphs(*numbers, *batch)
+            found = self.graphs(*numbers, *batch)
+            increment_version(self.weights)  # a replay changes them unseen; what was derived from them shall notice
+            return found
         stay, device = self.task.on_host, self.ranks.device
         moved = (x if name in stay else x.to(device, non_blocking=True) for name, x in batch._asdict().items())
         return self.work(*numbers, *moved)
