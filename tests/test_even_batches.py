@@ -83,7 +83,7 @@ def test_a_padded_batch_has_the_loss_and_the_gradients_of_the_batch(name):
 
 
 def test_weights_that_a_replay_changed_count_as_changed(tmp_path: Path):
-    """A replay runs no Python; a search that laid out copies of the weights learns from their versions that they are old."""
+    """A replay runs no Python; a search that copied the weights learns from their versions that the copies are old."""
     task, model = task_of("soft", tmp_path)
     make = Update(model, TrainConfig(), Ranks(torch.device("cpu")))
     make.graphs = lambda *inputs: torch.zeros(7)  # stands for a replay, which needs a GPU
