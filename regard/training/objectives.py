@@ -24,17 +24,22 @@ def likelihood(model: nn.Module, *inputs: Tensor, smoothing: float = 0.0) -> tup
     target = inputs[-1]
     if loss_path(getattr(model, "output", None)).name == "plain":
         return cross_entropy(model(*inputs), target, smoothing)
-    if target.is_cpu and batches_path(model, "cpu").name == END_TO_END and len(inputs) == 3:
-        source, lengths, _ = inputs
-        words = (target != PAD).sum(dim=1)  # [B]
-        if lengths.sum() + words.sum() < source.numel() + target.numel() and not _is_watched(model):
-            return packed_likelihood(model, pack(Batch(lengths, source, lengths, target, words)), smoothing)
+    packed = _end_to_end(model, *inputs)
+    if packed:
+        return packed_likelihood(model, packed, smoothing)
     return _output_loss(model, model.hidden(*inputs), target, smoothing)  # type: ignore[operator]
 
 
-def _is_watched(model: nn.Module) -> bool:
-    """Whether a hook of a module may want to see padded rows."""
-    return any(module._forward_hooks for module in model.modules())
+def _end_to_end(model: nn.Module, *inputs: Tensor) -> PackedBatch | None:
+    """On a CPU, a batch that has padding as sentences end to end, if the model takes them and no hook watches it."""
+    if not inputs[-1].is_cpu or len(inputs) != 3 or batches_path(model, "cpu").name != END_TO_END:
+        return None
+    source, lengths, target = inputs
+    words = (target != PAD).sum(dim=1)  # [B]
+    full = lengths.sum() + words.sum() == source.numel() + target.numel()
+    if full or any(module._forward_hooks for module in model.modules()):
+        return None
+    return pack(Batch(lengths, source, lengths, target, words))
 
 
 def output_likelihood(
@@ -51,6 +56,9 @@ def consistent_likelihood(model: nn.Module, *inputs: Tensor, weight: float, smoo
 
     (CE(p) + CE(q)) / 2 + weight / 4 (KL(p || q) + KL(q || p)),  half of the paper's loss with alpha = weight
     """
+    packed = _end_to_end(model, *inputs)
+    if packed:
+        return packed_consistent_likelihood(model, packed, weight, smoothing)
     *rest, target = (part.repeat(2, *[1] * (part.dim() - 1)) for part in inputs)  # [2B, ...]
     if loss_path(getattr(model, "output", None)).name != "plain":
         hidden = model.hidden(*rest, target).unflatten(0, (2, -1))  # type: ignore[operator]  # [2, B, T, D]
