@@ -16,7 +16,11 @@ from regard.cli.text import check_out, pairs_of, put
 from regard.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from regard.api.links import Heads
+    from regard.data.files import Progress
+    from regard.look.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -66,24 +70,16 @@ def align(
     without gold links; the weights are then the mean of attention and of the probabilities of links that they give.
     """
     from regard.api import aligning
-    from regard.api.corpus_attention import Links, align_corpus
     from regard.api.links import Heads
     from regard.data.pharaoh import format_pharaoh
-    from regard.evaluate.alignment import Weights, read_gold, score_alignments, write_pharaoh
+    from regard.evaluate.alignment import read_gold, score_alignments, write_pharaoh
     from regard.evaluate.word_pairs import expect_links
-    from regard.look.trace import Trace
 
     named = Heads(how.layer, how.head, how.shift) if (how.layer, how.head, how.shift) != (None, None, None) else None
-    back = how.back
     if shards.on:
         if gold or choose:
             raise ConfigError("--gold and --choose read a small set; leave --on out.")
-        if how.text:
-            raise ConfigError("--text learns from all pairs at once; leave --on out.")
-        files, folder = pair_files(pairs, out)
-        links_of = Links(how.method, how.threshold, named, how.join)
-        work = partial(align_corpus, run, files, folder, back=back, links=links_of, where=shards.where(device))
-        watch("aligning", folder, lambda progress: work(progress=progress))
+        _align_in_shards(run, pairs, how, named, out, shards, device)
         return
     check_out(out)
     aligning.check_linking(how.method, how.threshold, how.join)
@@ -92,36 +88,28 @@ def align(
     answers = read_gold(gold) if gold else None
     if answers is not None:
         aligning.check_gold(answers, sources, targets)
-    if choose and answers is None and back is None:
+    if choose and answers is None and how.back is None:
         raise ConfigError("--choose needs --gold, or --back to compare with.")
-    ahead, *both_ways = (regard.load(one, device, "translate") for one in (run, back) if one)
-    behind = both_ways[0] if both_ways else None
-    heads = named or ahead.heads
-    other = behind.heads if behind else heads
-    seen: list[Trace] = []
-    back_traces: list[Trace] = []  # of both directions, kept so that --choose reads nothing twice
+    ahead = _Direction.load(run, device, sources, targets, named)
+    behind = _Direction.load(how.back, device, targets, sources) if how.back else None
     if choose:
         with bar("choosing") as progress:
-            seen = list(aligning.traces(ahead, sources, targets, progress))
             if answers is not None:
-                heads, _ = aligning.choose_by_gold(seen, answers)
+                ahead.heads, _ = aligning.choose_by_gold(ahead.record(progress), answers)
             elif behind:
-                back_traces = list(aligning.traces(behind, targets, sources, progress))
-                heads, other = aligning.choose_by_agreement(seen, back_traces)
-        if back and behind and answers is None:
-            _keep(back, other, behind)
-        _keep(run, heads, ahead)
-    learned: list[Weights] | None = None
-    if text:
-        learned = expect_links([*text[0], *sources], [*text[1], *targets], len(sources))
+                ahead.heads, behind.heads = aligning.choose_by_agreement(
+                    ahead.record(progress), behind.record(progress)
+                )
+                behind.keep_choice()
+        ahead.keep_choice()
+    learned = expect_links([*text[0], *sources], [*text[1], *targets], len(sources)) if text else None
     with bar("aligning") as progress:
-        weights = aligning.weigh(seen or aligning.traces(ahead, sources, targets, progress), heads, learned)
-    opposite: list[Weights] | None = None
-    if behind is not None:
+        weights = aligning.weigh(ahead.traces(progress), ahead.heads, learned)
+    opposite = None
+    if behind:
         with bar("aligning the opposite direction") as progress:
-            found = back_traces or aligning.traces(behind, targets, sources, progress)
             turned = None if learned is None else [one.T for one in learned]
-            opposite = aligning.weigh(found, other, turned)
+            opposite = aligning.weigh(behind.traces(progress), behind.heads, turned)
     links = aligning.link(weights, opposite, how.method, how.threshold, how.join)
     if out is not None:
         write_pharaoh(links, out)
@@ -129,13 +117,58 @@ def align(
         for line in links:
             put(format_pharaoh(line))
     if answers is not None:
-        joined = "" if behind is None else f", joined by {how.join}"
-        words = "" if how.text is None else f", with the words of {how.text[0]} and {how.text[1]}"
-        put(f"{score_alignments(links, answers)}  ({heads.describe(ahead.model)}, {how.method}{joined}{words})")
+        joined = f", joined by {how.join}" if behind else ""
+        words = f", with the words of {how.text[0]} and {how.text[1]}" if how.text else ""
+        put(f"{score_alignments(links, answers)}  ({ahead.described}, {how.method}{joined}{words})")
 
 
-def _keep(run: Path, heads: "Heads", translator: "regard.Translator") -> None:
-    from regard.api.links import keep_choice
+def _align_in_shards(
+    run: Path, pairs: Words, how: Linking, heads: "Heads | None", out: Path | None, shards: Shards, device: str
+) -> None:
+    from regard.api.corpus_attention import Links, align_corpus
 
-    keep_choice(run, heads)
-    typer.echo(f"saved in {run}: {heads.describe(translator.model)}", err=True)
+    if how.text:
+        raise ConfigError("--text learns from all pairs at once; leave --on out.")
+    files, folder = pair_files(pairs, out)
+    links = Links(how.method, how.threshold, heads, how.join)
+    work = partial(align_corpus, run, files, folder, back=how.back, links=links, where=shards.where(device))
+    watch("aligning", folder, lambda progress: work(progress=progress))
+
+
+@dataclass
+class _Direction:
+    """A model that reads the pairs in one direction, and the heads whose attention becomes links."""
+
+    run: Path
+    translator: "regard.Translator"
+    sources: list[str]
+    targets: list[str]
+    heads: "Heads"
+    recorded: "list[Trace] | None" = None
+
+    @classmethod
+    def load(
+        cls, run: Path, device: str, sources: list[str], targets: list[str], heads: "Heads | None" = None
+    ) -> "_Direction":
+        translator = regard.load(run, device, "translate")
+        return cls(run, translator, sources, targets, heads or translator.heads)
+
+    def traces(self, progress: "Progress") -> "Iterable[Trace]":
+        from regard.api import aligning
+
+        return self.recorded or aligning.traces(self.translator, self.sources, self.targets, progress)
+
+    def record(self, progress: "Progress") -> "list[Trace]":
+        """The traces, kept, so that nothing is read twice."""
+        self.recorded = list(self.traces(progress))
+        return self.recorded
+
+    @property
+    def described(self) -> str:
+        return self.heads.describe(self.translator.model)
+
+    def keep_choice(self) -> None:
+        from regard.api.links import keep_choice
+
+        keep_choice(self.run, self.heads)
+        typer.echo(f"saved in {self.run}: {self.described}", err=True)
