@@ -14,8 +14,8 @@ FORMS = ("none", "nfc", "nfkc", PUNCTUATION)
 _PRINTED = "“”„‟‘’‚‛`´‐‑‒–—―−\u00a0\u2009\u202f"
 _ASCII = str.maketrans(_PRINTED, '"' * 4 + "'" * 6 + "-" * 7 + " " * 3)
 _SOME_PRINTED = re.compile(f"[{_PRINTED}]")
-_QUOTED = re.compile(r"['‘](?<!\w.)(?=\S)((?:[^'‘’]|(?<=\w)['’](?=\w))+?)(?<=\S)['’](?!\w)")
-_CUT_OFF = re.compile(r"['‘](?:(?<=\A.)|(?<=[:,] .))(?=[^\W\d_a-z])|['’](?<=[.!?,].)(?!\w)")
+_QUOTED = re.compile(r"'(?<!\w.)(?=\S)((?:[^']|(?<=\w)'(?=\w))+?)(?<=\S)'(?!\w)")
+_CUT_OFF = re.compile(r"'(?:(?<=\A.)|(?<=[:,] .))(?=[^\W\d_a-z])|'(?<=[.!?,].)(?!\w)")
 _GUILLEMETS = re.compile(r"« ?| ?»")
 
 
@@ -62,9 +62,9 @@ def rewrite(text: str, form: str = "none", lowercase: bool = False) -> Rewritten
 
 def _straight(text: str) -> str:
     """Marks that have one character in ASCII; quoted text in double quotation marks."""
-    if "'" in text or "‘" in text or "’" in text:
-        text = _CUT_OFF.sub('"', _QUOTED.sub(r'"\1"', text))
-    return text if text.isascii() or not _SOME_PRINTED.search(text) else text.translate(_ASCII)
+    if not text.isascii() and _SOME_PRINTED.search(text):
+        text = text.translate(_ASCII)
+    return _CUT_OFF.sub('"', _QUOTED.sub(r'"\1"', text)) if "'" in text else text
 
 
 def _normal(chunk: str, form: str) -> str:
