@@ -6,7 +6,7 @@ import pytest
 import trained
 from commands import regard as command
 
-from regard.api.aligning import align, traces
+from regard.api.aligning import align, link, traces, weigh
 from regard.api.corpus import Where, translate_corpus
 from regard.api.corpus_attention import (
     Links,
@@ -17,6 +17,7 @@ from regard.api.corpus_attention import (
     report_corpus,
 )
 from regard.api.inspecting import report_heads
+from regard.api.links import Heads
 from regard.api.tracing import LONGEST_LOOK
 from regard.cluster.shards import ShardReader, make_plan, missing, write_results
 from regard.data.builtin.registry import generate_copy
@@ -85,6 +86,26 @@ def test_both_directions_are_joined_and_a_tsv_file_is_as_good_as_two(pairs, here
     table.write_text("one\tone\nwithout a tab\n", encoding="utf-8")
     with pytest.raises(DataError, match="row 2 of the shard has 0 tabs"):
         align_corpus(run, [table], tmp_path / "wrong", where=Where())
+
+
+@pytest.mark.parametrize(("least", "unlike"), [(0.3, "intersection"), (0.6, "union")])
+def test_the_mean_of_both_directions_in_shards_is_that_of_the_whole(least, unlike, pairs, here, tmp_path):
+    run, translator, shifted = trained.run("copy"), trained.translator("copy"), Heads(shift=1)
+    ahead, behind = (weigh(traces(translator, TEXT, TEXT), heads) for heads in (shifted, translator.heads))
+    whole = link(ahead, behind, "threshold", least, "mean")
+    assert whole != link(ahead, behind, "threshold", least, unlike)  # one direction is shifted, so they differ
+    expected = [format_pharaoh(links) for links in whole]
+    expected[4:4] = [""]
+    expected[6:6] = [""]
+    for shard in (4, 100):
+        out, how = tmp_path / str(shard), Links("threshold", least, shifted, "mean")
+        align_corpus(run, pairs, out, back=run, links=how, where=Where(shard=shard))
+        assert (out / "a.links").read_text(encoding="utf-8").split("\n")[:-1] == expected
+    out, files = tmp_path / "command", ["--source", pairs[0], "--target", pairs[1], "--back", run, "--shift", 1]
+    done = command("align", run, *files, "--join", "mean", "--method", "threshold", "--threshold", least,
+                   "--on", "local", "--workers", 1, "--out", out, folder=tmp_path / "log")  # fmt: skip
+    assert done.code == 0, done.err
+    assert (out / "a.links").read_text(encoding="utf-8").split("\n")[:-1] == expected
 
 
 def test_a_killed_alignment_makes_only_what_is_missing(pairs, here, tmp_path):
