@@ -13,6 +13,14 @@ import patience
 import pytest
 
 PICTURES = os.environ.get("REGARD_TEST_PICTURES")  # a folder for screenshots, where they are wanted
+# One process for all pages, and none for the list below the address bar, which nobody sees: each takes up to a second.
+# The list of features replaces Playwright's, whose other names are of the browser around the page, too.
+LEAN = (
+    "--renderer-process-limit=1", "--disable-site-isolation-trials",
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,AimEnabled,DestroyProfileOnBrowserClose,HttpsUpgrades,"
+    "LensOverlay,MediaRouter,NetworkTimeServiceQuerying,OptimizationHints,PaintHolding,PreconnectToSearch,"
+    "ThirdPartyStoragePartitioning",
+)  # fmt: skip
 
 
 def chromium() -> str:
@@ -55,7 +63,7 @@ def browser() -> Iterator[Browser]:
 
     alone = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu", alone])
+        running = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu", alone, *LEAN])
         try:
             yield Browser(running)
         finally:

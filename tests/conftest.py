@@ -1,5 +1,6 @@
 """Tests look for wrong answers, not for slow machines: no example has a deadline, and no file waits for the disk."""
 
+import gc
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,12 @@ settings.load_profile("patient")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that share a server come first: what an idle process takes over is at the end of the list."""
     items.sort(key=lambda item: not item.path.name.startswith("test_serve"))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: the collector need not look at it again and again."""
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
 
 
 @pytest.fixture(scope="module")

@@ -590,5 +590,6 @@ def test_a_state_may_be_stepped_twice():
 def test_forward_can_be_compiled():
     model = make("tiny")
     compiled = torch.compile(model, backend="eager", fullgraph=True)
-    assert torch.allclose(compiled(CELLS, LENGTHS, TARGET), model(CELLS, LENGTHS, TARGET), rtol=0, atol=1e-10)
+    batch = CELLS, LENGTHS, TARGET[:, :2]  # few steps, since each is traced
+    assert torch.allclose(compiled(*batch), model(*batch), rtol=0, atol=1e-10)
     torch._dynamo.reset()

@@ -21,13 +21,13 @@ from regard.kernels.choose import Choice, steps_path
 from regard.models.contract import take
 from regard.models.registry import MODELS, build
 
-METHODS = [
-    DecodeConfig(beam=1, max_extra=40),
-    DecodeConfig(beam=4, nbest=3, max_extra=40),
-    DecodeConfig(beam=3, no_repeat_ngram=2, min_length=2, max_extra=40),
-    DecodeConfig(temperature=1.0, nbest=2, top_p=0.9, max_extra=40),
-]
-methods = pytest.mark.parametrize("config", METHODS, ids=["greedy", "beam", "rules", "sample"])
+METHODS = {
+    "greedy": DecodeConfig(beam=1, max_extra=40),
+    "beam": DecodeConfig(beam=4, nbest=3, max_extra=40),
+    "rules": DecodeConfig(beam=3, no_repeat_ngram=2, min_length=2, max_extra=40),
+    "sample": DecodeConfig(temperature=1.0, nbest=2, top_p=0.9, max_extra=40),
+}
+methods = pytest.mark.parametrize("config", METHODS.values(), ids=METHODS)
 
 
 class Captures:
@@ -93,9 +93,15 @@ def test_a_captured_search_is_the_plain_one(
     assert_same(decode(model, *source, config, prefixes=prefixes), expected)  # a GPU's loop without a graph
 
 
-@methods
-@pytest.mark.parametrize("name", ["transformer", "bahdanau", "luong", "cho", "sutskever"])
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        *(pytest.param("transformer", config, id=f"transformer-{name}") for name, config in METHODS.items()),
+        *(pytest.param(name, METHODS["beam"], id=name) for name in ("bahdanau", "luong", "cho", "sutskever")),
+    ],
+)
 def test_captured_models(captures: Captures, name: str, config: DecodeConfig) -> None:
+    """The methods know no model, so one model has them all."""
     model, source = translator(name), batch(texts(11))
     found = decode(model, *source, config)
     assert captures.replayed > 10
@@ -132,14 +138,14 @@ def test_what_cannot_be_captured_runs_plainly_and_says_why(
 
     model, source = Growing(seed=3), batch(sentences(3))
     with caplog.at_level(logging.WARNING, "regard.decode"):
-        found = decode(model, *source, METHODS[1])
-        decode(model, *source, METHODS[1])
+        found = decode(model, *source, METHODS["beam"])
+        decode(model, *source, METHODS["beam"])
     assert [record.message for record in caplog.records] == [
         "Decoding runs without a CUDA graph: Growing cannot be captured: "
         "the state changes its shapes or types from step to step."
     ]
     assert captures.replayed == 0
-    assert_same(found, plain(Tiny(seed=3), *source, METHODS[1]))
+    assert_same(found, plain(Tiny(seed=3), *source, METHODS["beam"]))
 
 
 def test_a_state_that_a_step_rounds_is_captured(captures: Captures) -> None:
@@ -151,9 +157,9 @@ def test_a_state_that_a_step_rounds_is_captured(captures: Captures) -> None:
             return logits, after._replace(hidden=after.hidden.bfloat16())
 
     model, source = Rounding(seed=3, end=1.0), batch(sentences(5))
-    found = decode(model, *source, METHODS[1])
+    found = decode(model, *source, METHODS["beam"])
     assert captures.replayed > 2
-    assert_same(found, plain(model, *source, METHODS[1]))
+    assert_same(found, plain(model, *source, METHODS["beam"]))
 
 
 def test_a_watched_model_is_not_captured(captures: Captures) -> None:
@@ -163,7 +169,7 @@ def test_a_watched_model_is_not_captured(captures: Captures) -> None:
     assert (len(calls), captures.made) == (5, 0)
 
 
-@pytest.mark.parametrize("config", METHODS[:2], ids=["greedy", "beam"])
+@pytest.mark.parametrize("config", [METHODS["greedy"], METHODS["beam"]], ids=["greedy", "beam"])
 def test_a_sentence_alone_is_over_soon_after_it_ends(captures: Captures, config: DecodeConfig) -> None:
     (group,) = decode(Tiny(seed=3, end=50.0), *batch([[4, 5, 6]]), config)
     assert [one.ids for one in group[:1]] == [[]]
@@ -172,7 +178,7 @@ def test_a_sentence_alone_is_over_soon_after_it_ends(captures: Captures, config:
 
 def test_stopping_gives_what_there_is(captures: Captures) -> None:
     left = iter([False] * 6)
-    found = decode(Endless(), *batch(sentences(3)), METHODS[1], stop=lambda: next(left, True))
+    found = decode(Endless(), *batch(sentences(3)), METHODS["beam"], stop=lambda: next(left, True))
     assert {(one.ended, len(one.ids)) for group in found for one in group} == {("stopped", 6)}
 
 

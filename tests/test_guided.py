@@ -230,8 +230,8 @@ def test_guided_training_aligns_soon(name, tried, tmp_path):
     rates = {}
     for weight in tried:
         run = tmp_path / str(weight)
-        settings = [*QUICK[name], "data.subwords=word", "data.size=500", "data.max_words=6", "data.alignment=gold"]
-        settings += [f"train.guided={weight}", "train.steps=60", "train.batch_tokens=400", "train.rate=0.01"]
+        settings = [*QUICK[name], "data.subwords=word", "data.size=300", "data.max_words=6", "data.alignment=gold"]
+        settings += [f"train.guided={weight}", "train.steps=60", "train.batch_tokens=200", "train.rate=0.01"]
         begin(resolve(gather(None, name, "tiny", [*settings, "train.validate_sentences=0"], corpus="phrasebook")), run)
         translator = regard.load(run)
         seen = aligning.traces(translator, [one.source for one in made], [one.target for one in made])

@@ -135,7 +135,7 @@ def test_a_state_may_be_stepped_twice(case: str):
 def test_forward_can_be_compiled(case: str):
     model = make(case)
     compiled = torch.compile(model, backend="eager", fullgraph=True)
-    assert_close(compiled(TARGET), model(TARGET), rtol=0, atol=1e-10)
+    assert_close(compiled(TARGET[:, :2]), model(TARGET[:, :2]), rtol=0, atol=1e-10)  # few steps: each is traced
     torch._dynamo.reset()
 
 

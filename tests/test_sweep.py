@@ -8,7 +8,7 @@ from pathlib import Path
 
 import patience
 import pytest
-from commands import Command, regard
+from commands import Command, context, regard
 
 from regard.api.halving import Halving
 from regard.api.sweeping import Training, collect, read_sweep, sweep
@@ -37,6 +37,12 @@ steps = 3
 batch_tokens = 64
 validate_sentences = 0
 """
+
+
+@pytest.fixture(autouse=True)
+def workers_as_forks(monkeypatch):
+    """A worker that imports everything takes seconds; test_shards.py starts them as users do."""
+    monkeypatch.setattr("regard.cluster.local._SPAWN", context)
 
 
 def write(folder: Path, text: str, name: str = "sweep.toml") -> Path:
@@ -302,11 +308,11 @@ def test_the_table_has_the_best_group_first_and_every_seed(references, tmp_path)
 def test_halving_stops_the_runs_that_validate_worse_and_keeps_them(tmp_path):
     rates = "[grid]\ntrain.rate = [0.01, 1e-9, 1e-10, 0.02]\n"  # two that cannot learn, after one that does
     path, out = write(tmp_path, rates), tmp_path / "out"
-    settings = ["train.steps=40", "train.validate_every=10", "train.schedule=constant"]
+    settings = ["train.steps=20", "train.validate_every=5", "train.schedule=constant"]
     found = sweep(path, out, settings=settings, workers=1, halving=2)
     assert (found.runs, found.finished, found.failed) == (4, 4, {})
     assert [name[:3] for name in found.stopped] == ["001", "002"]
-    assert {place.partition(" with")[0] for place in found.stopped.values()} == {"after 10 updates"}
+    assert {place.partition(" with")[0] for place in found.stopped.values()} == {"after 5 updates"}
     assert {group.name for group in found.table.groups} == {"rate=0.01", "rate=0.02"}
     stopped = next(iter((out / "runs").glob("001*")))
     assert not is_finished(stopped)
@@ -333,7 +339,7 @@ def test_a_run_that_was_killed_as_halving_stopped_it_is_stopped_when_it_resumes(
 
 def test_a_run_that_halving_would_stop_at_its_last_update_is_finished(tmp_path):
     path = write(tmp_path, "[grid]\ntrain.rate = [0.01, 1e-9]\n")
-    settings = ["train.steps=10", "train.validate_every=10", "train.schedule=constant"]
+    settings = ["train.steps=4", "train.validate_every=4", "train.schedule=constant"]
     found = sweep(path, tmp_path / "out", settings=settings, workers=1, halving=2)
     assert (found.finished, found.stopped) == (2, {})
     assert {group.name for group in found.table.groups} == {"rate=0.01", "rate=1e-09"}
