@@ -325,29 +325,38 @@ def test_rewriting_knows_where_each_character_came_from(text, form, lowercase):
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("The ‘new’ Treaty, the 'new' one, “new” and „new“", 'The "new" Treaty, the "new" one, "new" and "new"'),
-        ("« L’accord », dit-il – «oui»", '"L\'accord", dit-il - "oui"'),
+        (
+            "The ‘new’ Treaty, the 'new' one, “new”, ‚new‘ and „new“",
+            'The "new" Treaty, the "new" one, "new", "new" and "new"',
+        ),
+        ("« L’accord », dit-il – «oui»", '" L\'accord ", dit-il - "oui"'),
+        ("Er sagte »ja« und ging.", 'Er sagte "ja" und ging.'),
         ("'I don't know', the Members' debate isn't over", "\"I don't know\", the Members' debate isn't over"),
         ("'In the past, it was so.", '"In the past, it was so.'),
         ("It would be nice to have friends!'", 'It would be nice to have friends!"'),
         ("She said: 'You must", 'She said: "You must'),
-        ("the dogs' and the cats' years, in '98", "the dogs' and the cats' years, in '98"),
-        ("rock 'n' roll, l' ensemble, aujourd’hui", "rock \"n\" roll, l' ensemble, aujourd'hui"),
+        ("the dogs' years in the '90s and the cats' years", "the dogs' years in the '90s and the cats' years"),
+        (
+            "'Tis the boys' turn, 't is Hans' huis, rock 'n' roll",
+            "'Tis the boys' turn, 't is Hans' huis, rock 'n' roll",
+        ),
+        ("l' ensemble, aujourd’hui, l'été", "l' ensemble, aujourd'hui, l'été"),
+        ("the man—who was old—left – for good —", "the man—who was old—left - for good -"),
     ],
 )
-def test_punctuation_becomes_ascii_and_keeps_its_places(text, wanted):
-    written = rewrite(text, "punctuation")
-    assert written.text == wanted
+def test_punctuation_becomes_ascii_in_its_place(text, wanted):
+    assert rewrite(text, "punctuation") == (wanted, None, None)
     assert rewrite(wanted, "punctuation").text == wanted
     assert rewrite(text, "punctuation", lowercase=True).text == wanted.lower()
-    if written.starts is not None and written.ends is not None:
-        for character, start, end in zip(wanted, written.starts, written.ends, strict=True):
-            assert character in (text[start:end], '"', "'", "-")
 
 
-@pytest.mark.parametrize("text", ["'a " * 5000, "'a' " * 5000, "« " * 5000, "' ’" * 5000, "a'" * 10000])
-def test_any_text_is_rewritten_in_time_that_grows_with_its_length(text):
-    assert len(rewrite(text, "punctuation").text) <= len(text)
+@given(st.text(st.sampled_from("ab A.,:'’‘“”«» é1-–—\u00a0")))
+@settings(max_examples=300, deadline=None)
+def test_punctuation_keeps_the_number_of_characters_and_words(text):
+    written = rewrite(text, "punctuation").text
+    assert len(written) == len(text)
+    assert [len(word) for word in written.split()] == [len(word) for word in text.split()]
+    assert not set(written) & set("’‘“”«»–\u00a0")
 
 
 def test_lone_surrogates_become_the_replacement_character():

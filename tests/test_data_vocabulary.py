@@ -100,6 +100,17 @@ def test_rewritten_text_keeps_spans_of_the_original(kind):
     assert words(text, encoded.spans)[-1] == 4
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_quotation_marks_are_the_same_pieces_at_the_same_places(kind):
+    vocabulary = Vocabulary.train(['the "cat" isn\'t " the " cat'] * 40, kind, 420, form="punctuation")
+    text, plain = "the ‘cat’ isn’t « the » cat", 'the "cat" isn\'t " the " cat'
+    encoded, wanted = vocabulary.encode(text), vocabulary.encode(plain)
+    assert (encoded.ids, encoded.spans, encoded.words) == (wanted.ids, wanted.spans, wanted.words)
+    assert vocabulary.in_form(text) == plain
+    again = vocabulary.tokenised(encoded.ids)  # of a given translation: as many words, at the same places
+    assert again.words == encoded.words
+
+
 def test_each_piece_knows_its_word():
     text = "  the cat  n'est\u2028pas "
     for vocabulary in VOCABULARIES.values():

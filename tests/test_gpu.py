@@ -271,9 +271,10 @@ def test_captured_decoding_finds_what_the_cpu_finds(name, beam):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("capture", [False, True], ids=["plain", "captured"])
 @pytest.mark.parametrize("name", TRANSLATORS)
-def test_a_search_between_captured_updates_uses_the_new_weights(name, precision):
-    _, _, make = updates(name, precision, capture=True)
+def test_a_search_between_updates_uses_the_new_weights(name, capture, precision):
+    _, _, make = updates(name, precision, capture)
     source, lengths = torch.tensor([[5, 6, 7, 8, 2]], device="cuda"), torch.tensor([5], device="cuda")
     settings = DecodeConfig(beam=1, max_ratio=0.0, max_extra=3, precision=precision)
 

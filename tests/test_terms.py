@@ -43,6 +43,14 @@ def test_a_term_replaces_the_translation_of_its_words(copier) -> None:
     assert [one.text for one in alone] == [found.text, copier.translate(f"{c} {d}").text, found.text]
 
 
+def test_a_term_is_written_as_the_model_writes_it(copier, monkeypatch) -> None:
+    a, b, c, d, e = words_of(copier, 5)
+    monkeypatch.setattr(copier.target_vocabulary, "in_form", lambda text: text.replace("’", ""))
+    found = copier.translate(f"{a} {b} {c} {d}", terms={b: f"{e}’"})
+    assert found.text.split()[:2] == [a, e]
+    assert found.unplaced == []
+
+
 def test_a_term_that_cannot_be_placed_is_reported(copier) -> None:
     a, b, c = words_of(copier, 3)
     found = copier.translate(f"{a} {b} {c}", terms={b: "neverseen"})

@@ -1,6 +1,7 @@
 """The arithmetic of training: what is not finite, clipping, accumulation, schedules, the best, the average, the end."""
 
 import contextlib
+import dataclasses
 import json
 import math
 
@@ -471,6 +472,17 @@ def test_lower_case_text_is_scored_without_case(tmp_path, monkeypatch):
     found = [[Hypothesis(target.encode(text).ids, 0.0, 0.0, "end", [])] for _, text in loop.task.data.shown[:6]]
     assert any(text != text.lower() for _, text in loop.task.data.shown[:6])
     monkeypatch.setattr(translation, "decode_many", lambda *_: found)
+    assert loop.task.validate(loop.model.eval()).metrics["bleu"] == pytest.approx(100)
+
+
+def test_references_are_compared_in_the_form_that_the_model_writes(tmp_path, monkeypatch):
+    loop = make_loop(tmp_path / "run", "data.form=punctuation", "data.subwords=char", "train.validate_sentences=6")
+    shown = [(source, f"«{target}» l’oeil") for source, target in loop.task.data.shown[:6]]
+    loop.task.task.data = dataclasses.replace(loop.task.data, shown=shown)
+    found = [[Hypothesis([4], 0.0, 0.0, "end", [])] for _ in shown]
+    monkeypatch.setattr(translation, "decode_many", lambda *_: found)
+    written = iter(f'"{target[1:-8]}" l\'oeil' for _, target in shown)
+    monkeypatch.setattr(loop.task.data.vocabularies[1], "decode", lambda ids: next(written))
     assert loop.task.validate(loop.model.eval()).metrics["bleu"] == pytest.approx(100)
 
 

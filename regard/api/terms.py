@@ -59,14 +59,17 @@ def read_terms(path: Path) -> list[tuple[str, str]]:
 
 
 class Termbase:
-    """Terms that are found in sentences: whole words, the longest first. Lower-case terms ignore case."""
+    """Terms that are found in sentences: whole words, the longest first. Lower-case terms ignore case.
 
-    def __init__(self, terms: TermPairs) -> None:
+    `write` gives target words as the model writes them.
+    """
+
+    def __init__(self, terms: TermPairs, write: Callable[[str], str] = str) -> None:
         pairs = list(terms.items() if isinstance(terms, Mapping) else terms)
         for pair in pairs:
             if len(pair) != 2 or not all(isinstance(one, str) and one.strip() for one in pair):
                 raise DataError(f"A term is a pair of source words and target words; got {pair!r:.80}.")
-        self._terms = {source.strip(): target.strip() for source, target in pairs}
+        self._terms = {source.strip(): write(target.strip()) for source, target in pairs}
         self._first: dict[str, list[str]] = {}  # the first word of a term, in lower case -> terms, the longest first
         for source in sorted(self._terms, key=len, reverse=True):
             self._first.setdefault(_words(source)[0][0].lower() if _words(source) else source, []).append(source)

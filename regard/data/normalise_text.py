@@ -5,18 +5,21 @@ import unicodedata
 from typing import Literal, NamedTuple, cast
 
 Form = Literal["NFC", "NFKC"]
+UNICODE = ("nfc", "nfkc")
 PUNCTUATION = "punctuation"
-FORMS = ("none", "nfc", "nfkc", PUNCTUATION)
+FORMS = ("none", *UNICODE, PUNCTUATION)
 
-# ASCII for the marks of a printer. A single quotation mark may be an apostrophe: it quotes where it begins a word and
-# another one ends a word. A quotation that does not end in its sentence begins with a capital; one that began before it
-# ends after punctuation.
-_PRINTED = "“”„‟‘’‚‛`´‐‑‒–—―−\u00a0\u2009\u202f"
-_ASCII = str.maketrans(_PRINTED, '"' * 4 + "'" * 6 + "-" * 7 + " " * 3)
-_SOME_PRINTED = re.compile(f"[{_PRINTED}]")
-_QUOTED = re.compile(r"'(?<!\w.)(?=\S)((?:[^']|(?<=\w)'(?=\w))+?)(?<=\S)'(?!\w)")
-_CUT_OFF = re.compile(r"'(?:(?<=\A.)|(?<=[:,] .))(?=[^\W\d_a-z])|'(?<=[.!?,].)(?!\w)")
-_GUILLEMETS = re.compile(r"« ?| ?»")
+# Typographic marks and their ASCII, one character for one, so that nothing moves. A long dash inside a word stays.
+_MARKS = "“”„‟«»‘’‚‛´‐‑‒–−\u00a0\u2009\u202f"
+_ASCII = str.maketrans(_MARKS, '"' * 6 + "'" * 5 + "-" * 5 + " " * 3)
+_SOME_MARKS = re.compile(f"[{_MARKS}—―]")
+_DASH = re.compile(r"(?<!\w)[—―]|[—―](?!\w)")
+# A single quotation mark may be an apostrophe: it quotes where it begins a word and another one ends a word. Where a
+# quotation goes on in the next sentence it begins with a capital; where it began in an earlier one it ends after
+# punctuation.
+_ELIDED = r"(?!\d|(?i:n|s|t|em|ne|til|tis|twas)\b)"  # 'n', 's avonds, 'tis: words, not quotations
+_QUOTED = re.compile(rf"'(?<!\w.)(?=\S){_ELIDED}((?:[^']|(?<=\w)'(?=\w))+?)(?<=\S)'(?!\w)")
+_CUT_OFF = re.compile(rf"'(?:(?<=\A.)|(?<=[:,] .)){_ELIDED}(?=[A-ZÀ-ÖØ-Þ])|'(?<=[.!?,].)(?!\w)")
 
 
 class Rewritten(NamedTuple):
@@ -31,9 +34,9 @@ def rewrite(text: str, form: str = "none", lowercase: bool = False) -> Rewritten
     """Apply a Unicode normal form, or `PUNCTUATION`, and lower case. Lone surrogates, which no file can hold, become
     U+FFFD.
 
-    `PUNCTUATION` writes quotation marks, apostrophes, dashes and spaces as ASCII: ‘new’ and « new » become "new". To a
-    vocabulary, texts that differ in nothing else are the same. Lower-casing is character by character, so that it needs
-    no context (a final sigma becomes a plain one).
+    `PUNCTUATION` writes quotation marks, apostrophes, dashes and spaces as ASCII, one character for one: ‘new’ and
+    «new» become "new". Its rules for ' were made on English and French. Lower-casing is character by character, so that
+    it needs no context (a final sigma becomes a plain one).
     """
     try:
         text.encode("utf-8")
@@ -43,14 +46,14 @@ def rewrite(text: str, form: str = "none", lowercase: bool = False) -> Rewritten
         text = _straight(text)
     if text.isascii():
         return Rewritten(text.lower() if lowercase else text, None, None)
-    if not lowercase and (form == "none" or (form == PUNCTUATION and "«" not in text and "»" not in text)):
+    if form in ("none", PUNCTUATION) and not lowercase:
         return Rewritten(text, None, None)
     parts: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
     start = 0
     for chunk in _chunks(text, form):
-        part = _normal(chunk, form)
+        part = unicodedata.normalize(cast(Form, form.upper()), chunk) if form in UNICODE else chunk
         if lowercase:
             part = "".join(character.lower() for character in part)
         parts.append(part)
@@ -61,24 +64,16 @@ def rewrite(text: str, form: str = "none", lowercase: bool = False) -> Rewritten
 
 
 def _straight(text: str) -> str:
-    """Marks that have one character in ASCII; quoted text in double quotation marks."""
-    if not text.isascii() and _SOME_PRINTED.search(text):
-        text = text.translate(_ASCII)
+    """Punctuation as ASCII, with as many characters; quoted text in double quotation marks."""
+    if not text.isascii() and _SOME_MARKS.search(text):
+        text = _DASH.sub("-", text.translate(_ASCII))
     return _CUT_OFF.sub('"', _QUOTED.sub(r'"\1"', text)) if "'" in text else text
-
-
-def _normal(chunk: str, form: str) -> str:
-    if form == PUNCTUATION:
-        return _GUILLEMETS.sub('"', chunk)
-    return chunk if form == "none" else unicodedata.normalize(cast(Form, form.upper()), chunk)
 
 
 def _chunks(text: str, form: str) -> list[str]:
     """Pieces of text that can be normalised alone: a new one begins where nothing joins across the border."""
-    if form == "none":
+    if form not in UNICODE:
         return list(text)
-    if form == PUNCTUATION:
-        return re.findall(rf"{_GUILLEMETS.pattern}|.", text, re.DOTALL)
     kind = cast(Form, form.upper())
     chunks: list[str] = []
     chunk = ""

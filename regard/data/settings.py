@@ -69,9 +69,7 @@ class DataConfig(Reading):
     byte_fallback: bool = setting(True, "encode characters outside the vocabulary as bytes, so that none is unknown")
     coverage: float = setting(1.0, "fraction of the characters that subwords must cover (0.9995 for Chinese)")
     sampling: float = setting(0.0, "subword regularisation: probability of another segmentation (0 = off, 0.1 usual)")
-    form: str = setting(
-        "none", "before tokenising: a Unicode normal form, or quotation marks and dashes as ASCII", FORMS
-    )
+    form: str = setting("none", "before tokenising: a Unicode normal form, or punctuation as ASCII", FORMS)
     lowercase: bool = setting(False, "lower-case the text before tokenising")
 
     every: int = setting(1, "use every Nth pair of the corpus and leave out the rest (1 = use all)")

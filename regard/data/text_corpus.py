@@ -41,9 +41,7 @@ class TextDataConfig(Reading):
     subwords: str = setting("bpe", "type of token", choices=("bpe", "unigram", "word", "char"))
     vocabulary: int = setting(8_000, "maximum vocabulary size, including the four symbols")
     byte_fallback: bool = setting(True, "encode characters outside the vocabulary as bytes, so that none is unknown")
-    form: str = setting(
-        "none", "before tokenising: a Unicode normal form, or quotation marks and dashes as ASCII", FORMS
-    )
+    form: str = setting("none", "before tokenising: a Unicode normal form, or punctuation as ASCII", FORMS)
     lowercase: bool = setting(False, "lower-case the text before tokenising")
     max_length: int = setting(256, "maximum number of tokens in a row; longer lines are read as several rows")
     context: int = setting(0, "join the lines and cut them into rows of this many tokens; 0 = one row per line")

@@ -97,6 +97,10 @@ class Vocabulary:
         """The ids of many sentences, without END; quicker than `encode`."""
         return self.tokens.many([rewrite(text, self.form, self.lowercase).text for text in texts])
 
+    def in_form(self, text: str) -> str:
+        """A text as this vocabulary would write it, capitals aside."""
+        return rewrite(text, self.form).text
+
     def sampler(self, amount: float) -> Segmentations | None:
         """What draws other segmentations of sentences; None where there is one segmentation only."""
         return Segmentations(self.tokens, amount) if isinstance(self.tokens, Subwords) and amount else None

@@ -58,7 +58,7 @@ def captured_steps(
     search, state = fill(search, state, rounded(len(search.row)))
     while number < steps:
         state = with_room(state, room, fixed=True)
-        graphs = _graphs.setdefault(model, OrderedDict())
+        graphs = current(_graphs.setdefault(model, OrderedDict()), model)
         key = kind, signature((search, state)), weights_of(model)
         graph = graphs.pop(key, None)  # so that no other thread replays it meanwhile
         if graph is None:
@@ -102,7 +102,7 @@ def captured_start(model: Any, source: Tensor, lengths: Tensor) -> State:
 
     A corpus of many sizes, each captured for nothing, is read by plain calls.
     """
-    graphs = _starts.setdefault(model, OrderedDict())
+    graphs = current(_starts.setdefault(model, OrderedDict()), model)
     key = signature((source, lengths)), weights_of(model)
     again, graph = key in graphs, graphs.pop(key, None)  # so that no other thread replays it meanwhile
     if again and graph is None:
@@ -249,6 +249,14 @@ def signature(inputs: Any) -> tuple[Any, ...]:
 def weights_of(model: nn.Module) -> tuple[Any, ...]:
     """Where the weights are and how often they were changed; a search may have laid out copies of them."""
     return tuple((weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in model.parameters())
+
+
+def current(graphs: "OrderedDict[Any, Any]", model: nn.Module) -> "OrderedDict[Any, Any]":
+    """The graphs of a model without those of older weights, whose copies would stay in memory."""
+    weights = weights_of(model)
+    for key in [key for key in graphs if key[-1] != weights]:
+        graphs.pop(key, None)  # another thread may have taken it
+    return graphs
 
 
 def rounded(size: int) -> int:

@@ -132,9 +132,10 @@ class TranslationTask(Task):
         rows = [self.data.dev.pair(index)[0][:-1].tolist() for index in range(len(shown))]
         found = decode_many(model, rows, self.decode, device)  # type: ignore[arg-type]
         written = [self.data.vocabularies[1].decode(hypotheses[0].ids) for hypotheses in found]
-        # A model that writes lower-case text alone is not measured by the case of its references.
-        lowercase = self.data.vocabularies[1].lowercase
-        metrics["bleu"] = score(written, [target for _, target in shown], metrics=["bleu"], lowercase=lowercase)["bleu"]
+        # A model is not measured by what it cannot write: capitals, or the punctuation of another form.
+        vocabulary = self.data.vocabularies[1]
+        references = [vocabulary.in_form(target) for _, target in shown]
+        metrics["bleu"] = score(written, references, metrics=["bleu"], lowercase=vocabulary.lowercase)["bleu"]
         samples = zip(shown[:SHOWN], written, strict=False)
         return Validation(metrics, [f"{source} → {text}" for (source, _), text in samples])
 

@@ -84,6 +84,13 @@ class Update:
         self.task = task
         self.model.train()
         set_rate(self.optimiser, rate)
+        try:
+            return self.update(group, flags)
+        finally:  # neither a replay nor a fused optimiser counts as a change, and searches keep copies of the weights
+            increment_version(self.weights)
+
+    def update(self, group: list[MicroBatch], flags: Callable[[], tuple[bool, bool]]) -> Tensor:
+        """The update itself."""
         mine = [part for part in group if part.batch is not None]
         sums = sum(part.tokens for part in mine), sum(part.sentences for part in mine)
         try:
@@ -101,9 +108,7 @@ class Update:
         """Do the work with a batch: by its graph, or plainly."""
         self.kind = type(batch)
         if self.graphs:
-            found = self.graphs(*numbers, *batch)
-            increment_version(self.weights)  # a replay changes them unseen; what was derived from them shall notice
-            return found
+            return self.graphs(*numbers, *batch)
         stay, device = self.task.on_host, self.ranks.device
         moved = (x if name in stay else x.to(device, non_blocking=True) for name, x in batch._asdict().items())
         return self.work(*numbers, *moved)
