@@ -14,7 +14,7 @@ from regard.api.training import gather
 from regard.data.files import seal
 from regard.data.vocabulary import Vocabulary
 from regard.data.word_vocabulary import Plain
-from regard.errors import DataError, RegardError, RunError
+from regard.errors import ConfigError, DataError, RegardError, RunError
 from regard.training.events import DataReady
 from regard.training.experiment import resolve
 from regard.training.runs import (
@@ -343,3 +343,15 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
         regard.load(tmp_path / "file")
     with pytest.raises((RunError, DataError)):
         regard.load([])
+
+
+@pytest.mark.parametrize("model", ["bahdanau", "transformer", "luong"])
+@pytest.mark.parametrize("width", [10**9, 10**18])
+def test_a_model_that_no_memory_holds_is_refused_before_it_is_built(model, width, tmp_path):
+    with pytest.raises(ConfigError, match=r"do not fit into memory: over|describe no model that can be"):
+        small.train(model, tmp_path / "run", f"model.width={width}")
+
+
+def test_a_corpus_without_end_is_not_generated(tmp_path):
+    with pytest.raises(ConfigError, match=r"data\.size must be at most 100000000"):
+        small.train("luong", tmp_path / "run", f"data.size={10**15}")

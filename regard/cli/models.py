@@ -129,6 +129,16 @@ def export(
         size = write(run, out, to, numbers)
     use = f"Use it like any run: regard models {out}" if to == "small" else "docs/interop.md shows how to use it."
     typer.echo(f"{out}: {size / 2**20:.1f} MiB. {use}", err=True)
+    if to != "small":
+        from regard.data.vocabulary import Vocabulary
+
+        vocabulary = Vocabulary.load(run, "source")
+        if vocabulary.form != "none" or vocabulary.lowercase:
+            typer.echo(
+                f"note: the model reads rewritten text (data.form={vocabulary.form}, data.lowercase="
+                f"{str(vocabulary.lowercase).lower()}); tokenise with `encode` of the run, which does that.",
+                err=True,
+            )
 
 
 def import_model(

@@ -7,6 +7,8 @@ from regard.config import check_range, setting
 from regard.data.normalise_text import FORMS
 from regard.errors import ConfigError, DataError, unknown
 
+MOST_GENERATED = 100_000_000  # pairs of a built-in corpus; they are in memory
+
 
 def check_least(config: Any, **least: int) -> None:
     """Refuse a setting of [data] below its minimum."""
@@ -86,6 +88,8 @@ class DataConfig(Reading):
             raise ConfigError(
                 f"data.max_words must be at least data.min_words ({self.min_words}); got {self.max_words}."
             )
+        if self.size > MOST_GENERATED:
+            raise ConfigError(f"data.size must be at most {MOST_GENERATED}, the pairs of a corpus; got {self.size}.")
         check_range("data", self, "(0, 1]", "coverage")
         check_range("data", self, "[0, 1)", "sampling")
         if self.max_ratio != 0 and self.max_ratio < 1:

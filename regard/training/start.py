@@ -4,6 +4,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from regard.training.locks import held, is_scratch
 from regard.training.loop import Loop, seed_everything
 from regard.training.notices import few_updates
 from regard.training.warm_start import take_over
+from regard.training.weights import check_memory
 
 # Settings of [train] that a resumed run may change: they say when to stop and where to run, not what is learned.
 MAY_CHANGE = {"steps", "epochs", "minutes", "patience", "device", "save_every", "keep"}
@@ -72,8 +74,10 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     ranks.wait()
     if not ranks.first:
         data = open_data(experiment, run, None)
+    make = partial(build, experiment.name, dataclasses.replace(experiment.model, **data.encoding.sizes()))
+    check_memory(make)
     seed_everything(experiment.train.seed, 0, 0)
-    model = build(experiment.name, dataclasses.replace(experiment.model, **data.encoding.sizes()))
+    model = make()
     task = KINDS[experiment.task].task(data, experiment.train, experiment.decode, run)
     task.ready(model)
     loop = Loop(task, model, experiment.train, run, ranks, observe)

@@ -1,6 +1,7 @@
 """The tensors of a model and its optimiser as flat, named tables, for files that hold nothing but numbers."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import Tensor, nn, optim
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
-from regard.errors import RunError, brief
+from regard.errors import ConfigError, RunError, brief
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
@@ -66,18 +67,51 @@ def weightless(shapes: dict[str, torch.Size], where: str) -> Iterator[None]:
     # A matrix that is tied to another one was registered before; so count generously.
     tensors, numbers = 4 * len(shapes) + 16, 4 * sum(shape.numel() for shape in shapes.values())
 
-    def count(module: nn.Module, name: str, parameter: Tensor | None) -> None:
+    def count(size: int) -> None:
         nonlocal tensors, numbers
-        tensors, numbers = tensors - 1, numbers - (parameter.numel() if parameter is not None else 0)
+        tensors, numbers = tensors - 1, numbers - size
         if tensors < 0 or numbers < 0:
             raise RunError(f"The weights in {where} belong to another model: the settings describe a much larger one.")
 
-    handle = register_module_parameter_registration_hook(count)
     try:
-        with torch.device("meta"), Unfilled():
+        with _counted(count):
             yield
     except (RuntimeError, TypeError, OverflowError) as error:  # sizes that no tensor can have
         raise RunError(f"The settings beside {where} describe no model: {brief(error)}.") from None
+
+
+def check_memory(make: Callable[[], nn.Module]) -> None:
+    """Refuse a model whose weights alone do not fit into the memory of this machine, before any is allocated."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**48
+    numbers = 0
+
+    def count(size: int) -> None:
+        nonlocal numbers
+        numbers += size
+        if 4 * numbers > memory:
+            raise ConfigError(
+                f"The weights of this model do not fit into memory: over {4 * numbers / 2**30:,.0f} GiB, where this "
+                f"machine has {memory / 2**30:,.0f} GiB. Set sizes of [model] lower, such as model.width."
+            )
+
+    try:
+        with _counted(count):
+            make()
+    except (RuntimeError, TypeError, OverflowError) as error:  # sizes that no tensor can have
+        raise ConfigError(f"The settings of [model] describe no model that can be: {brief(error)}.") from None
+
+
+@contextmanager
+def _counted(count: Callable[[int], None]) -> Iterator[None]:
+    """Models that are built in the block take no memory; `count` gets the size of each parameter, and may raise."""
+
+    def registered(module: nn.Module, name: str, parameter: Tensor | None) -> None:
+        count(parameter.numel() if parameter is not None else 0)
+
+    handle = register_module_parameter_registration_hook(registered)
+    try:
+        with torch.device("meta"), Unfilled():
+            yield
     finally:
         handle.remove()
 
