@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import pytest
+import small
 import torch
+from commands import regard as command
 from serve_parts import Server
 
 import regard
@@ -154,3 +156,11 @@ def test_what_it_cannot_do_is_said():
     with pytest.raises(ConfigError, match="at most 31 tokens"):
         engine.search([[5] * 40], DecodeConfig())
     assert [one[0].ended for one in engine.search(ROWS, DecodeConfig(), stop=lambda: True)] == ["stopped"] * 4
+
+
+def test_an_export_says_that_text_is_rewritten_first(tmp_path):
+    small.train("transformer", tmp_path / "run", "train.steps=1", "data.form=punctuation")
+    out = ("--to", "ctranslate2", "--out", tmp_path / "out")
+    found = command("export", tmp_path / "run", *out, folder=tmp_path / "log")
+    assert found.code == 0, found.err
+    assert "rewritten text (data.form=punctuation, data.lowercase=false)" in found.err
