@@ -93,6 +93,26 @@ def test_of_several_sentences_the_one_with_the_caret_is_looked_into(page: Any) -
     assert page.evaluate("document.querySelector('regard-translate').whole()") == "da ba\nko me lu"
 
 
+def test_an_answer_that_is_aborted_while_it_is_read_is_no_answer(page: Any) -> None:
+    """It was taken for an empty one, and kept: the step that it belonged to could not be shown any more."""
+    found = page.evaluate(
+        """async () => {
+          const { post } = await import('/page/api.js');
+          const whole = window.fetch;
+          const json = () => Promise.reject(new DOMException('', 'AbortError'));
+          window.fetch = async () => Object.assign(new Response('{}'), { json });
+          try {
+            return await post('/api/v1/steps', {});
+          } catch (error) {
+            return error.name;
+          } finally {
+            window.fetch = whole;
+          }
+        }"""
+    )
+    assert found == "AbortError"
+
+
 def test_a_translation_that_is_overtaken_does_not_come_back(page: Any) -> None:
     """The answer to a first text is complete, too late to be aborted, and read after that to a second one."""
     page.evaluate(

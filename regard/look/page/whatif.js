@@ -114,6 +114,10 @@ function beginning(prefix, trace) {
 /** The bar that names what is changed. */
 class Changes extends HTMLElement {
   connectedCallback() {
+    this.listed = h("span", { class: "parts" });
+    this.was = h("span", { class: "parts" });
+    put(this, this.listed, this.was);
+    this.key = null;
     this.end = state.on(["changes", "prefix", "swapped", "trace"], () => this.show());
     this.show();
   }
@@ -146,8 +150,12 @@ class Changes extends HTMLElement {
     if (!host.live) list.push(...(trace?.changes ?? []).map(({ text }) => ({ text })));
     this.hidden = !list.length;
     this.setAttribute("role", "status");
+    put(this.was, list.length > 0 && this.before());
+    const key = JSON.stringify([list.map((each) => each.text), changes, prefix, swapped]);
+    if (key === this.key) return; // a button stays the same while it is pressed, though a trace arrives
+    this.key = key;
     put(
-      this,
+      this.listed,
       list.length > 0 && h("b", {}, "Changed: "),
       list.map((each) =>
         h(
@@ -158,7 +166,6 @@ class Changes extends HTMLElement {
         ),
       ),
       list.length > 1 && host.live && h("button", { type: "button", class: "quiet", onclick: undoAll }, "Undo all"),
-      list.length > 0 && this.before(),
     );
   }
 }

@@ -19,10 +19,9 @@ const headers = (extra) => {
 };
 
 async function answer(response) {
+  if (response.ok) return response.json(); // a request that is aborted while its answer is read has no answer
   const body = await response.json().catch(() => ({}));
-  if (!response.ok)
-    throw new Refused(response.status, body.error ?? body.message ?? `The server answered ${response.status}.`);
-  return body;
+  throw new Refused(response.status, body.error ?? body.message ?? `The server answered ${response.status}.`);
 }
 
 async function request(path, options) {
