@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from decode_models import Endless, Tiny, batch, sentences
 from test_decode_models import TRANSLATORS, VOCABULARY, texts, translator
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from regard.decode import beam, captured, steps
 from regard.decode.hypothesis import Hypothesis
@@ -269,3 +271,12 @@ def test_a_copy_of_a_state_shares_nothing() -> None:
     tensors = list(captured.leaves(captured.copied(take(state, torch.tensor([0, 1])))))
     stored = {tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.numel()}
     assert len(stored) == len([tensor for tensor in tensors if tensor.numel()])
+
+
+def test_graphs_of_older_weights_are_dropped() -> None:
+    model = torch.nn.Linear(2, 2)
+    old, graphs = captured.weights_of(model), OrderedDict()
+    graphs["a size", old] = "graph"
+    assert captured.current(graphs, captured.weights_of(model)) == {("a size", old): "graph"}
+    increment_version(list(model.parameters()))
+    assert not captured.current(graphs, captured.weights_of(model))

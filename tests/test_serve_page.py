@@ -445,6 +445,12 @@ def test_what_if(page: Any) -> None:
     slider.evaluate("one => one.dispatchEvent(new Event('change'))")
     until(page, "document.querySelector('regard-changes').innerText.includes('softer (temperature 4)')")
     until(page, "document.querySelectorAll('.track.output .ghost').length > 3")
+    kept = """() => {
+      const bar = document.querySelector('regard-changes'), old = bar.querySelector('button');
+      bar.show();
+      return old === bar.querySelector('button');
+    }"""
+    assert page.evaluate(kept), "a button that is pressed is not replaced when a trace arrives"
     picture(page, "what-if")
     assert shown(page, ".rows .cell:nth-child(3) .number") == dragged, "the model agrees with the page"
     bar.get_by_role("button", name="undo").click()

@@ -58,8 +58,9 @@ def captured_steps(
     search, state = fill(search, state, rounded(len(search.row)))
     while number < steps:
         state = with_room(state, room, fixed=True)
-        graphs = current(_graphs.setdefault(model, OrderedDict()), model)
-        key = kind, signature((search, state)), weights_of(model)
+        weights = weights_of(model)
+        graphs = current(_graphs.setdefault(model, OrderedDict()), weights)
+        key = kind, signature((search, state)), weights
         graph = graphs.pop(key, None)  # so that no other thread replays it meanwhile
         if graph is None:
             try:
@@ -102,8 +103,9 @@ def captured_start(model: Any, source: Tensor, lengths: Tensor) -> State:
 
     A corpus of many sizes, each captured for nothing, is read by plain calls.
     """
-    graphs = current(_starts.setdefault(model, OrderedDict()), model)
-    key = signature((source, lengths)), weights_of(model)
+    weights = weights_of(model)
+    graphs = current(_starts.setdefault(model, OrderedDict()), weights)
+    key = signature((source, lengths)), weights
     again, graph = key in graphs, graphs.pop(key, None)  # so that no other thread replays it meanwhile
     if again and graph is None:
         try:
@@ -251,9 +253,8 @@ def weights_of(model: nn.Module) -> tuple[Any, ...]:
     return tuple((weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in model.parameters())
 
 
-def current(graphs: "OrderedDict[Any, Any]", model: nn.Module) -> "OrderedDict[Any, Any]":
+def current(graphs: "OrderedDict[Any, Any]", weights: tuple[Any, ...]) -> "OrderedDict[Any, Any]":
     """The graphs of a model without those of older weights, whose copies would stay in memory."""
-    weights = weights_of(model)
     for key in [key for key in graphs if key[-1] != weights]:
         graphs.pop(key, None)  # another thread may have taken it
     return graphs

@@ -73,22 +73,15 @@ def consistent_likelihood(model: nn.Module, *inputs: Tensor, weight: float, smoo
 
 def packed_consistent_likelihood(model: nn.Module, batch: PackedBatch, weight: float, smoothing: float = 0.0) -> Tensor:
     """`consistent_likelihood` of sentences end to end, for a model that `can_pack`."""
-    *inputs, target = batch
-    hidden = model.hidden_packed(*_twice(*inputs)).unflatten(1, (2, -1)).transpose(0, 1)  # type: ignore[operator]
+    source, slots, words, queries, target = batch
+    inputs = *_twice(source, slots), *_twice(words, queries)
+    hidden = model.hidden_packed(*inputs).unflatten(1, (2, -1)).transpose(0, 1)  # type: ignore[operator]
     return _consistent(model, hidden, target, weight, smoothing)  # hidden [2, 1, M, D]
 
 
-def _twice(source: Tensor, slots: Tensor, words: Tensor, queries: Tensor) -> tuple[Tensor, ...]:
-    """The sentences of a packed batch, and after them the same ones again."""
-    sides = ((source, slots), (words, queries))
-    return tuple(
-        part
-        for row, places in sides
-        for part in (
-            row.repeat(1, 2),
-            torch.cat([places, torch.where(places < 0, places, places + row.shape[1])]),
-        )
-    )
+def _twice(row: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    """The sentences of a row [1, N] at their places [B, S], and after them the same ones again: [1, 2N], [2B, S]."""
+    return row.repeat(1, 2), torch.cat([places, torch.where(places < 0, places, places + row.shape[1])])
 
 
 def _consistent(model: nn.Module, hidden: Tensor, target: Tensor, weight: float, smoothing: float) -> Tensor:
