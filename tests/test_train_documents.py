@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import papers
 import pytest
 import torch
 from torch.nn import functional as F
@@ -65,6 +66,19 @@ def test_the_loss_of_documents_is_the_cross_entropy_of_their_classes(reviews: Da
     expected = F.cross_entropy(model(batch.words, batch.lengths, batch.counts), batch.labels, reduction="sum")
     assert loss.total.item() == pytest.approx(expected.item())
     assert task.count(batch) == (len(batch.words), 3)
+
+
+def test_r_drop_of_documents_is_the_formula_of_two_passes_with_different_dropout(reviews: Data, tmp_path: Path):
+    task = Documents(reviews, replace(TRAIN, consistency=3.0), DecodeConfig(), tmp_path)
+    model, batch = classifier(reviews, dropout=0.4).train(), task.load([3, 5, 7], 0)
+    torch.manual_seed(2)
+    loss = task.loss(model, batch).total
+    torch.manual_seed(2)
+    logits = model(batch.words.repeat(2), batch.lengths.repeat(2), batch.counts.repeat(2))
+    p, q = logits.softmax(-1).tolist()[:3], logits.softmax(-1).tolist()[3:]
+    assert p[0] != q[0], "dropout differs between the passes"
+    expected = sum(papers.r_drop(*pair, 3.0) for pair in zip(p, q, batch.labels.tolist(), strict=True))
+    assert loss.item() == pytest.approx(expected / 2, rel=1e-5)
 
 
 def test_validation_counts_right_answers_and_the_weight_of_what_decides(reviews: Data, tmp_path: Path):

@@ -10,6 +10,7 @@ from regard.data.documents import DocumentBatch, DocumentSet
 from regard.data.vectors import read_vectors
 from regard.look.documents import look_at
 from regard.models.document import DocumentClassifier
+from regard.training.objectives import divergence
 from regard.training.task import Loss, Task, Validation
 
 SHOWN = 3  # held-out documents shown in each validation
@@ -38,10 +39,15 @@ class Documents(Task):
         return len(batch.words), len(batch.labels)
 
     def loss(self, model: nn.Module, batch: DocumentBatch) -> Loss:
-        """Cross-entropy of the class, one for each document."""
-        logits = model(batch.words, batch.lengths, batch.counts)  # [B, C]
-        smoothing = self.config.label_smoothing
-        return Loss(F.cross_entropy(logits, batch.labels, reduction="sum", label_smoothing=smoothing))
+        """Cross-entropy of the class, one for each document; with `consistency` that of two passes that shall agree."""
+        inputs, labels = (batch.words, batch.lengths, batch.counts), batch.labels
+        smoothing, weight = self.config.label_smoothing, self.config.consistency
+        if not weight:
+            return Loss(F.cross_entropy(model(*inputs), labels, reduction="sum", label_smoothing=smoothing))
+        logits = model(*(part.repeat(2) for part in inputs))  # [2B, C]
+        total = F.cross_entropy(logits, labels.repeat(2), reduction="sum", label_smoothing=smoothing)
+        apart = divergence(*logits.log_softmax(dim=-1).chunk(2))  # [B]
+        return Loss(total / 2 + weight / 4 * apart.sum())
 
     def validate(self, model: nn.Module) -> Validation:
         """Loss and accuracy on held-out documents; where it is known which sentences decide, their weight."""

@@ -95,9 +95,10 @@ def resolve(tables: Mapping[str, Any]) -> Experiment:
             "train.guided needs word links to guide attention by: set data.alignment to a file of links i-j, or to "
             "gold for a built-in corpus of translations; or set train.guided=0."
         )
-    for name_of, value in (("coverage", train.coverage), ("consistency", train.consistency)):
-        if value and task != "translate":
-            raise ConfigError(f"train.{name_of} is for translation; the task is {task}. Leave it out.")
+    if train.coverage and task != "translate":
+        raise ConfigError(f"train.coverage is for translation; the task is {task}. Leave it out.")
+    if train.consistency and task not in ("translate", "classify"):
+        raise ConfigError(f"train.consistency is for translation and documents; the task is {task}. Leave it out.")
     chosen = read(found.config, model, "model", over=preset(name, size))
     check_sizes(chosen)  # now, and not when a large corpus has been read
     if task == "translate" and getattr(chosen, "tied", "") == "all":

@@ -66,9 +66,13 @@ def consistent_likelihood(model: nn.Module, *inputs: Tensor, weight: float, smoo
     logits = model(*rest, target)
     total, _ = cross_entropy(logits, target, smoothing)
     logprob = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)  # [2B, T, V]
-    p, q = logprob.chunk(2)  # [B, T, V]
-    apart = ((p.exp() - q.exp()) * (p - q)).sum(dim=-1)  # [B, T], both divergences
+    apart = divergence(*logprob.chunk(2))  # [B, T]
     return total / 2 + weight / 4 * (apart * (inputs[-1] != PAD)).sum()
+
+
+def divergence(p: Tensor, q: Tensor) -> Tensor:
+    """KL(p || q) + KL(q || p) of log-probabilities [..., V] -> [...]."""
+    return ((p.exp() - q.exp()) * (p - q)).sum(dim=-1)
 
 
 def packed_consistent_likelihood(model: nn.Module, batch: PackedBatch, weight: float, smoothing: float = 0.0) -> Tensor:
