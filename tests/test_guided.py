@@ -147,13 +147,15 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("shift", [0, 1])
 @pytest.mark.parametrize("name", CASES)
-def test_the_loss_is_that_of_the_papers_over_the_rows_that_have_links(name, tmp_path):
+def test_the_loss_is_that_of_the_papers_over_the_rows_that_have_links(name, shift, tmp_path):
     settings, module, head = CASES[name]
     data = data_of(tmp_path, "bpe")
-    task = task_of(data, guided=0.3, guided_head=head or 0)
+    task = task_of(data, guided=0.3, guided_head=head or 0, guided_shift=shift)
     model = model_of(name, data, **settings)
     batch = task.load([4, 1, 9], 0)
+    assert not batch.links[:, -1].any(), "END has no link, so no row is missing after the last word"
     batch.links[0, 1] = False  # a target word without a link
     loss = task.loss(model, batch)
     with torch.no_grad(), record(model) as seen:
@@ -161,7 +163,7 @@ def test_the_loss_is_that_of_the_papers_over_the_rows_that_have_links(name, tmp_
     weights = seen[module].weights if head is None else seen[module].weights[:, head]
     guide = 0.0
     for b, t, s in batch.links.nonzero().tolist():
-        guide -= math.log(weights[b, t, s]) / int(batch.links[b, t].sum())
+        guide -= math.log(weights[b, t + shift, s]) / int(batch.links[b, t].sum())
     plain = task.loss(model, make_batch(data.train, [4, 1, 9]))
     assert float(loss.total.detach() - plain.total.detach()) == pytest.approx(0.3 * guide, rel=1e-5)
     assert task.count(batch)[0] == int(batch.target_lengths.sum())
@@ -300,6 +302,7 @@ def settings(**more):
         ("bahdanau", {"train__guided_layer": 1}, "train.guided_layer is 1, but of attention over the source"),
         ("transformer", {"train__guided_head": 2}, "has heads 0 to 1"),
         ("transformer", {"train__guided_head": -2}, "counts from 0, or is -1 for the mean"),
+        ("transformer", {"train__guided_shift": 2}, "train.guided_shift is 0 or 1; got 2"),
         ("sutskever", {}, "Sutskever sees the source as one vector"),
     ],
 )

@@ -68,12 +68,12 @@ def find_choice(run: Path, model: nn.Module, train: TrainConfig) -> Heads:
 
 
 def guided_heads(model: nn.Module, train: TrainConfig) -> Heads:
-    """What was guided in training: its rows align the words that they write, so there is no shift."""
+    """What was guided in training."""
     if not train.guided:
         return Heads()
     cross: tuple[str, ...] = model.looking.cross  # type: ignore[assignment]
     layer = cross.index(guided_module(model, train.guided_layer))
-    return Heads(layer, None if train.guided_head < 0 else train.guided_head, 0)
+    return Heads(layer, None if train.guided_head < 0 else train.guided_head, train.guided_shift)
 
 
 # --- weights of given pairs

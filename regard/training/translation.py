@@ -102,7 +102,9 @@ class TranslationTask(Task):
             total, _ = objectives.likelihood(model, *inputs, smoothing=smoothing)
         weights = guided_head(seen[name].weights, self.config.guided_head)  # [B, T, S]
         if isinstance(batch, LinkedBatch):
-            total = total + self.config.guided * objectives.guided_alignment(weights, batch.links)
+            shift, T = self.config.guided_shift, weights.shape[1]
+            guide = objectives.guided_alignment(weights[:, shift:], batch.links[:, : T - shift])
+            total = total + self.config.guided * guide
         if self.config.coverage:
             total = total + self.config.coverage * objectives.coverage_loss(weights, batch.target != PAD)
         return Loss(total)
