@@ -4,8 +4,7 @@
     python benchmarks/word_vectors.py configs/imdb-attention.toml runs/imdb.vectors
 
 Documents that the config holds out are left out, and so are those of test files: only what the classifier is trained
-on. Words are split and lower-cased as for the classifier, and the vectors are as wide as its embeddings. With more
-than one worker the result depends on their timing.
+on. Words are split and lower-cased as for the classifier. With more than one worker the result depends on their timing.
 """
 
 import argparse
@@ -23,12 +22,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", type=Path)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--width", type=int, default=0, help="numbers a word; 0 = as wide as the config's embeddings")
     parser.add_argument("--window", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
     experiment = resolve(gather(str(given.config), None, None, []))
-    data, width = experiment.data, experiment.model.embedding
+    data, width = experiment.data, given.width or experiment.model.embedding
     documents = [spell(one.text, split_document(one.text, data.max_sentence)) for one in training_documents(data)]
     lines = [(line.lower() if data.lowercase else line).split(" ") for lines in documents for line in lines]
     model = Word2Vec(
