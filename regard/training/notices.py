@@ -1,4 +1,4 @@
-"""What a person should know about a training, as sentences: too few updates, an ignored source."""
+"""What a person should know about a training, as sentences: too few updates, two equal passes, an ignored source."""
 
 import math
 from typing import Any
@@ -16,6 +16,16 @@ def few_updates(total: int, batches_an_epoch: int, config: TrainConfig) -> list[
     return [
         f"only {total} updates in all, which teach little: a small corpus needs smaller batches (train.batch_tokens="
         f"{_smaller(config)}), more epochs (train.epochs={epochs}) and a small model (--preset tiny)"
+    ]
+
+
+def equal_passes(config: TrainConfig, model: Any) -> list[str]:
+    """A note where R-Drop compares two passes of a model (its settings) that nothing makes different."""
+    if not config.consistency or getattr(model, "dropout", 1) or getattr(model, "noise", 0):
+        return []
+    return [
+        "train.consistency compares two passes with different dropout, but model.dropout is 0, so that both passes are "
+        "equal and only cost time: set model.dropout above 0, or train.consistency=0"
     ]
 
 
