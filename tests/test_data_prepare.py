@@ -382,6 +382,21 @@ def test_a_translation_memory_and_packed_files_are_read_once(tmp_path):
         assert OPENED.count(str(path)) == 1
 
 
+def test_files_whose_names_contradict_the_languages_are_told(tmp_path):
+    config = write_corpus(tmp_path, 20)
+
+    def said(**settings):
+        notes = prepare(PairEncoding(change(config, **settings)), tmp_path / "run").notes
+        return [note for note in notes if "language" in note]
+
+    assert said() == said(source_language="en-GB", target_language="FR") == []
+    assert said(source_language="eng", target_language="") == []  # en by another code
+    (note,) = said(source_language="fr", target_language="en", dev_source=config.source, dev_target=config.target)
+    assert "train.en is a source file, but data.source_language is fr" in note
+    assert "train.fr is a target file, but data.target_language is en" in note
+    assert note.endswith("Check that source and target are not swapped.")
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_a_vocabulary_belongs_to_the_files_it_was_made_from(tmp_path, task):
     """The files change before anything was trained: every word of the new ones would be unknown."""
