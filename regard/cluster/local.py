@@ -25,13 +25,18 @@ USED = 0.9  # of a GPU's memory at most, by all the workers that share it
 GRACE = 60.0  # seconds that a worker has to save what it can, once it is stopped
 
 
+def check_workers(workers: int | None) -> None:
+    """Refuse a number of workers below one; None stands for the default."""
+    if workers is not None and workers < 1:
+        raise ConfigError(f"--workers must be at least 1; got {workers}.")
+
+
 def share_cores(workers: int | None, gpus: int, per_gpu: int = 1) -> tuple[int, int]:
     """How many workers, by default `per_gpu` for each GPU or one for two cores, and how many threads each has.
 
     Workers that share a GPU have two cores each.
     """
-    if workers is not None and workers < 1:
-        raise ConfigError(f"There is at least one worker; got {workers}.")
+    check_workers(workers)
     cores = usable_cores()
     number = workers or max(gpus, min(gpus * per_gpu, cores // 2)) or max(1, cores // 2)
     return number, max(1, cores // number)

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from regard.cluster.local import check_workers
 from regard.cluster.ray import connect
 from regard.data.prepare import Stages
 from regard.errors import ConfigError, RegardError, RunError, TrainingError, brief, check_known
@@ -56,9 +57,9 @@ def starter(on: str | None, workers: int | None, address: str | None) -> Callabl
             raise ConfigError("--workers and --address are for training on a cluster; add --on ray, or leave them out.")
         return train
     check_known("cluster", on, ["ray"], " to train on")
-    if workers is None or workers < 1:
-        got = "none" if workers is None else workers
-        raise ConfigError(f"--on ray needs --workers N, the number of ranks, at least 1; got {got}.")
+    check_workers(workers)
+    if workers is None:
+        raise ConfigError("--on ray needs --workers N, the number of ranks; got none.")
     return partial(train_on_ray, workers=workers, address=address)
 
 
