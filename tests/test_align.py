@@ -204,7 +204,7 @@ def test_regard_align_refuses_in_one_sentence(more, sentence, files, tmp_path):
 
 
 def test_gold_of_another_corpus_is_refused():
-    with pytest.raises(DataError, match="got 1 alignments and 2 gold ones"):
+    with pytest.raises(DataError, match="Each alignment needs its gold one; got 1 and 2"):
         score_alignments([frozenset()], [Gold(frozenset(), frozenset())] * 2)
 
 

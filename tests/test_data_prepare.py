@@ -264,9 +264,12 @@ def test_bad_corpora_are_refused_in_one_sentence(tmp_path):
     cases = [
         (change(good, source=str(tmp_path / "nowhere")), "There is no file"),
         (change(good, source=str(tmp_path)), "is a folder"),
-        (change(good, source=str(one)), "one has 1 lines and .*train.fr has 200"),
+        (change(good, source=str(one)), "one has 1 line and .*train.fr has 200"),
         (change(good, source=str(empty), target=str(empty)), "The corpus is empty: it has no line"),
-        (change(good, source=str(blank), target=str(blank)), "each of its 2 pairs is blank or has an empty side"),
+        (
+            change(good, source=str(blank), target=str(blank)),
+            r"every one of its pairs \(2\) is blank or has an empty side",
+        ),
         (change(good, source=str(one), target=str(one)), "1 usable example of one and the same text: .* give more"),
         (change(good, source=str(invalid), target=str(invalid)), "invalid, line 2: byte 2"),
         (change(good, target=""), "Only the source file is given"),

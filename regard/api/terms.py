@@ -21,7 +21,7 @@ from regard.data.normalise_text import Rewritten, rewrite
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.terms import Term
-from regard.errors import DataError
+from regard.errors import DataError, counted
 from regard.symbols import UNKNOWN
 
 SLACK = 4  # tokens that a translation may grow beside its terms
@@ -50,7 +50,8 @@ def read_terms(path: Path) -> list[tuple[str, str]]:
         parts = [part.strip() for part in line.split("\t")]
         if len(parts) != 2 or not all(parts):
             raise DataError(
-                f"{path}, line {number}: a term needs source words, a tab, and target words; got {len(parts)} columns."
+                f"{path}, line {number}: a term needs source words, a tab, and target words; got "
+                f"{counted(len(parts), 'column')}."
             )
         terms.append((parts[0], parts[1]))
         if len(terms) > MOST_TERMS:

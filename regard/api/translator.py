@@ -154,7 +154,7 @@ class Translator(Trained):
         """The ids that each of `count` translations must begin with."""
         wanted = [prefix] * count if isinstance(prefix, str) else list(prefix)
         if len(wanted) != count:
-            raise DataError(f"Expected one prefix for each of the {count} sentences; got {len(wanted)}.")
+            raise DataError(f"Expected one prefix for each sentence, {count} in all; got {len(wanted)}.")
         return [self.prefix_ids(one) for one in wanted]
 
     def look(
@@ -316,7 +316,7 @@ class Translator(Trained):
         True
         """
         if len(source) != len(target):
-            raise DataError(f"Each sentence needs its reference; got {len(source)} sentences and {len(target)}.")
+            raise DataError(f"Each sentence needs its reference; got {len(source)} and {len(target)}.")
         pairs = [
             ([*self.encode(one).ids, END], [*self.prefix_ids(other), END])
             for one, other in zip(source, target, strict=True)

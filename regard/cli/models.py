@@ -9,7 +9,7 @@ from typer import Argument, Option
 from regard.cli.options import Run
 from regard.cli.progress import bar
 from regard.cli.text import put
-from regard.errors import ConfigError, unknown
+from regard.errors import ConfigError, counted, unknown
 
 
 def models(
@@ -106,7 +106,7 @@ def describe_run(name: str) -> None:
     form = expects["form"] if expects else getattr(experiment.data, "form", "none")
     rows |= {"form": f"text is rewritten first (data.form={form})"} if form != "none" else {}
     rows |= {"validation": f"{about['best']:.4g} ({experiment.train.best_by})"} if about.get("best") is not None else {}
-    rows |= {"training": f"{about['seconds']:.0f} seconds"} if about.get("seconds") else {}
+    rows |= {"training": counted(round(about["seconds"]), "second")} if about.get("seconds") else {}
     rows |= {key: card[key] for key in ("data", "licence") if key in card}
     for key, value in rows.items():
         put(f"  {key:<11} {value}")

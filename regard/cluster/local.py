@@ -18,7 +18,7 @@ from typing import Any
 
 from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, set_aside, write_results
 from regard.data.files import Progress
-from regard.errors import ConfigError, RegardError, RunError
+from regard.errors import ConfigError, RegardError, RunError, counted
 
 _SPAWN = multiprocessing.get_context("spawn")  # a fork would copy threads and CUDA
 USED = 0.9  # of a GPU's memory at most, by all the workers that share it
@@ -166,7 +166,8 @@ class Pool:
         del self.workers[worker.pipe]
         if worker.shard:
             ended = f"its worker ended with exit code {worker.process.exitcode}"
-            self._fail(worker.shard, f"nothing was done for {self.silent:g} seconds" if worker.stuck else ended)
+            silent = f"nothing was done for {counted(self.silent, 'second', 'g')}"
+            self._fail(worker.shard, silent if worker.stuck else ended)
             return
         self.deaths += 1
         if self.deaths >= TRIES:
