@@ -207,6 +207,7 @@ def page(card: dict[str, Any]) -> str:
     seconds = f"{card['seconds']:.0f} seconds" if card["seconds"] else "time not recorded"
     device = f" on {card['device']}" if card["device"] else ""
     case = "lower case" if expects["case"] == "lower" else "capitals and small letters"
+    case += f" (`data.form={expects['form']}`)" if expects["form"] != "none" else ""
     signatures = ", ".join(f"`{one}`" for one in card["scores"][0]["signatures"]) if card["scores"] else "none"
     lines = [
         f"# {card['name']}",

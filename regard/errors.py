@@ -81,6 +81,15 @@ def brief(message: object) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
+def counted(number: float, noun: str, form: str = "") -> str:
+    """A number with its noun, in the plural unless it is one; `form` is that of the number.
+
+    >>> counted(1.0, "minute", "g"), counted(1000, "pair", ",")
+    ('1 minute', '1,000 pairs')
+    """
+    return f"{number:{form}} {noun}{'' if number == 1 else 's'}"
+
+
 def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> str:
     """The sentence for a name that does not exist, with a did-you-mean where one is close; `where` follows the name.
 

@@ -181,6 +181,9 @@ def test_traces_are_made_a_few_at_a_time(monkeypatch):
         (["--layer", "3"], "There is no layer 3"),
         (["--shift", "2"], "shift must be 0 or 1; got 2."),
         (["--back", "RUN", "--join", "grow"], "no symmetrisation"),
+        (["--join", "grow-diag"], "--join is for two directions; add --back RUN, or leave it out."),
+        (["--threshold", "0.3"], "--threshold is for --method threshold; add that, or leave it out."),
+        (["--text", "some.en", "--method", "mutual"], "--text needs two files, source and target; got some.en alone."),
         (["--target", "SHORT"], "Source and target must have the same number of lines;"),
         (["--target", "BLANK"], "Pair 2 has an empty side"),
         (["--gold", "SHORT"], "must hold links i-j (sure) and ipj (possible)"),
@@ -201,7 +204,7 @@ def test_regard_align_refuses_in_one_sentence(more, sentence, files, tmp_path):
 
 
 def test_gold_of_another_corpus_is_refused():
-    with pytest.raises(DataError, match="got 1 alignments and 2 gold ones"):
+    with pytest.raises(DataError, match="Each alignment needs its gold one; got 1 and 2"):
         score_alignments([frozenset()], [Gold(frozenset(), frozenset())] * 2)
 
 

@@ -162,7 +162,7 @@ def test_a_prefix_is_kept(translator, sentences):
         assert all(one.tokens[:2] == [target[2], target[5]] for one in found)
     each = [f"{word}" for word in target[:6]]
     assert [one.tokens[0] for one in translator.translate(sentences[:6], prefix=each)] == each
-    with pytest.raises(DataError, match="one prefix for each of the 6 sentences; got 2"):
+    with pytest.raises(DataError, match="one prefix for each sentence, 6 in all; got 2"):
         translator.translate(sentences[:6], prefix=each[:2])
 
 

@@ -64,7 +64,9 @@ def test_missing_unequal_and_empty_corpora(files, tmp_path):
     refused(*parallel(here, ten, out), folder=tmp_path, says=f"There is no file {here}; check the path")
     refused(*parallel(ten, nine, out), folder=tmp_path, says=f"{ten} has 10 lines and {nine} has 9")
     refused(*parallel(empty, empty, out), folder=tmp_path, says="The corpus is empty: it has no line")
-    refused(*parallel(blank, ten, out), folder=tmp_path, says="each of its 10 pairs is blank or has an empty side")
+    refused(
+        *parallel(blank, ten, out), folder=tmp_path, says=r"every one of its pairs \(10\) is blank or has an empty side"
+    )
     refused(*parallel(tmp_path, ten, out), folder=tmp_path, says="is a folder; give a text file")
     bad = tmp_path / "bad"
     bad.write_bytes(b"one\n" * 7 + b"\xff\n" + b"two\n" * 2)

@@ -431,7 +431,9 @@ def test_models_and_corpora(tmp_path):
     assert re.search(r"heads = 8 +number of attention heads", said)
     assert "schedule = noam" in said
     assert "joint = True" in said  # as it is trained: one matrix for both languages needs one vocabulary
-    assert "joint = False" in run("models", "luong", folder=tmp_path).out
+    said = run("models", "luong", folder=tmp_path).out
+    assert "joint = False" in said
+    assert "training makes them from the corpus, with at most data.vocabulary tokens" in said
     said = run("corpora", folder=tmp_path).out
     assert all(name in said for name in ("phrasebook", "dates", "copy", "reverse", "shapes", "reviews", "tales"))
 

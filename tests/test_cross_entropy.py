@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.kernels.cross_entropy import linear_consistency, linear_cross_entropy
 from regard.training.objectives import consistent_likelihood, cross_entropy
@@ -52,6 +53,19 @@ def test_the_output_layer_with_the_loss_of_two_passes_is_the_two_apart(
     torch.testing.assert_close(plain, cross_entropy(logits, target.repeat(2, 1))[1] / 2)
     for ours, theirs in zip(torch.autograd.grad(loss / 3, inputs), torch.autograd.grad(right / 3, inputs), strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+def test_the_loss_of_two_passes_takes_one_softmax() -> None:
+    class Called(TorchDispatchMode):
+        names: tuple[str, ...] = ()
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.names += (func.__name__,)
+            return func(*args, **(kwargs or {}))
+
+    with Called() as called:
+        linear_consistency(random(2, 3, 7), random(11, 7), None, torch.tensor([3, 10, 1]), 5.0, 0.1)
+    assert [name for name in called.names if "softmax" in name or "exp." in name] == ["_softmax.default"]
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

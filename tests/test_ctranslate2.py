@@ -9,6 +9,7 @@ from commands import regard as command
 from serve_parts import Server
 
 import regard
+from regard.cli.models import describe_run
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError
 from regard.interop.ctranslate2 import KNOWN, export_ctranslate2, open_engine
@@ -158,9 +159,11 @@ def test_what_it_cannot_do_is_said():
     assert [one[0].ended for one in engine.search(ROWS, DecodeConfig(), stop=lambda: True)] == ["stopped"] * 4
 
 
-def test_an_export_says_that_text_is_rewritten_first(tmp_path):
+def test_an_export_and_its_run_say_that_text_is_rewritten_first(tmp_path, capfd):
     small.train("transformer", tmp_path / "run", "train.steps=1", "data.form=punctuation")
     out = ("--to", "ctranslate2", "--out", tmp_path / "out")
     found = command("export", tmp_path / "run", *out, folder=tmp_path / "log")
     assert found.code == 0, found.err
     assert "rewritten text (data.form=punctuation, data.lowercase=false)" in found.err
+    describe_run(str(tmp_path / "run"))
+    assert "text is rewritten first (data.form=punctuation)" in capfd.readouterr().out

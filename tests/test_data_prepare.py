@@ -264,9 +264,12 @@ def test_bad_corpora_are_refused_in_one_sentence(tmp_path):
     cases = [
         (change(good, source=str(tmp_path / "nowhere")), "There is no file"),
         (change(good, source=str(tmp_path)), "is a folder"),
-        (change(good, source=str(one)), "one has 1 lines and .*train.fr has 200"),
+        (change(good, source=str(one)), "one has 1 line and .*train.fr has 200"),
         (change(good, source=str(empty), target=str(empty)), "The corpus is empty: it has no line"),
-        (change(good, source=str(blank), target=str(blank)), "each of its 2 pairs is blank or has an empty side"),
+        (
+            change(good, source=str(blank), target=str(blank)),
+            r"every one of its pairs \(2\) is blank or has an empty side",
+        ),
         (change(good, source=str(one), target=str(one)), "1 usable example of one and the same text: .* give more"),
         (change(good, source=str(invalid), target=str(invalid)), "invalid, line 2: byte 2"),
         (change(good, target=""), "Only the source file is given"),
@@ -380,6 +383,21 @@ def test_a_translation_memory_and_packed_files_are_read_once(tmp_path):
         OPENED.clear()
         prepare(PairEncoding(config), tmp_path / f"run of {path.name}")
         assert OPENED.count(str(path)) == 1
+
+
+def test_files_whose_names_contradict_the_languages_are_told(tmp_path):
+    config = write_corpus(tmp_path, 20)
+
+    def said(**settings):
+        notes = prepare(PairEncoding(change(config, **settings)), tmp_path / "run").notes
+        return [note for note in notes if "language" in note]
+
+    assert said() == said(source_language="en-GB", target_language="FR") == []
+    assert said(source_language="eng", target_language="") == []  # en by another code
+    (note,) = said(source_language="fr", target_language="en", dev_source=config.source, dev_target=config.target)
+    assert "train.en is a source file, but data.source_language is fr" in note
+    assert "train.fr is a target file, but data.target_language is en" in note
+    assert note.endswith("Check that source and target are not swapped.")
 
 
 @pytest.mark.parametrize("task", TASKS)

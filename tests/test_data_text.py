@@ -193,7 +193,7 @@ def test_unequal_counts_are_refused_with_both(tmp_path):
         list(parallel_files((long,), (short,)))
     with pytest.raises(DataError, match=r"short has 3 lines and .*long has 5;"):
         list(parallel_files((short,), (long,)))
-    with pytest.raises(DataError, match="2 source files and 1 target files"):
+    with pytest.raises(DataError, match="Each source file needs its target file; got 2 and 1"):
         list(parallel_files((long, short), (long,)))
 
 

@@ -106,7 +106,7 @@ def test_other_quotation_marks_are_the_same_pieces_at_the_same_places(kind):
     text, plain = "the ‘cat’ isn’t « the » cat", 'the "cat" isn\'t " the " cat'
     encoded, wanted = vocabulary.encode(text), vocabulary.encode(plain)
     assert (encoded.ids, encoded.spans, encoded.words) == (wanted.ids, wanted.spans, wanted.words)
-    assert vocabulary.in_form(text) == plain
+    assert vocabulary.in_form(text).text == plain
     again = vocabulary.tokenised(encoded.ids)  # of a given translation: as many words, at the same places
     assert again.words == encoded.words
 

@@ -287,7 +287,7 @@ def test_prefixes_that_cannot_be_are_refused() -> None:
         decode(Tiny(), *batch([[4]]), BEAM, prefixes=[[5, END]])
     with pytest.raises(DataError, match="holds token 11, but the vocabulary has 11 tokens"):
         decode(Tiny(), *batch([[4]]), BEAM, prefixes=[[11]])
-    with pytest.raises(DataError, match="one prefix for each of the 1 sentences; got 2"):
+    with pytest.raises(DataError, match="one prefix for each sentence, 1 in all; got 2"):
         decode(Tiny(), *batch([[4]]), BEAM, prefixes=[[5], [6]])
 
 

@@ -93,7 +93,7 @@ def test_nothing_found_and_nothing_sure() -> None:
     empty = score_alignments([links()], [Gold(links((0, 0)), links((0, 0)))])
     assert (empty.aer, empty.precision, empty.recall) == (1, 0, 0)
     assert score_alignments([], []).aer == 0
-    with pytest.raises(DataError, match="got 1 alignments and 0 gold ones"):
+    with pytest.raises(DataError, match="Each alignment needs its gold one; got 1 and 0"):
         score_alignments([links()], [])
 
 

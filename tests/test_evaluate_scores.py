@@ -63,7 +63,7 @@ def test_several_references() -> None:
 
 
 def test_what_cannot_be_scored_is_refused() -> None:
-    with pytest.raises(DataError, match="got 2 hypotheses and 1 references"):
+    with pytest.raises(DataError, match="as many references as hypotheses; got 1 and 2"):
         score(["a", "b"], ["a"])
     with pytest.raises(DataError, match="at least one sentence; got none"):
         score([], [])
@@ -73,9 +73,9 @@ def test_what_cannot_be_scored_is_refused() -> None:
         score(["a"], ["a"], metrics=["blue"])
     with pytest.raises(KeyError, match="Did you mean 'bleu'"):
         score(["a"], ["a"], metrics=["bleu"])["blue"]
-    with pytest.raises(DataError, match="2 hypotheses and 1 sources"):
+    with pytest.raises(DataError, match="as many sources as hypotheses; got 1 and 2"):
         by_length(["a"], ["a", "b"], ["a", "b"])
-    with pytest.raises(DataError, match="1 hypotheses of the other system"):
+    with pytest.raises(DataError, match="as many lines of the other system as hypotheses; got 1 and 2"):
         paired_bootstrap(["a", "b"], ["a"], ["a", "b"])
 
 

@@ -524,11 +524,11 @@ def test_regard_heads_ranks_them_and_says_what_they_are_worth(tmp_path):
 def test_reports_need_as_many_lines_on_every_side(tmp_path):
     translator = trained.translator("heads")
     gold = Gold(frozenset(), frozenset())
-    with pytest.raises(DataError, match="2 pairs and 1 lines of links"):
+    with pytest.raises(DataError, match="needs its gold links; got 2 and 1"):
         inspecting.report_heads(translator, ["a", "b"], ["a", "b"], [gold])
-    with pytest.raises(DataError, match="1 sources and 2 targets"):
+    with pytest.raises(DataError, match="needs its target; got 1 and 2"):
         inspecting.report_heads(translator, ["a"], ["a", "b"])
-    with pytest.raises(DataError, match="0 sources and 0 targets"):
+    with pytest.raises(DataError, match="needs its target; got 0 and 0"):
         inspecting.silence_heads(translator, [], [])
     with pytest.raises(DataError, match="Pair 2 has an empty side"):
         inspecting.report_heads(translator, ["a", " "], ["a", "b"])

@@ -198,7 +198,7 @@ def test_what_a_run_expects_is_read_from_its_vocabulary():
     assert is_tokenised(Vocabulary.train(["a b ."], "word", 50))
     found = expectations(DataConfig(source=("x/a.en", "b.en"), target="c.fr", target_language="fr"), raw)
     assert found == {
-        "source_language": "", "target_language": "fr", "case": "any", "text": "raw", "longest": 256,
+        "source_language": "", "target_language": "fr", "case": "any", "text": "raw", "form": "none", "longest": 256,
         "corpus": "a.en, b.en",
     }  # fmt: skip
 

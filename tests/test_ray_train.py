@@ -29,7 +29,7 @@ SETTINGS = ("train.steps=160", "train.save_every=10", "train.validate_every=1000
         ({"workers": 2}, "--workers and --address are for training on a cluster; add --on ray"),
         ({"address": "here:1"}, "--workers and --address are for training on a cluster"),
         ({"on": "ray"}, "--on ray needs --workers N"),
-        ({"on": "ray", "workers": 0}, "at least 1; got 0"),
+        ({"on": "ray", "workers": 0}, "--workers must be at least 1; got 0"),
         ({"on": "rey", "workers": 1}, "Did you mean 'ray'"),
     ],
 )

@@ -222,7 +222,7 @@ def test_a_shard_that_hangs_is_set_aside_and_the_rest_is_done(corpus, tmp_path):
     out = tmp_path / "out"
     plan = make_plan(paths, out, 4, "", TASK)
     assert run_local(Upper(hangs_at="line 9"), plan, out, missing(plan, out), 1, silent=1.0) == 1
-    assert (out / "failed" / "000002.txt").read_text(encoding="utf-8") == "nothing was done for 1 seconds\n"
+    assert (out / "failed" / "000002.txt").read_text(encoding="utf-8") == "nothing was done for 1 second\n"
     assert [shard.number for shard in missing(plan, out)] == [2]
 
 

@@ -119,6 +119,13 @@ def test_a_missing_corpus_is_found_before_the_first_run(axis, setting, sentence,
     assert not (tmp_path / "out").exists()
 
 
+def test_a_wrong_name_of_one_corpus_is_found_before_the_first_run(tmp_path):
+    path = write(tmp_path, "[grid]\ndata.corpus = ['copy', 'revers']\n")
+    with pytest.raises(DataError, match="Did you mean 'reverse'"):
+        sweep(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     "path", sorted(Path(__file__).parent.parent.glob("configs/sweeps/*.toml")), ids=lambda p: p.stem
 )
@@ -154,8 +161,8 @@ def test_a_folder_of_another_sweep_or_of_something_else_is_refused_untouched(tmp
         sweep(path, out)
     assert [one.read_text(encoding="utf-8") for one in out.iterdir()] == ["mine"]
     for wrong, sentence in (
-        ({"workers": 0}, "at least one worker"),
-        ({"minutes": 0}, "above zero"),
+        ({"workers": 0}, "--workers must be at least 1; got 0"),
+        ({"minutes": 0}, "--minutes must be above 0; got 0"),
         ({"minutes": 1, "on": "ray"}, "with --on ray set train.minutes"),
         ({"on": "rai"}, "There is no place 'rai' to work"),
         ({"address": "127.0.0.1:1"}, "--address is that of a Ray cluster; add --on ray"),

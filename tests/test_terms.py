@@ -1,6 +1,7 @@
 """Terms are placed where the model translated them, or reported; unknown words are copied from the source."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import regard as library
 from regard.api.files import translate_file
 from regard.api.terms import Termbase, link_terms, read_terms
 from regard.api.translation import copy_unknown
+from regard.data.normalise_text import rewrite
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError
 from regard.symbols import END, UNKNOWN
@@ -45,10 +47,24 @@ def test_a_term_replaces_the_translation_of_its_words(copier) -> None:
 
 def test_a_term_is_written_as_the_model_writes_it(copier, monkeypatch) -> None:
     a, b, c, d, e = words_of(copier, 5)
-    monkeypatch.setattr(copier.target_vocabulary, "in_form", lambda text: text.replace("’", ""))
+    monkeypatch.setattr(copier.target_vocabulary, "in_form", lambda text: rewrite(text.replace("’", "")))
     found = copier.translate(f"{a} {b} {c} {d}", terms={b: f"{e}’"})
     assert found.text.split()[:2] == [a, e]
     assert found.unplaced == []
+
+
+def test_a_term_is_found_in_the_form_that_the_model_reads(copier, monkeypatch) -> None:
+    terms = Termbase({"l'eau": "water", "“new”": "neuf"}, partial(rewrite, form="punctuation"))
+    text = "Voici l’eau et l'eau ‘new’."
+    found = [(text[slice(*span)], target) for span, _, target in terms.find(text)]
+    assert found == [("l’eau", "water"), ("l'eau", "water"), ("‘new’", "neuf")]
+    text = "Du the\u0301 et du thé"  # the places are those of the text as it was written
+    found = [text[slice(*span)] for span, *_ in Termbase({"thé": "tea"}, partial(rewrite, form="nfc")).find(text)]
+    assert found == ["the\u0301", "thé"]
+    a, b, c, d, e = words_of(copier, 5)
+    monkeypatch.setattr(copier.source_vocabulary, "form", "nfkc")
+    wide = "".join(chr(ord(one) + 0xFEE0) for one in b)
+    assert copier.translate(f"{a} {b} {c} {d}", terms={wide: e}).text.split()[:2] == [a, e]
 
 
 def test_a_term_that_cannot_be_placed_is_reported(copier) -> None:
@@ -116,9 +132,9 @@ def test_files_of_terms(tmp_path, copier) -> None:
     path = tmp_path / "terms.tsv"
     path.write_text("# comment\ncat\tchat\n\nblack dog\tchien noir\n", encoding="utf-8")
     assert read_terms(path) == [("cat", "chat"), ("black dog", "chien noir")]
-    for line, columns in (("cat chat", 1), ("cat\tchat\tnoun", 3), ("cat\t", 2)):
+    for line, columns in (("cat chat", "1 column"), ("cat\tchat\tnoun", "3 columns"), ("cat\t", "2 columns")):
         path.write_text(f"dog\tchien\n{line}\n", encoding="utf-8")
-        with pytest.raises(DataError, match=f"line 2: a term needs source words, .*; got {columns} columns"):
+        with pytest.raises(DataError, match=f"line 2: a term needs source words, .*; got {columns}\\."):
             read_terms(path)
     a, b, c, d = words_of(copier, 4)
     path.write_text(f"{b}\t{d}\n{c}\tneverseen\n", encoding="utf-8")

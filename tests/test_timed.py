@@ -156,7 +156,7 @@ def test_few_updates_in_the_time_are_told(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("regard.training.loop.FEW", 10**9)
     small.train("luong", tmp_path / "run", "train.minutes=0.02", "train.epochs=0", observe=events.append)
     notices = [event.text for event in events if isinstance(event, Noticed)]
-    assert sum("updates fit into 0.02 minutes at this pace" in one for one in notices) == 1
+    assert sum("in 0.02 minutes at this pace, too few to learn much" in one for one in notices) == 1
     assert FEW == 300
 
 

@@ -13,11 +13,13 @@ from test_train_resume import state_of
 
 from regard.decode.hypothesis import Hypothesis
 from regard.errors import ConfigError, DataError, TrainingError
+from regard.models.registry import MODELS
 from regard.training import translation
 from regard.training.cursor import BLIND, Cursor
 from regard.training.distributed import Ranks
 from regard.training.events import DataReady, Finished, Journal, Noticed, Saved, Skipped, Stepped, Validated
 from regard.training.loop import PATIENCE_WITH_NAN, grouped
+from regard.training.notices import equal_passes
 from regard.training.optimisers import clip, make_optimiser, plain_optimiser, step_if
 from regard.training.runs import average_weights, checkpoints, newest_checkpoint, read_cursor, read_tensors, withdraw
 from regard.training.schedules import SCHEDULES, Moment
@@ -315,15 +317,25 @@ def test_a_bleu_of_next_to_nothing_is_none(tmp_path):
     assert best == [2, 4, 6, 8]
 
 
-def test_too_few_updates_to_learn_from_are_told(tmp_path):
-    def notes(*settings):
-        events = []
-        small.train("bahdanau", tmp_path / settings[0], *settings, observe=events.append)
-        (prepared,) = (event for event in events if isinstance(event, DataReady))
-        return " ".join(prepared.notes)
+def notes(run, *settings):
+    """What a person is told before the first update."""
+    events = []
+    run.mkdir()
+    prepare(small.experiment("bahdanau", *settings), run, Ranks(torch.device("cpu")), events.append, None)
+    (prepared,) = (event for event in events if isinstance(event, DataReady))
+    return " ".join(prepared.notes)
 
-    assert "only 12 updates in all" in notes("train.epochs=2")
-    assert "updates in all" not in notes("train.steps=2"), "who asks for that number knows it"
+
+def test_too_few_updates_to_learn_from_are_told(tmp_path):
+    assert "only 12 updates in all" in notes(tmp_path / "few", "train.epochs=2")
+    assert "updates in all" not in notes(tmp_path / "chosen", "train.steps=2"), "who asks for that number knows it"
+
+
+def test_two_equal_passes_are_told(tmp_path):
+    twice = ("train.steps=2", "train.consistency=5")
+    assert "model.dropout is 0, so that both passes are equal" in notes(tmp_path / "equal", *twice)
+    assert "passes" not in notes(tmp_path / "dropout", *twice, "model.dropout=0.1")
+    assert not equal_passes(TrainConfig(consistency=5.0), MODELS["monotonic"].presets["tiny"])  # it has noise
 
 
 def test_without_held_out_sentences_the_last_weights_are_published(tmp_path):

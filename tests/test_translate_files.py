@@ -42,7 +42,7 @@ def test_the_command_fills_a_po_file_and_writes_a_memory(copier, tmp_path) -> No
     run = trained.run("copy")
     done = command("translate", run, tmp_path / "app.po", "-o", tmp_path / "out.po", folder=tmp_path)
     assert done.code == 0
-    assert "1 segments, 1 sentences translated" in done.err
+    assert "1 segment, 1 sentence translated" in done.err
     expected = source.replace('%d"\nmsgstr ""', f'%d"\nmsgstr "{a} <b>{b}</b> %d"')
     assert (tmp_path / "out.po").read_text(encoding="utf-8") == expected
     assert command("translate", run, tmp_path / "app.po", "-o", tmp_path / "m.tmx", folder=tmp_path).code == 0

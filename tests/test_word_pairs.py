@@ -95,7 +95,7 @@ def test_case_does_not_count_and_an_empty_side_has_no_links() -> None:
 
 
 def test_text_without_pairs_is_refused() -> None:
-    with pytest.raises(DataError, match="got 1 sources and 2 targets"):
+    with pytest.raises(DataError, match="Each source needs its target; got 1 and 2"):
         expect_links(["a"], ["b", "c"], 1)
     with pytest.raises(DataError, match="No pair of the text has words on both sides"):
         expect_links(["a", ""], ["", "b"], 1, Learning(rounds=1))

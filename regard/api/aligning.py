@@ -10,7 +10,7 @@ from regard.api.links import Heads
 from regard.api.translator import Translator
 from regard.data.files import Progress
 from regard.data.pharaoh import Alignment, Gold
-from regard.errors import DataError, check_known
+from regard.errors import DataError, check_known, counted
 from regard.evaluate import alignment
 from regard.look.table import arrange, leading_modules
 from regard.look.trace import Trace
@@ -48,7 +48,7 @@ def traces(
 ) -> Iterator[Trace]:
     """One trace for each pair, as `Translator.trace_pairs` gives them; pairs without words are refused."""
     if len(sources) != len(targets):
-        raise DataError(f"Each source needs its target; got {len(sources)} sources and {len(targets)} targets.")
+        raise DataError(f"Each source needs its target; got {len(sources)} and {len(targets)}.")
     if not sources:
         raise DataError("There is no pair to read: the files are empty.")
     for number, pair in enumerate(zip(sources, targets, strict=True), 1):
@@ -63,14 +63,15 @@ def traces(
 def check_gold(gold: Sequence[Gold], sources: Sequence[str], targets: Sequence[str]) -> None:
     """Refuse gold links that do not belong to these pairs: another number of lines, or words that are not there."""
     if len(gold) != len(sources):
-        raise DataError(f"Each pair needs its gold links; got {len(sources)} pairs and {len(gold)} lines of links.")
+        raise DataError(f"Each pair needs its gold links; got {len(sources)} and {len(gold)}.")
     for number, (answer, source, target) in enumerate(zip(gold, sources, targets, strict=False), 1):
         sizes = len(source.split()), len(target.split())
         for i, j in sorted(answer.possible):
             if i >= sizes[0] or j >= sizes[1]:
                 raise DataError(
-                    f"The gold links of pair {number} name words {i + 1}-{j + 1}, but it has {sizes[0]} source words "
-                    f"and {sizes[1]} target words; do the files belong together?"
+                    f"The gold links of pair {number} name words {i + 1}-{j + 1}, but it has "
+                    f"{counted(sizes[0], 'source word')} and {counted(sizes[1], 'target word')}; do the files belong "
+                    f"together?"
                 )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, counted
 from regard.training.events import Event, Validated
 
 LOG = "halving.log"
@@ -39,7 +39,7 @@ class Halving:
             if event.step not in self.reported:
                 self.trial.report(event.metrics["loss"], event.step)
             if self.trial.should_prune():
-                self.stopped = f"after {event.step} updates with a loss of {event.metrics['loss']:.3f}"
+                self.stopped = f"after {counted(event.step, 'update')} with a loss of {event.metrics['loss']:.3f}"
                 self.trial.set_user_attr("stopped", self.stopped)  # also if the process ends before it is stopped
         return bool(self.stopped)
 

@@ -62,7 +62,7 @@ def silence_heads(
 ) -> list[Importance]:
     """Leave each head out in turn and translate again: BLEU without it and the loss, the largest first."""
     if not sources or len(sources) != len(targets):
-        raise DataError(f"Each source needs its target; got {len(sources)} sources and {len(targets)} targets.")
+        raise DataError(f"Each source needs its target; got {len(sources)} and {len(targets)}.")
 
     def bleu() -> float:
         return float(translator.score(sources, targets, metrics=["bleu"], beam=beam)["bleu"])

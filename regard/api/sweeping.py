@@ -32,6 +32,7 @@ from regard.cluster.local import gpus_for, run_local, share_cores
 from regard.cluster.ray import run_ray
 from regard.cluster.shards import Input, Plan, Shard, Tell, Work, missing, read_results
 from regard.config import load_toml
+from regard.data.builtin.registry import find_builtin
 from regard.data.corpus import open_corpus
 from regard.data.files import Digests, Progress, read_lines, write_atomically
 from regard.data.pairs import find_corpus
@@ -287,7 +288,7 @@ def sweep(
     since, where = time.monotonic(), Where(on, workers, address=address)
     number, threads = share_cores(workers, where.gpus)
     if minutes is not None and not minutes > 0:
-        raise ConfigError(f"--minutes must be above zero; got {minutes}.")
+        raise ConfigError(f"--minutes must be above 0; got {minutes}.")
     if minutes is not None and on == "ray":
         raise ConfigError("--minutes stops the processes of this machine; with --on ray set train.minutes of each run.")
     trials, folder = read_sweep(file, settings), Path(out).absolute()
@@ -316,11 +317,13 @@ def sweep(
 
 
 def check_corpora(trials: Sequence[Trial]) -> None:
-    """Refuse trials of which none has a corpus; where some have one, the others are set aside when they fail."""
+    """Refuse trials of which none has a corpus, or one has a wrong name; others are set aside when they fail."""
     refused: list[ConfigError | DataError] = []
     different = {json.dumps(trial.tables["data"]): trial.tables for trial in trials}
-    for tables in different.values():
-        data = _resolve(tables).data
+    settings = [_resolve(tables).data for tables in different.values()]
+    for name in filter(None, (data.corpus for data in settings)):
+        find_builtin(name)
+    for data in settings:
         try:
             find_corpus(data)
             open_corpus(data, "dev_")

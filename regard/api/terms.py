@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from regard.api.translation import Draft
 from regard.data.files import read_lines
 from regard.data.formats.segment import Span
+from regard.data.normalise_text import Rewritten, rewrite
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.terms import Term
-from regard.errors import DataError
+from regard.errors import DataError, counted
 from regard.symbols import UNKNOWN
 
 SLACK = 4  # tokens that a translation may grow beside its terms
@@ -29,6 +30,7 @@ LEAST = 1e-4  # a smaller weight counts as this
 MOST_TERMS = 100_000
 MOST_IN_SENTENCE = 20
 TermPairs = Mapping[str, str] | Sequence[tuple[str, str]]
+Rewrite = Callable[[str], Rewritten]
 Ids = list[int]
 Links = tuple[tuple[Span, Span], ...]  # (source span, target span)
 Found = tuple[tuple[int, int], str, str]  # where a term stands in a sentence, its source and its target words
@@ -48,7 +50,8 @@ def read_terms(path: Path) -> list[tuple[str, str]]:
         parts = [part.strip() for part in line.split("\t")]
         if len(parts) != 2 or not all(parts):
             raise DataError(
-                f"{path}, line {number}: a term needs source words, a tab, and target words; got {len(parts)} columns."
+                f"{path}, line {number}: a term needs source words, a tab, and target words; got "
+                f"{counted(len(parts), 'column')}."
             )
         terms.append((parts[0], parts[1]))
         if len(terms) > MOST_TERMS:
@@ -61,15 +64,16 @@ def read_terms(path: Path) -> list[tuple[str, str]]:
 class Termbase:
     """Terms that are found in sentences: whole words, the longest first. Lower-case terms ignore case.
 
-    `write` gives target words as the model writes them.
+    `read` gives source words and sentences as the model reads them, `write` target words as it writes them.
     """
 
-    def __init__(self, terms: TermPairs, write: Callable[[str], str] = str) -> None:
+    def __init__(self, terms: TermPairs, read: Rewrite = rewrite, write: Rewrite = rewrite) -> None:
         pairs = list(terms.items() if isinstance(terms, Mapping) else terms)
         for pair in pairs:
             if len(pair) != 2 or not all(isinstance(one, str) and one.strip() for one in pair):
                 raise DataError(f"A term is a pair of source words and target words; got {pair!r:.80}.")
-        self._terms = {source.strip(): write(target.strip()) for source, target in pairs}
+        self._read = read
+        self._terms = {read(source.strip()).text: write(target.strip()).text for source, target in pairs}
         self._first: dict[str, list[str]] = {}  # the first word of a term, in lower case -> terms, the longest first
         for source in sorted(self._terms, key=len, reverse=True):
             self._first.setdefault(_words(source)[0][0].lower() if _words(source) else source, []).append(source)
@@ -78,16 +82,17 @@ class Termbase:
         """The terms of a sentence in order: where each stands, its source and its target words."""
         found = []
         reached = 0
-        for word, start in _words(sentence):
+        text = self._read(sentence)
+        for word, start in _words(text.text):
             if start < reached:
                 continue
             for source in self._first.get(word.lower(), ()):
-                part = sentence[start : start + len(source)]
-                after = sentence[start + len(source) : start + len(source) + 1]
+                end = start + len(source)
+                part, after = text.text[start:end], text.text[end : end + 1]
                 same = part == source or (source == source.lower() and part.lower() == source)
                 if same and not (after.isalnum() and source[-1].isalnum()):
-                    reached = start + len(source)
-                    found.append(((start, reached), source, self._terms[source]))
+                    reached = end
+                    found.append((text.original(start, end), source, self._terms[source]))
                     break
         return found[:MOST_IN_SENTENCE]
 

@@ -13,7 +13,7 @@ import torch
 from regard.config import read
 from regard.data.pairs import find_corpus
 from regard.data.settings import DataConfig
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, counted
 from regard.models.registry import build, preset
 from regard.training.experiment import resolve
 from regard.training.known import find_run
@@ -67,8 +67,8 @@ def choose(data: Mapping[str, Any], minutes: float, device: str = "auto") -> tup
         "rate": 0.003 if width <= 128 else 0.002 if width <= 256 else 0.001,
     }  # fmt: skip
     reasons = [
-        f"chosen for {size.pairs:,} pairs of about {size.length:.0f} pieces and {minutes:g} minutes on {where.type}:",
-        f"a Transformer of {layers} {'layer' if layers == 1 else 'layers'} and width {width}, {weights:,} weights "
+        f"{_chosen(size, minutes, where)}:",
+        f"a Transformer of {counted(layers, 'layer')} and width {width}, {weights:,} weights "
         f"besides the vocabulary (about {speed:,.0f} pieces a second): {why}",
         f"a joint vocabulary of at most {vocabulary:,} pieces; batches of {batch:,}, about {updates:,} updates and "
         f"{epochs:.1f} epochs",
@@ -80,6 +80,11 @@ def choose(data: Mapping[str, Any], minutes: float, device: str = "auto") -> tup
         pieces["every"] = every
         reasons.append(f"one of {every} pairs of the corpus, since the time is too short to see all of it")
     return {"data": pieces, "model": model, "train": train}, reasons
+
+
+def _chosen(size: CorpusSize, minutes: float, where: torch.device) -> str:
+    pairs, pieces = counted(size.pairs, "pair", ",.0f"), counted(round(size.length), "piece")
+    return f"chosen for {pairs} of about {pieces} and {counted(minutes, 'minute', 'g')} on {where.type}"
 
 
 def vocabulary_for(pairs: float) -> int:
@@ -109,8 +114,7 @@ def choose_further(
     seen = min(speed * minutes * 60 * TRAINING, FURTHER["epochs"] * corpus)
     common, batch, updates = by_the_clock(minutes, seen, device, where)
     reasons = [
-        f"chosen for {size.pairs:,} pairs of about {size.length:.0f} pieces and {minutes:g} minutes on {where.type}, "
-        f"starting from {start}:",
+        f"{_chosen(size, minutes, where)}, starting from {start}:",
         f"batches of {batch:,} pieces, about {updates:,} updates and {seen / corpus:.1f} epochs, at most "
         f"{FURTHER['epochs']} ({speed:,.0f} pieces a second measured)",
         f"a learning rate of {FURTHER['rate']:g} that falls to zero at the end, since the model is trained already",

@@ -1,6 +1,5 @@
 """`regard.train`: from a settings file, or from plain arguments, to a trained model."""
 
-import re
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from regard.api.progress import in_notebook
 from regard.api.timed import choose, choose_further
 from regard.cluster.ranks import starter
 from regard.config import check_once, load_toml, override
-from regard.data.files import bare_name
+from regard.data.files import language_of
 from regard.data.prepare import Stages
 from regard.data.settings import as_files
 from regard.data.tmx import choose_languages
@@ -22,8 +21,6 @@ from regard.training.runs import checkpoints
 from regard.training.warm_start import inherit
 
 Files = str | Path | list[str]
-_LANGUAGE = re.compile(r"\.([a-z]{2,3})$")
-_NO_LANGUAGE = {"txt", "tsv", "csv", "tok", "bpe", "src", "tgt", "raw", "tmx"}
 
 
 def gather(
@@ -70,7 +67,7 @@ def with_languages(tables: dict[str, Any]) -> dict[str, Any]:
         data |= {side: data.get(side) or language for side, language in zip(sides, chosen, strict=True)}
     for side in ("source", "target"):
         files = files_of(side)
-        endings = {match[1] for match in map(_LANGUAGE.search, map(bare_name, files)) if match} - _NO_LANGUAGE
+        endings = {language for language in map(language_of, files) if language}
         if files and len(endings) == 1 and f"{side}_language" not in data:
             data[f"{side}_language"] = endings.pop()
     return {**tables, "data": data}

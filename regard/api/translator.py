@@ -142,7 +142,7 @@ class Translator(Trained):
         for draft, hypotheses in zip(drafts, found, strict=True):
             draft.found = hypotheses
         if terms:
-            self._place_terms(Termbase(terms, self.target_vocabulary.in_form), drafts, prefixes, config, stop)
+            self._place_terms(self._termbase(terms), drafts, prefixes, config, stop)
         spell_drafts(self, drafts, None if unknown == "keep" else lexicon or {}, split, terms)
         each = iter(translations_of(self, draft, config) for draft in drafts)
         translations = [join(passage, [next(each) for _ in passage.segments]) for passage in parts]
@@ -154,7 +154,7 @@ class Translator(Trained):
         """The ids that each of `count` translations must begin with."""
         wanted = [prefix] * count if isinstance(prefix, str) else list(prefix)
         if len(wanted) != count:
-            raise DataError(f"Expected one prefix for each of the {count} sentences; got {len(wanted)}.")
+            raise DataError(f"Expected one prefix for each sentence, {count} in all; got {len(wanted)}.")
         return [self.prefix_ids(one) for one in wanted]
 
     def look(
@@ -264,7 +264,7 @@ class Translator(Trained):
             linked = tuple((one.source, one.target) for one in links.link_words(trace, self.heads))
             found[number] = linked or found[number]
         if terms:
-            base = Termbase(terms, self.target_vocabulary.in_form)
+            base = self._termbase(terms)
             found = [link_terms(base, *pair, some) for pair, some in zip(pairs, found, strict=True)]
         return [Sentence(target, some) for target, some in zip(targets, found, strict=True)]
 
@@ -316,7 +316,7 @@ class Translator(Trained):
         True
         """
         if len(source) != len(target):
-            raise DataError(f"Each sentence needs its reference; got {len(source)} sentences and {len(target)}.")
+            raise DataError(f"Each sentence needs its reference; got {len(source)} and {len(target)}.")
         pairs = [
             ([*self.encode(one).ids, END], [*self.prefix_ids(other), END])
             for one, other in zip(source, target, strict=True)
@@ -370,6 +370,9 @@ class Translator(Trained):
         observe: Callable[[SearchStep], None] | None = None,
     ) -> Hypothesis:
         return self._search([ids], config, prefixes=None if begins is None else [begins], observe=observe)[0][0]
+
+    def _termbase(self, terms: TermPairs) -> Termbase:
+        return Termbase(terms, self.source_vocabulary.in_form, self.target_vocabulary.in_form)
 
     def _place_terms(
         self, terms: Termbase, drafts: list[Draft], prefixes: list[list[int]] | None, config: DecodeConfig,

@@ -10,7 +10,7 @@ from typer import Option
 
 import regard
 from regard.cli.corpus import pair_files, watch
-from regard.cli.options import Device, Gold, Pairs, Run, Shards, run_folder
+from regard.cli.options import Device, Gold, Pairs, Run, Shards, only, run_folder
 from regard.cli.progress import bar
 from regard.cli.text import check_out, pairs_of, put
 from regard.errors import ConfigError
@@ -31,22 +31,46 @@ class Words(Pairs):
     target: Annotated[Path | None, Option(help="Their translations, line for line.")] = None
 
 
+def two_files(text: tuple[Path, Path] | None) -> tuple[Path, Path] | None:
+    """Refuse an option in the place of the second file: the parser would complain about whatever follows."""
+    if text and str(text[1]).startswith("-"):
+        raise ConfigError(f"--text needs two files, source and target; got {text[0]} alone.")
+    return text
+
+
 @dataclass(frozen=True)
 class Linking:
     """How weights become links."""
 
-    method: Annotated[str, Option(help="argmax, mutual or threshold.")] = "argmax"
-    threshold: Annotated[float, Option(help="Smallest weight of a link, for --method threshold.")] = 0.3
+    # Eager: their values are there when the options that need them are checked.
+    method: Annotated[str, Option(is_eager=True, help="argmax, mutual or threshold.")] = "argmax"
+    threshold: Annotated[
+        float,
+        Option(
+            callback=only(lambda given: given.get("method") == "threshold", "--method threshold; add that"),
+            help="Smallest weight of a link, for --method threshold.",
+        ),
+    ] = 0.3
     layer: Annotated[int | None, Option(help="Cross-attention layer, from 0.")] = None
     head: Annotated[int | None, Option(help="Head, from 0 (default: the mean).")] = None
     shift: Annotated[int | None, Option(help="1: row t + 1 aligns word t (default: the model's).")] = None
-    back: Annotated[Path | None, Option(metavar="RUN", parser=run_folder, help="Run of the other direction.")] = None
-    join: Annotated[str, Option(help="intersection, union, grow-diag, grow-diag-final, or mean (of the weights).")] = (
-        "grow-diag"
-    )
+    back: Annotated[
+        Path | None, Option(metavar="RUN", parser=run_folder, is_eager=True, help="Run of the other direction.")
+    ] = None
+    join: Annotated[
+        str,
+        Option(
+            callback=only(lambda given: given.get("back"), "two directions; add --back RUN"),
+            help="With --back: intersection, union, grow-diag, grow-diag-final, or mean (of the weights).",
+        ),
+    ] = "grow-diag"
     text: Annotated[
         tuple[Path, Path] | None,
-        Option(metavar="SOURCE TARGET", help="Parallel text: learn which words go together, and mix that in."),
+        Option(
+            metavar="SOURCE TARGET",
+            callback=two_files,
+            help="Parallel text: learn which words go together, and mix that in.",
+        ),
     ] = None
 
 

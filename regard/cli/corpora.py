@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from regard.cli.progress import bar
 from regard.cli.text import check_out, put
-from regard.errors import DataError, unknown
+from regard.errors import DataError, counted, unknown
 
 
 def corpora(
@@ -46,7 +46,7 @@ def corpora(
     gold = (" ".join(f"{i + 1}-{j + 1}" for i, j in sorted(one.alignment)) for one in examples)
     sides = (one.source for one in examples), (one.target for one in examples)
     for ending, lines in zip(("source", "target", "gold"), (*sides, gold), strict=True):
-        put(f"{len(examples)} lines: {_write(f'{prefix}.{ending}', lines)}")
+        put(f"{counted(len(examples), 'line')}: {_write(f'{prefix}.{ending}', lines)}")
 
 
 def _write_tales(out: str, size: int, seed: int) -> Path:

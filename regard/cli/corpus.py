@@ -9,7 +9,7 @@ import typer
 from regard.cli.options import Pairs
 from regard.cli.progress import bar
 from regard.data.files import Progress
-from regard.errors import ConfigError, RunError
+from regard.errors import ConfigError, RunError, counted
 
 if TYPE_CHECKING:
     from regard.api.corpus import CorpusResult
@@ -33,8 +33,8 @@ def watch(doing: str, out: Path, work: Callable[[Progress], "CorpusResult"]) -> 
         raise
     if found.failed:
         raise RunError(
-            f"{found.failed} shards failed three times and were set aside; {out / 'failed'} says why. The others are "
-            f"kept: the same command tries again."
+            f"{counted(found.failed, 'shard')} failed three times; {out / 'failed'} says why. The others are kept: the "
+            f"same command tries again."
         )
-    typer.echo(f"{found.lines} lines into {', '.join(str(path) for path in found.outputs)}", err=True)
+    typer.echo(f"{counted(found.lines, 'line')} into {', '.join(str(path) for path in found.outputs)}", err=True)
     return found

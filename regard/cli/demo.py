@@ -11,7 +11,7 @@ from typer import Option
 import regard
 from regard.cli.progress import Watcher, bar
 from regard.cli.text import put
-from regard.errors import ConfigError, check_known
+from regard.errors import ConfigError, check_known, counted
 
 SENTENCE = "the black cat does not eat the red apple ."
 REAL = (
@@ -57,7 +57,8 @@ def demo(
         typer.echo("Stopped and saved. Repeat the command to resume.", err=True)
         raise typer.Exit(0)
     if reason == "time":
-        put(f"\nThe {minutes:g} minutes were over before training was, so expect little of what follows. To continue:")
+        time = counted(minutes, "minute", "g")
+        put(f"\nTraining was not finished after {time}, so expect little of what follows. To continue:")
         put(f"  {command()} demo --task {task} --minutes {5 * minutes:g}")
     show(run, regard.load(run))
 

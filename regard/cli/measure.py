@@ -11,7 +11,7 @@ from regard.cli.corpus import pair_files, watch
 from regard.cli.options import AsJson, Device, Folder, Gold, Pairs, Run, Shards, TextFile
 from regard.cli.progress import bar
 from regard.cli.text import check_out, lines_of, pairs_of, put, put_result
-from regard.errors import ConfigError
+from regard.errors import ConfigError, counted
 
 if TYPE_CHECKING:
     from regard.look.measure import Report
@@ -65,7 +65,7 @@ def heads(
 
 def _put_report(found: "Report", ranked: str, as_json: bool) -> None:
     rows = [{"module": row.name, "layer": row.layer, "head": row.head, **row.values} for row in found.ranked(ranked)]
-    said = f"means over {found.sentences} sentences, sorted by {ranked}; entropy in nats, aer as a fraction"
+    said = f"means over {counted(found.sentences, 'sentence')}, sorted by {ranked}; entropy in nats, aer as a fraction"
     data = {"sentences": found.sentences, "by": ranked, "heads": rows}
     put_result(f"{found.to_text(ranked)}\n{said}", data, as_json)
 

@@ -9,7 +9,7 @@ from typer import Argument, Option
 from regard.cli.options import Run
 from regard.cli.progress import bar
 from regard.cli.text import put
-from regard.errors import ConfigError, unknown
+from regard.errors import ConfigError, counted, unknown
 
 
 def models(
@@ -48,7 +48,9 @@ def models(
     if name not in MODELS and name not in installed():
         raise ConfigError(unknown("model", name, [*MODELS, *installed(), *FOLDERS]))
     found, chosen = entry(name), resolve({"model": {"name": name, "preset": preset}})
-    put(f"{name}: {found.idea} ({found.paper})\npresets: {', '.join(found.presets)}\n")
+    put(f"{name}: {found.idea} ({found.paper})\npresets: {', '.join(found.presets)}")
+    put("vocabularies: training makes them from the corpus, with at most data.vocabulary tokens; their sizes replace "
+        "those under [model]\n")  # fmt: skip
     sections = {
         f"model (preset {preset})": chosen.model,
         "train": chosen.train,
@@ -101,8 +103,10 @@ def describe_run(name: str) -> None:
             "longest": f"{expects['longest']} tokens; a longer sentence is cut at clauses",
             "corpus": expects["corpus"],
         }
+    form = expects["form"] if expects else getattr(experiment.data, "form", "none")
+    rows |= {"form": f"text is rewritten first (data.form={form})"} if form != "none" else {}
     rows |= {"validation": f"{about['best']:.4g} ({experiment.train.best_by})"} if about.get("best") is not None else {}
-    rows |= {"training": f"{about['seconds']:.0f} seconds"} if about.get("seconds") else {}
+    rows |= {"training": counted(round(about["seconds"]), "second")} if about.get("seconds") else {}
     rows |= {key: card[key] for key in ("data", "licence") if key in card}
     for key, value in rows.items():
         put(f"  {key:<11} {value}")

@@ -74,12 +74,19 @@ def add_options(decode: Mapping[str, Any], **options: Any) -> dict[str, Any]:
     return {**given, **decode}
 
 
-def with_on(context: Context, option: CallbackParam, value: Any) -> Any:
-    """Refuse an option of work in shards where nothing would read it."""
-    if value != option.default and not context.params.get("on"):
-        raise ConfigError(f"{option.opts[0]} is for work in shards; add --on local or --on ray, or leave it out.")
-    return value
+def only(reads: Callable[[Mapping[str, Any]], object], purpose: str) -> Callable[[Context, CallbackParam, Any], Any]:
+    """A callback that refuses an option where nothing `reads` it, by the values of the eager options."""
 
+    def check(context: Context, option: CallbackParam, value: Any) -> Any:
+        source = context.get_parameter_source(str(option.name))
+        if source and source.name == "COMMANDLINE" and not reads(context.params):
+            raise ConfigError(f"{option.opts[0]} is for {purpose}, or leave it out.")
+        return value
+
+    return check
+
+
+with_on = only(lambda given: given.get("on"), "work in shards; add --on local or --on ray")
 
 Folder = Annotated[Path | None, Option("--out", callback=with_on, help="With --on: folder of the results.")]
 

@@ -11,7 +11,7 @@ import regard
 from regard.cli.options import AsJson, Beam, Device, Pairs, Run, TextFile, With, add_options, run_folder
 from regard.cli.progress import bar
 from regard.cli.text import check_out, check_settings, lines_of, pairs_of, put, put_note, put_result
-from regard.errors import ConfigError
+from regard.errors import ConfigError, counted
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def perplexity(run: Run, file: TextFile = None, as_json: AsJson = False, device:
     # Perplexities are comparable only with the same tokens, so the vocabulary comes along.
     kind = {"subwords": writer.vocabulary.kind, "vocabulary": len(writer.vocabulary)}
     found = {"run": writer.name, "perplexity": value, "tokens": tokens, **kind}
-    put_result(f"perplexity {value:.3f} per token, {tokens} tokens", found, as_json)
+    put_result(f"perplexity {value:.3f} per token, {counted(tokens, 'token')}", found, as_json)
 
 
 def _decoding(settings: list[str]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from regard.cli.options import Beam, Device, Engine, Shards, With, add_options, 
 from regard.cli.progress import bar
 from regard.cli.text import batches, is_setting, put, put_json
 from regard.data.settings import Reading
-from regard.errors import ConfigError, DataError, brief
+from regard.errors import ConfigError, DataError, brief, counted
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,9 @@ def write_translated(translator: "regard.Translator", file: Path, out: Path, opt
     check_out(out)
     with bar("translating") as progress:
         found = translate_file(translator, file, out, progress, **options)
-    typer.echo(f"{out}: {found.segments} segments, {found.sentences} sentences translated", err=True)
+    typer.echo(
+        f"{out}: {counted(found.segments, 'segment')}, {counted(found.sentences, 'sentence')} translated", err=True
+    )
     for flag, count in found.flags.items():
         typer.echo(f"{count} of the sentences: {NOTES[flag]}", err=True)
     for term in found.unplaced:
@@ -220,7 +222,7 @@ class Notes:
         if one.finished == "too long":
             self.too_long += 1
             length = self.translator.too_long(line, self.max_tokens)
-            said = [f"not translated; {length} exceed the limit of {self.max_tokens} tokens"]
+            said = [f"not translated; {length} exceed the limit of {counted(self.max_tokens, 'token')}"]
         elif one.finished not in ("end", "empty"):
             said.insert(0, f"the translation did not end by itself ({one.finished})")
         for note in said:

@@ -18,11 +18,17 @@ from typing import Any
 
 from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, set_aside, write_results
 from regard.data.files import Progress
-from regard.errors import ConfigError, RegardError, RunError
+from regard.errors import ConfigError, RegardError, RunError, counted
 
 _SPAWN = multiprocessing.get_context("spawn")  # a fork would copy threads and CUDA
 USED = 0.9  # of a GPU's memory at most, by all the workers that share it
 GRACE = 60.0  # seconds that a worker has to save what it can, once it is stopped
+
+
+def check_workers(workers: int | None) -> None:
+    """Refuse a number of workers below one; None stands for the default."""
+    if workers is not None and workers < 1:
+        raise ConfigError(f"--workers must be at least 1; got {workers}.")
 
 
 def share_cores(workers: int | None, gpus: int, per_gpu: int = 1) -> tuple[int, int]:
@@ -30,8 +36,7 @@ def share_cores(workers: int | None, gpus: int, per_gpu: int = 1) -> tuple[int, 
 
     Workers that share a GPU have two cores each.
     """
-    if workers is not None and workers < 1:
-        raise ConfigError(f"There is at least one worker; got {workers}.")
+    check_workers(workers)
     cores = usable_cores()
     number = workers or max(gpus, min(gpus * per_gpu, cores // 2)) or max(1, cores // 2)
     return number, max(1, cores // number)
@@ -161,7 +166,8 @@ class Pool:
         del self.workers[worker.pipe]
         if worker.shard:
             ended = f"its worker ended with exit code {worker.process.exitcode}"
-            self._fail(worker.shard, f"nothing was done for {self.silent:g} seconds" if worker.stuck else ended)
+            silent = f"nothing was done for {counted(self.silent, 'second', 'g')}"
+            self._fail(worker.shard, silent if worker.stuck else ended)
             return
         self.deaths += 1
         if self.deaths >= TRIES:

@@ -16,9 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from regard.cluster.local import check_workers
 from regard.cluster.ray import connect
 from regard.data.prepare import Stages
-from regard.errors import ConfigError, RegardError, RunError, TrainingError, brief, check_known
+from regard.errors import ConfigError, RegardError, RunError, TrainingError, brief, check_known, counted
 from regard.models.registry import IMPORTED
 from regard.training.events import DataReady, Event, Finished, Noticed, Observe, Stepped, wants_stop
 from regard.training.experiment import Experiment, resolve
@@ -56,9 +57,9 @@ def starter(on: str | None, workers: int | None, address: str | None) -> Callabl
             raise ConfigError("--workers and --address are for training on a cluster; add --on ray, or leave them out.")
         return train
     check_known("cluster", on, ["ray"], " to train on")
-    if workers is None or workers < 1:
-        got = "none" if workers is None else workers
-        raise ConfigError(f"--on ray needs --workers N, the number of ranks, at least 1; got {got}.")
+    check_workers(workers)
+    if workers is None:
+        raise ConfigError("--on ray needs --workers N, the number of ranks; got none.")
     return partial(train_on_ray, workers=workers, address=address)
 
 
@@ -183,7 +184,7 @@ def train_on_ray(
     gpu = device.startswith("cuda") or (device == "auto" and has.get("GPU", 0) > 0)
     kind = "GPU" if gpu else "CPU"
     if has.get(kind, 0) < workers:
-        short = f"Ray has {has.get(kind, 0):g} {kind}s for {workers} workers"
+        short = f"Ray has {counted(has.get(kind, 0), kind, 'g')} for {counted(workers, 'worker')}"
         if address is None:
             raise ConfigError(f"{short}; pass fewer --workers, or the --address of a larger cluster.")
         if observe:

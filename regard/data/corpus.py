@@ -10,7 +10,7 @@ from regard.data.files import Digests, check_file, read_lines
 from regard.data.pharaoh import Link
 from regard.data.settings import READING, DataConfig, Reading, as_files
 from regard.data.tmx import choose_languages, find_tag, list_languages, read_units
-from regard.errors import DataError
+from regard.errors import DataError, counted
 
 Files = tuple[str, ...]
 
@@ -30,10 +30,7 @@ def parallel_files(sources: Files, targets: Files, reading: Reading = READING) -
 
     def read(digests: Digests) -> Iterator[Pair]:
         if len(sources) != len(targets):
-            raise DataError(
-                f"There are {len(sources)} source files and {len(targets)} target files; each source file needs its "
-                f"target file."
-            )
+            raise DataError(f"Each source file needs its target file; got {len(sources)} and {len(targets)}.")
         line = 0
         for source, target in zip(sources, targets, strict=True):
             sides = zip_longest(*(read_lines(path, reading, digests) for path in (source, target)))
@@ -42,7 +39,7 @@ def parallel_files(sources: Files, targets: Files, reading: Reading = READING) -
                     longer = number + sum(1 for _ in sides)
                     counts = (number - 1, longer) if left is None else (longer, number - 1)
                     raise DataError(
-                        f"{source} has {counts[0]} lines and {target} has {counts[1]}; "
+                        f"{source} has {counted(counts[0], 'line')} and {target} has {counts[1]}; "
                         "parallel files need the same number of lines."
                     )
                 line += 1

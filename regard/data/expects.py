@@ -1,4 +1,4 @@
-"""What a translator expects of a text: languages, letter case, tokenised or raw, the longest sentence, its corpus."""
+"""What a translator expects of a text: languages, letter case, tokenised or raw, form, longest sentence, corpus."""
 
 from pathlib import PurePath
 from typing import Any
@@ -21,6 +21,7 @@ def expectations(data: DataConfig, vocabulary: Vocabulary) -> dict[str, Any]:
         "target_language": data.target_language or (made.target_language if made else ""),
         "case": "lower" if knows_no_capitals(vocabulary) else "any",
         "text": "tokenised" if is_tokenised(vocabulary) else "raw",
+        "form": vocabulary.form,
         "longest": data.max_length,
         "corpus": data.corpus or ", ".join(PurePath(name).name for name in files),
     }

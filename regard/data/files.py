@@ -50,6 +50,7 @@ _OPENERS: tuple[tuple[bytes, Callable[[BinaryIO], Any]], ...] = (
     (b"\xfd7zXZ\x00", lzma.LZMAFile),
     (b"\x28\xb5\x2f\xfd", lambda raw: open_zst(raw)),
 )
+_LANGUAGE = re.compile(r"\.(?!txt|tsv|csv|tok|bpe|src|tgt|raw|tmx)([a-z]{2,3})$")
 _PACKED = re.compile(r"\.(gz|bz2|xz|zst)$", re.IGNORECASE)
 
 
@@ -63,6 +64,12 @@ def open_zst(file: Any, mode: str = "rb") -> Any:
 def bare_name(name: str) -> str:
     """The name of a packed file without its last ending: "memory.tmx" of "memory.tmx.gz"."""
     return _PACKED.sub("", name)
+
+
+def language_of(name: str) -> str:
+    """The code of a language that the name of a file ends with, packed or not: fr of "train.fr.gz"; empty if none."""
+    found = _LANGUAGE.search(bare_name(name))
+    return found[1] if found else ""
 
 
 def check_file(path: str | Path) -> None:

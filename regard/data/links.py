@@ -20,7 +20,7 @@ from regard.data.pharaoh import Alignment, parse_pharaoh
 from regard.data.settings import READING, Reading
 from regard.data.store import Array
 from regard.data.vocabulary import Vocabulary
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, counted
 
 GOLD = "gold"  # the links that come with a built-in corpus
 
@@ -56,8 +56,8 @@ def _inside(pair: Pair, links: Alignment, where: str) -> Alignment:
     for link in sorted(links) if all(sizes) else ():
         if link[0] >= sizes[0] or link[1] >= sizes[1]:
             raise DataError(
-                f"{where} links words {link[0]}-{link[1]}, but its pair has {sizes[0]} source words and {sizes[1]} "
-                f"target words, counted from 0; is it the alignment of another corpus?"
+                f"{where} links words {link[0]}-{link[1]}, but its pair has {counted(sizes[0], 'source word')} "
+                f"and {counted(sizes[1], 'target word')}, counted from 0; is it the alignment of another corpus?"
             )
     return links
 

@@ -29,6 +29,13 @@ class Rewritten(NamedTuple):
     starts: list[int] | None  # None: nothing moved, character i is character i
     ends: list[int] | None
 
+    def original(self, start: int, end: int) -> tuple[int, int]:
+        """The code points of the original that the characters [start, end) cover."""
+        if self.starts is None or self.ends is None:
+            return start, end
+        first = self.starts[start] if start < len(self.starts) else max(self.ends, default=0)
+        return first, self.ends[end - 1] if end > start else first
+
 
 def rewrite(text: str, form: str = "none", lowercase: bool = False) -> Rewritten:
     """Apply a Unicode normal form, or `PUNCTUATION`, and lower case. Lone surrogates, which no file can hold, become

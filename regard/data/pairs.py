@@ -15,12 +15,13 @@ from regard.data.builtin import Example
 from regard.data.builtin.registry import find_builtin
 from regard.data.corpus import Pair, open_corpus, pairs_in_memory
 from regard.data.encoding import Corpus, Encoding, Tally, train_vocabulary
-from regard.data.files import Digests, bare_name, digest, is_blank
+from regard.data.files import Digests, bare_name, digest, is_blank, language_of
 from regard.data.formats.document import format_of, is_bilingual
 from regard.data.links import GOLD, same_words, with_links
 from regard.data.segmentations import seeds_for
 from regard.data.settings import DataConfig, as_files
 from regard.data.store import Array, Column, ColumnType, id_type
+from regard.data.tmx import are_varieties, plain_tag
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError
 from regard.symbols import END
@@ -215,7 +216,22 @@ class PairEncoding(Encoding[Pair]):
 
     def describe(self, train: Any, dev: Any) -> list[str]:
         source, target = map(len, self.vocabularies)
-        return [f"vocabulary: {source} source, {target} target"]
+        return [f"vocabulary: {source} source, {target} target", *other_languages(self.config)]
+
+
+def other_languages(config: DataConfig) -> list[str]:
+    """A note where the names of source and target files end with the codes of other languages than the settings."""
+    odd = []
+    for side in SIDES:
+        wanted = plain_tag(getattr(config, f"{side}_language"))
+        for path in as_files(getattr(config, side)) + as_files(getattr(config, f"dev_{side}")):
+            named = language_of(path)
+            # Codes of two and of three letters may name the same language: en and eng.
+            if named and len(named) == len(wanted.partition("-")[0]) and not are_varieties(named, wanted):
+                odd.append(f"{path} is a {side} file, but data.{side}_language is {wanted}")
+                break
+    note = f"file names contradict the languages: {'; '.join(odd)}. Check that source and target are not swapped."
+    return [note] if odd else []
 
 
 def _reason(config: DataConfig, pair: Pair, source: int, target: int) -> str:

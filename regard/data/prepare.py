@@ -112,7 +112,7 @@ def survey(encoding: Encoding[Any], report: Stages = PLAIN.progress) -> Survey:
                 kept = [one for one in kept if (one.line - 1) % stride == 0]
                 size = sum(map(encoding.size, kept))
     if not keys:
-        blank = f"each of its {total} {encoding.noun} is blank or has an empty side"
+        blank = f"every one of its {encoding.noun} ({total}) is blank or has an empty side"
         raise DataError(f"The corpus is empty: {blank if total else f'it has no {encoding.corpus.place}'}.")
     if stride > 1:  # all are read again, so that no more is needed than the sample
         stride = _sample_stride(encoding, total, stride)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regard.data.files import read_small, write_atomically
-from regard.data.normalise_text import FORMS, rewrite
+from regard.data.normalise_text import FORMS, Rewritten, rewrite
 from regard.data.segmentations import Segmentations
 from regard.data.sentences import Span
 from regard.data.subwords import Subwords, train_subwords
@@ -74,9 +74,7 @@ class Vocabulary:
         """The pieces of a sentence, without END."""
         written = rewrite(text, self.form, self.lowercase)
         ids, pieces, spans = self.tokens.split(written.text)
-        if written.starts is not None and written.ends is not None:
-            starts, ends = [*written.starts, len(text)], [0, *written.ends]
-            spans = [(starts[a], ends[b] if b > a else starts[a]) for a, b in spans]
+        spans = [written.original(*span) for span in spans]
         return Tokenised(ids, pieces, spans, words(text, spans), text)
 
     def tokenised(self, ids: list[int]) -> Tokenised:
@@ -97,9 +95,9 @@ class Vocabulary:
         """The ids of many sentences, without END; quicker than `encode`."""
         return self.tokens.many([rewrite(text, self.form, self.lowercase).text for text in texts])
 
-    def in_form(self, text: str) -> str:
+    def in_form(self, text: str) -> Rewritten:
         """A text as this vocabulary would write it, capitals aside."""
-        return rewrite(text, self.form).text
+        return rewrite(text, self.form)
 
     def sampler(self, amount: float) -> Segmentations | None:
         """What draws other segmentations of sentences; None where there is one segmentation only."""

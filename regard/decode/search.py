@@ -16,7 +16,7 @@ from regard.decode.sampling import draw, sample, seed_for
 from regard.decode.settings import DecodeConfig
 from regard.decode.steps import is_host, read
 from regard.decode.terms import Terms
-from regard.errors import ConfigError, DataError, out_of_memory
+from regard.errors import ConfigError, DataError, counted, out_of_memory
 from regard.models.contract import SequenceModel, State, take
 from regard.symbols import PAD
 
@@ -50,7 +50,7 @@ def decode(
             "decode.coverage_penalty needs the attention weights of hypotheses; pass weigh=..., or set it to 0."
         )
     if prefixes is not None and len(prefixes) != len(source):
-        raise DataError(f"Expected one prefix for each of the {len(source)} sentences; got {len(prefixes)}.")
+        raise DataError(f"Expected one prefix for each sentence, {len(source)} in all; got {len(prefixes)}.")
     empty = [[Hypothesis([], 0.0, 0.0, "end", [0.0])] for _ in range(len(source))]
     end = 1 if source.dim() == 2 else 0  # a sentence ends with END, a picture has no such cell
     rows = (lengths > end).nonzero().squeeze(1)  # [B] those that hold something to read
@@ -124,9 +124,9 @@ def search(
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
-        many = f"{config.nbest} samples" if config.temperature else f"a beam of {config.beam}"
+        many = counted(config.nbest, "sample") if config.temperature else f"a beam of {config.beam}"
         raise ConfigError(
-            f"There is not enough memory for {len(limits)} sentences at once with {many}; set a smaller "
+            f"There is not enough memory for {counted(len(limits), 'sentence')} at once with {many}; set a smaller "
             f"{'decode.nbest' if config.temperature else 'decode.beam'}, or give shorter sentences."
         ) from error
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from regard.data.files import read_lines, write_atomically
 from regard.data.pharaoh import Alignment, Gold, Link, format_pharaoh, parse_gold
-from regard.errors import DataError, check_known
+from regard.errors import DataError, check_known, counted
 
 Weights = npt.NDArray[np.floating[Any]]  # [T, S] words
 
@@ -57,14 +57,14 @@ class AlignmentScore:
     def __str__(self) -> str:
         return (
             f"AER {100 * self.aer:.2f}  precision {100 * self.precision:.2f}  recall {100 * self.recall:.2f}"
-            f"  ({self.found} links, {self.sure} sure)"
+            f"  ({counted(self.found, 'link')}, {self.sure} sure)"
         )
 
 
 def score_alignments(found: Sequence[Iterable[Link]], gold: Sequence[Gold]) -> AlignmentScore:
     """Score alignments against gold ones; counts are summed over the corpus, not averaged."""
     if len(found) != len(gold):
-        raise DataError(f"Each alignment needs its gold one; got {len(found)} alignments and {len(gold)} gold ones.")
+        raise DataError(f"Each alignment needs its gold one; got {len(found)} and {len(gold)}.")
     counts = [0, 0, 0, 0]
     for links, (sure, possible) in zip(found, gold, strict=True):
         chosen = set(links)

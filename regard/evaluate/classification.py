@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.documents import DocumentSet
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, counted
 
 Sentences = Sequence[NDArray[Any]]  # the word ids of each sentence of a document
 
@@ -23,7 +23,11 @@ class ClassScore(NamedTuple):
     def __str__(self) -> str:
         names = list(self.confusion)
         width = max(8, *(len(name) for name in names))
-        rows = [f"accuracy {self.accuracy:.3f}, {self.documents} documents", "", _row("true \\ answer", names, width)]
+        rows = [
+            f"accuracy {self.accuracy:.3f}, {counted(self.documents, 'document')}",
+            "",
+            _row("true \\ answer", names, width),
+        ]
         rows += [_row(name, list(self.confusion[name].values()), width) for name in names]
         return "\n".join(rows)
 

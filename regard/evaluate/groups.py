@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.errors import DataError
+from regard.errors import DataError, counted
 from regard.evaluate.by_length import COLOURS, check_plot, save_plot
 from regard.evaluate.scores import score
 from regard.evaluate.significance import Comparison, group_bootstrap
@@ -62,7 +62,7 @@ class GroupTable:
             )
         if len(self.groups) > 1 and any(len(one.seeds) == 1 for one in self.groups):
             lines.append(ONE_SEED)
-        return "\n".join([*lines, f"{self.sentences} sentences  {self.signature}"])
+        return "\n".join([*lines, f"{counted(self.sentences, 'sentence')}  {self.signature}"])
 
     def as_data(self) -> dict[str, Any]:
         return asdict(self)
@@ -128,5 +128,5 @@ def plot_groups(table: GroupTable, path: str | Path) -> Path:
     axes.set_xlabel("BLEU")
     axes.grid(axis="x", alpha=0.3)
     figure.legend(loc="outside upper right", ncols=2, frameon=False, fontsize=8)
-    figure.supxlabel(f"{table.sentences} sentences  {table.signature}", fontsize=6, color="#555555")
+    figure.supxlabel(f"{counted(table.sentences, 'sentence')}  {table.signature}", fontsize=6, color="#555555")
     return save_plot(figure, path)

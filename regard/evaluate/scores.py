@@ -112,9 +112,7 @@ def check_lines(hypotheses: Sequence[str], others: Sequence[Sequence[str]], what
         raise DataError("Scoring needs at least one sentence; got none.")
     for lines in others:
         if len(lines) != len(hypotheses):
-            raise DataError(
-                f"Expected one line per hypothesis; got {len(hypotheses)} hypotheses and {len(lines)} {what}."
-            )
+            raise DataError(f"Expected as many {what} as hypotheses; got {len(lines)} and {len(hypotheses)}.")
 
 
 class CaptionScore(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.errors import DataError
+from regard.errors import DataError, counted
 from regard.evaluate.scores import TITLES, build_metric, check_lines
 
 
@@ -27,8 +27,8 @@ class Comparison:
 
     def __str__(self) -> str:
         return (
-            f"{self.metric} {self.a:.2f} - {self.b:.2f} = {self.delta:+.2f} "
-            f"[{self.low:+.2f}, {self.high:+.2f}], p = {self.p:.4f} ({self.samples} samples)  {self.signature}"
+            f"{self.metric} {self.a:.2f} - {self.b:.2f} = {self.delta:+.2f} [{self.low:+.2f}, {self.high:+.2f}], "
+            f"p = {self.p:.4f} ({counted(self.samples, 'sample')})  {self.signature}"
         )
 
 
@@ -84,7 +84,7 @@ def group_bootstrap(
         raise DataError("A group needs the translations of at least one seed; got none.")
     check_lines(a[0], references)
     for system in (*a, *b):
-        check_lines(a[0], [system], "hypotheses of the other system")
+        check_lines(a[0], [system], "lines of the other system")
     if samples < 1:
         raise DataError(f"The bootstrap needs at least one sample; got {samples}.")
     scorer = build_metric(metric, lowercase, tokenize)

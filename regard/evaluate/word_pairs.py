@@ -47,7 +47,7 @@ class Text:
 
     def __init__(self, sources: Sequence[str], targets: Sequence[str]) -> None:
         if len(sources) != len(targets):
-            raise DataError(f"Each source needs its target; got {len(sources)} sources and {len(targets)} targets.")
+            raise DataError(f"Each source needs its target; got {len(sources)} and {len(targets)}.")
         (source, self.source_shares), (target, self.target_shares) = _number(sources), _number(targets)
         shapes: dict[tuple[int, int], list[int]] = defaultdict(list)
         for place, (read, written) in enumerate(zip(source, target, strict=True)):

@@ -150,6 +150,14 @@ def _differentiate_pairs(
 
 def _by_torch(logits: Tensor, gold: Tensor, losses: Tensor, smoothing: float, padding: int, grad: bool) -> Tensor:
     """Write the losses [2, n] of logits [n, V], and return the gradient of their sum, [n, V]."""
+    p, _ = _write_losses(logits, gold, losses, smoothing, padding)
+    return _gradient(p, gold, smoothing, padding).to(logits.dtype) if grad else p
+
+
+def _write_losses(
+    logits: Tensor, gold: Tensor, losses: Tensor, smoothing: float, padding: int
+) -> tuple[Tensor, Tensor]:
+    """Write the losses [2, n] of logits [n, V], and return their softmax [n, V] and logsumexp [n]."""
     exact, keep = logits.to(losses.dtype), gold != padding  # [n, V], [n]
     right = exact.gather(1, gold[:, None])[:, 0]  # [n]
     top, mean = exact.amax(dim=1), exact.mean(dim=1) if smoothing else right  # [n]
@@ -157,14 +165,17 @@ def _by_torch(logits: Tensor, gold: Tensor, losses: Tensor, smoothing: float, pa
     whole = top - p.amax(dim=1).log()  # [n], logsumexp: the highest probability is exp(top - logsumexp)
     losses[1] = (whole - right) * keep
     losses[0] = (whole - (1 - smoothing) * right - smoothing * mean) * keep
-    if not grad:
-        return p
+    return p, whole
+
+
+def _gradient(p: Tensor, gold: Tensor, smoothing: float, padding: int) -> Tensor:
+    """The gradient of the sum of the losses [n, V], in place of the softmax."""
     if smoothing:
         p -= smoothing / p.shape[1]
     p.scatter_add_(1, gold[:, None], p.new_full((1, 1), smoothing - 1).expand(len(p), 1))
     if p.is_cuda:  # on a CPU there are no rows of padding
-        p *= keep[:, None]
-    return p.to(logits.dtype)
+        p *= (gold != padding)[:, None]
+    return p
 
 
 def _pairs_by_torch(
@@ -175,17 +186,20 @@ def _pairs_by_torch(
     d KL(p || q) / d logits of p = p (log p - log q - KL(p || q)),  d KL(q || p) / d logits of p = p - q
     """
     keep = (gold != padding)[:, None]  # [n, 1]
-    logprob = logits.to(losses.dtype).log_softmax(dim=1)  # [n, V]
-    other = logprob.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)  # [n, V], of the other pass
-    d_logits = _by_torch(logits, gold, losses, smoothing, padding, grad)  # [n, V]
-    p, apart = logprob.exp(), logprob - other  # [n, V]
+    p, whole = _write_losses(logits, gold, losses, smoothing, padding)  # [n, V], [n]
+    apart = _less_other(logits - whole[:, None])  # [n, V], log p - log q
     divergence = (p * apart).sum(dim=1, keepdim=True)  # [n, 1]
     losses[1] /= 2
     losses[0] = losses[0] / 2 + agreement / 4 * (divergence * keep)[:, 0]
     if not grad:
-        return d_logits
-    pull = agreement / 4 * keep * (p * (apart - divergence) + p - other.exp())
-    return (d_logits.to(losses.dtype) / 2 + pull).to(logits.dtype)
+        return p
+    pull = agreement / 4 * keep * (p * (apart - divergence) + _less_other(p))
+    return (_gradient(p, gold, smoothing, padding) / 2 + pull).to(logits.dtype)
+
+
+def _less_other(rows: Tensor) -> Tensor:
+    """The difference of each row [n, V] from the other one of its pair."""
+    return rows - rows.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)
 
 
 def _add_product(total: Tensor, d_logits: Tensor, hidden: Tensor) -> None:

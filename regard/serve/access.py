@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, counted
 from regard.serve.limits import RefusedError
 
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -46,7 +46,9 @@ class AccessToken:
         self._seen = now
         if self._left < 1:
             wait = str(max(1, round((1 - self._left) / self.rate)))
-            raise RefusedError(429, f"Slowdown: at most {self.rate:g} requests a second", {"Retry-After": wait})
+            raise RefusedError(
+                429, f"Slowdown: at most {counted(self.rate, 'request', 'g')} a second", {"Retry-After": wait}
+            )
         self._left -= 1
 
     def count_characters(self, characters: int, now: float, path: str) -> None:

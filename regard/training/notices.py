@@ -1,8 +1,9 @@
-"""What a person should know about a training, as sentences: too few updates, an ignored source."""
+"""What a person should know about a training, as sentences: too few updates, two equal passes, an ignored source."""
 
 import math
 from typing import Any
 
+from regard.errors import counted
 from regard.training.clock import FEW
 from regard.training.cursor import BLIND
 from regard.training.settings import TrainConfig
@@ -14,16 +15,28 @@ def few_updates(total: int, batches_an_epoch: int, config: TrainConfig) -> list[
         return []
     epochs = math.ceil(FEW * config.accumulate / batches_an_epoch)
     return [
-        f"only {total} updates in all, which teach little: a small corpus needs smaller batches (train.batch_tokens="
-        f"{_smaller(config)}), more epochs (train.epochs={epochs}) and a small model (--preset tiny)"
+        f"only {counted(total, 'update')} in all, too few to learn much: a small corpus needs smaller batches "
+        f"(train.batch_tokens={_smaller(config)}), more epochs (train.epochs={epochs}) and a small model (--preset "
+        "tiny)"
+    ]
+
+
+def equal_passes(config: TrainConfig, model: Any) -> list[str]:
+    """A note where R-Drop compares two passes of a model (its settings) that nothing makes different."""
+    if not config.consistency or getattr(model, "dropout", True) or getattr(model, "noise", False):
+        return []
+    return [
+        "train.consistency compares two passes with different dropout, but model.dropout is 0, so that both passes are "
+        "equal and only cost time: set model.dropout above 0, or train.consistency=0"
     ]
 
 
 def few_in_time(fit: int, config: TrainConfig) -> str:
     """About `fit` updates fit into train.minutes."""
     return (
-        f"about {fit} updates fit into {config.minutes:g} minutes at this pace, which teach little: use a smaller "
-        f"model (--preset tiny), smaller batches (train.batch_tokens={_smaller(config)}) or more minutes"
+        f"there is time for about {counted(fit, 'update')} in {counted(config.minutes, 'minute', 'g')} at this pace, "
+        f"too few to learn much: use a smaller model (--preset tiny), smaller batches (train.batch_tokens="
+        f"{_smaller(config)}) or more minutes"
     )
 
 

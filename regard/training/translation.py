@@ -136,7 +136,7 @@ class TranslationTask(Task):
         written = [self.data.vocabularies[1].decode(hypotheses[0].ids) for hypotheses in found]
         # A model is not measured by what it cannot write: capitals, or the punctuation of another form.
         vocabulary = self.data.vocabularies[1]
-        references = [vocabulary.in_form(target) for _, target in shown]
+        references = [vocabulary.in_form(target).text for _, target in shown]
         metrics["bleu"] = score(written, references, metrics=["bleu"], lowercase=vocabulary.lowercase)["bleu"]
         samples = zip(shown[:SHOWN], written, strict=False)
         return Validation(metrics, [f"{source} → {text}" for (source, _), text in samples])

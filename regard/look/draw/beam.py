@@ -5,7 +5,7 @@ import math
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, counted
 from regard.look.draw import matrix
 from regard.look.palette import FAINT, INK
 from regard.look.show import Show
@@ -37,8 +37,8 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
         rank = trace.beam.ranked.index(node.id) + 1 if node.id in trace.beam.ranked else None
         _name(axes, node, heights[node.id], node.id in best, rank)
     caption = (
-        f"beam search, size {trace.beam.size}: {len(shown)} candidates, {len(trace.beam.ranked)} finished; below "
-        f"a token the log-probability up to it, beside a rank the score that decides; thickness is probability"
+        f"beam search, size {trace.beam.size}: {counted(len(shown), 'candidate')}, {len(trace.beam.ranked)} finished; "
+        f"below a token the log-probability up to it, beside a rank the score that decides; thickness is probability"
     )
     matrix.under(axes, caption + ("; dashed: cut" if show.pruned else ""), show.title, size)
     return drawing, _summary(trace.beam, shown, best)
@@ -112,4 +112,4 @@ def _name(axes: Axes, node: BeamNode, y: float, best: bool, rank: int | None) ->
 
 def _summary(beam: Beam, shown: dict[int, BeamNode], best: set[int]) -> str:
     words = [label(plain_piece(shown[id].token)) for id in sorted(best, key=lambda id: shown[id].step)]
-    return f"Beam search of size {beam.size} with {len(shown)} candidates; the winner is: {' '.join(words)}."
+    return f"Beam search of size {beam.size} with {counted(len(shown), 'candidate')}; the winner is: {' '.join(words)}."

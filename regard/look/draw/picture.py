@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from regard.data.images import Pixels
+from regard.errors import counted
 from regard.look.draw import matrix
 from regard.look.maps import Cells, background, describe, map_of, region_of, shares_of, size_of
 from regard.look.palette import CHANGED, FAINT, INK
@@ -54,7 +55,7 @@ def film(trace: Contents, show: Show) -> tuple[Figure, str]:
     caption = f"{table.caption}, grid {rows} x {across} (counted from 0){blended}, colours from 0 to {most:.2f}"
     if first is not None:
         matrix.under(first, "\n" + caption, show.title, size)
-    return drawing, f"Attention of {count} words over a picture. {caption}."
+    return drawing, f"Attention of {counted(count, 'word')} over a picture. {caption}."
 
 
 def one(trace: Contents, show: Show) -> tuple[Figure, str]:
