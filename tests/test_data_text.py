@@ -6,9 +6,11 @@ import io
 import lzma
 import os
 import random
+import threading
 import tracemalloc
 import unicodedata
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +22,7 @@ from regard.data.builtin import Example
 from regard.data.corpus import open_corpus, pairs_in_memory, parallel_files, tab_separated
 from regard.data.documents import DocumentDataConfig, document_files
 from regard.data.encoding import Tally
-from regard.data.files import digest, is_blank, read_lines, read_small, read_whole, write_atomically
+from regard.data.files import digest, is_blank, read_files, read_lines, read_small, read_whole, write_atomically
 from regard.data.normalise_text import rewrite
 from regard.data.prepare import choose_held_out, sentence_key
 from regard.data.settings import READING, DataConfig, Reading
@@ -204,6 +206,24 @@ def test_several_files_follow_one_another(tmp_path):
         (2, "b"),
         (3, "c"),
     ]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress])
+def test_files_that_are_unpacked_together_are_read_in_turn(tmp_path, pack):
+    paths, lines = [], [f"{file} {line}" for file in range(9) for line in range(50)]
+    for file in range(9):  # more than are unpacked at the same time
+        paths.append(str(tmp_path / f"part.{file}"))
+        Path(paths[-1]).write_bytes(pack("".join(f"{file} {line}\n" for line in range(50)).encode()))
+    digests: dict[str, str] = {}
+    assert [line for one in read_files(paths, digests=digests) for line in one] == lines
+    assert digests == {path: digest(path) for path in paths}
+    Path(paths[2]).write_bytes(b"\xff\n")
+    with pytest.raises(DataError, match=r"part\.2, line 1: byte 1 \(0xFF\) is not UTF-8"):
+        [list(one) for one in read_files(paths)]
+    before = threading.active_count()
+    assert next(next(reading := read_files(paths))) == "0 0"
+    reading.close()
+    assert threading.active_count() == before, "a reader that is closed leaves no thread behind"
 
 
 def test_tsv_keeps_quotes_and_refuses_a_line_without_tab(tmp_path):

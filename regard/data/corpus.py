@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from regard.data.builtin import Example
 from regard.data.encoding import Corpus
-from regard.data.files import Digests, check_file, read_lines
+from regard.data.files import Digests, check_file, read_files
 from regard.data.pharaoh import Link
 from regard.data.settings import READING, DataConfig, Reading, as_files
 from regard.data.tmx import choose_languages, find_tag, list_languages, read_units
@@ -32,8 +32,9 @@ def parallel_files(sources: Files, targets: Files, reading: Reading = READING) -
         if len(sources) != len(targets):
             raise DataError(f"Each source file needs its target file; got {len(sources)} and {len(targets)}.")
         line = 0
-        for source, target in zip(sources, targets, strict=True):
-            sides = zip_longest(*(read_lines(path, reading, digests) for path in (source, target)))
+        files = (read_files(paths, reading, digests) for paths in (sources, targets))
+        for source, target, *lines in zip(sources, targets, *files, strict=True):
+            sides = zip_longest(*lines)
             for number, (left, right) in enumerate(sides, start=1):
                 if left is None or right is None:
                     longer = number + sum(1 for _ in sides)
@@ -53,8 +54,8 @@ def tab_separated(files: Files, reading: Reading = READING) -> Corpus[Pair]:
 
     def read(digests: Digests) -> Iterator[Pair]:
         line = 0
-        for path in files:
-            for number, text in enumerate(read_lines(path, reading, digests), start=1):
+        for path, texts in zip(files, read_files(files, reading, digests), strict=True):
+            for number, text in enumerate(texts, start=1):
                 columns = text.split("\t", 2)
                 if len(columns) < 2:
                     raise DataError(f"{path}, line {number}: a line needs source, tab and target; it has no tab.")

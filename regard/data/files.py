@@ -17,10 +17,11 @@ import re
 import shutil
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from threading import Thread, current_thread
 from typing import Any, BinaryIO, TypeVar
@@ -44,6 +45,7 @@ except ImportError:  # before Python 3.14
 UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error, *([zstd.ZstdError] if zstd else []))
 BOM = b"\xef\xbb\xbf"
 _BLOCK = 1 << 16  # bytes read at once
+_TOGETHER, _AHEAD = 4, 512  # of several files: how many are unpacked at the same time, and how many blocks ahead
 _OPENERS: tuple[tuple[bytes, Callable[[BinaryIO], Any]], ...] = (
     (b"\x1f\x8b", lambda raw: gzip.GzipFile(fileobj=raw)),
     (b"BZh", bz2.BZ2File),
@@ -142,8 +144,23 @@ def read_lines(path: str | Path, reading: Reading = READING, digests: Digests | 
 
     Bytes that are not UTF-8 are refused with file and line number, or with `invalid="replace"` become U+FFFD.
     """
+    return _lines(path, read_blocks(path, reading, digests), reading)
+
+
+def read_files(
+    paths: Sequence[str], reading: Reading = READING, digests: Digests | None = None
+) -> Iterator[Iterator[str]]:
+    """The lines of each file in turn. Of several files the next ones are unpacked meanwhile, each in a thread."""
+    rest = iter(paths)
+    while some := list(islice(rest, _TOGETHER)):
+        with ExitStack() as stack:
+            blocks = (read_blocks(path, reading, digests) for path in some)
+            ahead = [stack.enter_context(prefetch(each, _AHEAD)) if paths[1:] else each for each in blocks]
+            yield from (_lines(path, each, reading) for path, each in zip(some, ahead, strict=True))
+
+
+def _lines(path: str | Path, blocks: Iterator[bytes], reading: Reading) -> Iterator[str]:
     number = 0
-    blocks = read_blocks(path, reading, digests)
     for lines in split_lines(lambda: next(blocks, b""), path, reading.max_line):
         for line in lines:
             number += 1

@@ -9,6 +9,7 @@ it ended.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from regard.config import setting
 from regard.data.batching import pad
 from regard.data.builtin import tales
 from regard.data.encoding import Corpus, Encoding, Tally
-from regard.data.files import Digests, is_blank, read_lines
+from regard.data.files import Digests, is_blank, read_files
 from regard.data.normalise_text import FORMS
 from regard.data.settings import Reading, as_files, check_least, named_files
 from regard.data.store import Array, Column, ColumnType, id_type
@@ -144,7 +145,7 @@ def text_files(files: tuple[str, ...], reading: Reading) -> Corpus[TextLine]:
     """The lines of files."""
 
     def read(digests: Digests) -> Iterator[TextLine]:
-        lines = (line for path in files for line in read_lines(path, reading, digests))
+        lines = chain.from_iterable(read_files(files, reading, digests))
         return (TextLine(number, line) for number, line in enumerate(lines, start=1))
 
     return Corpus(read, files, [reading.invalid])
