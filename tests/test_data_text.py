@@ -220,8 +220,8 @@ def test_files_that_are_unpacked_together_are_read_in_turn(tmp_path, pack):
     Path(paths[2]).write_bytes(b"\xff\n")
     with pytest.raises(DataError, match=r"part\.2, line 1: byte 1 \(0xFF\) is not UTF-8"):
         [list(one) for one in read_files(paths)]
-    before = threading.active_count()
-    assert next(next(reading := read_files(paths))) == "0 0"
+    before, reading = threading.active_count(), read_files(paths)
+    assert next(next(reading)) == "0 0"
     reading.close()
     assert threading.active_count() == before, "a reader that is closed leaves no thread behind"
 
