@@ -12,7 +12,7 @@ from regard.errors import DataError, brief
 from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
 
 SPACE = "▁"  # how a piece shows a space
-_RESERVED = str.maketrans(dict.fromkeys("\t\0▁▅", " "))  # the trainer skips lines that hold one of these
+_RESERVED = re.compile("[\t\0▁▅]")  # the trainer skips lines that hold one of these
 _LINE = 1_000  # characters of a line that the trainer sees: it skips lines beyond 4192 bytes
 _WORTH_THREADS = 500  # texts at once; fewer are done before the threads have begun
 
@@ -116,7 +116,7 @@ def train_subwords(
 
 def _trainable(lines: Iterable[str]) -> Iterator[str]:
     for line in lines:
-        text = line[:_LINE].translate(_RESERVED)
+        text = _RESERVED.sub(" ", line[:_LINE])
         if text and not text.isspace():
             yield text
 
