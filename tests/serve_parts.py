@@ -82,7 +82,12 @@ class Model(context.Process):
 
 
 def _serve(
-    address: Connection, errors: Connection, numbers: Connection, limits: dict[str, float], forks: str | None, given: Any
+    address: Connection,
+    errors: Connection,
+    numbers: Connection,
+    limits: dict[str, float],
+    forks: str | None,
+    given: Any,
 ) -> None:
     os.dup2(errors.fileno(), 2)
     if forks:
