@@ -65,11 +65,14 @@ quick: $(STAMP)
 
 check: lint test
 
-# The tests of the page drive a real Chromium. It is installed where possible; elsewhere they are skipped with a warning.
+# The tests of the page drive a real Chromium: the headless shell, which has no window and takes a quarter less CPU time,
+# or else the whole browser. It is installed where possible; elsewhere they are skipped with a warning.
 browser:
-	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
-	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
-	  apt-get update -qq >/dev/null && apt-get install -qq -y chromium >/dev/null; } || \
+	@command -v chromium-headless-shell >/dev/null || \
+	{ [ "$$(id -u)" = 0 ] && apt-get install -qq -y chromium-headless-shell; } >/dev/null 2>&1 || \
+	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	{ [ "$$(id -u)" = 0 ] && apt-get update -qq && \
+	  { apt-get install -qq -y chromium-headless-shell || apt-get install -qq -y chromium; }; } >/dev/null 2>&1 || \
 	echo "NO BROWSER: chromium is missing and could not be installed; the tests of the page will be skipped." >&2
 
 format: $(STAMP)

@@ -26,7 +26,8 @@ LEAN = (
 def chromium() -> str:
     """Where Chromium is; the test is skipped, loudly, where it is not."""
     pytest.importorskip("playwright.sync_api")
-    for name in ("chromium", "chromium-browser", "google-chrome"):
+    # The first is the same browser without a window around the page; it takes a quarter less CPU time.
+    for name in ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"):
         if (found := shutil.which(name)) is not None:
             return found
     warnings.warn("NOT TESTED in a browser: Chromium is not on the PATH (apt-get install chromium)", stacklevel=2)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -70,11 +71,29 @@ def _kept(corpus: str, model: str, settings: list[str]) -> Path:
     return kept(f"{model}-{corpus}", given, lambda folder: regard.train(**given, out=folder))
 
 
-def _serve(address: Connection, errors: Connection, limits: dict[str, float], forks: str | None, given: Any) -> None:
+class Model(context.Process):
+    """The process of a model as a fork, which tells its number to the tests."""
+
+    numbers: Connection  # of the server, where it starts
+
+    def start(self) -> None:
+        super().start()
+        self.numbers.send(self.pid)
+
+
+def _serve(
+    address: Connection,
+    errors: Connection,
+    numbers: Connection,
+    limits: dict[str, float],
+    forks: str | None,
+    given: Any,
+) -> None:
     os.dup2(errors.fileno(), 2)
     if forks:
         share_forkserver(forks)
-        worker._SPAWN = context
+        Model.numbers = numbers
+        worker._SPAWN = SimpleNamespace(Process=Model, Pipe=context.Pipe, RawValue=context.RawValue)
 
     def refuse(tree: dict[str, Any]) -> str:
         raise AssertionError("a trace is written in the process of the event loop")
@@ -91,11 +110,12 @@ class Server:
         limits = {**dict.fromkeys(TIMES, PATIENCE), **(limits or {})}
         given = {"runs": [str(run) for run in runs], "port": 0, **given}
         (address, ready), (errors, stderr) = context.Pipe(False), context.Pipe(False)
+        self._numbers, numbers = context.Pipe(False)
         forks = None if fresh else forkserver_address()
-        self.process = context.Process(target=_serve, args=(ready, stderr, limits, forks, given))
+        self.process = context.Process(target=_serve, args=(ready, stderr, numbers, limits, forks, given))
         self.process.start()
-        ready.close()
-        stderr.close()
+        for end in (ready, stderr, numbers):
+            end.close()
         self.log: list[str] = []
         self._reader = threading.Thread(target=self._read, args=(errors,), daemon=True)
         self._reader.start()
@@ -112,6 +132,10 @@ class Server:
         with open(errors.fileno(), encoding="utf-8", errors="replace", closefd=False) as lines:
             self.log.extend(lines)
         errors.close()
+
+    def model_process(self) -> int:
+        """The number of the process of the only model, which has not been replaced; not where it is `fresh`."""
+        return self._numbers.recv()
 
     def errors(self) -> str:
         """What the server wrote to its log, once it has ended."""

@@ -129,6 +129,22 @@ def go_on(model: SequenceModel, token: Tensor, state: Any, target: Tensor) -> Te
     return torch.stack(logits, dim=1)
 
 
+@cache
+@torch.no_grad()
+def whole(case: str) -> Tensor:
+    """Logits [B, T, V] of `forward` for the batch of all laws, computed once for those that compare with them."""
+    return make(case)(SOURCE, LENGTHS, TARGET)
+
+
+@cache
+@torch.no_grad()
+def seen_whole(case: str) -> Any:
+    """What the attention modules saw in the same batch."""
+    with record(make(case)) as seen:
+        make(case)(SOURCE, LENGTHS, TARGET)
+    return seen
+
+
 def real(logits: Tensor) -> Tensor:
     """The logits of the words that are there, [words, V]."""
     return logits[:, : TARGET.shape[1]][TARGET != PAD]
@@ -137,11 +153,10 @@ def real(logits: Tensor) -> Tensor:
 @everywhere
 @torch.no_grad()
 def test_steps_equal_forward(case: str):
-    model = make(case)
-    logits = model(SOURCE, LENGTHS, TARGET)
+    logits = whole(case)
     assert logits.shape == (3, 5, CASES[case][1].target_vocabulary)
     assert logits.std() > 0.1, "the weights must make a difference, or the laws would hold for nothing"
-    assert_close(run_steps(model, SOURCE, LENGTHS, TARGET), logits, rtol=0, atol=1e-10)
+    assert_close(run_steps(make(case), SOURCE, LENGTHS, TARGET), logits, rtol=0, atol=1e-10)
 
 
 @differentiable
@@ -149,11 +164,11 @@ def test_gradients_of_steps_equal_those_of_forward(case: str):
     """`forward` may take its products and their gradients in another order; the gradients are the same."""
     model = make(case)
     weights = dict(model.named_parameters())
-    whole = torch.autograd.grad(real(model(SOURCE, LENGTHS, TARGET)).square().sum(), list(weights.values()))
+    parallel = torch.autograd.grad(real(model(SOURCE, LENGTHS, TARGET)).square().sum(), list(weights.values()))
     stepped = torch.autograd.grad(
         real(run_steps(model, SOURCE, LENGTHS, TARGET)).square().sum(), list(weights.values())
     )
-    for name, one, other in zip(weights, whole, stepped, strict=True):
+    for name, one, other in zip(weights, parallel, stepped, strict=True):
         assert_close(one, other, rtol=1e-8, atol=1e-8, msg=lambda message, name=name: f"{name}: {message}")
 
 
@@ -178,13 +193,11 @@ def test_padding_changes_nothing(case: str):
     junk = torch.randint(3, 11, (3, 4), generator=torch.Generator().manual_seed(0))
     source = torch.cat([torch.where(SOURCE == PAD, junk[:, :1], SOURCE), junk], dim=1)
     target = torch.cat([torch.where(TARGET == PAD, junk[:, :1], TARGET), junk], dim=1)
-    with record(model) as before:
-        logits = model(SOURCE, LENGTHS, TARGET)
     with record(model) as after:
         padded = model(source, LENGTHS, target)
-    assert_close(real(padded), real(logits), rtol=0, atol=1e-10)
+    assert_close(real(padded), real(whole(case)), rtol=0, atol=1e-10)
     for name in model.looking.cross:
-        was, now = before[name].weights, after[name].weights
+        was, now = seen_whole(case)[name].weights, after[name].weights
         T, S = was.shape[-2:]
         pairs = zip(was.movedim(-2, 1), now[..., :T, :S].movedim(-2, 1), TARGET_LENGTHS, strict=True)
         for row_was, row_now, length in pairs:
@@ -198,7 +211,7 @@ def test_padding_changes_nothing_without_a_record(case: str):
     model = make(case)
     source = nn.functional.pad(SOURCE, (0, 3), value=PAD)
     target = nn.functional.pad(TARGET, (0, 2), value=PAD)
-    expected = real(model(SOURCE, LENGTHS, TARGET))
+    expected = real(whole(case))
     assert_close(real(model(source, LENGTHS, target)), expected, rtol=0, atol=1e-10)
     assert_close(real(run_steps(model, source, LENGTHS, target)), expected, rtol=0, atol=1e-10)
 
@@ -207,8 +220,7 @@ def test_padding_changes_nothing_without_a_record(case: str):
 @torch.no_grad()
 def test_the_future_changes_nothing(case: str):
     """T5.3: another word y_k leaves the logits of y_1 ... y_k as they are, to the last bit, and changes a later one."""
-    model = make(case)
-    logits = model(SOURCE, LENGTHS, TARGET)
+    model, logits = make(case), whole(case)
     for k in range(TARGET.shape[1]):
         other = TARGET.clone()
         other[:, k] = (TARGET[:, k] - 2) % 7 + 4
@@ -241,8 +253,7 @@ def test_the_future_has_no_gradient(case: str):
 @everywhere
 @torch.no_grad()
 def test_a_batch_of_one_equals_a_row_of_many(case: str):
-    model = make(case)
-    logits = model(SOURCE, LENGTHS, TARGET)
+    model, logits = make(case), whole(case)
     for row, (length, steps) in enumerate(zip(LENGTHS.tolist(), TARGET_LENGTHS.tolist(), strict=True)):
         alone = (SOURCE[row : row + 1, :length], LENGTHS[row : row + 1], TARGET[row : row + 1, :steps])
         assert_close(model(*alone)[0], logits[row, :steps], rtol=0, atol=1e-10)
@@ -276,21 +287,18 @@ def test_recording_changes_nothing(case: str):
 @everywhere
 @torch.no_grad()
 def test_a_recorded_step_sees_what_forward_sees(case: str):
-    model = make(case)
-    with record(model) as whole:
-        model(SOURCE, LENGTHS, TARGET)
+    model, expected = make(case), seen_whole(case)
     with record(model) as stepped:
         run_steps(model, SOURCE, LENGTHS, TARGET)
     for name in attentions(model):
-        assert_close(stepped[name].weights, whole[name].weights, rtol=0, atol=1e-10)
-        assert_close(stepped[name].context, whole[name].context, rtol=0, atol=1e-10)
+        assert_close(stepped[name].weights, expected[name].weights, rtol=0, atol=1e-10)
+        assert_close(stepped[name].context, expected[name].context, rtol=0, atol=1e-10)
 
 
 @everywhere
 @torch.no_grad()
 def test_save_and_load_give_the_same_logits(case: str, tmp_path):
-    model, other = make(case), fresh(case, seed=4)
-    logits = model(SOURCE, LENGTHS, TARGET)
+    model, other, logits = make(case), fresh(case, seed=4), whole(case)
     assert not torch.equal(other(SOURCE, LENGTHS, TARGET), logits)
     save_model(model, str(tmp_path / "weights.safetensors"))
     load_model(other, str(tmp_path / "weights.safetensors"))
@@ -302,9 +310,7 @@ def test_save_and_load_give_the_same_logits(case: str, tmp_path):
 @torch.no_grad()
 def test_weights_are_zero_on_padding_and_sum_to_one(case: str):
     """T2.1, T3.1, T3.2: over what the query may see; local-p rows sum to at most one; nowhere to look gives zeros."""
-    model = make(case)
-    with record(model) as seen:
-        model(SOURCE, LENGTHS, TARGET)
+    model, seen = make(case), seen_whole(case)
     for name, module in attentions(model).items():
         weights, scores, centre = seen[name].weights, seen[name].scores, seen[name].centre
         visible = scores > -torch.inf  # the memory's mask, and slots that the score itself hides
@@ -346,7 +352,7 @@ def test_take_reorders_a_state(case: str):
     _, state = model.step(start, state)
     _, state = model.step(TARGET[:, 0], state)
     taken = take(state, rows)
-    expected = run_steps(model, SOURCE[rows], LENGTHS[rows], TARGET[rows])[:, 2:]
+    expected = whole(case)[rows, 2:]
     assert_close(go_on(model, TARGET[:, 1], state, TARGET[:, 2:])[rows], expected, rtol=0, atol=1e-10)
     assert_close(go_on(model, TARGET[rows, 1], taken, TARGET[rows, 2:]), expected, rtol=0, atol=1e-10)
 
@@ -367,7 +373,7 @@ def test_take_beams_reorders_all_but_the_memory(case: str):
     again = take_beams(moved, torch.tensor([2, 1, 0, 4, 4, 3]))
     rows_again = rows[[2, 1, 0, 4, 4, 3]]
     for state, order in ((moved, rows), (again, rows_again)):
-        expected = run_steps(model, source, lengths, words[order])[:, 2:]
+        expected = model(source, lengths, words[order])[:, 2:]
         assert_close(go_on(model, words[order, 1], state, words[order, 2:]), expected, rtol=0, atol=1e-10)
     if hasattr(moved, "memory"):
         assert moved.memory is state.memory
@@ -384,7 +390,7 @@ def test_an_empty_sentence_is_read_and_written(case: str):
     with record(model) as seen:
         logits = model(source, lengths, target)
     assert logits.isfinite().all()
-    assert_close(logits[:3], model(SOURCE, LENGTHS, TARGET), rtol=0, atol=1e-10)
+    assert_close(logits[:3], whole(case), rtol=0, atol=1e-10)
     alone = run_steps(model, torch.tensor([[END]]), torch.tensor([1]), TARGET[1:2])
     assert_close(alone[0], logits[3], rtol=0, atol=1e-10)
     for name in model.looking.cross:
@@ -414,11 +420,11 @@ def test_bfloat16_is_finite_and_close(case: str):
     model = spread(build(*CASES[case]), 0.3)
     exact = model(SOURCE, LENGTHS, TARGET)
     coarse = model.bfloat16()
-    whole, stepped = coarse(SOURCE, LENGTHS, TARGET), run_steps(coarse, SOURCE, LENGTHS, TARGET)
-    assert whole.dtype == torch.bfloat16
-    assert whole.isfinite().all()
+    parallel, stepped = coarse(SOURCE, LENGTHS, TARGET), run_steps(coarse, SOURCE, LENGTHS, TARGET)
+    assert parallel.dtype == torch.bfloat16
+    assert parallel.isfinite().all()
     assert stepped.isfinite().all()
-    assert_close(whole.double(), exact, rtol=0, atol=0.15)
+    assert_close(parallel.double(), exact, rtol=0, atol=0.15)
     assert_close(stepped.double(), exact, rtol=0, atol=0.15)
     with record(coarse) as seen:
         coarse(SOURCE, LENGTHS, TARGET)
@@ -481,7 +487,7 @@ def test_dropout_acts_in_training_only(case: str):
     first = model(SOURCE, LENGTHS, TARGET)
     torch.manual_seed(2)
     assert not torch.equal(model(SOURCE, LENGTHS, TARGET), first)
-    assert torch.equal(model.eval()(SOURCE, LENGTHS, TARGET), model(SOURCE, LENGTHS, TARGET))
+    assert torch.equal(model.eval()(SOURCE, LENGTHS, TARGET), whole(case))
 
 
 @differentiable
@@ -537,7 +543,7 @@ def test_a_state_may_be_stepped_twice(case: str):
     words = [TARGET, (TARGET - 2) % 7 + 4]
     children = [model.step(target[:, 0], state)[1] for target in words]
     for child, target in zip(children, words, strict=True):
-        expected = run_steps(model, SOURCE, LENGTHS, target)[:, 2:]
+        expected = model(SOURCE, LENGTHS, target)[:, 2:]
         assert_close(go_on(model, target[:, 1], child, target[:, 2:]), expected, rtol=0, atol=1e-10)
 
 

@@ -202,7 +202,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(arguments, sentence, regar
     ],
 )
 def test_every_demo_runs_to_its_end(task, says, left, regard_command, tmp_path):
-    code, out, err = regard_command("demo", "--task", task, "--minutes", "0.02", "--out", tmp_path / "run")
+    code, out, err = regard_command("demo", "--task", task, "--minutes", "0.001", "--out", tmp_path / "run")
     assert code == 0, err
     assert says in out
     assert "What to try next" in out

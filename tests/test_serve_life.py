@@ -130,10 +130,10 @@ def test_long_texts_let_a_short_one_through(server: Server) -> None:
 def without_room(**settings: Any) -> Iterator[tuple[Server, int, socket.socket]]:
     """A server whose only place is taken, its model process, which is stopped, and the connection that waits."""
     with (
-        serving(limits={"queue": 1}, fresh=True, **settings) as server,
+        serving(limits={"queue": 1}, **settings) as server,
         socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as first,
     ):
-        (child,) = children(server, "spawn_main")
+        child = server.model_process()
         os.kill(child, signal.SIGSTOP)
         first.sendall(request("ba da"))
         until(lambda: waiting(server) == 1)
@@ -188,11 +188,11 @@ def test_a_request_without_room_is_refused_for_its_head_alone() -> None:
 
 def test_of_many_requests_at_once_only_those_with_room_reach_the_application() -> None:
     """They are counted as they come in, not when they wait for a model: until then each would see the same room."""
-    with serving(limits={"queue": 1}, fresh=True) as server, ExitStack() as stack:
+    with serving(limits={"queue": 1}) as server, ExitStack() as stack:
         address = ("127.0.0.1", server.port)
         lines = [stack.enter_context(socket.create_connection(address, timeout=PATIENCE)) for _ in range(20)]
         assert server.client.get("/health").status_code == 200  # all of them are accepted
-        (child,) = children(server, "spawn_main")
+        child = server.model_process()
         for process in (child, server.process.pid):
             os.kill(process, signal.SIGSTOP)
         for line in lines:

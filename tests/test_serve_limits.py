@@ -73,7 +73,7 @@ def test_files_that_nobody_reads_do_not_take_all_open_files() -> None:
         for _ in range(200):
             line = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
             line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-            line.sendall(b"GET /page/docs.html HTTP/1.1\r\nHost: localhost\r\n\r\n" * 400)
+            line.sendall(b"GET /page/stage.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
             lines.append(line)
         for _ in range(20):
             given = {"q": "ba da", "source": "en", "target": "de"}

@@ -59,6 +59,13 @@ def page(server: Server, chromium: Any) -> Iterator[Any]:
         yield page
 
 
+@pytest.fixture
+def modules(server: Server, chromium: Any) -> Iterator[Any]:
+    """A small page of the same origin, for tests of single modules: it loads none by itself but its own."""
+    with opened(chromium, f"{server.address}docs") as page:
+        yield page
+
+
 def words(page: Any) -> list[str]:
     return page.locator(".translation .word").all_inner_texts()
 
@@ -93,9 +100,9 @@ def test_of_several_sentences_the_one_with_the_caret_is_looked_into(page: Any) -
     assert page.evaluate("document.querySelector('regard-translate').whole()") == "da ba\nko me lu"
 
 
-def test_an_answer_that_is_aborted_while_it_is_read_is_no_answer(page: Any) -> None:
+def test_an_answer_that_is_aborted_while_it_is_read_is_no_answer(modules: Any) -> None:
     """It was taken for an empty one, and kept: the step that it belonged to could not be shown any more."""
-    found = page.evaluate(
+    found = modules.evaluate(
         """async () => {
           const { post } = await import('/page/api.js');
           const whole = window.fetch;
@@ -482,10 +489,10 @@ def test_what_if(page: Any) -> None:
     until(page, "document.querySelector('.translation .word').innerText !== 'fo'")
 
 
-def test_hiding_a_word_masks_all_its_pieces(page: Any) -> None:
+def test_hiding_a_word_masks_all_its_pieces(modules: Any) -> None:
     """The same positions as `regard look --mask`, for a word of several pieces beside a full stop."""
     trace = Trace.from_arrays(["\u2581a", "\u2581hou", "se", ".", "</s>"], ["\u2581x", "</s>"], np.full((2, 5), 0.2))
-    positions = page.evaluate(
+    positions = modules.evaluate(
         """async (text) => {
           const { host } = await import("/page/host.js");
           const { state } = await import("/page/state.js");
@@ -537,8 +544,8 @@ def test_models_are_compared(page: Any) -> None:
     picture(page, "compare-length")
 
 
-def test_outputs_are_aligned_before_their_rows_are_compared(page: Any) -> None:
-    gap = page.evaluate(
+def test_outputs_are_aligned_before_their_rows_are_compared(modules: Any) -> None:
+    gap = modules.evaluate(
         """async () => {
           const { difference } = await import("/page/sides.js");
           const table = (rows, weights) => ({

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import commands
 import pytest
 
 from regard.cluster.local import LocalWorker, Pool, gpus_for, run_local, share_cores
@@ -120,7 +121,8 @@ def test_a_zst_file_comes_back_as_one(tmp_path):
     assert zstd.decompress((out / "a.txt.zst").read_bytes()).decode() == "ÉTÉ\nB\n"
 
 
-def test_workers_take_the_gpus_in_turn(corpus, tmp_path):
+def test_workers_take_the_gpus_in_turn(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.cluster.local._SPAWN", commands.context)  # a worker with a GPU loads torch
     out = tmp_path / "out"
     plan = make_plan(corpus[0], out, 4, "", TASK)
     assert run_local(Gpu(tmp_path), plan, out, missing(plan, out), 2, gpus=["0", "3"]) == 0
