@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import logging
 import os
+import resource
 import signal
 import threading
 from collections.abc import Iterator
@@ -72,7 +73,7 @@ def _kept(corpus: str, model: str, settings: list[str]) -> Path:
 
 
 class Model(context.Process):
-    """The process of a model as a fork, which tells its number to the tests."""
+    """The process of a model as a fork, which reports its number to the tests."""
 
     numbers: Connection  # of the server, where it starts
 
@@ -87,8 +88,11 @@ def _serve(
     numbers: Connection,
     limits: dict[str, float],
     forks: str | None,
+    files: int,
     given: Any,
 ) -> None:
+    if files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     os.dup2(errors.fileno(), 2)
     if forks:
         share_forkserver(forks)
@@ -104,15 +108,18 @@ def _serve(
 
 
 class Server:
-    """A server as a separate process. Its models start as forks, or with `fresh` as they do for users."""
+    """A server as a separate process. Its models start as forks, or with `fresh` as they do for users; `files` bounds
+    how many files it may have open."""
 
-    def __init__(self, *runs: Path, limits: dict[str, float] | None = None, fresh: bool = False, **given: Any) -> None:
+    def __init__(
+        self, *runs: Path, limits: dict[str, float] | None = None, fresh: bool = False, files: int = 0, **given: Any
+    ) -> None:
         limits = {**dict.fromkeys(TIMES, PATIENCE), **(limits or {})}
         given = {"runs": [str(run) for run in runs], "port": 0, **given}
         (address, ready), (errors, stderr) = context.Pipe(False), context.Pipe(False)
         self._numbers, numbers = context.Pipe(False)
         forks = None if fresh else forkserver_address()
-        self.process = context.Process(target=_serve, args=(ready, stderr, numbers, limits, forks, given))
+        self.process = context.Process(target=_serve, args=(ready, stderr, numbers, limits, forks, files, given))
         self.process.start()
         for end in (ready, stderr, numbers):
             end.close()

@@ -3,7 +3,6 @@
 import itertools
 import json
 import logging
-import resource
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,12 +61,7 @@ def test_a_body_without_a_declared_length_is_counted_too(server: Server) -> None
 
 def test_files_that_nobody_reads_do_not_take_all_open_files() -> None:
     """Nor do connections: their bound follows the bound on open files."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (160, before[1]))  # the server inherits it
-    try:
-        server = Server(trained())
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    server = Server(trained(), files=160)
     try:
         lines = []
         for _ in range(200):

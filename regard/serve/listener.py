@@ -17,7 +17,7 @@ from regard.serve.protocol import Protocol
 
 log = logging.getLogger("regard.serve")
 BACKLOG = 2048  # connections that the system holds until they are accepted
-_MOST = 64  # connections that are accepted in one turn
+_MOST = 64  # connections that are accepted and not yet made; one takes more than a turn, and has a file
 _SILENT = 1  # seconds that the system holds a connection on which nothing was sent
 _PAUSE = 0.1  # seconds without accepting after the system had no room for another connection
 
@@ -50,7 +50,7 @@ class Listener:
         self.loop.add_reader(self.socket, self._accept)
 
     def _accept(self) -> None:
-        for _ in range(_MOST):
+        for _ in range(_MOST - len(self._tasks)):
             try:
                 one, address = self.socket.accept()
             except (BlockingIOError, InterruptedError):
