@@ -87,7 +87,8 @@ def counted(number: float, noun: str, form: str = "") -> str:
     >>> counted(1.0, "minute", "g"), counted(1000, "pair", ",")
     ('1 minute', '1,000 pairs')
     """
-    return f"{number:{form}} {noun}{'' if number == 1 else 's'}"
+    written = f"{number:{form}}"
+    return f"{written} {noun}{'' if written == '1' else 's'}"
 
 
 def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import until
 
 from regard.cli.text import batches
 from regard.data import files
@@ -211,19 +212,33 @@ def test_several_files_follow_one_another(tmp_path):
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress])
 def test_files_that_are_unpacked_together_are_read_in_turn(tmp_path, pack):
     paths, lines = [], [f"{file} {line}" for file in range(9) for line in range(50)]
+    ending = {bytes: "txt", gzip.compress: "gz", bz2.compress: "bz2"}[pack]
     for file in range(9):  # more than are unpacked at the same time
-        paths.append(str(tmp_path / f"part.{file}"))
+        paths.append(str(tmp_path / f"part.{file}.{ending}"))
         Path(paths[-1]).write_bytes(pack("".join(f"{file} {line}\n" for line in range(50)).encode()))
     digests: dict[str, str] = {}
     assert [line for one in read_files(paths, digests=digests) for line in one] == lines
     assert digests == {path: digest(path) for path in paths}
     Path(paths[2]).write_bytes(b"\xff\n")
-    with pytest.raises(DataError, match=r"part\.2, line 1: byte 1 \(0xFF\) is not UTF-8"):
+    with pytest.raises(DataError, match=r"part\.2\.\w+, line 1: byte 1 \(0xFF\) is not UTF-8"):
         [list(one) for one in read_files(paths)]
-    before, reading = threading.active_count(), read_files(paths)
+    before, begun = threading.active_count(), dict[str, str]()
+    reading = read_files(paths, digests=begun)
     assert next(next(reading)) == "0 0"
+    if pack is bytes:
+        assert paths[1] not in begun, "a plain file is not read ahead"
+    else:
+        until(lambda: paths[1] in begun)
     reading.close()
     assert threading.active_count() == before, "a reader that is closed leaves no thread behind"
+
+
+def test_a_pipe_that_nobody_writes_does_not_hide_the_error_of_the_file_before_it(tmp_path):
+    bad, pipe = tmp_path / "bad", tmp_path / "pipe.gz"
+    bad.write_bytes(b"\xff\n")
+    os.mkfifo(pipe)
+    with pytest.raises(DataError, match="is not UTF-8"):
+        [list(one) for one in read_files([str(bad), str(pipe)])]
 
 
 def test_tsv_keeps_quotes_and_refuses_a_line_without_tab(tmp_path):

@@ -14,6 +14,7 @@ from commands import regard as command
 
 import regard
 from regard.api import aligning
+from regard.api.links import Heads, guided_heads
 from regard.api.training import gather
 from regard.data.batching import make_batch
 from regard.data.builtin.phrasebook import generate
@@ -167,6 +168,13 @@ def test_the_loss_is_that_of_the_papers_over_the_rows_that_have_links(name, shif
     plain = task.loss(model, make_batch(data.train, [4, 1, 9]))
     assert float(loss.total.detach() - plain.total.detach()) == pytest.approx(0.3 * guide, rel=1e-5)
     assert task.count(batch)[0] == int(batch.target_lengths.sum())
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_links_are_read_from_what_was_guided(shift, tmp_path):
+    model = model_of("transformer", data_of(tmp_path), **CASES["transformer"][0])
+    train = TrainConfig(guided=1.0, guided_head=1, guided_shift=shift, steps=1)
+    assert guided_heads(model, train) == Heads(1, 1, shift)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -54,10 +54,14 @@ def test_a_term_is_written_as_the_model_writes_it(copier, monkeypatch) -> None:
 
 
 def test_a_term_is_found_in_the_form_that_the_model_reads(copier, monkeypatch) -> None:
-    terms = Termbase({"l'eau": "water", "“new”": "neuf"}, partial(rewrite, form="punctuation"))
-    text = "Voici l’eau et l'eau ‘new’."
-    found = [(text[slice(*span)], target) for span, _, target in terms.find(text)]
-    assert found == [("l’eau", "water"), ("l'eau", "water"), ("‘new’", "neuf")]
+    read = Vocabulary(copier.source_vocabulary.tokens, "word", "punctuation").comparable
+    given = {"l’eau": "water", "“new”": "neuf", "'Ndrangheta": "mafia", "boys' club": "club"}
+    terms = Termbase(given, read)
+    text = "Voici l’eau et l'eau ‘new’, 'in the boys' club' the 'Ndrangheta."
+    found = [(text[slice(*span)], source) for span, source, _ in terms.find(text)]
+    wanted = ["l’eau", "l'eau", "‘new’", "boys' club", "'Ndrangheta"]
+    assert found == list(zip(wanted, ["l’eau", "l’eau", "“new”", "boys' club", "'Ndrangheta"], strict=True))
+    assert Termbase({"1": "one", "2": "two"}, partial(rewrite, form="nfkc")).find("½ cup") == []  # parts of a character
     text = "Du the\u0301 et du thé"  # the places are those of the text as it was written
     found = [text[slice(*span)] for span, *_ in Termbase({"thé": "tea"}, partial(rewrite, form="nfc")).find(text)]
     assert found == ["the\u0301", "thé"]

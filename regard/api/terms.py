@@ -64,7 +64,8 @@ def read_terms(path: Path) -> list[tuple[str, str]]:
 class Termbase:
     """Terms that are found in sentences: whole words, the longest first. Lower-case terms ignore case.
 
-    `read` gives source words and sentences as the model reads them, `write` target words as it writes them.
+    `read` gives source words and sentences in a form in which they are compared, `write` target words as the model
+    writes them.
     """
 
     def __init__(self, terms: TermPairs, read: Rewrite = rewrite, write: Rewrite = rewrite) -> None:
@@ -73,7 +74,8 @@ class Termbase:
             if len(pair) != 2 or not all(isinstance(one, str) and one.strip() for one in pair):
                 raise DataError(f"A term is a pair of source words and target words; got {pair!r:.80}.")
         self._read = read
-        self._terms = {read(source.strip()).text: write(target.strip()).text for source, target in pairs}
+        stripped = [(source.strip(), write(target.strip()).text) for source, target in pairs]
+        self._terms = {read(source).text: (source, target) for source, target in stripped}
         self._first: dict[str, list[str]] = {}  # the first word of a term, in lower case -> terms, the longest first
         for source in sorted(self._terms, key=len, reverse=True):
             self._first.setdefault(_words(source)[0][0].lower() if _words(source) else source, []).append(source)
@@ -90,9 +92,9 @@ class Termbase:
                 end = start + len(source)
                 part, after = text.text[start:end], text.text[end : end + 1]
                 same = part == source or (source == source.lower() and part.lower() == source)
-                if same and not (after.isalnum() and source[-1].isalnum()):
+                if same and text.is_whole(start, end) and not (after.isalnum() and source[-1].isalnum()):
                     reached = end
-                    found.append((text.original(start, end), source, self._terms[source]))
+                    found.append((text.original(start, end), *self._terms[source]))
                     break
         return found[:MOST_IN_SENTENCE]
 

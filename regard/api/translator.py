@@ -372,7 +372,7 @@ class Translator(Trained):
         return self._search([ids], config, prefixes=None if begins is None else [begins], observe=observe)[0][0]
 
     def _termbase(self, terms: TermPairs) -> Termbase:
-        return Termbase(terms, self.source_vocabulary.in_form, self.target_vocabulary.in_form)
+        return Termbase(terms, self.source_vocabulary.comparable, self.target_vocabulary.in_form)
 
     def _place_terms(
         self, terms: Termbase, drafts: list[Draft], prefixes: list[list[int]] | None, config: DecodeConfig,

@@ -32,9 +32,9 @@ class Words(Pairs):
 
 
 def two_files(text: tuple[Path, Path] | None) -> tuple[Path, Path] | None:
-    """Refuse an option in the place of the second file: the parser would complain about whatever follows."""
-    if text and str(text[1]).startswith("-"):
-        raise ConfigError(f"--text needs two files, source and target; got {text[0]} alone.")
+    """Refuse an option in the place of a file: the parser would complain about whatever follows."""
+    if text and any(str(path).startswith("-") for path in text):
+        raise ConfigError(f"--text needs two files, source and target; got {text[0]} and {text[1]}.")
     return text
 
 
@@ -47,7 +47,7 @@ class Linking:
     threshold: Annotated[
         float,
         Option(
-            callback=only(lambda given: given.get("method") == "threshold", "--method threshold; add that"),
+            callback=only(lambda given: given.get("method") not in ("argmax", "mutual"), "--method threshold; add that"),
             help="Smallest weight of a link, for --method threshold.",
         ),
     ] = 0.3

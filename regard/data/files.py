@@ -85,9 +85,23 @@ def check_file(path: str | Path) -> None:
 def read_blocks(path: str | Path, reading: Reading = READING, digests: Digests | None = None) -> Iterator[bytes]:
     """The bytes of a file in blocks, unpacked if it is gzip, bzip2, xz or zst: its first bytes decide, not its name.
 
-    A packed file is unpacked in a thread, a few blocks ahead. Once all of it has been read, `digests` holds the SHA-256
+    A file with the name of a packed one is unpacked in a thread, a few blocks ahead. Once all of it has been read, `digests` holds the SHA-256
     of the file as it is on the disk.
     """
+    blocks = _unpack(path, reading, digests)
+    if not _is_packed(path):
+        yield from blocks
+        return
+    with prefetch(blocks) as ahead:
+        yield from ahead
+
+
+def _is_packed(path: str | Path) -> bool:
+    """Whether a regular file has the name of a packed one. A pipe, which may never be written, is not read ahead."""
+    return bool(_PACKED.search(str(path))) and os.path.isfile(path)
+
+
+def _unpack(path: str | Path, reading: Reading, digests: Digests | None) -> Iterator[bytes]:
     check_file(path)
     try:
         watched = _Watched(str(path), {} if digests is None else digests)
@@ -100,8 +114,8 @@ def read_blocks(path: str | Path, reading: Reading = READING, digests: Digests |
             yield from iter(raw.read1, b"")
             return
         size = 0
-        with opener(raw) as unpacked, prefetch(iter(partial(unpacked.read, _BLOCK), b"")) as blocks:
-            for block in blocks:
+        with opener(raw) as unpacked:
+            for block in iter(partial(unpacked.read, _BLOCK), b""):
                 size += len(block)
                 if size > reading.max_unpacked:
                     raise DataError(
@@ -150,13 +164,20 @@ def read_lines(path: str | Path, reading: Reading = READING, digests: Digests | 
 def read_files(
     paths: Sequence[str], reading: Reading = READING, digests: Digests | None = None
 ) -> Iterator[Iterator[str]]:
-    """The lines of each file in turn. Of several files the next ones are unpacked meanwhile, each in a thread."""
+    """The lines of each file in turn; read each to its end before the next.
+
+    Of several packed files the next ones are unpacked meanwhile, each in a thread and up to 32 MiB of it.
+    """
     rest = iter(paths)
     while some := list(islice(rest, _TOGETHER)):
         with ExitStack() as stack:
-            blocks = (read_blocks(path, reading, digests) for path in some)
-            ahead = [stack.enter_context(prefetch(each, _AHEAD)) if paths[1:] else each for each in blocks]
-            yield from (_lines(path, each, reading) for path, each in zip(some, ahead, strict=True))
+            blocks = [
+                stack.enter_context(prefetch(_unpack(path, reading, digests), _AHEAD))
+                if paths[1:] and _is_packed(path)
+                else read_blocks(path, reading, digests)
+                for path in some
+            ]
+            yield from (_lines(path, each, reading) for path, each in zip(some, blocks, strict=True))
 
 
 def _lines(path: str | Path, blocks: Iterator[bytes], reading: Reading) -> Iterator[str]:

@@ -13,6 +13,7 @@ FORMS = ("none", *UNICODE, PUNCTUATION)
 _MARKS = "“”„‟«»‘’‚‛´‐‑‒–−\u00a0\u2009\u202f"
 _ASCII = dict(zip(_MARKS, '"' * 6 + "'" * 5 + "-" * 5 + " " * 3, strict=True))
 _MARK = re.compile(f"[{_MARKS}]")  # quicker than `str.translate`, since few characters are one
+_FOLDED = str.maketrans("\"—―", "'--")
 _DASH = re.compile(r"(?<!\w)[—―]|[—―](?!\w)")
 # A single quotation mark may be an apostrophe: it quotes where it begins a word and another one ends a word. Where a
 # quotation goes on in the next sentence it begins with a capital; where it began in an earlier one it ends after
@@ -29,6 +30,11 @@ class Rewritten(NamedTuple):
     text: str
     starts: list[int] | None  # None: nothing moved, character i is character i
     ends: list[int] | None
+
+    def is_whole(self, start: int, end: int) -> bool:
+        """Whether the characters [start, end) are all that some characters of the original became."""
+        starts = self.starts
+        return starts is None or all(starts[at - 1] != starts[at] for at in (start, end) if 0 < at < len(starts))
 
     def original(self, start: int, end: int) -> tuple[int, int]:
         """The code points of the original that the characters [start, end) cover."""
@@ -78,6 +84,14 @@ def _straight(text: str) -> str:
         if "—" in text or "―" in text:
             text = _DASH.sub("-", text)
     return _CUT_OFF.sub('"', _QUOTED.sub(r'"\1"', text)) if _BORDER.search(text) else text
+
+
+def fold_marks(text: str) -> str:
+    """All quotation marks and apostrophes as ', dashes and spaces in ASCII, one character for one.
+
+    Unlike what `PUNCTUATION` writes, it does not depend on the text around, so that parts of texts can be compared.
+    """
+    return _MARK.sub(lambda found: _ASCII[found[0]], text).translate(_FOLDED)
 
 
 def _chunks(text: str, form: str) -> list[str]:

@@ -216,18 +216,17 @@ class PairEncoding(Encoding[Pair]):
 
     def describe(self, train: Any, dev: Any) -> list[str]:
         source, target = map(len, self.vocabularies)
-        return [f"vocabulary: {source} source, {target} target", *other_languages(self.config)]
+        return [f"vocabulary: {source} source, {target} target", *note_swapped(self.config)]
 
 
-def other_languages(config: DataConfig) -> list[str]:
-    """A note where the names of source and target files end with the codes of other languages than the settings."""
+def note_swapped(config: DataConfig) -> list[str]:
+    """A note where the name of a source file ends with the code of the target language, or the other way round."""
+    languages = [plain_tag(getattr(config, f"{side}_language")) for side in SIDES]
     odd = []
-    for side in SIDES:
-        wanted = plain_tag(getattr(config, f"{side}_language"))
+    for side, wanted, other in zip(SIDES, languages, reversed(languages), strict=True):
         for path in as_files(getattr(config, side)) + as_files(getattr(config, f"dev_{side}")):
             named = language_of(path)
-            # Codes of two and of three letters may name the same language: en and eng.
-            if named and len(named) == len(wanted.partition("-")[0]) and not are_varieties(named, wanted):
+            if named and wanted and other and are_varieties(named, other) and not are_varieties(named, wanted):
                 odd.append(f"{path} is a {side} file, but data.{side}_language is {wanted}")
                 break
     note = f"file names contradict the languages: {'; '.join(odd)}. Check that source and target are not swapped."

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regard.data.files import read_small, write_atomically
-from regard.data.normalise_text import FORMS, Rewritten, rewrite
+from regard.data.normalise_text import FORMS, PUNCTUATION, Rewritten, fold_marks, rewrite
 from regard.data.segmentations import Segmentations
 from regard.data.sentences import Span
 from regard.data.subwords import Subwords, train_subwords
@@ -94,6 +94,10 @@ class Vocabulary:
     def encode_many(self, texts: Iterable[str]) -> list[list[int]]:
         """The ids of many sentences, without END; quicker than `encode`."""
         return self.tokens.many([rewrite(text, self.form, self.lowercase).text for text in texts])
+
+    def comparable(self, text: str) -> Rewritten:
+        """A text in a form in which what this vocabulary reads alike is equal, whatever stands around it."""
+        return rewrite(fold_marks(text)) if self.form == PUNCTUATION else rewrite(text, self.form)
 
     def in_form(self, text: str) -> Rewritten:
         """A text as this vocabulary would write it, capitals aside."""
