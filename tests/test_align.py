@@ -185,7 +185,10 @@ def test_traces_are_made_a_few_at_a_time(monkeypatch):
         (["--text", "--method", "mutual"], "--text needs two files, source and target; got --method and mutual."),
         (["--threshold", "0.3", "--method", "thresh"], "Did you mean 'threshold'?"),
         (["--threshold", "0.3"], "--threshold is for --method threshold; add that, or leave it out."),
-        (["--text", "some.en", "--method", "mutual"], "--text needs two files, source and target; got some.en and --method."),
+        (
+            ["--text", "some.en", "--method", "mutual"],
+            "--text needs two files, source and target; got some.en and --method.",
+        ),
         (["--target", "SHORT"], "Source and target must have the same number of lines;"),
         (["--target", "BLANK"], "Pair 2 has an empty side"),
         (["--gold", "SHORT"], "must hold links i-j (sure) and ipj (possible)"),

@@ -47,7 +47,9 @@ class Linking:
     threshold: Annotated[
         float,
         Option(
-            callback=only(lambda given: given.get("method") not in ("argmax", "mutual"), "--method threshold; add that"),
+            callback=only(
+                lambda given: given.get("method") not in ("argmax", "mutual"), "--method threshold; add that"
+            ),
             help="Smallest weight of a link, for --method threshold.",
         ),
     ] = 0.3

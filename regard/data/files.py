@@ -85,8 +85,8 @@ def check_file(path: str | Path) -> None:
 def read_blocks(path: str | Path, reading: Reading = READING, digests: Digests | None = None) -> Iterator[bytes]:
     """The bytes of a file in blocks, unpacked if it is gzip, bzip2, xz or zst: its first bytes decide, not its name.
 
-    A file with the name of a packed one is unpacked in a thread, a few blocks ahead. Once all of it has been read, `digests` holds the SHA-256
-    of the file as it is on the disk.
+    A file with the name of a packed one is unpacked in a thread, a few blocks ahead. Once all of a file has been read,
+    `digests` holds the SHA-256 of the file as it is on the disk.
     """
     blocks = _unpack(path, reading, digests)
     if not _is_packed(path):

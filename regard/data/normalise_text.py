@@ -13,7 +13,7 @@ FORMS = ("none", *UNICODE, PUNCTUATION)
 _MARKS = "“”„‟«»‘’‚‛´‐‑‒–−\u00a0\u2009\u202f"
 _ASCII = dict(zip(_MARKS, '"' * 6 + "'" * 5 + "-" * 5 + " " * 3, strict=True))
 _MARK = re.compile(f"[{_MARKS}]")  # quicker than `str.translate`, since few characters are one
-_FOLDED = str.maketrans("\"—―", "'--")
+_FOLDED = str.maketrans('"—―', "'--")
 _DASH = re.compile(r"(?<!\w)[—―]|[—―](?!\w)")
 # A single quotation mark may be an apostrophe: it quotes where it begins a word and another one ends a word. Where a
 # quotation goes on in the next sentence it begins with a capital; where it began in an earlier one it ends after
