@@ -189,6 +189,7 @@ def test_traces_are_made_a_few_at_a_time(monkeypatch):
             ["--text", "some.en", "--method", "mutual"],
             "--text needs two files, source and target; got some.en and --method.",
         ),
+        (["--source", "SHORT", "--target", "SHORT", "--out", "SHORT"], "is also an input, which would be lost;"),
         (["--target", "SHORT"], "Source and target must have the same number of lines;"),
         (["--target", "BLANK"], "Pair 2 has an empty side"),
         (["--gold", "SHORT"], "must hold links i-j (sure) and ipj (possible)"),
@@ -206,6 +207,15 @@ def test_regard_align_refuses_in_one_sentence(more, sentence, files, tmp_path):
     assert err.startswith("regard: ")
     assert sentence in err
     assert err.count("\n") == 1
+
+
+def test_two_models_of_one_direction_are_refused(tmp_path):
+    (tmp_path / "a").write_bytes(b"the cat .\n")
+    run = trained.run("bahdanau")
+    code, _, err = align(tmp_path, run, "--source", tmp_path / "a", "--target", tmp_path / "a", "--back", run)
+    assert code == 2
+    assert "--back takes a model of the other direction, fr to en;" in err
+    assert err.rstrip().endswith("translates en to fr.")
 
 
 def test_gold_of_another_corpus_is_refused():

@@ -14,6 +14,7 @@ from regard.data.builtin.nominal import pronoun
 from regard.data.builtin.phrasebook import generate
 from regard.data.builtin.registry import BUILTIN, find_builtin
 from regard.data.builtin.verbal import Manner, choose_clitic, verb_group
+from regard.data.text_corpus import TextDataConfig, find_text
 from regard.errors import DataError
 
 
@@ -251,3 +252,10 @@ def test_adjectives_change_place():
 def test_an_unknown_corpus_is_refused_with_a_hint():
     with pytest.raises(DataError, match=r"There is no built-in corpus 'revers'. Did you mean 'reverse'\?"):
         find_builtin("revers")
+
+
+def test_a_corpus_of_another_task_is_named_as_one():
+    with pytest.raises(DataError, match=r"'reviews' holds documents, which this model does not read. It reads: phra"):
+        find_builtin("reviews")
+    with pytest.raises(DataError, match=r"'copy' holds pairs of texts, which this model does not read. It re"):
+        find_text(TextDataConfig(corpus="copy"))

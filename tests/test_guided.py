@@ -326,6 +326,7 @@ def test_what_cannot_be_guided_is_refused_before_anything_is_trained(name, chang
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
+        ({"train__guided_shift": 1}, "train.guided_shift needs guided attention: set train.guided above 0"),
         ({"train__consistency": -1}, "train.consistency must be at least 0; got -1"),
         ({"train__consistency": 5, "train__coverage": 1}, "train.coverage and train.consistency cannot be combined"),
     ],

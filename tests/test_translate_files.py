@@ -33,6 +33,26 @@ def test_the_copying_model_gives_back_every_byte(copier, tmp_path) -> None:
         assert report.segments >= 1
 
 
+def test_a_file_that_ends_with_a_language_of_the_model_is_text(tmp_path) -> None:
+    translator = trained.translator("bahdanau")
+    (tmp_path / "in.en").write_text("the cat sees the dog .\n\n", encoding="utf-8")
+    translate_file(translator, tmp_path / "in.en", tmp_path / "out.fr")
+    wanted = translator.translate("the cat sees the dog .").text + "\n\n"
+    assert (tmp_path / "out.fr").read_text(encoding="utf-8") == wanted
+    with pytest.raises(DataError, match="There is no file ending 'de'"):
+        translate_file(translator, tmp_path / "in.en", tmp_path / "out.de")
+
+
+def test_a_file_is_not_written_over_itself(copier, tmp_path) -> None:
+    text = f"{copier.source_vocabulary.pieces([5])[0]}\n"
+    (tmp_path / "x.txt").write_text(text, encoding="utf-8")
+    (tmp_path / "same.txt").symlink_to(tmp_path / "x.txt")
+    for out in ("x.txt", "same.txt"):
+        with pytest.raises(DataError, match="is also an input, which would be lost; write to another file"):
+            translate_file(copier, tmp_path / "x.txt", tmp_path / out)
+    assert (tmp_path / "x.txt").read_text(encoding="utf-8") == text
+
+
 def test_the_command_fills_a_po_file_and_writes_a_memory(copier, tmp_path) -> None:
     a, b, c = copier.source_vocabulary.pieces(range(5, 8))
     source = (

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from regard.api.translation import Translation
 from regard.api.translator import Translator
-from regard.data.files import Progress, read_whole, write_atomically
+from regard.data.files import Progress, check_not_input, language_of, read_whole, write_atomically
 from regard.data.formats.document import LARGEST, find_format, read_document, readers
 from regard.data.formats.place import place_tags, spell
 from regard.data.formats.segment import Aligned, Segment, Sentence, Sentences
@@ -48,21 +48,25 @@ def translate_file(
 ) -> FileReport:
     """Translate a file into another one of the same format, or into a translation memory (.tmx).
 
-    The ending says the format. Everything that is not translated comes back byte for byte, but the language that a page
-    names; inline tags and placeholders come back once each. Options as for `Translator.translate`.
+    The ending says the format; a file that ends with a language of the translator (train.en) is text. Everything that
+    is not translated comes back byte for byte, but the language that a page names; inline tags and placeholders come
+    back once each. Options as for `Translator.translate`.
     """
     file, out = Path(file), Path(out)
+    check_not_input(out, file)
     memory = out.suffix.lower() == ".tmx"
-    if not memory and find_format(file.name) is not find_format(out.name):
+    languages = {translator.source_language, translator.target_language} - {""}
+    name, result = ("text.txt" if language_of(one.name) in languages else one.name for one in (file, out))
+    if not memory and find_format(name) is not find_format(result):
         raise DataError(
-            f"{file.name} is {find_format(file.name).name}, and so must the output be; got {out.name}. "
+            f"{file.name} is {find_format(name).name}, and so must the output be; got {out.name}. "
             "Give it the same ending, or .tmx for a translation memory."
         )
     data = read_whole(file, LARGEST)
     counted: list[Translation] = []
     pairs: list[tuple[Segment, Aligned]] = []
-    for read in readers(file.name):
-        document = read_document(data, file.name, read)
+    for read in readers(name):
+        document = read_document(data, name, read)
         found = translate_segments(translator, document.segments, counted.append, progress=progress, **options)
         some = list(zip(document.segments, found, strict=True))
         data = document.write([place_tags(*pair) for pair in some], translator.target_language)

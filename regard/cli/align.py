@@ -13,6 +13,7 @@ from regard.cli.corpus import pair_files, watch
 from regard.cli.options import Device, Gold, Pairs, Run, Shards, only, run_folder
 from regard.cli.progress import bar
 from regard.cli.text import check_out, pairs_of, put
+from regard.data.files import check_not_input
 from regard.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ def align(
         _align_in_shards(run, pairs, how, named, out, shards, device)
         return
     check_out(out)
+    if out is not None:
+        check_not_input(out, pairs.source, pairs.target, gold, *(how.text or ()))
     aligning.check_linking(how.method, how.threshold, how.join)
     sources, targets = pairs_of(run, pairs)
     text = pairs_of(run, Words(*how.text)) if how.text else None
@@ -118,6 +121,12 @@ def align(
         raise ConfigError("--choose needs --gold, or --back to compare with.")
     ahead = _Direction.load(run, device, sources, targets, named)
     behind = _Direction.load(how.back, device, targets, sources) if how.back else None
+    if behind and behind.languages and behind.languages == ahead.languages:
+        source, target = ahead.languages
+        raise ConfigError(
+            f"--back takes a model of the other direction, {target} to {source}; {how.back} translates {source} to "
+            f"{target}."
+        )
     if choose:
         with bar("choosing") as progress:
             if answers is not None:
@@ -188,6 +197,12 @@ class _Direction:
         """The traces, kept, so that nothing is read twice."""
         self.recorded = list(self.traces(progress))
         return self.recorded
+
+    @property
+    def languages(self) -> tuple[str, str] | None:
+        """From which language to which, where both are known."""
+        found = self.translator.source_language, self.translator.target_language
+        return found if all(found) else None
 
     @property
     def described(self) -> str:

@@ -82,6 +82,13 @@ def check_file(path: str | Path) -> None:
         raise DataError(f"There is no file {path}; check the path.")
 
 
+def check_not_input(out: str | Path, *inputs: str | Path | None) -> None:
+    """Refuse to write over a file that is read."""
+    for path in inputs:
+        if path is not None and os.path.exists(path) and os.path.exists(out) and os.path.samefile(path, out):
+            raise DataError(f"{out} is also an input, which would be lost; write to another file.")
+
+
 def read_blocks(path: str | Path, reading: Reading = READING, digests: Digests | None = None) -> Iterator[bytes]:
     """The bytes of a file in blocks, unpacked if it is gzip, bzip2, xz or zst: its first bytes decide, not its name.
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.config import check_range, setting
+from regard.data.builtin.registry import check_kind
 from regard.data.normalise_text import FORMS
-from regard.errors import ConfigError, DataError, unknown
+from regard.errors import ConfigError
 
 MOST_GENERATED = 100_000_000  # pairs of a built-in corpus; they are in memory
 
@@ -111,8 +112,8 @@ def named_files(config: Any, builtin: str, missing: str) -> tuple[str, ...]:
     files = as_files(config.files)
     if config.corpus and files:
         raise ConfigError("Both data.corpus and data.files are given; give one of the two.")
-    if config.corpus not in ("", builtin):
-        raise DataError(unknown("built-in corpus", config.corpus, [builtin]))
+    if config.corpus:
+        check_kind(config.corpus, (builtin,))
     if not config.corpus and not files:
         raise ConfigError(f"There {missing}: give data.files, or data.corpus.")
     return files

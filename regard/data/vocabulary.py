@@ -96,8 +96,8 @@ class Vocabulary:
         return self.tokens.many([rewrite(text, self.form, self.lowercase).text for text in texts])
 
     def comparable(self, text: str) -> Rewritten:
-        """A text in a form in which what this vocabulary reads alike is equal, whatever stands around it."""
-        return rewrite(fold_marks(text)) if self.form == PUNCTUATION else rewrite(text, self.form)
+        """A text in a form in which the same words are equal, whatever kind of marks they have and stand among."""
+        return rewrite(fold_marks(text), "none" if self.form == PUNCTUATION else self.form)
 
     def in_form(self, text: str) -> Rewritten:
         """A text as this vocabulary would write it, capitals aside."""

@@ -45,7 +45,7 @@ class TrainConfig:
     guided_layer: int = setting(-2, "attention layer to guide, from 0; -1 is the last, -2 the one before it")
     guided_head: int = setting(0, "head of that layer to guide, from 0; -1 = the mean of its heads")
     guided_shift: int = setting(
-        0, "row to guide for each word: 0 = the one that writes it, 1 = the next one, which has read it"
+        0, "row to guide for each word: 0 = the one that writes it, 1 = the next one (a Transformer has read the word)"
     )
     coverage: float = setting(
         0.0, "weight of the coverage loss on the attention of guided_layer and guided_head (0 = off; See 2017: 1)"
@@ -83,6 +83,8 @@ class TrainConfig:
         check_range("train", self, "(0, 1]", "decay")
         if self.guided_shift not in (0, 1):
             raise ConfigError(f"train.guided_shift is 0 or 1; got {self.guided_shift}.")
+        if self.guided_shift and not self.guided:
+            raise ConfigError("train.guided_shift needs guided attention: set train.guided above 0, or leave it out.")
         if self.guided_head < -1:
             raise ConfigError(f"train.guided_head counts from 0, or is -1 for the mean; got {self.guided_head}.")
         if not (self.steps or self.epochs or self.minutes):

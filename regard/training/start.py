@@ -156,8 +156,12 @@ def differences(old: Experiment, new: Experiment) -> list[str]:
         for name, value in table.items():
             was = before.get(section, {}).get(name)
             if was != value and not (section == "train" and name in MAY_CHANGE) and section != "decode":
-                found.append(f"{section}.{name} was {was!r}, now {value!r}")
+                found.append(f"{section}.{name} was {_shown(was)}, now {_shown(value)}")
     return found
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(repr, value)) if isinstance(value, tuple | list) else repr(value)
 
 
 def choose_device(name: str) -> torch.device:

@@ -2,7 +2,7 @@
 
 import datetime
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from regard.data.builtin import SYLLABLES, WORDS, Example, distinct, names, phrasebook, questions, tales
@@ -91,7 +91,20 @@ BUILTIN: dict[str, Builtin] = {
 }  # fmt: skip
 
 
+OTHERS = {"tales": "lines of text", "reviews": "documents", "shapes": "pictures"}  # what the other corpora hold
+
+
 def find_builtin(name: str) -> Builtin:
     """The built-in corpus of that name, or a sentence that says which there are."""
-    check_known("built-in corpus", name, BUILTIN, error=DataError)
+    check_kind(name, BUILTIN)
     return BUILTIN[name]
+
+
+def check_kind(name: str, known: Collection[str]) -> None:
+    """Refuse a built-in corpus that is not among those `known` to a task."""
+    holds = "pairs of texts" if name in BUILTIN else OTHERS.get(name)
+    if holds and name not in known:
+        raise DataError(
+            f"The built-in corpus {name!r} holds {holds}, which this model does not read. It reads: {', '.join(known)}."
+        )
+    check_known("built-in corpus", name, known, error=DataError)
