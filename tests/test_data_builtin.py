@@ -8,11 +8,12 @@ from itertools import chain
 
 import pytest
 
+from regard.cli import corpora
 from regard.data.builtin.lexicon import VERBS
 from regard.data.builtin.marks import Mark, de, example, spell
 from regard.data.builtin.nominal import pronoun
 from regard.data.builtin.phrasebook import generate
-from regard.data.builtin.registry import BUILTIN, find_builtin
+from regard.data.builtin.registry import BUILTIN, OTHERS, find_builtin
 from regard.data.builtin.verbal import Manner, choose_clitic, verb_group
 from regard.data.text_corpus import TextDataConfig, find_text
 from regard.errors import DataError
@@ -255,6 +256,7 @@ def test_an_unknown_corpus_is_refused_with_a_hint():
 
 
 def test_a_corpus_of_another_task_is_named_as_one():
+    assert set(OTHERS) == set(corpora.OTHERS)
     with pytest.raises(DataError, match=r"'reviews' holds documents, which this model does not read. It reads: phra"):
         find_builtin("reviews")
     with pytest.raises(DataError, match=r"'copy' holds pairs of texts, which this model does not read. It re"):

@@ -318,7 +318,7 @@ def test_a_bleu_of_next_to_nothing_is_none(tmp_path):
 
 
 def notes(run, *settings):
-    """What a person is told before the first update."""
+    """The notes before the first update."""
     events = []
     run.mkdir()
     prepare(small.experiment("bahdanau", *settings), run, Ranks(torch.device("cpu")), events.append, None)

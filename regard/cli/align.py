@@ -121,12 +121,8 @@ def align(
         raise ConfigError("--choose needs --gold, or --back to compare with.")
     ahead = _Direction.load(run, device, sources, targets, named)
     behind = _Direction.load(how.back, device, targets, sources) if how.back else None
-    if behind and behind.languages and behind.languages == ahead.languages:
-        source, target = ahead.languages
-        raise ConfigError(
-            f"--back takes a model of the other direction, {target} to {source}; {how.back} translates {source} to "
-            f"{target}."
-        )
+    if behind:
+        behind.check_opposite(ahead)
     if choose:
         with bar("choosing") as progress:
             if answers is not None:
@@ -198,11 +194,18 @@ class _Direction:
         self.recorded = list(self.traces(progress))
         return self.recorded
 
-    @property
-    def languages(self) -> tuple[str, str] | None:
-        """From which language to which, where both are known."""
-        found = self.translator.source_language, self.translator.target_language
-        return found if all(found) else None
+    def check_opposite(self, other: "_Direction") -> None:
+        """Refuse another model of the same direction, where its languages are known."""
+        source, target = self.translator.source_language, self.translator.target_language
+        if (
+            source
+            and target
+            and (source, target) == (other.translator.source_language, other.translator.target_language)
+        ):
+            raise ConfigError(
+                f"--back takes a model of the other direction, {target} to {source}; {self.run} translates {source} to "
+                f"{target}."
+            )
 
     @property
     def described(self) -> str:
