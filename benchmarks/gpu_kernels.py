@@ -29,7 +29,7 @@ from regard.kernels.cross_entropy import linear_cross_entropy
 from regard.kernels.fused import fused_attend
 from regard.kernels.linear_relu import LinearReLU
 from regard.kernels.norm import add_norm
-from regard.kernels.recur import product_dtype
+from regard.kernels.products import product_dtype
 from regard.kernels.short import short_attend, split_heads
 
 BEGUN = time.perf_counter()

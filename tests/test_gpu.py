@@ -17,10 +17,10 @@ from regard.data.text_corpus import TextBatch
 from regard.decode.rules import FEW, best
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
-from regard.kernels.aligned import Aligned
 from regard.kernels.choose import lstm, refused
 from regard.kernels.direct import LowLinear
 from regard.kernels.graphs import Captured
+from regard.kernels.products import Products, weight_gradient
 from regard.layers.recurrent import StackedLSTM
 from regard.look.record import record
 from regard.models.registry import MODELS, build
@@ -420,16 +420,25 @@ def test_a_run_reports_every_update_in_order_and_learns(settings, tmp_path):
 def test_products_of_any_width_are_the_plain_ones(width: int) -> None:
     """Rows that a GPU does not read well are padded: in training, and in the steps of a search."""
     torch.manual_seed(0)
-    linear, x = torch.nn.Linear(width, 24).cuda(), torch.randn(5, 3, width, device="cuda", requires_grad=True)
+    linear, x = torch.nn.Linear(width, 24).cuda(), torch.randn(50, 30, width, device="cuda", requires_grad=True)
     results = []
-    for products in (contextlib.nullcontext, Aligned):
-        linear.weight.grad = x.grad = None
-        with torch.autocast("cuda", torch.bfloat16), products():
+    for products in (contextlib.nullcontext(), Products(linear)):
+        linear.zero_grad()
+        x.grad = None
+        with torch.autocast("cuda", torch.bfloat16), products:
             y = linear(x)
-        y.float().square().sum().backward()
-        results.append([y, x.grad, linear.weight.grad])
-    for plain, aligned in zip(*results, strict=True):
-        assert aligned.shape == plain.shape
-        torch.testing.assert_close(aligned, plain, rtol=2**-6, atol=2**-6)
+        (y.float() - 1).square().sum().backward()
+        results.append([y, x.grad, linear.weight.grad, linear.bias.grad])
+    for plain, found in zip(*results, strict=True):
+        assert (found.shape, found.dtype) == (plain.shape, plain.dtype)
+        torch.testing.assert_close(found, plain, rtol=2**-6, atol=2**-6 * float(plain.abs().max()))
     with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
         torch.testing.assert_close(LowLinear(linear)(x), results[0][0], rtol=2**-6, atol=2**-6)
+
+
+def test_gradients_of_weights_are_added_up_in_float32() -> None:
+    torch.manual_seed(0)
+    d, x = torch.randn(2, 4096, 16, device="cuda", dtype=torch.bfloat16)
+    total = weight_gradient(d[:2048], x[:2048], torch.float32)
+    total = weight_gradient(d[2048:], x[2048:], torch.float32, total)
+    torch.testing.assert_close(total.double(), d.double().T @ x.double(), rtol=1e-4, atol=1e-3)

@@ -19,6 +19,7 @@ from regard.kernels import choose, cpu, direct, library
 from regard.kernels.choose import attention_path
 from regard.kernels.direct import for_steps
 from regard.kernels.explain import explain
+from regard.kernels.products import Products, copies
 from regard.kernels.recur import Collect, Product, recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
@@ -430,3 +431,25 @@ def test_a_relu_layer_can_be_differentiated_twice():
     linear = nn.Linear(4, 5).double()
     x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradgradcheck(lambda x, *_: cpu.linear_relu(x, linear).square(), (x, *linear.parameters()))
+
+
+def test_the_16_bit_products_of_an_update_are_those_of_autocast():
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4, bias=False))
+    x = torch.randn(7, 3, 6, requires_grad=True)
+    wanted, inputs = model(x), [x, *model.parameters()]
+    exact = torch.autograd.grad(wanted.square().sum(), inputs)
+    with torch.autocast("cpu", torch.bfloat16), Products(model):
+        found = model(x)
+        assert copies.keys() == {id(weight) for weight in model.parameters()}
+    assert not copies
+    assert found.dtype == torch.bfloat16
+    gradients = torch.autograd.grad(found.float().square().sum(), inputs)
+    for one, other in ((found, wanted), *zip(gradients, exact, strict=True)):
+        assert one.dtype == (torch.bfloat16 if one is found else torch.float32)
+        assert_close(one.float(), other, rtol=0.05, atol=0.02 * float(other.detach().abs().max()))
+
+
+def test_a_weight_that_a_layer_shares_is_converted_once():
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+    second.weight = first.weight
+    assert len(Products(nn.Sequential(first, second)).weights) == 3

@@ -378,17 +378,18 @@ def test_attention_of_sentences_end_to_end_is_that_of_each(causal: bool) -> None
     from regard.kernels.short import short_attend
 
     torch.manual_seed(1)
-    inputs = [random(1, 2, size, 4, dtype=torch.float16) for size in (12, 14, 14)]  # the last words of no sentence
-    queries = torch.tensor([[0, 1, 2, -1], [3, 4, 5, 6], [-1] * 4, [7, -1, -1, -1]], device=DEVICE)
-    slots = torch.tensor([[4, 5, 6, 7], [0, 1, 2, 3], [-1] * 4, [8, 9, -1, -1]], device=DEVICE)
+    inputs = [random(1, 2, size, 4, dtype=torch.float16) for size in (10, 12, 12)]
+    # Some sentences have no words on one side, or on either.
+    queries = torch.tensor([[0, 1, 2, -1], [3, 4, 5, 6], [-1] * 4, [7, -1, -1, -1], [8, 9, -1, -1]], device=DEVICE)
+    slots = torch.tensor([[4, 5, 6, 7], [0, 1, 2, 3], [-1] * 4, [8, 9, 10, 11], [-1] * 4], device=DEVICE)
     blocks = Blocks(queries, slots)
     normalise = causal_softmax if causal else softmax
 
     def plain(query: Tensor, *kv: Tensor) -> tuple[Tensor]:
         memory = Memory(*(apart(x, slots) for x in kv), (slots >= 0)[:, None, None])
-        return (end_to_end(attend(apart(query, queries), memory, scaled_dot, normalise).context, queries, 12),)
+        return (end_to_end(attend(apart(query, queries), memory, scaled_dot, normalise).context, queries, 10),)
 
-    agree(lambda q, *kv: (short_attend(q, Memory(*kv), True, causal, blocks),), plain, inputs, (1, 2, 12, 4))
+    agree(lambda q, *kv: (short_attend(q, Memory(*kv), True, causal, blocks),), plain, inputs, (1, 2, 10, 4))
 
 
 @inside
@@ -566,3 +567,15 @@ def test_selected_beams_are_the_plain_ones(K: int, nbest: int, patient: bool) ->
             assert torch.equal(mine[written], right[written]), (name, number)
     assert theirs.done.all()
     assert (theirs.finished.score > -torch.inf).any()
+
+
+@inside
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(("N", "m"), [(1, 1), (5, 3), (64, 16), (1024, 17), (1025, 20), (2100, 257)])
+def test_column_sums_are_those_of_torch(N: int, m: int, dtype: torch.dtype) -> None:
+    from regard.kernels.columns import column_sums
+
+    torch.manual_seed(1)
+    x = torch.randn(N, m, device=DEVICE).to(dtype)
+    torch.testing.assert_close(column_sums(x), x.sum(dim=0, dtype=torch.float64).float(), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(column_sums(x.T), x.sum(dim=1, dtype=torch.float64).float(), rtol=1e-5, atol=1e-4)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class Blocks(NamedTuple):
-    """Query t of sentence b may look at the slots of sentence b."""
+    """Query t of sentence b may look at the slots of sentence b. Each place of a row belongs to one sentence."""
 
     queries: Tensor  # [B, T] the place in the row of each query; -1 where a sentence has ended
     slots: Tensor  # [B, S] the place in the row of each slot; -1 likewise

@@ -200,17 +200,18 @@ def shift_right(target: Tensor) -> Tensor:
 
 def pack(batch: Batch, batch_tokens: int = 0, world: int = 1) -> PackedBatch:
     """The sentences of a batch end to end; with `batch_tokens`, in tensors of few shapes: `even_shapes` bound them, and
-    a row has a multiple of a 32nd of its bound."""
+    a row has a multiple of a 32nd of its bound. What fills up a row are sentences too, of PAD."""
     shapes = even_shapes(batch, batch_tokens, world) if batch_tokens else [part.shape for part in batch]
     steps = [max(1, shape.numel() // 32) if batch_tokens else 1 for shape in shapes]
-    source, slots = _end_to_end([batch.source], batch.source_lengths, shapes[1], steps[1])
+    spare = max(-(-(steps[side] - 1) // max(1, shapes[side][1])) for side in (1, 3))  # sentences that hold the most PAD
+    source, slots = _end_to_end([batch.source], batch.source_lengths, shapes[1], steps[1], spare)
     sides = [shift_right(batch.target), batch.target]
-    target, queries = _end_to_end(sides, batch.target_lengths, shapes[3], steps[3])
+    target, queries = _end_to_end(sides, batch.target_lengths, shapes[3], steps[3], spare)
     return PackedBatch(source[:1], slots, target[:1], queries, target[1:])
 
 
-def _end_to_end(sides: list[Tensor], lengths: Tensor, most: torch.Size, step: int) -> tuple[Tensor, Tensor]:
-    """Rows [B, S] of each side as one row: [sides, N], and the places of the words, `most` [B', S'].
+def _end_to_end(sides: list[Tensor], lengths: Tensor, most: torch.Size, step: int, spare: int) -> tuple[Tensor, Tensor]:
+    """Rows [B, S] of each side as one row: [sides, N], and the places of the words, `most` [B', S'] and `spare` more.
 
     N is a multiple of `step`.
     """
@@ -219,8 +220,10 @@ def _end_to_end(sides: list[Tensor], lengths: Tensor, most: torch.Size, step: in
     row = torch.full((len(sides), -(-count // step) * step), PAD)
     for number, rows in enumerate(sides):
         row[number, :count] = rows[inside]
-    places = torch.full(most, -1, dtype=torch.int32)
+    places = torch.full((most[0] + spare, most[1]), -1, dtype=torch.int32)
     places[: len(lengths), : inside.shape[1]][inside] = torch.arange(count, dtype=torch.int32)
+    filling = torch.arange(count, row.shape[1], dtype=torch.int32)
+    places[most[0] :].view(-1)[: len(filling)] = filling
     return row, places
 
 

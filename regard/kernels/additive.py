@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from regard.errors import ShapeError
-from regard.kernels.recur import product_dtype
+from regard.kernels.products import product_dtype
 
 
 def additive_scores(query: Tensor, keys: Tensor, v: Tensor) -> Tensor:

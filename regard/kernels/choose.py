@@ -22,7 +22,8 @@ from regard.core.normalise import is_causal_softmax, softmax
 from regard.core.scores import Perceptron, check_width, is_dot, is_perceptron, scaled_dot, uniform
 from regard.kernels import cpu, fused
 from regard.kernels.cpu import ARM
-from regard.kernels.recur import Collect, aside, current_loop, product_dtype
+from regard.kernels.products import product_dtype
+from regard.kernels.recur import Collect, aside, current_loop
 from regard.kernels.recur import refusal as no_collecting
 
 TRITON = find_spec("triton") is not None

@@ -15,10 +15,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from regard.kernels.aligned import padded
-from regard.kernels.recur import product_dtype
+from regard.kernels.products import low, padded, product_dtype, weight_gradient
 
-CHUNK = {"cpu": 2**23, "cuda": 2**27}  # logits at a time: 32 MiB in float32, 256 MiB in bfloat16
+CHUNK = {"cpu": 2**23, "cuda": 2**28}  # logits at a time: 32 MiB in float32, 512 MiB in bfloat16
 # logits [n, V], gold [n], losses [2, n], smoothing, padding, grad -> d_logits [n, V]; the losses are written
 Differentiate = Callable[[Tensor, Tensor, Tensor, float, int, bool], Tensor]
 
@@ -88,24 +87,24 @@ class _LinearLoss(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         dtype, D = product_dtype(hidden), hidden.shape[-1]
         exact = torch.promote_types(dtype, torch.float32)
-        low, W = (padded(part.to(dtype)) for part in (hidden, weight))  # [N, D], [V, D]
-        N, V = len(low), len(W)
-        b = None if bias is None else bias.to(dtype)  # [V]
+        rows, W = padded(hidden.to(dtype)), padded(low(weight, dtype))  # [N, D], [V, D]
+        N, V = len(rows), len(W)
+        b = None if bias is None else low(bias, dtype)  # [V]
         losses = torch.zeros(2, N, dtype=exact, device=hidden.device)  # with smoothing, and without
         needs = [grad and needed for needed in ctx.needs_input_grad[:3]]
-        d_hidden = torch.empty_like(low) if needs[0] else None  # [N, D]
-        d_weight = torch.zeros(W.shape, dtype=exact, device=hidden.device) if needs[1] else None
+        d_hidden = torch.empty_like(rows) if needs[0] else None  # [N, D]
+        d_weight = None if N or not needs[1] else torch.zeros(W.shape, dtype=exact, device=hidden.device)
         d_bias = torch.zeros(V, dtype=exact, device=hidden.device) if needs[2] else None
         size = 2 * max(1, CHUNK["cuda" if hidden.is_cuda else "cpu"] // (2 * V))  # pairs stay together
         with torch.autocast(hidden.device.type, enabled=False):
             for start in range(0, N, size):
                 part = slice(start, start + size)
-                logits = F.linear(low[part], W, b)  # [n, V]
+                logits = F.linear(rows[part], W, b)  # [n, V]
                 d_logits = differentiate(logits, gold[part], losses[:, part], smoothing, padding, any(needs))  # [n, V]
                 if d_hidden is not None:
                     torch.mm(d_logits, W, out=d_hidden[part])
-                if d_weight is not None:
-                    _add_product(d_weight, d_logits, low[part])
+                if needs[1]:
+                    d_weight = weight_gradient(d_logits, rows[part], exact, d_weight)
                 if d_bias is not None:
                     d_bias += d_logits.sum(dim=0, dtype=exact)
         parts = (None if part is None else part[:, :D] for part in (d_hidden, d_weight))
@@ -200,13 +199,3 @@ def _pairs_by_torch(
 def _less_other(rows: Tensor) -> Tensor:
     """The difference of each row [n, V] from the other one of its pair."""
     return rows - rows.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)
-
-
-def _add_product(total: Tensor, d_logits: Tensor, hidden: Tensor) -> None:
-    """total [V, D] += d_logits^T [V, n] hidden [n, D], in the precision of total."""
-    if total.dtype == hidden.dtype:
-        total.addmm_(d_logits.T, hidden)
-    elif total.is_cuda:
-        total += torch.mm(d_logits.T, hidden, out_dtype=total.dtype)
-    else:
-        total += torch.mm(d_logits.T, hidden)

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.kernels.aligned import padded
 from regard.kernels.cpu import StepLinear
+from regard.kernels.products import padded
 
 
 def for_steps(model: Any) -> Any:

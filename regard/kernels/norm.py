@@ -1,4 +1,4 @@
-"""Triton: LN(x + dropout(added)), one launch forward; backward one launch and the sum of its partial results.
+"""Triton: LN(x + dropout(added)), one launch forward; backward one launch, and one that adds up its partial results.
 
 The backward pass computes the sum, its statistics and the dropped elements again, so that nothing is stored for it but
 the inputs. All arithmetic is in float32.
@@ -12,7 +12,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from regard.kernels.recur import product_dtype
+from regard.kernels.columns import column_sums
+from regard.kernels.products import product_dtype
 
 PROGRAMS = 528  # of the backward pass: four for each multiprocessor of an H200; each adds up its rows
 
@@ -58,12 +59,12 @@ class _AddNorm(torch.autograd.Function):
         d_x = torch.empty_like(x)
         apart = added is not None and (ctx.p > 0 or added.dtype != x.dtype)  # else both gradients are the same numbers
         d_added = torch.empty_like(added) if apart else None
-        partial = torch.empty(2, programs, D, dtype=torch.float32, device=x.device)
+        partial = torch.empty(programs, 2 * D, dtype=torch.float32, device=x.device)  # of gamma and beta
         flags = added is not None, ctx.p > 0, apart, rows, block
         _backward[(programs,)](
             x, added, gamma, seed, grad, d_x, d_added, partial, N, D, ctx.eps, ctx.p, *flags, num_warps=4
         )
-        d_gamma, d_beta = partial.sum(dim=1).to(gamma.dtype)
+        d_gamma, d_beta = column_sums(partial).to(gamma.dtype).chunk(2)
         return d_x, d_added if apart else None if added is None else d_x, d_gamma, d_beta, None, None, None
 
 
@@ -142,6 +143,6 @@ def _backward(
             if DROP:
                 d_total *= kept
             tl.store(d_added + place, d_total.to(d_added.dtype.element_ty), inside)
-    sums = partial + tl.program_id(0) * D + d
+    sums = partial + tl.program_id(0) * 2 * D + d
     tl.store(sums, tl.sum(d_gamma, 0), d < D)
-    tl.store(sums + tl.num_programs(0) * D, tl.sum(d_beta, 0), d < D)
+    tl.store(sums + D, tl.sum(d_beta, 0), d < D)

@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable as guarded
 from torch.overrides import TorchFunctionMode
 
 from regard.core.nested import leaves
+from regard.kernels.products import bias_gradient, low, product_dtype, weight_gradient
 
 State = TypeVar("State")
 Inputs = Tensor | tuple[Tensor, ...]
@@ -233,7 +234,7 @@ class Product:
     def __init__(self, x: Tensor, matrix: Tensor, bias: Tensor | None, steps: int, transposed: bool) -> None:
         self.transposed, self.seen = transposed, list[Tensor]()
         self.dtype = product_dtype(x)
-        self.matrix, self.bias = matrix.detach().to(self.dtype), None if bias is None else bias.detach().to(self.dtype)
+        self.matrix, self.bias = low(matrix, self.dtype), None if bias is None else low(bias, self.dtype)
         right = self.matrix.mT if transposed else self.matrix
         self.right = right.contiguous() if right.is_cpu else right  # a CPU multiplies few rows fastest by this layout
         # A zero without memory for each step: forward adds nothing, backward brings back the dy of all steps.
@@ -262,8 +263,8 @@ class _Collected(Function):
         grad, x = grad[len(grad) - len(seen) :], torch.stack(seen[::-1])  # [T, ..., m], [T, ..., n]
         if transposed:
             grad, x = grad.flatten(0, -2), x.flatten(0, -2)  # [rows, m], [rows, n]
-            bias = None if ctx.product.bias is None else grad.sum(0).to(ctx.dtype)
-            return None, None, None, (grad.mT @ x).to(ctx.dtype), bias
+            bias = None if ctx.product.bias is None else bias_gradient(grad, ctx.dtype)
+            return None, None, None, weight_gradient(grad, x, ctx.dtype), bias
         grad, x = (part.movedim(0, -3).flatten(-3, -2) for part in (grad, x))  # [B, T rows, m], [B, T rows, n]
         return None, None, None, (x.mT @ grad).to(ctx.dtype), None
 
@@ -291,9 +292,3 @@ def _multiply(x: Tensor, matrix: Tensor) -> Tensor:
     if x.is_cpu and matrix.dim() == 3 and x.shape[1] == 1 and matrix[0].numel() <= FEW:
         return (x.mT * matrix).sum(1, keepdim=True)
     return torch.matmul(x, matrix)
-
-
-def product_dtype(x: Tensor) -> torch.dtype:
-    """The dtype in which autocast takes a product of x."""
-    kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype

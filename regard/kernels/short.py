@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from regard.core.attend import Memory
 from regard.core.blocks import Blocks
-from regard.kernels.recur import product_dtype
+from regard.kernels.products import product_dtype
 
 
 def short_attend(query: Tensor, memory: Memory, scaled: bool, causal: bool, blocks: Blocks | None = None) -> Tensor:
@@ -73,8 +73,7 @@ class _Attend(torch.autograd.Function):
     ) -> Tensor:
         query, keys, values = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, keys, values))
         B, H, T, D = query.shape
-        new = query.new_empty if queries is None else query.new_zeros  # a row may have words of no sentence
-        context = new(B, T, H, D).transpose(1, 2)  # [B, H, T, D]
+        context = query.new_empty(B, T, H, D).transpose(1, 2)  # [B, H, T, D]
         _launch(_forward, (query, keys, values, context), mask, queries, slots, scale, causal)
         ctx.save_for_backward(query, keys, values, mask, queries, slots)
         ctx.scale, ctx.causal = scale, causal
@@ -84,32 +83,28 @@ class _Attend(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         *inputs, mask, queries, slots = ctx.saved_tensors
-        grads = _same_layout(*inputs, zeros=queries is not None)
+        grads = _same_layout(*inputs)
         grad = grad if grad.stride(-1) == 1 else grad.contiguous()
         _launch(_backward, (*inputs, grad, *grads), mask, queries, slots, ctx.scale, ctx.causal)
         return *grads, None, None, None, None, None
 
 
-def _same_layout(*tensors: Tensor, zeros: bool) -> list[Tensor]:
+def _same_layout(*tensors: Tensor) -> list[Tensor]:
     """Memory for the gradients: those of views that make up one tensor are views of one tensor again."""
     views: dict[int, list[Tensor]] = {}
     for x in tensors:
         views.setdefault(x.untyped_storage().data_ptr(), []).append(x)
     wholes = {
-        place: _new(found[0], found[0].untyped_storage().nbytes() // found[0].element_size(), zeros)
+        place: found[0].new_empty(found[0].untyped_storage().nbytes() // found[0].element_size())
         for place, found in views.items()
     }
     grads = []
     for x in tensors:
         place = x.untyped_storage().data_ptr()
         complete = sum(view.numel() for view in views[place]) == wholes[place].numel()
-        whole = wholes[place] if complete else _new(x, x.numel(), zeros)
+        whole = wholes[place] if complete else x.new_empty(x.numel())
         grads.append(whole.as_strided(x.shape, x.stride(), x.storage_offset()) if complete else whole.view(x.shape))
     return grads
-
-
-def _new(like: Tensor, size: int, zeros: bool) -> Tensor:
-    return like.new_zeros(size) if zeros else like.new_empty(size)
 
 
 def _launch(

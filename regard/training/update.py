@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
 from regard.errors import out_of_memory
-from regard.kernels.aligned import Aligned, is_aligned
 from regard.kernels.graphs import Captured
+from regard.kernels.products import Products
 from regard.training.distributed import Ranks, Reducer
 from regard.training.optimisers import clip, make_optimiser, set_rate, step_if
 from regard.training.settings import TrainConfig
@@ -67,8 +67,8 @@ class Update:
         self.whole = config.accumulate == 1 and ranks.world == 1  # an update is one batch, and one graph
         self.work: Callable[..., Tensor] = self.whole_update if self.whole else self.gradient
         self.graphs = Captured(self.work, ranks.device) if capture else None
-        misfits = ranks.device.type == "cuda" and config.precision == "bf16" and not is_aligned(model)
-        self.products: Callable[[], Any] = Aligned if misfits else nullcontext
+        low = ranks.device.type == "cuda" and config.precision == "bf16"
+        self.products: Any = Products(model) if low else nullcontext()
         self.task: Task
         self.kind: Callable[..., Any] = tuple  # of the batch
 
@@ -132,7 +132,7 @@ class Update:
         """Add the gradients of one batch; returns its loss, and what the task sums, [1 + n]."""
         precise = self.config.precision != "bf16"
         device = self.ranks.device.type
-        with torch.autocast(device, torch.bfloat16, enabled=not precise), self.products():
+        with torch.autocast(device, torch.bfloat16, enabled=not precise), self.products:
             loss = self.task.loss(self.model, self.kind(*parts))
         loss.total.backward()
         total = loss.total.detach().double().reshape(1)
