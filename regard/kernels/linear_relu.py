@@ -38,13 +38,13 @@ class LinearReLU(torch.autograd.Function):
         (N, m), grad = y.shape, grad.contiguous()
         d, partial = torch.empty_like(y), torch.empty(triton.cdiv(N, EACH), m, dtype=torch.float32, device=y.device)
         columns = min(256, max(16, triton.next_power_of_2(m)))
-        _backward[triton.cdiv(m, columns), len(partial)](grad, y, d, partial, N, m, EACH, 8, columns, num_warps=4)
+        _relu_back[triton.cdiv(m, columns), len(partial)](grad, y, d, partial, N, m, EACH, 8, columns, num_warps=4)
         d_x = (d @ W).unflatten(0, grad.shape[:-1]).to(ctx.dtypes[0])
         return d_x, weight_gradient(d, rows, ctx.dtypes[1]), column_sums(partial).to(ctx.dtypes[1])
 
 
 @triton.jit(do_not_specialize=["N"])
-def _backward(
+def _relu_back(
     grad, y, d, partial, N, M: tl.constexpr, EACH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):  # fmt: skip
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)

@@ -44,7 +44,7 @@ class _AddNorm(torch.autograd.Function):
         y = torch.empty(x.shape, dtype=product_dtype(x), device=x.device)
         N, D, rows, block = _sizes(x)
         flags = added is not None, p > 0, rows, block
-        _forward[(triton.cdiv(N, rows),)](x, added, gamma, beta, seed, y, N, D, eps, p, *flags, num_warps=4)
+        _norm[(triton.cdiv(N, rows),)](x, added, gamma, beta, seed, y, N, D, eps, p, *flags, num_warps=4)
         ctx.save_for_backward(x, added, gamma, seed)
         ctx.eps, ctx.p = eps, p
         return y
@@ -61,7 +61,7 @@ class _AddNorm(torch.autograd.Function):
         d_added = torch.empty_like(added) if apart else None
         partial = torch.empty(programs, 2 * D, dtype=torch.float32, device=x.device)  # of gamma and beta
         flags = added is not None, ctx.p > 0, apart, rows, block
-        _backward[(programs,)](
+        _norm_back[(programs,)](
             x, added, gamma, seed, grad, d_x, d_added, partial, N, D, ctx.eps, ctx.p, *flags, num_warps=4
         )
         d_gamma, d_beta = column_sums(partial).to(gamma.dtype).chunk(2)
@@ -105,7 +105,7 @@ def _centred(
 
 
 @triton.jit(do_not_specialize=["N"])
-def _forward(
+def _norm(
     x, added, gamma, beta, seed, y, N, D: tl.constexpr, eps, p,
     ADDED: tl.constexpr, DROP: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -119,7 +119,7 @@ def _forward(
 
 
 @triton.jit(do_not_specialize=["N"])
-def _backward(
+def _norm_back(
     x, added, gamma, seed, grad, d_x, d_added, partial, N, D: tl.constexpr, eps, p,
     ADDED: tl.constexpr, DROP: tl.constexpr, APART: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip

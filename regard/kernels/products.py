@@ -35,7 +35,8 @@ def low(weight: Tensor, dtype: torch.dtype) -> Tensor:
 
 def padded(x: Tensor) -> Tensor:
     """x [n, D] with zeros up to a multiple of eight, on a GPU and in 16 bits."""
-    return F.pad(x, (0, -x.shape[-1] % WIDTH)) if x.is_cuda and x.element_size() == 2 else x
+    missing = -x.shape[-1] % WIDTH if x.is_cuda and x.element_size() == 2 else 0
+    return F.pad(x, (0, missing)) if missing else x  # F.pad copies, whether there is something to add or not
 
 
 def weight_gradient(d: Tensor, x: Tensor, dtype: torch.dtype, total: Tensor | None = None) -> Tensor:

@@ -74,7 +74,7 @@ class _Attend(torch.autograd.Function):
         query, keys, values = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, keys, values))
         B, H, T, D = query.shape
         context = query.new_empty(B, T, H, D).transpose(1, 2)  # [B, H, T, D]
-        _launch(_forward, (query, keys, values, context), mask, queries, slots, scale, causal)
+        _launch(_attend, (query, keys, values, context), mask, queries, slots, scale, causal)
         ctx.save_for_backward(query, keys, values, mask, queries, slots)
         ctx.scale, ctx.causal = scale, causal
         return context
@@ -85,7 +85,7 @@ class _Attend(torch.autograd.Function):
         *inputs, mask, queries, slots = ctx.saved_tensors
         grads = _same_layout(*inputs)
         grad = grad if grad.stride(-1) == 1 else grad.contiguous()
-        _launch(_backward, (*inputs, grad, *grads), mask, queries, slots, ctx.scale, ctx.causal)
+        _launch(_attend_back, (*inputs, grad, *grads), mask, queries, slots, ctx.scale, ctx.causal)
         return *grads, None, None, None, None, None
 
 
@@ -160,7 +160,7 @@ def _weights(
 
 
 @triton.jit(do_not_specialize=["T", "S"])
-def _forward(
+def _attend(
     query, keys, values, context, mask, queries, slots,
     query_b, query_h, query_t, keys_b, keys_h, keys_s, values_b, values_h, values_s, context_b, context_h, context_t,
     mask_b, mask_s, T, S, H: tl.constexpr, D: tl.constexpr, scale,
@@ -184,7 +184,7 @@ def _forward(
 
 
 @triton.jit(do_not_specialize=["T", "S"])
-def _backward(
+def _attend_back(
     query, keys, values, grad, d_query, d_keys, d_values, mask, queries, slots,
     query_b, query_h, query_t, keys_b, keys_h, keys_s, values_b, values_h, values_s, grad_b, grad_h, grad_t,
     d_query_b, d_query_h, d_query_t, d_keys_b, d_keys_h, d_keys_s, d_values_b, d_values_h, d_values_s,
