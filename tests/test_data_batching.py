@@ -3,6 +3,7 @@
 import threading
 import time
 from concurrent.futures import Future
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from regard.data import batching
 from regard.data.batching import make_batch, plan_epoch
-from regard.data.files import prefetch
+from regard.data.files import in_threads, prefetch
 from regard.data.pairs import PairSet
 from regard.errors import ConfigError
 from regard.symbols import END, PAD
@@ -228,3 +229,30 @@ def test_an_error_in_the_thread_is_raised_in_its_place():
             next(items)
         with pytest.raises(StopIteration):
             next(items)
+
+
+def test_calls_in_threads_have_their_results_in_order_and_stay_a_little_ahead():
+    before, made, later = threading.active_count(), [], threading.Event()
+
+    def call(number):
+        made.append(number)
+        if number == 0:
+            later.wait(20)  # the second call is over first
+        later.set()
+        return number
+
+    with in_threads((partial(call, number) for number in range(100)), depth=5, threads=2) as results:
+        assert next(results) == 0
+        assert len(made) <= 6
+        assert list(results) == list(range(1, 100))
+    assert threading.active_count() == before
+
+
+def test_an_error_in_one_of_several_threads_is_raised_in_its_place():
+    def call(number):
+        return 1 // (2 - number)
+
+    with in_threads((partial(call, number) for number in range(4)), depth=4, threads=3) as results:
+        assert [next(results), next(results)] == [0, 1]
+        with pytest.raises(ZeroDivisionError):
+            next(results)

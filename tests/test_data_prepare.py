@@ -464,3 +464,24 @@ def test_the_links_of_a_pair_count_among_its_bytes():
     pair = next(iter(encoding.corpus))
     assert pair.links
     assert encoding.size(pair) > encoding.size(pair._replace(links=())) + 8 * len(pair.links)
+
+
+@pytest.mark.parametrize("dev", [False, True], ids=["held-out", "files"])
+def test_blocks_that_are_tokenised_at_the_same_time_make_the_same_store(tmp_path, monkeypatch, dev):
+    config = change(write_corpus(tmp_path), max_length=100)
+    source = tmp_path / "train.en"
+    lines = source.read_text(encoding="utf-8").split("\n")
+    for place in (3, 4, 30, 60, 61, 62, 150, 199):
+        lines[place] = " " if place % 2 else "long " * 200
+    source.write_text("\n".join(lines), encoding="utf-8")
+    if dev:
+        write_corpus(tmp_path, 30, "dev")
+        config = change(config, dev_source=str(tmp_path / "dev.en"), dev_target=str(tmp_path / "dev.fr"))
+    found = []
+    for block in (7, 10_000):
+        monkeypatch.setattr(prepare_module, "_BLOCK", block)
+        found.append(prepare(PairEncoding(config), tmp_path / str(block)))
+    one, other = found
+    assert (ids(one.train), ids(one.dev)) == (ids(other.train), ids(other.dev))
+    assert (one.shown, one.tallies, one.notes) == (other.shown, other.tallies, other.notes)
+    assert one.tallies[0].lines == {"empty": [4, 62, 200], "too long": [5, 31, 61, 63, 151]}

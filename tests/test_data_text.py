@@ -24,7 +24,7 @@ from regard.data.corpus import open_corpus, pairs_in_memory, parallel_files, tab
 from regard.data.documents import DocumentDataConfig, document_files
 from regard.data.encoding import Tally
 from regard.data.files import digest, is_blank, read_files, read_lines, read_small, read_whole, write_atomically
-from regard.data.normalise_text import rewrite
+from regard.data.normalise_text import FORMS, rewrite, rewrite_all
 from regard.data.prepare import choose_held_out, sentence_key
 from regard.data.settings import READING, DataConfig, Reading
 from regard.data.tmx import read_units
@@ -396,6 +396,14 @@ def test_punctuation_keeps_the_number_of_characters_and_words(text):
 
 def test_lone_surrogates_become_the_replacement_character():
     assert rewrite("a\ud800b\udfff") == ("a\ufffdb\ufffd", None, None)
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_many_texts_are_rewritten_as_each(form, lowercase):
+    texts = ["", "It’s «new»", "plain", "ﬁne É e\u0301", "'quoted' text — so"]
+    for some in (texts, [*texts, "a\ud800b"]):
+        assert rewrite_all(some, form, lowercase) == [rewrite(text, form, lowercase).text for text in some]
 
 
 def test_a_system_that_cannot_open_folders_needs_no_sync_of_them(tmp_path, monkeypatch):

@@ -16,9 +16,9 @@ from regard.api import aligning
 from regard.api.corpus import CorpusResult, Where, over_shards
 from regard.api.links import FILE, Heads
 from regard.api.loading import load
-from regard.cluster.local import share_cores, usable_cores
+from regard.cluster.local import share_cores
 from regard.cluster.shards import Plan, Tell, Work, fold, join
-from regard.data.files import Progress, digest
+from regard.data.files import Progress, digest, usable_cores
 from regard.data.pharaoh import format_pharaoh
 from regard.errors import DataError, RunError
 from regard.look.measure import Report, ReportSum

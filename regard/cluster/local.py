@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, set_aside, write_results
-from regard.data.files import Progress
+from regard.data.files import Progress, usable_cores
 from regard.errors import ConfigError, RegardError, RunError, counted
 
 _SPAWN = multiprocessing.get_context("spawn")  # a fork would copy threads and CUDA
@@ -40,11 +40,6 @@ def share_cores(workers: int | None, gpus: int, per_gpu: int = 1) -> tuple[int, 
     cores = usable_cores()
     number = workers or max(gpus, min(gpus * per_gpu, cores // 2)) or max(1, cores // 2)
     return number, max(1, cores // number)
-
-
-def usable_cores() -> int:
-    """The cores that this process may use: fewer than the machine has under a scheduler or taskset."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def visible_gpus() -> list[str]:

@@ -74,6 +74,14 @@ class Tally:
         if len(first) < FIRST_LINES:
             first.append(line)
 
+    def add(self, other: "Tally") -> None:
+        """Count what another one has counted, of later examples."""
+        self.kept, self.held_out = self.kept + other.kept, self.held_out + other.held_out
+        for reason, count in other.dropped.items():
+            self.dropped[reason] = self.dropped.get(reason, 0) + count
+            first = self.lines.setdefault(reason, [])
+            first.extend(other.lines[reason][: FIRST_LINES - len(first)])
+
     def __str__(self) -> str:
         text = f"{self.kept} of {self.total} {self.noun} kept"
         text += f", {self.held_out} held out" if self.held_out else ""

@@ -17,11 +17,11 @@ import re
 import shutil
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat, takewhile
 from pathlib import Path
 from threading import Thread, current_thread
 from typing import Any, BinaryIO, TypeVar
@@ -294,31 +294,48 @@ def prefetch(items: Iterator[T], depth: int = 4) -> Iterator[Iterator[T]]:
 
     An error in the iterator is raised where its item would have come.
     """
-    end, threads = object(), list[Thread]()
+    end: Any = object()
+    with in_threads(repeat(partial(next, items, end)), depth) as ahead:
+        yield takewhile(lambda item: item is not end, ahead)
+
+
+@contextmanager
+def in_threads(calls: Iterable[Callable[[], T]], depth: int, threads: int = 1) -> Iterator[Iterator[T]]:
+    """The results of calls, in their order; threads make them, at most `depth` calls ahead, until the block is left.
+
+    An error in a call is raised where its result would have come.
+    """
+    begun, rest = list[Thread](), iter(calls)
     if little_memory():
         raise MemoryError  # Python would wait without end for a thread that has no memory to begin with
-    with ThreadPoolExecutor(1, "regard-prefetch", lambda: threads.append(current_thread())) as pool:
-        ahead = deque(pool.submit(next, items, end) for _ in range(depth))
+    with ThreadPoolExecutor(threads, "regard-prefetch", lambda: begun.append(current_thread())) as pool:
+        ahead = deque(pool.submit(call) for call in islice(rest, depth))
 
-        def result(future: Future[T | object]) -> T | object:
+        def result(future: Future[T]) -> T:
             while True:
                 try:
                     return future.result(timeout=1)
                 except TimeoutError:
                     if future.done():
-                        return future.result()  # it came in this moment, or the iterator raised the error
-                    if threads and not threads[0].is_alive():
+                        return future.result()  # it came in this moment, or the call raised the error
+                    if any(not thread.is_alive() for thread in begun):
                         raise MemoryError("The thread that reads ahead has died.") from None
 
         def taken() -> Iterator[T]:
-            while (item := result(ahead.popleft())) is not end:
-                ahead.append(pool.submit(next, items, end))
-                yield item  # type: ignore[misc]
+            while ahead:
+                item = result(ahead.popleft())
+                ahead.extend(pool.submit(call) for call in islice(rest, 1))
+                yield item
 
         try:
             yield taken()
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def usable_cores() -> int:
+    """The cores that this process may use: fewer than the machine has under a scheduler or taskset."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from typing import Literal, NamedTuple, cast
 
 Form = Literal["NFC", "NFKC"]
@@ -52,9 +53,7 @@ def rewrite(text: str, form: str = "none", lowercase: bool = False) -> Rewritten
     «new» become "new". Its rules for ' were made on English and French. Lower-casing is character by character, so that
     it needs no context (a final sigma becomes a plain one).
     """
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
+    if _has_surrogates(text):
         text = "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in text)
     if form == PUNCTUATION:
         text = _straight(text)
@@ -75,6 +74,22 @@ def rewrite(text: str, form: str = "none", lowercase: bool = False) -> Rewritten
         ends += [start + len(chunk)] * len(part)
         start += len(chunk)
     return Rewritten("".join(parts), starts, ends)
+
+
+def rewrite_all(texts: Iterable[str], form: str = "none", lowercase: bool = False) -> list[str]:
+    """What `rewrite` makes of many texts, without the way back."""
+    texts = list(texts)
+    if form in UNICODE or lowercase or _has_surrogates("".join(texts)):
+        return [rewrite(text, form, lowercase).text for text in texts]
+    return list(map(_straight, texts)) if form == PUNCTUATION else texts
+
+
+def _has_surrogates(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _straight(text: str) -> str:

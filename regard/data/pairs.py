@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from sys import getsizeof
@@ -158,7 +159,7 @@ class PairEncoding(Encoding[Pair]):
         return item.source, item.target
 
     def size(self, item: Pair) -> int:
-        return super().size(item) + getsizeof(item.links) + sum(map(getsizeof, item.links))
+        return super().size(item) + sum(map(getsizeof, item.links))
 
     def make(self, sample: Sequence[Pair]) -> None:
         config = self.config
@@ -190,15 +191,15 @@ class PairEncoding(Encoding[Pair]):
 
     def encode(self, items: Sequence[Pair], tally: Tally) -> Iterator[tuple[Pair, tuple[Any, ...]]]:
         texts = zip(*map(self.texts, items), strict=True)
-        sides = map(Vocabulary.encode_many, self.vocabularies, texts)
-        for pair, *ids in zip(items, *sides, strict=True):
-            reason = _reason(self.config, pair, *map(len, ids))
+        sides = map(partial(Vocabulary.encode_many, end=True), self.vocabularies, texts)
+        for pair, source, target in zip(items, *sides, strict=True):
+            reason = _reason(self.config, pair, len(source) - 1, len(target) - 1)
             if reason:
                 tally.drop(reason, pair.line)
                 continue
-            row: tuple[Any, ...] = (*([*row, END] for row in ids), pair.line)
+            row: tuple[Any, ...] = (source, target, pair.line)
             if self.aligned:  # links of a pair whose words can be recognised from its pieces
-                known = all(map(same_words, self.vocabularies, ids, self.texts(pair)))
+                known = all(map(same_words, self.vocabularies, (source[:-1], target[:-1]), self.texts(pair)))
                 row = (*row, [word for link in pair.links if known for word in link])
             yield pair, row
 

@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ import numpy as np
 
 from regard.collector import without_collector
 from regard.data.encoding import Encoding, Tally, fingerprint_of
-from regard.data.files import is_blank, make_folder, prefetch
+from regard.data.files import in_threads, make_folder, usable_cores
 from regard.data.store import STORE_FORMAT, Block, Store, find_store, write_store
 from regard.data.vocabulary import Vocabulary, made_from
 from regard.errors import DataError, RunError
@@ -96,6 +96,7 @@ class Survey(NamedTuple):
 def survey(encoding: Encoding[Any], report: Stages = PLAIN.progress) -> Survey:
     """The first pass: count, choose what is held out, keep every 2^n-th example."""
     keys, kept, stride, size, total = array("Q"), [], 1, 0, 0
+    wanted, seed = 0 if encoding.dev else encoding.config.held_out, encoding.config.seed
     for item in encoding.corpus:
         total = item.line
         if total % _REPORTED == 0:
@@ -103,7 +104,7 @@ def survey(encoding: Encoding[Any], report: Stages = PLAIN.progress) -> Survey:
         texts = encoding.texts(item)
         if not _is_empty(texts):
             encoding.see(item)
-            keys.append(sentence_key(texts[0], encoding.config.seed))
+            keys.append(sentence_key(texts[0], seed) if wanted else 0)
         if (total - 1) % stride == 0:
             kept.append(item)
             size += encoding.size(item)
@@ -117,8 +118,7 @@ def survey(encoding: Encoding[Any], report: Stages = PLAIN.progress) -> Survey:
     if stride > 1:  # all are read again, so that no more is needed than the sample
         stride = _sample_stride(encoding, total, stride)
         kept = [one for one in kept if (one.line - 1) % stride == 0]
-    held = choose_held_out(keys, 0 if encoding.dev else encoding.config.held_out)
-    return Survey(encoding, total, held, kept, stride)
+    return Survey(encoding, total, choose_held_out(keys, wanted), kept, stride)
 
 
 def _sample_stride(encoding: Encoding[Any], total: int, stride: int) -> int:
@@ -129,8 +129,9 @@ def _sample_stride(encoding: Encoding[Any], total: int, stride: int) -> int:
     return stride
 
 
-def _is_empty(texts: Iterable[str]) -> bool:
-    return any(map(is_blank, texts))
+def _is_empty(texts: tuple[str, ...]) -> bool:
+    """Whether one of them is blank: called for every example, so that no Python function is called in turn."""
+    return not all(texts) or any(map(str.isspace, texts))
 
 
 @without_collector()  # among millions of small objects, none in a cycle, the search takes most of the time
@@ -189,34 +190,51 @@ def _tokenise(found: Survey, place: Path, made_of: tuple[str, str], report: Stag
     tallies = [Tally(place=corpus.place, noun=encoding.noun) for corpus in corpora]
     shown: list[Any] = []
 
-    def blocks() -> Iterator[Block]:
-        for corpus, tally in zip(corpora, tallies, strict=True):
-            rest = iter(found.kept if corpus is encoding.corpus and found.kept else corpus)
-            while items := list(islice(rest, _BLOCK)):
-                if corpus is encoding.corpus:
-                    report("tokenising", items[-1].line, found.total)
-                yield from sides(items, tally, corpus is encoding.dev)
-
-    def sides(items: list[Any], tally: Tally, dev: bool) -> Iterator[Block]:
-        rows: dict[str, list[tuple[Any, ...]]] = {"train": [], "dev": []}
-        last = None
+    def encode(items: list[Any], which: int) -> Encoded:
+        tally, rows, dev = Tally(), {"train": list[Any](), "dev": list[Any]()}, which > 0
+        kept, last = list[Any](), None
         for item, values in encoding.encode(items, tally):
             held = not dev and found.holds_out(item)
             tally.held_out, tally.kept = tally.held_out + held, tally.kept + (not held)
             rows["dev" if dev or held else "train"].append(values)
             if (dev or held) and item is not last:  # an example may have several rows
-                shown.extend(encoding.shown(item))
+                kept += encoding.shown(item)
             last = item
-        for part, some in rows.items():
-            yield part, dict(zip(encoding.column_types(), zip(*some, strict=True), strict=True)) if some else {}
+        columns = {part: dict(zip(types, zip(*some, strict=True), strict=True)) for part, some in rows.items() if some}
+        return Encoded(columns, tally, kept, which, items[-1].line)
+
+    def calls() -> Iterator[Callable[[], Encoded]]:
+        for which, corpus in enumerate(corpora):
+            rest = iter(found.kept if corpus is encoding.corpus and found.kept else corpus)
+            while items := list(islice(rest, _BLOCK)):
+                yield partial(encode, items, which)
+
+    def blocks(ahead: Iterator[Encoded]) -> Iterator[Block]:
+        for columns, tally, kept, which, line in ahead:
+            if not which:
+                report("tokenising", line, found.total)
+            tallies[which].add(tally)
+            shown.extend(kept)
+            yield from columns.items()
 
     def about() -> dict[str, Any]:
         if _content(encoding) != made_of[1]:
             raise DataError("The corpus changed while it was being read; start again when its files are complete.")
         return {"tallies": [dataclasses.asdict(tally) for tally in tallies], "shown": shown}
 
-    with prefetch(blocks()) as ahead:  # subwords are found on all cores, and written meanwhile
-        return write_store(place, made_of[0], encoding.column_types(), ahead, about)
+    types, cores = encoding.column_types(), usable_cores()
+    with in_threads(calls(), cores + 2, cores) as ahead:  # finding subwords leaves Python to the other threads
+        return write_store(place, made_of[0], types, blocks(ahead), about)
+
+
+class Encoded(NamedTuple):
+    """A block of examples in ids."""
+
+    columns: dict[str, dict[str, Any]]  # of each part
+    tally: Tally
+    shown: list[Any]
+    corpus: int  # 0, or 1 for validation files
+    line: int  # of the last example
 
 
 def sentence_key(text: str, seed: int) -> int:
@@ -231,9 +249,11 @@ def choose_held_out(keys: Iterable[int], count: int) -> frozenset[int]:
     Whole texts are chosen, smallest key first, so that no text is on both sides of the split; if a text occurs often,
     all its examples go together, and may be a few more than `count`.
     """
+    if count == 0:
+        return frozenset()
     values, examples = np.unique(np.fromiter(keys, dtype=np.uint64), return_counts=True)
     total = int(examples.sum())
-    if count == 0 or total == 0:
+    if total == 0:
         return frozenset()
     if len(values) < 2:
         raise DataError(

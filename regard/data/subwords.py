@@ -14,7 +14,6 @@ from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
 SPACE = "▁"  # how a piece shows a space
 _RESERVED = re.compile("[\t\0▁▅]")  # the trainer skips lines that hold one of these
 _LINE = 1_000  # characters of a line that the trainer sees: it skips lines beyond 4192 bytes
-_WORTH_THREADS = 500  # texts at once; fewer are done before the threads have begun
 
 
 class Subwords:
@@ -45,9 +44,8 @@ class Subwords:
     def ids(self, text: str) -> list[int]:
         return list(self.processor.encode(text, out_type=int))
 
-    def many(self, texts: list[str]) -> list[list[int]]:
-        threads = -1 if len(texts) >= _WORTH_THREADS else 1  # -1: every core
-        return list(self.processor.encode(texts, out_type=int, num_threads=threads))
+    def many(self, texts: list[str], end: bool) -> list[list[int]]:
+        return list(self.processor.encode(texts, out_type=int, add_eos=end, num_threads=1))
 
     def split(self, text: str) -> tuple[list[int], list[str], list[tuple[int, int]]]:
         """Ids, pieces, and for each piece the characters [start, end) of `text` that it covers.

@@ -175,11 +175,12 @@ class TextEncoding(Encoding[TextLine]):
         return {"ids": id_type(len(self.vocabularies[0]))}
 
     def encode(self, items: Sequence[TextLine], tally: Tally) -> Iterator[tuple[TextLine, tuple[Any, ...]]]:
-        for item, ids in zip(items, self.vocabularies[0].encode_many(item.text for item in items), strict=True):
+        rows = self.vocabularies[0].encode_many((item.text for item in items), end=True)
+        for item, ids in zip(items, rows, strict=True):
             if is_blank(item.text):
                 tally.drop("empty", item.line)
             else:
-                yield item, ([*ids, END],)
+                yield item, (ids,)
 
     def open(self, columns: dict[str, Any], training: bool) -> TextRows | TextStreams:
         if self.config.streams:

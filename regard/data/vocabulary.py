@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regard.data.files import read_small, write_atomically
-from regard.data.normalise_text import FORMS, PUNCTUATION, Rewritten, fold_marks, rewrite
+from regard.data.normalise_text import FORMS, PUNCTUATION, Rewritten, fold_marks, rewrite, rewrite_all
 from regard.data.segmentations import Segmentations
 from regard.data.sentences import Span
 from regard.data.subwords import Subwords, train_subwords
@@ -91,9 +91,9 @@ class Vocabulary:
         spans = list(pairwise(accumulate([0, *ends], max)))
         return Tokenised(ids, self.pieces(ids), spans, words(text, spans), text)
 
-    def encode_many(self, texts: Iterable[str]) -> list[list[int]]:
-        """The ids of many sentences, without END; quicker than `encode`."""
-        return self.tokens.many([rewrite(text, self.form, self.lowercase).text for text in texts])
+    def encode_many(self, texts: Iterable[str], end: bool = False) -> list[list[int]]:
+        """The ids of many sentences; quicker than `encode`. With `end`, END is behind each."""
+        return self.tokens.many(rewrite_all(texts, self.form, self.lowercase), end)
 
     def comparable(self, text: str) -> Rewritten:
         """A text in a form in which the same words are equal, whatever kind of marks they have and stand among."""

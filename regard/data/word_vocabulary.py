@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from regard.errors import DataError
-from regard.symbols import SYMBOLS, UNKNOWN
+from regard.symbols import END, SYMBOLS, UNKNOWN
 
 _PATTERNS = {"word": re.compile(r"\S+"), "char": re.compile(r".", re.DOTALL)}
 _GLUE = {"word": " ", "char": ""}
@@ -32,8 +32,8 @@ class Plain:
     def ids(self, text: str) -> list[int]:
         return [self.lookup.get(token, UNKNOWN) for token in _PATTERNS[self.kind].findall(text)]
 
-    def many(self, texts: list[str]) -> list[list[int]]:
-        return [self.ids(text) for text in texts]
+    def many(self, texts: list[str], end: bool) -> list[list[int]]:
+        return [self.ids(text) + [END] * end for text in texts]
 
     def split(self, text: str) -> tuple[list[int], list[str], list[tuple[int, int]]]:
         """Ids, pieces, and for each piece the characters [start, end) of `text` that it covers."""

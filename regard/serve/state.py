@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from regard.cluster.local import usable_cores
+from regard.data.files import usable_cores
 from regard.serve import languages
 from regard.serve.access import Access
 from regard.serve.fields import SMALL, Fields, aside

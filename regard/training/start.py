@@ -5,7 +5,9 @@ import re
 from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import torch
@@ -65,6 +67,8 @@ def train(
 def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | None, stages: Stages | None) -> Loop:
     """The data, read by rank 0 first, the model with its first weights, and the loop around them."""
     check_precision(experiment.decode.precision, ranks.device)
+    if ranks.device.type == "cuda":  # torch's optimisers import it, which takes seconds: the data is prepared meanwhile
+        Thread(target=import_module, args=["torch._dynamo"]).start()
     origin = None
     if ranks.first:
         if experiment.train.start_from and not runs.checkpoints(run):
