@@ -65,6 +65,12 @@ def test_gold_links_give_the_error_rate_and_a_wrong_shift_a_worse_one(files, tmp
         assert "AER 0.00" in align(tmp_path, trained.run("copy"), *gold, "--method", method)[1]
 
 
+def test_pairs_without_any_link_are_noted(files, tmp_path):
+    code, out, err = align(tmp_path, trained.run("heads"), *files, "--method", "threshold", "--threshold", 1)
+    assert (code, out) == (0, "\n" * len(TEXT))
+    assert "no link was found in any pair; pass a lower --threshold" in err
+
+
 def test_a_choice_by_gold_is_kept_in_the_run_and_used_again(files, tmp_path):
     run = Path(shutil.copytree(trained.run("copy"), tmp_path / "run"))
     code, _, err = align(tmp_path, run, *files, "--gold", tmp_path / "gold", "--choose")

@@ -287,6 +287,11 @@ def test_score(runs, corpus, tmp_path):
     assert plot.read_text(encoding="utf-8").count("<path") > 5
 
 
+def test_empty_translations_of_a_test_set_are_noted(runs, corpus, tmp_path):
+    short = run("score", runs / "one", *corpus, "decode.max_ratio=0", "decode.max_extra=0", folder=tmp_path)
+    assert "the translation is empty for 12 of 12 sentences (one)" in short.err
+
+
 def test_score_leaves_out_ter_where_it_takes_minutes_and_says_so(runs, corpus, tmp_path):
     long = tmp_path / "long.txt"
     long.write_text(("a b c " * 60 + "\n") * 12, encoding="utf-8")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -121,6 +122,21 @@ def test_commands_know_the_names(home: Path, tmp_path: Path):
     assert "--tsv" in run("align", "en-fr", code=2).err
     assert "give one of the two" in run("heads", "en-fr", *files, "--tsv", tmp_path / "a.tsv", code=2).err
     assert "against" in run("compare", "en-fr", "en-fr/bahdanau", *files).out
+
+
+def test_a_test_set_of_the_other_direction_is_noted(home: Path, tmp_path: Path):
+    """By the names of the files, or by their words; a set in the right direction is not."""
+    english, french = "the dog and the cat are in the house .\n", "le chat et le chien sont dans la maison .\n"
+    for name, text in (("a.en", english), ("a.fr", french), ("b", french), ("c", english)):
+        (tmp_path / name).write_text(text)
+    names = "file names contradict the languages: .*a.fr is a source file, but data.source_language is en"
+    words = "the source sentences look like fr, but the model reads en. Check that source and target are not swapped"
+    for task in (["score", "en-fr"], ["compare", "en-fr", "en-fr/bahdanau"], ["align", "en-fr"], ["heads", "en-fr"]):
+        for source, target, says in (("a.fr", "a.en", names), ("b", "c", words), ("c", "b", "")):
+            files = ["--source", tmp_path / source, "--target", tmp_path / target]
+            found = command(*task, *files, folder=tmp_path / "log", plant=WithModels(home))
+            assert found.code == 0, found.err
+            assert re.search(says, found.err) if says else "swapped" not in found.err, found.err
 
 
 def test_serve_without_a_run_serves_the_models_that_ship(installed: Path, monkeypatch: pytest.MonkeyPatch):

@@ -142,6 +142,8 @@ def align(
             turned = None if learned is None else [one.T for one in learned]
             opposite = aligning.weigh(behind.traces(progress), behind.heads, turned)
     links = aligning.link(weights, opposite, how.method, how.threshold, how.join)
+    if not any(links):
+        typer.echo("no link was found in any pair; pass a lower --threshold, or another --method", err=True)
     if out is not None:
         write_pharaoh(links, out)
     elif answers is None:

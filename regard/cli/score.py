@@ -57,12 +57,17 @@ class Scoring:
         **decoding: Any,
     ) -> tuple[list[str], Any]:
         """The translations of a test set, and their scores."""
+        from regard.api.passages import NOTES
         from regard.evaluate.scores import score
 
         options = add_options(decoding, beam=self.beam)
         translator.settings(**options)  # refuses invalid settings before anything is translated
         with bar(f"translating with {translator.name}") as progress:
             found = translator.translate(sources, split=False, progress=progress, **options)
+        empty = sum("empty" in one.flags for one in found)
+        if empty:
+            size = counted(len(found), "sentence")
+            typer.echo(f"{NOTES['empty']} for {empty} of {size} ({translator.name})", err=True)
         written = [one.text for one in found]
         with bar("scoring"):
             return written, score(written, references, metrics=metrics, **self.measured)

@@ -48,25 +48,42 @@ def _arriving() -> bytes:
 
 
 def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
-    """The sentences of a test set and their translations: from two files, a TSV file or a translation memory."""
-    if pairs.tsv is None and pairs.tmx is None:
-        if pairs.source is None or pairs.target is None:
-            raise ConfigError("Expected sentences and their translations; pass --source and --target, --tsv, or --tmx.")
+    """The sentences of a test set and their translations: from two files, a TSV file or a translation memory.
+
+    A test set that is plainly not in the direction of the run is a note on standard error.
+    """
+    from regard.api.exporting import about_run
+    from regard.api.loading import read_experiment
+    from regard.data.corpus import open_corpus
+    from regard.data.pairs import note_swapped
+
+    two = pairs.tsv is None and pairs.tmx is None
+    if two and (pairs.source is None or pairs.target is None):
+        raise ConfigError("Expected sentences and their translations; pass --source and --target, --tsv, or --tmx.")
+    read_experiment(run, "translate")
+    files: dict[str, Any] = {name: str(path) for name, path in vars(pairs).items() if path}
+    languages = {name: about_run(run)["expects"][name] for name in ("source_language", "target_language")}
+    config = DataConfig(**files, **languages)
+    if two:
         sources, references = lines_of(pairs.source), lines_of(pairs.target)
         if len(sources) != len(references):
             sizes = f"{pairs.source} has {len(sources)} and {pairs.target} {len(references)}"
             raise DataError(f"Source and target must have the same number of lines; {sizes}.")
-        return sources, references
-    from regard.api.exporting import about_run
-    from regard.api.loading import read_experiment
-    from regard.data.corpus import open_corpus
+    else:
+        fit = [pair for pair in open_corpus(config) or () if not pair.unfit]
+        sources, references = [pair.source for pair in fit], [pair.target for pair in fit]
+    for note in note_swapped(config) or _note_language(sources, config.source_language):
+        typer.echo(note, err=True)
+    return sources, references
 
-    read_experiment(run, "translate")
-    files: dict[str, Any] = {name: str(path) for name, path in vars(pairs).items() if path}
-    languages = {name: about_run(run)["expects"][name] for name in ("source_language", "target_language")}
-    corpus = open_corpus(DataConfig(**files, **languages))
-    fit = [pair for pair in corpus or () if not pair.unfit]
-    return [pair.source for pair in fit], [pair.target for pair in fit]
+
+def _note_language(sources: list[str], own: str) -> list[str]:
+    """A note where the first sentences are plainly in another language than the one that the model reads."""
+    from regard.api.languages import other_language
+
+    found = other_language("\n".join(sources[:CHUNK]), own)
+    note = f"the source sentences look like {found}, but the model reads {own}."
+    return [f"{note} Check that source and target are not swapped."] if found else []
 
 
 def is_setting(argument: str) -> bool:
