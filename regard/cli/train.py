@@ -78,6 +78,7 @@ def train(
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "-1")
     from regard.api.training import plan
     from regard.cluster.ranks import starter
+    from regard.training.events import BEFORE_THE_END
 
     since = time.monotonic() - age()
     begin = starter(on, workers, address)
@@ -97,9 +98,9 @@ def train(
         reason = begin(experiment, run, watcher, watcher.stages, since if minutes is not None else None)
     if os.environ.get("RANK", "0") != "0":
         return  # only the first of several ranks hears of the training, and speaks
-    if reason == "stopped":
+    if reason in BEFORE_THE_END:
         typer.echo(f"Saved. To resume: regard train --out {run}", err=True)
-        raise typer.Exit(0)
+        raise KeyboardInterrupt if reason == "interrupted" else typer.Exit(0)
     if not watcher.stepped:
         more = "give it more --minutes than that" if reason == "time" else "set a larger train.steps"
         typer.echo(f"Nothing was trained: the run is finished already. To train it further, {more}.", err=True)

@@ -101,7 +101,7 @@ class Loop:
         try:
             with self.stop.listening(), arithmetic(self.config.precision):
                 reason = self.train()
-                if reason != "stopped" and self.ranks.first:
+                if not self.stopped and self.ranks.first:
                     self.finish()
             self.ranks.wait()
         finally:
@@ -161,8 +161,8 @@ class Loop:
         return "time" if self.time_is_up else ""
 
     def ended(self) -> str:
-        """Why the loop ends here, finished or not; the same on every rank."""
-        return "stopped" if self.stopped else self.over()
+        """Why the loop ends here, finished or not; where it is stopped, as this rank knows it."""
+        return self.stop.reason if self.stopped else self.over()
 
     def finish(self) -> None:
         """Publish the best checkpoint, or the average of the newest."""
