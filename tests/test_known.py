@@ -139,6 +139,23 @@ def test_a_test_set_of_the_other_direction_is_noted(home: Path, tmp_path: Path):
             assert re.search(says, found.err) if says else "swapped" not in found.err, found.err
 
 
+def test_a_choice_of_heads_does_not_change_a_model_that_ships(home: Path, tmp_path: Path):
+    for side, text in (("en", "the cat sees the dog .\n"), ("fr", "le chat voit le chien .\n"), ("gold", "1-1\n")):
+        (tmp_path / f"a.{side}").write_text(text)
+    export(trained.run("bahdanau"), tmp_path / "own")
+    files = ["--source", tmp_path / "a.en", "--target", tmp_path / "a.fr"]
+    for given in (
+        ["en-fr", *files, "--gold", tmp_path / "a.gold"],
+        [home / "en-fr-transformer", *files, "--gold", tmp_path / "a.gold"],
+        [tmp_path / "own", *files, "--back", "en-fr"],
+    ):
+        found = command("align", *given, "--choose", folder=tmp_path / "log", plant=WithModels(home))
+        assert found.code == 2
+        assert "en-fr ships with regard and is not changed" in found.err
+        assert "regard export en-fr --out en-fr-transformer-copy." in found.err
+    assert not [*home.rglob("alignment.json"), *(tmp_path / "own").rglob("alignment.json")]
+
+
 def test_serve_without_a_run_serves_the_models_that_ship(installed: Path, monkeypatch: pytest.MonkeyPatch):
     served = []
     monkeypatch.setattr(regard.serve, "run", lambda runs, **options: served.append(runs))

@@ -64,7 +64,8 @@ class Linking:
         str,
         Option(
             callback=only(lambda given: given.get("back"), "two directions; add --back RUN"),
-            help="With --back: intersection, union, grow-diag, grow-diag-final, or mean (of the weights).",
+            help="With --back: intersection, union, grow-diag, grow-diag-final, grow-diag-final-and, or mean (of the "
+            "weights).",
         ),
     ] = "grow-diag"
     text: Annotated[
@@ -101,6 +102,7 @@ def align(
     from regard.data.pharaoh import format_pharaoh
     from regard.evaluate.alignment import read_gold, score_alignments, write_pharaoh
     from regard.evaluate.word_pairs import expect_links
+    from regard.training.known import check_own
 
     named = Heads(how.layer, how.head, how.shift) if (how.layer, how.head, how.shift) != (None, None, None) else None
     if shards.on:
@@ -119,6 +121,10 @@ def align(
         aligning.check_gold(answers, sources, targets)
     if choose and answers is None and how.back is None:
         raise ConfigError("--choose needs --gold, or --back to compare with.")
+    if choose:
+        check_own(run)
+    if choose and answers is None and how.back:
+        check_own(how.back)
     ahead = _Direction.load(run, device, sources, targets, named)
     behind = _Direction.load(how.back, device, targets, sources) if how.back else None
     if behind:
@@ -183,7 +189,10 @@ class _Direction:
     def load(
         cls, run: Path, device: str, sources: list[str], targets: list[str], heads: "Heads | None" = None
     ) -> "_Direction":
+        from regard.api.aligning import check_attends
+
         translator = regard.load(run, device, "translate")
+        check_attends(translator)
         return cls(run, translator, sources, targets, heads or translator.heads)
 
     def traces(self, progress: "Progress") -> "Iterable[Trace]":
