@@ -273,6 +273,21 @@ def test_wrong_usage_is_code_2_and_says_how(arguments, tmp_path):
     assert "Traceback" not in command.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["translate", "x", "--beam", "abc"], "--beam takes a whole number; got 'abc'."),
+        (["translate", "x", "--beam=2.5"], "--beam takes a whole number; got '2.5'."),
+        (["translate", "x", "--temperature", "hot"], "--temperature takes a number; got 'hot'."),
+        (["translate", "x", "--max-tokens", 0], "--max-tokens has a wrong value .*; got '0'."),
+        (["train", "--minutes", "five"], "--minutes takes a number; got 'five'."),
+        (["corpora", "copy", "--size", ""], "--size takes a whole number; got ''."),
+    ],
+)
+def test_an_option_with_a_wrong_value_is_one_sentence(arguments, says, tmp_path):
+    refused(*arguments, folder=tmp_path, says=f"^regard: {says}$")
+
+
 def test_score(runs, corpus, tmp_path):
     said = run("score", runs / "one", *corpus, "--beam", 1, "--perplexity", "--by-length", folder=tmp_path).out
     for name in ("BLEU", "chrF", "TER"):

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
-from typer.core import TyperCommand
 
+from regard.cli.options import Command
 from regard.cli.progress import Watcher, bar
 from regard.cli.text import check_settings, is_setting
 from regard.errors import ConfigError
@@ -21,7 +21,7 @@ NEXT = {  # task -> what to do with a run of it
 }
 
 
-class WithSettings(TyperCommand):
+class WithSettings(Command):
     """A command whose help ends with all settings; they are imported only when the help is printed."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
