@@ -19,6 +19,7 @@ import regard as library
 from regard.api.training import gather
 from regard.cli.text import CHUNK, batches
 from regard.data.captions import open_captions
+from regard.data.settings import Reading
 from regard.training.experiment import resolve
 from regard.training.start import train as begin
 
@@ -83,13 +84,24 @@ def test_line_n_of_the_output_is_line_n_of_the_input(runs, translator, tmp_path)
     ]
     given = [word.encode(), *odd, b"", b"", word.encode()]
     for name, ending, last in (("lf", b"\n", b"\n"), ("crlf", b"\r\n", b"\r\n"), ("no newline at the end", b"\n", b"")):
-        found = lines_of(run("translate", runs / "one", "--beam", 1, folder=tmp_path, stdin=ending.join(given) + last))
+        options = ["--beam", 1, "data.invalid=replace"]
+        found = lines_of(run("translate", runs / "one", *options, folder=tmp_path, stdin=ending.join(given) + last))
         assert len(found) == len(given), name
         expected = translator.translate(word, beam=1).text
         assert found[0] == found[-1] == expected
         assert found[1] == found[11] == found[12] == ""
     assert lines_of(run("translate", runs / "one", folder=tmp_path)) == []
     assert lines_of(run("translate", runs / "one", folder=tmp_path, stdin=b"\n")) == [""]
+
+
+def test_bytes_that_are_not_utf_8_are_refused_in_a_file_and_on_standard_input(runs, tmp_path):
+    says = r"line 2: byte 4 \(0xE9\) is not UTF-8; convert it to UTF-8, or replace such bytes with data.invalid=replace"
+    text, path = b"ko\ncaf\xe9\n", tmp_path / "latin.txt"
+    path.write_bytes(text)
+    refused("translate", runs / "one", path, folder=tmp_path, says=f"{path}, {says}")
+    done = regard("translate", runs / "one", folder=tmp_path / "log", stdin=text)
+    assert (done.code, done.out) == (2, "")
+    assert re.search(f"regard: standard input, {says}", done.err)
 
 
 def test_a_file_of_more_lines_than_are_read_at_once(runs, translator, tmp_path):
@@ -544,7 +556,7 @@ def test_batches_of_standard_input_keep_every_line(monkeypatch):
     for end in (b"", b"\n"):
         stream = io.BufferedReader(Trickle(b"\n".join(lines) + end))
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stream, encoding="utf-8"))
-        found = [line for some in batches(None) for line in some]
+        found = [line for some in batches(None, Reading(invalid="replace")) for line in some]
         assert found == ["one", "", "\ufffd", "\u2028", *("x" * n for n in range(0, 9000, 1000)), "last"]
     for data, expected in ((b"", []), (b"\n", [""]), (b"\xef\xbb\xbf", []), (b"\xef\xbb\xbf\n", [""])):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Trickle(data)), encoding="utf-8"))

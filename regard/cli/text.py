@@ -12,11 +12,12 @@ from typing import Any
 import typer
 
 from regard.cli.options import Pairs
-from regard.data.files import read_lines, split_lines
+from regard.data.files import decode_line, read_lines, split_lines
 from regard.data.settings import READING, DataConfig, Reading
 from regard.errors import ConfigError, DataError
 
 CHUNK = 512  # lines in a batch
+STDIN = "standard input"
 
 
 def lines_of(file: Path | None) -> list[str]:
@@ -27,17 +28,19 @@ def lines_of(file: Path | None) -> list[str]:
 def batches(file: Path | None, reading: Reading = READING) -> Iterator[list[str]]:
     """The lines of a file, or of standard input as they arrive, at most `CHUNK` at a time.
 
-    Standard input never waits for a full batch, so that a person or a program gets an answer to each line. Bytes of
-    standard input that are not UTF-8 become U+FFFD.
+    Standard input never waits for a full batch, so that a person or a program gets an answer to each line.
     """
     if file is not None:
         lines = read_lines(file, reading)
         while some := list(islice(lines, CHUNK)):
             yield some
         return
-    for arrived in split_lines(_arriving, "standard input", reading.max_line):
-        for first in range(0, len(arrived), CHUNK):
-            yield [line.decode("utf-8", "replace") for line in arrived[first : first + CHUNK]]
+    number = 0
+    for arrived in split_lines(_arriving, STDIN, reading.max_line):
+        lines = (decode_line(line, STDIN, place, reading.invalid) for place, line in enumerate(arrived, number + 1))
+        while some := list(islice(lines, CHUNK)):
+            yield some
+        number += len(arrived)
 
 
 def _arriving() -> bytes:

@@ -65,8 +65,8 @@ def translate(
         list[str],
         Argument(
             metavar="RUN [FILE | SENTENCE] [decode.key=value ...]",
-            help="Run folder, file or sentence to translate (default: stdin), settings of decoding, and data.max_line "
-            "or data.max_unpacked (bytes).",
+            help="Run folder, file or sentence to translate (default: stdin), settings of decoding, and data.max_line, "
+            "data.max_unpacked (bytes) or data.invalid=replace.",
         ),
     ],
     *,
