@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -92,6 +93,11 @@ def _note_language(sources: list[str], own: str) -> list[str]:
 def is_setting(argument: str) -> bool:
     """Whether an argument is `section.key=value` and not the name of a file that exists."""
     return bool(re.match(r"[\w.]+=", argument)) and not Path(argument).exists()
+
+
+def is_text(argument: str) -> bool:
+    """Whether an argument is a text: it contains a space and names no file."""
+    return " " in argument and not os.path.exists(argument)  # Path.exists raises for a long text
 
 
 def check_settings(arguments: Iterable[str]) -> None:

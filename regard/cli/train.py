@@ -16,7 +16,7 @@ from regard.errors import ConfigError
 NEXT = {  # task -> what to do with a run of it
     "translate": 'regard translate RUN "..."   or: regard look RUN "..."',
     "caption": "regard caption RUN picture.png --out look.html",
-    "classify": 'regard classify RUN documents.txt   or: regard look RUN "..."',
+    "classify": 'regard classify RUN "..."   or: regard look RUN "..."',
     "language": 'regard generate RUN "..."   or: regard perplexity RUN text.txt',
 }
 
