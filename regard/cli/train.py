@@ -102,7 +102,9 @@ def train(
         typer.echo(f"Saved. To resume: regard train --out {run}", err=True)
         raise KeyboardInterrupt if reason == "interrupted" else typer.Exit(0)
     if not watcher.stepped:
-        more = "give it more --minutes than that" if reason == "time" else "set a larger train.steps"
+        limit = {"time": "minutes", "patience": "patience"}.get(reason, "steps" if experiment.train.steps else "epochs")
+        value = getattr(experiment.train, limit)
+        more = f"give it more --minutes than {value:g}" if reason == "time" else f"set train.{limit} above {value}"
         typer.echo(f"Nothing was trained: the run is finished already. To train it further, {more}.", err=True)
     typer.echo(f"The run is in {run}. Try: {NEXT[experiment.task].replace('RUN', str(run))}", err=True)
 

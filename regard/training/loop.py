@@ -292,7 +292,7 @@ class Loop:
         self.cursor.skipped = 0
         fit = self.clock.fit(self.cursor.seconds)
         if fit is not None and fit < min(FEW, self.total):
-            self.notice(notices.few_in_time(fit, self.config))
+            self.notice(notices.few_in_time(fit, self.config, getattr(self.model, "config", None)))
         tokens = max(1.0, numbers.tokens)
         self.recent.append((tokens, seconds))
         speed = sum(some for some, _ in self.recent) / sum(took for _, took in self.recent)
