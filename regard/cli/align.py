@@ -13,7 +13,6 @@ from regard.cli.corpus import pair_files, watch
 from regard.cli.options import Device, Gold, Pairs, Run, Shards, only, run_folder
 from regard.cli.progress import bar
 from regard.cli.text import check_out, pairs_of, put
-from regard.data.files import check_not_input
 from regard.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -110,9 +109,7 @@ def align(
             raise ConfigError("--gold and --choose read a small set; leave --on out.")
         _align_in_shards(run, pairs, how, named, out, shards, device)
         return
-    check_out(out)
-    if out is not None:
-        check_not_input(out, pairs.source, pairs.target, gold, *(how.text or ()))
+    check_out(out, *vars(pairs).values(), gold, *(how.text or ()))
     aligning.check_linking(how.method, how.threshold, how.join)
     sources, targets = pairs_of(run, pairs)
     text = pairs_of(run, Words(*how.text)) if how.text else None

@@ -33,7 +33,7 @@ def caption(
     if out is None and (view is not None or picture != OnPicture()):
         raise ConfigError("--view, --word, --cell and --smooth need --out, as in --out look.html.")
     options = on_picture(images[0], view, picture)
-    check_out(out)
+    check_out(out, *images)
     writer = regard.load(run, device, "caption")
     with bar("captioning") as progress:
         captions = writer.caption(list(images), beam=beam, progress=progress)
@@ -68,7 +68,7 @@ def classify(
         )
     if text is not None and not text.strip():
         raise ConfigError("There is nothing to classify in an empty text; pass at least one word, or a file.")
-    check_out(out)
+    check_out(out, text)
     classifier = regard.load(run, device, "classify")
     done, first = 0, ""
     with bar("classifying", printing=True) as progress:

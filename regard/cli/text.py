@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from regard.cli.options import Pairs
-from regard.data.files import decode_line, read_lines, split_lines
+from regard.data.files import check_not_input, decode_line, read_lines, split_lines
 from regard.data.settings import READING, DataConfig, Reading
 from regard.errors import ConfigError, DataError
 
@@ -106,8 +106,10 @@ def check_settings(arguments: Iterable[str]) -> None:
         raise ConfigError(f"Settings on the command line are section.key=value; got {stray!r}.")
 
 
-def check_out(path: Path | None) -> None:
-    """Refuse a file that cannot be written, before any work is done."""
+def check_out(path: Path | None, *inputs: str | Path | None) -> None:
+    """Refuse a file that cannot be written, or that is also an input, before any work is done."""
+    if path is not None:
+        check_not_input(path, *inputs)
     if path is not None and path.is_dir():
         raise DataError(f"{path} is a folder; pass the name of a file.")
     if path is not None and not path.absolute().parent.is_dir():
