@@ -1,5 +1,6 @@
 """The models that ship: their names work wherever a run folder does, and cards tell the truth."""
 
+import copy
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from commands import regard as command
 
 import regard
 import regard.serve
+from regard.api import loading
 from regard.api.exporting import export, read_card
 from regard.cli.demo import show_shipped
 from regard.cli.serve import serve
@@ -137,6 +139,16 @@ def test_a_test_set_of_the_other_direction_is_noted(home: Path, tmp_path: Path):
             found = command(*task, *files, folder=tmp_path / "log", plant=WithModels(home))
             assert found.code == 0, found.err
             assert re.search(says, found.err) if says else "swapped" not in found.err, found.err
+
+
+def test_runs_of_two_directions_are_refused_together():
+    ahead, back = trained.translator("heads"), copy.copy(trained.translator("heads"))
+    back.name, back.source_language, back.target_language = "back", "fr", "en-GB"
+    with pytest.raises(RunError, match="translates en to fr, but back fr to en-GB; use runs of one direction"):
+        loading._ensemble([ahead, back])
+    for languages in (("en-US", "fr-CA"), ("", ""), ("en", "")):  # a variety, and what is not known
+        back.source_language, back.target_language = languages
+        loading.check_direction(ahead, back)
 
 
 def test_a_choice_of_heads_does_not_change_a_model_that_ships(home: Path, tmp_path: Path):

@@ -137,6 +137,7 @@ def compare(
 
     With --by-seed: mean and spread of each group, and the best against each other, over sentences and seeds.
     """
+    from regard.api.loading import check_direction
     from regard.evaluate import by_length as lengths
     from regard.evaluate.significance import paired_bootstrap
 
@@ -149,6 +150,8 @@ def compare(
     if by_seed:
         return _compare_groups(runs, sources, references, how, as_json, device)
     translators = [regard.load(run, device, "translate") for run in runs]
+    for other in translators[1:]:
+        check_direction(translators[0], other)
     shared = len({translator.name for translator in translators}) < len(runs)
     names = [str(run) if shared else translator.name for run, translator in zip(runs, translators, strict=True)]
     metrics = how.metrics(references)
