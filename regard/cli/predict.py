@@ -27,6 +27,7 @@ def caption(
     """Write a caption for each picture, and show which part of it each word attends to."""
     from regard.cli.look import on_picture
     from regard.cli.translate import details
+    from regard.look.html import check_picture
 
     if out is not None and len(images) != 1:
         raise ConfigError(f"--out draws one picture; got {len(images)}.")
@@ -34,6 +35,8 @@ def caption(
         raise ConfigError("--view, --word, --cell and --smooth need --out, as in --out look.html.")
     options = on_picture(images[0], view, picture)
     check_out(out, *images)
+    if out is not None:
+        check_picture(out)
     writer = regard.load(run, device, "caption")
     with bar("captioning") as progress:
         captions = writer.caption(list(images), beam=beam, progress=progress)
@@ -61,6 +64,7 @@ def classify(
     gives an empty line.
     """
     from regard.data.files import is_blank
+    from regard.look.html import check_picture
 
     if look and as_json:
         raise ConfigError(
@@ -69,6 +73,8 @@ def classify(
     if text is not None and not text.strip():
         raise ConfigError("There is nothing to classify in an empty text; pass at least one word, or a file.")
     check_out(out, text)
+    if out is not None:
+        check_picture(out)
     classifier = regard.load(run, device, "classify")
     done, first = 0, ""
     with bar("classifying", printing=True) as progress:
