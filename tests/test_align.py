@@ -65,6 +65,21 @@ def test_gold_links_give_the_error_rate_and_a_wrong_shift_a_worse_one(files, tmp
         assert "AER 0.00" in align(tmp_path, trained.run("copy"), *gold, "--method", method)[1]
 
 
+def test_a_model_without_attention_is_refused(files, tmp_path):
+    says = "is a sutskever, which has no attention, so it aligns no words; use a run of another model, such as bahdanau"
+    for where in ([], ["--on", "local", "--workers", 1, "--out", tmp_path / "links"]):
+        for given in ([trained.run("fixed")], [trained.run("copy"), "--back", trained.run("fixed")]):
+            code, out, err = align(tmp_path, *given, *files, *where)
+            assert (code, out) == (2, ""), err
+            assert says in err
+
+
+def test_pairs_without_any_link_are_noted(files, tmp_path):
+    code, out, err = align(tmp_path, trained.run("heads"), *files, "--method", "threshold", "--threshold", 1)
+    assert (code, out) == (0, "\n" * len(TEXT))
+    assert "no link was found in any pair; pass a lower --threshold" in err
+
+
 def test_a_choice_by_gold_is_kept_in_the_run_and_used_again(files, tmp_path):
     run = Path(shutil.copytree(trained.run("copy"), tmp_path / "run"))
     code, _, err = align(tmp_path, run, *files, "--gold", tmp_path / "gold", "--choose")

@@ -251,12 +251,14 @@ def test_out_alone_resumes_with_the_settings_of_the_run(finished, tmp_path):
     before = snapshot(run)
     again = regard("train", "--out", run, folder=tmp_path / "log")
     assert (again.code, snapshot(run)) == (0, before)
-    assert (
-        "Nothing was trained: the run is finished already. To train it further, set a larger train.steps." in again.err
-    )
+    said = "Nothing was trained: the run is finished already. To train it further, set"
+    assert f"{said} train.steps above 4." in again.err
     assert regard("train", "--out", run, "train.steps=6", folder=tmp_path / "log").code == 0
     assert [line["step"] for line in metrics(run) if "loss" in line][-1] == 6
     assert checkpoints(run)[-1].name == "000006"
+    epochs = small.arguments("bahdanau", tmp_path / "epochs", "train.epochs=1")
+    assert regard(*epochs, folder=tmp_path / "log").code == 0
+    assert f"{said} train.epochs above 1." in regard(*epochs, folder=tmp_path / "log").err
     refused("train", "--out", run, "model.width=9", folder=tmp_path, says="model.width was 7, now 9")
     refused("train", "--out", tmp_path / "none", folder=tmp_path, says=r"There is no run in .*none to resume")
     assert not (tmp_path / "none").exists()

@@ -19,6 +19,7 @@ import regard as library
 from regard.api.training import gather
 from regard.cli.text import CHUNK, batches
 from regard.data.captions import open_captions
+from regard.data.settings import Reading
 from regard.training.experiment import resolve
 from regard.training.start import train as begin
 
@@ -83,13 +84,24 @@ def test_line_n_of_the_output_is_line_n_of_the_input(runs, translator, tmp_path)
     ]
     given = [word.encode(), *odd, b"", b"", word.encode()]
     for name, ending, last in (("lf", b"\n", b"\n"), ("crlf", b"\r\n", b"\r\n"), ("no newline at the end", b"\n", b"")):
-        found = lines_of(run("translate", runs / "one", "--beam", 1, folder=tmp_path, stdin=ending.join(given) + last))
+        options = ["--beam", 1, "data.invalid=replace"]
+        found = lines_of(run("translate", runs / "one", *options, folder=tmp_path, stdin=ending.join(given) + last))
         assert len(found) == len(given), name
         expected = translator.translate(word, beam=1).text
         assert found[0] == found[-1] == expected
         assert found[1] == found[11] == found[12] == ""
     assert lines_of(run("translate", runs / "one", folder=tmp_path)) == []
     assert lines_of(run("translate", runs / "one", folder=tmp_path, stdin=b"\n")) == [""]
+
+
+def test_bytes_that_are_not_utf_8_are_refused_in_a_file_and_on_standard_input(runs, tmp_path):
+    says = r"line 2: byte 4 \(0xE9\) is not UTF-8; convert it to UTF-8, or replace such bytes with data.invalid=replace"
+    text, path = b"ko\ncaf\xe9\n", tmp_path / "latin.txt"
+    path.write_bytes(text)
+    refused("translate", runs / "one", path, folder=tmp_path, says=f"{path}, {says}")
+    done = regard("translate", runs / "one", folder=tmp_path / "log", stdin=text)
+    assert (done.code, done.out) == (2, "")
+    assert re.search(f"regard: standard input, {says}", done.err)
 
 
 def test_a_file_of_more_lines_than_are_read_at_once(runs, translator, tmp_path):
@@ -273,6 +285,21 @@ def test_wrong_usage_is_code_2_and_says_how(arguments, tmp_path):
     assert "Traceback" not in command.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["translate", "x", "--beam", "abc"], "--beam takes a whole number; got 'abc'."),
+        (["translate", "x", "--beam=2.5"], "--beam takes a whole number; got '2.5'."),
+        (["translate", "x", "--temperature", "hot"], "--temperature takes a number; got 'hot'."),
+        (["translate", "x", "--max-tokens", 0], "--max-tokens has a wrong value .*; got '0'."),
+        (["train", "--minutes", "five"], "--minutes takes a number; got 'five'."),
+        (["corpora", "copy", "--size", ""], "--size takes a whole number; got ''."),
+    ],
+)
+def test_an_option_with_a_wrong_value_is_one_sentence(arguments, says, tmp_path):
+    refused(*arguments, folder=tmp_path, says=f"^regard: {says}$")
+
+
 def test_score(runs, corpus, tmp_path):
     said = run("score", runs / "one", *corpus, "--beam", 1, "--perplexity", "--by-length", folder=tmp_path).out
     for name in ("BLEU", "chrF", "TER"):
@@ -285,6 +312,11 @@ def test_score(runs, corpus, tmp_path):
     assert "case:lc" in said
     assert str(plot) in said
     assert plot.read_text(encoding="utf-8").count("<path") > 5
+
+
+def test_empty_translations_of_a_test_set_are_noted(runs, corpus, tmp_path):
+    short = run("score", runs / "one", *corpus, "decode.max_ratio=0", "decode.max_extra=0", folder=tmp_path)
+    assert "the translation is empty for 12 of 12 sentences (one)" in short.err
 
 
 def test_score_leaves_out_ter_where_it_takes_minutes_and_says_so(runs, corpus, tmp_path):
@@ -524,7 +556,7 @@ def test_batches_of_standard_input_keep_every_line(monkeypatch):
     for end in (b"", b"\n"):
         stream = io.BufferedReader(Trickle(b"\n".join(lines) + end))
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stream, encoding="utf-8"))
-        found = [line for some in batches(None) for line in some]
+        found = [line for some in batches(None, Reading(invalid="replace")) for line in some]
         assert found == ["one", "", "\ufffd", "\u2028", *("x" * n for n in range(0, 9000, 1000)), "last"]
     for data, expected in ((b"", []), (b"\n", [""]), (b"\xef\xbb\xbf", []), (b"\xef\xbb\xbf\n", [""])):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Trickle(data)), encoding="utf-8"))

@@ -228,6 +228,7 @@ def test_files_that_are_unpacked_together_are_read_in_turn(tmp_path, pack):
     if pack is bytes:
         assert paths[1] not in begun, "a plain file is not read ahead"
     else:
+        assert threading.active_count() > before + 1, "the next files are unpacked meanwhile, each in its thread"
         until(lambda: paths[1] in begun)
     reading.close()
     assert threading.active_count() == before, "a reader that is closed leaves no thread behind"

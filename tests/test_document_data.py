@@ -81,6 +81,12 @@ def test_files_that_are_no_documents_are_refused(tmp_path: Path, content: str, n
         list(find_documents(replace(CONFIG, files=str(path))))
 
 
+def test_a_file_that_is_not_there_is_named_whatever_its_ending():
+    for name in ("missing.tsv", "missing"):
+        with pytest.raises(DataError, match=f"There is no file {name}; check the path"):
+            list(find_documents(replace(CONFIG, files=name)))
+
+
 def test_another_encoding_is_refused_with_its_line(tmp_path: Path):
     path = tmp_path / "d.tsv"
     path.write_bytes("good\tfine\nbad\tcaf\xe9\n".encode("latin-1"))

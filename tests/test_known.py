@@ -1,7 +1,9 @@
 """The models that ship: their names work wherever a run folder does, and cards tell the truth."""
 
+import copy
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from commands import regard as command
 
 import regard
 import regard.serve
+from regard.api import loading
 from regard.api.exporting import export, read_card
 from regard.cli.demo import show_shipped
 from regard.cli.serve import serve
@@ -121,6 +124,48 @@ def test_commands_know_the_names(home: Path, tmp_path: Path):
     assert "--tsv" in run("align", "en-fr", code=2).err
     assert "give one of the two" in run("heads", "en-fr", *files, "--tsv", tmp_path / "a.tsv", code=2).err
     assert "against" in run("compare", "en-fr", "en-fr/bahdanau", *files).out
+
+
+def test_a_test_set_of_the_other_direction_is_noted(home: Path, tmp_path: Path):
+    """By the names of the files, or by their words; a set in the right direction is not."""
+    english, french = "the dog and the cat are in the house .\n", "le chat et le chien sont dans la maison .\n"
+    for name, text in (("a.en", english), ("a.fr", french), ("b", french), ("c", english)):
+        (tmp_path / name).write_text(text)
+    names = "file names contradict the languages: .*a.fr is a source file, but data.source_language is en"
+    words = "the source sentences look like fr, but the model reads en. Check that source and target are not swapped"
+    for task in (["score", "en-fr"], ["compare", "en-fr", "en-fr/bahdanau"], ["align", "en-fr"], ["heads", "en-fr"]):
+        for source, target, says in (("a.fr", "a.en", names), ("b", "c", words), ("c", "b", "")):
+            files = ["--source", tmp_path / source, "--target", tmp_path / target]
+            found = command(*task, *files, folder=tmp_path / "log", plant=WithModels(home))
+            assert found.code == 0, found.err
+            assert re.search(says, found.err) if says else "swapped" not in found.err, found.err
+
+
+def test_runs_of_two_directions_are_refused_together():
+    ahead, back = trained.translator("heads"), copy.copy(trained.translator("heads"))
+    back.name, back.source_language, back.target_language = "back", "fr", "en-GB"
+    with pytest.raises(RunError, match="translates en to fr, but back fr to en-GB; use runs of one direction"):
+        loading._ensemble([ahead, back])
+    for languages in (("en-US", "fr-CA"), ("", ""), ("en", "")):  # a variety, and what is not known
+        back.source_language, back.target_language = languages
+        loading.check_direction(ahead, back)
+
+
+def test_a_choice_of_heads_does_not_change_a_model_that_ships(home: Path, tmp_path: Path):
+    for side, text in (("en", "the cat sees the dog .\n"), ("fr", "le chat voit le chien .\n"), ("gold", "1-1\n")):
+        (tmp_path / f"a.{side}").write_text(text)
+    export(trained.run("bahdanau"), tmp_path / "own")
+    files = ["--source", tmp_path / "a.en", "--target", tmp_path / "a.fr"]
+    for given in (
+        ["en-fr", *files, "--gold", tmp_path / "a.gold"],
+        [home / "en-fr-transformer", *files, "--gold", tmp_path / "a.gold"],
+        [tmp_path / "own", *files, "--back", "en-fr"],
+    ):
+        found = command("align", *given, "--choose", folder=tmp_path / "log", plant=WithModels(home))
+        assert found.code == 2
+        assert "en-fr ships with regard and is not changed" in found.err
+        assert "regard export en-fr --out en-fr-transformer-copy." in found.err
+    assert not [*home.rglob("alignment.json"), *(tmp_path / "own").rglob("alignment.json")]
 
 
 def test_serve_without_a_run_serves_the_models_that_ship(installed: Path, monkeypatch: pytest.MonkeyPatch):

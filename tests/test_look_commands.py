@@ -112,6 +112,27 @@ def test_a_step_is_forced_from_the_command_line(regard_command):
     assert "changed: begins with 'ba', changed: step 1 writes 'zu'" in " ".join(out.split())
 
 
+def test_a_drawing_of_no_known_kind_is_refused_before_any_work(regard_command, picture, tmp_path):
+    for given in (["caption", trained.run("captioner"), picture], ["classify", trained.run("classifier"), REVIEW]):
+        code, out, err = regard_command(*given, "--out", tmp_path / "x.txt")
+        assert (code, out) == (2, "")
+        assert "must end in .png, .svg, .pdf or .html; got 'x.txt'" in err
+
+
+def test_a_drawing_does_not_replace_what_it_is_made_of(regard_command, picture, tmp_path):
+    before, page = picture.read_bytes(), tmp_path / "reviews.html"
+    page.write_text(f"{REVIEW}\n")
+    for given in (
+        ["look", trained.run("captioner"), picture, "--out", picture],
+        ["caption", trained.run("captioner"), picture, "--out", picture],
+        ["classify", trained.run("classifier"), page, "--out", page],
+    ):
+        code, out, err = regard_command(*given)
+        assert (code, out) == (2, "")
+        assert "is also an input, which would be lost; write to another file." in err
+    assert (picture.read_bytes(), page.read_text()) == (before, f"{REVIEW}\n")
+
+
 @pytest.mark.parametrize(
     ("run", "text", "more"),
     [

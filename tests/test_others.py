@@ -62,6 +62,10 @@ def test_classify_on_the_command_line(reviews, tmp_path):
     assert code == 0
     assert labels == [classifier.classify(line).label for line in texts.split("\n")[:2]]
     assert "great" in (tmp_path / "x.html").read_text()
+    assert command("classify", out, "The plot is great.")[1] == said.split("\n")[0] + "\n"
+    code, _, message = command("classify", out, "missing.txt")
+    assert (code, message.startswith("regard: There is no file missing.txt")) == (2, True)
+    assert "nothing to classify in an empty text" in command("classify", out, "")[2]
 
 
 def test_an_empty_line_has_no_class_and_keeps_its_place(reviews, tmp_path):

@@ -140,6 +140,11 @@ def test_files_of_terms(tmp_path, copier) -> None:
         path.write_text(f"dog\tchien\n{line}\n", encoding="utf-8")
         with pytest.raises(DataError, match=f"line 2: a term needs source words, .*; got {columns}\\."):
             read_terms(path)
+    path.write_text("cat\tchat\ndog\tchien\ncat\tchatte\n", encoding="utf-8")
+    with pytest.raises(DataError, match="line 3: cat is to become chatte, but line 1 says chat; keep one of the two"):
+        read_terms(path)
+    path.write_text("cat\tchat\nCat\tChatte\ncat\tchat\n", encoding="utf-8")  # no contradiction
+    assert len(read_terms(path)) == 3
     a, b, c, d = words_of(copier, 4)
     path.write_text(f"{b}\t{d}\n{c}\tneverseen\n", encoding="utf-8")
     done = command("translate", trained.run("copy"), f"{a} {b} {c}", "--terms", path, "--json", folder=tmp_path)

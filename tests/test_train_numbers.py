@@ -327,8 +327,22 @@ def notes(run, *settings):
 
 
 def test_too_few_updates_to_learn_from_are_told(tmp_path):
-    assert "only 12 updates in all" in notes(tmp_path / "few", "train.epochs=2")
+    said = notes(tmp_path / "few", "train.epochs=2")
+    assert "only 12 updates in all" in said
+    assert "a small corpus needs smaller batches (train.batch_tokens=8) and more epochs (train.epochs=50)" in said
+    assert "needs a smaller model (--preset tiny), smaller" in notes(
+        tmp_path / "wide", "train.epochs=2", "model.width=97"
+    )
     assert "updates in all" not in notes(tmp_path / "chosen", "train.steps=2"), "who asks for that number knows it"
+
+
+def test_what_the_best_checkpoint_is_is_told(tmp_path):
+    bleu = "the best checkpoint is the one with the highest BLEU on 2 held-out sentences, and while that is below 1 the"
+    loss = "the best checkpoint is the one with the lowest loss on all held-out examples (train.best_by)"
+    assert bleu in notes(tmp_path / "bleu")
+    assert loss in notes(tmp_path / "loss", "train.best_by=loss")
+    assert loss in notes(tmp_path / "none", "train.validate_sentences=0")
+    assert "best checkpoint" not in notes(tmp_path / "all", "data.held_out=0")
 
 
 def test_two_equal_passes_are_told(tmp_path):

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: training saves and exits with code 0 after the current update; resuming changes nothing."""
+"""SIGTERM and Ctrl-C: training saves and exits (0, 130) after the current update; resuming changes nothing."""
 
 import os
 import random
@@ -43,9 +43,9 @@ def resumed(run, expected):
     return found
 
 
-def stopped(run, command, at=None):
-    """What every stop must be like: code 0, one sentence, not finished, and no step of the log lost."""
-    assert command.code == 0, command.err
+def stopped(run, command, at=None, number=signal.SIGTERM):
+    """What every stop must be like: its code, one sentence, not finished, and no step of the log lost."""
+    assert command.code == (130 if number == signal.SIGINT else 0), command.err
     assert command.err.count(SAVED) == 1
     assert "Traceback" not in command.err
     assert not (run / "manifest.json").exists()
@@ -60,7 +60,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(number, stops, expected, tm
     run, command = tmp_path / "run", small.arguments("bahdanau", tmp_path / "run", *SETTINGS)
     assert expected["cursor"]["step"] == 18
     for step in stops:
-        stopped(run, regard(*command, folder=tmp_path / "log", plant=KillAfter(step, number)), at=step + 1)
+        stopped(run, regard(*command, folder=tmp_path / "log", plant=KillAfter(step, number)), step + 1, number)
     done = regard(*command, folder=tmp_path / "log")
     assert done.code == 0
     assert state_of(run)["cursor"]["due"] == (stops[-1] == 17)  # the last checkpoint is that of the stop
@@ -75,7 +75,7 @@ def test_a_signal_in_a_validation_breaks_it_off_and_it_is_made_up_for(number, ex
     run, command = tmp_path / "run", small.arguments("bahdanau", tmp_path / "run", *SETTINGS)
     plant = SignalIn("regard.decode.search:search", range(1, 100), number)
     for step in (3, 3):  # stopped again in the validation that it owes
-        stopped(run, regard(*command, folder=tmp_path / "log", plant=plant), at=step)
+        stopped(run, regard(*command, folder=tmp_path / "log", plant=plant), step, number)
         assert read_cursor(newest_checkpoint(run)).due
         assert not [line for line in metrics(run) if "dev_loss" in line]
     killed = regard(*command, folder=tmp_path / "log", plant=KillAfter(4))  # owed, made, and lost with the kill
@@ -105,7 +105,7 @@ def test_at_any_moment_it_ends_within_one_update(expected, tmp_path):
         command = regard(*small.arguments("bahdanau", run, *SETTINGS), folder=tmp_path / "log", plant=plant)
         if (run / "manifest.json").exists():
             break  # it was done already
-        stopped(run, command)
+        stopped(run, command, number=number)
         assert steps_made(run) <= int(note.read_text()) + 2  # the update that it was in, and at most the next
     assert regard(*small.arguments("bahdanau", run, *SETTINGS), folder=tmp_path / "log").code == 0
     assert resumed(run, expected) == expected

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.api.links import Heads
+from regard.api.links import Heads, is_fixed
 from regard.api.translator import Translator
 from regard.data.files import Progress
 from regard.data.pharaoh import Alignment, Gold
-from regard.errors import DataError, check_known, counted
+from regard.errors import DataError, RunError, check_known, counted
 from regard.evaluate import alignment
 from regard.look.table import arrange, leading_modules
 from regard.look.trace import Trace
@@ -37,6 +37,15 @@ def word_weights(trace: Trace, heads: Heads) -> NDArray[np.float32]:
     weights = np.zeros(sizes, dtype=np.float32)
     np.add.at(weights, np.ix_(rows[rows >= 0], columns[columns >= 0]), table.weights[np.ix_(rows >= 0, columns >= 0)])
     return weights
+
+
+def check_attends(translator: Translator) -> None:
+    """Refuse a model that has one vector for the whole source: its weights say nothing of words."""
+    if is_fixed(translator.model):
+        raise RunError(
+            f"{translator.name} is a {translator.experiment.name}, which has no attention, so it aligns no words; use "
+            f"a run of another model, such as bahdanau, luong or transformer."
+        )
 
 
 def traces(

@@ -48,6 +48,9 @@ def align_corpus(
     """
     how, where = links or Links(), where or Where()
     aligning.check_linking(how.method, how.threshold, how.join)
+    for one in (run, back):
+        if one:
+            aligning.check_attends(load(one, "cpu", "translate"))
     task = {"work": "align", "links": [*how[:2], how.heads and asdict(how.heads), how.join],
             "runs": [_about(one) for one in (run, back) if one]}  # fmt: skip
     start = Aligning(str(run.absolute()), str(back.absolute()) if back else None, where.device, how)

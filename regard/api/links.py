@@ -11,13 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.core.scores import uniform
 from regard.data.batching import pad, plan_epoch
 from regard.data.files import read_small, write_atomically
 from regard.data.formats.segment import Span
 from regard.data.sentences import split_words
 from regard.decode.hypothesis import Weigh
 from regard.errors import RunError
-from regard.look.record import record
+from regard.look.record import attentions, record
 from regard.look.table import Label, arrange
 from regard.look.tokens import Side
 from regard.look.trace import Trace
@@ -49,6 +50,12 @@ class Heads:
         head = "mean of its heads" if self.head is None else f"head {self.head}"
         weights = "the one attention over the source" if alone and self.head is None else f"{layer}, {head}"
         return weights + ("" if self.shift is None else f", shift {self.shift}")
+
+
+def is_fixed(model: Any) -> bool:
+    """Whether a model has no attention over the source: one vector of it serves every step."""
+    modules = attentions(model)
+    return all(modules[name].score is uniform for name in model.looking.cross)
 
 
 def keep_choice(run: Path, heads: Heads) -> None:

@@ -14,6 +14,7 @@ from regard.api.language_model import Writer
 from regard.api.links import find_choice
 from regard.api.translator import Translator
 from regard.data.documents import load_words
+from regard.data.tmx import plain_tag
 from regard.data.vocabulary import Vocabulary
 from regard.decode.ensemble import Ensemble
 from regard.errors import ConfigError, RunError, check_known
@@ -114,11 +115,23 @@ def _name(run: Path) -> str:
     return run.resolve().name
 
 
+def check_direction(first: Translator, other: Translator) -> None:
+    """Refuse two translators of different directions, where their languages are known."""
+    ways = [(one.source_language, one.target_language) for one in (first, other)]
+    plain = [[plain_tag(language).split("-")[0] for language in way] for way in ways]
+    if all(map(all, plain)) and plain[0] != plain[1]:
+        raise RunError(
+            f"{first.name} translates {' to '.join(ways[0])}, but {other.name} {' to '.join(ways[1])}; use runs of one "
+            f"direction."
+        )
+
+
 def _ensemble(members: list[Translator]) -> Translator:
     if not members:
         raise RunError("An ensemble needs at least one run; got none.")
     first, *others = members
     for other in others:
+        check_direction(first, other)
         for side in ("source_vocabulary", "target_vocabulary"):
             if getattr(first, side).fingerprint != getattr(other, side).fingerprint:
                 raise RunError(

@@ -7,7 +7,7 @@ from typing import Any
 from regard.training.events import DataReady, Event, Finished, Noticed, Resumed, Saved, Skipped, Stepped, Validated
 
 _EVERY = 0.5  # seconds between two updates of a notebook's line
-_ENDS = {"done": "done", "patience": "no improvement", "time": "time limit reached", "stopped": "stopped"}
+_ENDS = {"done": "done", "patience": "no improvement", "time": "time limit reached"}
 
 
 def lines_about(event: Event) -> list[str]:
@@ -29,7 +29,7 @@ def lines_about(event: Event) -> list[str]:
             measured = f"step {step} validation: {scores}{' (best so far)' if best else ''}"
             return [measured, *(f"    {sample}" for sample in samples)]
         case Finished(step, reason, seconds):
-            return [f"{_ENDS[reason]} at step {step} after {clock(seconds)}"]
+            return [f"{_ENDS.get(reason, reason)} at step {step} after {clock(seconds)}"]
         case Stepped() | Saved():
             return []
 

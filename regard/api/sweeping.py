@@ -40,6 +40,7 @@ from regard.data.prepare import Stages
 from regard.errors import ConfigError, DataError, RunError, unknown
 from regard.evaluate.groups import GroupTable, System, compare_groups, plot_groups
 from regard.models.registry import build
+from regard.training.events import BEFORE_THE_END
 from regard.training.experiment import SECTIONS, Experiment, check_tables
 from regard.training.locks import locked
 from regard.training.runs import newest_checkpoint, read_cursor
@@ -225,7 +226,7 @@ class Training:
             if ended == "stopped" and halving and halving.stopped:
                 yield {"stopped": halving.stopped}
                 continue
-            if ended == "stopped":
+            if ended in BEFORE_THE_END:
                 raise RunError(f"{run} was stopped and saved.")
             sources, references = self.test_set(trial, experiment, run)
             translator = load(run, experiment.train.device, "translate")

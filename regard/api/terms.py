@@ -21,7 +21,7 @@ from regard.data.normalise_text import Rewritten, rewrite
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.terms import Term
-from regard.errors import DataError, counted
+from regard.errors import DataError, brief, counted
 from regard.symbols import UNKNOWN
 
 SLACK = 4  # tokens that a translation may grow beside its terms
@@ -42,8 +42,12 @@ ReadWeights = Callable[[list[Ids], list[Ids]], list[NDArray[np.float32]]]
 
 
 def read_terms(path: Path) -> list[tuple[str, str]]:
-    """Terms from a file: source, tab, target on each line. Empty lines and lines that begin with # are left out."""
-    terms = []
+    """Terms from a file: source, tab, target on each line. Empty lines and lines that begin with # are left out.
+
+    Source words with two different targets are refused.
+    """
+    terms: list[tuple[str, str]] = []
+    first: dict[str, tuple[str, int]] = {}  # source words -> their target words, and the line that says so
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -52,6 +56,12 @@ def read_terms(path: Path) -> list[tuple[str, str]]:
             raise DataError(
                 f"{path}, line {number}: a term needs source words, a tab, and target words; got "
                 f"{counted(len(parts), 'column')}."
+            )
+        target, before = first.setdefault(parts[0], (parts[1], number))
+        if target != parts[1]:
+            raise DataError(
+                f"{path}, line {number}: {brief(parts[0])} is to become {brief(parts[1])}, but line {before} says "
+                f"{brief(target)}; keep one of the two lines."
             )
         terms.append((parts[0], parts[1]))
         if len(terms) > MOST_TERMS:

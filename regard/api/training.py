@@ -15,7 +15,7 @@ from regard.data.prepare import Stages
 from regard.data.settings import as_files
 from regard.data.tmx import choose_languages
 from regard.errors import RunError
-from regard.training.events import Event, Observe, wants_stop
+from regard.training.events import BEFORE_THE_END, Event, Observe, wants_stop
 from regard.training.experiment import Experiment, check_tables, resolve
 from regard.training.runs import checkpoints
 from regard.training.warm_start import inherit
@@ -149,6 +149,6 @@ def train(
         return enough
 
     ended = begin(experiment, run, watch, stages, since if minutes is not None else None)
-    if ended == "stopped" and not enough:
+    if ended in BEFORE_THE_END and not enough:
         raise RunError(f"Training was interrupted and saved; the same call resumes {out}.")
     return load(out)

@@ -13,7 +13,6 @@ from regard.cli.corpus import pair_files, watch
 from regard.cli.options import Device, Gold, Pairs, Run, Shards, only, run_folder
 from regard.cli.progress import bar
 from regard.cli.text import check_out, pairs_of, put
-from regard.data.files import check_not_input
 from regard.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -64,7 +63,8 @@ class Linking:
         str,
         Option(
             callback=only(lambda given: given.get("back"), "two directions; add --back RUN"),
-            help="With --back: intersection, union, grow-diag, grow-diag-final, or mean (of the weights).",
+            help="With --back: intersection, union, grow-diag, grow-diag-final, grow-diag-final-and, or mean (of the "
+            "weights).",
         ),
     ] = "grow-diag"
     text: Annotated[
@@ -101,6 +101,7 @@ def align(
     from regard.data.pharaoh import format_pharaoh
     from regard.evaluate.alignment import read_gold, score_alignments, write_pharaoh
     from regard.evaluate.word_pairs import expect_links
+    from regard.training.known import check_own
 
     named = Heads(how.layer, how.head, how.shift) if (how.layer, how.head, how.shift) != (None, None, None) else None
     if shards.on:
@@ -108,9 +109,7 @@ def align(
             raise ConfigError("--gold and --choose read a small set; leave --on out.")
         _align_in_shards(run, pairs, how, named, out, shards, device)
         return
-    check_out(out)
-    if out is not None:
-        check_not_input(out, pairs.source, pairs.target, gold, *(how.text or ()))
+    check_out(out, *vars(pairs).values(), gold, *(how.text or ()))
     aligning.check_linking(how.method, how.threshold, how.join)
     sources, targets = pairs_of(run, pairs)
     text = pairs_of(run, Words(*how.text)) if how.text else None
@@ -119,6 +118,10 @@ def align(
         aligning.check_gold(answers, sources, targets)
     if choose and answers is None and how.back is None:
         raise ConfigError("--choose needs --gold, or --back to compare with.")
+    if choose:
+        check_own(run)
+    if choose and answers is None and how.back:
+        check_own(how.back)
     ahead = _Direction.load(run, device, sources, targets, named)
     behind = _Direction.load(how.back, device, targets, sources) if how.back else None
     if behind:
@@ -142,6 +145,8 @@ def align(
             turned = None if learned is None else [one.T for one in learned]
             opposite = aligning.weigh(behind.traces(progress), behind.heads, turned)
     links = aligning.link(weights, opposite, how.method, how.threshold, how.join)
+    if not any(links):
+        typer.echo("no link was found in any pair; pass a lower --threshold, or another --method", err=True)
     if out is not None:
         write_pharaoh(links, out)
     elif answers is None:
@@ -181,7 +186,10 @@ class _Direction:
     def load(
         cls, run: Path, device: str, sources: list[str], targets: list[str], heads: "Heads | None" = None
     ) -> "_Direction":
+        from regard.api.aligning import check_attends
+
         translator = regard.load(run, device, "translate")
+        check_attends(translator)
         return cls(run, translator, sources, targets, heads or translator.heads)
 
     def traces(self, progress: "Progress") -> "Iterable[Trace]":

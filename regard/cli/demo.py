@@ -39,6 +39,7 @@ def demo(
 
     from regard.api.training import plan
     from regard.models.registry import entry
+    from regard.training.events import BEFORE_THE_END
     from regard.training.start import train as begin
 
     torch.set_num_threads(1)  # more threads do not speed up tensors of this size
@@ -53,9 +54,9 @@ def demo(
     experiment, _ = plan(None, model or name, "tiny", settings.split(), run, minutes, corpus=corpus)
     with Watcher() as watcher:
         reason = begin(experiment, run, watcher, watcher.stages)
-    if reason == "stopped":
-        typer.echo("Stopped and saved. Repeat the command to resume.", err=True)
-        raise typer.Exit(0)
+    if reason in BEFORE_THE_END:
+        typer.echo("Saved. Repeat the command to resume.", err=True)
+        raise KeyboardInterrupt if reason == "interrupted" else typer.Exit(0)
     if reason == "time":
         time = counted(minutes, "minute", "g")
         put(f"\nTraining was not finished after {time}, so expect little of what follows. To continue:")

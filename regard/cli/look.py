@@ -83,7 +83,7 @@ def look(
     run, text = run_and_text(arguments)
     task = read_experiment(run).task
     check_options(task, given, out)
-    check_out(out)
+    check_out(out, text, terms)
     with bar("looking"):
         trace, unchanged = LOOKS[task](load(run), text, given)
     options = {"words": False} if drawing.pieces else {}

@@ -4,6 +4,7 @@ A parameter of a command may be a dataclass; each of its fields is then an optio
 """
 
 import inspect
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
@@ -11,13 +12,38 @@ from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, CallbackParam, Context, Option
+from typer import Argument, BadParameter, CallbackParam, Context, Option
+from typer.core import TyperCommand
 
 from regard.config import check_once
-from regard.errors import ConfigError
+from regard.errors import ConfigError, brief
 
 if TYPE_CHECKING:
     from regard.api.corpus import Where
+
+
+class Command(TyperCommand):
+    """A command that refuses an option with a wrong value in one sentence."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments into the context."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except BadParameter as error:
+            if type(error) is not BadParameter or error.param is None:
+                raise  # one that is missing: the usage says where it belongs
+            raise ConfigError(_wrong_value(error.param.opts, error.message, given)) from None
+
+
+def _wrong_value(options: list[str], message: str, given: list[str]) -> str:
+    """What was expected of an option, and what came; the parser's `message` says the first alone."""
+    parts = [part for one in given for part in one.split("=", 1)]
+    value = next((after for name, after in itertools.pairwise(parts) if name in options), "")
+    kinds = {"integer": "a whole number", "number": "a number", "float": "a number"}
+    kind = next((words for kind, words in kinds.items() if f"valid {kind}" in message), None)
+    wanted = f"takes {kind}" if kind else f"has a wrong value ({brief(message)})"
+    return f"{options[0]} {wanted}; got {brief(value)!r}."
 
 
 def ungrouped(command: Callable[..., None]) -> Callable[..., None]:

@@ -9,7 +9,7 @@ from typer import Argument, Option
 import regard
 from regard.cli.options import Beam, CaptionView, Device, JsonLines, OnPicture, Run
 from regard.cli.progress import bar
-from regard.cli.text import batches, check_out, put, put_note, put_result
+from regard.cli.text import batches, check_out, is_text, put, put_note, put_result
 from regard.errors import ConfigError
 
 
@@ -27,13 +27,16 @@ def caption(
     """Write a caption for each picture, and show which part of it each word attends to."""
     from regard.cli.look import on_picture
     from regard.cli.translate import details
+    from regard.look.html import check_picture
 
     if out is not None and len(images) != 1:
         raise ConfigError(f"--out draws one picture; got {len(images)}.")
     if out is None and (view is not None or picture != OnPicture()):
         raise ConfigError("--view, --word, --cell and --smooth need --out, as in --out look.html.")
     options = on_picture(images[0], view, picture)
-    check_out(out)
+    check_out(out, *images)
+    if out is not None:
+        check_picture(out)
     writer = regard.load(run, device, "caption")
     with bar("captioning") as progress:
         captions = writer.caption(list(images), beam=beam, progress=progress)
@@ -46,7 +49,10 @@ def caption(
 
 def classify(
     run: Run,
-    file: Annotated[Path | None, Argument(help="Documents, one per line (default: stdin).")] = None,
+    text: Annotated[
+        str | None,
+        Argument(metavar="[FILE | TEXT]", help="Documents, one per line (default: stdin), or one document."),
+    ] = None,
     look: Annotated[bool, Option("--look", help="Show the weights of sentences and words.")] = False,
     out: Annotated[Path | None, Option(help="Draw the first document: .html.")] = None,
     as_json: JsonLines = False,
@@ -54,26 +60,32 @@ def classify(
 ) -> None:
     """Print the class of each document; with --look, also its text with the weights of sentences and words.
 
-    An empty line has no class and gives an empty line.
+    An argument that contains a space and names no file is classified as a document. An empty line has no class and
+    gives an empty line.
     """
     from regard.data.files import is_blank
+    from regard.look.html import check_picture
 
     if look and as_json:
         raise ConfigError(
             "--look cannot be combined with --json; for the weights as data: regard look --out look.json."
         )
-    check_out(out)
+    if text is not None and not text.strip():
+        raise ConfigError("There is nothing to classify in an empty text; pass at least one word, or a file.")
+    check_out(out, text)
+    if out is not None:
+        check_picture(out)
     classifier = regard.load(run, device, "classify")
     done, first = 0, ""
     with bar("classifying", printing=True) as progress:
-        for texts in batches(file):
-            first = first if done else texts[0]
-            for text in texts:
-                found = {} if is_blank(text) else classifier.classify(text).probabilities
+        for lines in [[text]] if text and is_text(text) else batches(Path(text) if text else None):
+            first = first if done else lines[0]
+            for line in lines:
+                found = {} if is_blank(line) else classifier.classify(line).probabilities
                 best = max(found, key=lambda name: found[name], default="")
                 put_result(f"{best}\t{found[best]:.3f}" if found else "", found, as_json)
                 if look and found:
-                    put(classifier.look(text).to_terminal())
+                    put(classifier.look(line).to_terminal())
                 done += 1
                 progress(done, None)
             sys.stdout.flush()

@@ -57,12 +57,17 @@ class Scoring:
         **decoding: Any,
     ) -> tuple[list[str], Any]:
         """The translations of a test set, and their scores."""
+        from regard.api.passages import NOTES
         from regard.evaluate.scores import score
 
         options = add_options(decoding, beam=self.beam)
         translator.settings(**options)  # refuses invalid settings before anything is translated
         with bar(f"translating with {translator.name}") as progress:
             found = translator.translate(sources, split=False, progress=progress, **options)
+        empty = sum("empty" in one.flags for one in found)
+        if empty:
+            size = counted(len(found), "sentence")
+            typer.echo(f"{NOTES['empty']} for {empty} of {size} ({translator.name})", err=True)
         written = [one.text for one in found]
         with bar("scoring"):
             return written, score(written, references, metrics=metrics, **self.measured)
@@ -132,6 +137,7 @@ def compare(
 
     With --by-seed: mean and spread of each group, and the best against each other, over sentences and seeds.
     """
+    from regard.api.loading import check_direction
     from regard.evaluate import by_length as lengths
     from regard.evaluate.significance import paired_bootstrap
 
@@ -144,6 +150,8 @@ def compare(
     if by_seed:
         return _compare_groups(runs, sources, references, how, as_json, device)
     translators = [regard.load(run, device, "translate") for run in runs]
+    for other in translators[1:]:
+        check_direction(translators[0], other)
     shared = len({translator.name for translator in translators}) < len(runs)
     names = [str(run) if shared else translator.name for run, translator in zip(runs, translators, strict=True)]
     metrics = how.metrics(references)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -12,11 +13,12 @@ from typing import Any
 import typer
 
 from regard.cli.options import Pairs
-from regard.data.files import read_lines, split_lines
+from regard.data.files import check_not_input, decode_line, read_lines, split_lines
 from regard.data.settings import READING, DataConfig, Reading
 from regard.errors import ConfigError, DataError
 
 CHUNK = 512  # lines in a batch
+STDIN = "standard input"
 
 
 def lines_of(file: Path | None) -> list[str]:
@@ -27,17 +29,19 @@ def lines_of(file: Path | None) -> list[str]:
 def batches(file: Path | None, reading: Reading = READING) -> Iterator[list[str]]:
     """The lines of a file, or of standard input as they arrive, at most `CHUNK` at a time.
 
-    Standard input never waits for a full batch, so that a person or a program gets an answer to each line. Bytes of
-    standard input that are not UTF-8 become U+FFFD.
+    Standard input never waits for a full batch, so that a person or a program gets an answer to each line.
     """
     if file is not None:
         lines = read_lines(file, reading)
         while some := list(islice(lines, CHUNK)):
             yield some
         return
-    for arrived in split_lines(_arriving, "standard input", reading.max_line):
-        for first in range(0, len(arrived), CHUNK):
-            yield [line.decode("utf-8", "replace") for line in arrived[first : first + CHUNK]]
+    number = 0
+    for arrived in split_lines(_arriving, STDIN, reading.max_line):
+        lines = (decode_line(line, STDIN, place, reading.invalid) for place, line in enumerate(arrived, number + 1))
+        while some := list(islice(lines, CHUNK)):
+            yield some
+        number += len(arrived)
 
 
 def _arriving() -> bytes:
@@ -48,30 +52,52 @@ def _arriving() -> bytes:
 
 
 def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
-    """The sentences of a test set and their translations: from two files, a TSV file or a translation memory."""
-    if pairs.tsv is None and pairs.tmx is None:
-        if pairs.source is None or pairs.target is None:
-            raise ConfigError("Expected sentences and their translations; pass --source and --target, --tsv, or --tmx.")
+    """The sentences of a test set and their translations: from two files, a TSV file or a translation memory.
+
+    A test set that is plainly not in the direction of the run is a note on standard error.
+    """
+    from regard.api.exporting import about_run
+    from regard.api.loading import read_experiment
+    from regard.data.corpus import open_corpus
+    from regard.data.pairs import note_swapped
+
+    two = pairs.tsv is None and pairs.tmx is None
+    if two and (pairs.source is None or pairs.target is None):
+        raise ConfigError("Expected sentences and their translations; pass --source and --target, --tsv, or --tmx.")
+    read_experiment(run, "translate")
+    files: dict[str, Any] = {name: str(path) for name, path in vars(pairs).items() if path}
+    languages = {name: about_run(run)["expects"][name] for name in ("source_language", "target_language")}
+    config = DataConfig(**files, **languages)
+    if two:
         sources, references = lines_of(pairs.source), lines_of(pairs.target)
         if len(sources) != len(references):
             sizes = f"{pairs.source} has {len(sources)} and {pairs.target} {len(references)}"
             raise DataError(f"Source and target must have the same number of lines; {sizes}.")
-        return sources, references
-    from regard.api.exporting import about_run
-    from regard.api.loading import read_experiment
-    from regard.data.corpus import open_corpus
+    else:
+        fit = [pair for pair in open_corpus(config) or () if not pair.unfit]
+        sources, references = [pair.source for pair in fit], [pair.target for pair in fit]
+    for note in note_swapped(config) or _note_language(sources, config.source_language):
+        typer.echo(note, err=True)
+    return sources, references
 
-    read_experiment(run, "translate")
-    files: dict[str, Any] = {name: str(path) for name, path in vars(pairs).items() if path}
-    languages = {name: about_run(run)["expects"][name] for name in ("source_language", "target_language")}
-    corpus = open_corpus(DataConfig(**files, **languages))
-    fit = [pair for pair in corpus or () if not pair.unfit]
-    return [pair.source for pair in fit], [pair.target for pair in fit]
+
+def _note_language(sources: list[str], own: str) -> list[str]:
+    """A note where the first sentences are plainly in another language than the one that the model reads."""
+    from regard.api.languages import other_language
+
+    found = other_language("\n".join(sources[:CHUNK]), own)
+    note = f"the source sentences look like {found}, but the model reads {own}."
+    return [f"{note} Check that source and target are not swapped."] if found else []
 
 
 def is_setting(argument: str) -> bool:
     """Whether an argument is `section.key=value` and not the name of a file that exists."""
     return bool(re.match(r"[\w.]+=", argument)) and not Path(argument).exists()
+
+
+def is_text(argument: str) -> bool:
+    """Whether an argument is a text: it contains a space and names no file."""
+    return " " in argument and not os.path.exists(argument)  # Path.exists raises for a long text
 
 
 def check_settings(arguments: Iterable[str]) -> None:
@@ -80,8 +106,10 @@ def check_settings(arguments: Iterable[str]) -> None:
         raise ConfigError(f"Settings on the command line are section.key=value; got {stray!r}.")
 
 
-def check_out(path: Path | None) -> None:
-    """Refuse a file that cannot be written, before any work is done."""
+def check_out(path: Path | None, *inputs: str | Path | None) -> None:
+    """Refuse a file that cannot be written, or that is also an input, before any work is done."""
+    if path is not None:
+        check_not_input(path, *inputs)
     if path is not None and path.is_dir():
         raise DataError(f"{path} is a folder; pass the name of a file.")
     if path is not None and not path.absolute().parent.is_dir():

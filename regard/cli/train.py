@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
-from typer.core import TyperCommand
 
+from regard.cli.options import Command
 from regard.cli.progress import Watcher, bar
 from regard.cli.text import check_settings, is_setting
 from regard.errors import ConfigError
@@ -16,12 +16,12 @@ from regard.errors import ConfigError
 NEXT = {  # task -> what to do with a run of it
     "translate": 'regard translate RUN "..."   or: regard look RUN "..."',
     "caption": "regard caption RUN picture.png --out look.html",
-    "classify": 'regard classify RUN documents.txt   or: regard look RUN "..."',
+    "classify": 'regard classify RUN "..."   or: regard look RUN "..."',
     "language": 'regard generate RUN "..."   or: regard perplexity RUN text.txt',
 }
 
 
-class WithSettings(TyperCommand):
+class WithSettings(Command):
     """A command whose help ends with all settings; they are imported only when the help is printed."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
@@ -78,6 +78,7 @@ def train(
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "-1")
     from regard.api.training import plan
     from regard.cluster.ranks import starter
+    from regard.training.events import BEFORE_THE_END
 
     since = time.monotonic() - age()
     begin = starter(on, workers, address)
@@ -97,11 +98,13 @@ def train(
         reason = begin(experiment, run, watcher, watcher.stages, since if minutes is not None else None)
     if os.environ.get("RANK", "0") != "0":
         return  # only the first of several ranks hears of the training, and speaks
-    if reason == "stopped":
+    if reason in BEFORE_THE_END:
         typer.echo(f"Saved. To resume: regard train --out {run}", err=True)
-        raise typer.Exit(0)
+        raise KeyboardInterrupt if reason == "interrupted" else typer.Exit(0)
     if not watcher.stepped:
-        more = "give it more --minutes than that" if reason == "time" else "set a larger train.steps"
+        limit = {"time": "minutes", "patience": "patience"}.get(reason, "steps" if experiment.train.steps else "epochs")
+        value = getattr(experiment.train, limit)
+        more = f"give it more --minutes than {value:g}" if reason == "time" else f"set train.{limit} above {value}"
         typer.echo(f"Nothing was trained: the run is finished already. To train it further, {more}.", err=True)
     typer.echo(f"The run is in {run}. Try: {NEXT[experiment.task].replace('RUN', str(run))}", err=True)
 

@@ -1,6 +1,5 @@
 """regard translate"""
 
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typer import Argument, Option
 import regard
 from regard.cli.options import Beam, Device, Engine, Shards, With, add_options, with_on
 from regard.cli.progress import bar
-from regard.cli.text import batches, is_setting, put, put_json
+from regard.cli.text import batches, is_setting, is_text, put, put_json
 from regard.data.settings import Reading
 from regard.errors import ConfigError, DataError, brief, counted
 
@@ -65,8 +64,8 @@ def translate(
         list[str],
         Argument(
             metavar="RUN [FILE | SENTENCE] [decode.key=value ...]",
-            help="Run folder, file or sentence to translate (default: stdin), settings of decoding, and data.max_line "
-            "or data.max_unpacked (bytes).",
+            help="Run folder, file or sentence to translate (default: stdin), settings of decoding, and data.max_line, "
+            "data.max_unpacked (bytes) or data.invalid=replace.",
         ),
     ],
     *,
@@ -119,7 +118,7 @@ def translate(
     reading = read(Reading, settings.get("data", {}), "data")
     if text is not None and not text.strip():
         raise ConfigError("There is nothing to translate in an empty text; pass at least one word, or a file.")
-    sentence = text is not None and " " in text and not os.path.exists(text)  # Path.exists raises for a long text
+    sentence = text is not None and is_text(text)
     translator = regard.load([names[0], *(search.with_run or [])], device, engine=engine)
     translator.settings(**options)  # refuses invalid settings before anything is read
     options |= placed

@@ -240,4 +240,4 @@ def follow(ray: Any, head: Any, fit: Any, observe: Observe | None, stages: Stage
     except ray.exceptions.RayError as error:  # of a rank, or the actor itself was killed
         last = str(error).strip().rpartition("\n")[2]
         raise TrainingError(f"Training on Ray failed: {brief(last)}. To resume, repeat the command.") from None
-    return reason
+    return stop.reason if reason == "stopped" else reason

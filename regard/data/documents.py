@@ -17,7 +17,7 @@ from torch import Tensor
 from regard.config import setting
 from regard.data.builtin import reviews
 from regard.data.encoding import Corpus, Encoding, Tally, train_vocabulary
-from regard.data.files import Digests, bare_name, is_blank, read_lines, read_small, write_atomically
+from regard.data.files import Digests, bare_name, check_file, is_blank, read_lines, read_small, write_atomically
 from regard.data.prepare import survey
 from regard.data.sentences import Span, split_sentences, split_words
 from regard.data.settings import Reading, as_files, check_least, named_files
@@ -77,6 +77,7 @@ def document_files(config: DocumentDataConfig, files: tuple[str, ...]) -> Corpus
     def read(digests: Digests) -> Iterator[Labelled]:
         total = 0
         for path in files:
+            check_file(path)
             kind = Path(bare_name(path)).suffix
             if kind not in (".jsonl", ".tsv"):
                 raise DataError(f"{path} must be JSON lines (.jsonl) or label-tab-text (.tsv), packed or not.")

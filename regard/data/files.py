@@ -233,7 +233,7 @@ def decode_line(line: bytes, name: str | Path, number: int, invalid: str) -> str
     except UnicodeDecodeError as error:
         raise DataError(
             f"{name}, line {number}: byte {error.start + 1} (0x{line[error.start]:02X}) is not UTF-8; "
-            "convert the file (training can also take it as it is, with data.invalid=replace)."
+            "convert it to UTF-8, or replace such bytes with data.invalid=replace (train, or translate without --on)."
         ) from None
 
 

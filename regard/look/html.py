@@ -175,17 +175,22 @@ class Page(str):
         )
 
 
+def check_picture(path: Path) -> None:
+    """Refuse the name of a file that no drawing has."""
+    if path.suffix.lower() not in (".html", *STILL):
+        raise ConfigError(
+            f"A picture's name must end in {', '.join(STILL)} or .html; got '{path.name}'. The data of a trace is "
+            f"saved as .json."
+        )
+
+
 def draw_into(path: str | Path | None, page: Callable[[], Page], still: Callable[[str], bytes]) -> "Path | Page":
     """The page, for a notebook, or a file whose ending says what it is: the page, or a still picture."""
     if path is None:
         return page()
     path = Path(path)
+    check_picture(path)
     ending = path.suffix.lower()
-    if ending != ".html" and ending not in STILL:
-        raise ConfigError(
-            f"A picture's name must end in {', '.join(STILL)} or .html; got '{path.name}'. The data of a trace is "
-            f"saved as .json."
-        )
     return write_atomically(path, page().encode("utf-8") if ending == ".html" else still(ending))
 
 

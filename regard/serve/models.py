@@ -12,11 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.api.inspecting import report_heads
-from regard.api.links import link_words
+from regard.api.links import is_fixed, link_words
 from regard.api.tracing import Trained, describe_forced
 from regard.api.translation import Translation
 from regard.api.translator import Translator
-from regard.core.scores import uniform
 from regard.data.builtin import Example
 from regard.data.expects import expectations
 from regard.data.pharaoh import Gold
@@ -110,15 +109,8 @@ class TranslationModel:
             "score": _score(self.card),
             **examples.opening(self._examples, codes["source"]),
             "aligned": any(example.alignment for example in self._examples),
-            "fixed": self._fixed,
+            "fixed": is_fixed(self.translator.model),
         }
-
-    @property
-    def _fixed(self) -> bool:
-        """Whether it has no attention: one vector of the source serves every step."""
-        modules = attentions(self.translator.model)
-        cross: tuple[str, ...] = self.translator.model.looking.cross  # type: ignore[assignment]
-        return all(modules[name].score is uniform for name in cross)
 
     @cached_property
     def _examples(self) -> list[Example]:

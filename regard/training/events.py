@@ -73,8 +73,11 @@ class Saved(NamedTuple):
     path: Path
 
 
+BEFORE_THE_END = ("stopped", "interrupted")  # by SIGTERM or an observer, and by Ctrl-C; the run can be resumed
+
+
 class Finished(NamedTuple):
-    """Training ended; `reason` is "done", "patience", "time" or "stopped"."""
+    """Training ended; `reason` is "done", "patience", "time", or one of `BEFORE_THE_END`."""
 
     step: int
     reason: str

@@ -57,6 +57,16 @@ def shipped_folder(name: str) -> Path | None:
     return next((place for place in places if (place / "manifest.json").is_file()), None)
 
 
+def check_own(run: Path) -> None:
+    """Refuse to change a model that ships."""
+    for name, folder in shipped().items():
+        if run.exists() and run.samefile(folder):
+            raise RunError(
+                f"{name} ships with regard and is not changed; make a copy of your own and use that: regard export "
+                f"{name} --out {folder.name}-copy."
+            )
+
+
 def shipped() -> dict[str, Path]:
     """The models that are installed, each once under its shortest name."""
     found: dict[Path, str] = {}

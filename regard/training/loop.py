@@ -101,7 +101,7 @@ class Loop:
         try:
             with self.stop.listening(), arithmetic(self.config.precision):
                 reason = self.train()
-                if reason != "stopped" and self.ranks.first:
+                if not self.stopped and self.ranks.first:
                     self.finish()
             self.ranks.wait()
         finally:
@@ -161,8 +161,8 @@ class Loop:
         return "time" if self.time_is_up else ""
 
     def ended(self) -> str:
-        """Why the loop ends here, finished or not; the same on every rank."""
-        return "stopped" if self.stopped else self.over()
+        """Why the loop ends here, finished or not; where it is stopped, as this rank knows it."""
+        return self.stop.reason if self.stopped else self.over()
 
     def finish(self) -> None:
         """Publish the best checkpoint, or the average of the newest."""
@@ -292,7 +292,7 @@ class Loop:
         self.cursor.skipped = 0
         fit = self.clock.fit(self.cursor.seconds)
         if fit is not None and fit < min(FEW, self.total):
-            self.notice(notices.few_in_time(fit, self.config))
+            self.notice(notices.few_in_time(fit, self.config, getattr(self.model, "config", None)))
         tokens = max(1.0, numbers.tokens)
         self.recent.append((tokens, seconds))
         speed = sum(some for some, _ in self.recent) / sum(took for _, took in self.recent)

@@ -4,20 +4,21 @@ import math
 from typing import Any
 
 from regard.errors import counted
+from regard.models.registry import MODELS
 from regard.training.clock import FEW
 from regard.training.cursor import BLIND
 from regard.training.settings import TrainConfig
 
 
-def few_updates(total: int, batches_an_epoch: int, config: TrainConfig) -> list[str]:
+def few_updates(total: int, batches_an_epoch: int, config: TrainConfig, model: Any) -> list[str]:
     """A note where training ends before anything can have been learned, as with a small corpus and few epochs."""
     if total >= FEW or config.steps:
         return []
     epochs = math.ceil(FEW * config.accumulate / batches_an_epoch)
+    advice = [*_smaller(config, model), f"more epochs (train.epochs={epochs})"]
     return [
-        f"only {counted(total, 'update')} in all, too few to learn much: a small corpus needs smaller batches "
-        f"(train.batch_tokens={_smaller(config)}), more epochs (train.epochs={epochs}) and a small model (--preset "
-        "tiny)"
+        f"only {counted(total, 'update')} in all, too few to learn much: a small corpus needs {', '.join(advice[:-1])} "
+        f"and {advice[-1]}"
     ]
 
 
@@ -31,17 +32,31 @@ def equal_passes(config: TrainConfig, model: Any) -> list[str]:
     ]
 
 
-def few_in_time(fit: int, config: TrainConfig) -> str:
-    """About `fit` updates fit into train.minutes."""
+def few_in_time(fit: int, config: TrainConfig, model: Any) -> str:
+    """About `fit` updates of a model (its settings) fit into train.minutes."""
     return (
         f"there is time for about {counted(fit, 'update')} in {counted(config.minutes, 'minute', 'g')} at this pace, "
-        f"too few to learn much: use a smaller model (--preset tiny), smaller batches (train.batch_tokens="
-        f"{_smaller(config)}) or more minutes"
+        f"too few to learn much: use {', '.join(_smaller(config, model))} or more minutes"
     )
 
 
-def _smaller(config: TrainConfig) -> int:
-    return max(1, config.batch_tokens // 8)
+def _smaller(config: TrainConfig, model: Any) -> list[str]:
+    """What makes updates smaller: batches, and a model that is not as small as the preset tiny already."""
+    tiny = next((one.presets["tiny"].width for one in MODELS.values() if isinstance(model, one.config)), 0)
+    smaller = ["a smaller model (--preset tiny)"] if getattr(model, "width", 0) > tiny else []
+    return [*smaller, f"smaller batches (train.batch_tokens={max(1, config.batch_tokens // 8)})"]
+
+
+def best_rule(task: str, config: TrainConfig, held_out: int) -> list[str]:
+    """What "best so far" compares, where there are examples to validate with."""
+    sentences = min(held_out, config.validate_sentences) if task in ("translate", "caption") else 0
+    by = "the lowest loss on all held-out examples"
+    if config.best_by == "bleu" and sentences:
+        where = counted(sentences, "held-out sentence" if task == "translate" else "held-out picture")
+        by = f"the highest BLEU on {where}, and while that is below 1 the lowest loss"
+    elif config.best_by == "accuracy" and (sentences or task == "classify"):
+        by = "the highest accuracy on held-out examples"
+    return [f"the best checkpoint is the one with {by} (train.best_by)"] if held_out else []
 
 
 def source_ignored(metrics: dict[str, float], model: Any) -> str:

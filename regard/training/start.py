@@ -24,7 +24,7 @@ from regard.training.events import DataReady, Observe
 from regard.training.experiment import KINDS, Experiment, resolve
 from regard.training.locks import held, is_scratch
 from regard.training.loop import Loop, seed_everything
-from regard.training.notices import equal_passes, few_updates
+from regard.training.notices import best_rule, equal_passes, few_updates
 from regard.training.warm_start import take_over
 from regard.training.weights import check_memory
 
@@ -91,9 +91,10 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     loop.about = {**({"expects": expects} if expects else {}), "device": named}
     if observe and ranks.first:
         weights = sum(weight.numel() for weight in model.parameters())
-        few = few_updates(loop.total, loop.batches_an_epoch, experiment.train)
+        few = few_updates(loop.total, loop.batches_an_epoch, experiment.train, experiment.model)
         equal = equal_passes(experiment.train, experiment.model)
-        notes = [*data.notes, *equal, *([f"begins with the weights of {origin.name}"] if origin else few)]
+        best = best_rule(experiment.task, experiment.train, len(data.shown))
+        notes = [*data.notes, *best, *equal, *([f"begins with the weights of {origin.name}"] if origin else few)]
         observe(DataReady(loop.batches_an_epoch, weights, str(ranks.device), notes))
     if origin:
         loop.start_from(origin)

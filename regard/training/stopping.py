@@ -18,9 +18,14 @@ class Stop:
     """Whether a stop was requested. A second Ctrl-C exits at once, without saving."""
 
     def __init__(self) -> None:
-        self.requested = False
+        self.requested = self.by_keyboard = False
         self._when = 0.0
         self._may_break = False
+
+    @property
+    def reason(self) -> str:
+        """Why training ends, for `events.Finished`."""
+        return "interrupted" if self.by_keyboard else "stopped"
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -51,6 +56,7 @@ class Stop:
             raise KeyboardInterrupt
         if not self.requested:
             self.requested, self._when = True, time.monotonic()
+            self.by_keyboard = number == signal.SIGINT
         if self._may_break:
             self._may_break = False
             raise BrokenOff
