@@ -18,8 +18,7 @@ from regard.api.links import Heads, guided_heads
 from regard.api.training import gather
 from regard.data.batching import make_batch
 from regard.data.builtin.phrasebook import generate
-from regard.data.links import Links
-from regard.data.pairs import PairEncoding
+from regard.data.pairs import Links, PairEncoding
 from regard.data.pharaoh import Gold, format_pharaoh
 from regard.data.prepare import prepare
 from regard.data.settings import DataConfig

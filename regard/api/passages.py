@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from regard.data.formats.placeholders import ADDRESS, find_addresses, find_placeholders
-from regard.data.formats.segment import Builder, Segment, has_words
+from regard.data.formats.segment import ADDRESS, Builder, Segment, find_addresses, has_words
 from regard.data.sentences import split_clauses, split_sentences
 from regard.data.vocabulary import Tokenised
 from regard.decode.hypothesis import flags, loops
@@ -59,7 +58,7 @@ def take_apart(text: str, encode: Callable[[str], Tokenised], most: int) -> Pass
                 parts = split_clauses(text, (start, end), [start + begin for begin, _ in whole.spans], most)
                 cut = True
             for begin, stop in parts:
-                builder = Builder(protect=find_placeholders)
+                builder = Builder()
                 builder.words(text[begin:stop])
                 segment = builder.build(text[begin:stop])
                 if segment.tags and not has_words(segment.text):

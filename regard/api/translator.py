@@ -20,10 +20,10 @@ from regard.data.files import Progress
 from regard.data.formats.segment import Sentence
 from regard.data.normalise_text import rewrite
 from regard.data.vocabulary import Tokenised, Vocabulary
-from regard.decode.batches import decode_many
 from regard.decode.beam import SearchStep
 from regard.decode.ensemble import Ensemble
 from regard.decode.hypothesis import Hypothesis, Weigh
+from regard.decode.search import decode_many
 from regard.decode.settings import DecodeConfig
 from regard.decode.terms import Terms
 from regard.errors import ConfigError, DataError, RunError

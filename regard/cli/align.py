@@ -9,10 +9,9 @@ import typer
 from typer import Option
 
 import regard
-from regard.cli.corpus import pair_files, watch
 from regard.cli.options import Device, Gold, Pairs, Run, Shards, only, run_folder
 from regard.cli.progress import bar
-from regard.cli.text import check_out, pairs_of, put
+from regard.cli.text import check_out, pair_files, pairs_of, put, watch
 from regard.data.files import check_not_input
 from regard.errors import ConfigError
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 import regard
-from regard.cli.corpus import pair_files, watch
 from regard.cli.options import AsJson, Device, Folder, Gold, Pairs, Run, Shards, TextFile
 from regard.cli.progress import bar
-from regard.cli.text import check_out, lines_of, pairs_of, put, put_result
+from regard.cli.text import check_out, lines_of, pair_files, pairs_of, put, put_result, watch
 from regard.errors import ConfigError, counted
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A model into sentences: `decode` writes for a batch, `search` continues from any state."""
+"""A model into sentences: `decode_many` writes for any number of rows, `decode` for a batch, `search` from a state."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -9,16 +9,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.data.batching import pad
+from regard.data.files import Progress
 from regard.decode.beam import SearchStep, beam_search
-from regard.decode.greedy import follow
+from regard.decode.greedy import draw, follow, sample, seed_for
 from regard.decode.hypothesis import Hypothesis, Weigh, rank, rank_by_coverage
-from regard.decode.sampling import draw, sample, seed_for
 from regard.decode.settings import DecodeConfig
 from regard.decode.steps import is_host, read
 from regard.decode.terms import Terms
 from regard.errors import ConfigError, DataError, counted, out_of_memory
 from regard.models.contract import SequenceModel, State, take
-from regard.symbols import PAD
+from regard.symbols import END, PAD
 
 Prefixes = Sequence[Sequence[int]]
 
@@ -190,3 +191,49 @@ def _contents(source: Tensor, lengths: Tensor) -> list[bytes]:
     if source.dim() == 2:
         return [row[:length].numpy().tobytes() for row, length in zip(rows, lengths.tolist(), strict=True)]
     return [row.numpy().tobytes() for row in rows]
+
+
+Weigher = Callable[[Tensor, Tensor], Weigh]
+
+
+def decode_many(
+    model: SequenceModel,
+    rows: Sequence[Sequence[int]],
+    config: DecodeConfig,
+    device: torch.device,
+    *,
+    batch_tokens: int = 4096,
+    prefixes: Sequence[Sequence[int]] | None = None,
+    terms: Terms | None = None,
+    weigher: Weigher | None = None,
+    observe: Callable[[SearchStep], None] | None = None,
+    tell: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> list[list[Hypothesis]]:
+    """The best hypotheses of each row of source ids (without END), the row's place kept.
+
+    `weigher(source, lengths)` gives the `weigh` of a batch, for the coverage penalty; `observe` sees the steps of each
+    batch in turn. A batch holds about `batch_tokens` source tokens, padding counted, over all its beams (samples);
+    long rows go first, so that a lack of memory shows at the start.
+    """
+    copies = config.nbest if config.temperature else config.beam
+    order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
+    found: list[list[Hypothesis]] = [[] for _ in rows]
+    done = 0
+    while done < len(order):
+        widest = len(rows[order[done]]) + 1
+        some = order[done : done + max(1, batch_tokens // (widest * copies))]
+        source, lengths = pad([[*rows[row], END] for row in some])
+        chosen = None if prefixes is None else [prefixes[row] for row in some]
+        wanted = None if terms is None else terms.take(some)
+        source, lengths = source.to(device), lengths.to(device)
+        weigh = weigher(source, lengths) if weigher and config.coverage_penalty else None
+        results = decode(
+            model, source, lengths, config, prefixes=chosen, terms=wanted, weigh=weigh, observe=observe, stop=stop
+        )
+        for row, hypotheses in zip(some, results, strict=True):
+            found[row] = hypotheses
+        done += len(some)
+        if tell:
+            tell(done, len(order))
+    return found

@@ -15,7 +15,6 @@ from regard.errors import ConfigError, unknown
 from regard.look import html, trace_file
 from regard.look.draw import terminal
 from regard.look.foreign import cross_attentions, self_attentions
-from regard.look.remarks import remarks
 from regard.look.show import CAPTION_VIEWS, PAGE, TERMINAL, VIEWS, Show, chosen
 from regard.look.tokens import Side, Token, as_side
 from regard.look.trace_data import Attended, Contents, as_array
@@ -154,13 +153,13 @@ class Trace(Contents):
         """The matrix, or a caption's maps, as text for a terminal: coloured blocks, or ASCII. `colour` is whether
         standard output is a terminal and NO_COLOR is not set, unless you say.
 
-        Below the matrix is what the model adds to attention: `regard.look.remarks`.
+        Below the matrix is what the model adds to attention, such as the coverage of the source words.
         """
         view = self._view(None)
         wanted = chosen(show, options, TERMINAL[view], "a trace in a terminal")
         if view != "matrix":
             return terminal.film(self, wanted)
-        return terminal.matrix(self, wanted) + "".join(f"{line}\n" for line in remarks(self))
+        return terminal.matrix(self, wanted)
 
     def to_html(self, view: str | None = None, show: Show | None = None, **options: Any) -> html.Page:
         """One self-contained HTML page that opens at `view`, as on the page of `regard serve`; a notebook shows it."""

@@ -18,12 +18,12 @@ from regard.cluster.local import usable_cores
 from regard.serve import languages
 from regard.serve.access import Access
 from regard.serve.fields import SMALL, Fields, aside
+from regard.serve.guard import Turns
 from regard.serve.limits import Limits, RefusedError, StoppedError, busy
 from regard.serve.metrics import Metrics
 from regard.serve.model_process import GZIP
 from regard.serve.queue import MethodCall, Options, Ticket, Written
 from regard.serve.stored import Glossaries, Shelf
-from regard.serve.turns import Turns
 from regard.serve.worker import DiedError, Worker
 from regard.training.known import FOLDERS
 

@@ -14,10 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.data.batching import Batch, Lengths, PackedBatch, make_batch, make_even, pack, round_up
-from regard.data.links import LinkedBatch, Links
-from regard.data.pairs import PairSet, Resampled
+from regard.data.pairs import LinkedBatch, Links, PairSet, Resampled
 from regard.data.prepare import Data
-from regard.decode.batches import decode_many
+from regard.decode.search import decode_many
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError
 from regard.evaluate.scores import perplexity, score

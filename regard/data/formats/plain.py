@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from regard.data.formats.placeholders import find_placeholders
 from regard.data.formats.segment import Builder, Part, framed
 
 
@@ -18,6 +17,6 @@ def read_line(line: str) -> Iterator[Part]:
     """The parts of one line."""
     core = line.strip()
     start = line.index(core)
-    builder = Builder(protect=find_placeholders)
+    builder = Builder()
     builder.words(core)
     yield from framed(line, start, start + len(core), builder.build(core))

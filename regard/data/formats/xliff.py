@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from xml.parsers import expat
 
 from regard.data.formats import html
-from regard.data.formats.placeholders import find_placeholders
 from regard.data.formats.segment import Builder, Part, Segment, has_words
 from regard.data.formats.xml import InertXML
 from regard.errors import DataError
@@ -182,7 +181,7 @@ def _indent(data: bytes, unit: Unit) -> str:
 
 def inline(raw: str) -> Builder:
     """The words and codes of a source or target."""
-    builder = Builder(collapse=True, protect=find_placeholders)
+    builder = Builder(collapse=True)
     pending: list[str] = []  # a code with its content
     code, depth = "", 0
     for token in html.join_kept(html.scan(raw, INLINE), INLINE):
