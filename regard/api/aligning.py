@@ -146,11 +146,6 @@ def weigh_pairs(
     ]
 
 
-def align_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[Alignment]:
-    """The links of each pair by the choice of the run; none where it cannot be traced."""
-    return link(weigh_pairs(translator, pairs))
-
-
 def candidates(trace: Trace) -> list[Heads]:
     """Everything that could give the alignment: each layer's mean and each head, with and without the shift."""
     return [

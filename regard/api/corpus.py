@@ -4,15 +4,17 @@ import glob
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from regard.api.aligning import align_pairs
+from regard.api.aligning import link, weigh_pairs
 from regard.api.loading import Run, load
 from regard.api.translation import Translation
-from regard.cluster.local import gpus_for, run_local, share_cores
+from regard.cluster.local import gpus_for, run_local, share_cores, usable_cores
 from regard.cluster.ray import need_ray, run_ray
 from regard.cluster.shards import FORMATS, Plan, Start, Tell, Work, finished, join, make_plan, missing
 from regard.data.files import Progress, digest
@@ -56,11 +58,12 @@ class Where:
     def gpus(self) -> int:
         return torch.cuda.device_count() if self.device != "cpu" else 0
 
-    def run(self, start: Start, plan: Plan, out: Path, workers: int, progress: Progress | None) -> int:
-        """Do what is missing; returns how many shards were set aside."""
+    def run(self, start: Start, plan: Plan, out: Path, workers: int, progress: Progress | None, **local: Any) -> int:
+        """Do what is missing; returns how many shards were set aside. `local` are options of `run_local`."""
         shards = missing(plan, out)
         if self.on == "local":
-            return run_local(start, plan, out, shards, workers, progress, silent=SILENT, gpus=gpus_for(self.device))
+            local = {"silent": SILENT, "gpus": gpus_for(self.device), **local}
+            return run_local(start, plan, out, shards, workers, progress, **local)
         return run_ray(start, plan, out, shards, workers, progress, self.address, self.gpu_share(workers))
 
     def gpu_share(self, workers: int) -> float:
@@ -75,12 +78,15 @@ class Where:
 
 def over_shards(
     start: Start, inputs: Sequence[str | tuple[str, ...]], out: str | Path, task: dict[str, Any], where: Where,
-    finish: Callable[[Plan, Path], list[Path]], workers: int, progress: Progress | None = None,
+    finish: Callable[[Plan, Path], list[Path]], progress: Progress | None, workers: int | None = None,
 ) -> CorpusResult:  # fmt: skip
     """Work on the rows of the inputs in shards, then `finish`: what is done already is kept.
 
-    `task` says what is done with the rows: the folder of another task is refused.
+    `task` says what is done with the rows: the folder of another task is refused. By default there is a worker for each
+    GPU or core.
     """
+    if workers is None:
+        workers, _ = share_cores(where.workers if where.workers is not None else where.gpus or usable_cores(), 0)
     out = Path(out).absolute()
     if where.on == "ray":
         need_ray()  # before anything is written
@@ -93,40 +99,31 @@ def over_shards(
         return CorpusResult([] if failed else finish(plan, out), lines, failed)
 
 
-@dataclass(frozen=True)
-class Translating:
+def start_translating(
+    runs: list[str], device: str, engine: str, threads: int, max_tokens: int, align: bool, options: dict[str, Any]
+) -> Work:
     """Loads the translator in a worker; the work is to translate the lines of a shard, of all lengths together."""
+    torch.set_num_threads(threads)
+    translator = load(runs, device, "translate", engine)  # several are an ensemble
 
-    runs: list[str]  # several are an ensemble
-    device: str
-    engine: str
-    threads: int
-    max_tokens: int
-    align: bool
-    options: dict[str, Any]
+    def work(lines: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
+        seen = 0
 
-    def __call__(self) -> Work:
-        torch.set_num_threads(self.threads)
-        translator = load(self.runs, self.device, "translate", self.engine)
+        def progress(done: int, total: int | None) -> None:
+            nonlocal seen
+            share = done * len(lines) // max(1, total or 1)  # sentences done as a share of the lines
+            tell(share - seen)
+            seen = share
 
-        def work(lines: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
-            seen = 0
+        found = translator.translate(lines, max_tokens=max_tokens, progress=progress, **options)
+        for first in range(0, len(lines), AT_ONCE):
+            some = found[first : first + AT_ONCE]
+            pairs = list(zip(lines[first : first + AT_ONCE], (one.text for one in some), strict=True))
+            links = link(weigh_pairs(translator, pairs)) if align else None  # by the choice of the run
+            for number, one in enumerate(some):
+                yield describe(one) | ({"alignment": format_pharaoh(links[number])} if links else {})
 
-            def progress(done: int, total: int | None) -> None:
-                nonlocal seen
-                share = done * len(lines) // max(1, total or 1)  # sentences done as a share of the lines
-                tell(share - seen)
-                seen = share
-
-            found = translator.translate(lines, max_tokens=self.max_tokens, progress=progress, **self.options)
-            for first in range(0, len(lines), AT_ONCE):
-                some = found[first : first + AT_ONCE]
-                pairs = list(zip(lines[first : first + AT_ONCE], (one.text for one in some), strict=True))
-                links = align_pairs(translator, pairs) if self.align else None
-                for number, one in enumerate(some):
-                    yield describe(one) | ({"alignment": format_pharaoh(links[number])} if links else {})
-
-        return work
+    return work
 
 
 def describe(one: Translation) -> dict[str, Any]:
@@ -170,12 +167,10 @@ def translate_corpus(
     number, threads = share_cores(workers, where.gpus, PER_GPU)
     task = {"work": "translate", "weights": [digest(one / "weights.safetensors") for one in folders], "align": align,
             "options": options, "engine": engine, "format": format, "max_tokens": max_tokens}  # fmt: skip
-    start = Translating([str(one) for one in folders], device, engine, threads, max_tokens, align, options)
-
-    def finish(plan: Plan, out: Path) -> list[Path]:
-        return join(plan, out, format, lambda result: result["translation"])
-
-    return over_shards(start, find_inputs(inputs), out, task, where, finish, number, progress)
+    runs = [str(one) for one in folders]
+    start = partial(start_translating, runs, device, engine, threads, max_tokens, align, options)
+    finish = partial(join, form=format, text=itemgetter("translation"))
+    return over_shards(start, find_inputs(inputs), out, task, where, finish, progress, number)
 
 
 def find_inputs(inputs: str | Path | Iterable[str | Path]) -> list[str]:

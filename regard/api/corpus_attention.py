@@ -5,8 +5,10 @@ Statistics are sums: the sum of a shard stands in the result of its first row, a
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +18,7 @@ from regard.api import aligning
 from regard.api.corpus import CorpusResult, Where, over_shards
 from regard.api.links import FILE, Heads
 from regard.api.loading import load
-from regard.cluster.local import share_cores, usable_cores
-from regard.cluster.shards import Plan, Tell, Work, fold, join
+from regard.cluster.shards import Tell, Work, fold, join
 from regard.data.files import Progress, digest
 from regard.data.pharaoh import format_pharaoh
 from regard.errors import DataError, RunError
@@ -50,12 +51,9 @@ def align_corpus(
     aligning.check_linking(how.method, how.threshold, how.join)
     task = {"work": "align", "links": [*how[:2], how.heads and asdict(how.heads), how.join],
             "runs": [_about(one) for one in (run, back) if one]}  # fmt: skip
-    start = Aligning(str(run.absolute()), str(back.absolute()) if back else None, where.device, how)
-
-    def finish(plan: Plan, folder: Path) -> list[Path]:
-        return join(plan, folder, "text", lambda result: result["links"], ".links")
-
-    return over_shards(start, [_files(pairs)], out, task, where, finish, _workers(where), progress)
+    start = partial(start_aligning, run.absolute(), back and back.absolute(), where.device, how)
+    finish = partial(join, form="text", text=itemgetter("links"), ending=".links")
+    return over_shards(start, [_files(pairs)], out, task, where, finish, progress)
 
 
 def report_corpus(
@@ -64,8 +62,6 @@ def report_corpus(
 ) -> CorpusResult:  # fmt: skip
     """Measure every head over `pairs`, two files or one TSV file; the output is for `read_report`."""
     where = where or Where()
-    task = {"work": "heads", "runs": [_about(run)]}
-    start = Measuring(str(run.absolute()), where.device)
 
     def combine(results: Iterator[dict[str, Any]]) -> bytes:
         total = ReportSum()
@@ -74,7 +70,8 @@ def report_corpus(
                 total.merge(ReportSum.of(one))
         return json.dumps(total.as_data()).encode()
 
-    return _fold(start, [_files(pairs)], out, task, where, "heads.json", combine, progress)
+    start, finish = partial(start_measuring, run.absolute(), where.device), partial(fold, "heads.json", combine)
+    return over_shards(start, [_files(pairs)], out, {"work": "heads", "runs": [_about(run)]}, where, finish, progress)
 
 
 def read_report(path: Path) -> Report:
@@ -89,7 +86,6 @@ def reach_corpus(
     """Measure how far back a language model attends over files of lines; the output is for `read_reach`."""
     where = where or Where()
     task = {"work": "reach", "runs": [_about(run)], "farthest": farthest}
-    start = Reaching(str(run.absolute()), where.device, farthest)
 
     def combine(results: Iterator[dict[str, Any]]) -> bytes:
         totals: dict[str, ReachSum] = {}
@@ -98,7 +94,11 @@ def reach_corpus(
                 totals.setdefault(name, ReachSum([0.0] * (farthest + 1))).merge(ReachSum.of(data))
         return json.dumps({name: total.as_data() for name, total in totals.items()}).encode()
 
-    return _fold(start, _files(files), out, task, where, "reach.json", combine, progress)
+    start, finish = (
+        partial(start_reaching, run.absolute(), where.device, farthest),
+        partial(fold, "reach.json", combine),
+    )
+    return over_shards(start, _files(files), out, task, where, finish, progress)
 
 
 def read_reach(path: Path) -> list[Reach]:
@@ -106,91 +106,55 @@ def read_reach(path: Path) -> list[Reach]:
     return [ReachSum.of(data).result(name) for name, data in json.loads(path.read_bytes()).items()]
 
 
-@dataclass(frozen=True)
-class Aligning:
+def start_aligning(run: Path, back: Path | None, device: str, how: Links) -> Work:
     """The work: the links of pairs, each a source and a target separated by a tab."""
+    torch.set_num_threads(1)
+    ahead = load(run, device, "translate")
+    behind = load(back, device, "translate") if back else None
 
-    run: str
-    back: str | None
-    device: str
-    how: Links
+    def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
+        for some in _parts(rows, tell):
+            turned = [(target, source) for source, target in some]
+            other = aligning.weigh_pairs(behind, turned) if behind else None
+            weights = aligning.weigh_pairs(ahead, some, how.heads)
+            links = aligning.link(weights, other, how.method, how.threshold, how.join)
+            yield from ({"links": format_pharaoh(one)} for one in links)
 
-    def __call__(self) -> Work:
-        torch.set_num_threads(1)
-        ahead = load(self.run, self.device, "translate")
-        behind = load(self.back, self.device, "translate") if self.back else None
-
-        def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
-            for some in _parts(rows, tell):
-                turned = [(target, source) for source, target in some]
-                other = aligning.weigh_pairs(behind, turned) if behind else None
-                weights = aligning.weigh_pairs(ahead, some, self.how.heads)
-                links = aligning.link(weights, other, self.how.method, self.how.threshold, self.how.join)
-                yield from ({"links": format_pharaoh(one)} for one in links)
-
-        return work
+    return work
 
 
-@dataclass(frozen=True)
-class Measuring:
+def start_measuring(run: Path, device: str) -> Work:
     """The work: the totals of the measures of every head."""
+    torch.set_num_threads(1)
+    translator = load(run, device, "translate")
+    names = list(attentions(translator.model))
 
-    run: str
-    device: str
+    def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
+        total = ReportSum()
+        for some in _parts(rows, tell):
+            pairs = list(aligning.traceable(translator, some).values())
+            for trace in translator.trace_pairs([pair[0] for pair in pairs], [pair[1] for pair in pairs], names):
+                total.add(trace)
+        yield total.as_data()
+        yield from ({} for _ in rows[1:])
 
-    def __call__(self) -> Work:
-        torch.set_num_threads(1)
-        translator = load(self.run, self.device, "translate")
-        names = list(attentions(translator.model))
-
-        def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
-            total = ReportSum()
-            for some in _parts(rows, tell):
-                pairs = list(aligning.traceable(translator, some).values())
-                for trace in translator.trace_pairs([pair[0] for pair in pairs], [pair[1] for pair in pairs], names):
-                    total.add(trace)
-            yield total.as_data()
-            yield from ({} for _ in rows[1:])
-
-        return work
+    return work
 
 
-@dataclass(frozen=True)
-class Reaching:
+def start_reaching(run: Path, device: str, farthest: int) -> Work:
     """The work: the totals of the reach of a language model."""
+    torch.set_num_threads(1)
+    writer = load(run, device, "language")
+    if not attentions(writer.model):
+        raise RunError(f"{writer.name} has no attention module, so there is nothing to measure.")
 
-    run: str
-    device: str
-    farthest: int
+    def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
+        totals = writer.reach_sums(rows, farthest) if any(row.split() for row in rows) else {}
+        tell(len(rows))
+        yield {"modules": {name: total.as_data() for name, total in totals.items()}}
+        yield from ({} for _ in rows[1:])
 
-    def __call__(self) -> Work:
-        torch.set_num_threads(1)
-        writer = load(self.run, self.device, "language")
-        if not attentions(writer.model):
-            raise RunError(f"{writer.name} has no attention module, so there is nothing to measure.")
-
-        def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
-            totals = writer.reach_sums(rows, self.farthest) if any(row.split() for row in rows) else {}
-            tell(len(rows))
-            yield {"modules": {name: total.as_data() for name, total in totals.items()}}
-            yield from ({} for _ in rows[1:])
-
-        return work
-
-
-def _fold(
-    start: Callable[[], Work], inputs: Sequence[str | tuple[str, ...]], out: str | Path, task: dict[str, Any],
-    where: Where, name: str, combine: Callable[[Iterator[dict[str, Any]]], bytes], progress: Progress | None,
-) -> CorpusResult:  # fmt: skip
-    def finish(plan: Plan, folder: Path) -> list[Path]:
-        return fold(plan, folder, name, combine)
-
-    return over_shards(start, inputs, out, task, where, finish, _workers(where), progress)
-
-
-def _workers(where: Where) -> int:
-    """By default one for each GPU or core."""
-    return share_cores(where.gpus or usable_cores() if where.workers is None else where.workers, 0)[0]
+    return work
 
 
 def _about(run: Path) -> dict[str, str]:

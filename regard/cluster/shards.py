@@ -312,7 +312,7 @@ def join(plan: Plan, out: Path, form: str, text: Callable[[dict[str, Any]], str]
     return _conclude(out, outputs)
 
 
-def fold(plan: Plan, out: Path, name: str, combine: Callable[[Iterator[dict[str, Any]]], bytes]) -> list[Path]:
+def fold(name: str, combine: Callable[[Iterator[dict[str, Any]]], bytes], plan: Plan, out: Path) -> list[Path]:
     """Write one output for the whole corpus, made of all results in order, then the manifest."""
     results = (json.loads(line) for shard in plan.shards() for line in _whole(out, shard))
     write_atomically(out / name, combine(results))
