@@ -22,8 +22,7 @@ from regard.cluster.shards import Tell, Work, fold, join
 from regard.data.files import Progress, digest
 from regard.data.pharaoh import format_pharaoh
 from regard.errors import DataError, RunError
-from regard.look.measure import Report, ReportSum
-from regard.look.reach import Reach, ReachSum
+from regard.look.measure import Reach, ReachSum, Report, ReportSum
 from regard.look.record import attentions
 
 AT_ONCE = 64  # pairs that a worker reads before it says so

@@ -16,7 +16,7 @@ from regard.decode.search import search
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.language import text_loss
 from regard.evaluate.scores import perplexity
-from regard.look.reach import Reach, ReachSum, reach_sums
+from regard.look.measure import Reach, ReachSum, reach_sums
 from regard.look.record import attentions
 from regard.look.trace import Trace
 from regard.symbols import END

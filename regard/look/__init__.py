@@ -11,8 +11,7 @@ reach       how far back a language model attends, and to which words
 from regard.look.assemble import add_probabilities, assemble
 from regard.look.change import Force, Mask, SetRow, ShiftRow, Silence, Temperature, change, importance
 from regard.look.flow import draw_flows, flow
-from regard.look.measure import measure, report
-from regard.look.reach import reach
+from regard.look.measure import measure, reach, report
 from regard.look.record import record
 from regard.look.show import Show
 from regard.look.table import arrange

@@ -30,11 +30,10 @@ from regard.look.views import page_tree
 from regard.models.registry import entry
 from regard.serve import examples, languages
 from regard.serve.changes import parse
-from regard.serve.inside import TOGETHER, follow_path, weigh_heads
+from regard.serve.inside import TOGETHER, explain, follow_path, output, watch, weigh_heads
 from regard.serve.limits import Limits, RefusedError, StoppedError
 from regard.serve.live import follow
 from regard.serve.queue import Options, TraceRequest, Written
-from regard.serve.step_details import explain, output, watch
 from regard.symbols import END, UNKNOWN
 
 ALIGNED = 30  # sentences on which the heads are measured
@@ -261,7 +260,7 @@ class TranslationModel:
         return found
 
     def step(self, look: TraceRequest, t: int, name: str | None, head: int, stop: Stop) -> dict[str, Any]:
-        """The arithmetic of step t in full: see `regard.serve.step_details`."""
+        """The arithmetic of step t in full: see `regard.serve.inside`."""
         model, reading = self.translator.model, _reads(name)
         written, forward = self._forced(look, t, stop, reading)
         with interruptible(model, stop), change(model, *parse(look.changes, self.limits.changes)):
