@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.api import tracing
 from regard.api.tracing import Output, Trained
 from regard.data.captions import open_captions, without_punctuation
-from regard.data.files import Progress
+from regard.data.files import Progress, watched
 from regard.data.images import Pixels, as_tensor, read_picture
 from regard.data.vocabulary import Vocabulary
 from regard.decode.search import decode
@@ -143,11 +143,9 @@ class CaptionWriter(Trained):
         files, corpus = open_captions(images, captions, self.experiment.data)
         entries = list(corpus)
         written: list[str] = []
-        for first in range(0, len(entries), _AT_ONCE):
-            some = [files.read(entry.image) for entry in entries[first : first + _AT_ONCE]]
-            written += [one.text for one in self.caption(list[Image](some), **options)]
-            if progress:
-                progress(len(written), len(entries))
+        parts = [entries[first : first + _AT_ONCE] for first in range(0, len(entries), _AT_ONCE)]
+        for some in watched(parts, progress, len(entries), len):
+            written += [one.text for one in self.caption([files.read(entry.image) for entry in some], **options)]
         data = self.experiment.data
         references = [[one.lower() if data.lowercase else one for one in entry.captions] for entry in entries]
         bare = [[without_punctuation(one) for one in some] for some in references] if data.bare else references

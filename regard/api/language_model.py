@@ -1,15 +1,15 @@
 """A trained language model: perplexity, generation, and attention over the past."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from regard.api.tracing import Trained, check_length, tokens_of, trace_forward
 from regard.api.translator import clean
 from regard.data.batching import plan_epoch
-from regard.data.files import Progress
+from regard.data.files import Progress, watched
 from regard.data.text_corpus import TextRows, TextStreams, make_rows
 from regard.data.vocabulary import Vocabulary
 from regard.decode.search import search
@@ -52,16 +52,10 @@ class Writer(Trained):
         if not attentions(self.model):
             raise RunError(f"{self.name} has no attention module, so there is nothing to measure.")
 
-        def batches() -> Iterator[Tensor]:
-            done = 0
-            for numbers in plan_epoch(rows.lengths, rows.lengths, _READ_TOKENS, seed=0, epoch=0):
-                batch = rows.batch(numbers.tolist())
-                yield batch.target
-                done += int(batch.lengths.sum())
-                if progress:
-                    progress(done, rows.tokens)
-
-        return reach_sums(self.model, batches(), farthest)
+        numbers = plan_epoch(rows.lengths, rows.lengths, _READ_TOKENS, seed=0, epoch=0)
+        batches = (rows.batch(some.tolist()) for some in numbers)
+        read = watched(batches, progress, rows.tokens, lambda batch: int(batch.lengths.sum()))
+        return reach_sums(self.model, (batch.target for batch in read), farthest)
 
     def _rows(self, lines: Sequence[str]) -> TextRows:
         if isinstance(lines, str):

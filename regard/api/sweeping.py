@@ -36,7 +36,7 @@ from regard.data.corpus import open_corpus
 from regard.data.files import Digests, Progress, read_lines, write_atomically
 from regard.data.pairs import find_corpus
 from regard.data.prepare import Stages
-from regard.errors import ConfigError, DataError, RunError, unknown
+from regard.errors import ConfigError, DataError, RunError, check_known
 from regard.evaluate.groups import GroupTable, System, compare_groups, plot_groups
 from regard.models.registry import build
 from regard.training.experiment import SECTIONS, Experiment, check_tables
@@ -78,8 +78,7 @@ def read_sweep(path: str | Path, settings: Sequence[str] = ()) -> list[Trial]:
     """
     tables = load_toml(Path(path))
     for name in tables:
-        if name not in (*OWN, *SECTIONS):
-            raise ConfigError(unknown("part", name, [*OWN, *SECTIONS], " of a sweep"))
+        check_known("part", name, (*OWN, *SECTIONS), " of a sweep")
     seeds, test = _seeds(tables.get("seeds", [1])), _test(tables.get("test", {}))
     common: dict[str, Any] = load_toml(Path(str(tables["config"]))) if "config" in tables else {}
     check_tables(common)

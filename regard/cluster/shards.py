@@ -35,7 +35,7 @@ from regard.data.files import (
     unseal,
     write_atomically,
 )
-from regard.errors import ConfigError, DataError, RunError, unknown
+from regard.errors import ConfigError, DataError, RunError, check_known
 
 Tell = Callable[[int], None]  # called with the number of rows that were just done
 Work = Callable[[Sequence[str], Tell], Iterable[dict[str, Any]]]  # the rows of a shard -> one result for each
@@ -298,8 +298,7 @@ def join(plan: Plan, out: Path, form: str, text: Callable[[dict[str, Any]], str]
 
     An output has the name of its input, with the ending of the format where that is another one, or with `ending`.
     """
-    if form not in FORMATS:
-        raise ConfigError(unknown("format", form, FORMATS))
+    check_known("format", form, FORMATS)
     outputs: dict[str, str] = {}
     for i, one in enumerate(plan.inputs):
         packed = packing(one.path)

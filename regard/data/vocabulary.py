@@ -146,20 +146,20 @@ class Vocabulary:
         header = json.dumps(self._header(), sort_keys=True).encode()
         return hashlib.sha256(header + b"\0" + self.tokens.content).hexdigest()
 
-    def save(self, folder: Path, name: str, source: str = "") -> list[Path]:
-        """Write `name`.json, and beside it `name`.model for SentencePiece; the files written are returned.
+    def contents(self, name: str, source: str = "") -> dict[str, bytes]:
+        """The files of a vocabulary called `name`: `name`.json, and for SentencePiece `name`.model.
 
         `source` is the fingerprint of the text that the vocabulary was made from.
         """
         header: dict[str, object] = {**self._header(), "fingerprint": self.fingerprint, "made_from": source}
-        files = [folder / f"{name}.json"]
-        if isinstance(self.tokens, Subwords):
-            files.insert(0, folder / f"{name}.model")
-            write_atomically(files[0], self.tokens.content)
-        else:
+        model = {f"{name}.model": self.tokens.content} if isinstance(self.tokens, Subwords) else {}
+        if isinstance(self.tokens, Plain):
             header["tokens"] = self.tokens.tokens
-        write_atomically(folder / f"{name}.json", (json.dumps(header, ensure_ascii=True) + "\n").encode())
-        return files
+        return {**model, f"{name}.json": (json.dumps(header, ensure_ascii=True) + "\n").encode()}
+
+    def save(self, folder: Path, name: str, source: str = "") -> list[Path]:
+        """Write the files; they are returned."""
+        return [write_atomically(folder / file, content) for file, content in self.contents(name, source).items()]
 
     @classmethod
     def load(cls, folder: Path, name: str) -> "Vocabulary":

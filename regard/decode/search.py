@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.batching import pad
-from regard.data.files import Progress
+from regard.data.files import Progress, watched
 from regard.decode.beam import SearchStep, beam_search
 from regard.decode.greedy import draw, follow, sample, seed_for
 from regard.decode.hypothesis import Hypothesis, Weigh, rank, rank_by_coverage
@@ -216,13 +216,9 @@ def decode_many(
     batch in turn. A batch holds about `batch_tokens` source tokens, padding counted, over all its beams (samples);
     long rows go first, so that a lack of memory shows at the start.
     """
-    copies = config.nbest if config.temperature else config.beam
-    order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
     found: list[list[Hypothesis]] = [[] for _ in rows]
-    done = 0
-    while done < len(order):
-        widest = len(rows[order[done]]) + 1
-        some = order[done : done + max(1, batch_tokens // (widest * copies))]
+    copies = config.nbest if config.temperature else config.beam
+    for some in watched(by_length(rows, batch_tokens // copies), tell, len(rows), len):
         source, lengths = pad([[*rows[row], END] for row in some])
         chosen = None if prefixes is None else [prefixes[row] for row in some]
         wanted = None if terms is None else terms.take(some)
@@ -233,7 +229,14 @@ def decode_many(
         )
         for row, hypotheses in zip(some, results, strict=True):
             found[row] = hypotheses
-        done += len(some)
-        if tell:
-            tell(done, len(order))
     return found
+
+
+def by_length(rows: Sequence[Sequence[int]], tokens: int) -> Iterator[list[int]]:
+    """The numbers of rows in batches of like length, the longest first: at most `tokens` with END, padding counted."""
+    order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
+    done = 0
+    while done < len(order):
+        some = order[done : done + max(1, tokens // (len(rows[order[done]]) + 1))]
+        yield some
+        done += len(some)

@@ -1,7 +1,7 @@
 """The loop that all searches share: step the model, advance the search, drop the sentences that are done."""
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -73,8 +73,12 @@ def take_steps(
 
     steps, beams = int(search.limit.max()), search.token.shape[1]
     if not is_host(search.done) and torch.is_autocast_enabled("cuda") and hasattr(state, "memory"):
-        low = partial(in_products, dtype=torch.get_autocast_dtype("cuda"))
-        state = state._replace(memory=map_nested(state.memory, low))
+        low = torch.get_autocast_dtype("cuda")  # keys and values are cast once for a search, not at every step
+
+        def cast(x: Tensor) -> Tensor:
+            return x.to(low) if x.dtype == torch.float32 and x.dim() > 2 else x
+
+        state = state._replace(memory=map_nested(state.memory, cast))
     if beams > 1:
         state = take(state, torch.arange(len(search.row), device=search.row.device).repeat_interleave(beams))
     kind = largest, getattr(advance, "func", advance), *getattr(advance, "keywords", {}).values()
@@ -117,11 +121,6 @@ def plain_steps(
         elif not rows.is_cpu or not torch.equal(rows, torch.arange(len(rows))):
             state = take_beams(state, rows)
     collect(search)
-
-
-def in_products(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Keys or values in the dtype of products: cast once for a search, not at every step. [B, S, D] -> [B, S, D]"""
-    return x.to(dtype) if x.dtype == torch.float32 and x.dim() > 2 else x
 
 
 def room_for(limits: Tensor) -> int:

@@ -1,12 +1,13 @@
 """The bootstrap: the interval of a score, and the paired test of two systems or of two groups of seeds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.files import Progress, watched
 from regard.errors import DataError, counted
 from regard.evaluate.scores import TITLES, build_metric, check_lines
 
@@ -73,7 +74,7 @@ def group_bootstrap(
     seed: int = 12345,
     lowercase: bool = False,
     tokenize: str | None = None,
-    progress: Callable[[int, int | None], None] | None = None,
+    progress: Progress | None = None,
 ) -> Comparison:
     """The same test of two groups, each the translations of one system trained with several seeds.
 
@@ -97,13 +98,11 @@ def group_bootstrap(
     score_a, score_b = (float(score_seeds(each.sum(1)).mean()) for each in counts)
     generator, size = np.random.default_rng(seed), len(a[0])
     deltas = np.empty(samples)
-    for number in range(samples):
+    for number in watched(range(samples), progress, samples):
         times = np.bincount(generator.integers(size, size=size), minlength=size)  # [N]
         scores = [score_seeds(times @ each) for each in counts]
         means = [each[generator.integers(len(each), size=len(each))].mean() for each in scores]
         deltas[number] = means[0] - means[1]
-        if progress:
-            progress(number + 1, samples)
     delta = score_a - score_b
     extreme = np.abs(deltas - deltas.mean()) >= abs(delta)
     low, high = np.percentile(deltas, [2.5, 97.5]).tolist()

@@ -14,9 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.data.files import Progress, fill_folder
+from regard.data.files import Progress, fill_folder, watched
 from regard.data.vocabulary import Vocabulary
 from regard.decode.hypothesis import Hypothesis, length_penalty, rank
+from regard.decode.search import by_length
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, RunError
 from regard.layers.transformer_parts import SSRU
@@ -63,24 +64,18 @@ class Engine(NamedTuple):
         """
         check_search(config)
         found: list[list[Hypothesis]] = [[] for _ in rows]
-        order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
-        if order and len(rows[order[0]]) >= self.longest:
+        longest = max(map(len, rows), default=0)
+        if longest >= self.longest:
             raise ConfigError(
-                f"This engine reads at most {self.longest - 1} tokens; got {len(rows[order[0]])}. Split the text, or "
-                f"use --engine regard."
+                f"This engine reads at most {self.longest - 1} tokens; got {longest}. Split the text, or use --engine "
+                f"regard."
             )
-        done = 0
-        while done < len(order):
-            size = max(1, BATCH_TOKENS // ((len(rows[order[done]]) + 1) * config.beam))
-            some = order[done : done + size]
+        for some in watched(by_length(rows, BATCH_TOKENS // config.beam), tell, len(rows), len):
             begins = None if prefixes is None else [prefixes[row] for row in some]
             stopped = stop is not None and stop()
             results = [] if stopped else self._batch([rows[row] for row in some], config, begins)
             for number, row in enumerate(some):
                 found[row] = [Hypothesis([], 0.0, 0.0, "stopped", [])] if stopped else results[number]
-            done += len(some)
-            if tell:
-                tell(done, len(order))
         return found
 
     def _batch(

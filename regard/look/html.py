@@ -31,6 +31,7 @@ from regard.look.views import PRECISE, page_tree
 _OPENS = {"heads": "compare", "beam": "beam", "steps": "steps"}
 _STYLES = ("theme", "controls", "translate", "pictures", "steps", "search", "captions")
 _HELD = '<script type="application/json" id="held">{}</script>'
+_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}  # inside a script
 _IMPORT = re.compile(r'^import (?:(\* as \w+|\{[^}]*\}) from )?"\./(\w+)\.js";\n', re.M)
 _EXPORT = re.compile(r"^export (?:async )?(?:const|function|class) (\w+)", re.M)
 
@@ -47,7 +48,7 @@ def page(trace: Contents, view: str, show: Show) -> "Page":
         "picture": _picture(trace, show),
     }
     said = arrange(trace, show).caption
-    return Page(file(title, said).replace(_HELD.format(""), _HELD.format(_script_safe(write(held)))))
+    return Page(file(title, said).replace(_HELD.format(""), _HELD.format(write(held).translate(_ESCAPES))))
 
 
 def file(title: str = "regard: what the model saw", said: str = "") -> str:
@@ -192,9 +193,3 @@ def draw_into(path: str | Path | None, page: Callable[[], Page], still: Callable
 def digest(text: str) -> str:
     """What a Content-Security-Policy calls this text."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
-
-
-def _script_safe(text: str) -> str:
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text

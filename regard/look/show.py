@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.images import Pixels
-from regard.errors import ConfigError, unknown
+from regard.errors import check_known
 
 HeadChoice = int | str | Sequence[int] | None
 LayerChoice = int | str | None
@@ -79,6 +79,5 @@ TERMINAL = {
 def chosen(show: Show | None, options: Mapping[str, Any], known: Iterable[str], what: str) -> Show:
     """`show` with `options` replaced; an option that is not among `known` gets a sentence."""
     for name in options:
-        if name not in known:
-            raise ConfigError(unknown("option", name, sorted(known), f" of {what}"))
+        check_known("option", name, sorted(known), f" of {what}")
     return replace(show or Show(), **options)

@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from regard.errors import ConfigError, unknown
+from regard.errors import ConfigError, check_known, unknown
 from regard.look import html, trace_file
 from regard.look.draw import terminal
 from regard.look.foreign import cross_attentions, self_attentions
@@ -168,9 +168,9 @@ class Trace(Contents):
         return html.page(self, view, chosen(show, options, known, f"the {view} page"))
 
     def _view(self, view: str | None) -> str:
-        if view is not None and view not in VIEWS:
-            raise ConfigError(unknown("view", view, VIEWS))
-        return view or ("matrix" if self.image is None else "film")
+        chosen = ("matrix" if self.image is None else "film") if view is None else view
+        check_known("view", chosen, VIEWS)
+        return chosen
 
     def _repr_html_(self) -> str:
         return self.to_html()._repr_html_()

@@ -16,7 +16,7 @@ from torch import nn
 from regard.config import read
 from regard.core.normalise import NORMALISERS
 from regard.core.scores import COMPARISONS, SCORES
-from regard.errors import ConfigError, check_known, unknown
+from regard.errors import ConfigError, check_known
 from regard.models import (
     attentive_lm,
     bahdanau,
@@ -155,8 +155,7 @@ def entry(name: str, package: str = "") -> Entry:
             f"{what} comes from the package {package!r}, which is not loaded: install it, or pass --import {package} "
             f"before the command."
         )
-    if name not in MODELS:
-        raise ConfigError(unknown("model", name, MODELS))
+    check_known("model", name, MODELS)
     return MODELS[name]
 
 

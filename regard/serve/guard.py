@@ -77,7 +77,11 @@ EACH = 4  # a millisecond or less each
 
 
 class Turns:
-    """Runs what it is given in order, a few in each turn of the event loop. Used in the thread of the loop alone."""
+    """Runs what it is given in order, a few in each turn of the event loop. Used in the thread of the loop alone.
+
+    A batch of a model ends with many answers at once, and its clients send as many requests. Handled in one turn, they
+    would hold everything else for tens of milliseconds; with a few of them in a turn, a refusal waits for those alone.
+    """
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], object]] = deque()

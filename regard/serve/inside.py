@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.core import scores as formulas
 from regard.core.attend import Look, Memory
-from regard.errors import ConfigError, DataError, unknown
+from regard.errors import ConfigError, DataError, check_known
 from regard.layers.attention import Attention
 from regard.layers.transformer import PreNorm, TransformerLayer
 from regard.look.change import all_heads
@@ -39,11 +39,11 @@ class AttentionCall(NamedTuple):
 
 @torch.inference_mode()
 def watch(model: nn.Module, name: str | None, run: Callable[[], Tensor]) -> tuple[str, list[AttentionCall], Tensor]:
-    """Run a forward pass and keep the calls of one attention module; by default the last one over the source."""
+    """Run a forward pass and keep the calls of one attention module; by default the last but one over the source."""
     modules = attentions(model)
-    chosen = name or _leading(model)
-    if chosen not in modules:
-        raise ConfigError(unknown("attention module", chosen, modules))
+    cross: tuple[str, ...] = model.looking.cross  # type: ignore[assignment]
+    chosen = name or cross[max(0, len(cross) - 2)]
+    check_known("attention module", chosen, modules)
     calls: list[AttentionCall] = []
 
     def keep(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], look: Look) -> None:
@@ -55,11 +55,6 @@ def watch(model: nn.Module, name: str | None, run: Callable[[], Tensor]) -> tupl
     finally:
         handle.remove()
     return chosen, calls, logits
-
-
-def _leading(model: nn.Module) -> str:
-    cross: tuple[str, ...] = model.looking.cross  # type: ignore[assignment]
-    return cross[-2] if len(cross) > 1 else cross[0]
 
 
 @torch.inference_mode()

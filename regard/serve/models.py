@@ -106,7 +106,10 @@ class TranslationModel:
             **describe(self.translator),
             "expects": expectations(self.translator.experiment.data, self.translator.source_vocabulary),
             "bytes": self.card.get("bytes"),
-            "score": _score(self.card),
+            # The first score on its card, of the weights that ship.
+            "score": next(
+                ({"name": one["name"], "bleu": one["small"]["bleu"]} for one in self.card.get("scores", [])), None
+            ),
             **examples.opening(self._examples, codes["source"]),
             "aligned": any(example.alignment for example in self._examples),
             "fixed": self._fixed,
@@ -364,11 +367,6 @@ class TranslationModel:
 def _reads(name: str | None) -> bool:
     """Whether an attention module belongs to the encoder."""
     return name is not None and name.startswith("encoder")
-
-
-def _score(card: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The first score on a card, of the weights that ship."""
-    return next(({"name": one["name"], "bleu": one["small"]["bleu"]} for one in card.get("scores", [])), None)
 
 
 def _written(one: Translation, tokens: int, links: Any = ()) -> Written:

@@ -224,7 +224,12 @@ _PAUSE = 0.1  # seconds without accepting after the system had no room for anoth
 
 
 class Listener:
-    """A listening socket. `make` makes the protocol of a connection, in the event loop that is running."""
+    """A listening socket. `make` makes the protocol of a connection, in the event loop that is running.
+
+    A request for which there is no room is refused here: by four calls to the system, without a transport, a parser or
+    a task. uvloop accepts one connection in each turn of the event loop, so that a burst waits for as many turns as it
+    has connections; here a turn takes as many as there are.
+    """
 
     def __init__(self, socket_: socket.socket, guard: Guard, make: Callable[[], Protocol], state: ServerState) -> None:
         self.socket, self.guard, self.make, self.state = socket_, guard, make, state

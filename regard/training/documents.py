@@ -24,10 +24,11 @@ SHOWN = 3  # held-out documents shown in each validation
 def read_vectors(
     path: str, vocabulary: Vocabulary, width: int, reading: Reading = READING
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """The ids [N] of the words of a vocabulary that the file has, and their vectors [N, width].
+    """The ids [N] of the words of a vocabulary that a file of word vectors has, and their vectors [N, width].
 
-    A first line of two numbers, how many words and how wide, is word2vec's and left out, and so are blank lines and, as
-    GloVe has them, words with spaces. Of a word that comes twice the first vector counts.
+    The file has word2vec's text form: a word and its numbers on each line, separated by spaces. A first line of two
+    numbers, how many words and how wide, is left out, and so are blank lines and, as GloVe has them, words with spaces.
+    Of a word that comes twice the first vector counts.
     """
     found: dict[int, list[float]] = {}
     fits = False  # whether a line of the right width was there

@@ -161,13 +161,9 @@ def segment(data: bytes, unit: Unit) -> Segment | None:
     start = raw.index(core) if core else 0
     lead, tail = raw[:start], raw[start + len(core) :]
     name = unit.name.removesuffix("source") + "target"
-    opening = re.sub(r"\s*/?>$", ">", held[: _text_end(held)]) if held else f"<{name}>"
+    opening = re.sub(r"\s*/?>$", ">", held.encode()[: _tag_end(held.encode(), 0)].decode()) if held else f"<{name}>"
     before = "" if held else _indent(data, unit)
     return built._replace(wrap=lambda inner: f"{before}{opening}{lead}{inner}{tail}</{name}>")
-
-
-def _text_end(held: str) -> int:
-    return len(held.encode()[: _tag_end(held.encode(), 0)].decode())
 
 
 def _indent(data: bytes, unit: Unit) -> str:
