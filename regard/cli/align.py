@@ -155,7 +155,7 @@ def align(
 def _align_in_shards(
     run: Path, pairs: Words, how: Linking, heads: "Heads | None", out: Path | None, shards: Shards, device: str
 ) -> None:
-    from regard.api.corpus_attention import Links, align_corpus
+    from regard.api.corpus import Links, align_corpus
 
     if how.text:
         raise ConfigError("--text learns from all pairs at once; leave --on out.")

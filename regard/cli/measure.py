@@ -38,7 +38,7 @@ def heads(
     from regard.evaluate.alignment import read_gold
 
     if shards.on:
-        from regard.api.corpus_attention import read_report, report_corpus
+        from regard.api.corpus import read_report, report_corpus
 
         if silence or gold:
             raise ConfigError("--silence and --gold read a small set; leave --on out.")
@@ -130,7 +130,7 @@ def reach(
         raise ConfigError(f"--farthest must be at least 1; got {farthest}.")
     writer = regard.load(run, device, "language")
     if shards.on:
-        from regard.api.corpus_attention import reach_corpus, read_reach
+        from regard.api.corpus import reach_corpus, read_reach
 
         if file is None or out is None:
             raise ConfigError("--on takes a file and a folder for the results: regard reach RUN FILE --out DIR.")

@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.data.expects import expectations
 from regard.data.subwords import Subwords
 from regard.data.vocabulary import Vocabulary
-from regard.errors import DataError, RegardError, RunError, brief
+from regard.errors import DataError, RegardError, brief
 from regard.models.registry import build
 from regard.training.experiment import resolve
 from regard.training.runs import pack, write_folder
@@ -127,10 +127,7 @@ def write_run(imported: Imported, out: Path) -> int:
     beside = {}
     if imported.guided is not None:
         beside["alignment.json"] = (json.dumps({"layer": imported.guided, "head": 0, "shift": 0}) + "\n").encode()
-    try:
-        return write_folder(out, contents, about, beside)
-    except OSError as error:
-        raise RunError(f"{out} could not be written: {error.strerror or error}.") from error
+    return write_folder(out, contents, about, beside)
 
 
 def read_sizes(given: Mapping[str, Any], names: Mapping[str, str], where: object) -> dict[str, Any]:

@@ -62,9 +62,12 @@ def write_folder(
 ) -> int:
     """Write files with their manifest, and others `beside` it, as one folder; returns the size of the former."""
     manifest = make_manifest({name: entry(content) for name, content in contents.items()}, about)
-    with fill_folder(folder) as temporary:
-        for name, content in {**contents, **(beside or {}), "manifest.json": manifest}.items():
-            write_atomically(temporary / name, content)
+    try:
+        with fill_folder(folder) as temporary:
+            for name, content in {**contents, **(beside or {}), "manifest.json": manifest}.items():
+                write_atomically(temporary / name, content)
+    except OSError as error:
+        raise RunError(f"{folder} could not be written: {error.strerror or error}.") from error
     return len(manifest) + sum(map(len, contents.values()))
 
 

@@ -85,10 +85,7 @@ def export_small(run: Path, out: Path, about: dict[str, Any]) -> int:
         "weights.safetensors": runs.pack(shrink(read_weights(weights))),
     }
     chosen = run / "alignment.json"  # which head aligns; not in the manifest, since `regard align` changes it
-    try:
-        return runs.write_folder(out, contents, about, {chosen.name: chosen.read_bytes()} if chosen.exists() else None)
-    except OSError as error:
-        raise RunError(f"{out} could not be written: {error.strerror or error}.") from error
+    return runs.write_folder(out, contents, about, {chosen.name: chosen.read_bytes()} if chosen.exists() else None)
 
 
 def check_new(out: Path) -> None:
