@@ -10,7 +10,7 @@ from regard.data.files import Progress, watched
 from regard.errors import DataError, counted
 from regard.evaluate.by_length import COLOURS, check_plot, save_plot
 from regard.evaluate.scores import score
-from regard.evaluate.significance import Comparison, group_bootstrap
+from regard.evaluate.significance import SAMPLES, Comparison, group_bootstrap
 
 ONE_SEED = "A group with one seed is compared by sentences only: its interval and p leave out the luck of training."
 
@@ -72,19 +72,18 @@ class GroupTable:
 def compare_groups(
     groups: Mapping[str, Mapping[int, System]],
     references: Sequence[str],
-    lowercase: bool = False,
-    tokenize: str | None = None,
-    samples: int = 1000,
+    samples: int = SAMPLES,
     progress: Progress | None = None,
+    **options: Any,
 ) -> GroupTable:
     """Score every seed of every group, and test the group of the best mean against each other one.
 
     The test resamples sentences and seeds (see `group_bootstrap`); with one seed a group, sentences alone. Its p
     values are not corrected for the number of groups, nor for the best having been chosen by the same numbers.
+    `options` are those of `build_metric`.
     """
     if not groups or not all(groups.values()):
         raise DataError("A table by group needs at least one group, and each group at least one seed.")
-    options: dict[str, Any] = {"lowercase": lowercase, "tokenize": tokenize}
     reports = {
         name: [score(one.written, references, metrics=["bleu"], **options) for one in seeds.values()]
         for name, seeds in groups.items()

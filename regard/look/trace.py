@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from regard.errors import ConfigError, check_known, unknown
 from regard.look import html, trace_file
 from regard.look.draw import terminal
-from regard.look.foreign import cross_attentions, self_attentions
-from regard.look.show import CAPTION_VIEWS, PAGE, TERMINAL, VIEWS, Show, chosen
+from regard.look.record import cross_attentions, self_attentions
+from regard.look.table import CAPTION_VIEWS, PAGE, TERMINAL, VIEWS, Show, chosen
 from regard.look.tokens import Side, Token, as_side
 from regard.look.trace_data import Attended, Contents, as_array
 

@@ -164,36 +164,30 @@ def follow_path(
         raise DataError("Only a Transformer has a path through layers to show; this model has none.")
     seen: list[dict[str, Tensor]] = [{} for _ in layers]
 
-    def keep(place: int, part: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, output: Any) -> None:
-            seen[place][part] = (output[0] if isinstance(output, tuple) else output)[0, t]  # [D]
+    def keep(place: int, part: str, take: Callable[[Any], Tensor]) -> Callable[..., None]:
+        """A hook that keeps what `take` takes of a module's output; before the call, of its first input."""
+
+        def hook(module: nn.Module, args: Any, *output: Any) -> None:
+            seen[place][part] = take(output[0] if output else args[0])
 
         return hook
 
-    def keep_heads(place: int, part: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, look: Look) -> None:
-            seen[place][part] = look.context[0, :, t]  # [H, D/H]
-
-        return hook
-
-    def keep_input(place: int) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any) -> None:
-            seen[place]["before"] = args[0][0, t]  # [D]
-
-        return hook
+    def at_step(output: Any) -> Tensor:
+        return (output[0] if isinstance(output, tuple) else output)[0, t]  # [D]
 
     with ExitStack() as stack:
         for place, layer in enumerate(layers):
             parts: dict[str, nn.Module] = {"self": layer.self_attention, "feed": layer.feed_forward}
             if layer.cross_attention is not None:
                 parts["cross"] = layer.cross_attention
-            handles = [module.register_forward_hook(keep(place, part)) for part, module in parts.items()]
+            handles = [module.register_forward_hook(keep(place, part, at_step)) for part, module in parts.items()]
             for part, module in parts.items():
                 attention = getattr(module, "attention", None)  # an SSRU has none
                 if isinstance(attention, Attention):
-                    handles.append(attention.register_forward_hook(keep_heads(place, f"{part}_heads")))
-            handles.append(layer.register_forward_pre_hook(keep_input(place)))
-            handles.append(layer.register_forward_hook(keep(place, "stream")))
+                    heads = keep(place, f"{part}_heads", lambda look: look.context[0, :, t])  # [H, D/H]
+                    handles.append(attention.register_forward_hook(heads))
+            handles.append(layer.register_forward_pre_hook(keep(place, "before", at_step)))
+            handles.append(layer.register_forward_hook(keep(place, "stream", at_step)))
             for handle in handles:
                 stack.callback(handle.remove)
         run()

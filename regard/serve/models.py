@@ -23,10 +23,10 @@ from regard.data.pharaoh import Gold
 from regard.errors import DataError
 from regard.look import html
 from regard.look.change import change
+from regard.look.html import page_tree
 from regard.look.record import attentions
 from regard.look.trace import Trace
 from regard.look.trace_file import write
-from regard.look.views import page_tree
 from regard.models.registry import entry
 from regard.serve import examples, languages
 from regard.serve.changes import parse

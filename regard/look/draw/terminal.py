@@ -9,8 +9,7 @@ from regard.errors import ConfigError
 from regard.look.maps import map_of, size_of
 from regard.look.palette import paint
 from regard.look.palette import palette as find_palette
-from regard.look.show import Show
-from regard.look.table import Label, arrange, right_to_left
+from regard.look.table import Label, Show, arrange, right_to_left
 from regard.look.text import columns, label, wrap
 from regard.look.trace_data import Contents
 
