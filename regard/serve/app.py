@@ -19,11 +19,11 @@ from regard.serve.fields import Fields, read_fields, read_form, read_query
 from regard.serve.guard import Guard, refusal_response
 from regard.serve.limits import FAULT, Limits, RefusedError
 from regard.serve.spec import describe
-from regard.serve.state import ServerState, accepts_gzip
+from regard.serve.state import Call, ServerState, accepts_gzip
 
 PACKAGE = Path(__file__).parents[1]
 FOLDERS = (PACKAGE / "serve" / "page", PACKAGE / "look" / "page")  # the shell of the page, and the views it shows
-Endpoint = Callable[[ServerState, Request, Fields], Awaitable[Response]]
+Endpoint = Callable[[Call], Awaitable[Response]]
 ReadFields = Callable[[Request, Limits], Awaitable[Fields]]
 
 
@@ -102,19 +102,19 @@ QUEUED |= {"/api/v1/what-if": "translate", "/api/v1/caption": "caption"}
 READERS: dict[str, ReadFields] = {"/api/v1/caption": read_query, "/translate_file": read_form}
 
 
-async def spec(state: ServerState, request: Request, fields: Fields) -> Response:
+async def spec(call: Call) -> Response:
     """GET /spec: the OpenAPI description of this server."""
-    return JSONResponse(describe(state.limits, state.of_kind("translate"), state.of_kind("caption")))
+    return JSONResponse(describe(call.limits, call.state.of_kind("translate"), call.state.of_kind("caption")))
 
 
-async def metrics(state: ServerState, request: Request, fields: Fields) -> Response:
+async def metrics(call: Call) -> Response:
     """GET /metrics: counters for Prometheus."""
-    return PlainTextResponse(state.metrics.write(), media_type="text/plain; version=0.0.4")
+    return PlainTextResponse(call.state.metrics.write(), media_type="text/plain; version=0.0.4")
 
 
-async def exported(state: ServerState, request: Request, fields: Fields) -> Response:
+async def exported(call: Call) -> Response:
     """GET /page/file.html: the page of an exported file, without data."""
-    return HTMLResponse(await state.aside(request, next(iter(state.workers.values())), "exported"))
+    return HTMLResponse(await call.aside(next(iter(call.state.workers.values())), "exported"))
 
 
 def build(state: ServerState) -> Guard:
@@ -129,7 +129,7 @@ def build(state: ServerState) -> Guard:
                 raise RefusedError(
                     503, "The models are being loaded; GET /health says when they can be used.", {"Retry-After": "2"}
                 )
-            return await endpoint(state, request, fields)
+            return await endpoint(Call(state, request, fields))
 
         return act
 
