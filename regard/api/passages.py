@@ -138,6 +138,7 @@ def merge(values: list[list[str]]) -> list[str]:
     return [one for one in NOTES if one in present]
 
 
+# --- languages: the code of one, then common words of it
 _COMMON = """
     de der die das und ist nicht ein eine einen einem einer ich sie er wir zu mit den dem des von auf für dass auch es
     de sind wird haben habe hat war wie bei im zum aus mir mich dir ihr sich nach als um kann was mein wenn
@@ -155,7 +156,7 @@ _COMMON = """
     nl als ze mijn dit bij nog uit
     pt o a os as um uma é e que não de para com em do da dos das no na mais por se como mas está são eu ele ela você
     pt isso seu sua muito foi me ao
-"""  # the code of a language, then words of it
+"""
 _WORDS: dict[str, set[str]] = {}
 for _language, *_words in map(str.split, _COMMON.strip().split("\n")):
     _WORDS.setdefault(_language, set()).update(_words)

@@ -22,6 +22,7 @@ from regard.models.contract import SequenceModel, State, take
 from regard.symbols import END, PAD
 
 Prefixes = Sequence[Sequence[int]]
+Weigher = Callable[[Tensor, Tensor], Weigh]
 
 
 @torch.inference_mode()
@@ -191,9 +192,6 @@ def _contents(source: Tensor, lengths: Tensor) -> list[bytes]:
     if source.dim() == 2:
         return [row[:length].numpy().tobytes() for row, length in zip(rows, lengths.tolist(), strict=True)]
     return [row.numpy().tobytes() for row in rows]
-
-
-Weigher = Callable[[Tensor, Tensor], Weigh]
 
 
 def decode_many(

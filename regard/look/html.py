@@ -40,6 +40,9 @@ _HELD = '<script type="application/json" id="held">{}</script>'
 _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}  # inside a script
 _IMPORT = re.compile(r'^import (?:(\* as \w+|\{[^}]*\}) from )?"\./(\w+)\.js";\n', re.M)
 _EXPORT = re.compile(r"^export (?:async )?(?:const|function|class) (\w+)", re.M)
+# Numbers of a trace; a larger one is shown in half precision, and only the modules that connect target and source.
+PRECISE = 500_000
+_LONGEST = 60
 
 
 def page(trace: Contents, view: str, show: Show) -> "Page":
@@ -199,11 +202,6 @@ def draw_into(path: str | Path | None, page: Callable[[], Page], still: Callable
 def digest(text: str) -> str:
     """What a Content-Security-Policy calls this text."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
-
-
-# Numbers of a trace; a larger one is shown in half precision, and only the modules that connect target and source.
-PRECISE = 500_000
-_LONGEST = 60
 
 
 def page_tree(trace: Contents, show: Show | None = None) -> dict[str, Any]:

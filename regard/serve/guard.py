@@ -39,6 +39,7 @@ SAFE = {
     b"cross-origin-resource-policy": b"same-origin",
     b"permissions-policy": b"camera=(), geolocation=(), microphone=()",
 }
+EACH = 4  # a millisecond or less each
 
 
 def refusal_response(path: str, refusal: RefusedError) -> JSONResponse:
@@ -71,9 +72,6 @@ def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 def written(answer: JSONResponse) -> bytes:
     """An answer as it is sent, after its status line."""
     return header_lines(answer.raw_headers) + b"\r\n" + bytes(answer.body)
-
-
-EACH = 4  # a millisecond or less each
 
 
 class Turns:

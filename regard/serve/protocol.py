@@ -15,6 +15,11 @@ from regard.serve.guard import Guard, Refusal, refusal_response, written
 from regard.serve.limits import Limits, RefusedError
 
 LINGER = 1.0  # seconds in which a refused client may keep sending before the connection is closed
+log = logging.getLogger("regard.serve")
+BACKLOG = 2048  # connections that the system holds until they are accepted
+_MOST = 64  # connections that are accepted and not yet made; one takes more than a turn, and has a file
+_SILENT = 1  # seconds that the system holds a connection on which nothing was sent
+_PAUSE = 0.1  # seconds without accepting after the system had no room for another connection
 
 
 class Protocol(HttpToolsProtocol):
@@ -214,13 +219,6 @@ class Protocol(HttpToolsProtocol):
         # Closed at once, with bytes of the client unread, the connection would be reset before the answer is read.
         self.refused = True
         self.loop.call_later(linger, self.transport.close)
-
-
-log = logging.getLogger("regard.serve")
-BACKLOG = 2048  # connections that the system holds until they are accepted
-_MOST = 64  # connections that are accepted and not yet made; one takes more than a turn, and has a file
-_SILENT = 1  # seconds that the system holds a connection on which nothing was sent
-_PAUSE = 0.1  # seconds without accepting after the system had no room for another connection
 
 
 class Listener:

@@ -41,6 +41,8 @@ from regard.training.task import Loss, Task, Validation
 ATTENTION = "attention"  # the name of a captioner's attention
 SHOWN = 3  # held-out pictures whose captions are shown in each validation
 _DECODED = 64  # pictures captioned at once
+DECAY = 0.9  # of the moving baseline
+Draw = Callable[[Tensor, Tensor | None], Sample]
 
 
 class CaptionBatch(NamedTuple):
@@ -179,11 +181,6 @@ def _load(album: Album, numbers: Sequence[int], cells: int) -> CaptionBatch:
     source = album.source([int(album.pictures[number]) for number in numbers])
     target, target_lengths = pad([album.targets.row(number) for number in numbers])  # [B, T], [B]
     return CaptionBatch(source, torch.full((len(source),), cells), target, target_lengths)
-
-
-DECAY = 0.9  # of the moving baseline
-
-Draw = Callable[[Tensor, Tensor | None], Sample]
 
 
 class Drawn(NamedTuple):

@@ -39,6 +39,11 @@ BEGUN = re.compile(
     r"config\.toml|metrics\.jsonl|checkpoints|tensorboard|corpus|features-\w+"
     r"|(source|target|words|text|classes|documents)\.(json|model|safetensors)"
 )
+# The settings of [data] that make a vocabulary, over all tasks.
+VOCABULARY = (
+    "subwords", "vocabulary", "vocabulary_from", "joint", "byte_fallback", "coverage", "form", "lowercase", "min_count",
+)  # fmt: skip
+LANGUAGES = ("source_language", "target_language")
 
 
 def train(
@@ -183,13 +188,7 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-# The settings of [data] that make a vocabulary, over all tasks.
-VOCABULARY = (
-    "subwords", "vocabulary", "vocabulary_from", "joint", "byte_fallback", "coverage", "form", "lowercase", "min_count",
-)  # fmt: skip
-
-
-LANGUAGES = ("source_language", "target_language")
+# --- starting from another run
 
 
 def inherit(tables: Mapping[str, Any], run: Path) -> dict[str, Any]:

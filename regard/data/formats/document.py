@@ -16,6 +16,7 @@ from regard.errors import DataError, check_known
 LARGEST = 64 << 20  # bytes of a file
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _HEAD = 4096  # bytes in which a file names its encoding
+SOURCE_OF_PO = "en"  # the messages of a program are English, as gettext recommends; the header names the target
 
 
 class Format(NamedTuple):
@@ -147,9 +148,6 @@ def _known(encoding: str, name: str) -> str:
     if not info._is_text_encoding:
         raise DataError(f"{name} names the encoding {encoding[:40]!r}, which is none of text; save it as UTF-8.")
     return info.name
-
-
-SOURCE_OF_PO = "en"  # the messages of a program are English, as gettext recommends; the header names the target
 
 
 class Texts(NamedTuple):

@@ -76,6 +76,7 @@ class Aligned(NamedTuple):
     links: list[tuple[Span, Span]]
 
 
+# --- placeholders
 _PRINTF = (
     r"%(?P<numbered>\d+\$|\([^()\s%]{1,80}\))?[-+#0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh|ll|[hlqLjzt])?"
     r"(?:[ds@]|[iouxXeEfFgGcra](?![a-zA-Z]))"
