@@ -123,33 +123,27 @@ class LinkedBatch(NamedTuple):
     links: Tensor  # [B, T, S], True where two pieces belong to linked words
 
 
-class Links:
-    """Word links between the pieces of a batch; `links(index)` are those of a pair: [L, 2], (source, target) words."""
+def link_pieces(links_of: Callable[[int], Array], vocabularies: Sequence[Vocabulary], batch: Batch) -> Tensor:
+    """[B, T, S]: True where target piece t and source piece s belong to linked words. END is linked to nothing.
 
-    def __init__(self, links: Callable[[int], Array], vocabularies: Sequence[Vocabulary]) -> None:
-        self.links = links
-        self.vocabularies = vocabularies
-
-    def of(self, batch: Batch) -> Tensor:
-        """[B, T, S]: True where target piece t and source piece s belong to linked words. END is linked to nothing."""
-        B, S, T = len(batch.indices), batch.source.shape[1], batch.target.shape[1]
-        found = np.zeros((B, T, S), dtype=bool)
-        for row, index in enumerate(batch.indices.tolist()):
-            links = self.links(index).astype(np.int64)  # [L, 2]
-            if not len(links):
-                continue
-            source, target = (
-                np.array(vocabulary.words_of(ids[row, : int(lengths[row]) - 1].tolist()), dtype=np.int64)
-                for vocabulary, ids, lengths in (
-                    (self.vocabularies[0], batch.source, batch.source_lengths),
-                    (self.vocabularies[1], batch.target, batch.target_lengths),
-                )
-            )  # [S'], [T']: the word of each piece
-            words = np.zeros((target.max(initial=0) + 1, source.max(initial=0) + 1), dtype=bool)
-            inside = (links[:, 0] < words.shape[1]) & (links[:, 1] < words.shape[0])
-            words[links[inside, 1], links[inside, 0]] = True
-            found[row, : len(target), : len(source)] = words[target[:, None], source[None, :]]
-        return torch.from_numpy(found)
+    `links_of(index)` are the links of a pair: [L, 2], (source, target) words.
+    """
+    B, S, T = len(batch.indices), batch.source.shape[1], batch.target.shape[1]
+    found = np.zeros((B, T, S), dtype=bool)
+    sides = (batch.source, batch.source_lengths), (batch.target, batch.target_lengths)
+    for row, index in enumerate(batch.indices.tolist()):
+        links = links_of(index).astype(np.int64)  # [L, 2]
+        if not len(links):
+            continue
+        source, target = (
+            np.array(vocabulary.words_of(ids[row, : int(lengths[row]) - 1].tolist()), dtype=np.int64)
+            for vocabulary, (ids, lengths) in zip(vocabularies, sides, strict=True)
+        )  # [S'], [T']: the word of each piece
+        words = np.zeros((target.max(initial=0) + 1, source.max(initial=0) + 1), dtype=bool)
+        inside = (links[:, 0] < words.shape[1]) & (links[:, 1] < words.shape[0])
+        words[links[inside, 1], links[inside, 0]] = True
+        found[row, : len(target), : len(source)] = words[target[:, None], source[None, :]]
+    return torch.from_numpy(found)
 
 
 def same_words(vocabulary: Vocabulary, ids: list[int], text: str) -> bool:

@@ -8,9 +8,9 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from regard.data.files import bare_name
-from regard.data.formats import html, markdown, plain, po, srt, xliff
+from regard.data.formats import html, markdown, po, srt, xliff
 from regard.data.formats.place import spell
-from regard.data.formats.segment import Part, Segment
+from regard.data.formats.segment import Builder, Part, Segment, framed
 from regard.errors import DataError, check_known
 
 LARGEST = 64 << 20  # bytes of a file
@@ -32,13 +32,24 @@ class Format(NamedTuple):
     say: Callable[[str, str], str] = lambda text, language: text  # says the language of its text, if it says one
 
 
+def read_lines(text: str) -> Iterator[Part]:
+    """Plain text: every line is a segment. Line ends and white space at both ends of a line stay."""
+    for number, line in enumerate(text.split("\n")):
+        if number:
+            yield "\n"
+        core, builder = line.strip(), Builder()
+        builder.words(core)
+        start = line.index(core)
+        yield from framed(line, start, start + len(core), builder.build(core))
+
+
 _HTML = Format(
     "HTML", html.read, html.CHARSET, "xmlcharrefreplace", also=(html.read_attributes,), say=html.say_language
 )
 _XLIFF = Format("XLIFF", xliff.read, xliff.CHARSET, "xmlcharrefreplace", bilingual=True)
 _PO = Format("PO", po.read, po.CHARSET, bilingual=True)
 FORMATS: dict[str, Format] = {
-    "txt": Format("plain text", plain.read, markup=False),
+    "txt": Format("plain text", read_lines, markup=False),
     "html": _HTML,
     "htm": _HTML,
     "xhtml": _HTML,
