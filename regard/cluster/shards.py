@@ -35,7 +35,7 @@ from regard.data.files import (
     unseal,
     write_atomically,
 )
-from regard.errors import ConfigError, DataError, RunError, check_known
+from regard.errors import ConfigError, DataError, RunError, check_known, need
 
 Tell = Callable[[int], None]  # called with the number of rows that were just done
 Work = Callable[[Sequence[str], Tell], Iterable[dict[str, Any]]]  # the rows of a shard -> one result for each
@@ -119,10 +119,7 @@ def read_rows(path: str, column: str = "", digests: Digests | None = None) -> It
 
 
 def _parquet_rows(path: str, column: str) -> Iterator[str]:
-    try:
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise ConfigError("Parquet files need pyarrow; install it: pip install 'regard[ray]'.") from None
+    pq = need("pyarrow.parquet", "Parquet files need pyarrow; install it: pip install 'regard[ray]'.")
     with pq.ParquetFile(path) as file:
         if column not in file.schema_arrow.names:
             raise DataError(

@@ -19,7 +19,7 @@ from regard.data.vocabulary import Vocabulary
 from regard.decode.hypothesis import Hypothesis, length_penalty, rank
 from regard.decode.search import by_length
 from regard.decode.settings import DecodeConfig
-from regard.errors import ConfigError, RunError
+from regard.errors import ConfigError, RunError, need
 from regard.layers.transformer_parts import SSRU
 from regard.models.transformer import Transformer
 from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
@@ -155,11 +155,7 @@ def check_search(config: DecodeConfig) -> None:
 
 
 def _library() -> Any:
-    try:
-        import ctranslate2
-    except ModuleNotFoundError:
-        raise RunError("CTranslate2 is not installed; install regard[fast].") from None
-    return ctranslate2
+    return need("ctranslate2", "CTranslate2 is not installed; install regard[fast].", RunError)
 
 
 def _positions(model: nn.Module) -> int:
