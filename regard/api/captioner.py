@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
 
@@ -118,7 +117,7 @@ class CaptionWriter(Trained):
                 written = [*self.vocabulary.encode(target.replace("\n", " ")).ids, END]
             else:
                 found = target or self.caption(image, **options)
-                ids = [self._numbers[piece] for piece in found.tokens]
+                ids = [self.vocabulary.numbers[piece] for piece in found.tokens]
                 written = ids if ids and found.finished != "end" else [*ids, END]
             tracing.check_length(written)
             if self.model.gate is not None:
@@ -132,11 +131,6 @@ class CaptionWriter(Trained):
                 changes=changed.describe(),
             )  # fmt: skip
         return tracing.with_norms(trace, "gate", gates)
-
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        pieces = self.vocabulary.pieces(range(len(self.vocabulary)))
-        return {piece: index for index, piece in enumerate(pieces)}
 
     def score(self, images: str, captions: str = "", progress: Progress | None = None, **options: Any) -> CaptionScore:
         """Caption every picture of a tar file or folder and score against its captions: BLEU-1 to BLEU-4."""

@@ -5,6 +5,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterable
+from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -114,6 +115,11 @@ class Vocabulary:
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The piece of each id, symbols by their names."""
         return [self.tokens.piece(index) for index in self._checked(ids)]
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """The id of each piece."""
+        return {piece: index for index, piece in enumerate(self.pieces(range(len(self))))}
 
     def words_of(self, ids: Iterable[int]) -> list[int]:
         """For each id of a sentence the index of the white-space word that it belongs to, from the ids alone.

@@ -132,8 +132,7 @@ def open_engine(model: nn.Module, source: Vocabulary, target: Vocabulary, thread
         path = str(Path(folder) / "model")
         translator = library.Translator(path, compute_type=kind, inter_threads=threads, intra_threads=1)
     torch.set_num_threads(before)  # the engine has set those of the whole process
-    pieces = [vocabulary.pieces(range(len(vocabulary))) for vocabulary in (source, target)]
-    return Engine(translator, pieces[0], {piece: index for index, piece in enumerate(pieces[1])}, _positions(model))
+    return Engine(translator, source.pieces(range(len(source))), target.numbers, _positions(model))
 
 
 def export_ctranslate2(

@@ -335,7 +335,8 @@ class TranslationModel:
         self._check_size(TraceRequest(text), len(self._source(text)), len(ids) + 1, answered=False)
         with interruptible(self.translator.model, stop):
             found = self.translator.alternatives(text, ids, most + END + 1)
-        words = [(self._word(self._numbers[piece]), chance) for piece, chance in found if math.isfinite(chance)]
+        numbers = self.translator.target_vocabulary.numbers
+        words = [(self._word(numbers[piece]), chance) for piece, chance in found if math.isfinite(chance)]
         return [
             {"piece": word["piece"], "text": word["text"], "probability": chance}
             for word, chance in words
@@ -344,19 +345,15 @@ class TranslationModel:
 
     # --- pieces
 
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        vocabulary = self.translator.target_vocabulary
-        return {piece: index for index, piece in enumerate(vocabulary.pieces(range(len(vocabulary))))}
-
     def _ids(self, given: str | tuple[str, ...]) -> list[int]:
         """The ids of a translation or its beginning, given as text or as pieces."""
         if isinstance(given, str):
             return self.translator.prefix_ids(given)
+        numbers = self.translator.target_vocabulary.numbers
         for piece in given:
-            if self._numbers.get(piece, END) <= END:
+            if numbers.get(piece, END) <= END:
                 raise DataError(f"There is no piece {piece[:40]!r} in the target vocabulary.")
-        return [self._numbers[piece] for piece in given]
+        return [numbers[piece] for piece in given]
 
     def _word(self, index: int) -> dict[str, Any]:
         vocabulary = self.translator.target_vocabulary
