@@ -17,6 +17,7 @@ from regard.data.files import Progress, watched
 from regard.data.images import Pixels, as_tensor, read_picture
 from regard.data.vocabulary import Vocabulary
 from regard.decode.search import decode
+from regard.decode.steps import Demands
 from regard.errors import DataError, RunError
 from regard.evaluate.scores import CaptionScore, score_captions
 from regard.look.change import Change, change
@@ -82,7 +83,7 @@ class CaptionWriter(Trained):
         some = max(1, min(_AT_ONCE, _HYPOTHESES // copies))
         for first in range(0, len(images), some):
             source, lengths = self._read(images[first : first + some])
-            for hypotheses in decode(self.model, source, lengths, config, stop=stop):
+            for hypotheses in decode(self.model, source, lengths, config, demands=Demands(stop=stop)):
                 group: list[Caption] = []
                 for one in hypotheses:
                     text, pieces = self.vocabulary.decode(one.ids), self.vocabulary.pieces(one.ids)

@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.decode.hypothesis import Ended, Hypothesis, length_penalty
 from regard.decode.rules import apply_rules, padded
 from regard.decode.settings import DecodeConfig
-from regard.decode.steps import Advanced, room_for, take_steps
+from regard.decode.steps import NOTHING, Advanced, Demands, room_for, take_steps
 from regard.models.contract import SequenceModel, State
 from regard.symbols import END, PAD, START
 
@@ -88,9 +88,7 @@ def follow(
     config: DecodeConfig,
     choose: Choose = likeliest,
     drawn: Tensor | None = None,
-    *,
-    prefixes: Sequence[Sequence[int]] | None = None,
-    stop: Callable[[], bool] | None = None,
+    demands: Demands = NOTHING,
 ) -> list[Hypothesis]:
     """Write one token after another for each row of `state`, until END or the row's longest length `limits` [B]."""
     found: dict[int, Hypothesis] = {}
@@ -98,8 +96,8 @@ def follow(
     def collect(some: GreedyState) -> None:
         found.update(zip(some.row.tolist(), hypotheses_of(some, config), strict=True))
 
-    path = begin(limits, prefixes, drawn)
-    take_steps(model, partial(advance, config=config, choose=choose), path, state, collect, prefixes, stop=stop)
+    path = begin(limits, demands.prefixes, drawn)
+    take_steps(model, partial(advance, config=config, choose=choose), path, state, collect, demands)
     return [found[row] for row in range(len(limits))]
 
 
