@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from regard.errors import ConfigError, brief, unknown
+from regard.errors import ConfigError, brief, check_known
 
 Section = TypeVar("Section")
 MOST_DOTS = 100  # in a line of a settings file, outside of quotes
@@ -45,8 +45,7 @@ def read(section: type[Section], values: Mapping[str, Any], where: str, over: Se
     kinds = get_type_hints(section)
     checked = {}
     for name, value in values.items():
-        if name not in fields:
-            raise ConfigError(unknown("setting", name, fields, f" in [{where}]"))
+        check_known("setting", name, fields, f" in [{where}]")
         checked[name] = _fit(value, kinds[name], f"{where}.{name}", fields[name].metadata.get("choices", ()))
     return dataclasses.replace(over, **checked) if over is not None else section(**checked)  # type: ignore[type-var]
 

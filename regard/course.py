@@ -26,7 +26,7 @@ from regard.core.positions import sinusoid
 from regard.core.scores import scaled_dot
 from regard.data.files import write_atomically
 from regard.data.pharaoh import Gold
-from regard.errors import ConfigError, unknown
+from regard.errors import ConfigError, check_known
 from regard.evaluate.alignment import score_alignments
 
 ENGLISH = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -137,8 +137,7 @@ class Function:
 
 def check(number: str, answer: Any) -> Verdict:
     """Check the answer to an exercise such as "2.3"."""
-    if number not in EXERCISES:
-        raise ConfigError(unknown("exercise", str(number), EXERCISES))
+    check_known("exercise", str(number), EXERCISES)
     wrong = EXERCISES[number].check(answer)
     return Verdict(not wrong, f"{number}: {wrong or 'right.'}")
 

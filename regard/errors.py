@@ -7,6 +7,8 @@ traceback and exits with code 2; a library user catches one type. Each subclass 
 import difflib
 import mmap
 from collections.abc import Callable, Collection, Iterable
+from importlib import import_module
+from typing import Any
 
 
 class RegardError(Exception):
@@ -109,3 +111,11 @@ def check_known(
     """Refuse a name that is not among those that are known."""
     if name not in known:
         raise error(unknown(kind, name, known, where))
+
+
+def need(module: str, sentence: str, error: Callable[[str], RegardError] = ConfigError) -> Any:
+    """An optional package, imported where it is used; `sentence` says how to get it where it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise error(sentence) from None

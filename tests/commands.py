@@ -29,7 +29,7 @@ PRELOAD = [  # whatever commands import, so that none of them has to
     "regard.__main__", "regard.cli.progress", "regard.api.aligning", "regard.api.inspecting", "regard.api.training",
     "regard.look.draw.still", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "typer._adapters",
     "sacrebleu.tokenizers.tokenizer_13a", "torch._dynamo", "regard.serve.process", "regard.serve.models",
-    "regard.serve.captions", "httpx", "regard.api.corpus_attention", "regard.api.exporting", "regard.api.sweeping",
+    "regard.serve.captions", "httpx", "regard.api.corpus", "regard.api.exporting", "regard.api.sweeping",
 ]  # fmt: skip
 
 context = multiprocessing.get_context("forkserver")

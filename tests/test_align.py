@@ -21,8 +21,8 @@ from regard.data.pharaoh import Gold
 from regard.errors import DataError, RunError
 from regard.evaluate.alignment import score_alignments
 from regard.training.experiment import resolve
+from regard.training.start import inherit
 from regard.training.start import train as begin
-from regard.training.warm_start import inherit
 
 MADE = generate_copy(12, 97, 2, 6)
 TEXT = [example.source for example in MADE]

@@ -31,7 +31,7 @@ from regard.look.record import record
 from regard.models.captioner import PRESETS, VARIANTS, Captioner, CaptionerConfig
 from regard.models.contract import SequenceModel, take, take_beams
 from regard.symbols import END, PAD, START
-from regard.training.reinforce import (
+from regard.training.captioning import (
     doubly_stochastic,
     draw_places,
     entropy,

@@ -20,10 +20,9 @@ from regard.layers.image import LITE0_PACKAGE
 from regard.look.record import record
 from regard.models.registry import build
 from regard.training.albums import Album, CaptionEncoding
-from regard.training.captioning import CaptionBatch, Captioning, on_objects
+from regard.training.captioning import CaptionBatch, Captioning, doubly_stochastic, on_objects
 from regard.training.experiment import Experiment, resolve
 from regard.training.objectives import cross_entropy
-from regard.training.reinforce import doubly_stochastic
 from regard.training.runs import find_weights, read_tensors
 from regard.training.settings import TrainConfig
 from regard.training.start import train

@@ -7,14 +7,15 @@ import trained
 from commands import regard as command
 
 from regard.api.aligning import align, link, traces, weigh
-from regard.api.corpus import Where, translate_corpus
-from regard.api.corpus_attention import (
+from regard.api.corpus import (
     Links,
+    Where,
     align_corpus,
     reach_corpus,
     read_reach,
     read_report,
     report_corpus,
+    translate_corpus,
 )
 from regard.api.inspecting import report_heads
 from regard.api.links import Heads

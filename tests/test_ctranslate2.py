@@ -39,6 +39,9 @@ PIECES = [*SYMBOLS, *(f"w{index}" for index in range(4, WORDS))]
 class Words:
     """Names for ids; a vocabulary as far as an engine needs one."""
 
+    def __init__(self):
+        self.numbers = {piece: index for index, piece in enumerate(PIECES)}
+
     def __len__(self):
         return WORDS
 

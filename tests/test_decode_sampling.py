@@ -6,7 +6,7 @@ import pytest
 import torch
 from decode_models import Table, Tiny, batch, sentences
 
-from regard.decode.sampling import sample
+from regard.decode.greedy import sample
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
 from regard.symbols import END, START

@@ -11,7 +11,7 @@ from commands import run_ranks
 from test_captioning import task_of
 
 from regard.data.batching import Batch, make_even, plan_epoch, round_up
-from regard.data.links import LinkedBatch
+from regard.data.pairs import LinkedBatch
 from regard.models.registry import MODELS, build
 from regard.training.distributed import Ranks
 from regard.training.objectives import likelihood

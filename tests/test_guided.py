@@ -18,8 +18,7 @@ from regard.api.links import Heads, guided_heads
 from regard.api.training import gather
 from regard.data.batching import make_batch
 from regard.data.builtin.phrasebook import generate
-from regard.data.links import Links
-from regard.data.pairs import PairEncoding
+from regard.data.pairs import PairEncoding, link_pieces
 from regard.data.pharaoh import Gold, format_pharaoh
 from regard.data.prepare import prepare
 from regard.data.settings import DataConfig
@@ -39,7 +38,7 @@ KINDS = {"word": {}, "char": {}, "bpe": {"vocabulary": 330}, "unigram": {"vocabu
 
 
 def links_of(data, batch):
-    return Links(data.train.links, data.vocabularies).of(batch)
+    return link_pieces(data.train.links, data.vocabularies, batch)
 
 
 def data_of(folder: Path, kind: str = "word", **changes):

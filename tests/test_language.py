@@ -16,11 +16,11 @@ from regard.decode.search import search
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, ShapeError
 from regard.look.record import record
-from regard.models import attentive_lm, lstm_lm, lstmn_lm, transformer_lm
+from regard.models import attentive_lm, lstm_lm, lstmn, transformer_lm
 from regard.models.attentive_lm import AttentiveConfig, AttentiveLanguageModel
 from regard.models.contract import LanguageModel, take
 from regard.models.lstm_lm import LSTMLanguageModel
-from regard.models.lstmn_lm import LSTMNLanguageModel
+from regard.models.lstmn import LSTMNLanguageModel
 from regard.models.transformer_lm import TransformerLanguageModel
 from regard.symbols import END, PAD, START
 
@@ -38,7 +38,7 @@ CASES: dict[str, tuple[type[nn.Module], Any]] = {
     f"{name}-{label}": (model, shrink(config))
     for name, model, presets, variants in (
         ("lstm", LSTMLanguageModel, lstm_lm.PRESETS, lstm_lm.VARIANTS),
-        ("lstmn", LSTMNLanguageModel, lstmn_lm.PRESETS, lstmn_lm.VARIANTS),
+        ("lstmn", LSTMNLanguageModel, lstmn.LANGUAGE_PRESETS, lstmn.LANGUAGE_VARIANTS),
         ("attentive", AttentiveLanguageModel, attentive_lm.PRESETS, attentive_lm.VARIANTS),
         ("transformer", TransformerLanguageModel, transformer_lm.PRESETS, transformer_lm.VARIANTS),
     )

@@ -18,7 +18,7 @@ from regard.look.documents import DocumentTrace, SeenSentence
 from regard.look.draw import beam, fonts, still, terminal
 from regard.look.draw.ribbons import strongest
 from regard.look.palette import PALETTES, ink_on, luminance, mix, parse, ramp
-from regard.look.show import VIEWS
+from regard.look.table import VIEWS
 from regard.look.text import columns, label, visible
 from regard.look.tokens import Token
 

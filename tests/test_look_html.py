@@ -18,11 +18,10 @@ from test_look_draw import HOSTILE, a_trace, some_weights
 
 from regard.look import Show, Trace, arrange
 from regard.look.draw.ribbons import strongest
-from regard.look.html import bundle
+from regard.look.html import bundle, page_tree
 from regard.look.palette import DIVERGING, PALETTES, ink_on, mix
 from regard.look.table import summary
 from regard.look.trace_file import write
-from regard.look.views import page_tree
 
 NODE = shutil.which("node")
 

@@ -19,10 +19,17 @@ from regard.look.record import record
 from regard.look.tokens import Side, Token
 from regard.look.trace import Trace
 from regard.models.contract import SequenceModel, shift_right, take, take_beams
-from regard.models.lstmn import LSTMN, PRESETS, VARIANTS, LSTMNConfig, SourceTapes
-from regard.models.lstmn_lm import PRESETS as LANGUAGE_PRESETS
-from regard.models.lstmn_lm import VARIANTS as LANGUAGE_VARIANTS
-from regard.models.lstmn_lm import LSTMNLanguageConfig, LSTMNLanguageModel
+from regard.models.lstmn import (
+    LANGUAGE_PRESETS,
+    LANGUAGE_VARIANTS,
+    LSTMN,
+    PRESETS,
+    VARIANTS,
+    LSTMNConfig,
+    LSTMNLanguageConfig,
+    LSTMNLanguageModel,
+    SourceTapes,
+)
 from regard.models.registry import build
 from regard.symbols import END, PAD, START
 

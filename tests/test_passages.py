@@ -8,8 +8,7 @@ import pytest
 import trained
 from commands import regard as command
 
-from regard.api.languages import other_language
-from regard.api.passages import NOTES, end_alike, join_text, keep_whole, take_apart, wrong_with
+from regard.api.passages import NOTES, end_alike, join_text, keep_whole, other_language, take_apart, wrong_with
 from regard.api.translation import Draft, spell_drafts, translations_of
 from regard.data.expects import expectations, is_tokenised, knows_no_capitals
 from regard.data.settings import DataConfig

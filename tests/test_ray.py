@@ -13,8 +13,7 @@ import trained
 from test_shards import TASK, Upper, broken_start, text
 from test_sweep import write as write_sweep
 
-from regard.api.corpus import Where
-from regard.api.corpus_attention import align_corpus
+from regard.api.corpus import Where, align_corpus
 from regard.api.sweeping import sweep
 from regard.cluster.local import run_local
 from regard.cluster.ray import run_ray

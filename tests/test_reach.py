@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.look.reach import reach
+from regard.look.measure import reach
 from regard.models import attentive_lm, transformer_lm
 from regard.models.attentive_lm import AttentiveLanguageModel
 from regard.models.transformer_lm import TransformerLanguageModel

@@ -15,8 +15,8 @@ from npm_parts import packages
 from serve_parts import Server, one_vector, serving, trained
 
 from regard.look import Trace
+from regard.look.html import page_tree
 from regard.look.trace_file import write
-from regard.look.views import page_tree
 from regard.training import runs
 
 pytestmark = pytest.mark.browser

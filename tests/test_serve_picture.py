@@ -26,10 +26,10 @@ from regard.api.loading import load
 from regard.data.builtin import shapes
 from regard.data.images import encode_png
 from regard.errors import RunError
+from regard.look.html import page_tree
 from regard.look.trace import Trace
 from regard.look.trace_data import Picture
 from regard.look.trace_file import write
-from regard.look.views import page_tree
 from regard.serve.captions import CaptionModel
 from regard.serve.limits import Limits, StoppedError
 from regard.serve.model_process import load_model

@@ -18,7 +18,7 @@ from regard.look.record import record
 from regard.look.tokens import as_side
 from regard.look.trace_file import write
 from regard.models.registry import MODELS, build
-from regard.serve.step_details import explain, output, watch
+from regard.serve.inside import explain, output, watch
 from regard.symbols import END
 
 PAGE = Path(__file__).parent.parent / "regard" / "look" / "page"

@@ -20,7 +20,6 @@ from regard.models.bahdanau import Bahdanau, BahdanauConfig
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.serve.access import Access
 from regard.serve.app import build
-from regard.serve.fields import Fields
 from regard.serve.inside import follow_path, weigh_heads
 from regard.serve.limits import Limits, RefusedError
 from regard.serve.models import TranslationModel
@@ -200,9 +199,9 @@ def test_a_model_that_ships_has_the_name_that_other_commands_use() -> None:
         ("en-fr", "en-fr-transformer"),
         ("", "en-fr-bahdanau"),
     ):
-        assert state.translator(Fields([("model", given)])) is state.workers[expected]
+        assert state.named(given, "translate") is state.workers[expected]
     with pytest.raises(RefusedError, match="There is no model 'en-fr-cho' here"):
-        state.translator(Fields([("model", "en-fr/cho")]))
+        state.named("en-fr/cho", "translate")
 
 
 def test_the_confidence_in_a_language_is_low_where_two_fit() -> None:

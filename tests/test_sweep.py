@@ -11,7 +11,7 @@ import pytest
 from commands import Command, context, regard
 
 from regard.api.halving import Halving
-from regard.api.sweeping import Training, collect, read_sweep, sweep
+from regard.api.sweeping import collect, read_sweep, start_training, sweep
 from regard.cluster.local import run_local
 from regard.cluster.shards import Input, Plan, write_results
 from regard.errors import ConfigError, DataError, RunError
@@ -175,7 +175,7 @@ def test_a_folder_of_another_sweep_or_of_something_else_is_refused_untouched(tmp
 def test_a_run_is_scored_on_its_validation_set_with_every_choice_of_decoding(tmp_path):
     path = write(tmp_path, "[grid]\ndecode.beam = [1, 2]\n")
     (trial,) = read_sweep(path)
-    work = Training(tmp_path, 1)()
+    work = start_training(tmp_path, 1)
     (found,) = work([json.dumps(trial)], lambda rows: None)
     run = tmp_path / "runs" / trial.name
     assert is_finished(run)

@@ -14,7 +14,6 @@ from regard.data.builtin import tales
 from regard.data.documents import DocumentDataConfig, DocumentEncoding
 from regard.data.prepare import Data, prepare
 from regard.data.text_corpus import TextDataConfig, TextEncoding, make_rows
-from regard.data.vectors import read_vectors
 from regard.decode.settings import DecodeConfig
 from regard.errors import DataError
 from regard.models import attentive_lm, document, lstm_lm
@@ -23,7 +22,7 @@ from regard.models.document import DocumentClassifier
 from regard.models.lstm_lm import LSTMLanguageModel
 from regard.symbols import PAD
 from regard.training.distributed import Ranks
-from regard.training.documents import Documents
+from regard.training.documents import Documents, read_vectors
 from regard.training.language import Language
 from regard.training.loop import Loop
 from regard.training.settings import TrainConfig

@@ -15,8 +15,8 @@ from regard.errors import ConfigError, DataError, RegardError, RunError
 from regard.training.events import DataReady, Resumed, Stepped
 from regard.training.experiment import resolve
 from regard.training.runs import checkpoints, read_cursor, read_tensors
+from regard.training.start import inherit
 from regard.training.start import train as begin
-from regard.training.warm_start import inherit
 
 MORE = ("data.size=70", "data.seed=8", *small.TRAIN, "train.steps=9", "train.rate=0.01")
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from regard.api.links import Heads, is_fixed
 from regard.api.translator import Translator
-from regard.data.files import Progress
+from regard.data.files import Progress, watched
 from regard.data.pharaoh import Alignment, Gold
 from regard.errors import DataError, RunError, check_known, counted
 from regard.evaluate import alignment
@@ -63,10 +63,7 @@ def traces(
     for number, pair in enumerate(zip(sources, targets, strict=True), 1):
         if not all(side.split() for side in pair):
             raise DataError(f"Pair {number} has an empty side; an alignment needs words on both sides.")
-    for done, trace in enumerate(translator.trace_pairs(sources, targets, names), 1):
-        yield trace
-        if progress:
-            progress(done, len(sources))
+    yield from watched(translator.trace_pairs(sources, targets, names), progress, len(sources))
 
 
 def check_gold(gold: Sequence[Gold], sources: Sequence[str], targets: Sequence[str]) -> None:
@@ -153,11 +150,6 @@ def weigh_pairs(
         found[place] if place in found else np.zeros((len(target.split()), len(source.split())), np.float32)
         for place, (source, target) in enumerate(pairs)
     ]
-
-
-def align_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[Alignment]:
-    """The links of each pair by the choice of the run; none where it cannot be traced."""
-    return link(weigh_pairs(translator, pairs))
 
 
 def candidates(trace: Trace) -> list[Heads]:

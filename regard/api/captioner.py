@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
 
@@ -14,10 +13,11 @@ from torch import Tensor, nn
 from regard.api import tracing
 from regard.api.tracing import Output, Trained
 from regard.data.captions import open_captions, without_punctuation
-from regard.data.files import Progress
+from regard.data.files import Progress, watched
 from regard.data.images import Pixels, as_tensor, read_picture
 from regard.data.vocabulary import Vocabulary
 from regard.decode.search import decode
+from regard.decode.steps import Demands
 from regard.errors import DataError, RunError
 from regard.evaluate.scores import CaptionScore, score_captions
 from regard.look.change import Change, change
@@ -83,7 +83,7 @@ class CaptionWriter(Trained):
         some = max(1, min(_AT_ONCE, _HYPOTHESES // copies))
         for first in range(0, len(images), some):
             source, lengths = self._read(images[first : first + some])
-            for hypotheses in decode(self.model, source, lengths, config, stop=stop):
+            for hypotheses in decode(self.model, source, lengths, config, demands=Demands(stop=stop)):
                 group: list[Caption] = []
                 for one in hypotheses:
                     text, pieces = self.vocabulary.decode(one.ids), self.vocabulary.pieces(one.ids)
@@ -118,7 +118,7 @@ class CaptionWriter(Trained):
                 written = [*self.vocabulary.encode(target.replace("\n", " ")).ids, END]
             else:
                 found = target or self.caption(image, **options)
-                ids = [self._numbers[piece] for piece in found.tokens]
+                ids = [self.vocabulary.numbers[piece] for piece in found.tokens]
                 written = ids if ids and found.finished != "end" else [*ids, END]
             tracing.check_length(written)
             if self.model.gate is not None:
@@ -133,21 +133,14 @@ class CaptionWriter(Trained):
             )  # fmt: skip
         return tracing.with_norms(trace, "gate", gates)
 
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        pieces = self.vocabulary.pieces(range(len(self.vocabulary)))
-        return {piece: index for index, piece in enumerate(pieces)}
-
     def score(self, images: str, captions: str = "", progress: Progress | None = None, **options: Any) -> CaptionScore:
         """Caption every picture of a tar file or folder and score against its captions: BLEU-1 to BLEU-4."""
         files, corpus = open_captions(images, captions, self.experiment.data)
         entries = list(corpus)
         written: list[str] = []
-        for first in range(0, len(entries), _AT_ONCE):
-            some = [files.read(entry.image) for entry in entries[first : first + _AT_ONCE]]
-            written += [one.text for one in self.caption(list[Image](some), **options)]
-            if progress:
-                progress(len(written), len(entries))
+        parts = [entries[first : first + _AT_ONCE] for first in range(0, len(entries), _AT_ONCE)]
+        for some in watched(parts, progress, len(entries), len):
+            written += [one.text for one in self.caption([files.read(entry.image) for entry in some], **options)]
         data = self.experiment.data
         references = [[one.lower() if data.lowercase else one for one in entry.captions] for entry in entries]
         bare = [[without_punctuation(one) for one in some] for some in references] if data.bare else references

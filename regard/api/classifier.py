@@ -9,7 +9,7 @@ import torch
 from regard.api.tracing import Trained
 from regard.data import documents as corpus
 from regard.data.batching import plan_epoch
-from regard.data.files import Progress, is_blank
+from regard.data.files import Progress, is_blank, watched
 from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError
 from regard.evaluate.classification import BagOfWords, ClassScore, score_classes
@@ -56,13 +56,10 @@ class Classifier(Trained):
         """Classify every document of labelled files: accuracy and confusion matrix."""
         documents = self._labelled(files)
         answers = torch.zeros(len(documents), dtype=torch.long)
-        done = 0
-        for numbers in plan_epoch(documents.sizes, documents.sizes, _WORDS, seed=1, epoch=0):
+        plan = plan_epoch(documents.sizes, documents.sizes, _WORDS, seed=1, epoch=0)
+        for numbers in watched(plan, progress, len(documents), len):
             with torch.inference_mode():
                 answers[numbers] = self.model(*self._moved(documents.batch(numbers.tolist()))).argmax(1).cpu()
-            done += len(numbers)
-            if progress:
-                progress(done, len(documents))
         return score_classes(answers.numpy(), documents.labels, self.classes)
 
     def score_bag_of_words(self, *files: str | Path) -> ClassScore:

@@ -1,30 +1,42 @@
-"""Translate a corpus of any size: in shards, over processes or a Ray cluster, every line exactly once."""
+"""Work on a corpus of any size: in shards, over processes or a Ray cluster, every line exactly once.
+
+It is translated; or its attention gives word alignments, measures of heads, or the reach of a language model. Workers
+that read attention have one thread, so that results do not depend on their number. Alignments are a line for each pair.
+Statistics are sums: the sum of a shard stands in the result of its first row, and the others are empty.
+"""
 
 import glob
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from regard.api.aligning import align_pairs
+from regard.api import aligning
+from regard.api.aligning import link, weigh_pairs
+from regard.api.links import FILE, Heads
 from regard.api.loading import Run, load
 from regard.api.translation import Translation
 from regard.cluster.local import gpus_for, run_local, share_cores
 from regard.cluster.ray import need_ray, run_ray
-from regard.cluster.shards import FORMATS, Plan, Start, Tell, Work, finished, join, make_plan, missing
-from regard.data.files import Progress, digest
+from regard.cluster.shards import FORMATS, Plan, Start, Tell, Work, finished, fold, join, make_plan, missing
+from regard.data.files import Progress, digest, usable_cores
 from regard.data.pharaoh import format_pharaoh
-from regard.errors import ConfigError, DataError, check_known
+from regard.errors import ConfigError, DataError, RunError, check_known
+from regard.look.measure import Reach, ReachSum, Report, ReportSum
+from regard.look.record import attentions
 from regard.training.known import find_run
 from regard.training.locks import locked
 
 PLACES = ("local", "ray")
 SILENT = 600.0  # seconds without one more line before a worker counts as stuck; its shard is tried again
 PER_GPU = 4  # workers that share one: each splits and joins sentences while others use it
-AT_ONCE = 64  # translations whose words are linked together
+AT_ONCE = 64  # pairs whose attention is read together
 DIGITS = 4  # of a score: more would depend on the number of threads
 
 
@@ -56,11 +68,12 @@ class Where:
     def gpus(self) -> int:
         return torch.cuda.device_count() if self.device != "cpu" else 0
 
-    def run(self, start: Start, plan: Plan, out: Path, workers: int, progress: Progress | None) -> int:
-        """Do what is missing; returns how many shards were set aside."""
+    def run(self, start: Start, plan: Plan, out: Path, workers: int, progress: Progress | None, **local: Any) -> int:
+        """Do what is missing; returns how many shards were set aside. `local` are options of `run_local`."""
         shards = missing(plan, out)
         if self.on == "local":
-            return run_local(start, plan, out, shards, workers, progress, silent=SILENT, gpus=gpus_for(self.device))
+            local = {"silent": SILENT, "gpus": gpus_for(self.device), **local}
+            return run_local(start, plan, out, shards, workers, progress, **local)
         return run_ray(start, plan, out, shards, workers, progress, self.address, self.gpu_share(workers))
 
     def gpu_share(self, workers: int) -> float:
@@ -75,12 +88,15 @@ class Where:
 
 def over_shards(
     start: Start, inputs: Sequence[str | tuple[str, ...]], out: str | Path, task: dict[str, Any], where: Where,
-    finish: Callable[[Plan, Path], list[Path]], workers: int, progress: Progress | None = None,
+    finish: Callable[[Plan, Path], list[Path]], progress: Progress | None, workers: int | None = None,
 ) -> CorpusResult:  # fmt: skip
     """Work on the rows of the inputs in shards, then `finish`: what is done already is kept.
 
-    `task` says what is done with the rows: the folder of another task is refused.
+    `task` says what is done with the rows: the folder of another task is refused. By default there is a worker for each
+    GPU or core.
     """
+    if workers is None:
+        workers, _ = share_cores(where.workers if where.workers is not None else where.gpus or usable_cores(), 0)
     out = Path(out).absolute()
     if where.on == "ray":
         need_ray()  # before anything is written
@@ -93,40 +109,31 @@ def over_shards(
         return CorpusResult([] if failed else finish(plan, out), lines, failed)
 
 
-@dataclass(frozen=True)
-class Translating:
+def start_translating(
+    runs: list[str], device: str, engine: str, threads: int, max_tokens: int, align: bool, options: dict[str, Any]
+) -> Work:
     """Loads the translator in a worker; the work is to translate the lines of a shard, of all lengths together."""
+    torch.set_num_threads(threads)
+    translator = load(runs, device, "translate", engine)  # several are an ensemble
 
-    runs: list[str]  # several are an ensemble
-    device: str
-    engine: str
-    threads: int
-    max_tokens: int
-    align: bool
-    options: dict[str, Any]
+    def work(lines: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
+        seen = 0
 
-    def __call__(self) -> Work:
-        torch.set_num_threads(self.threads)
-        translator = load(self.runs, self.device, "translate", self.engine)
+        def progress(done: int, total: int | None) -> None:
+            nonlocal seen
+            share = done * len(lines) // max(1, total or 1)  # sentences done as a share of the lines
+            tell(share - seen)
+            seen = share
 
-        def work(lines: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
-            seen = 0
+        found = translator.translate(lines, max_tokens=max_tokens, progress=progress, **options)
+        for first in range(0, len(lines), AT_ONCE):
+            some = found[first : first + AT_ONCE]
+            pairs = list(zip(lines[first : first + AT_ONCE], (one.text for one in some), strict=True))
+            links = link(weigh_pairs(translator, pairs)) if align else None  # by the choice of the run
+            for number, one in enumerate(some):
+                yield describe(one) | ({"alignment": format_pharaoh(links[number])} if links else {})
 
-            def progress(done: int, total: int | None) -> None:
-                nonlocal seen
-                share = done * len(lines) // max(1, total or 1)  # sentences done as a share of the lines
-                tell(share - seen)
-                seen = share
-
-            found = translator.translate(lines, max_tokens=self.max_tokens, progress=progress, **self.options)
-            for first in range(0, len(lines), AT_ONCE):
-                some = found[first : first + AT_ONCE]
-                pairs = list(zip(lines[first : first + AT_ONCE], (one.text for one in some), strict=True))
-                links = align_pairs(translator, pairs) if self.align else None
-                for number, one in enumerate(some):
-                    yield describe(one) | ({"alignment": format_pharaoh(links[number])} if links else {})
-
-        return work
+    return work
 
 
 def describe(one: Translation) -> dict[str, Any]:
@@ -170,12 +177,10 @@ def translate_corpus(
     number, threads = share_cores(workers, where.gpus, PER_GPU)
     task = {"work": "translate", "weights": [digest(one / "weights.safetensors") for one in folders], "align": align,
             "options": options, "engine": engine, "format": format, "max_tokens": max_tokens}  # fmt: skip
-    start = Translating([str(one) for one in folders], device, engine, threads, max_tokens, align, options)
-
-    def finish(plan: Plan, out: Path) -> list[Path]:
-        return join(plan, out, format, lambda result: result["translation"])
-
-    return over_shards(start, find_inputs(inputs), out, task, where, finish, number, progress)
+    runs = [str(one) for one in folders]
+    start = partial(start_translating, runs, device, engine, threads, max_tokens, align, options)
+    finish = partial(join, form=format, text=itemgetter("translation"))
+    return over_shards(start, find_inputs(inputs), out, task, where, finish, progress, number)
 
 
 def find_inputs(inputs: str | Path | Iterable[str | Path]) -> list[str]:
@@ -187,3 +192,156 @@ def find_inputs(inputs: str | Path | Iterable[str | Path]) -> list[str]:
             raise DataError(f"No file matches {one}; check the pattern.")
         found += names
     return [os.path.abspath(name) for name in found]
+
+
+class Links(NamedTuple):
+    """How links are made of weights."""
+
+    method: str = "argmax"
+    threshold: float = 0.3
+    heads: Heads | None = None  # of the first run; None: its own choice
+    join: str = "grow-diag"  # of both directions, where there are two
+
+
+def align_corpus(
+    run: Path, pairs: Sequence[str | Path], out: str | Path, *, back: Path | None = None, links: Links | None = None,
+    where: Where | None = None, progress: Progress | None = None,
+) -> CorpusResult:  # fmt: skip
+    """Write the word alignments of `pairs` into the folder `out`, a line of links for each (NAME.links).
+
+    `pairs` are two files, line for line, or one TSV file. A pair with an empty side, or with a side that is too long to
+    look into, gives an empty line. With `back`, a run of the other direction, both alignments are joined.
+    """
+    how, where = links or Links(), where or Where()
+    aligning.check_linking(how.method, how.threshold, how.join)
+    for one in (run, back):
+        if one:
+            aligning.check_attends(load(one, "cpu", "translate"))
+    task = {"work": "align", "links": [*how[:2], how.heads and asdict(how.heads), how.join],
+            "runs": [_about(one) for one in (run, back) if one]}  # fmt: skip
+    start = partial(start_aligning, run.absolute(), back and back.absolute(), where.device, how)
+    finish = partial(join, form="text", text=itemgetter("links"), ending=".links")
+    return over_shards(start, [_files(pairs)], out, task, where, finish, progress)
+
+
+def report_corpus(
+    run: Path, pairs: Sequence[str | Path], out: str | Path, *, where: Where | None = None,
+    progress: Progress | None = None,
+) -> CorpusResult:  # fmt: skip
+    """Measure every head over `pairs`, two files or one TSV file; the output is for `read_report`."""
+    where = where or Where()
+
+    def combine(results: Iterator[dict[str, Any]]) -> bytes:
+        total = ReportSum()
+        for one in results:
+            if "heads" in one:
+                total.merge(ReportSum.of(one))
+        return json.dumps(total.as_data()).encode()
+
+    start, finish = partial(start_measuring, run.absolute(), where.device), partial(fold, "heads.json", combine)
+    return over_shards(start, [_files(pairs)], out, {"work": "heads", "runs": [_about(run)]}, where, finish, progress)
+
+
+def read_report(path: Path) -> Report:
+    """The report whose sums `report_corpus` wrote."""
+    return ReportSum.of(json.loads(path.read_bytes())).result()
+
+
+def reach_corpus(
+    run: Path, files: Sequence[str | Path], out: str | Path, *, farthest: int = 20, where: Where | None = None,
+    progress: Progress | None = None,
+) -> CorpusResult:  # fmt: skip
+    """Measure how far back a language model attends over files of lines; the output is for `read_reach`."""
+    where = where or Where()
+    task = {"work": "reach", "runs": [_about(run)], "farthest": farthest}
+
+    def combine(results: Iterator[dict[str, Any]]) -> bytes:
+        totals: dict[str, ReachSum] = {}
+        for one in results:
+            for name, data in one.get("modules", {}).items():
+                totals.setdefault(name, ReachSum([0.0] * (farthest + 1))).merge(ReachSum.of(data))
+        return json.dumps({name: total.as_data() for name, total in totals.items()}).encode()
+
+    start, finish = (
+        partial(start_reaching, run.absolute(), where.device, farthest),
+        partial(fold, "reach.json", combine),
+    )
+    return over_shards(start, _files(files), out, task, where, finish, progress)
+
+
+def read_reach(path: Path) -> list[Reach]:
+    """The reach whose sums `reach_corpus` wrote."""
+    return [ReachSum.of(data).result(name) for name, data in json.loads(path.read_bytes()).items()]
+
+
+def start_aligning(run: Path, back: Path | None, device: str, how: Links) -> Work:
+    """The work: the links of pairs, each a source and a target separated by a tab."""
+    torch.set_num_threads(1)
+    ahead = load(run, device, "translate")
+    behind = load(back, device, "translate") if back else None
+
+    def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
+        for some in _parts(rows, tell):
+            turned = [(target, source) for source, target in some]
+            other = aligning.weigh_pairs(behind, turned) if behind else None
+            weights = aligning.weigh_pairs(ahead, some, how.heads)
+            links = aligning.link(weights, other, how.method, how.threshold, how.join)
+            yield from ({"links": format_pharaoh(one)} for one in links)
+
+    return work
+
+
+def start_measuring(run: Path, device: str) -> Work:
+    """The work: the totals of the measures of every head."""
+    torch.set_num_threads(1)
+    translator = load(run, device, "translate")
+    names = list(attentions(translator.model))
+
+    def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
+        total = ReportSum()
+        for some in _parts(rows, tell):
+            pairs = list(aligning.traceable(translator, some).values())
+            for trace in translator.trace_pairs([pair[0] for pair in pairs], [pair[1] for pair in pairs], names):
+                total.add(trace)
+        yield total.as_data()
+        yield from ({} for _ in rows[1:])
+
+    return work
+
+
+def start_reaching(run: Path, device: str, farthest: int) -> Work:
+    """The work: the totals of the reach of a language model."""
+    torch.set_num_threads(1)
+    writer = load(run, device, "language")
+    if not attentions(writer.model):
+        raise RunError(f"{writer.name} has no attention module, so there is nothing to measure.")
+
+    def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
+        totals = writer.reach_sums(rows, farthest) if any(row.split() for row in rows) else {}
+        tell(len(rows))
+        yield {"modules": {name: total.as_data() for name, total in totals.items()}}
+        yield from ({} for _ in rows[1:])
+
+    return work
+
+
+def _about(run: Path) -> dict[str, str]:
+    """What results depend on: the weights, and the head that was chosen."""
+    choice = run / FILE
+    return {"weights": digest(run / "weights.safetensors"), "choice": digest(choice) if choice.exists() else ""}
+
+
+def _files(paths: Sequence[str | Path]) -> tuple[str, ...]:
+    return tuple(str(Path(path).absolute()) for path in paths)
+
+
+def _parts(rows: Sequence[str], tell: Tell) -> Iterator[list[tuple[str, str]]]:
+    """Pairs, a few at a time, and how many were done after each."""
+    for first in range(0, len(rows), AT_ONCE):
+        some = rows[first : first + AT_ONCE]
+        pairs = [tuple(row.split("\t")) for row in some]
+        for number, pair in enumerate(pairs, first + 1):
+            if len(pair) != 2:
+                raise DataError(f"A pair is source, tab, target; row {number} of the shard has {len(pair) - 1} tabs.")
+        yield pairs  # type: ignore[misc]
+        tell(len(some))

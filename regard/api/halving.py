@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from regard.errors import ConfigError, counted
+from regard.errors import ConfigError, counted, need
 from regard.training.events import Event, Validated
 
 LOG = "halving.log"
@@ -59,8 +59,4 @@ def check_halving(factor: int, settings: Iterable[str], validate_every: set[int]
 
 def need_optuna() -> Any:
     """Optuna, or the sentence that says how to get it."""
-    try:
-        import optuna
-    except ImportError:
-        raise ConfigError("--halving needs Optuna; install it: pip install 'regard[halving]'.") from None
-    return optuna
+    return need("optuna", "--halving needs Optuna; install it: pip install 'regard[halving]'.")

@@ -27,13 +27,9 @@ def import_model(folder: str | Path, out: str | Path, source_language: str = "",
         raise
     except (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as error:  # arrays of other shapes
         raise DataError(f"{folder} cannot be imported; its parts do not fit together: {brief(error)}.") from None
-    guessed = _languages(f"{folder.resolve().name}/{imported.origin['from']}")
+    named = f"{folder.resolve().name}/{imported.origin['from']}"  # may mention a pair, as `opus-mt-en-de` does
+    pair = _FIREFOX.search(named) or _PAIR.search(named)
+    guessed = pair.groups() if pair else ("", "")
     known = imported.data.get("source_language") or guessed[0], imported.data.get("target_language") or guessed[1]
     data = {"source_language": source_language or known[0], "target_language": target_language or known[1]}
     return write_run(imported._replace(data={**imported.data, **data}), Path(out))
-
-
-def _languages(name: str) -> tuple[str, str]:
-    """The pair of languages that a name mentions, as `opus-mt-en-de` does."""
-    found = _FIREFOX.search(name) or _PAIR.search(name)
-    return (found[1], found[2]) if found else ("", "")

@@ -18,8 +18,7 @@ from regard.look.change import Importance, Mask, Silence, find, importance
 from regard.look.flow import Flow, flow
 from regard.look.measure import Report, report
 from regard.look.record import attentions
-from regard.look.show import Show
-from regard.look.table import labels, leading_modules
+from regard.look.table import Show, labels, leading_modules
 from regard.look.text import label
 from regard.look.trace import Trace
 from regard.symbols import END

@@ -1,22 +1,23 @@
 """A trained language model: perplexity, generation, and attention over the past."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from regard.api.tracing import Trained, check_length, tokens_of, trace_forward
 from regard.api.translator import clean
 from regard.data.batching import plan_epoch
-from regard.data.files import Progress
+from regard.data.files import Progress, watched
 from regard.data.text_corpus import TextRows, TextStreams, make_rows
 from regard.data.vocabulary import Vocabulary
 from regard.decode.search import search
+from regard.decode.steps import Demands
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.language import text_loss
 from regard.evaluate.scores import perplexity
-from regard.look.reach import Reach, ReachSum, reach_sums
+from regard.look.measure import Reach, ReachSum, reach_sums
 from regard.look.record import attentions
 from regard.look.trace import Trace
 from regard.symbols import END
@@ -52,16 +53,10 @@ class Writer(Trained):
         if not attentions(self.model):
             raise RunError(f"{self.name} has no attention module, so there is nothing to measure.")
 
-        def batches() -> Iterator[Tensor]:
-            done = 0
-            for numbers in plan_epoch(rows.lengths, rows.lengths, _READ_TOKENS, seed=0, epoch=0):
-                batch = rows.batch(numbers.tolist())
-                yield batch.target
-                done += int(batch.lengths.sum())
-                if progress:
-                    progress(done, rows.tokens)
-
-        return reach_sums(self.model, batches(), farthest)
+        numbers = plan_epoch(rows.lengths, rows.lengths, _READ_TOKENS, seed=0, epoch=0)
+        batches = (rows.batch(some.tolist()) for some in numbers)
+        read = watched(batches, progress, rows.tokens, lambda batch: int(batch.lengths.sum()))
+        return reach_sums(self.model, (batch.target for batch in read), farthest)
 
     def _rows(self, lines: Sequence[str]) -> TextRows:
         if isinstance(lines, str):
@@ -90,7 +85,7 @@ class Writer(Trained):
         contents = [f"{prefix}\0{number}".encode() for number in range(count)]  # an independent sample each
         with torch.inference_mode():
             start = self.model.start(count)
-            found = search(self.model, start, limits, config, prefixes=[ids] * count, contents=contents)
+            found = search(self.model, start, limits, config, Demands([ids] * count), contents)
         return [self.vocabulary.decode(texts[0].ids) for texts in found]
 
     def look(self, text: str, topk: int = 5) -> Trace:

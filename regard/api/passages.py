@@ -1,12 +1,12 @@
-"""A text of any length into sentences that a model can translate, and their translations into one text again."""
+"""A text of any length into sentences that a model can translate, and their translations into one text again, with
+what is not right with them."""
 
 import re
 from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from regard.data.formats.placeholders import ADDRESS, find_addresses, find_placeholders
-from regard.data.formats.segment import Builder, Segment, has_words
+from regard.data.formats.segment import ADDRESS, Builder, Segment, find_addresses, has_words
 from regard.data.sentences import split_clauses, split_sentences
 from regard.data.vocabulary import Tokenised
 from regard.decode.hypothesis import flags, loops
@@ -59,7 +59,7 @@ def take_apart(text: str, encode: Callable[[str], Tokenised], most: int) -> Pass
                 parts = split_clauses(text, (start, end), [start + begin for begin, _ in whole.spans], most)
                 cut = True
             for begin, stop in parts:
-                builder = Builder(protect=find_placeholders)
+                builder = Builder()
                 builder.words(text[begin:stop])
                 segment = builder.build(text[begin:stop])
                 if segment.tags and not has_words(segment.text):
@@ -136,3 +136,49 @@ def merge(values: list[list[str]]) -> list[str]:
     """Flags of several sentences, each once, in the order of NOTES."""
     present = {one for some in values for one in some}
     return [one for one in NOTES if one in present]
+
+
+# --- languages: the code of one, then common words of it
+_COMMON = """
+    de der die das und ist nicht ein eine einen einem einer ich sie er wir zu mit den dem des von auf für dass auch es
+    de sind wird haben habe hat war wie bei im zum aus mir mich dir ihr sich nach als um kann was mein wenn
+    en the and of to a in is that it was for you with are this have not be they from what which there would been his
+    en her your we he she my do i don t s ll re ve m has had will can as at by on or an if me him them us our who how
+    en when where why all no so did does
+    es el la los las un una es y que en de por con para no se del como pero más está son lo su sus este esta yo muy qué
+    es al mi tu te me le ha hay fue si ya todo nos
+    fr le la les l des du de d un une est et en dans que qu qui pour pas ne n sur avec sont ce c cette ces nous vous
+    fr ils elle mais ou je j tu il au aux être ai à a été se s son sa ses leur par plus on mon ma suis as fait tout
+    fr très où es si y t m me te lui
+    it il lo la gli le un una è e che di in per non con sono del della dei delle questo questa come ma più anche nel
+    it alla ha ho mi si ti io al da se suo molto
+    nl de het een en van is dat niet op te zijn met voor ik je hij aan die er maar ook wordt was we naar in om heeft
+    nl als ze mijn dit bij nog uit
+    pt o a os as um uma é e que não de para com em do da dos das no na mais por se como mas está são eu ele ela você
+    pt isso seu sua muito foi me ao
+"""
+_WORDS: dict[str, set[str]] = {}
+for _language, *_words in map(str.split, _COMMON.strip().split("\n")):
+    _WORDS.setdefault(_language, set()).update(_words)
+_IN_NAMES = (
+    "a as d da das de dei del della den der des di do dos du e el en es in l la las le les lo los o os van von y"
+)
+_READ = 400  # words of a text that are compared
+
+
+def other_language(text: str, own: str) -> str:
+    """The code of the language that `text` is in by its most common words, where that is plainly not `own`; else "".
+
+    It is another language if its common words are a quarter of all, three times as many as those of `own`, and two of
+    them prove it. Names are no evidence: the small words that names are made of ("de la", "von der") prove nothing.
+    Short sentences and languages that are not listed are not recognised: an empty answer says nothing.
+    """
+    own = own.replace("_", "-").split("-")[0].lower()
+    if own not in _WORDS:
+        return ""
+    words = re.findall(r"[^\W\d_]+", text.lower())[:_READ]
+    counts = {language: sum(map(known.__contains__, words)) for language, known in _WORDS.items()}
+    best = max(counts, key=lambda language: counts[language])
+    proofs = (set(words) & _WORDS[best]) - _WORDS[own] - set(_IN_NAMES.split())
+    plainly = len(proofs) >= 2 and 4 * counts[best] >= len(words) and counts[best] >= 3 * counts[own]
+    return best if plainly else ""

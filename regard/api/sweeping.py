@@ -17,7 +17,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,16 +28,15 @@ from regard.api.corpus import Where
 from regard.api.halving import Halving, check_halving
 from regard.api.loading import load, read_experiment
 from regard.api.training import gather, plan
-from regard.cluster.local import gpus_for, run_local, share_cores
-from regard.cluster.ray import run_ray
-from regard.cluster.shards import Input, Plan, Shard, Tell, Work, missing, read_results
+from regard.cluster.local import gpus_for, share_cores
+from regard.cluster.shards import Input, Plan, Shard, Tell, Work, read_results
 from regard.config import load_toml
 from regard.data.builtin.registry import find_builtin
 from regard.data.corpus import open_corpus
 from regard.data.files import Digests, Progress, read_lines, write_atomically
 from regard.data.pairs import find_corpus
 from regard.data.prepare import Stages
-from regard.errors import ConfigError, DataError, RunError, unknown
+from regard.errors import ConfigError, DataError, RunError, check_known
 from regard.evaluate.groups import GroupTable, System, compare_groups, plot_groups
 from regard.models.registry import build
 from regard.training.events import BEFORE_THE_END
@@ -80,8 +79,7 @@ def read_sweep(path: str | Path, settings: Sequence[str] = ()) -> list[Trial]:
     """
     tables = load_toml(Path(path))
     for name in tables:
-        if name not in (*OWN, *SECTIONS):
-            raise ConfigError(unknown("part", name, [*OWN, *SECTIONS], " of a sweep"))
+        check_known("part", name, (*OWN, *SECTIONS), " of a sweep")
     seeds, test = _seeds(tables.get("seeds", [1])), _test(tables.get("test", {}))
     common: dict[str, Any] = load_toml(Path(str(tables["config"]))) if "config" in tables else {}
     check_tables(common)
@@ -197,38 +195,29 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-@dataclass(frozen=True)
-class Training:
-    """The work of a sweep: train a run, or resume it, and translate the test set with it."""
+def start_training(out: Path, threads: int, started: str = ".", factor: int = 0) -> Work:
+    """The work of a sweep: train a run, or resume it, and translate the test set with it.
 
-    out: Path
-    threads: int
-    started: str = "."  # where the command was given: the paths of a corpus may be relative to it
-    halving: int = 0
+    `started` is where the command was given: the paths of a corpus may be relative to it. `factor` is that of halving.
+    """
+    torch.set_num_threads(threads)
+    try:
+        os.chdir(started)
+    except OSError:
+        raise RunError(f"There is no folder {started} on this node; a sweep needs shared storage.") from None
 
-    def __call__(self) -> Work:
-        torch.set_num_threads(self.threads)
-        try:
-            os.chdir(self.started)
-        except OSError:
-            raise RunError(f"There is no folder {self.started} on this node; a sweep needs shared storage.") from None
-        return self.work
-
-    def work(self, rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
-        """One result for each row, which is a Trial as JSON."""
-        for row in rows:
-            trial = Trial(*json.loads(row))
-            run = self.out / "runs" / trial.name
+    def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
+        for trial in (Trial(*json.loads(row)) for row in rows):
+            run = out / "runs" / trial.name
             experiment = _resolve(trial.tables, run)
-            every = experiment.train.validate_every
-            halving = Halving(self.out, self.halving, trial.name, every) if self.halving else None
+            halving = Halving(out, factor, trial.name, experiment.train.validate_every) if factor else None
             ended = begin(experiment, run, halving)
             if ended == "stopped" and halving and halving.stopped:
                 yield {"stopped": halving.stopped}
                 continue
             if ended in BEFORE_THE_END:
                 raise RunError(f"{run} was stopped and saved.")
-            sources, references = self.test_set(trial, experiment, run)
+            sources, references = read_test_set(trial, experiment, run)
             translator = load(run, experiment.train.device, "translate")
             yield {
                 "seconds": training_seconds(run),
@@ -240,16 +229,17 @@ class Training:
                 ],
             }
 
-    def test_set(self, trial: Trial, experiment: Experiment, run: Path) -> tuple[list[str], list[str]]:
-        """The sentences to translate and their translations: the files of [test], or the validation set of the run."""
-        if trial.test:
-            source, target = (list(read_lines(trial.test[side])) for side in ("source", "target"))
-            return source, target
-        data = open_data(experiment, run, None)
-        if not data.shown:
-            raise DataError("The run holds out no sentences; set data.held_out above 0, or give a [test] set.")
-        source, target = map(list, zip(*data.shown, strict=True))
-        return source, target
+    return work
+
+
+def read_test_set(trial: Trial, experiment: Experiment, run: Path) -> list[list[str]]:
+    """The sentences to translate and their translations: the files of [test], or the validation set of the run."""
+    if trial.test:
+        return [list(read_lines(trial.test[side])) for side in ("source", "target")]
+    data = open_data(experiment, run, None)
+    if not data.shown:
+        raise DataError("The run holds out no sentences; set data.held_out above 0, or give a [test] set.")
+    return list(map(list, zip(*data.shown, strict=True)))
 
 
 def sweep(
@@ -305,15 +295,11 @@ def sweep(
         check_folder(folder, content)
         write_atomically(folder / "plan.jsonl", content)
         work = Plan([Input(str(folder / "plan.jsonl"), "", len(content), 0, len(trials))], 1, "", {})
-        start = Training(folder, threads, os.getcwd(), halving)
+        start = partial(start_training, folder, threads, os.getcwd(), halving)
         until = math.inf if minutes is None else since + 60 * minutes
         watch = [partial(stages, stage) if stages else None for stage in ("training", "comparing")]
-        rest = missing(work, folder)
-        if on == "ray":
-            run_ray(start, work, folder, rest, number, watch[0], address, where.gpu_share(number))
-        else:
-            gpus = gpus_for(*(str(trial.tables["train"].get("device", "")) for trial in trials))
-            run_local(start, work, folder, rest, number, watch[0], until, gpus=gpus)
+        gpus = gpus_for(*(str(trial.tables["train"].get("device", "")) for trial in trials))
+        where.run(start, work, folder, number, watch[0], until=until, silent=math.inf, gpus=gpus)
         return collect(folder, trials, work.shards(), watch[1])
 
 

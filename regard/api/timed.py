@@ -18,8 +18,7 @@ from regard.models.registry import build, preset
 from regard.training.experiment import resolve
 from regard.training.known import find_run
 from regard.training.runs import find_weights, read_config
-from regard.training.start import choose_device
-from regard.training.warm_start import LANGUAGES, check_languages
+from regard.training.start import LANGUAGES, check_languages, choose_device
 
 SIZES = ((1, 32), (2, 48), (2, 64), (2, 96), (2, 128), (3, 192), (3, 256), (4, 384), (6, 512))  # layers, width
 MEASURED = (2, 64), (3, 256)  # the speed of the others follows from these

@@ -18,7 +18,7 @@ from regard.errors import RunError
 from regard.training.events import BEFORE_THE_END, Event, Observe, wants_stop
 from regard.training.experiment import Experiment, check_tables, resolve
 from regard.training.runs import checkpoints
-from regard.training.warm_start import inherit
+from regard.training.start import inherit
 
 Files = str | Path | list[str]
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.api import passages
-from regard.api.languages import other_language
+from regard.api.passages import other_language
 from regard.api.tracing import Output
 from regard.data.formats.place import spell
 from regard.data.formats.segment import Segment, join_sentences

@@ -16,14 +16,14 @@ from regard.api.tracing import Trained
 from regard.api.translation import Draft, Translation, join, spell_drafts, translations_of, wrong_with_source
 from regard.data.builtin.registry import find_builtin
 from regard.data.expects import knows_no_capitals
-from regard.data.files import Progress
+from regard.data.files import Progress, watched
 from regard.data.formats.segment import Sentence
 from regard.data.normalise_text import rewrite
 from regard.data.vocabulary import Tokenised, Vocabulary
-from regard.decode.batches import decode_many
 from regard.decode.beam import SearchStep
 from regard.decode.ensemble import Ensemble
 from regard.decode.hypothesis import Hypothesis, Weigh
+from regard.decode.search import decode_many
 from regard.decode.settings import DecodeConfig
 from regard.decode.terms import Terms
 from regard.errors import ConfigError, DataError, RunError
@@ -321,13 +321,10 @@ class Translator(Trained):
             ([*self.encode(one).ids, END], [*self.prefix_ids(other), END])
             for one, other in zip(source, target, strict=True)
         ]
-        total, done = 0.0, 0
-        for _, read, lengths, gold in links.read_together(pairs, self.device):
+        total, batches = 0.0, links.read_together(pairs, self.device)
+        for _, read, lengths, gold in watched(batches, progress, len(pairs), lambda batch: len(batch[0])):
             with torch.inference_mode():
                 total += float(cross_entropy(self.model(read, lengths, gold), gold)[1])
-            done += len(read)
-            if progress:
-                progress(done, len(pairs))
         return perplexity(total, max(1, sum(len(written) for _, written in pairs)))
 
     def prefix_ids(self, prefix: str | Sequence[int]) -> list[int]:

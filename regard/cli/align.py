@@ -9,10 +9,9 @@ import typer
 from typer import Option
 
 import regard
-from regard.cli.corpus import pair_files, watch
 from regard.cli.options import Device, Gold, Pairs, Run, Shards, only, run_folder
 from regard.cli.progress import bar
-from regard.cli.text import check_out, pairs_of, put
+from regard.cli.text import check_out, pair_files, pairs_of, put, watch
 from regard.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -161,7 +160,7 @@ def align(
 def _align_in_shards(
     run: Path, pairs: Words, how: Linking, heads: "Heads | None", out: Path | None, shards: Shards, device: str
 ) -> None:
-    from regard.api.corpus_attention import Links, align_corpus
+    from regard.api.corpus import Links, align_corpus
 
     if how.text:
         raise ConfigError("--text learns from all pairs at once; leave --on out.")

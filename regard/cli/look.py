@@ -110,7 +110,7 @@ def look(
 
 def check_options(task: str, given: dict[str, Any], out: Path | None) -> None:
     """Refuse options that do not belong to the task, or not together, before anything is loaded."""
-    from regard.look.show import VIEWS
+    from regard.look.table import VIEWS
 
     view = given.get("view")
     if view is not None and view not in VIEWS:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 import regard
-from regard.cli.corpus import pair_files, watch
 from regard.cli.options import AsJson, Device, Folder, Gold, Pairs, Run, Shards, TextFile
 from regard.cli.progress import bar
-from regard.cli.text import check_out, lines_of, pairs_of, put, put_result
+from regard.cli.text import check_out, lines_of, pair_files, pairs_of, put, put_result, watch
 from regard.errors import ConfigError, counted
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def heads(
     from regard.evaluate.alignment import read_gold
 
     if shards.on:
-        from regard.api.corpus_attention import read_report, report_corpus
+        from regard.api.corpus import read_report, report_corpus
 
         if silence or gold:
             raise ConfigError("--silence and --gold read a small set; leave --on out.")
@@ -131,7 +130,7 @@ def reach(
         raise ConfigError(f"--farthest must be at least 1; got {farthest}.")
     writer = regard.load(run, device, "language")
     if shards.on:
-        from regard.api.corpus_attention import reach_corpus, read_reach
+        from regard.api.corpus import reach_corpus, read_reach
 
         if file is None or out is None:
             raise ConfigError("--on takes a file and a folder for the results: regard reach RUN FILE --out DIR.")

@@ -5,17 +5,22 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from regard.cli.options import Pairs
-from regard.data.files import check_not_input, decode_line, read_lines, split_lines
+from regard.cli.progress import bar
+from regard.data.files import Progress, check_not_input, decode_line, read_lines, split_lines
 from regard.data.settings import READING, DataConfig, Reading
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, RunError, counted
+
+if TYPE_CHECKING:
+    from regard.api.corpus import CorpusResult
+
 
 CHUNK = 512  # lines in a batch
 STDIN = "standard input"
@@ -83,7 +88,7 @@ def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
 
 def _note_language(sources: list[str], own: str) -> list[str]:
     """A note where the first sentences are plainly in another language than the one that the model reads."""
-    from regard.api.languages import other_language
+    from regard.api.passages import other_language
 
     found = other_language("\n".join(sources[:CHUNK]), own)
     note = f"the source sentences look like {found}, but the model reads {own}."
@@ -147,3 +152,28 @@ def _finite(found: Any) -> Any:
     if isinstance(found, dict):
         return {name: _finite(value) for name, value in found.items()}
     return [_finite(value) for value in found] if isinstance(found, list | tuple) else found
+
+
+def pair_files(pairs: Pairs, out: Path | None) -> tuple[list[Path], Path]:
+    """The files of pairs for work on shards, and the folder of the results."""
+    files = [pairs.source, pairs.target] if pairs.tsv is None else [pairs.tsv]
+    if pairs.tmx or out is None or not all(files) or (pairs.tsv and (pairs.source or pairs.target)):
+        raise ConfigError("--on takes --source and --target, or --tsv, and a folder for the results, --out DIR.")
+    return [file for file in files if file], out
+
+
+def watch(doing: str, out: Path, work: Callable[[Progress], "CorpusResult"]) -> "CorpusResult":
+    """Show the progress of work on shards and say what became of it; shards that were set aside are an error."""
+    try:
+        with bar(doing) as progress:
+            found = work(progress)
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; the shards in {out} are kept, and the same command continues", err=True)
+        raise
+    if found.failed:
+        raise RunError(
+            f"{counted(found.failed, 'shard')} failed three times; {out / 'failed'} says why. The others are kept: the "
+            f"same command tries again."
+        )
+    typer.echo(f"{counted(found.lines, 'line')} into {', '.join(str(path) for path in found.outputs)}", err=True)
+    return found

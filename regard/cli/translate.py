@@ -173,7 +173,7 @@ def check_lines(file: Path, run: str) -> None:
 def write_corpus(runs: Sequence[str | Path], inputs: list[str], out: Path | None, **options: Any) -> None:
     """Translate files of any size into a folder, and say what became of them."""
     from regard.api.corpus import translate_corpus
-    from regard.cli.corpus import watch
+    from regard.cli.text import watch
 
     if not inputs or out is None:
         raise ConfigError(

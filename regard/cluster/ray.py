@@ -9,7 +9,7 @@ from typing import Any
 
 from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, set_aside, write_results
 from regard.data.files import Progress
-from regard.errors import ConfigError, RegardError, RunError, brief
+from regard.errors import ConfigError, RegardError, RunError, brief, need
 
 SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # a frame of HTTP/2 without content; byte 3 is its kind
 
@@ -62,13 +62,7 @@ def _knock(address: str | None) -> None:
 
 def need_ray() -> Any:
     """The module `ray`, or the sentence that says how to get it."""
-    try:
-        import ray
-    except ImportError:
-        raise ConfigError(
-            "Ray is not installed; install it, or work without --on ray: pip install 'regard[ray]'."
-        ) from None
-    return ray
+    return need("ray", "Ray is not installed; install it, or work without --on ray: pip install 'regard[ray]'.")
 
 
 def connect(address: str | None) -> Any:

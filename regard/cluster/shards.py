@@ -35,7 +35,7 @@ from regard.data.files import (
     unseal,
     write_atomically,
 )
-from regard.errors import ConfigError, DataError, RunError, unknown
+from regard.errors import ConfigError, DataError, RunError, check_known, need
 
 Tell = Callable[[int], None]  # called with the number of rows that were just done
 Work = Callable[[Sequence[str], Tell], Iterable[dict[str, Any]]]  # the rows of a shard -> one result for each
@@ -119,10 +119,7 @@ def read_rows(path: str, column: str = "", digests: Digests | None = None) -> It
 
 
 def _parquet_rows(path: str, column: str) -> Iterator[str]:
-    try:
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise ConfigError("Parquet files need pyarrow; install it: pip install 'regard[ray]'.") from None
+    pq = need("pyarrow.parquet", "Parquet files need pyarrow; install it: pip install 'regard[ray]'.")
     with pq.ParquetFile(path) as file:
         if column not in file.schema_arrow.names:
             raise DataError(
@@ -298,8 +295,7 @@ def join(plan: Plan, out: Path, form: str, text: Callable[[dict[str, Any]], str]
 
     An output has the name of its input, with the ending of the format where that is another one, or with `ending`.
     """
-    if form not in FORMATS:
-        raise ConfigError(unknown("format", form, FORMATS))
+    check_known("format", form, FORMATS)
     outputs: dict[str, str] = {}
     for i, one in enumerate(plan.inputs):
         packed = packing(one.path)
@@ -312,7 +308,7 @@ def join(plan: Plan, out: Path, form: str, text: Callable[[dict[str, Any]], str]
     return _conclude(out, outputs)
 
 
-def fold(plan: Plan, out: Path, name: str, combine: Callable[[Iterator[dict[str, Any]]], bytes]) -> list[Path]:
+def fold(name: str, combine: Callable[[Iterator[dict[str, Any]]], bytes], plan: Plan, out: Path) -> list[Path]:
     """Write one output for the whole corpus, made of all results in order, then the manifest."""
     results = (json.loads(line) for shard in plan.shards() for line in _whole(out, shard))
     write_atomically(out / name, combine(results))

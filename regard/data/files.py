@@ -56,6 +56,18 @@ _LANGUAGE = re.compile(r"\.(?!txt|tsv|csv|tok|bpe|src|tgt|raw|tmx)([a-z]{2,3})$"
 _PACKED = re.compile(r"\.(gz|bz2|xz|zst)$", re.IGNORECASE)
 
 
+def watched(
+    parts: Iterable[T], progress: Progress | None, total: int | None, size: Callable[[T], int] = lambda part: 1
+) -> Iterator[T]:
+    """The parts of some work, one by one; when one is done, `progress` gets the sizes of all so far, and `total`."""
+    done = 0
+    for part in parts:
+        yield part
+        done += size(part)
+        if progress:
+            progress(done, total)
+
+
 def open_zst(file: Any, mode: str = "rb") -> Any:
     """A zst file; Python has them from 3.14 on."""
     if zstd is None:

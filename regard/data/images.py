@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.errors import DataError, brief
+from regard.errors import DataError, brief, need
 
 Pixels = NDArray[np.uint8]  # [H, W, 3]: red, green, blue
 
@@ -79,10 +79,7 @@ def file_bytes(path: Path) -> bytes:
 
 def _open(data: bytes, name: str) -> Any:
     """The picture with its header read and checked, no pixel decoded."""
-    try:
-        from PIL import Image
-    except ImportError:
-        raise DataError("Reading pictures needs Pillow; install it with `pip install regard[images]`.") from None
+    Image = need("PIL.Image", "Reading pictures needs Pillow; install it with `pip install regard[images]`.", DataError)
     if len(data) > MOST_BYTES:
         raise DataError(f"{name} has {len(data) >> 20} MiB; a picture may have {MOST_BYTES >> 20}.")
     kind = picture_format(data, name)

@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
@@ -106,17 +106,12 @@ def train_subwords(
         "minloglevel": 3,
     }
     try:
-        sentencepiece.SentencePieceTrainer.train(sentence_iterator=_trainable(lines), model_writer=model, **options)
+        texts = (_RESERVED.sub(" ", line[:_LINE]) for line in lines)
+        some = (text for text in texts if text and not text.isspace())
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=some, model_writer=model, **options)
     except RuntimeError as error:
         raise DataError(_explain(str(error), size)) from None
     return Subwords(model.getvalue())
-
-
-def _trainable(lines: Iterable[str]) -> Iterator[str]:
-    for line in lines:
-        text = _RESERVED.sub(" ", line[:_LINE])
-        if text and not text.isspace():
-            yield text
 
 
 def _explain(error: str, size: int) -> str:

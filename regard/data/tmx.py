@@ -11,8 +11,7 @@ from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
 from regard.data.files import UNREADABLE, Digests, read_blocks, read_whole
-from regard.data.formats.bilingual import read_bilingual
-from regard.data.formats.document import LARGEST, is_bilingual
+from regard.data.formats.document import LARGEST, is_bilingual, read_bilingual
 from regard.data.formats.xml import InertXML
 from regard.data.settings import READING, Reading
 from regard.errors import DataError

@@ -5,6 +5,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterable
+from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -115,6 +116,11 @@ class Vocabulary:
         """The piece of each id, symbols by their names."""
         return [self.tokens.piece(index) for index in self._checked(ids)]
 
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """The id of each piece."""
+        return {piece: index for index, piece in enumerate(self.pieces(range(len(self))))}
+
     def words_of(self, ids: Iterable[int]) -> list[int]:
         """For each id of a sentence the index of the white-space word that it belongs to, from the ids alone.
 
@@ -146,20 +152,20 @@ class Vocabulary:
         header = json.dumps(self._header(), sort_keys=True).encode()
         return hashlib.sha256(header + b"\0" + self.tokens.content).hexdigest()
 
-    def save(self, folder: Path, name: str, source: str = "") -> list[Path]:
-        """Write `name`.json, and beside it `name`.model for SentencePiece; the files written are returned.
+    def contents(self, name: str, source: str = "") -> dict[str, bytes]:
+        """The files of a vocabulary called `name`: `name`.json, and for SentencePiece `name`.model.
 
         `source` is the fingerprint of the text that the vocabulary was made from.
         """
         header: dict[str, object] = {**self._header(), "fingerprint": self.fingerprint, "made_from": source}
-        files = [folder / f"{name}.json"]
-        if isinstance(self.tokens, Subwords):
-            files.insert(0, folder / f"{name}.model")
-            write_atomically(files[0], self.tokens.content)
-        else:
+        model = {f"{name}.model": self.tokens.content} if isinstance(self.tokens, Subwords) else {}
+        if isinstance(self.tokens, Plain):
             header["tokens"] = self.tokens.tokens
-        write_atomically(folder / f"{name}.json", (json.dumps(header, ensure_ascii=True) + "\n").encode())
-        return files
+        return {**model, f"{name}.json": (json.dumps(header, ensure_ascii=True) + "\n").encode()}
+
+    def save(self, folder: Path, name: str, source: str = "") -> list[Path]:
+        """Write the files; they are returned."""
+        return [write_atomically(folder / file, content) for file, content in self.contents(name, source).items()]
 
     @classmethod
     def load(cls, folder: Path, name: str) -> "Vocabulary":

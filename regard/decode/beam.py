@@ -16,7 +16,7 @@ Everything is a tensor of a fixed size on the model's device, so that a step can
 The hypotheses are a tree: the token, the log-probability and the parent of each slot of each step.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -28,8 +28,8 @@ from torch import Tensor
 from regard.decode.hypothesis import Ended, Hypothesis, length_penalty
 from regard.decode.rules import NEVER, apply_rules, banned, best, likely, padded
 from regard.decode.settings import DecodeConfig
-from regard.decode.steps import Advanced, is_host, room_for, take_steps
-from regard.decode.terms import Terms, Wanted, by_banks, forbid, keep, next_tokens, want, write_token
+from regard.decode.steps import NOTHING, Advanced, Demands, is_host, room_for, take_steps
+from regard.decode.terms import Wanted, by_banks, forbid, keep, next_tokens, want, write_token
 from regard.kernels.choose import MOST_BEAMS, or_triton
 from regard.models.contract import SequenceModel, State
 from regard.symbols import END, PAD, START
@@ -106,16 +106,11 @@ def beam_search(
     state: State,
     limits: Tensor,
     config: DecodeConfig,
-    *,
-    prefixes: Sequence[Sequence[int]] | None = None,
-    terms: Terms | None = None,
-    observe: Callable[[SearchStep], None] | None = None,
-    stop: Callable[[], bool] | None = None,
+    demands: Demands = NOTHING,
 ) -> list[list[Hypothesis]]:
     """The `config.nbest` best hypotheses for each row of `state`, none longer than `limits` [B] (END counted).
 
-    Only hypotheses with all `terms` of their row end; where there is none, those that were cut are given.
-    `observe` is shown every step; `stop` is called before every step and ends the search when it returns True.
+    Only hypotheses with all terms of their row end; where there is none, those that were cut are given.
     """
     found: list[list[Hypothesis]] = [[] for _ in limits]
 
@@ -123,18 +118,12 @@ def beam_search(
         for row, hypotheses in zip(some.row.tolist(), hypotheses_of(some, config), strict=True):
             found[row] = hypotheses
 
-    beam = begin(limits, config, prefixes, terms)
-    step = partial(advance, config=config, observe=observe)
-    take_steps(model, step, beam, state, collect, prefixes, observe or terms, stop)  # terms are not captured
+    step = partial(advance, config=config, observe=demands.observe)
+    take_steps(model, step, begin(limits, config, demands), state, collect, demands)
     return found
 
 
-def begin(
-    limits: Tensor,
-    config: DecodeConfig,
-    prefixes: Sequence[Sequence[int]] | None,
-    terms: Terms | None = None,
-) -> BeamState:
+def begin(limits: Tensor, config: DecodeConfig, demands: Demands) -> BeamState:
     """Nothing written yet. Where steps are captured every one has K beams, of which the first step expands one."""
     A, K, T = len(limits), config.beam, room_for(limits)
     k = 1 if is_host(limits) else K
@@ -156,8 +145,8 @@ def begin(
         parents=full(0, T + 1, K),
         logprobs=full(0.0, T + 1, K, dtype=torch.float32),
         written=full(PAD, K, T + 1) if config.no_repeat_ngram else None,
-        prefix=None if prefixes is None else padded(prefixes, limits.device),
-        wanted=None if terms is None else want(terms, K, limits.device),
+        prefix=None if demands.prefixes is None else padded(demands.prefixes, limits.device),
+        wanted=None if demands.terms is None else want(demands.terms, K, limits.device),
         finished=FinishedHypotheses(never, never.clone(), full(0, K), full(0, K), full(0.0, K, dtype=torch.float32)),
     )
 

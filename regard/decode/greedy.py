@@ -1,5 +1,6 @@
 """One path for each row, with no beams: greedy search and sampling differ only in how a token is chosen."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from torch import Tensor
 from regard.decode.hypothesis import Ended, Hypothesis, length_penalty
 from regard.decode.rules import apply_rules, padded
 from regard.decode.settings import DecodeConfig
-from regard.decode.steps import Advanced, room_for, take_steps
+from regard.decode.steps import NOTHING, Advanced, Demands, room_for, take_steps
 from regard.models.contract import SequenceModel, State
 from regard.symbols import END, PAD, START
 
@@ -38,6 +39,47 @@ def likeliest(logprobs: Tensor, drawn: Tensor | None, config: DecodeConfig) -> T
     return logprobs.max(dim=1, keepdim=True).indices
 
 
+def draw(seeds: Sequence[int], limits: Tensor) -> Tensor:
+    """The numbers in [0, 1) that choose the tokens of each row, [B, T].
+
+    Each row has its own, drawn on the CPU from its own seed before the search, so a sample depends neither on the other
+    rows of the batch nor on the device.
+    """
+    drawn = torch.zeros(len(seeds), int(limits.max()) if len(limits) else 0, dtype=torch.float64)
+    for row, seed, limit in zip(drawn, seeds, limits.tolist(), strict=True):
+        row[:limit] = torch.rand(limit, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return drawn.to(limits.device)
+
+
+def sample(logprobs: Tensor, drawn: Tensor | None, config: DecodeConfig) -> Tensor:
+    """Draw from softmax(logprobs / temperature) [A, V], within the top k and the top p: the inverse of the cumulated
+    probability at `drawn` [A, 1]. Returns tokens [A, 1]."""
+    assert drawn is not None
+    V = logprobs.shape[1]
+    probabilities = (logprobs / config.temperature).softmax(1).double()  # [A, V]
+    k = min(config.top_k or V, V)
+    if k < V:
+        probabilities, tokens = probabilities.topk(k)  # [A, k]
+    elif config.top_p < 1:
+        probabilities, tokens = probabilities.sort(dim=1, descending=True, stable=True)  # [A, V]
+    else:
+        tokens = torch.arange(k, device=logprobs.device).expand_as(probabilities)
+    heights = probabilities.cumsum(1)  # [A, k]
+    mass = heights[:, -1:]  # [A, 1]
+    if config.top_p < 1:
+        # The likeliest tokens that together reach p of what is left, the one that crosses it included.
+        crossing = (heights < config.top_p * mass).sum(1, keepdim=True).clamp_(max=k - 1)  # [A, 1]
+        mass = heights.gather(1, crossing)
+    place = torch.searchsorted(heights, drawn * mass, right=True).clamp_(max=k - 1)  # [A, 1]
+    return tokens.gather(1, place)
+
+
+def seed_for(content: bytes, seed: int, sample: int) -> int:
+    """A seed made of what is translated, the seed of the settings and the number of the sample."""
+    digest = hashlib.blake2b(content, digest_size=8, key=f"{seed}:{sample}".encode()).digest()
+    return int.from_bytes(digest[:7], "big")
+
+
 @torch.inference_mode()
 def follow(
     model: SequenceModel,
@@ -46,9 +88,7 @@ def follow(
     config: DecodeConfig,
     choose: Choose = likeliest,
     drawn: Tensor | None = None,
-    *,
-    prefixes: Sequence[Sequence[int]] | None = None,
-    stop: Callable[[], bool] | None = None,
+    demands: Demands = NOTHING,
 ) -> list[Hypothesis]:
     """Write one token after another for each row of `state`, until END or the row's longest length `limits` [B]."""
     found: dict[int, Hypothesis] = {}
@@ -56,8 +96,8 @@ def follow(
     def collect(some: GreedyState) -> None:
         found.update(zip(some.row.tolist(), hypotheses_of(some, config), strict=True))
 
-    path = begin(limits, prefixes, drawn)
-    take_steps(model, partial(advance, config=config, choose=choose), path, state, collect, prefixes, stop=stop)
+    path = begin(limits, demands.prefixes, drawn)
+    take_steps(model, partial(advance, config=config, choose=choose), path, state, collect, demands)
     return [found[row] for row in range(len(limits))]
 
 

@@ -1,26 +1,27 @@
-"""A model into sentences: `decode` writes for a batch, `search` continues from any state."""
+"""A model into sentences: `decode_many` writes for any number of rows, `decode` for a batch, `search` from a state."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.decode.beam import SearchStep, beam_search
-from regard.decode.greedy import follow
+from regard.data.batching import pad
+from regard.data.files import Progress, watched
+from regard.decode.beam import beam_search
+from regard.decode.greedy import draw, follow, sample, seed_for
 from regard.decode.hypothesis import Hypothesis, Weigh, rank, rank_by_coverage
-from regard.decode.sampling import draw, sample, seed_for
 from regard.decode.settings import DecodeConfig
-from regard.decode.steps import is_host, read
-from regard.decode.terms import Terms
+from regard.decode.steps import NOTHING, Demands, is_host, read
 from regard.errors import ConfigError, DataError, counted, out_of_memory
 from regard.models.contract import SequenceModel, State, take
-from regard.symbols import PAD
+from regard.symbols import END, PAD
 
-Prefixes = Sequence[Sequence[int]]
+Weigher = Callable[[Tensor, Tensor], Weigh]
 
 
 @torch.inference_mode()
@@ -30,18 +31,13 @@ def decode(
     lengths: Tensor,
     config: DecodeConfig,
     *,
-    prefixes: Prefixes | None = None,
-    terms: Terms | None = None,
     weigh: Weigh | None = None,
-    observe: Callable[[SearchStep], None] | None = None,
-    stop: Callable[[], bool] | None = None,
+    demands: Demands = NOTHING,
 ) -> list[list[Hypothesis]]:
     """Translate `source` [B, S] with `lengths` [B]: the best hypotheses of each row, the best first.
 
-    `prefixes` are ids that the translation of each row must begin with, `terms` runs of ids that it must hold (by
-    beam search alone). `weigh` gives the attention weights of hypotheses, for the coverage penalty. `observe` is shown
-    every step of a beam search (its sentences number the rows that hold words); `stop` is called before every step. A
-    source of END alone gives the empty sentence.
+    `weigh` gives the attention weights of hypotheses, for the coverage penalty. The sentences of an observed step
+    number the rows that hold words. A source of END alone gives the empty sentence.
 
     The model should be in eval mode: dropout would make search a lottery.
     """
@@ -49,8 +45,8 @@ def decode(
         raise ConfigError(
             "decode.coverage_penalty needs the attention weights of hypotheses; pass weigh=..., or set it to 0."
         )
-    if prefixes is not None and len(prefixes) != len(source):
-        raise DataError(f"Expected one prefix for each sentence, {len(source)} in all; got {len(prefixes)}.")
+    if demands.prefixes is not None and len(demands.prefixes) != len(source):
+        raise DataError(f"Expected one prefix for each sentence, {len(source)} in all; got {len(demands.prefixes)}.")
     empty = [[Hypothesis([], 0.0, 0.0, "end", [0.0])] for _ in range(len(source))]
     end = 1 if source.dim() == 2 else 0  # a sentence ends with END, a picture has no such cell
     rows = (lengths > end).nonzero().squeeze(1)  # [B] those that hold something to read
@@ -63,17 +59,8 @@ def decode(
         state = read(model, source, lengths)
     # The coverage penalty ranks all that was found.
     wide = replace(config, nbest=max(config.nbest, config.beam)) if config.coverage_penalty else config
-    found = search(
-        model,
-        state,
-        longest(lengths, config),
-        wide,
-        prefixes=None if prefixes is None else [prefixes[row] for row in chosen],
-        terms=None if terms is None else terms.take(chosen),
-        contents=_contents(source, lengths) if config.temperature else None,
-        observe=observe,
-        stop=stop,
-    )
+    contents = _contents(source, lengths) if config.temperature else None
+    found = search(model, state, longest(lengths, config), wide, demands.take(chosen), contents)
     if config.coverage_penalty and weigh is not None:
         found = rank_by_coverage(found, weigh, rows, config.coverage_penalty)
     for row, hypotheses in zip(chosen, found, strict=True):
@@ -86,12 +73,8 @@ def search(
     state: State,
     limits: Tensor,
     config: DecodeConfig,
-    *,
-    prefixes: Prefixes | None = None,
-    terms: Terms | None = None,
+    demands: Demands = NOTHING,
     contents: Sequence[bytes] | None = None,
-    observe: Callable[[SearchStep], None] | None = None,
-    stop: Callable[[], bool] | None = None,
 ) -> list[list[Hypothesis]]:
     """Continue from `state`, whose rows are sentences, to at most `limits` [B] tokens each (END counted).
 
@@ -103,8 +86,8 @@ def search(
     most = getattr(model, "longest", None)
     if most is not None:
         limits = limits.clamp(max=most)
-    if prefixes is not None:
-        least = [len(prefix) + 1 for prefix in prefixes]
+    if demands.prefixes is not None:
+        least = [len(prefix) + 1 for prefix in demands.prefixes]
         if most is not None and max(least, default=0) > most:
             raise DataError(
                 f"The model writes at most {most} tokens, END counted; got a prefix of {max(least) - 1}. "
@@ -114,13 +97,12 @@ def search(
     try:
         with products(config.precision, limits.device):
             if config.temperature:
-                if terms is not None:
+                if demands.terms is not None:
                     raise ConfigError("Terms are placed by a search; set decode.temperature to 0.")
-                return _sample(model, state, limits, config, prefixes, contents, stop)
-            if config.beam == 1 and observe is None and terms is None:
-                paths = follow(model, state, limits, config, prefixes=prefixes, stop=stop)
-                return [[hypothesis] for hypothesis in paths]
-            return beam_search(model, state, limits, config, prefixes=prefixes, terms=terms, observe=observe, stop=stop)
+                return _sample(model, state, limits, config, demands, contents)
+            if config.beam == 1 and demands.observe is None and demands.terms is None:
+                return [[path] for path in follow(model, state, limits, config, demands=demands)]
+            return beam_search(model, state, limits, config, demands)
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
@@ -168,9 +150,8 @@ def _sample(
     state: State,
     limits: Tensor,
     config: DecodeConfig,
-    prefixes: Prefixes | None,
+    demands: Demands,
     contents: Sequence[bytes] | None,
-    stop: Callable[[], bool] | None,
 ) -> list[list[Hypothesis]]:
     """`nbest` samples for each sentence, each in a separate row, ranked by score."""
     n = config.nbest
@@ -178,9 +159,8 @@ def _sample(
     limits = limits[rows]
     contents = contents or [str(row).encode() for row in range(len(limits) // n)]
     seeds = [seed_for(content, config.seed, number) for content in contents for number in range(n)]
-    prefixes = None if prefixes is None else [prefix for prefix in prefixes for _ in range(n)]
     state = take(state, rows) if n > 1 else state
-    found = follow(model, state, limits, config, sample, draw(seeds, limits), prefixes=prefixes, stop=stop)
+    found = follow(model, state, limits, config, sample, draw(seeds, limits), demands.take(rows.tolist()))
     return [rank(found[first : first + n]) for first in range(0, len(found), n)]
 
 
@@ -190,3 +170,42 @@ def _contents(source: Tensor, lengths: Tensor) -> list[bytes]:
     if source.dim() == 2:
         return [row[:length].numpy().tobytes() for row, length in zip(rows, lengths.tolist(), strict=True)]
     return [row.numpy().tobytes() for row in rows]
+
+
+def decode_many(
+    model: SequenceModel,
+    rows: Sequence[Sequence[int]],
+    config: DecodeConfig,
+    device: torch.device,
+    *,
+    batch_tokens: int = 4096,
+    weigher: Weigher | None = None,
+    tell: Progress | None = None,
+    **demands: Any,
+) -> list[list[Hypothesis]]:
+    """The best hypotheses of each row of source ids (without END), the row's place kept.
+
+    `weigher(source, lengths)` gives the `weigh` of a batch, for the coverage penalty; the rest are fields of `Demands`
+    (the steps of each batch are observed in turn). A batch holds about `batch_tokens` source tokens, padding counted,
+    over all its beams (samples); long rows go first, so that a lack of memory shows at the start.
+    """
+    found: list[list[Hypothesis]] = [[] for _ in rows]
+    copies = config.nbest if config.temperature else config.beam
+    for some in watched(by_length(rows, batch_tokens // copies), tell, len(rows), len):
+        source, lengths = pad([[*rows[row], END] for row in some])
+        source, lengths = source.to(device), lengths.to(device)
+        weigh = weigher(source, lengths) if weigher and config.coverage_penalty else None
+        results = decode(model, source, lengths, config, weigh=weigh, demands=Demands(**demands).take(some))
+        for row, hypotheses in zip(some, results, strict=True):
+            found[row] = hypotheses
+    return found
+
+
+def by_length(rows: Sequence[Sequence[int]], tokens: int) -> Iterator[list[int]]:
+    """The numbers of rows in batches of like length, the longest first: at most `tokens` with END, padding counted."""
+    order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
+    done = 0
+    while done < len(order):
+        some = order[done : done + max(1, tokens // (len(rows[order[done]]) + 1))]
+        yield some
+        done += len(some)

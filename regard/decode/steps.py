@@ -1,8 +1,8 @@
 """The loop that all searches share: step the model, advance the search, drop the sentences that are done."""
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
-from typing import Any, Protocol, TypeVar
+from functools import cache
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,12 +10,30 @@ from torch import Tensor
 from regard.core.nested import map_nested
 from regard.decode.captured import EVERY, captured_start, captured_steps
 from regard.decode.rules import check_prefix
+from regard.decode.terms import Terms
 from regard.kernels.choose import steps_path
 from regard.kernels.direct import for_steps
 from regard.kernels.past import with_room
 from regard.models.contract import SequenceModel, State, take, take_beams
 
 ROOM = 8  # steps that a fresh past has room for
+
+
+class Demands(NamedTuple):
+    """What is wanted of one search besides its settings."""
+
+    prefixes: Sequence[Sequence[int]] | None = None  # ids that the translation of each row must begin with
+    terms: Terms | None = None  # runs of ids that it must hold, by beam search alone
+    observe: Callable[[Any], None] | None = None  # is shown every step of a beam search
+    stop: Callable[[], bool] | None = None  # is called before every step, and ends the search when it returns True
+
+    def take(self, rows: Sequence[int]) -> "Demands":
+        """The same for some rows."""
+        prefixes = None if self.prefixes is None else [self.prefixes[row] for row in rows]
+        return self._replace(prefixes=prefixes, terms=None if self.terms is None else self.terms.take(rows))
+
+
+NOTHING = Demands()
 
 
 class Search(Protocol):
@@ -51,18 +69,16 @@ def take_steps(
     search: AnySearch,
     state: State,
     collect: Callable[[AnySearch], None],
-    prefixes: Sequence[Sequence[int]] | None = None,
-    observe: object = None,
-    stop: Callable[[], bool] | None = None,
+    demands: Demands,
 ) -> None:
     """Advance `search` from `state` until every sentence is done; `collect` is given the sentences that are.
 
-    `stop` is called before every step; when it returns True, `collect` is given all that are left, as they are. On a
-    GPU a step is captured as a CUDA graph where the model allows it, unless `observe` sees each of them.
+    When the search is stopped, `collect` is given all that are left, as they are. On a GPU a step is captured as a CUDA
+    graph where the model allows it, unless each of them is observed or terms are wanted.
     """
     if not len(search.row):
         return
-    largest = max((token for prefix in prefixes or () for token in prefix), default=-1)
+    largest = max((token for prefix in demands.prefixes or () for token in prefix), default=-1)
     stepped: Callable[[], Any] = cache(lambda: for_steps(model))  # captured steps may need none
 
     def step(search: AnySearch, state: State) -> tuple[AnySearch, State, Tensor | None]:
@@ -73,15 +89,20 @@ def take_steps(
 
     steps, beams = int(search.limit.max()), search.token.shape[1]
     if not is_host(search.done) and torch.is_autocast_enabled("cuda") and hasattr(state, "memory"):
-        low = partial(in_products, dtype=torch.get_autocast_dtype("cuda"))
-        state = state._replace(memory=map_nested(state.memory, low))
+        low = torch.get_autocast_dtype("cuda")  # keys and values are cast once for a search, not at every step
+
+        def cast(x: Tensor) -> Tensor:
+            return x.to(low) if x.dtype == torch.float32 and x.dim() > 2 else x
+
+        state = state._replace(memory=map_nested(state.memory, cast))
     if beams > 1:
         state = take(state, torch.arange(len(search.row), device=search.row.device).repeat_interleave(beams))
     kind = largest, getattr(advance, "func", advance), *getattr(advance, "keywords", {}).values()
-    capturable = not is_host(search.done) and steps_path(model, "cuda", observe is not None).name != "plain"
-    if capturable and captured_steps(model, stepped, step, kind, search, state, steps, collect, stop):
+    watched = demands.observe is not None or demands.terms is not None
+    capturable = not is_host(search.done) and steps_path(model, "cuda", watched).name != "plain"
+    if capturable and captured_steps(model, stepped, step, kind, search, state, steps, collect, demands.stop):
         return
-    plain_steps(step, search, with_room(state, ROOM), steps, collect, stop)
+    plain_steps(step, search, with_room(state, ROOM), steps, collect, demands.stop)
 
 
 def plain_steps(
@@ -117,11 +138,6 @@ def plain_steps(
         elif not rows.is_cpu or not torch.equal(rows, torch.arange(len(rows))):
             state = take_beams(state, rows)
     collect(search)
-
-
-def in_products(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Keys or values in the dtype of products: cast once for a search, not at every step. [B, S, D] -> [B, S, D]"""
-    return x.to(dtype) if x.dtype == torch.float32 and x.dim() > 2 else x
 
 
 def room_for(limits: Tensor) -> int:

@@ -82,11 +82,6 @@ def want(terms: Terms, beams: int, device: torch.device) -> Wanted:
     return Wanted(tokens, size, first, last, same.tril(-1), banned, may_grow > 0, joined, reached[..., 0] > 0, reached)
 
 
-def may_end(wanted: Wanted) -> Tensor:
-    """Whether a hypothesis has all terms: [A, K]."""
-    return (wanted.reached == wanted.size[:, None]).all(-1)
-
-
 def next_tokens(wanted: Wanted, length: Tensor) -> Tensor:
     """The token with which each term of each hypothesis begins or goes on; PAD where it is there or may not begin."""
     following = _at(wanted.tokens, wanted.reached)  # [A, K, C]
@@ -128,7 +123,8 @@ def forbid(logprobs: Tensor, wanted: Wanted, beams: int) -> None:
     logprobs.scatter_(1, wanted.banned.repeat_interleave(beams, 0), NEVER)
     follows = wanted.ended[:, :beams, None] & (wanted.joined != PAD)[:, None]  # [A, k, J]
     logprobs.scatter_(1, (wanted.joined[:, None] * follows).flatten(0, 1), NEVER)  # PAD is never written
-    logprobs[:, END].masked_fill_(~may_end(wanted)[:, :beams].flatten(), NEVER)
+    complete = (wanted.reached == wanted.size[:, None]).all(-1)  # [A, K]
+    logprobs[:, END].masked_fill_(~complete[:, :beams].flatten(), NEVER)
 
 
 def _may_begin(wanted: Wanted, length: Tensor) -> Tensor:

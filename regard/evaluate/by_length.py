@@ -61,13 +61,13 @@ def by_length(
     *references: Sequence[str],
     edges: Sequence[int] = EDGES,
     metric: str = "bleu",
-    lowercase: bool = False,
-    tokenize: str | None = None,
+    **options: Any,
 ) -> LengthTable:
     """Group sentences by the number of source words (split at white space) and score each group as a corpus, with
     a 95 % interval from a bootstrap over its sentences.
 
-    `edges` are the upper bounds of the bins: (10, 20) gives 1 to 10, 11 to 20, and more than 20.
+    `edges` are the upper bounds of the bins: (10, 20) gives 1 to 10, 11 to 20, and more than 20. `options` are those of
+    `build_metric`.
     """
     check_lines(hypotheses, references)
     check_lines(hypotheses, [sources], "sources")
@@ -77,7 +77,7 @@ def by_length(
     for number, source in enumerate(sources):
         words = len(source.split())
         groups[sum(words > edge for edge in edges)].append(number)
-    scorer = build_metric(metric, lowercase, tokenize)
+    scorer = build_metric(metric, **options)
     bins, low = [], 1
     for group, high in zip(groups, [*edges, None], strict=True):
         score = interval = None

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.documents import DocumentSet
-from regard.errors import ConfigError, DataError, counted
+from regard.errors import DataError, counted, need
 
 Sentences = Sequence[NDArray[Any]]  # the word ids of each sentence of a document
 
@@ -49,22 +49,18 @@ class BagOfWords:
     logistic regression with L2 regularisation of strength 0.1. Needs scikit-learn."""
 
     def __init__(self, documents: DocumentSet, pairs: bool = True) -> None:
-        try:
-            from sklearn.feature_extraction.text import TfidfVectorizer
-            from sklearn.linear_model import LogisticRegression
-            from sklearn.pipeline import make_pipeline
-        except ImportError:
-            raise ConfigError(
-                "The bag-of-words baseline needs scikit-learn; install it with: pip install 'regard[baseline]'."
-            ) from None
+        missing = "The bag-of-words baseline needs scikit-learn; install it with: pip install 'regard[baseline]'."
+        text, linear, pipeline = (
+            need(f"sklearn.{name}", missing) for name in ("feature_extraction.text", "linear_model", "pipeline")
+        )
 
         def features(sentences: Sentences) -> Iterator[str]:
             for words in sentences:
                 yield from map(str, words)
                 yield from (f"{a} {b}" for a, b in pairwise(words) if pairs)
 
-        vectors = TfidfVectorizer(analyzer=features, binary=True, min_df=2)
-        self.model = make_pipeline(vectors, LogisticRegression(C=10.0, max_iter=1000))
+        vectors = text.TfidfVectorizer(analyzer=features, binary=True, min_df=2)
+        self.model = pipeline.make_pipeline(vectors, linear.LogisticRegression(C=10.0, max_iter=1000))
         try:
             self.model.fit(_documents(documents), documents.labels)
         except ValueError as error:  # no documents, no feature that occurs often enough, or a single class

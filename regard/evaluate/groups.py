@@ -1,15 +1,16 @@
 """Systems that were trained with several seeds: a table by group, the best group tested against each other, a plot."""
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from regard.data.files import Progress, watched
 from regard.errors import DataError, counted
 from regard.evaluate.by_length import COLOURS, check_plot, save_plot
 from regard.evaluate.scores import score
-from regard.evaluate.significance import Comparison, group_bootstrap
+from regard.evaluate.significance import SAMPLES, Comparison, group_bootstrap
 
 ONE_SEED = "A group with one seed is compared by sentences only: its interval and p leave out the luck of training."
 
@@ -71,19 +72,18 @@ class GroupTable:
 def compare_groups(
     groups: Mapping[str, Mapping[int, System]],
     references: Sequence[str],
-    lowercase: bool = False,
-    tokenize: str | None = None,
-    samples: int = 1000,
-    progress: Callable[[int, int | None], None] | None = None,
+    samples: int = SAMPLES,
+    progress: Progress | None = None,
+    **options: Any,
 ) -> GroupTable:
     """Score every seed of every group, and test the group of the best mean against each other one.
 
     The test resamples sentences and seeds (see `group_bootstrap`); with one seed a group, sentences alone. Its p
     values are not corrected for the number of groups, nor for the best having been chosen by the same numbers.
+    `options` are those of `build_metric`.
     """
     if not groups or not all(groups.values()):
         raise DataError("A table by group needs at least one group, and each group at least one seed.")
-    options: dict[str, Any] = {"lowercase": lowercase, "tokenize": tokenize}
     reports = {
         name: [score(one.written, references, metrics=["bleu"], **options) for one in seeds.values()]
         for name, seeds in groups.items()
@@ -92,20 +92,18 @@ def compare_groups(
     order = sorted(groups, key=lambda name: -means[name])
     best = [one.written for one in groups[order[0]].values()]
     rows = []
-    for number, name in enumerate(order):
+    for name in watched(order, progress, len(order)):
         seeds = groups[name]
         bleu = [report["bleu"] for report in reports[name]]
         times = [one.seconds for one in seeds.values() if one.seconds is not None]
         test = None
-        if number:
+        if name != order[0]:
             written = [one.written for one in seeds.values()]
             test = group_bootstrap(best, written, references, samples=samples, **options)
         spread = statistics.stdev(bleu) if len(bleu) > 1 else None
         seconds = statistics.fmean(times) if len(times) == len(seeds) else None
         parameters = max(one.parameters for one in seeds.values())
         rows.append(Group(name, list(seeds), bleu, means[name], spread, seconds, parameters, test))
-        if progress:
-            progress(number + 1, len(order))
     return GroupTable(rows, len(references), reports[order[0]][0].scores[0].signature)
 
 

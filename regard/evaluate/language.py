@@ -1,12 +1,13 @@
 """Scores of language models: negative log-likelihood of a text, and accuracy of last words."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from regard.data.batching import plan_epoch
+from regard.data.files import Progress, watched
 from regard.data.text_corpus import TextRows, TextStreams
 from regard.models.contract import LanguageModel
 from regard.symbols import PAD
@@ -17,21 +18,17 @@ def text_loss(
     rows: TextRows | TextStreams,
     device: torch.device,
     batch_tokens: int = 8192,
-    progress: Callable[[int, int | None], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[float, int]:
     """(sum of -log p, number of tokens) over all rows. Perplexity is exp(sum / tokens).
 
     Each row is read from a fresh state, or with streams from the state that the row before it ended in.
     """
-    total, done = 0.0, 0
-    for target, lengths, logits in _predictions(model, rows, device, batch_tokens):
+    total, batches = 0.0, _predictions(model, rows, device, batch_tokens)
+    for target, _, logits in watched(batches, progress, rows.tokens, lambda batch: int(batch[1].sum())):
         flat = logits.float().flatten(0, 1)  # [B T, V]
         total += float(F.cross_entropy(flat, target.flatten(), ignore_index=PAD, reduction="sum"))
-        done += int(lengths.sum())
-        if progress:
-            progress(done, rows.tokens)
-    assert done == rows.tokens
-    return total, done
+    return total, rows.tokens
 
 
 def last_word_accuracy(model: LanguageModel, rows: TextRows, device: torch.device) -> float:

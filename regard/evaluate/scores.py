@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from regard.errors import DataError, unknown
+from regard.errors import DataError, check_known, unknown
 
 TITLES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
 METRICS = tuple(TITLES)
@@ -93,15 +93,14 @@ def build_metric(name: str, lowercase: bool = False, tokenize: str | None = None
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
 
-    if tokenize is not None and tokenize not in BLEU.TOKENIZERS:
-        raise DataError(unknown("sacreBLEU tokeniser", tokenize, BLEU.TOKENIZERS))
+    if tokenize is not None:
+        check_known("sacreBLEU tokeniser", tokenize, BLEU.TOKENIZERS, error=DataError)
+    check_known("metric", name, METRICS, error=DataError)
     if name == "bleu":
         return BLEU(lowercase=lowercase, tokenize=tokenize, force=True)  # force: no warning about tokenised text
     if name == "chrf":
         return CHRF(lowercase=lowercase)
-    if name == "ter":
-        return TER(case_sensitive=not lowercase)
-    raise DataError(unknown("metric", name, METRICS))
+    return TER(case_sensitive=not lowercase)
 
 
 def check_lines(hypotheses: Sequence[str], others: Sequence[Sequence[str]], what: str = "references") -> None:

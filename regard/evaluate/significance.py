@@ -1,14 +1,17 @@
 """The bootstrap: the interval of a score, and the paired test of two systems or of two groups of seeds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.files import Progress, watched
 from regard.errors import DataError, counted
 from regard.evaluate.scores import TITLES, build_metric, check_lines
+
+SAMPLES, SEED = 1000, 12345
 
 
 @dataclass(frozen=True)
@@ -48,17 +51,12 @@ def statistics(scorer: Any, hypotheses: Sequence[str], references: Sequence[Sequ
 
 
 def bootstrap_interval(
-    scorer: Any,
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    *,
-    samples: int = 1000,
-    seed: int = 12345,
+    scorer: Any, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 ) -> tuple[float, float]:
-    """95 % interval of the corpus score over `samples` corpora, resampled from this one with replacement."""
+    """95 % interval of the corpus score over `SAMPLES` corpora, resampled from this one with replacement."""
     counts = statistics(scorer, hypotheses, references)  # [N, k]
-    size, generator = len(counts), np.random.default_rng(seed)
-    times = generator.multinomial(size, np.full(size, 1 / size), samples)  # [samples, N]
+    size, generator = len(counts), np.random.default_rng(SEED)
+    times = generator.multinomial(size, np.full(size, 1 / size), SAMPLES)  # [SAMPLES, N]
     scores = [scorer._compute_score_from_stats(each.tolist()).score for each in times @ counts]
     low, high = np.percentile(scores, [2.5, 97.5]).tolist()
     return low, high
@@ -69,16 +67,16 @@ def group_bootstrap(
     b: Sequence[Sequence[str]],
     *references: Sequence[str],
     metric: str = "bleu",
-    samples: int = 1000,
-    seed: int = 12345,
-    lowercase: bool = False,
-    tokenize: str | None = None,
-    progress: Callable[[int, int | None], None] | None = None,
+    samples: int = SAMPLES,
+    seed: int = SEED,
+    progress: Progress | None = None,
+    **options: Any,
 ) -> Comparison:
     """The same test of two groups, each the translations of one system trained with several seeds.
 
     The score of a group is the mean over its seeds. A sample draws sentences, the same for all, and seeds within each
-    group, so the interval covers both the choice of sentences and the luck of training.
+    group, so the interval covers both the choice of sentences and the luck of training. `options` are those of
+    `build_metric`.
     """
     if not a or not b:
         raise DataError("A group needs the translations of at least one seed; got none.")
@@ -87,7 +85,7 @@ def group_bootstrap(
         check_lines(a[0], [system], "lines of the other system")
     if samples < 1:
         raise DataError(f"The bootstrap needs at least one sample; got {samples}.")
-    scorer = build_metric(metric, lowercase, tokenize)
+    scorer = build_metric(metric, **options)
     counts = [np.stack([statistics(scorer, system, references) for system in group]) for group in (a, b)]
     signature = str(scorer.get_signature())
 
@@ -97,13 +95,11 @@ def group_bootstrap(
     score_a, score_b = (float(score_seeds(each.sum(1)).mean()) for each in counts)
     generator, size = np.random.default_rng(seed), len(a[0])
     deltas = np.empty(samples)
-    for number in range(samples):
+    for number in watched(range(samples), progress, samples):
         times = np.bincount(generator.integers(size, size=size), minlength=size)  # [N]
         scores = [score_seeds(times @ each) for each in counts]
         means = [each[generator.integers(len(each), size=len(each))].mean() for each in scores]
         deltas[number] = means[0] - means[1]
-        if progress:
-            progress(number + 1, samples)
     delta = score_a - score_b
     extreme = np.abs(deltas - deltas.mean()) >= abs(delta)
     low, high = np.percentile(deltas, [2.5, 97.5]).tolist()

@@ -14,11 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.data.files import Progress, fill_folder
+from regard.data.files import Progress, fill_folder, watched
 from regard.data.vocabulary import Vocabulary
 from regard.decode.hypothesis import Hypothesis, length_penalty, rank
+from regard.decode.search import by_length
 from regard.decode.settings import DecodeConfig
-from regard.errors import ConfigError, RunError
+from regard.errors import ConfigError, RunError, need
 from regard.layers.transformer_parts import SSRU
 from regard.models.transformer import Transformer
 from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
@@ -63,24 +64,18 @@ class Engine(NamedTuple):
         """
         check_search(config)
         found: list[list[Hypothesis]] = [[] for _ in rows]
-        order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
-        if order and len(rows[order[0]]) >= self.longest:
+        longest = max(map(len, rows), default=0)
+        if longest >= self.longest:
             raise ConfigError(
-                f"This engine reads at most {self.longest - 1} tokens; got {len(rows[order[0]])}. Split the text, or "
-                f"use --engine regard."
+                f"This engine reads at most {self.longest - 1} tokens; got {longest}. Split the text, or use --engine "
+                f"regard."
             )
-        done = 0
-        while done < len(order):
-            size = max(1, BATCH_TOKENS // ((len(rows[order[done]]) + 1) * config.beam))
-            some = order[done : done + size]
+        for some in watched(by_length(rows, BATCH_TOKENS // config.beam), tell, len(rows), len):
             begins = None if prefixes is None else [prefixes[row] for row in some]
             stopped = stop is not None and stop()
             results = [] if stopped else self._batch([rows[row] for row in some], config, begins)
             for number, row in enumerate(some):
                 found[row] = [Hypothesis([], 0.0, 0.0, "stopped", [])] if stopped else results[number]
-            done += len(some)
-            if tell:
-                tell(done, len(order))
         return found
 
     def _batch(
@@ -137,8 +132,7 @@ def open_engine(model: nn.Module, source: Vocabulary, target: Vocabulary, thread
         path = str(Path(folder) / "model")
         translator = library.Translator(path, compute_type=kind, inter_threads=threads, intra_threads=1)
     torch.set_num_threads(before)  # the engine has set those of the whole process
-    pieces = [vocabulary.pieces(range(len(vocabulary))) for vocabulary in (source, target)]
-    return Engine(translator, pieces[0], {piece: index for index, piece in enumerate(pieces[1])}, _positions(model))
+    return Engine(translator, source.pieces(range(len(source))), target.numbers, _positions(model))
 
 
 def export_ctranslate2(
@@ -160,11 +154,7 @@ def check_search(config: DecodeConfig) -> None:
 
 
 def _library() -> Any:
-    try:
-        import ctranslate2
-    except ModuleNotFoundError:
-        raise RunError("CTranslate2 is not installed; install regard[fast].") from None
-    return ctranslate2
+    return need("ctranslate2", "CTranslate2 is not installed; install regard[fast].", RunError)
 
 
 def _positions(model: nn.Module) -> int:

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 from regard.data.expects import expectations
-from regard.data.files import fill_folder, write_atomically
 from regard.data.subwords import Subwords
 from regard.data.vocabulary import Vocabulary
-from regard.errors import DataError, RegardError, RunError, brief
+from regard.errors import DataError, RegardError, brief
 from regard.models.registry import build
 from regard.training.experiment import resolve
-from regard.training.runs import entry, make_manifest, pack
+from regard.training.runs import pack, write_folder
 from regard.training.small import check_new
 from regard.training.weights import Unfilled, check_shapes, set_weights, weightless, weights_of
 
@@ -123,20 +122,12 @@ def write_run(imported: Imported, out: Path) -> int:
         if not bool(weight.isfinite().all()):
             raise DataError(f"This model cannot be imported: its weights hold NaN or infinity ('{name}').")
     about = {"imported": imported.origin, "expects": expectations(experiment.data, vocabularies["source"])}
-    try:
-        with fill_folder(out) as folder:
-            files = [path for side, one in vocabularies.items() for path in one.save(folder, side)]
-            files += [folder / "config.toml", folder / "weights.safetensors"]
-            for path, content in zip(files[-2:], (experiment.toml().encode(), pack(weights)), strict=True):
-                write_atomically(path, content)
-            written = {path.name: entry(path.read_bytes()) for path in files}
-            if imported.guided is not None:
-                chosen = {"layer": imported.guided, "head": 0, "shift": 0}
-                write_atomically(folder / "alignment.json", (json.dumps(chosen) + "\n").encode())
-            write_atomically(folder / "manifest.json", make_manifest(written, about))
-    except OSError as error:
-        raise RunError(f"{out} could not be written: {error.strerror or error}.") from error
-    return sum(one["bytes"] for one in written.values())
+    contents = {name: content for side, one in vocabularies.items() for name, content in one.contents(side).items()}
+    contents |= {"config.toml": experiment.toml().encode(), "weights.safetensors": pack(weights)}
+    beside = {}
+    if imported.guided is not None:
+        beside["alignment.json"] = (json.dumps({"layer": imported.guided, "head": 0, "shift": 0}) + "\n").encode()
+    return write_folder(out, contents, about, beside)
 
 
 def read_sizes(given: Mapping[str, Any], names: Mapping[str, str], where: object) -> dict[str, Any]:

@@ -96,7 +96,10 @@ def export_onnx(model: nn.Module, out: Path, files: dict[str, bytes], attention:
             _write(
                 Step(model, state, attention),
                 (token, tuple(tensor.contiguous() for _, tensor in parts_of(state))),
-                ({0: "batch"}, tuple(_dynamic(part) for part in parts)),
+                (
+                    {0: "batch"},
+                    tuple({at: kind for at, kind in enumerate(part.shape) if isinstance(kind, str)} for part in parts),
+                ),
                 (["token", *names], ["logits", "weights", *(f"next.{name}" for name in names)]),
                 folder / "step.onnx",
             )
@@ -155,10 +158,6 @@ def _parts(model: Any) -> list[Part]:
                     kinds[dimension] = kind
         found.append(Part(name, tuple(kinds)))
     return found
-
-
-def _dynamic(part: Part) -> dict[int, str]:
-    return {dimension: kind for dimension, kind in enumerate(part.shape) if isinstance(kind, str)}
 
 
 def _example(rows: int, words: int) -> tuple[Tensor, Tensor]:

@@ -39,9 +39,6 @@ class Pieces(NamedTuple):
         settings = _fields(trainer) if isinstance(trainer, bytes) else iter(())
         return "bpe" if any(number == 3 and value == 2 for number, _, value in settings) else "unigram"
 
-    def with_pieces(self, pieces: Sequence[SubwordPiece]) -> bytes:
-        return b"".join(_field(1, _packed(piece)) for piece in pieces) + self.rest
-
 
 def read_pieces(content: bytes, where: object) -> Pieces:
     """Take a SentencePiece model apart."""
@@ -86,7 +83,7 @@ class RowOrder(NamedTuple):
         own = {piece.text: piece for piece in spm.pieces}
         pieces = [own.get(token, SubwordPiece(token, 0.0, UNUSED)) for token in self.tokens]
         codes = [_code(token) or piece for token, piece in zip(self.tokens, pieces, strict=True)]
-        return spm.with_pieces(begin_with_symbols(codes))
+        return b"".join(_field(1, _packed(piece)) for piece in begin_with_symbols(codes)) + spm.rest
 
     def embedding(self, rows: Tensor, where: object) -> Tensor:
         """Embeddings in the new order."""

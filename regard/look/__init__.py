@@ -11,11 +11,9 @@ reach       how far back a language model attends, and to which words
 from regard.look.assemble import add_probabilities, assemble
 from regard.look.change import Force, Mask, SetRow, ShiftRow, Silence, Temperature, change, importance
 from regard.look.flow import draw_flows, flow
-from regard.look.measure import measure, report
-from regard.look.reach import reach
+from regard.look.measure import measure, reach, report
 from regard.look.record import record
-from regard.look.show import Show
-from regard.look.table import arrange
+from regard.look.table import Show, arrange
 from regard.look.tokens import Side, Token
 from regard.look.trace import Trace
 from regard.look.trace_data import Attended, Beam, BeamNode, Picture, StepVectors

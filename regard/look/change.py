@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.attend import Look
+from regard.data.files import Progress, watched
 from regard.errors import ConfigError, unknown
 from regard.layers.attention import Attention
 from regard.look.record import arguments, attentions
@@ -284,19 +285,15 @@ class Importance:
     drop: float
 
 
-def importance(
-    model: nn.Module, score: Callable[[], float], progress: Callable[[int, int | None], None] | None = None
-) -> list[Importance]:
+def importance(model: nn.Module, score: Callable[[], float], progress: Progress | None = None) -> list[Importance]:
     """Leave each head out in turn: `score()` without it (such as BLEU of a translated set); the largest drop first."""
     whole = score()
     places = [(name, head) for name in attentions(model) for head in all_heads(model, name)]
     found = []
-    for done, (name, head) in enumerate(places):
+    for name, head in watched(places, progress, len(places)):
         with change(model, Silence(name, head)):
             without = score()
         found.append(Importance(name, head, without, whole - without))
-        if progress is not None:
-            progress(done + 1, len(places))
     return sorted(found, key=lambda each: -each.drop)
 
 

@@ -26,7 +26,7 @@ from regard.look import trace_file
 from regard.look.html import Page, draw_into, envelope
 from regard.look.palette import ink_on, mix, paint, palette
 from regard.look.record import Recorded, record
-from regard.look.show import chosen
+from regard.look.table import chosen
 from regard.look.text import columns, label, visible
 from regard.models.document import DocumentClassifier, groups
 

@@ -1,24 +1,101 @@
-"""What exactly is drawn: one module and head of a trace as a table of words, with a sentence that says so.
+"""What exactly is drawn: the options of a drawing, and by them one module and head of a trace as a table of words, with
+a sentence that says so.
 
-Every picture takes its numbers and its words from here: the stills, the terminal, and through `regard.look.views` the
+Every picture takes its numbers and its words from here: the stills, the terminal, and through `regard.look.html` the
 page. Pieces merge to words: weights are summed over the pieces of a source word and averaged over the pieces of a
 target word, so a row keeps its sum. Special tokens are hidden by default, and the caption says how much they took.
 """
 
+import os
+import sys
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.images import Pixels
 from regard.errors import ConfigError, check_known
-from regard.look.show import HeadChoice, LayerChoice, Show
 from regard.look.text import label, visible
 from regard.look.tokens import Token, share_cell
 from regard.look.trace_data import KINDS, Attended, Contents
 from regard.symbols import START, SYMBOLS
+
+HeadChoice = int | str | Sequence[int] | None
+LayerChoice = int | str | None
+
+
+@dataclass(frozen=True)
+class Show:
+    """The options of every drawing. A view that has no use for an option refuses it: see `VIEWS`.
+
+    What is drawn: `layer` is a number among the modules that connect target and source, or a module's name (default:
+    the last but one, or the only one); `head` is a number, several numbers (their mean), "mean" or "max" (default:
+    the mean). `words` merges the pieces of a word, and `punctuation` keeps words and punctuation in separate cells
+    ("1992" and "."); with punctuation=False a cell is the text between two spaces. `special` shows tokens such as
+    </s>. `renormalise` divides each row by its sum. `shift` overrides the trace's own (see `Attended`).
+    """
+
+    layer: LayerChoice = None
+    head: HeadChoice = None
+    words: bool = True
+    punctuation: bool = True
+    special: bool = False
+    renormalise: bool = False
+    shift: int | None = None
+
+    palette: str | None = None  # blue for tables, viridis for pictures
+    numbers: bool = True  # weights written into the cells
+    links: bool = False  # the strongest source word of each target word outlined
+    mass: float = 0.75  # ribbons: the share of each row that the drawn links hold
+    each_head: bool = False  # ribbons: the heads side by side
+    pruned: bool = True  # beam: candidates that were not kept
+    step: int | None = None  # the target token of the view steps, the word of the view picture
+    picture: str | Path | Pixels | None = None  # behind the maps of a caption
+    smooth: bool = False  # the cells of a map blended for display
+    cells: tuple[int, ...] = (0, 0)  # region: (row, column) or (top, left, bottom, right), the last ones included
+    title: str | None = None
+    dpi: int | None = None
+    width: int = 100  # columns of a terminal
+    colour: bool | None = None  # in a terminal; None: if standard output is one, and NO_COLOR is not set
+
+    @property
+    def coloured(self) -> bool:
+        """Whether text for a terminal has colours."""
+        return sys.stdout.isatty() and not os.environ.get("NO_COLOR") if self.colour is None else self.colour
+
+
+_TABLE = ("layer", "head", "words", "punctuation", "special")
+_WEIGHTS = (*_TABLE, "renormalise", "shift")
+_MAP = (*_TABLE, "picture", "title")
+VIEWS: Mapping[str, tuple[str, ...]] = {  # view -> the options that it takes
+    "matrix": (*_WEIGHTS, "palette", "numbers", "links", "title"),
+    "ribbons": (*_WEIGHTS, "mass", "each_head", "title"),
+    "heads": ("words", "punctuation", "special", "renormalise", "shift", "palette", "title"),
+    "beam": ("pruned", "title"),
+    "steps": ("step", "layer", "head", "title"),
+    "film": (*_MAP, "smooth", "palette"),
+    "picture": (*_MAP, "smooth", "palette", "step"),
+    "region": (*_MAP, "cells"),
+}
+STILL = (".png", ".svg", ".pdf")  # endings of still pictures
+CAPTION_VIEWS = ("film", "picture", "region")
+PAGE = (*_WEIGHTS, "palette", "title", "step", "mass", "numbers", "pruned")  # where the page of a text may open
+TERMINAL = {
+    "matrix": (*_WEIGHTS, "palette", "numbers", "width", "colour"),
+    "film": (*_TABLE, "palette", "width", "colour"),
+}
+
+
+def chosen(show: Show | None, options: Mapping[str, Any], known: Iterable[str], what: str) -> Show:
+    """`show` with `options` replaced; an option that is not among `known` gets a sentence."""
+    for name in options:
+        check_known("option", name, sorted(known), f" of {what}")
+    return replace(show or Show(), **options)
+
 
 Array = NDArray[np.float32]
 

@@ -11,12 +11,11 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from regard.errors import ConfigError, unknown
+from regard.errors import ConfigError, check_known, unknown
 from regard.look import html, trace_file
 from regard.look.draw import terminal
-from regard.look.foreign import cross_attentions, self_attentions
-from regard.look.remarks import remarks
-from regard.look.show import CAPTION_VIEWS, PAGE, TERMINAL, VIEWS, Show, chosen
+from regard.look.record import cross_attentions, self_attentions
+from regard.look.table import CAPTION_VIEWS, PAGE, TERMINAL, VIEWS, Show, chosen
 from regard.look.tokens import Side, Token, as_side
 from regard.look.trace_data import Attended, Contents, as_array
 
@@ -154,13 +153,13 @@ class Trace(Contents):
         """The matrix, or a caption's maps, as text for a terminal: coloured blocks, or ASCII. `colour` is whether
         standard output is a terminal and NO_COLOR is not set, unless you say.
 
-        Below the matrix is what the model adds to attention: `regard.look.remarks`.
+        Below the matrix is what the model adds to attention, such as the coverage of the source words.
         """
         view = self._view(None)
         wanted = chosen(show, options, TERMINAL[view], "a trace in a terminal")
         if view != "matrix":
             return terminal.film(self, wanted)
-        return terminal.matrix(self, wanted) + "".join(f"{line}\n" for line in remarks(self))
+        return terminal.matrix(self, wanted)
 
     def to_html(self, view: str | None = None, show: Show | None = None, **options: Any) -> html.Page:
         """One self-contained HTML page that opens at `view`, as on the page of `regard serve`; a notebook shows it."""
@@ -169,9 +168,9 @@ class Trace(Contents):
         return html.page(self, view, chosen(show, options, known, f"the {view} page"))
 
     def _view(self, view: str | None) -> str:
-        if view is not None and view not in VIEWS:
-            raise ConfigError(unknown("view", view, VIEWS))
-        return view or ("matrix" if self.image is None else "film")
+        chosen = ("matrix" if self.image is None else "film") if view is None else view
+        check_known("view", chosen, VIEWS)
+        return chosen
 
     def _repr_html_(self) -> str:
         return self.to_html()._repr_html_()

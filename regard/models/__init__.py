@@ -7,5 +7,5 @@ monotonic     attention that only moves forward              document      atten
 pointer       copies words                                   lstmn         attention over its own past
 britz         cell, depth, direction and residuals of an attentional encoder-decoder as settings
 
-Language models: lstm_lm (without attention), attentive_lm, lstmn_lm, transformer_lm.
+Language models: lstm_lm (without attention), attentive_lm, transformer_lm; in lstmn too.
 """

@@ -12,7 +12,7 @@ word the decoder weighs all of them (soft) or attends to one, drawn at random in
     p(y_t) = softmax(L_o (E y_{t-1} + L_h h_t + L_z z_t))                                                  (eq. 7)
 
 The released code puts a tanh before L_o; `readout` names the two. Drawing places belongs to the objective that trains
-with it (regard.training.reinforce), not to the model: when decoding, a hard model attends to the best cell, or to the
+with it (regard.training.captioning), not to the model: when decoding, a hard model attends to the best cell, or to the
 expectation.
 """
 

@@ -16,7 +16,7 @@ from torch import nn
 from regard.config import read
 from regard.core.normalise import NORMALISERS
 from regard.core.scores import COMPARISONS, SCORES
-from regard.errors import ConfigError, check_known, unknown
+from regard.errors import ConfigError, check_known
 from regard.models import (
     attentive_lm,
     bahdanau,
@@ -27,7 +27,6 @@ from regard.models import (
     encdec,
     lstm_lm,
     lstmn,
-    lstmn_lm,
     luong,
     monotonic,
     pointer,
@@ -80,7 +79,7 @@ _TABLE: tuple[tuple[str, type[nn.Module], str, str, str, str], ...] = (
      "LSTMs with attention over their past, in encoder and decoder; shallow or deep fusion"),
     ("document", document.DocumentClassifier, "", "classify", "Yang et al. 2016",
      "attention over the words of a sentence, then over the sentences of a document"),
-    ("lstmn-lm", lstmn_lm.LSTMNLanguageModel, "", "language", "Cheng et al. 2016",
+    ("lstmn-lm", lstmn.LSTMNLanguageModel, "LANGUAGE_", "language", "Cheng et al. 2016",
      "a language model whose memory cell is attention over its past"),
     ("attentive-lm", attentive_lm.AttentiveLanguageModel, "", "language", "Salton et al. 2017, Daniluk et al. 2017",
      "an LSTM language model with attention over its past states"),
@@ -156,8 +155,7 @@ def entry(name: str, package: str = "") -> Entry:
             f"{what} comes from the package {package!r}, which is not loaded: install it, or pass --import {package} "
             f"before the command."
         )
-    if name not in MODELS:
-        raise ConfigError(unknown("model", name, MODELS))
+    check_known("model", name, MODELS)
     return MODELS[name]
 
 

@@ -8,12 +8,12 @@ protocol        connections: their number, and timers for requests and answers
 fields          query, form, multipart or JSON into fields
 layout          texts into sentences and back
 app, spec       which path leads where, and its description
-libre, deepl, api_v1, documents, glossaries     the endpoints
+libre, deepl, api_v1, glossaries     the endpoints
 stored          files and glossaries that clients leave for a while
 state           the models side by side, and how work is handed to one
 queue, worker   tickets and batches; the process of a model seen from the server
 model_process   the process of a model seen from inside, with
-models, examples, captions, changes, step_details, inside, live     what models do there; only these use torch
+models, examples, captions, changes, inside, live     what models do there; only these use torch
 page/           plain ES modules, no build step
 """
 

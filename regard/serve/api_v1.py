@@ -3,114 +3,113 @@
 import base64
 from typing import Any
 
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from regard.serve.fields import Fields, read_upload
+from regard.serve.fields import read_upload
 from regard.serve.limits import RefusedError
 from regard.serve.queue import TraceRequest
-from regard.serve.state import ServerState
+from regard.serve.state import Call
 
 _MOST_EXAMPLES = 1_000_000
 _MOST_STEPS = 10_000
 
 
-async def models(state: ServerState, request: Request, fields: Fields) -> Response:
+async def models(call: Call) -> Response:
     """GET /api/v1/models: the loaded models, each of the kind "translate" or "caption"."""
     return JSONResponse(
-        {"models": [{**worker.about, "status": worker.trouble or "ok"} for worker in state.workers.values()]}
+        {"models": [{**worker.about, "status": worker.trouble or "ok"} for worker in call.state.workers.values()]}
     )
 
 
-async def heads(state: ServerState, request: Request, fields: Fields) -> Response:
+async def heads(call: Call) -> Response:
     """GET /api/v1/heads: how well each head aligns, for models of a corpus with known word links."""
-    return JSONResponse(await state.work(request, state.translator(fields), "head_errors"))
+    return JSONResponse(await call.work(call.translator, "head_errors"))
 
 
-async def trace(state: ServerState, request: Request, fields: Fields) -> Response:
+async def trace(call: Call) -> Response:
     """POST /api/v1/trace: all attention of one sentence, or of some layers and heads, in the format of regard.look."""
-    return await state.answer(request, state.translator(fields), "look", _look(state, fields))
+    return await call.answer(call.translator, "look", _look(call))
 
 
-async def beam(state: ServerState, request: Request, fields: Fields) -> Response:
+async def beam(call: Call) -> Response:
     """POST /api/v1/beam: the search tree of one sentence, with the trace of its best translation."""
-    return await state.answer(request, state.translator(fields), "look", _look(state, fields)._replace(tree=True))
+    return await call.answer(call.translator, "look", _look(call)._replace(tree=True))
 
 
-async def steps(state: ServerState, request: Request, fields: Fields) -> Response:
+async def steps(call: Call) -> Response:
     """POST /api/v1/steps: the arithmetic of one step in full, so that a reader can compute it again: of word t of the
     translation, or in a module of the encoder of word t of the source."""
-    t, head = fields.number("t", 0, 0, _MOST_STEPS), fields.number("head", 0, 0, 1000)
-    return await state.answer(request, state.translator(fields), "step", _look(state, fields), t, _name(fields), head)
+    t, head = call.fields.number("t", 0, 0, _MOST_STEPS), call.fields.number("head", 0, 0, 1000)
+    return await call.answer(call.translator, "step", _look(call), t, _name(call), head)
 
 
-async def path(state: ServerState, request: Request, fields: Fields) -> Response:
+async def path(call: Call) -> Response:
     """POST /api/v1/path: what each layer of a Transformer adds at a decoding step, and what it would write; or, for a
     module of the encoder, what each of its layers adds to word t of the source."""
-    t = fields.number("t", 0, 0, _MOST_STEPS)
-    return await state.answer(request, state.translator(fields), "path", _look(state, fields), t, _name(fields))
+    t = call.fields.number("t", 0, 0, _MOST_STEPS)
+    return await call.answer(call.translator, "path", _look(call), t, _name(call))
 
 
-async def worth(state: ServerState, request: Request, fields: Fields) -> Response:
+async def worth(call: Call) -> Response:
     """POST /api/v1/worth: how much less likely a translation is without each head, the most important first."""
-    return JSONResponse({"heads": await state.work(request, state.translator(fields), "worth", _look(state, fields))})
+    return JSONResponse({"heads": await call.work(call.translator, "worth", _look(call))})
 
 
-async def alternatives(state: ServerState, request: Request, fields: Fields) -> Response:
+async def alternatives(call: Call) -> Response:
     """POST /api/v1/alternatives: words that could come at a position of the translation, with probabilities."""
-    worker = state.translator(fields)
-    text, most = _text(state, fields), fields.number("most", 8, 1, 50)
-    prefix = _pieces(state, "prefix", fields.get("prefix"))
-    return JSONResponse({"alternatives": await state.work(request, worker, "alternatives", text, prefix, most)})
+    worker = call.translator
+    text, most = _text(call), call.fields.number("most", 8, 1, 50)
+    prefix = _pieces(call, "prefix", call.fields.get("prefix"))
+    return JSONResponse({"alternatives": await call.work(worker, "alternatives", text, prefix, most)})
 
 
-async def what_if(state: ServerState, request: Request, fields: Fields) -> Response:
+async def what_if(call: Call) -> Response:
     """POST /api/v1/what-if: a trace under changes, or with a forced beginning."""
-    worker, look = state.translator(fields), _look(state, fields)
+    worker, look = call.translator, _look(call)
     if look.changes in (None, []) and look.prefix is None:
         raise RefusedError(422, "A what-if needs changes, or a prefix to continue.")
-    return await state.answer(request, worker, "look", look)
+    return await call.answer(worker, "look", look)
 
 
-async def caption(state: ServerState, request: Request, fields: Fields) -> Response:
+async def caption(call: Call) -> Response:
     """POST /api/v1/caption: the body is a JPEG, PNG or WebP file, alone or as the field `image` of a form."""
-    worker = state.captioner(fields)
-    nbest = fields.number("nbest", 1, 1, state.limits.alternatives + 1)
-    beam = fields.number("beam", 0, 0, state.limits.beam) or None
-    with state.receiving(worker, request):
-        data = await read_upload(request, state.limits)
-        pixels = await state.aside(request, worker, "read", data)
+    worker = call.captioner
+    nbest = call.fields.number("nbest", 1, 1, call.limits.alternatives + 1)
+    beam = call.fields.number("beam", 0, 0, call.limits.beam) or None
+    with call.receiving(worker):
+        data = await read_upload(call.request, call.limits)
+        pixels = await call.aside(worker, "read", data)
     del data
-    return await state.answer(request, worker, "caption", pixels, beam, nbest)
+    return await call.answer(worker, "caption", pixels, beam, nbest)
 
 
-async def example(state: ServerState, request: Request, fields: Fields) -> Response:
+async def example(call: Call) -> Response:
     """GET /api/v1/example: a picture like those that a captioner was trained on, and its right caption."""
-    number = fields.number("number", 0, 0, _MOST_EXAMPLES - 1)
-    text, png = await state.aside(request, state.captioner(fields), "example", number)
+    number = call.fields.number("number", 0, 0, _MOST_EXAMPLES - 1)
+    text, png = await call.aside(call.captioner, "example", number)
     return JSONResponse({"number": number, "caption": text, "png": base64.b64encode(png).decode("ascii")})
 
 
-def _look(state: ServerState, fields: Fields) -> TraceRequest:
+def _look(call: Call) -> TraceRequest:
     return TraceRequest(
-        text=_text(state, fields),
-        target=_text_or_pieces(state, "target", fields.get("target")),
-        prefix=_text_or_pieces(state, "prefix", fields.get("prefix")),
-        beam=fields.number("beam", 0, 0, state.limits.beam) or None,
-        changes=fields.get("changes"),
-        layers=_numbers("layers", fields.get("layers")),
-        heads=_numbers("heads", fields.get("heads")),
+        text=_text(call),
+        target=_text_or_pieces(call, "target", call.fields.get("target")),
+        prefix=_text_or_pieces(call, "prefix", call.fields.get("prefix")),
+        beam=call.fields.number("beam", 0, 0, call.limits.beam) or None,
+        changes=call.fields.get("changes"),
+        layers=_numbers("layers", call.fields.get("layers")),
+        heads=_numbers("heads", call.fields.get("heads")),
     )
 
 
-def _name(fields: Fields) -> str | None:
+def _name(call: Call) -> str | None:
     """The attention module that is named, if any."""
-    return fields.text("name", "") or None
+    return call.fields.text("name", "") or None
 
 
-def _text(state: ServerState, fields: Fields) -> str:
-    text = fields.text("text")
-    state.check_size([text])
+def _text(call: Call) -> str:
+    text = call.fields.text("text")
+    call.check_size([text])
     if "\n" in text:
         raise RefusedError(422, "text must be one line; send the lines of a longer text one by one.")
     if not any(letter.isalnum() for letter in text):
@@ -118,18 +117,18 @@ def _text(state: ServerState, fields: Fields) -> str:
     return text
 
 
-def _text_or_pieces(state: ServerState, name: str, given: Any) -> str | tuple[str, ...] | None:
+def _text_or_pieces(call: Call, name: str, given: Any) -> str | tuple[str, ...] | None:
     if isinstance(given, str):
-        state.check_size([given])
+        call.check_size([given])
         return given
-    return None if given is None else _pieces(state, name, given)
+    return None if given is None else _pieces(call, name, given)
 
 
-def _pieces(state: ServerState, name: str, pieces: Any) -> tuple[str, ...]:
+def _pieces(call: Call, name: str, pieces: Any) -> tuple[str, ...]:
     if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
         raise RefusedError(422, f"{name} must be a list of pieces, as in the tokens of a trace.")
-    if len(pieces) > state.limits.tokens:
-        raise RefusedError(422, f"{name} may have at most {state.limits.tokens} pieces; got {len(pieces)}.")
+    if len(pieces) > call.limits.tokens:
+        raise RefusedError(422, f"{name} may have at most {call.limits.tokens} pieces; got {len(pieces)}.")
     return tuple(pieces)
 
 

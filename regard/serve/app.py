@@ -1,8 +1,12 @@
-"""The application: which path leads to which endpoint."""
+"""The application: which path leads to which endpoint, and the files of the page."""
 
-from collections.abc import Awaitable, Callable
+import gzip
+import hashlib
+import mimetypes
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -10,24 +14,63 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from regard.serve import api_v1, deepl, documents, glossaries, libre
+from regard.serve import api_v1, deepl, glossaries, libre
 from regard.serve.fields import Fields, read_fields, read_form, read_query
 from regard.serve.guard import Guard, refusal_response
 from regard.serve.limits import FAULT, Limits, RefusedError
-from regard.serve.page_files import answer_file, read_files
 from regard.serve.spec import describe
-from regard.serve.state import ServerState
+from regard.serve.state import Call, ServerState, accepts_gzip
 
 PACKAGE = Path(__file__).parents[1]
 FOLDERS = (PACKAGE / "serve" / "page", PACKAGE / "look" / "page")  # the shell of the page, and the views it shows
-Endpoint = Callable[[ServerState, Request, Fields], Awaitable[Response]]
+Endpoint = Callable[[Call], Awaitable[Response]]
 ReadFields = Callable[[Request, Limits], Awaitable[Fields]]
+
+
+_SMALL = 2000  # bytes; what is shorter is sent as it is
+
+
+class PageFile(NamedTuple):
+    """A file of the page as it is sent. All are held in memory: from disk, each would take the server a millisecond or
+    two and a second open file."""
+
+    plain: bytes
+    packed: bytes | None
+    kind: str
+    headers: Mapping[str, str]
+
+
+def read_files(folders: Iterable[Path]) -> dict[str, PageFile]:
+    """The files of some folders by their names; of equal names the first one counts."""
+    mimetypes.add_type("text/javascript", ".js")  # some systems have an older type, which browsers refuse for modules
+    found: dict[str, PageFile] = {}
+    for path in [path for folder in folders for path in sorted(folder.iterdir()) if path.is_file()]:
+        plain = path.read_bytes()
+        headers = {"ETag": f'"{hashlib.sha256(plain).hexdigest()[:32]}"', "Vary": "Accept-Encoding"}
+        packed = gzip.compress(plain, mtime=0) if len(plain) > _SMALL else None
+        kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+        found.setdefault(path.name, PageFile(plain, packed, kind, headers))
+    return found
+
+
+def answer_file(files: Mapping[str, PageFile], name: str, request: Request) -> Response:
+    """The answer to a request for a file; without its content if the client has that already."""
+    if name not in files:
+        raise RefusedError(404, "There is nothing here.")
+    plain, packed, kind, headers = files[name]
+    known = request.headers.get("if-none-match", "").split(",")
+    if headers["ETag"] in [tag.strip().removeprefix("W/") for tag in known]:
+        return Response(status_code=304, headers={"ETag": headers["ETag"], "Vary": headers["Vary"]})
+    if packed is not None and accepts_gzip(request):
+        return Response(packed, headers={**headers, "Content-Encoding": "gzip"}, media_type=kind)
+    return Response(plain, headers=dict(headers), media_type=kind)
+
 
 ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
     "/translate": (("POST",), libre.translate),
     "/detect": (("POST",), libre.detect),
-    "/translate_file": (("POST",), documents.translate_file),
-    "/download_file/{name}": (("GET",), documents.download_file),
+    "/translate_file": (("POST",), libre.translate_file),
+    "/download_file/{name}": (("GET",), libre.download_file),
     "/suggest": (("POST",), libre.suggest),
     "/languages": (("GET",), libre.list_languages),
     "/frontend/settings": (("GET",), libre.settings),
@@ -59,19 +102,19 @@ QUEUED |= {"/api/v1/what-if": "translate", "/api/v1/caption": "caption"}
 READERS: dict[str, ReadFields] = {"/api/v1/caption": read_query, "/translate_file": read_form}
 
 
-async def spec(state: ServerState, request: Request, fields: Fields) -> Response:
+async def spec(call: Call) -> Response:
     """GET /spec: the OpenAPI description of this server."""
-    return JSONResponse(describe(state.limits, state.of_kind("translate"), state.of_kind("caption")))
+    return JSONResponse(describe(call.limits, call.state.of_kind("translate"), call.state.of_kind("caption")))
 
 
-async def metrics(state: ServerState, request: Request, fields: Fields) -> Response:
+async def metrics(call: Call) -> Response:
     """GET /metrics: counters for Prometheus."""
-    return PlainTextResponse(state.metrics.write(), media_type="text/plain; version=0.0.4")
+    return PlainTextResponse(call.state.metrics.write(), media_type="text/plain; version=0.0.4")
 
 
-async def exported(state: ServerState, request: Request, fields: Fields) -> Response:
+async def exported(call: Call) -> Response:
     """GET /page/file.html: the page of an exported file, without data."""
-    return HTMLResponse(await state.aside(request, next(iter(state.workers.values())), "exported"))
+    return HTMLResponse(await call.aside(next(iter(call.state.workers.values())), "exported"))
 
 
 def build(state: ServerState) -> Guard:
@@ -86,7 +129,7 @@ def build(state: ServerState) -> Guard:
                 raise RefusedError(
                     503, "The models are being loaded; GET /health says when they can be used.", {"Retry-After": "2"}
                 )
-            return await endpoint(state, request, fields)
+            return await endpoint(Call(state, request, fields))
 
         return act
 

@@ -9,9 +9,9 @@ from regard.data.builtin import shapes
 from regard.data.images import MOST_PIXELS, encode_png, picture_format
 from regard.errors import DataError
 from regard.look import html
+from regard.look.html import page_tree
 from regard.look.table import Label, arrange
 from regard.look.trace import Trace
-from regard.look.views import page_tree
 from regard.serve.limits import RefusedError, StoppedError
 from regard.serve.models import Stop, describe, interruptible, write_answer
 

@@ -3,38 +3,38 @@
 from functools import partial
 from typing import Any
 
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from regard.data.formats.html import Rules, xml_rules
 from regard.data.formats.html import read as read_html
 from regard.serve import languages
-from regard.serve.fields import Fields
 from regard.serve.libre import choose, lay_out, translate_all
 from regard.serve.limits import RefusedError
 from regard.serve.queue import Written
-from regard.serve.state import ServerState, client
+from regard.serve.state import Call
 
 _NO_LIMIT = 10**12  # characters: DeepL's clients expect a number
 
 
-async def translate(state: ServerState, request: Request, fields: Fields) -> Response:
+async def translate(call: Call) -> Response:
     """POST /v2/translate."""
-    texts = fields.all("text")
+    texts = call.fields.all("text")
     if not texts or not all(isinstance(text, str) for text in texts):
         raise RefusedError(400, "Value for 'text' not supported: send one text or more.")
-    if len(texts) > state.limits.segments:
-        raise RefusedError(413, f"At most {state.limits.segments} texts may be sent at once; got {len(texts)}.")
-    state.check_size(texts)
-    tags = fields.text("tag_handling", "")
+    if len(texts) > call.limits.segments:
+        raise RefusedError(413, f"At most {call.limits.segments} texts may be sent at once; got {len(texts)}.")
+    call.check_size(texts)
+    tags = call.fields.text("tag_handling", "")
     if tags not in ("", "html", "xml"):
         raise RefusedError(400, "Value for 'tag_handling' not supported.")
-    source = fields.text("source_lang", "") or "auto"
-    choices = await choose(state, request, fields, texts, source, fields.text("target_lang"))
-    read = partial(read_html, rules=_rules(fields)) if tags == "xml" else read_html if tags else None
-    layouts = await lay_out(state, texts, read)
-    terms = state.glossaries.terms(client(request), fields.text("glossary_id", ""), source, fields.text("target_lang"))
-    found = await translate_all(state, request, [worker for worker, _ in choices], layouts, 1, terms)
+    source = call.fields.text("source_lang", "") or "auto"
+    choices = await choose(call, texts, source, call.fields.text("target_lang"))
+    read = partial(read_html, rules=_rules(call)) if tags == "xml" else read_html if tags else None
+    layouts = await lay_out(call, texts, read)
+    terms = call.state.glossaries.terms(
+        call.client, call.fields.text("glossary_id", ""), source, call.fields.text("target_lang")
+    )
+    found = await translate_all(call, [worker for worker, _ in choices], layouts, 1, terms)
 
     def build() -> dict[str, Any]:
         return {
@@ -49,7 +49,7 @@ async def translate(state: ServerState, request: Request, fields: Fields) -> Res
             ]
         }
 
-    return await state.respond(request, sum(map(len, texts)), build)
+    return await call.respond(sum(map(len, texts)), build)
 
 
 def _unplaced(results: list[Written]) -> dict[str, list[str]]:
@@ -58,26 +58,26 @@ def _unplaced(results: list[Written]) -> dict[str, list[str]]:
     return {"unplaced_terms": found} if found else {}
 
 
-def _rules(fields: Fields) -> Rules:
+def _rules(call: Call) -> Rules:
     """How XML is read: every element is part of its sentence, unless the request says otherwise."""
 
     def names(field: str) -> list[str]:
-        return [name for one in fields.all(field) if isinstance(one, str) for name in one.split(",") if name]
+        return [name for one in call.fields.all(field) if isinstance(one, str) for name in one.split(",") if name]
 
     return xml_rules(names("splitting_tags"), names("ignore_tags"))
 
 
-async def list_languages(state: ServerState, request: Request, fields: Fields) -> Response:
+async def list_languages(call: Call) -> Response:
     """GET /v2/languages?type=source|target."""
-    kind = fields.text("type", "source") or "source"
+    kind = call.fields.text("type", "source") or "source"
     if kind not in ("source", "target"):
         raise RefusedError(400, "Value for 'type' not supported.")
-    pairs = state.pairs
+    pairs = call.state.pairs
     codes = list(pairs) if kind == "source" else dict.fromkeys(code for targets in pairs.values() for code in targets)
     formality = {"supports_formality": False} if kind == "target" else {}
     return JSONResponse([{"language": code.upper(), "name": languages.name(code), **formality} for code in codes])
 
 
-async def usage(state: ServerState, request: Request, fields: Fields) -> Response:
+async def usage(call: Call) -> Response:
     """GET /v2/usage: what this server has translated since it started."""
-    return JSONResponse({"character_count": state.metrics.characters, "character_limit": _NO_LIMIT})
+    return JSONResponse({"character_count": call.state.metrics.characters, "character_limit": _NO_LIMIT})

@@ -8,12 +8,10 @@ import io
 import uuid
 from datetime import UTC, datetime
 
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from regard.serve.fields import Fields
 from regard.serve.limits import RefusedError
-from regard.serve.state import ServerState, client
+from regard.serve.state import Call
 from regard.serve.stored import Glossary
 
 MOST = 100  # glossaries of a server
@@ -21,21 +19,21 @@ MOST_TERMS = 5_000  # of a glossary
 LONGEST = 200  # characters of a term
 
 
-async def create(state: ServerState, request: Request, fields: Fields) -> Response:
+async def create(call: Call) -> Response:
     """POST /v2/glossaries."""
-    kind = fields.text("entries_format")
+    kind = call.fields.text("entries_format")
     if kind not in ("tsv", "csv"):
         raise RefusedError(400, "Value for 'entries_format' not supported.")
-    pairs = {(source, target) for source, targets in state.pairs.items() for target in targets}
-    source, target = (fields.text(name).partition("-")[0].lower() for name in ("source_lang", "target_lang"))
+    pairs = {(source, target) for source, targets in call.state.pairs.items() for target in targets}
+    source, target = (call.fields.text(name).partition("-")[0].lower() for name in ("source_lang", "target_lang"))
     if not any((a.partition("-")[0], b.partition("-")[0]) == (source, target) for a, b in pairs):
         raise RefusedError(400, f"Unsupported glossary source and target language pair: {source[:20]}, {target[:20]}.")
-    terms = read_terms(fields.text("entries"), kind)
-    if len(state.glossaries) >= MOST:
+    terms = read_terms(call.fields.text("entries"), kind)
+    if len(call.state.glossaries) >= MOST:
         raise RefusedError(456, f"There are {MOST} glossaries already; delete one first.")
     made = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    found = Glossary(str(uuid.uuid4()), fields.text("name"), source, target, terms, made)
-    state.glossaries.add(client(request), found)
+    found = Glossary(str(uuid.uuid4()), call.fields.text("name"), source, target, terms, made)
+    call.state.glossaries.add(call.client, found)
     return JSONResponse(found.describe(), 201)
 
 
@@ -60,29 +58,29 @@ def read_terms(entries: str, kind: str) -> tuple[tuple[str, str], ...]:
     return tuple(terms.items())
 
 
-async def every(state: ServerState, request: Request, fields: Fields) -> Response:
+async def every(call: Call) -> Response:
     """GET or POST /v2/glossaries."""
-    if request.method == "POST":
-        return await create(state, request, fields)
-    return JSONResponse({"glossaries": [one.describe() for one in state.glossaries.of(client(request))]})
+    if call.request.method == "POST":
+        return await create(call)
+    return JSONResponse({"glossaries": [one.describe() for one in call.state.glossaries.of(call.client)]})
 
 
-async def one(state: ServerState, request: Request, fields: Fields) -> Response:
+async def one(call: Call) -> Response:
     """GET or DELETE /v2/glossaries/ID."""
-    found = state.glossaries.find(client(request), request.path_params["id"])
-    if request.method == "DELETE":
-        state.glossaries.remove(client(request), found.id)
+    found = call.state.glossaries.find(call.client, call.request.path_params["id"])
+    if call.request.method == "DELETE":
+        call.state.glossaries.remove(call.client, found.id)
         return Response(status_code=204)
     return JSONResponse(found.describe())
 
 
-async def entries(state: ServerState, request: Request, fields: Fields) -> Response:
+async def entries(call: Call) -> Response:
     """GET /v2/glossaries/ID/entries."""
-    found = state.glossaries.find(client(request), request.path_params["id"])
+    found = call.state.glossaries.find(call.client, call.request.path_params["id"])
     return Response("\n".join("\t".join(pair) for pair in found.terms), media_type="text/tab-separated-values")
 
 
-async def language_pairs(state: ServerState, request: Request, fields: Fields) -> Response:
+async def language_pairs(call: Call) -> Response:
     """GET /v2/glossary-language-pairs."""
-    pairs = [{"source_lang": a, "target_lang": b} for a, targets in state.pairs.items() for b in targets]
+    pairs = [{"source_lang": a, "target_lang": b} for a, targets in call.state.pairs.items() for b in targets]
     return JSONResponse({"supported_languages": pairs})

@@ -1,19 +1,146 @@
-"""What happens between attention and output: the path of a step through a Transformer, and the worth of its heads."""
+"""Inside a model: one decoding step in full, its path through the layers of a Transformer, and the worth of heads.
+
+A step has every number of it, so that a reader (or the page) can compute it again:
+
+scores   from `left` and `right`, the query's and the memory's part of the model's formula
+weights  from the scores, by the normaliser
+context  from weights and values
+output   from the logits
+"""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.core.attend import Look
-from regard.errors import DataError
+from regard.core import scores as formulas
+from regard.core.attend import Look, Memory
+from regard.errors import ConfigError, DataError, check_known
 from regard.layers.attention import Attention
 from regard.layers.transformer import PreNorm, TransformerLayer
 from regard.look.change import all_heads
-from regard.look.record import attentions
-from regard.serve.step_details import numbers
+from regard.look.record import arguments, attentions
+
+BEST = 10  # words of the output that are listed
+
+
+class AttentionCall(NamedTuple):
+    """The inputs and outputs of one call of an attention module."""
+
+    query: Tensor  # [1, (H), T, D]
+    memory: Memory
+    centre: Tensor | None  # [1, T]
+    look: Look
+    beside: Tensor | None = None  # what the score reads besides query and keys
+
+
+@torch.inference_mode()
+def watch(model: nn.Module, name: str | None, run: Callable[[], Tensor]) -> tuple[str, list[AttentionCall], Tensor]:
+    """Run a forward pass and keep the calls of one attention module; by default the last but one over the source."""
+    modules = attentions(model)
+    cross: tuple[str, ...] = model.looking.cross  # type: ignore[assignment]
+    chosen = name or cross[max(0, len(cross) - 2)]
+    check_known("attention module", chosen, modules)
+    calls: list[AttentionCall] = []
+
+    def keep(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], look: Look) -> None:
+        calls.append(AttentionCall(*arguments(args, named), look, named.get("beside")))
+
+    handle = modules[chosen].register_forward_hook(keep, with_kwargs=True)
+    try:
+        logits = run()
+    finally:
+        handle.remove()
+    return chosen, calls, logits
+
+
+@torch.inference_mode()
+def explain(module: Attention, calls: list[AttentionCall], t: int, head: int) -> dict[str, Any]:
+    """Row t of the calls as plain numbers: query, the two sides of the score, scores, weights, values, context."""
+    call, row = _find(calls, t)
+    heads = call.query.shape[1] if call.query.dim() == 4 else 1
+    if not 0 <= head < heads:
+        raise ConfigError(f"There is no head {head}: this attention has heads 0 to {heads - 1}.")
+    query = _head(call.query, head)[row]  # [D]
+    keys, values = _head(call.memory.keys, head), _head(call.memory.values, head)  # [S, D], [S, Dv]
+    if isinstance(module.score, formulas.Covered) and call.beside is not None:
+        keys = module.score.cover(keys, call.beside[0])
+    assert call.look.scores is not None
+    assert call.look.weights is not None
+    scores, weights = _head(call.look.scores, head)[row], _head(call.look.weights, head)[row]  # [S]
+    visible = torch.ones_like(scores, dtype=torch.bool)
+    if call.memory.mask is not None:
+        visible = _head(call.memory.mask.expand_as(call.look.scores), head)[row]  # [S]
+    if hasattr(module.normalise, "visible") and call.centre is not None:
+        visible = visible & module.normalise.visible(call.look.scores, call.centre)[0, row]
+    return {
+        "heads": heads,
+        "query": numbers(query),
+        "formula": _sides(module.score, query, keys),
+        "scores": numbers(scores.masked_fill(~visible, -torch.inf)),
+        "weights": numbers(weights),
+        "values": numbers(values),
+        "context": numbers(_head(call.look.context, head)[row]),
+        "centre": None if call.centre is None else float(call.centre[0, row]),
+        "half_width": int(getattr(module.normalise, "half_width", 0)),
+    }
+
+
+def output(logits: Tensor, chosen: int, word: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+    """The best words for logits [V] and the chosen one, with the logarithm of the sum that turns them into shares."""
+    wide = logits.double()
+    values, ids = wide.topk(min(BEST, len(wide)))
+    listed = [(int(index), float(value)) for index, value in zip(ids, values, strict=True)]
+    if chosen not in ids.tolist():
+        listed.append((chosen, float(wide[chosen])))
+    return {
+        "words": [{**word(index), "logit": value, "chosen": index == chosen} for index, value in listed],
+        "log_total": float(wide.logsumexp(0)),
+        "vocabulary": len(wide),
+    }
+
+
+def _find(calls: list[AttentionCall], t: int) -> tuple[AttentionCall, int]:
+    """The call that made row t, and the row's place in it."""
+    first = 0
+    for call in calls:
+        rows = call.look.context.shape[-2]
+        if t < first + rows:
+            return call, t - first
+        first += rows
+    if len(calls) == 1 and first == 1:  # a model that attends once, before the first word
+        return calls[0], 0
+    raise ConfigError(f"There is no step {t}: this translation has steps 0 to {first - 1}.")
+
+
+def _head(tensor: Tensor, head: int) -> Tensor:
+    """[1, T, S] or [1, H, T, S] -> [T, S]"""
+    return tensor[0, head if tensor.shape[1] > 1 else 0] if tensor.dim() == 4 else tensor[0]
+
+
+def _sides(score: Any, query: Tensor, keys: Tensor) -> dict[str, Any]:
+    """The formula of a score as the page computes it, with the query's part, `left`, and the memory's, `right`."""
+    scale = {formulas.dot: 1.0, formulas.scaled_dot: keys.shape[-1] ** -0.5}.get(score)
+    if scale is not None or isinstance(score, formulas.General):
+        found: dict[str, Any] = {"kind": "dot", "left": query, "right": keys, "scale": scale or 1.0}
+    elif isinstance(score, formulas.Cosine):
+        strength = float(nn.functional.softplus(score.raw_strength))
+        found = {"kind": "cosine", "left": query, "right": keys, "scale": strength}
+    elif isinstance(score, formulas.Location):
+        found = {"kind": "location", "left": query @ score.W.weight[: len(keys)].T}
+    elif isinstance(score, formulas.Perceptron) and not isinstance(score, formulas.NormedAdditive):
+        found = {"kind": "additive", "left": score.project_query(query), "right": keys, "v": score.v.weight[0]}
+    else:  # the page has no formula for others, such as the offset of NormedAdditive
+        found = {"kind": "fixed" if score is formulas.uniform else "unknown"}
+    return {name: numbers(part) if isinstance(part, Tensor) else part for name, part in found.items()}
+
+
+def numbers(tensor: Tensor) -> Any:
+    return np.ascontiguousarray(tensor.detach().cpu().float().numpy())
+
 
 LIKELIEST = 3  # words that a layer would write
 TOGETHER = 16  # heads that are left out in one forward pass, where there is room
@@ -37,36 +164,30 @@ def follow_path(
         raise DataError("Only a Transformer has a path through layers to show; this model has none.")
     seen: list[dict[str, Tensor]] = [{} for _ in layers]
 
-    def keep(place: int, part: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, output: Any) -> None:
-            seen[place][part] = (output[0] if isinstance(output, tuple) else output)[0, t]  # [D]
+    def keep(place: int, part: str, take: Callable[[Any], Tensor]) -> Callable[..., None]:
+        """A hook that keeps what `take` takes of a module's output; before the call, of its first input."""
+
+        def hook(module: nn.Module, args: Any, *output: Any) -> None:
+            seen[place][part] = take(output[0] if output else args[0])
 
         return hook
 
-    def keep_heads(place: int, part: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, look: Look) -> None:
-            seen[place][part] = look.context[0, :, t]  # [H, D/H]
-
-        return hook
-
-    def keep_input(place: int) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any) -> None:
-            seen[place]["before"] = args[0][0, t]  # [D]
-
-        return hook
+    def at_step(output: Any) -> Tensor:
+        return (output[0] if isinstance(output, tuple) else output)[0, t]  # [D]
 
     with ExitStack() as stack:
         for place, layer in enumerate(layers):
             parts: dict[str, nn.Module] = {"self": layer.self_attention, "feed": layer.feed_forward}
             if layer.cross_attention is not None:
                 parts["cross"] = layer.cross_attention
-            handles = [module.register_forward_hook(keep(place, part)) for part, module in parts.items()]
+            handles = [module.register_forward_hook(keep(place, part, at_step)) for part, module in parts.items()]
             for part, module in parts.items():
                 attention = getattr(module, "attention", None)  # an SSRU has none
                 if isinstance(attention, Attention):
-                    handles.append(attention.register_forward_hook(keep_heads(place, f"{part}_heads")))
-            handles.append(layer.register_forward_pre_hook(keep_input(place)))
-            handles.append(layer.register_forward_hook(keep(place, "stream")))
+                    heads = keep(place, f"{part}_heads", lambda look: look.context[0, :, t])  # [H, D/H]
+                    handles.append(attention.register_forward_hook(heads))
+            handles.append(layer.register_forward_pre_hook(keep(place, "before", at_step)))
+            handles.append(layer.register_forward_hook(keep(place, "stream", at_step)))
             for handle in handles:
                 stack.callback(handle.remove)
         run()

@@ -1,46 +1,51 @@
-"""LibreTranslate's endpoints: the contract of many editors, content systems and client libraries."""
+"""LibreTranslate's endpoints, for texts and files: the contract of many editors, content systems and client libraries.
 
+A translated file waits in memory, under a name that nobody can guess, until it is read or makes room for others.
+"""
+
+import asyncio
 import json
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import PurePath
 from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from regard.data.formats.document import FORMATS
+from regard.data.formats.document import FORMATS, read_document, readers
 from regard.data.formats.html import read as read_html
 from regard.data.formats.segment import Part
+from regard.errors import DataError
 from regard.serve import languages
-from regard.serve.fields import Fields, aside
+from regard.serve.fields import Upload, aside
 from regard.serve.layout import Layout, plain
 from regard.serve.limits import RefusedError
-from regard.serve.queue import Options, Written
-from regard.serve.state import ServerState
-from regard.serve.streaming import stream
+from regard.serve.queue import MethodCall, Options, Ticket, Written
+from regard.serve.state import Call
 from regard.serve.worker import Worker
 
 
-async def translate(state: ServerState, request: Request, fields: Fields) -> Response:
+async def translate(call: Call) -> Response:
     """POST /translate: one text or, as JSON, many."""
-    q = fields.get("q")
-    texts = _texts(q, state)
-    source, target = fields.text("source"), fields.text("target")
-    form = fields.text("format", "text") or "text"
+    q = call.fields.get("q")
+    texts = _texts(q, call)
+    source, target = call.fields.text("source"), call.fields.text("target")
+    form = call.fields.text("format", "text") or "text"
     if form not in ("text", "html"):
         raise RefusedError(400, f"{form[:40]} format is not supported")
-    nbest = fields.number("alternatives", 0, 0, state.limits.alternatives) + 1
-    choices = await choose(state, request, fields, texts, source, target)
-    layouts = await lay_out(state, texts, read_html if form == "html" else None)
-    if fields.flag("stream"):
+    nbest = call.fields.number("alternatives", 0, 0, call.limits.alternatives) + 1
+    choices = await choose(call, texts, source, target)
+    layouts = await lay_out(call, texts, read_html if form == "html" else None)
+    if call.fields.flag("stream"):
         if isinstance(q, list) or not layouts[0].plain or nbest > 1:
             raise RefusedError(400, "Invalid request: stream needs one text, without HTML and alternatives")
-        return await stream(state, request, choices[0][0], layouts[0])
+        return await stream(call, choices[0][0], layouts[0])
     workers = [worker for worker, _ in choices]
-    found = await translate_all(state, request, workers, layouts, nbest)
+    found = await translate_all(call, workers, layouts, nbest)
     aligned = []
-    if fields.flag("alignment"):
+    if call.fields.flag("alignment"):
         aligned = [
-            await links(state, request, worker, layout, results) if layout.plain else []
+            await links(call, worker, layout, results) if layout.plain else []
             for worker, (layout, results) in zip(workers, found, strict=True)
         ]
 
@@ -52,47 +57,45 @@ async def translate(state: ServerState, request: Request, fields: Fields) -> Res
             ]
         if nbest > 1:
             each["alternatives"] = [other(layout, results) for layout, results in found]
-        if fields.flag("alignment"):
+        if call.fields.flag("alignment"):
             each["alignment"] = aligned
         notes = [notes_of(layout, results) for layout, results in found]
         if any(notes):
             each["notes"] = notes
         return each if isinstance(q, list) else {name: values[0] for name, values in each.items()}
 
-    return await state.respond(request, nbest * sum(map(len, texts)), build)
+    return await call.respond(nbest * sum(map(len, texts)), build)
 
 
-def _texts(q: Any, state: ServerState) -> list[str]:
+def _texts(q: Any, call: Call) -> list[str]:
     if q is None:
         raise RefusedError(400, "Invalid request: missing q parameter")
     texts = q if isinstance(q, list) else [q]
     if not all(isinstance(text, str) for text in texts):
         raise RefusedError(400, "Invalid request: q parameter is not text")
-    if len(texts) > state.limits.segments:
-        raise RefusedError(400, f"Invalid request: request ({len(texts)}) exceeds text limit ({state.limits.segments})")
-    state.check_size(texts)
+    if len(texts) > call.limits.segments:
+        raise RefusedError(400, f"Invalid request: request ({len(texts)}) exceeds text limit ({call.limits.segments})")
+    call.check_size(texts)
     return texts
 
 
-async def choose(
-    state: ServerState, request: Request, fields: Fields, texts: list[str], source: str, target: str
-) -> list[tuple[Worker, float]]:
+async def choose(call: Call, texts: list[str], source: str, target: str) -> list[tuple[Worker, float]]:
     """The model for each text, and how sure its source language is, in per cent (100 if the request names it)."""
-    named = state.translator(fields)
-    pairs = state.pairs
-    into = state.language(target, sorted({code for codes in pairs.values() for code in codes}))
-    if fields.text("model", ""):
+    named = call.translator
+    pairs = call.state.pairs
+    into = call.state.language(target, sorted({code for codes in pairs.values() for code in codes}))
+    if call.fields.text("model", ""):
         return [(named, 100.0)] * len(texts)
     if source.lower() != "auto":
-        code = state.language(source, list(pairs))
-        worker = state.between(code, into)
+        code = call.state.language(source, list(pairs))
+        worker = call.state.between(code, into)
         if worker is None:
             raise _no_pair(code, into)
         return [(worker, 100.0)] * len(texts)
     chosen = []
-    for found in await state.detect(request, texts):
+    for found in await call.detect(texts):
         fits = [(code, fit) for code, fit in found if into in pairs[code]]
-        worker = state.between(fits[0][0], into) if fits else None
+        worker = call.state.between(fits[0][0], into) if fits else None
         if worker is None:
             raise _no_pair("auto", into)
         chosen.append((worker, fits[0][1]))
@@ -104,14 +107,14 @@ def _no_pair(source: str, target: str) -> RefusedError:
     return RefusedError(400, f"{into} ({target}) is not available as a target language from {out} ({source})")
 
 
-async def lay_out(state: ServerState, texts: list[str], read: Callable[[str], Iterable[Part]] | None) -> list[Layout]:
+async def lay_out(call: Call, texts: list[str], read: Callable[[str], Iterable[Part]] | None) -> list[Layout]:
     """The layout of each text, which has tags if it is `read`; together they may have a limited number of sentences."""
 
     def split() -> list[Layout]:
         layouts: list[Layout] = []
-        left = state.limits.sentences
+        left = call.limits.sentences
         for text in texts:
-            line = state.limits.line
+            line = call.limits.line
             layouts.append(plain(text, line, left) if read is None else Layout(read(text), line, left))
             left -= len(layouts[-1].sentences)
         return layouts
@@ -120,12 +123,7 @@ async def lay_out(state: ServerState, texts: list[str], read: Callable[[str], It
 
 
 async def translate_all(
-    state: ServerState,
-    request: Request,
-    workers: list[Worker],
-    layouts: list[Layout],
-    nbest: int,
-    terms: tuple[tuple[str, str], ...] = (),
+    call: Call, workers: list[Worker], layouts: list[Layout], nbest: int, terms: tuple[tuple[str, str], ...] = ()
 ) -> list[tuple[Layout, list[Written]]]:
     """The translations of every layout's sentences; those of one model are handed over together."""
     results: list[list[Written]] = [[] for _ in layouts]
@@ -134,7 +132,7 @@ async def translate_all(
         sentences = [sentence for number in mine for sentence in layouts[number].sentences]
         beam = max(worker.about["beam"], nbest) if nbest > 1 else None
         options = Options(beam, nbest, any(layouts[number].tagged for number in mine), terms)
-        found = iter(await state.translate(request, worker, sentences, options))
+        found = iter(await call.translate(worker, sentences, options))
         for number in mine:
             results[number] = [next(found) for _ in layouts[number].sentences]
     return list(zip(layouts, results, strict=True))
@@ -162,15 +160,57 @@ def notes_of(layout: Layout, results: list[Written]) -> list[dict[str, Any]]:
     ]
 
 
-async def links(
-    state: ServerState, request: Request, worker: Worker, layout: Layout, results: list[Written]
-) -> list[dict[str, Any]]:
+async def translate_file(call: Call) -> Response:
+    """POST /translate_file: a form with the file and the languages; the answer names the address of the result."""
+    upload = call.fields.get("file")
+    if not isinstance(upload, Upload):
+        raise RefusedError(400, "Invalid request: missing file parameter")
+    source, target = call.fields.text("source"), call.fields.text("target")
+    path, data = PurePath(PurePath(upload.name).name or "file"), upload.data
+    terms = call.state.glossaries.terms(call.client, call.fields.text("glossary_id", ""), source, target)
+    worker = None
+    for read in _refusing(400, readers, path.name):
+        document = await aside(len(data), _refusing, 400, read_document, data, path.name, read)
+        layout = await aside(len(data), Layout, document.parts, call.limits.line, call.limits.sentences)
+        if worker is None:
+            sample = " ".join(layout.sentences)[:2000]
+            ((worker, _),) = await choose(call, [sample], source, target)
+        ((_, results),) = await translate_all(call, [worker], [layout], 1, terms)
+        code = worker.about["target"]["code"]
+        language = "" if code == languages.UNDETERMINED else code
+        written = await aside(len(data), layout.write, results)
+        # A character that the encoding of the file cannot write is refused.
+        data = await aside(len(written), _refusing, 422, document.encode, written, language)
+    assert worker is not None
+    key = call.state.shelf.put(data, f"{path.stem}_{worker.about['target']['code']}{path.suffix}")
+    return JSONResponse({"translatedFileUrl": f"{call.request.base_url}download_file/{key}"})
+
+
+def _refusing(status: int, work: Callable[..., Any], *args: Any) -> Any:
+    """The result of `work`; its sentence where it refuses the file."""
+    try:
+        return work(*args)
+    except DataError as error:
+        raise RefusedError(status, str(error)) from None
+
+
+async def download_file(call: Call) -> Response:
+    """GET /download_file/NAME: a translated file."""
+    found = call.state.shelf.get(call.request.path_params["name"])
+    if found is None:
+        raise RefusedError(404, "There is no such file here, or it was removed; translate it again.")
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", found.name)
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(found.data, media_type="application/octet-stream", headers=headers)
+
+
+async def links(call: Call, worker: Worker, layout: Layout, results: list[Written]) -> list[dict[str, Any]]:
     """For every word of the translation the source word with the largest weight, as code points of the two texts."""
     found = []
     places = layout.places(results)
     for sentence, start, result, place in zip(layout.sentences, layout.starts, results, places, strict=True):
         if result.text:
-            for link in await state.work(request, worker, "align", sentence, result.text, admitted=True):
+            for link in await call.work(worker, "align", sentence, result.text, admitted=True):
                 moved = {
                     "source": [at + start for at in link["source"]],
                     "target": [at + place for at in link["target"]],
@@ -179,56 +219,106 @@ async def links(
     return found
 
 
-async def detect(state: ServerState, request: Request, fields: Fields) -> Response:
+async def stream(call: Call, worker: Worker, layout: Layout) -> StreamingResponse:
+    """The answer to a text with "stream": true, server-sent events: each a sentence and what there is of it so far.
+
+    It is refused before the first event if it cannot be accepted.
+    """
+    work = MethodCall("stream", (layout.sentences,), parts=True)
+    ticket = Ticket(call.deadline, call.client, worker.about["beam"], work=work)
+    worker.make_room(ticket.client, ticket.beam * sum(map(len, layout.sentences)))
+    call.count(layout.sentences)
+    loop, parts = asyncio.get_running_loop(), asyncio.Queue[Any]()
+
+    def put(part: Any) -> None:
+        loop.call_soon_threadsafe(parts.put_nowait, part)
+
+    ticket.part = put
+    ticket.answer.add_done_callback(lambda _: put(None))
+    worker.submit(ticket)
+    return StreamingResponse(_events(ticket, layout, parts), media_type="text/event-stream")
+
+
+async def _events(ticket: Ticket, layout: Layout, parts: "asyncio.Queue[Any]") -> AsyncIterator[str]:
+    spans = [[start, start + len(sentence)] for start, sentence in zip(layout.starts, layout.sentences, strict=True)]
+
+    def event(place: int, text: str, **more: Any) -> str:
+        return _event({"sentence": place, "source": spans[place], "translatedText": text, **more})
+
+    written: dict[int, Written] = {}  # a process that is replaced begins again
+    try:
+        while (part := await parts.get()) is not None:
+            place, found = part
+            if isinstance(found, Written):
+                written[place] = found
+                yield event(place, found.text, done=True, flags=list(found.flags), unknown=list(found.unknown))
+            else:
+                yield event(place, found)
+        ticket.answer.result()
+        yield _event({"translatedText": layout.write([written[place] for place in range(len(spans))])})
+    except RefusedError as refusal:
+        yield _event({"error": refusal.sentence})
+    except Exception:
+        yield _event({"error": "The translation was stopped: it took too long, or the model failed."})
+    finally:
+        ticket.gone = True
+        ticket.answer.cancel()
+
+
+def _event(tree: dict[str, Any]) -> str:
+    return f"data: {json.dumps(tree, ensure_ascii=False, allow_nan=False)}\n\n"
+
+
+async def detect(call: Call) -> Response:
     """POST /detect: the loaded source languages that fit a text, the best first."""
-    text = fields.text("q")
-    state.check_size([text])
-    (found,) = await state.detect(request, [text])
+    text = call.fields.text("q")
+    call.check_size([text])
+    (found,) = await call.detect([text])
     return JSONResponse(
         [{"confidence": sure, "language": code} for code, sure in found[:3] if sure or code == found[0][0]]
     )
 
 
-async def list_languages(state: ServerState, request: Request, fields: Fields) -> Response:
+async def list_languages(call: Call) -> Response:
     """GET /languages: every language of the loaded models, with the languages it can be translated into."""
-    pairs = state.pairs
+    pairs = call.state.pairs
     codes = dict.fromkeys([*pairs, *(code for targets in pairs.values() for code in targets)])
     return JSONResponse(
         [{"code": code, "name": languages.name(code), "targets": pairs.get(code, [])} for code in codes]
     )
 
 
-async def settings(state: ServerState, request: Request, fields: Fields) -> Response:
+async def settings(call: Call) -> Response:
     """GET /frontend/settings: what a form for this server needs to know."""
-    first = next(iter(state.of_kind("translate").values()), None)
+    first = next(iter(call.state.of_kind("translate").values()), None)
     return JSONResponse(
         {
-            "apiKeys": bool(state.access.tokens),
-            "charLimit": state.limits.characters,
+            "apiKeys": bool(call.state.access.tokens),
+            "charLimit": call.limits.characters,
             "filesTranslation": True,
             "frontendTimeout": 500,
-            "keyRequired": bool(state.access.tokens),
+            "keyRequired": bool(call.state.access.tokens),
             "language": {side: first.about[side] for side in ("source", "target")} if first else {},
-            "suggestions": state.suggestions is not None,
+            "suggestions": call.state.suggestions is not None,
             "supportedFilesFormat": [f".{ending}" for ending in FORMATS],
         }
     )
 
 
-async def suggest(state: ServerState, request: Request, fields: Fields) -> Response:
+async def suggest(call: Call) -> Response:
     """POST /suggest: a better translation `s` of `q`, kept in the file that the operator named, if there is one."""
-    if state.suggestions is None:
+    if call.state.suggestions is None:
         raise RefusedError(403, "Suggestions are disabled on this server.")
-    kept = {name: fields.text(name) for name in ("q", "s", "source", "target")}
-    state.check_size([kept["q"], kept["s"]])
+    kept = {name: call.fields.text(name) for name in ("q", "s", "source", "target")}
+    call.check_size([kept["q"], kept["s"]])
     line = json.dumps(kept, ensure_ascii=False)
-    with state.suggestions.open("a", encoding="utf-8") as file:
+    with call.state.suggestions.open("a", encoding="utf-8") as file:
         file.write(f"{line}\n")
     return JSONResponse({"success": True})
 
 
-async def health(state: ServerState, request: Request, fields: Fields) -> Response:
+async def health(call: Call) -> Response:
     """GET /health: "ok" if every model has translated its sample and none is stuck; else 503 and the reason."""
-    if state.trouble:
-        return JSONResponse({"status": "unavailable", "error": state.trouble}, 503)
+    if call.state.trouble:
+        return JSONResponse({"status": "unavailable", "error": call.state.trouble}, 503)
     return JSONResponse({"status": "ok"})

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
-from regard.errors import ConfigError, unknown
+from regard.errors import ConfigError, check_known
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,7 @@ class Limits:
         changes = {}
         for setting in settings:
             name, _, value = setting.partition("=")
-            if name not in known:
-                raise ConfigError(unknown("limit", name, known))
+            check_known("limit", name, known)
             try:
                 changes[name] = known[name](value)
             except ValueError:

@@ -22,18 +22,17 @@ from regard.data.pharaoh import Gold
 from regard.errors import DataError
 from regard.look import html
 from regard.look.change import change
+from regard.look.html import page_tree
 from regard.look.record import attentions
 from regard.look.trace import Trace
 from regard.look.trace_file import write
-from regard.look.views import page_tree
 from regard.models.registry import entry
 from regard.serve import examples, languages
 from regard.serve.changes import parse
-from regard.serve.inside import TOGETHER, follow_path, weigh_heads
+from regard.serve.inside import TOGETHER, explain, follow_path, output, watch, weigh_heads
 from regard.serve.limits import Limits, RefusedError, StoppedError
 from regard.serve.live import follow
 from regard.serve.queue import Options, TraceRequest, Written
-from regard.serve.step_details import explain, output, watch
 from regard.symbols import END, UNKNOWN
 
 ALIGNED = 30  # sentences on which the heads are measured
@@ -106,7 +105,10 @@ class TranslationModel:
             **describe(self.translator),
             "expects": expectations(self.translator.experiment.data, self.translator.source_vocabulary),
             "bytes": self.card.get("bytes"),
-            "score": _score(self.card),
+            # The first score on its card, of the weights that ship.
+            "score": next(
+                ({"name": one["name"], "bleu": one["small"]["bleu"]} for one in self.card.get("scores", [])), None
+            ),
             **examples.opening(self._examples, codes["source"]),
             "aligned": any(example.alignment for example in self._examples),
             "fixed": is_fixed(self.translator.model),
@@ -253,7 +255,7 @@ class TranslationModel:
         return found
 
     def step(self, look: TraceRequest, t: int, name: str | None, head: int, stop: Stop) -> dict[str, Any]:
-        """The arithmetic of step t in full: see `regard.serve.step_details`."""
+        """The arithmetic of step t in full: see `regard.serve.inside`."""
         model, reading = self.translator.model, _reads(name)
         written, forward = self._forced(look, t, stop, reading)
         with interruptible(model, stop), change(model, *parse(look.changes, self.limits.changes)):
@@ -325,7 +327,8 @@ class TranslationModel:
         self._check_size(TraceRequest(text), len(self._source(text)), len(ids) + 1, answered=False)
         with interruptible(self.translator.model, stop):
             found = self.translator.alternatives(text, ids, most + END + 1)
-        words = [(self._word(self._numbers[piece]), chance) for piece, chance in found if math.isfinite(chance)]
+        numbers = self.translator.target_vocabulary.numbers
+        words = [(self._word(numbers[piece]), chance) for piece, chance in found if math.isfinite(chance)]
         return [
             {"piece": word["piece"], "text": word["text"], "probability": chance}
             for word, chance in words
@@ -334,19 +337,15 @@ class TranslationModel:
 
     # --- pieces
 
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        vocabulary = self.translator.target_vocabulary
-        return {piece: index for index, piece in enumerate(vocabulary.pieces(range(len(vocabulary))))}
-
     def _ids(self, given: str | tuple[str, ...]) -> list[int]:
         """The ids of a translation or its beginning, given as text or as pieces."""
         if isinstance(given, str):
             return self.translator.prefix_ids(given)
+        numbers = self.translator.target_vocabulary.numbers
         for piece in given:
-            if self._numbers.get(piece, END) <= END:
+            if numbers.get(piece, END) <= END:
                 raise DataError(f"There is no piece {piece[:40]!r} in the target vocabulary.")
-        return [self._numbers[piece] for piece in given]
+        return [numbers[piece] for piece in given]
 
     def _word(self, index: int) -> dict[str, Any]:
         vocabulary = self.translator.target_vocabulary
@@ -357,11 +356,6 @@ class TranslationModel:
 def _reads(name: str | None) -> bool:
     """Whether an attention module belongs to the encoder."""
     return name is not None and name.startswith("encoder")
-
-
-def _score(card: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The first score on a card, of the weights that ship."""
-    return next(({"name": one["name"], "bleu": one["small"]["bleu"]} for one in card.get("scores", [])), None)
 
 
 def _written(one: Translation, tokens: int, links: Any = ()) -> Written:

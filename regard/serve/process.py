@@ -26,9 +26,8 @@ from regard.serve.access import Access, AccessToken, is_loopback
 from regard.serve.app import build
 from regard.serve.guard import Guard
 from regard.serve.limits import Limits
-from regard.serve.listener import Listener
 from regard.serve.model_process import SWITCH, Once
-from regard.serve.protocol import Protocol
+from regard.serve.protocol import Listener, Protocol
 from regard.serve.state import ServerState
 
 TOKEN_VARIABLE = "REGARD_TOKEN"

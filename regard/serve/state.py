@@ -1,4 +1,4 @@
-"""The running server as its endpoints see it: the models, the limits, and how work is handed to a model."""
+"""The running server as its endpoints see it: the models side by side, and a request with its way to one of them."""
 
 import asyncio
 import gzip
@@ -16,14 +16,14 @@ from starlette.types import Receive, Scope, Send
 
 from regard.data.files import usable_cores
 from regard.serve import languages
-from regard.serve.access import Access
+from regard.serve.access import Access, AccessToken
 from regard.serve.fields import SMALL, Fields, aside
+from regard.serve.guard import Turns
 from regard.serve.limits import Limits, RefusedError, StoppedError, busy
 from regard.serve.metrics import Metrics
 from regard.serve.model_process import GZIP
 from regard.serve.queue import MethodCall, Options, Ticket, Written
 from regard.serve.stored import Glossaries, Shelf
-from regard.serve.turns import Turns
 from regard.serve.worker import DiedError, Worker
 from regard.training.known import FOLDERS
 
@@ -42,7 +42,7 @@ class ServerState:
         self.held = 0  # bytes of answers that clients have not read yet
         self.stopping = False
         self.suggestions: Path | None = None  # the file that keeps them
-        self._receiving = 0  # pictures
+        self.receiving = 0  # pictures
         self.workers: dict[str, Worker] = {}  # in the order given; empty while they are loaded
         self.loading = True
         # The threads of a model wait for each other at every operation. With more of them than cores, or where the
@@ -94,24 +94,18 @@ class ServerState:
                 targets.append(worker.about["target"]["code"])
         return pairs
 
-    def translator(self, fields: Fields) -> Worker:
-        """The translator that the field `model` names; the first one without it."""
-        return self._named(fields.text("model", "") or None, self.of_kind("translate"), "translates")
-
-    def captioner(self, fields: Fields) -> Worker:
-        """The captioner that the field `model` names; the first one without it."""
-        return self._named(fields.text("model", "") or None, self.of_kind("caption"), "describes pictures")
-
-    def _named(self, name: str | None, among: Mapping[str, Worker], does: str) -> Worker:
+    def named(self, name: str, kind: str) -> Worker:
+        """The model of a kind with this name; the first one of the kind where the name is empty."""
+        among, does = self.of_kind(kind), {"translate": "translates", "caption": "describes pictures"}[kind]
         if name in FOLDERS and name not in self.workers:
             name = FOLDERS[name]  # en-fr/bahdanau is the model en-fr-bahdanau
-        if name is not None and name not in self.workers:
+        if name and name not in self.workers:
             raise RefusedError(404, f"There is no model {name[:80]!r} here; GET /api/v1/models lists them.")
-        if name is not None and name not in among:
+        if name and name not in among:
             raise RefusedError(422, f"The model {name} is not one that {does}; GET /api/v1/models lists the kinds.")
         if not among:
             raise RefusedError(404, f"No model here {does}; GET /api/v1/models lists the models and their kinds.")
-        return among[name] if name is not None else next(iter(among.values()))
+        return among[name] if name else next(iter(among.values()))
 
     def between(self, source: str, target: str) -> Worker | None:
         """The first translator from one code into the other."""
@@ -119,19 +113,6 @@ class ServerState:
             if (worker.about["source"]["code"], worker.about["target"]["code"]) == (source, target):
                 return worker
         return None
-
-    async def detect(self, request: Request, texts: list[str]) -> list[list[tuple[str, float]]]:
-        """For each text the loaded source languages with a confidence in per cent, the best first.
-
-        It is how well the text fits the vocabulary times how much likelier the language is than the other loaded ones:
-        low for a text of none of them, and for a text that could be of two.
-        """
-        fits: list[dict[str, tuple[float, float]]] = [{} for _ in texts]
-        for worker in self.of_kind("translate").values():
-            code = worker.about["source"]["code"]
-            for each, found in zip(fits, await self.aside(request, worker, "fit", texts), strict=True):
-                each[code] = max(each.get(code, found), found)
-        return [_confidences(each) for each in fits]
 
     def language(self, code: str, known: list[str]) -> str:
         """The known code that a client means, or a refusal."""
@@ -147,44 +128,80 @@ class ServerState:
         found = [worker.refusal(client, coming=coming) for worker in self.of_kind(kind).values()]
         return found[0] if all(found) and found else None
 
-    async def translate(self, request: Request, worker: Worker, texts: list[str], options: Options) -> list[Written]:
+
+class Call:
+    """An admitted request: its fields, and how its work is handed to a model."""
+
+    def __init__(self, state: ServerState, request: Request, fields: Fields) -> None:
+        self.state, self.request, self.fields, self.limits = state, request, fields, state.limits
+        self.deadline = float(request.scope["regard.deadline"])  # one for everything that is done for a request
+        self.token: AccessToken | None = request.scope.get("regard.token")
+
+    @property
+    def client(self) -> Hashable:
+        """Whose request it is: the name of the token, or the address."""
+        return self.token.name if self.token else self.request.client.host if self.request.client else None
+
+    @property
+    def translator(self) -> Worker:
+        """The translator that the field `model` names; the first one without it."""
+        return self.state.named(self.fields.text("model", ""), "translate")
+
+    @property
+    def captioner(self) -> Worker:
+        """The captioner that the field `model` names; the first one without it."""
+        return self.state.named(self.fields.text("model", ""), "caption")
+
+    async def detect(self, texts: list[str]) -> list[list[tuple[str, float]]]:
+        """For each text the loaded source languages with a confidence in per cent, the best first.
+
+        It is how well the text fits the vocabulary times how much likelier the language is than the other loaded ones:
+        low for a text of none of them, and for a text that could be of two.
+        """
+        fits: list[dict[str, tuple[float, float]]] = [{} for _ in texts]
+        for worker in self.state.of_kind("translate").values():
+            code = worker.about["source"]["code"]
+            for each, found in zip(fits, await self.aside(worker, "fit", texts), strict=True):
+                each[code] = max(each.get(code, found), found)
+        return [_confidences(each) for each in fits]
+
+    async def translate(self, worker: Worker, texts: list[str], options: Options) -> list[Written]:
         """The translation of each text, or a refusal; nothing is done any more once the client has gone away."""
         if not texts:
             return []
-        ticket = Ticket(deadline(request), client(request), options.beam or worker.about["beam"], options)
+        ticket = Ticket(self.deadline, self.client, options.beam or worker.about["beam"], options)
         ticket.add(texts)
         worker.make_room(ticket.client, ticket.cost)
-        self.count(request, texts)
-        return list(await self._wait(request, worker, ticket))
+        self.count(texts)
+        return list(await self._wait(worker, ticket))
 
-    def count(self, request: Request, texts: Sequence[str]) -> None:
+    def count(self, texts: Sequence[str]) -> None:
         """Count the characters of an accepted request, and refuse it above the quota of its token."""
         characters = sum(map(len, texts))
-        token = request.scope.get("regard.token")
-        if token is not None:
-            token.count_characters(characters, time.monotonic(), request.url.path)
-        self.metrics.characters += characters
+        if self.token:
+            self.token.count_characters(characters, time.monotonic(), self.request.url.path)
+        self.state.metrics.characters += characters
 
-    async def work(self, request: Request, worker: Worker, method: str, *args: Any, admitted: bool = False) -> Any:
+    async def work(self, worker: Worker, method: str, *args: Any, admitted: bool = False) -> Any:
         """The result of exclusive work: a method of the model. `admitted` is the second part of an accepted request."""
-        return await self._exclusive(request, worker, MethodCall(method, args), admitted)
+        return await self._exclusive(worker, MethodCall(method, args), admitted)
 
-    async def answer(self, request: Request, worker: Worker, method: str, *args: Any) -> Response:
+    async def answer(self, worker: Worker, method: str, *args: Any) -> Response:
         """An answer that the process of the model writes and compresses, for results that may be large."""
-        packed = accepts_gzip(request)
-        body = await self._exclusive(request, worker, MethodCall(method, args, True, packed))
-        return SlicedResponse(self, body, packed)
+        packed = accepts_gzip(self.request)
+        body = await self._exclusive(worker, MethodCall(method, args, True, packed))
+        return SlicedResponse(self.state, body, packed)
 
-    async def _exclusive(self, request: Request, worker: Worker, work: MethodCall, admitted: bool = False) -> Any:
+    async def _exclusive(self, worker: Worker, work: MethodCall, admitted: bool = False) -> Any:
         if not admitted:
-            worker.make_room(client(request))
-        return await self._wait(request, worker, Ticket(deadline(request), client(request), work=work))
+            worker.make_room(self.client)
+        return await self._wait(worker, Ticket(self.deadline, self.client, work=work))
 
-    async def aside(self, request: Request, worker: Worker, method: str, *args: Any) -> Any:
+    async def aside(self, worker: Worker, method: str, *args: Any) -> Any:
         """The result of a method that needs no decoding; tried once more if the process dies."""
         worker.make_room()
         try:
-            async with asyncio.timeout(deadline(request) - time.monotonic()):
+            async with asyncio.timeout(self.deadline - time.monotonic()):
                 for _ in range(2):
                     while worker.trouble in ("dead", "restarting"):
                         await asyncio.sleep(0.1)
@@ -195,17 +212,17 @@ class ServerState:
         raise RefusedError(503, f"The model {worker.name} does not answer at the moment.", {"Retry-After": "10"})
 
     @contextmanager
-    def receiving(self, worker: Worker, request: Request) -> Iterator[None]:
+    def receiving(self, worker: Worker) -> Iterator[None]:
         """While a picture is received and decoded: refused if too many are, or if too much waits already."""
-        worker.make_room(client(request))
-        if self._receiving >= self.limits.pictures:
-            self.metrics.refused.labels("queue").inc()
+        worker.make_room(self.client)
+        if self.state.receiving >= self.limits.pictures:
+            self.state.metrics.refused.labels("queue").inc()
             raise busy("pictures are arriving")
-        self._receiving += 1
+        self.state.receiving += 1
         try:
             yield
         finally:
-            self._receiving -= 1
+            self.state.receiving -= 1
 
     def check_size(self, texts: Sequence[str]) -> None:
         """Refuse texts that are too long."""
@@ -215,20 +232,20 @@ class ServerState:
                 422, f"Invalid request: request ({longest}) exceeds text limit ({self.limits.characters})"
             )
 
-    async def respond(self, request: Request, size: int, build: Callable[[], Any]) -> Response:
+    async def respond(self, size: int, build: Callable[[], Any]) -> Response:
         """A JSON answer of what `build` makes; one of many characters is made, written and compressed in a thread."""
-        packed = size > SMALL and accepts_gzip(request)
-        return SlicedResponse(self, await aside(size, lambda: _write(build(), packed)), packed)
+        packed = size > SMALL and accepts_gzip(self.request)
+        return SlicedResponse(self.state, await aside(size, lambda: _write(build(), packed)), packed)
 
-    async def _wait(self, request: Request, worker: Worker, ticket: Ticket) -> Any:
+    async def _wait(self, worker: Worker, ticket: Ticket) -> Any:
         worker.submit(ticket)
         answer = asyncio.wrap_future(ticket.answer)
-        leaving = asyncio.create_task(_until_gone(request))
+        leaving = asyncio.create_task(_until_gone(self.request))
         try:
             left = ticket.deadline - time.monotonic()
             await asyncio.wait({answer, leaving}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if answer.done():
-                await self.turns.take()  # many have their answer at once
+                await self.state.turns.take()  # many have their answer at once
                 return answer.result()
             if leaving.done():
                 raise RefusedError(400, "The client closed the connection.")
@@ -290,17 +307,6 @@ def _unused(name: str, among: Mapping[str, Worker]) -> str:
     while found in among:
         number, found = number + 1, f"{name}-{number + 1}"
     return found
-
-
-def deadline(request: Request) -> float:
-    """When the answer must be complete: one deadline for everything that is done for a request."""
-    return float(request.scope["regard.deadline"])
-
-
-def client(request: Request) -> Hashable:
-    """Whose request it is: the name of the token, or the address."""
-    token = request.scope.get("regard.token")
-    return token.name if token is not None else request.client.host if request.client else None
 
 
 async def _until_gone(request: Request) -> None:

@@ -39,7 +39,7 @@ class DiedError(Exception):
 
 
 @dataclass(eq=False)
-class Call:
+class Job:
     """A job in a process: `result` is its result, `free` is done when the process can take the next one."""
 
     number: int
@@ -57,7 +57,7 @@ class Process:
         given = (theirs, self.beat, run, limits, engine, threads)
         self._process = _SPAWN.Process(target=serve_model, args=given, daemon=True)
         self._numbers = itertools.count()
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, Job] = {}
         self._lock, self._sending = threading.Lock(), threading.Lock()
         self.dead = False
         self.hello = self._open()  # the description of the model
@@ -68,14 +68,14 @@ class Process:
         """Receive results in a new thread; `died` is called when the process has ended."""
         threading.Thread(target=self._receive, args=(died,), daemon=True).start()
 
-    def call(self, kind: str, *message: Any, part: Callable[[Any], None] = lambda part: None) -> Call:
+    def call(self, kind: str, *message: Any, part: Callable[[Any], None] = lambda part: None) -> Job:
         """Send a job; `part` receives what it sends before its result."""
         call = self._open()
         call.part = part
         self._send(kind, call.number, *message)
         return call
 
-    def stop(self, call: Call) -> None:
+    def stop(self, call: Job) -> None:
         self._send("stop", call.number)
 
     def end(self, seconds: float) -> None:
@@ -89,9 +89,9 @@ class Process:
     def kill(self) -> None:
         self._process.kill()
 
-    def _open(self) -> Call:
+    def _open(self) -> Job:
         with self._lock:
-            call = Call(next(self._numbers))
+            call = Job(next(self._numbers))
             if self.dead:
                 call.result.set_exception(DiedError())
                 call.free.set_result(None)
@@ -270,11 +270,11 @@ class Worker:
             self._trouble = "the model fails"
             self._sample = self._sample or ""
 
-    def _begin(self, kind: str, job: Any, deadline: float, part: Callable[[Any], None] = lambda part: None) -> Call:
+    def _begin(self, kind: str, job: Any, deadline: float, part: Callable[[Any], None] = lambda part: None) -> Job:
         self._began, self._working, self._stuck = time.monotonic(), True, False
         return self._process.call(kind, job, deadline, part=part)
 
-    def _watch(self, call: Call, over: Callable[[], bool], between: Callable[[], None] = lambda: None) -> None:
+    def _watch(self, call: Job, over: Callable[[], bool], between: Callable[[], None] = lambda: None) -> None:
         """Wait until the process is free again; cancel the job when it is `over`, end the process if it is stuck."""
         stopped = False
         while not wait([call.free], WATCH).done:

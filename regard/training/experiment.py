@@ -14,7 +14,7 @@ from regard.data.prepare import Preparing
 from regard.data.settings import DataConfig
 from regard.data.text_corpus import TextDataConfig, TextEncoding
 from regard.decode.settings import DecodeConfig
-from regard.errors import ConfigError, unknown
+from regard.errors import ConfigError, check_known
 from regard.models.registry import MODELS, check_sizes, entry, package_of, preset
 from regard.training.albums import CaptionEncoding
 from regard.training.captioning import Captioning
@@ -71,8 +71,7 @@ KINDS: dict[str, Kind] = {
 def check_tables(tables: Mapping[str, Any]) -> None:
     """Refuse a section that does not exist, and one that is not a table."""
     for name, table in tables.items():
-        if name not in (*SECTIONS, "task"):
-            raise ConfigError(unknown("section", name, [*SECTIONS, "task"], " of settings"))
+        check_known("section", name, (*SECTIONS, "task"), " of settings")
         if name in SECTIONS and not isinstance(table, Mapping):
             raise ConfigError(f"[{name}] must be a table of settings; got {name} = {table!r}.")
 

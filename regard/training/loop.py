@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.data.batching import EpochPlan
 from regard.data.files import prefetch
@@ -30,7 +30,6 @@ from regard.training.settings import TrainConfig
 from regard.training.stopping import BrokenOff, Stop
 from regard.training.task import Task
 from regard.training.update import Late, MicroBatch, Numbers, Update, arithmetic
-from regard.training.warm_start import Origin
 from regard.training.weights import set_weights
 
 RECENT = 32  # updates on a GPU that the speed is measured over: their numbers arrive late, several at a time
@@ -44,6 +43,14 @@ class Made(NamedTuple):
     epoch: int
     rate: float
     group: list[MicroBatch]
+
+
+class Origin(NamedTuple):
+    """The run that another begins from."""
+
+    name: str
+    sha256: str  # of the file of its weights
+    weights: dict[str, Tensor]
 
 
 class Loop:

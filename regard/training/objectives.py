@@ -1,5 +1,7 @@
 """What is minimised, as sums over a batch; the loop divides by tokens or sentences, since the papers differ in that."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -27,7 +29,7 @@ def likelihood(model: nn.Module, *inputs: Tensor, smoothing: float = 0.0) -> tup
     packed = _end_to_end(model, *inputs)
     if packed:
         return packed_likelihood(model, packed, smoothing)
-    return _output_loss(model, model.hidden(*inputs), target, smoothing)  # type: ignore[operator]
+    return output_likelihood(model, model.hidden(*inputs), target, smoothing)  # type: ignore[operator]
 
 
 def _end_to_end(model: nn.Module, *inputs: Tensor) -> PackedBatch | None:
@@ -46,9 +48,10 @@ def output_likelihood(
     model: nn.Module, hidden: Tensor, target: Tensor, smoothing: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """`likelihood` from what the output layer reads, hidden [B, T, D]."""
-    if loss_path(model.output).name == "plain":
-        return cross_entropy(model.output(hidden), target, smoothing)  # type: ignore[operator]
-    return _output_loss(model, hidden, target, smoothing)
+    output: Any = model.output
+    if loss_path(output).name == "plain":
+        return cross_entropy(output(hidden), target, smoothing)
+    return linear_cross_entropy(hidden, output.weight, output.bias, target, smoothing, PAD)
 
 
 def consistent_likelihood(model: nn.Module, *inputs: Tensor, weight: float, smoothing: float = 0.0) -> Tensor:
@@ -97,18 +100,12 @@ def _consistent(model: nn.Module, hidden: Tensor, target: Tensor, weight: float,
 def packed_likelihood(model: nn.Module, batch: PackedBatch, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
     """`likelihood` of sentences end to end, for a model that `can_pack`."""
     *inputs, target = batch
-    return _output_loss(model, model.hidden_packed(*inputs), target, smoothing)  # type: ignore[operator]
+    return output_likelihood(model, model.hidden_packed(*inputs), target, smoothing)  # type: ignore[operator]
 
 
 def can_pack(model: nn.Module) -> bool:
     """Whether a model computes sentences end to end, and its loss from them."""
     return batches_path(model, "cuda").name == END_TO_END
-
-
-def _output_loss(model: nn.Module, hidden: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """hidden [..., D], target [...]."""
-    output = model.output
-    return linear_cross_entropy(hidden, output.weight, output.bias, target, smoothing, PAD)  # type: ignore[arg-type, union-attr]
 
 
 def cross_entropy(logits: Tensor, target: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:

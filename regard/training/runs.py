@@ -57,6 +57,20 @@ def make_manifest(files: Mapping[str, dict[str, Any]], about: dict[str, Any]) ->
     return seal({"run": VERSION, "files": dict(sorted(files.items())), "versions": versions, **about})
 
 
+def write_folder(
+    folder: Path, contents: Mapping[str, bytes], about: dict[str, Any], beside: Mapping[str, bytes] | None = None
+) -> int:
+    """Write files with their manifest, and others `beside` it, as one folder; returns the size of the former."""
+    manifest = make_manifest({name: entry(content) for name, content in contents.items()}, about)
+    try:
+        with fill_folder(folder) as temporary:
+            for name, content in {**contents, **(beside or {}), "manifest.json": manifest}.items():
+                write_atomically(temporary / name, content)
+    except OSError as error:
+        raise RunError(f"{folder} could not be written: {error.strerror or error}.") from error
+    return len(manifest) + sum(map(len, contents.values()))
+
+
 def read_manifest(folder: Path, needed: Iterable[str], check: Iterable[str] | None = None) -> dict[str, Any]:
     """The manifest of a folder, which must name `needed`; the files that it names, or `check`, are checked with it."""
     path = folder / "manifest.json"
@@ -165,12 +179,8 @@ def save_checkpoint(
         check_space(parent, [*weights.values(), *state.values()])
         contents = {"weights.safetensors": pack(weights), "state.safetensors": pack(state)}
         contents["state.json"] = json.dumps(about, indent=1).encode()
-        files = {name: entry(content) for name, content in contents.items()}
-        contents["manifest.json"] = make_manifest(files, {"step": step, "belongs": dict(belongs or {})})
         # One of the same step may be there that was damaged, so that training went on from an older one.
-        with fill_folder(folder) as temporary:
-            for name, content in contents.items():
-                write_atomically(temporary / name, content)
+        write_folder(folder, contents, {"step": step, "belongs": dict(belongs or {})})
     except (OSError, DataError, RunError) as error:
         cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
         if not isinstance(cause, OSError):

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.data.files import fill_folder, write_atomically
 from regard.errors import RunError
 from regard.training import runs
 from regard.training.experiment import Experiment, resolve
@@ -85,19 +84,8 @@ def export_small(run: Path, out: Path, about: dict[str, Any]) -> int:
         "config.toml": experiment.toml().encode(),
         "weights.safetensors": runs.pack(shrink(read_weights(weights))),
     }
-    contents["manifest.json"] = runs.make_manifest(
-        {name: runs.entry(content) for name, content in contents.items()}, about
-    )
-    try:
-        with fill_folder(out) as folder:
-            for name, content in contents.items():
-                write_atomically(folder / name, content)
-            chosen = run / "alignment.json"  # which head aligns; not in the manifest, since `regard align` changes it
-            if chosen.exists():
-                write_atomically(folder / chosen.name, chosen.read_bytes())
-    except OSError as error:
-        raise RunError(f"{out} could not be written: {error.strerror or error}.") from error
-    return sum(map(len, contents.values()))
+    chosen = run / "alignment.json"  # which head aligns; not in the manifest, since `regard align` changes it
+    return runs.write_folder(out, contents, about, {chosen.name: chosen.read_bytes()} if chosen.exists() else None)
 
 
 def check_new(out: Path) -> None:

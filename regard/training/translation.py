@@ -14,10 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.data.batching import Batch, Lengths, PackedBatch, make_batch, make_even, pack, round_up
-from regard.data.links import LinkedBatch, Links
-from regard.data.pairs import PairSet, Resampled
+from regard.data.pairs import LinkedBatch, PairSet, Resampled, link_pieces
 from regard.data.prepare import Data
-from regard.decode.batches import decode_many
+from regard.decode.search import decode_many
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError
 from regard.evaluate.scores import perplexity, score
@@ -39,15 +38,16 @@ class TranslationTask(Task):
         super().__init__(data, config, decode, run)
         low = "bf16" if config.precision == "bf16" else "float32"
         self.decode = dataclasses.replace(self.decode, precision=low)
-        guided = config.guided and data.encoding.aligned
-        self.links = Links(data.train.links, data.vocabularies) if guided else None
+        self.linked = bool(config.guided and data.encoding.aligned)
 
     def lengths(self, part: PairSet | Resampled) -> tuple[Lengths, Lengths]:
         return part.source_lengths, part.target_lengths
 
     def load(self, numbers: Sequence[int], epoch: int) -> Batch | LinkedBatch:
         batch = make_batch(self.data.train, numbers, epoch)
-        return LinkedBatch(*batch, links=self.links.of(batch)) if self.links else batch
+        if not self.linked:
+            return batch
+        return LinkedBatch(*batch, links=link_pieces(self.data.train.links, self.data.vocabularies, batch))
 
     def ready(self, model: nn.Module) -> None:
         """Refuse, before anything is trained, a model whose attention cannot be guided as the settings require."""

@@ -93,10 +93,6 @@ def conjugate(infinitive: str) -> tuple[tuple[str, ...], str]:
     return (stem + "e", stem + "es", stem + "e", stem + "ons", stem + "ent"), stem + "é"
 
 
-def _third(base: str) -> str:
-    return base + ("es" if base.endswith(("s", "sh", "ch", "x")) else "s")
-
-
 def _verbs() -> dict[str, list[Verb]]:
     found: dict[str, list[Verb]] = {}
     for pattern, table in _TABLES["verbs"].items():
@@ -104,7 +100,8 @@ def _verbs() -> dict[str, list[Verb]]:
             base, _, particle = english.partition(":")
             infinitive = french.replace("~", " ").removesuffix("+")
             present, participle = conjugate(infinitive.split(" ")[0])
-            forms = (base, _third(base) if third == "-" else third, past)
+            regular = base + ("es" if base.endswith(("s", "sh", "ch", "x")) else "s")
+            forms = (base, regular if third == "-" else third, past)
             kinds = _kinds(objects[0]) if objects else ()
             verb = Verb(forms, particle, infinitive, present, participle, french.endswith("+"), pattern, kinds)
             found.setdefault(pattern, []).append(verb)

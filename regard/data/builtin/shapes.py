@@ -60,9 +60,10 @@ def scene(number: int, seed: int = 1, grid: int = GRID) -> Scene:
     named = draw.choices((1, 2, 3), weights=(1, 3, 3))[0]
     colours = sorted(draw.sample(list(COLOURS), named), key=list(COLOURS).index)
     first = draw.randrange(grid * grid)
-    cells = [first]
+    cells, (row, column) = [first], divmod(first, grid)
+    in_line = [c for c in range(grid * grid) if c != first and (c // grid == row or c % grid == column)]
     while len(cells) < named:
-        cell = draw.choice(_in_line(first, grid))
+        cell = draw.choice(in_line)
         if cell not in cells:
             cells.append(cell)
     free = [cell for cell in range(grid * grid) if cell not in cells]
@@ -73,12 +74,6 @@ def scene(number: int, seed: int = 1, grid: int = GRID) -> Scene:
     )
     words, spoken = _describe(things[:named], grid)
     return Scene(things, " ".join(words), tuple(spoken))
-
-
-def _in_line(cell: int, grid: int) -> list[int]:
-    """The other cells in the row and the column of `cell`."""
-    row, column = divmod(cell, grid)
-    return [c for c in range(grid * grid) if c != cell and (c // grid == row or c % grid == column)]
 
 
 def _thing(draw: random.Random, colour: str, cell: int) -> Thing:

@@ -1,4 +1,4 @@
-"""A file as bytes, taken apart by its format and put together again."""
+"""A file as bytes, taken apart by its format and put together again; PO and XLIFF also as translation memories."""
 
 import codecs
 import re
@@ -8,13 +8,15 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from regard.data.files import bare_name
-from regard.data.formats import html, markdown, plain, po, srt, xliff
-from regard.data.formats.segment import Part, Segment
+from regard.data.formats import html, markdown, po, srt, xliff
+from regard.data.formats.place import spell
+from regard.data.formats.segment import Builder, Part, Segment, framed
 from regard.errors import DataError, check_known
 
 LARGEST = 64 << 20  # bytes of a file
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _HEAD = 4096  # bytes in which a file names its encoding
+SOURCE_OF_PO = "en"  # the messages of a program are English, as gettext recommends; the header names the target
 
 
 class Format(NamedTuple):
@@ -30,13 +32,24 @@ class Format(NamedTuple):
     say: Callable[[str, str], str] = lambda text, language: text  # says the language of its text, if it says one
 
 
+def read_lines(text: str) -> Iterator[Part]:
+    """Plain text: every line is a segment. Line ends and white space at both ends of a line stay."""
+    for number, line in enumerate(text.split("\n")):
+        if number:
+            yield "\n"
+        core, builder = line.strip(), Builder()
+        builder.words(core)
+        start = line.index(core)
+        yield from framed(line, start, start + len(core), builder.build(core))
+
+
 _HTML = Format(
     "HTML", html.read, html.CHARSET, "xmlcharrefreplace", also=(html.read_attributes,), say=html.say_language
 )
 _XLIFF = Format("XLIFF", xliff.read, xliff.CHARSET, "xmlcharrefreplace", bilingual=True)
 _PO = Format("PO", po.read, po.CHARSET, bilingual=True)
 FORMATS: dict[str, Format] = {
-    "txt": Format("plain text", plain.read, markup=False),
+    "txt": Format("plain text", read_lines, markup=False),
     "html": _HTML,
     "htm": _HTML,
     "xhtml": _HTML,
@@ -146,3 +159,46 @@ def _known(encoding: str, name: str) -> str:
     if not info._is_text_encoding:
         raise DataError(f"{name} names the encoding {encoding[:40]!r}, which is none of text; save it as UTF-8.")
     return info.name
+
+
+class Texts(NamedTuple):
+    """A unit: its language codes and texts; `target` is empty where it has no translation."""
+
+    languages: tuple[str, str]
+    source: str
+    target: str
+
+
+def read_bilingual(data: bytes, name: str) -> Iterator[Texts]:
+    """The units of a PO or XLIFF file. Fuzzy translations count as missing."""
+    bare = bare_name(name)
+    text, _, _ = decode_file(data, bare, find_format(bare))
+    try:
+        yield from _read_po(text) if find_format(bare).name == "PO" else _read_xliff(text)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from None
+
+
+def _read_po(text: str) -> Iterator[Texts]:
+    lines = text.split("\n")
+    language = po.language_of(lines)
+    if not language:
+        raise DataError("the header names no language of the translations; add a line such as Language: fr.")
+    for message in po.messages(lines):
+        for form, (written, _, _) in sorted(message.translations.items()) if message.text else ():
+            source = message.plural if message.plural and form else message.text
+            both = (_words(source), "" if message.fuzzy else _words(written))
+            yield Texts((SOURCE_OF_PO, language), *both)
+
+
+def _words(text: str) -> str:
+    found = po.segment(text, "")
+    return spell(found) if found else ""
+
+
+def _read_xliff(text: str) -> Iterator[Texts]:
+    languages, units = xliff.units(text)
+    if not all(languages):
+        raise DataError("the file names no two languages; its source and target language are attributes.")
+    for unit in units:
+        yield Texts(languages, *unit)

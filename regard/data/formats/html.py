@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from regard.data.formats.placeholders import find_placeholders
 from regard.data.formats.segment import Builder, Part, framed
 
 INLINE = frozenset((
@@ -131,7 +130,7 @@ def segment(run: list[Markup], rules: Rules, write: Callable[[str], str] | None 
     """The tokens of inline text as a segment, white space at both ends left out; as they are if they have no words."""
     raw = "".join(token.raw for token in run)
     start, end = len(raw) - len(raw.lstrip(_SPACE)), len(raw.rstrip(_SPACE))
-    builder = Builder(collapse=True, protect=find_placeholders)
+    builder = Builder(collapse=True)
     for token in run:
         if token.name is None:
             builder.words(unescape(token.raw))

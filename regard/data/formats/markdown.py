@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator
 
 from regard.data.formats import html
-from regard.data.formats.placeholders import find_placeholders
 from regard.data.formats.segment import Builder, Part, framed
 
 _FENCE = re.compile(r"\s{0,3}(?:>\s?)*\s*(`{3,}|~{3,})")
@@ -124,7 +123,7 @@ def segment(lines: list[str], start: int) -> Iterator[Part]:
     end = ending.start() if ending else len(raw.rstrip())
     begin = len(raw) - len(raw.lstrip())
     core = raw[begin:end] if begin < end else ""
-    builder = Builder(collapse=True, protect=find_placeholders)
+    builder = Builder(collapse=True)
     if core:
         rows = core.split("\n")
         for number, line in enumerate(rows):

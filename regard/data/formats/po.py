@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from regard.data.formats import html
-from regard.data.formats.placeholders import find_placeholders
 from regard.data.formats.segment import Builder, Part, Segment, has_words
 from regard.errors import DataError
 
@@ -56,7 +55,7 @@ def read(text: str) -> Iterator[Part]:
 
 def segment(source: str, held: str) -> Segment | None:
     """The segment of a message; None if it has no words."""
-    builder = Builder(protect=find_placeholders)
+    builder = Builder()
     for token in html.scan(source):
         if token.name is None:
             reached = 0

@@ -42,7 +42,7 @@ def segment(cue: str) -> Iterator[Part]:
     start = dash.end() if dash else len(cue) - len(cue.lstrip())
     end = len(cue.rstrip())
     core = cue[start:end]
-    builder = Builder(collapse=True)
+    builder = Builder(collapse=True, placeholders=False)
     for token in scan(core):
         if token.name is not None:
             (builder.close if token.closing else builder.open)(token.raw, token.name)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from xml.parsers import expat
 
 from regard.data.formats import html
-from regard.data.formats.placeholders import find_placeholders
 from regard.data.formats.segment import Builder, Part, Segment, has_words
 from regard.data.formats.xml import InertXML
 from regard.errors import DataError
@@ -162,13 +161,9 @@ def segment(data: bytes, unit: Unit) -> Segment | None:
     start = raw.index(core) if core else 0
     lead, tail = raw[:start], raw[start + len(core) :]
     name = unit.name.removesuffix("source") + "target"
-    opening = re.sub(r"\s*/?>$", ">", held[: _text_end(held)]) if held else f"<{name}>"
+    opening = re.sub(r"\s*/?>$", ">", held.encode()[: _tag_end(held.encode(), 0)].decode()) if held else f"<{name}>"
     before = "" if held else _indent(data, unit)
     return built._replace(wrap=lambda inner: f"{before}{opening}{lead}{inner}{tail}</{name}>")
-
-
-def _text_end(held: str) -> int:
-    return len(held.encode()[: _tag_end(held.encode(), 0)].decode())
 
 
 def _indent(data: bytes, unit: Unit) -> str:
@@ -182,7 +177,7 @@ def _indent(data: bytes, unit: Unit) -> str:
 
 def inline(raw: str) -> Builder:
     """The words and codes of a source or target."""
-    builder = Builder(collapse=True, protect=find_placeholders)
+    builder = Builder(collapse=True)
     pending: list[str] = []  # a code with its content
     code, depth = "", 0
     for token in html.join_kept(html.scan(raw, INLINE), INLINE):

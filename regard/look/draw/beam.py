@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from regard.errors import ConfigError, counted
 from regard.look.draw import matrix
 from regard.look.palette import FAINT, INK
-from regard.look.show import Show
+from regard.look.table import Show
 from regard.look.text import columns, label, plain_piece
 from regard.look.trace_data import Beam, BeamNode, Contents
 

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from regard.errors import ConfigError
 from regard.look.draw import matrix, still
 from regard.look.palette import FAINT, HEADS, INK
-from regard.look.show import STILL
+from regard.look.table import STILL
 from regard.look.text import label, visible
 
 _MARKS = "osD^vPX*"

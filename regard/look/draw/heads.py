@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from regard.look.draw import matrix
 from regard.look.measure import measure
 from regard.look.palette import FAINT, INK
-from regard.look.show import Show
-from regard.look.table import Label, Table, arrange, leading_modules
+from regard.look.table import Label, Show, Table, arrange, leading_modules
 from regard.look.text import columns, label
 from regard.look.trace_data import Contents
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from regard.look.palette import CHANGED, FAINT, INK, SHADES, ink_on, mix
 from regard.look.palette import palette as find_palette
-from regard.look.show import Show
-from regard.look.table import Label, Table, arrange, summary
+from regard.look.table import Label, Show, Table, arrange, summary
 from regard.look.text import columns, label, visible, wrap
 from regard.look.trace_data import Contents
 

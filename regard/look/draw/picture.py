@@ -17,8 +17,7 @@ from regard.errors import counted
 from regard.look.draw import matrix
 from regard.look.maps import Cells, background, describe, map_of, region_of, shares_of, size_of
 from regard.look.palette import CHANGED, FAINT, INK
-from regard.look.show import Show
-from regard.look.table import arrange
+from regard.look.table import Show, arrange
 from regard.look.text import label
 from regard.look.trace_data import Contents, Picture
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from regard.errors import ConfigError
 from regard.look.draw import matrix
 from regard.look.palette import HEADS, INK
-from regard.look.show import HeadChoice, LayerChoice, Show
-from regard.look.table import Label, Table, arrange, choose, summary
+from regard.look.table import HeadChoice, Label, LayerChoice, Show, Table, arrange, choose, summary
 from regard.look.text import label
 from regard.look.trace_data import Contents
 

@@ -12,8 +12,7 @@ from regard.errors import ConfigError
 from regard.look.draw import matrix
 from regard.look.measure import reproduce
 from regard.look.palette import DIVERGING, FAINT, INK
-from regard.look.show import Show
-from regard.look.table import choose, tokens_of
+from regard.look.table import Show, choose, tokens_of
 from regard.look.text import label, plain_piece, visible
 from regard.look.tokens import Token
 from regard.look.trace_data import KINDS, Attended, Contents

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from regard.errors import ConfigError
 from regard.look.draw import beam, fonts, heads, matrix, picture, ribbons, steps
 from regard.look.palette import FAINT, INK
-from regard.look.show import Show
+from regard.look.table import Show
 from regard.look.text import visible
 from regard.look.trace_data import Contents
 

@@ -9,13 +9,13 @@ from regard.errors import ConfigError
 from regard.look.maps import map_of, size_of
 from regard.look.palette import paint
 from regard.look.palette import palette as find_palette
-from regard.look.show import Show
-from regard.look.table import Label, arrange, right_to_left
+from regard.look.table import Label, Show, arrange, right_to_left
 from regard.look.text import columns, label, wrap
 from regard.look.trace_data import Contents
 
 SHADES = " .:-=+*#%@"  # from 0 to 1, for terminals without colour
 _LONGEST = 14
+NOWHERE = 0.5  # a row with less weight in all has most likely reached the end without stopping
 
 
 def matrix(trace: Contents, show: Show) -> str:
@@ -40,7 +40,15 @@ def matrix(trace: Contents, show: Show) -> str:
         ]
         blocks.append("\n".join([*top, *body]))
     caption = wrap(table.caption.replace(", source runs right to left", ""), width)
-    return "\n".join(["\n\n".join(blocks), _legend(hues if colour else None, "1, numbers are hundredths"), caption, ""])
+    return "\n".join(
+        [
+            "\n\n".join(blocks),
+            _legend(hues if colour else None, "1, numbers are hundredths"),
+            caption,
+            *_remarks(trace),
+            "",
+        ]
+    )
 
 
 def film(trace: Contents, show: Show) -> str:
@@ -105,3 +113,23 @@ def _legend(hues: tuple[str, ...] | None, most: str) -> str:
     if hues is None:
         return f"weights: 0 [{SHADES}] {most}"
     return f"weights: 0 {''.join(paint(' ', hues, at / 19) for at in range(20))} {most}"
+
+
+def _remarks(trace: Contents) -> list[str]:
+    """What a model adds to its attention over the source: the coverage of the source words, where monotonic attention
+    stopped, and how likely each target word was copied. Most models add nothing."""
+    lines = []
+    for seen in (one for one in trace.attention.values() if one.kind == "cross"):
+        if seen.score == "covered":
+            pairs = zip(trace.source.tokens, seen.weights.mean(0).sum(0), strict=True)  # by all target tokens together
+            lines.append("coverage: " + ", ".join(f"{token.text} {total:.2f}" for token, total in pairs))
+        if seen.normalise == "monotonic":
+            rows = zip(trace.target.tokens, seen.weights.mean(0), strict=True)
+            places = ((word, row.argmax() if row.sum() > NOWHERE else None) for word, row in rows)
+            stops = (f"{word.text} at {'nowhere' if s is None else trace.source.tokens[s].text}" for word, s in places)
+            lines.append("stopped: " + ", ".join(stops))
+        copied = {step.t: step.norms["copy"] for step in trace.steps if step.name == seen.name and "copy" in step.norms}
+        if copied:
+            tokens = ((trace.target.tokens[t], share) for t, share in copied.items())
+            lines.append("copied: " + ", ".join(f"{token.text} {share:.2f}" for token, share in tokens))
+    return lines

@@ -1,4 +1,4 @@
-// A trace as regard/look/views.py sends it: arrays unpacked, and tables chosen among those that Python computed.
+// A trace as regard/look/html.py sends it: arrays unpacked, and tables chosen among those that Python computed.
 
 import { setColours } from "./palette.js";
 
