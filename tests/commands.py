@@ -3,6 +3,7 @@
 A process can be killed, sent signals, and given a fault that it plants in itself before it begins.
 """
 
+import contextlib
 import hashlib
 import importlib
 import itertools
@@ -25,20 +26,15 @@ from patience import PATIENCE
 from regard.cluster import local
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the server and its children inherit it; tiny models gain nothing by two
-PRELOAD = [  # whatever commands import, so that none of them has to
-    "regard.__main__", "regard.cli.progress", "regard.api.aligning", "regard.api.inspecting", "regard.api.training",
-    "regard.look.draw.still", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "typer._adapters",
-    "sacrebleu.tokenizers.tokenizer_13a", "torch._dynamo", "regard.serve.process", "regard.serve.models",
-    "regard.serve.captions", "httpx", "regard.api.corpus_attention", "regard.api.exporting", "regard.api.sweeping",
-]  # fmt: skip
 
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(PRELOAD)
+context.set_forkserver_preload(["preload"])
 
 
 def forkserver_address() -> str:
     """Where the server of this process listens, for `share_forkserver`."""
-    forkserver.ensure_running()
+    with contextlib.chdir(Path(__file__).parent):  # where it finds `preload`
+        forkserver.ensure_running()
     return forkserver._forkserver._forkserver_address
 
 
