@@ -208,6 +208,18 @@ class QuickPulse:
             self.plant()
 
 
+class SmallDemo:
+    """A setting for tests: the demos train on small corpora."""
+
+    def __call__(self) -> None:
+        from regard.cli import demo
+
+        sizes = {"data.size": 400, "data.held_out": 20, "train.validate_sentences": 10}
+        for task, (model, corpus, settings, show) in demo.DEMOS.items():
+            given = dict(setting.split("=") for setting in settings.split()) | sizes
+            demo.DEMOS[task] = model, corpus, " ".join(f"{name}={value}" for name, value in given.items()), show
+
+
 class AsRank:
     """Be one of several ranks, by the environment that torchrun gives; another fault may come on top."""
 

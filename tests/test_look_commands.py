@@ -5,6 +5,7 @@ import re
 
 import pytest
 import trained
+from commands import SmallDemo
 from commands import regard as command
 from test_look_html import held
 
@@ -201,11 +202,12 @@ def test_what_does_not_fit_is_refused_in_one_sentence(arguments, sentence, regar
         ("language", "Samples:", "config.toml"),
     ],
 )
-def test_every_demo_runs_to_its_end(task, says, left, regard_command, tmp_path):
-    code, out, err = regard_command("demo", "--task", task, "--minutes", "0.001", "--out", tmp_path / "run")
-    assert code == 0, err
-    assert says in out
-    assert "What to try next" in out
+def test_every_demo_runs_to_its_end(task, says, left, tmp_path):
+    demo = "demo", "--task", task, "--minutes", 0.001, "--out", tmp_path / "run"
+    done = command(*demo, folder=tmp_path / "log", plant=SmallDemo())
+    assert done.code == 0, done.err
+    assert says in done.out
+    assert "What to try next" in done.out
     assert (tmp_path / "run" / left).stat().st_size > 0
 
 

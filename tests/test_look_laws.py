@@ -325,8 +325,9 @@ STRANGE = {
 def test_any_string_whatever_can_be_looked_into_and_drawn(model, what, tmp_path):
     trace = trained.translator(model).look(STRANGE[what], STRANGE[what])
     assert Trace.from_json(trace.to_json()) == trace
-    ElementTree.parse(trace.draw(tmp_path / "a.svg"))
-    if model == "copy":  # a piece of a word is drawn as a word is
+    if model == "heads":  # a word is drawn as a piece of a word is
+        ElementTree.parse(trace.draw(tmp_path / "a.svg"))
+    else:
         assert trace.draw(tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     page = trace.draw(tmp_path / "a.html").read_bytes().decode("utf-8")
     assert "<svg onload" not in page
