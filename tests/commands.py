@@ -6,6 +6,7 @@ A process can be killed, sent signals, and given a fault that it plants in itsel
 import contextlib
 import hashlib
 import importlib
+import io
 import itertools
 import json
 import multiprocessing
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing import forkserver
 from pathlib import Path
+from types import SimpleNamespace
 
 import patience
 import unsynced  # noqa: F401 - in the processes too, which import this file
@@ -105,6 +107,25 @@ def regard(*arguments: object, folder: Path, plant: Callable[[], None] | None = 
     command = Command(arguments, folder, plant, stdin)
     command.code = command.wait()
     return command
+
+
+def run_here(*arguments: object) -> SimpleNamespace:
+    """Run a command in this process: for refusals, which change nothing and so need no process of their own."""
+    from regard.__main__ import main
+
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    before = sys.argv, sys.stdin
+    sys.argv, sys.stdin = ["regard", *map(str, arguments)], io.StringIO()
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main()
+        code = 0
+    except SystemExit as ended:
+        code = ended.code
+    finally:
+        sys.argv, sys.stdin = before
+    said, complained = (one.buffer.getvalue().decode("utf-8") for one in (out, err))
+    return SimpleNamespace(code=code, out=said, err=complained)
 
 
 class KillAfter:
