@@ -76,12 +76,16 @@ def every_case() -> dict[str, tuple[str, Any]]:
 CASES = every_case()
 # Choices that are made in different places are not crossed but in `make slow`. Luong's windows and scores: every score
 # has the global window, and "dot" has every window. Depth: luong-forward and -paper, britz-residual and -dense, and
-# lstmn-deep-two-layers are deep. Positions and norms: transformer-pre, -rotary and -modern.
-CROSSED = {"luong-small", "britz-deep", "lstmn-shallow-two-layers", "transformer-pre-rotary"} | {
+# lstmn-deep-two-layers are deep. Positions and norms: transformer-pre, -rotary and -modern. Other scores and
+# normalisers: two Transformers and bahdanau-general-sparsemax. One reading direction: luong-forward, britz-forward.
+CROSSED = {
+    "luong-small", "britz-deep", "lstmn-shallow-two-layers", "transformer-pre-rotary", "luong-cosine-entmax15",
+    "lstmn-scaled-dot-entmax15", "luong-local-p-no-feed", "sutskever-forward",
+} | {
     f"luong-{window}-{score}"
     for window in ("local-m", "local-p")
     for score in ("general", "concat", "concat-released", "location")
-}
+}  # fmt: skip
 
 
 def cases(chosen):
