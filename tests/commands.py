@@ -33,10 +33,17 @@ context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["preload"])
 
 
+def _ensure_running(ensure: Callable[[], None] = forkserver._forkserver.ensure_running) -> None:
+    with contextlib.chdir(Path(__file__).parent):  # where the server finds `preload`
+        ensure()
+
+
+forkserver._forkserver.ensure_running = _ensure_running  # whoever starts the first process
+
+
 def forkserver_address() -> str:
     """Where the server of this process listens, for `share_forkserver`."""
-    with contextlib.chdir(Path(__file__).parent):  # where it finds `preload`
-        forkserver.ensure_running()
+    forkserver._forkserver.ensure_running()
     return forkserver._forkserver._forkserver_address
 
 
@@ -95,6 +102,7 @@ def _main(arguments: list[str], files: dict[str, str], plant: Callable[[], None]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell ignores it
     share_forkserver(forks)
     local._SPAWN = context  # workers of a corpus or a sweep; test_shards.py starts them as users do
+    assert "preload" in sys.modules, "the server forks before it has imported what commands import"
     if plant:
         plant()
     from regard.__main__ import main

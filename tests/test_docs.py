@@ -18,7 +18,7 @@ import patience
 import pytest
 import torch
 import typer
-from commands import context, forkserver_address
+from commands import context
 from markdown_it import MarkdownIt
 
 import regard
@@ -78,7 +78,6 @@ def site(tmp_path_factory) -> Path:
     """The site as `make docs` builds it: a warning is an error."""
     pytest.importorskip("furo", reason="the extra docs is not installed")
     out = tmp_path_factory.mktemp("site")
-    forkserver_address()
     process = context.Process(target=build, args=(out,))
     process.start()
     process.join(patience.PATIENCE)
