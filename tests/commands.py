@@ -3,8 +3,10 @@
 A process can be killed, sent signals, and given a fault that it plants in itself before it begins.
 """
 
+import contextlib
 import hashlib
 import importlib
+import io
 import itertools
 import json
 import multiprocessing
@@ -17,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing import forkserver
 from pathlib import Path
+from types import SimpleNamespace
 
 import patience
 import unsynced  # noqa: F401 - in the processes too, which import this file
@@ -25,20 +28,22 @@ from patience import PATIENCE
 from regard.cluster import local
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the server and its children inherit it; tiny models gain nothing by two
-PRELOAD = [  # whatever commands import, so that none of them has to
-    "regard.__main__", "regard.cli.progress", "regard.api.aligning", "regard.api.inspecting", "regard.api.training",
-    "regard.look.draw.still", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "typer._adapters",
-    "sacrebleu.tokenizers.tokenizer_13a", "torch._dynamo", "regard.serve.process", "regard.serve.models",
-    "regard.serve.captions", "httpx", "regard.api.corpus", "regard.api.exporting", "regard.api.sweeping",
-]  # fmt: skip
 
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(PRELOAD)
+context.set_forkserver_preload(["preload"])
+
+
+def _ensure_running(ensure: Callable[[], None] = forkserver._forkserver.ensure_running) -> None:
+    with contextlib.chdir(Path(__file__).parent):  # where the server finds `preload`
+        ensure()
+
+
+forkserver._forkserver.ensure_running = _ensure_running  # whoever starts the first process
 
 
 def forkserver_address() -> str:
     """Where the server of this process listens, for `share_forkserver`."""
-    forkserver.ensure_running()
+    forkserver._forkserver.ensure_running()
     return forkserver._forkserver._forkserver_address
 
 
@@ -97,6 +102,7 @@ def _main(arguments: list[str], files: dict[str, str], plant: Callable[[], None]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell ignores it
     share_forkserver(forks)
     local._SPAWN = context  # workers of a corpus or a sweep; test_shards.py starts them as users do
+    assert "preload" in sys.modules, "the server forks before it has imported what commands import"
     if plant:
         plant()
     from regard.__main__ import main
@@ -109,6 +115,25 @@ def regard(*arguments: object, folder: Path, plant: Callable[[], None] | None = 
     command = Command(arguments, folder, plant, stdin)
     command.code = command.wait()
     return command
+
+
+def run_here(*arguments: object) -> SimpleNamespace:
+    """Run a command in this process: for refusals, which change nothing and so need no process of their own."""
+    from regard.__main__ import main
+
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    before = sys.argv, sys.stdin
+    sys.argv, sys.stdin = ["regard", *map(str, arguments)], io.StringIO()
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main()
+        code = 0
+    except SystemExit as ended:
+        code = ended.code
+    finally:
+        sys.argv, sys.stdin = before
+    said, complained = (one.buffer.getvalue().decode("utf-8") for one in (out, err))
+    return SimpleNamespace(code=code, out=said, err=complained)
 
 
 class KillAfter:
@@ -210,6 +235,18 @@ class QuickPulse:
         distributed.BEAT, distributed.MOST_MISSED = 0.1, 50
         if self.plant:
             self.plant()
+
+
+class SmallDemo:
+    """A setting for tests: the demos train on small corpora."""
+
+    def __call__(self) -> None:
+        from regard.cli import demo
+
+        sizes = {"data.size": 400, "data.held_out": 20, "train.validate_sentences": 10}
+        for task, (model, corpus, settings, show) in demo.DEMOS.items():
+            given = dict(setting.split("=") for setting in settings.split()) | sizes
+            demo.DEMOS[task] = model, corpus, " ".join(f"{name}={value}" for name, value in given.items()), show
 
 
 class AsRank:

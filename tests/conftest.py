@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+gc.disable()  # until all tests are collected: imports make next to no garbage
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -23,6 +24,7 @@ def pytest_collection_finish() -> None:
     """What is imported by now stays: the collector need not look at it again and again."""
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
+    gc.enable()
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import trained
 from commands import regard as command
+from commands import run_here
 
 import regard
 from regard.api import aligning, links
@@ -217,11 +218,11 @@ def test_regard_align_refuses_in_one_sentence(more, sentence, files, tmp_path):
     (tmp_path / "blank").write_bytes(b"ba\n" + b" \n" * 11)
     (tmp_path / "empty").write_bytes(b"")
     known = {"RUN": trained.run("copy"), **{name.upper(): tmp_path / name for name in ("short", "blank", "empty")}}
-    code, out, err = align(tmp_path, trained.run("copy"), *files, *(known.get(one, one) for one in more))
-    assert (code, out) == (2, "")
-    assert err.startswith("regard: ")
-    assert sentence in err
-    assert err.count("\n") == 1
+    done = run_here("align", trained.run("copy"), *files, *(known.get(one, one) for one in more))
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("regard: ")
+    assert sentence in done.err
+    assert done.err.count("\n") == 1
 
 
 def test_two_models_of_one_direction_are_refused(tmp_path):

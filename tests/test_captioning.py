@@ -152,14 +152,14 @@ def test_hard_attention_takes_the_expectation_in_half_of_the_batches(tmp_path: P
     batch = task.load([0, 1, 2], 0)
     task.restore({"baseline": 0.0})
     expected = 0
-    for seed in range(60):
+    for seed in range(30):
         losses = []
         for strength in (0.0, 1000.0):
             model.config = dataclasses.replace(model.config, entropy=0.0, reinforce=strength)
             torch.manual_seed(seed)
             losses.append(float(task.loss(model, batch).total.detach()))
         expected += abs(losses[1] - losses[0]) < 1e-3
-    assert 18 <= expected <= 42
+    assert 7 <= expected <= 23
 
 
 def test_hard_attention_refuses_smoothed_labels(tmp_path: Path):

@@ -4,10 +4,11 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-from commands import regard
+from commands import SmallDemo, regard
 
 from regard.cli.models import models
 from regard.models.registry import MODELS
@@ -134,7 +135,8 @@ def test_a_locale_without_unicode_changes_nothing(tmp_path):
 
 def test_the_demo(tmp_path):
     out = tmp_path / "demo"
-    done = regard("demo", "--minutes", 0.001, "--out", out, folder=tmp_path / "log")
+    run = partial(regard, folder=tmp_path / "log", plant=SmallDemo())
+    done = run("demo", "--minutes", 0.001, "--out", out)
     assert done.code == 0, done.err
     assert "time limit reached" in done.err
     assert "bleu" in done.err
@@ -150,13 +152,13 @@ def test_the_demo(tmp_path):
         assert part in done.out, part
     assert (out / "alignment.png").read_bytes().startswith(b"\x89PNG")
     named = "demo", "--minutes", 0.001, "--out", out, "--model"  # without the models that ship
-    again = regard(*named, "bahdanau", folder=tmp_path / "log")  # already trained: shown at once
+    again = run(*named, "bahdanau")  # already trained: shown at once
     assert again.code == 0
     shipped, _, trained_here = done.out.partition("trained here from scratch on generated sentences:\n")
     assert "en-fr/transformer, a trained model that ships" in shipped
     assert again.out == trained_here
-    other = regard(*named, "cho", folder=tmp_path / "log")
+    other = run(*named, "cho")
     assert other.code == 2
     assert "holds a run with other settings" in other.err
     assert Path(out / "manifest.json").exists()
-    assert regard("demo", "--task", "dance", folder=tmp_path / "log").code == 2
+    assert run("demo", "--task", "dance").code == 2

@@ -420,12 +420,11 @@ def is_picture(path: Path) -> bool:
     return len(set(zlib.decompress(body))) > 20
 
 
-@pytest.mark.parametrize("name", ["one", "head"])
-def test_look_draws_every_view_into_every_kind_of_file(name, runs, tmp_path):
-    translator = library.load(runs / name)
+def test_look_draws_into_every_kind_of_file(runs, tmp_path):
+    translator = library.load(runs / "one")
     text = " ".join(translator.source_vocabulary.pieces([7, 8, 9]))
     expected = translator.translate(text).text
-    said = run("look", runs / name, text, folder=tmp_path).out
+    said = run("look", runs / "one", text, folder=tmp_path).out
     assert said.startswith(expected + "\n")
     assert len(said.split("\n")) > 3
     files = {".png": is_picture}
@@ -434,7 +433,7 @@ def test_look_draws_every_view_into_every_kind_of_file(name, runs, tmp_path):
     files[".json"] = lambda path: text in json.loads(path.read_text(encoding="utf-8"))["source"]["text"]
     for suffix, check in files.items():
         out = tmp_path / f"look{suffix}"
-        said = run("look", runs / name, text, "--out", out, folder=tmp_path).out
+        said = run("look", runs / "one", text, "--out", out, folder=tmp_path).out
         assert str(out) in said
         assert expected in said
         assert check(out), suffix

@@ -106,7 +106,7 @@ def test_a_captured_search_is_the_plain_one(
 )
 def test_captured_models(captures: Captures, name: str, config: DecodeConfig) -> None:
     """The methods know no model, so one model has them all."""
-    model, source = translator(name), batch(texts(11))
+    model, source = translator(name), batch(texts(7))
     found = decode(model, *source, config)
     assert captures.replayed > 10
     assert_same(found, plain(model, *source, config))

@@ -323,10 +323,16 @@ def test_dropout_follows_the_seed_and_rests_outside_training():
 # --- explanations
 
 
+def empty(name: str, config: Any) -> Any:
+    """A model without weights, which an explanation does not read."""
+    with torch.device("meta"):
+        return build(name, config)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_explains_its_paths(name: str):
     """On both kinds of device, without one of them: every attention, recurrence and the loss has a line."""
-    model = build(name, MODELS[name].presets["tiny"])
+    model = empty(name, MODELS[name].presets["tiny"])
     for device in ("cpu", "cuda"):
         found = explain(model, device)
         said = dict(found.parts)
@@ -339,28 +345,28 @@ def test_every_model_explains_its_paths(name: str):
 
 
 def test_an_explanation_names_what_keeps_a_part_from_a_faster_path():
-    text = str(explain(build("bahdanau", MODELS["bahdanau"].presets["tiny"]), "cpu"))
+    text = str(explain(empty("bahdanau", MODELS["bahdanau"].presets["tiny"]), "cpu"))
     assert "decoder.attention" in text
     assert "no library has this cell" in text
     assert "CUDA graphs run on a GPU, not on cpu" in text
     assert "loop (no library has this cell)" in text
-    luong = dict(explain(build("luong", MODELS["luong"].presets["tiny"]), "cpu").parts)
+    luong = dict(explain(empty("luong", MODELS["luong"].presets["tiny"]), "cpu").parts)
     assert luong["attention"].name == "plain in training, torch's fused attention in decoding"
     assert luong["decoder"] == ("loop", "each step reads what the model attended to in the step before")
-    britz = dict(explain(build("britz", MODELS["britz"].variants["residual"]), "cpu").parts)
+    britz = dict(explain(empty("britz", MODELS["britz"].variants["residual"]), "cpu").parts)
     assert britz["decoder.layers.1"] == ("loop", "each step reads what the model attended to in the step before")
     assert britz["forwards.layers.1"] == choose.recurrence_path("cpu", "lstm")
     for name, said in (("alibi", "alibi"), ("relative", "Relative")):
-        later = dict(explain(build("transformer", MODELS["transformer"].variants[name]), "cuda").parts)
+        later = dict(explain(empty("transformer", MODELS["transformer"].variants[name]), "cuda").parts)
         assert later["encoder.0.self_attention.attention"] == ("plain", f"no kernel for the score {said}")
         assert "fused attention" in later["decoder.0.cross_attention.attention"].name
         assert later["batches in training"].name.startswith("padded rows")
-    packed = dict(explain(build("transformer", MODELS["transformer"].presets["tiny"]), "cuda").parts)
+    packed = dict(explain(empty("transformer", MODELS["transformer"].presets["tiny"]), "cuda").parts)
     assert packed["batches in training"] == (
         choose.END_TO_END,
         "with train.precision = bf16; else padded rows",
     )
-    here = dict(explain(build("transformer", MODELS["transformer"].presets["tiny"]), "cpu").parts)
+    here = dict(explain(empty("transformer", MODELS["transformer"].presets["tiny"]), "cpu").parts)
     assert here["batches in training"] == (choose.END_TO_END, "")
     assert packed["beam search"].name == ("Triton, three launches a token" if choose.TRITON else "plain")
 

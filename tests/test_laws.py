@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -76,12 +76,16 @@ def every_case() -> dict[str, tuple[str, Any]]:
 CASES = every_case()
 # Choices that are made in different places are not crossed but in `make slow`. Luong's windows and scores: every score
 # has the global window, and "dot" has every window. Depth: luong-forward and -paper, britz-residual and -dense, and
-# lstmn-deep-two-layers are deep. Positions and norms: transformer-pre, -rotary and -modern.
-CROSSED = {"luong-small", "britz-deep", "lstmn-shallow-two-layers", "transformer-pre-rotary"} | {
+# lstmn-deep-two-layers are deep. Positions and norms: transformer-pre, -rotary and -modern. Other scores and
+# normalisers: two Transformers and bahdanau-general-sparsemax. One reading direction: luong-forward, britz-forward.
+CROSSED = {
+    "luong-small", "britz-deep", "lstmn-shallow-two-layers", "transformer-pre-rotary", "luong-cosine-entmax15",
+    "lstmn-scaled-dot-entmax15", "luong-local-p-no-feed", "sutskever-forward",
+} | {
     f"luong-{window}-{score}"
     for window in ("local-m", "local-p")
     for score in ("general", "concat", "concat-released", "location")
-}
+}  # fmt: skip
 
 
 def cases(chosen):
@@ -572,21 +576,20 @@ def test_t5_4_the_past_in_place_is_the_plain_one(case: str, room: int, fixed: bo
 
 
 # Tracing takes seconds: one case of every model and of every choice that changes what is traced. `make slow` has all.
+EXPORTED = ["transformer-modern", "transformer-marian", "transformer-relative"]  # their forward is exported, too
 TRACED = [
-    "cho-tiny", "rnnencdec-tiny", "sutskever-tiny", "bahdanau-tiny", "bahdanau-conditional", "luong-local-p-dot",
-    "transformer-tiny", "transformer-modern", "transformer-marian", "transformer-relative", "lstmn-tiny",
-    "coverage-tiny", "pointer-tiny", "monotonic-tiny", "britz-residual",
+    "cho-tiny", "rnnencdec-tiny", "sutskever-tiny", "bahdanau-conditional", "luong-local-p-dot", "transformer-tiny",
+    "lstmn-tiny", "coverage-tiny", "pointer-tiny", "monotonic-tiny", "britz-residual",
 ]  # fmt: skip
 
 
 SHORT = SOURCE[1:, :2], torch.tensor([2, 1])  # few steps, since each is traced
 
 
-def traced(model: str = "") -> pytest.MarkDecorator:
-    """Every case of a model, those that are not in TRACED as slow tests."""
-    cases = [case for case in CASES if case.startswith(model)]
+def traced(cases: Iterable[str], *quick: str) -> pytest.MarkDecorator:
+    """These cases, those that are not in `quick` as slow tests."""
     slow = pytest.mark.slow
-    return pytest.mark.parametrize("case", [one if one in TRACED else pytest.param(one, marks=slow) for one in cases])
+    return pytest.mark.parametrize("case", [one if one in quick else pytest.param(one, marks=slow) for one in cases])
 
 
 @torch.no_grad()
@@ -596,7 +599,7 @@ def one_layer(case: str) -> Any:
     return spread(build(name, dataclasses.replace(config, layers=1) if hasattr(config, "layers") else config))
 
 
-@traced()
+@traced(CASES, *TRACED)
 @torch.no_grad()
 def test_forward_can_be_compiled(case: str):
     """The eager backend: no graph break hides a question to the device."""
@@ -606,7 +609,7 @@ def test_forward_can_be_compiled(case: str):
     torch._dynamo.reset()
 
 
-@traced()
+@traced((case for case in CASES if case not in TRANSFORMERS), *TRACED)
 @torch.no_grad()
 def test_encode_and_one_step_can_be_exported(case: str):
     model = one_layer(case)
@@ -615,13 +618,11 @@ def test_encode_and_one_step_can_be_exported(case: str):
     logits, state = model.step(torch.full((2,), START), state)
     words = TARGET[1:]
     assert_close(logits, run_steps(model, *SHORT, words)[:, 0], rtol=0, atol=1e-10)
-    if case in TRANSFORMERS:  # whose step is exported below, for any length
-        return
     step = torch.export.export(Call(model, "step"), (words[:, 0], state)).module()
     assert_close(step(words[:, 0], state)[0], model.step(words[:, 0], state)[0], rtol=0, atol=1e-10)
 
 
-@traced("transformer")
+@traced(TRANSFORMERS, "transformer-tiny", *EXPORTED)
 @torch.no_grad()
 def test_a_transformer_is_exported_for_any_length(case: str):
     """No data-dependent Python: a step of another length is the exported one's."""

@@ -5,6 +5,7 @@ import re
 
 import pytest
 import trained
+from commands import SmallDemo, run_here
 from commands import regard as command
 from test_look_html import held
 
@@ -202,16 +203,16 @@ def test_reach_tells_how_far_back_and_at_which_words(regard_command, tmp_path):
         (["reach", "language", "EMPTY"], "There is no text"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_sentence(arguments, sentence, regard_command, picture, tmp_path):
+def test_what_does_not_fit_is_refused_in_one_sentence(arguments, sentence, picture, tmp_path):
     (tmp_path / "file").write_text("ba\n", encoding="utf-8")
     (tmp_path / "empty").write_text("\n", encoding="utf-8")
     known = {"PICTURE": picture, "FILE": tmp_path / "file", "EMPTY": tmp_path / "empty"}
     command_, run, *rest = arguments
-    code, _, err = regard_command(command_, trained.run(run), *(known.get(one, one) for one in rest))
-    assert code == 2, err
-    assert err.startswith("regard: ")
-    assert sentence in err
-    assert err.count("\n") == 1
+    done = run_here(command_, trained.run(run), *(known.get(one, one) for one in rest))
+    assert done.code == 2, done.err
+    assert done.err.startswith("regard: ")
+    assert sentence in done.err
+    assert done.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -222,11 +223,12 @@ def test_what_does_not_fit_is_refused_in_one_sentence(arguments, sentence, regar
         ("language", "Samples:", "config.toml"),
     ],
 )
-def test_every_demo_runs_to_its_end(task, says, left, regard_command, tmp_path):
-    code, out, err = regard_command("demo", "--task", task, "--minutes", "0.001", "--out", tmp_path / "run")
-    assert code == 0, err
-    assert says in out
-    assert "What to try next" in out
+def test_every_demo_runs_to_its_end(task, says, left, tmp_path):
+    demo = "demo", "--task", task, "--minutes", 0.001, "--out", tmp_path / "run"
+    done = command(*demo, folder=tmp_path / "log", plant=SmallDemo())
+    assert done.code == 0, done.err
+    assert says in done.out
+    assert "What to try next" in done.out
     assert (tmp_path / "run" / left).stat().st_size > 0
 
 

@@ -308,7 +308,7 @@ def test_words_in_one_call_are_words_in_several():
 
 def test_gradients_are_those_of_finite_differences():
     layer = spread(LSTMNLayer(2, 3, span=0, recall=True, attention=compare(LSTMNConfig(width=3))))
-    x, added = torch.randn(2, 4, 2, requires_grad=True), torch.randn(2, 4, 3, requires_grad=True)
+    x, added = torch.randn(2, 3, 2, requires_grad=True), torch.randn(2, 3, 3, requires_grad=True)
 
     def run(x: Tensor, added: Tensor, *weights: Tensor) -> Tensor:
         return recur(lambda x, tape: layer.step(x[0], tape, x[1]), (layer.W_x(x), added), layer.start(2))[0]

@@ -11,7 +11,7 @@ from serve_parts import Server, shared
 
 from regard.serve.app import ENDPOINTS
 
-EXAMPLES = 10
+EXAMPLES = 6
 
 
 def quietly(examples: int) -> hypothesis.settings:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from test_laws import shrink
 
 from regard.errors import ConfigError
 from regard.look.assemble import assemble
@@ -37,7 +38,7 @@ def variants() -> Iterator[tuple[str, Any]]:
 def all_steps(name: str, config: Any) -> list[dict[str, Any]]:
     """Every step of a random sentence as the server returns it, with the names that the trace gives to its parts."""
     torch.manual_seed(5)
-    config = dataclasses.replace(config, source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY)
+    config = dataclasses.replace(shrink(config), source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY)
     model = build(name.split(" ")[0], config).eval()
     for weights in model.parameters():
         torch.nn.init.normal_(weights, std=0.3)

@@ -23,7 +23,7 @@ DATA = {"corpus": "reverse", "size": 400, "max_words": 6}
 def ticking(monkeypatch: pytest.MonkeyPatch):
     """A clock that moves by as much each time it is read, however fast the machine is."""
     looks = itertools.count()
-    monkeypatch.setattr("regard.training.clock.time.monotonic", lambda: 0.02 * next(looks))
+    monkeypatch.setattr("regard.training.clock.time.monotonic", lambda: 0.05 * next(looks))
 
 
 def speeds(fast: float):

@@ -27,7 +27,7 @@ from test_train_numbers import make_loop
 from regard.training.runs import newest_checkpoint, read_tensors
 
 SETTINGS = ("train.epochs=2", "train.clip=0.1")
-UNEVEN = ("train.batch_tokens=9", "data.size=30", "train.steps=20")  # batches of one to three sentences
+UNEVEN = ("train.batch_tokens=9", "data.size=30", "train.steps=12")  # batches of one to three sentences
 
 
 def losses(run) -> list[float]:
@@ -85,7 +85,7 @@ def test_a_run_goes_on_with_another_number_of_processes(alone, tmp_path):
 
 def test_two_processes_resume_to_the_same_bits(tmp_path):
     settings = (*SETTINGS, "model.dropout=0.3")
-    for name, kills in (("whole", ()), ("killed", (3, 7, 8))):
+    for name, kills in (("whole", ()), ("killed", (3, 8))):
         command = small.arguments("bahdanau", tmp_path / name, *settings)
         for step in kills:
             run_ranks(command, 2, tmp_path / "log", {rank: KillAfter(step) for rank in range(2)})

@@ -13,9 +13,9 @@ from regard.training.events import Resumed, Stepped
 from regard.training.runs import checkpoints, newest_checkpoint, read_cursor, read_tensors
 
 CASES = {
-    "bahdanau": ("model.dropout=0.3", "train.epochs=3", "data.size=40"),
-    "sutskever": ("model.dropout=0.2", "train.epochs=3", "data.size=40", "train.optimiser=adadelta", "train.rate=1.0"),
-    "transformer": ("model.dropout=0.1", "train.epochs=3", "data.size=80", "train.accumulate=2"),
+    "bahdanau": ("model.dropout=0.3", "train.epochs=2", "data.size=40"),
+    "sutskever": ("model.dropout=0.2", "train.epochs=2", "data.size=40", "train.optimiser=adadelta", "train.rate=1.0"),
+    "transformer": ("model.dropout=0.1", "train.epochs=2", "data.size=80", "train.accumulate=2"),
 }
 MORE = ("transformer", "luong", "bahdanau", "sutskever")
 SLOW = pytest.mark.slow
@@ -55,13 +55,14 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.parametrize("model", CASES)
-def test_kills_in_the_second_epoch_and_twice_in_one_epoch_change_no_bit(model, whole, tmp_path):
+def test_kills_at_the_end_of_an_epoch_and_twice_in_the_next_change_no_bit(model, whole, tmp_path):
     run, command = tmp_path / "run", small.arguments(model, tmp_path / "run", *CASES[model])
     expected = whole(model, *CASES[model])
     steps = expected["cursor"]["step"]
     epoch = steps // int(CASES[model][1].partition("=")[2])
     assert epoch >= 4
-    for place in (epoch + 1, 2 * epoch - 1, 2 * epoch - 1, 2 * epoch, steps):
+    assert steps == 2 * epoch
+    for place in (epoch, epoch + 1, epoch + 1, steps):
         assert regard(*command, folder=tmp_path / "log", plant=KillAfter(place)).code == -signal.SIGKILL
         assert steps_made(run) == place
         assert not (run / "manifest.json").exists()
@@ -74,14 +75,14 @@ def test_kills_in_the_second_epoch_and_twice_in_one_epoch_change_no_bit(model, w
 
 
 def test_kills_at_any_moment_change_no_bit(whole, tmp_path):
-    settings = ("train.epochs=6", "model.dropout=0.2", *HISTORY)
+    settings = ("train.epochs=4", "model.dropout=0.2", *HISTORY)
     expected = whole("bahdanau", *settings)
     seed = time.time_ns()
     print(f"seed {seed}")
     rng = random.Random(seed)
     run = tmp_path / "run"
     kills = 0
-    for _ in range(6):
+    for _ in range(4):
         goal = steps_made(run) + 1 + rng.randrange(6)
         plant = SignalLater(goal, rng.random() / 50, signal.SIGKILL, tmp_path / "note")
         done = regard(*small.arguments("bahdanau", run, *settings), folder=tmp_path / "log", plant=plant)
@@ -115,7 +116,7 @@ def train_until(step: int | None, model: str, run: Path, *settings: str) -> list
 
 @pytest.mark.parametrize(
     ("model", "steps"),
-    [("transformer", (1, 3, 4, 6, 11)), ("luong", (5, 11)), *(pytest.param(m, range(1, 12), marks=SLOW) for m in MORE)],
+    [("transformer", (1, 3, 4, 11)), ("luong", (5,)), *(pytest.param(m, range(1, 12), marks=SLOW) for m in MORE)],
 )
 def test_every_step_is_a_place_to_go_on_from(model, steps, tmp_path):
     settings = ("train.steps=11", "model.dropout=0.2", *HISTORY)

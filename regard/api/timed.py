@@ -5,6 +5,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Mapping
+from functools import cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -202,6 +203,7 @@ def shaped(layers: int, width: int, vocabulary: int) -> Any:
     return build("transformer", dataclasses.replace(preset("transformer", "tiny"), norm="pre", **sizes, **both))
 
 
+@cache
 def count_weights(layers: int, width: int) -> int:
     """The weights of a Transformer besides its vocabulary."""
     with torch.device("meta"):

@@ -60,7 +60,7 @@ class KillAt:
         sys.addaudithook(hook)
 
 
-@check("R1", "SIGKILL at any file operation: the same command ends with the same weights and files", 2, 300)
+@check("R1", "SIGKILL at any file operation: the same command ends with the same weights and files", 1, 300)
 def kill(draw: Random, folder: Path) -> None:
     model, run = draw.choice(list(small.MODELS)), folder / "run"
     arguments = small.arguments(model, run, STEPS)
@@ -71,7 +71,7 @@ def kill(draw: Random, folder: Path) -> None:
     assert (sha256(run / "weights.safetensors"), files(run)) == whole(model)
 
 
-@check("R2", "an operation of a save fails: one sentence, and the last checkpoint is whole", 60, 5000)
+@check("R2", "an operation of a save fails: one sentence, and the last checkpoint is whole", 25, 5000)
 def fail(draw: Random, folder: Path) -> None:
     with Disk().installed():
         save(folder, 1)
@@ -86,7 +86,7 @@ def fail(draw: Random, folder: Path) -> None:
     assert os.listdir(folder / "checkpoints") == ["000004"]
 
 
-@check("R3", "power lost at any operation: what a save reported is there", 60, 5000)
+@check("R3", "power lost at any operation: what a save reported is there", 25, 5000)
 def lose_power(draw: Random, folder: Path) -> None:
     disk = Disk()
     with disk.installed():
@@ -118,7 +118,7 @@ def damage(path: Path, draw: Random) -> str:
     return f"{path.name}: {kind} at {place}"
 
 
-@check("R4", "a damaged checkpoint is never loaded", 150, 50_000)
+@check("R4", "a damaged checkpoint is never loaded", 60, 50_000)
 def flip(draw: Random, folder: Path) -> None:
     with Disk().installed():
         saved = save(folder, 1)
@@ -152,7 +152,7 @@ def interrupted(model: str, run: Path, *places: int) -> None:
             small.train(model, run, STEPS, observe=interrupt)
 
 
-@check("R4", "any file of an unfinished run damaged, corpus and settings too: refused, or the same weights", 4, 500)
+@check("R4", "any file of an unfinished run damaged, corpus and settings too: refused, or the same weights", 2, 500)
 def flip_unfinished(draw: Random, folder: Path) -> None:
     model, run = draw.choice(list(small.MODELS)), folder / "run"
     interrupted(model, run, draw.randint(5, 11))
@@ -178,7 +178,7 @@ def second(draw: Random, folder: Path) -> None:
     assert (sha256(run / "weights.safetensors"), files(run)) == whole(model)
 
 
-@check("R5", "interrupted after any update and resumed, once or twice: the same weights, bit by bit", 3, 500)
+@check("R5", "interrupted after any update and resumed, once or twice: the same weights, bit by bit", 1, 500)
 def resume(draw: Random, folder: Path) -> None:
     model = draw.choice(list(small.MODELS))
     interrupted(model, folder / "run", *sorted(draw.sample(range(1, 12), draw.randint(1, 2))))
@@ -254,7 +254,7 @@ def stall_rank(draw: Random, folder: Path) -> None:
     assert not any(run_ranks(arguments, world, folder / "again"))
 
 
-@check("R9", "a row without anything visible gives zeros, forward and backward, and nothing is ever NaN", 100, 10_000)
+@check("R9", "a row without anything visible gives zeros, forward and backward, and nothing is ever NaN", 50, 10_000)
 def mask(draw: Random, folder: Path) -> None:
     torch.manual_seed(draw.randrange(2**40))
     shape, kind = (

@@ -354,7 +354,7 @@ def _trace() -> dict[str, Any]:
     return json.loads(trained.translator("heads").look("the cat sees the dog .").to_json())
 
 
-@check("X4", "a hostile trace is refused or drawn", 20, 5000)
+@check("X4", "a hostile trace is refused or drawn", 10, 5000)
 def trace(draw: Random, folder: Path) -> None:
     path = folder / "x.json"
     path.write_bytes(mutated(json.dumps(_trace()).encode(), draw, [*JSON, b'"base64"', b"[[]]", b"-5"]))
@@ -405,7 +405,7 @@ class _Page(html.parser.HTMLParser):
         self.odd += [tag] if tag in ("iframe", "object", "embed", "img", "link", "base", "form", "a") else []
 
 
-@check("X8", "hostile text in every string of a trace: the exported page has its own scripts alone", 15, 2000)
+@check("X8", "hostile text in every string of a trace: the exported page has its own scripts alone", 8, 2000)
 def scripts(draw: Random, folder: Path) -> None:
     def poisoned(part: Any, name: str = "") -> Any:
         if isinstance(part, dict):
@@ -450,7 +450,7 @@ def split_document(text: str, name: str) -> None:
     layout.write([Written(sentence) for sentence in layout.sentences])
 
 
-@check("X9", "splitting a text or document and joining it again takes time in proportion to it", 12, 1000)
+@check("X9", "splitting a text or document and joining it again takes time in proportion to it", 6, 1000)
 def linear(draw: Random, folder: Path) -> None:
     shape = "".join(draw.choices(SHAPES, k=draw.randint(1, 3)))
     first, name, split = (
@@ -477,7 +477,7 @@ ODD = [
 ]  # fmt: skip
 
 
-@check("X11", "any string can be translated: spans lie in the text, the output is one line of UTF-8", 60, 50_000)
+@check("X11", "any string can be translated: spans lie in the text, the output is one line of UTF-8", 25, 50_000)
 def strings(draw: Random, folder: Path) -> None:
     text = draw.choice(["", " "]).join(draw.choices(ODD, k=draw.randint(1, 12)))
     if draw.random() < 0.25:
