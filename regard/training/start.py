@@ -6,12 +6,12 @@ weights become checkpoint 0 of the new run. From then on the other run is not ne
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import torch
@@ -78,13 +78,12 @@ def train(
 def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | None, stages: Stages | None) -> Loop:
     """The data, read by rank 0 first, the model with its first weights, and the loop around them."""
     check_precision(experiment.decode.precision, ranks.device)
-    if ranks.device.type == "cuda":  # torch's optimisers import it, which takes seconds: the data is prepared meanwhile
-        Thread(target=import_module, args=["torch._dynamo"]).start()
     origin = None
     if ranks.first:
         if experiment.train.start_from and not runs.checkpoints(run):
             origin = take_over(experiment, run)
-        data = open_data(experiment, run, stages)  # makes the vocabularies and the store, once
+        with importing(stages or PLAIN.progress) as report:
+            data = open_data(experiment, run, report)  # makes the vocabularies and the store, once
         runs.write_config(run, experiment.toml())  # some settings may change when a run is resumed
     ranks.wait()
     if not ranks.first:
@@ -112,6 +111,22 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     ranks.wait()
     ranks.watch()  # not before: rank 0 alone prepares the data, and others must wait for it
     return loop
+
+
+@contextmanager
+def importing(stages: Stages) -> Iterator[Stages]:
+    """Progress for `stages`; while a vocabulary is learned, which leaves Python idle, torch's compiler is imported.
+
+    Torch's optimisers import it, which takes seconds. While text is read, it would slow that down.
+    """
+    with ThreadPoolExecutor(1) as pool:
+
+        def report(stage: str, done: int, total: int | None) -> None:
+            if stage == "vocabulary":
+                pool.submit(import_module, "torch._dynamo")
+            stages(stage, done, total)
+
+        yield report
 
 
 def open_data(experiment: Experiment, run: Path, stages: Stages | None) -> Data:
