@@ -289,6 +289,7 @@ def test_wrong_usage_is_code_2_and_says_how(arguments, tmp_path):
     ("arguments", "says"),
     [
         (["translate", "x", "--beam", "abc"], "--beam takes a whole number; got 'abc'."),
+        (["translate", "x", "--beam", "3", "--beam", "abc"], "--beam takes a whole number; got 'abc'."),
         (["translate", "x", "--beam=2.5"], "--beam takes a whole number; got '2.5'."),
         (["translate", "x", "--temperature", "hot"], "--temperature takes a number; got 'hot'."),
         (["translate", "x", "--max-tokens", 0], "--max-tokens has a wrong value .*; got '0'."),
@@ -316,7 +317,7 @@ def test_score(runs, corpus, tmp_path):
 
 def test_empty_translations_of_a_test_set_are_noted(runs, corpus, tmp_path):
     short = run("score", runs / "one", *corpus, "decode.max_ratio=0", "decode.max_extra=0", folder=tmp_path)
-    assert "the translation is empty for 12 of 12 sentences (one)" in short.err
+    assert "12 of 12 translations of one are empty" in short.err
 
 
 def test_score_leaves_out_ter_where_it_takes_minutes_and_says_so(runs, corpus, tmp_path):

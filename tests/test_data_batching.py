@@ -256,3 +256,16 @@ def test_an_error_in_one_of_several_threads_is_raised_in_its_place():
         assert [next(results), next(results)] == [0, 1]
         with pytest.raises(ZeroDivisionError):
             next(results)
+
+
+def test_an_error_while_calls_are_collected_does_not_wait_for_them():
+    made = []
+
+    def calls():
+        for number in range(50):
+            yield partial(lambda number: (time.sleep(0.05), made.append(number)), number)
+        raise ValueError("the file ends here")
+
+    with pytest.raises(ValueError, match="ends here"), in_threads(calls(), depth=60):
+        pass
+    assert len(made) < 50

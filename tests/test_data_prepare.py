@@ -396,8 +396,8 @@ def test_files_whose_names_contradict_the_languages_are_noted(tmp_path):
     assert said(source_language="eng", target_language="") == []  # en by another code
     assert said(source_language="nb", target_language="de") == []  # .en and .fr may be anything here
     (note,) = said(source_language="fr", target_language="en", dev_source=config.source, dev_target=config.target)
-    assert "train.en is a source file, but data.source_language is fr" in note
-    assert "train.fr is a target file, but data.target_language is en" in note
+    assert "train.en is a source file, but the source language is fr" in note
+    assert "train.fr is a target file, but the target language is en" in note
     assert note.endswith("Check that source and target are not swapped.")
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from itertools import pairwise, product
 
 import pytest
+import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -302,3 +303,18 @@ def sample(vocabulary, ids, amount, seed):
     """One sentence in other pieces, where there are others."""
     sampler = vocabulary.sampler(amount)
     return sampler.draw([ids], seeds_for([1], seed))[0].tolist() if sampler else ids
+
+
+def test_end_is_behind_each_row_whatever_piece_ends_a_sentence_in_an_imported_model(tmp_path):
+    model = tmp_path / "other.model"
+    lines = [f"the {word} is here" for word in ("dog", "cat", "cow", "bird")]
+    with model.open("wb") as stream:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=stream, vocab_size=40, model_type="bpe", minloglevel=3,
+            hard_vocab_limit=False, pad_id=0, bos_id=1, eos_id=-1, unk_id=3, pad_piece="<pad>",
+            user_defined_symbols=["</s>"],
+        )  # fmt: skip
+    subwords = Subwords(model.read_bytes())
+    assert subwords.processor.eos_id() != END
+    assert subwords.many(["the dog"], end=True) == [[*subwords.ids("the dog"), END]]
+    assert subwords.many(["the dog"], end=False) == [subwords.ids("the dog")]

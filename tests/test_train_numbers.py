@@ -337,8 +337,10 @@ def test_too_few_updates_to_learn_from_are_told(tmp_path):
 
 
 def test_what_the_best_checkpoint_is_is_told(tmp_path):
-    bleu = "the best checkpoint is the one with the highest BLEU on 2 held-out sentences, and while that is below 1 the"
-    loss = "the best checkpoint is the one with the lowest loss on all held-out examples (train.best_by)"
+    bleu = (
+        "the best checkpoint is the one with the highest BLEU on 2 validation sentences, and while that is below 1 the"
+    )
+    loss = "the best checkpoint is the one with the lowest loss on all validation examples (train.best_by)"
     assert bleu in notes(tmp_path / "bleu")
     assert loss in notes(tmp_path / "loss", "train.best_by=loss")
     assert loss in notes(tmp_path / "none", "train.validate_sentences=0")

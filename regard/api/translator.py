@@ -25,6 +25,7 @@ from regard.decode.ensemble import Ensemble
 from regard.decode.hypothesis import Hypothesis, Weigh
 from regard.decode.search import decode_many
 from regard.decode.settings import DecodeConfig
+from regard.decode.steps import Demands
 from regard.decode.terms import Terms
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
@@ -355,9 +356,11 @@ class Translator(Trained):
         return self._reader.encode(clean(text))
 
     @torch.inference_mode()
-    def _search(self, rows: Sequence[Sequence[int]], config: DecodeConfig, **options: Any) -> list[list[Hypothesis]]:
-        tokens = BATCH_TOKENS[self.device.type == "cuda"]
-        return decode_many(self.model, rows, config, self.device, batch_tokens=tokens, weigher=self._weigher, **options)  # type: ignore[arg-type]
+    def _search(
+        self, rows: Sequence[Sequence[int]], config: DecodeConfig, tell: Progress | None = None, **demands: Any
+    ) -> list[list[Hypothesis]]:
+        how: dict[str, Any] = {"batch_tokens": BATCH_TOKENS[self.device.type == "cuda"], "weigher": self._weigher}
+        return decode_many(self.model, rows, config, self.device, tell=tell, demands=Demands(**demands), **how)  # type: ignore[arg-type]
 
     def _search_one(
         self,

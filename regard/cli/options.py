@@ -39,11 +39,11 @@ class Command(TyperCommand):
 def _wrong_value(options: list[str], message: str, given: list[str]) -> str:
     """What was expected of an option, and what came; the parser's `message` says the first alone."""
     parts = [part for one in given for part in one.split("=", 1)]
-    value = next((after for name, after in itertools.pairwise(parts) if name in options), "")
+    value = [after for name, after in itertools.pairwise(parts) if name in options][-1:]  # the last one counts
     kinds = {"integer": "a whole number", "number": "a number", "float": "a number"}
     kind = next((words for kind, words in kinds.items() if f"valid {kind}" in message), None)
     wanted = f"takes {kind}" if kind else f"has a wrong value ({brief(message)})"
-    return f"{options[0]} {wanted}; got {brief(value)!r}."
+    return f"{options[0]} {wanted}; got {brief(''.join(value))!r}."
 
 
 def ungrouped(command: Callable[..., None]) -> Callable[..., None]:

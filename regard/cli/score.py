@@ -57,7 +57,6 @@ class Scoring:
         **decoding: Any,
     ) -> tuple[list[str], Any]:
         """The translations of a test set, and their scores."""
-        from regard.api.passages import NOTES
         from regard.evaluate.scores import score
 
         options = add_options(decoding, beam=self.beam)
@@ -66,8 +65,7 @@ class Scoring:
             found = translator.translate(sources, split=False, progress=progress, **options)
         empty = sum("empty" in one.flags for one in found)
         if empty:
-            size = counted(len(found), "sentence")
-            typer.echo(f"{NOTES['empty']} for {empty} of {size} ({translator.name})", err=True)
+            typer.echo(f"{empty} of {counted(len(found), 'translation')} of {translator.name} are empty", err=True)
         written = [one.text for one in found]
         with bar("scoring"):
             return written, score(written, references, metrics=metrics, **self.measured)

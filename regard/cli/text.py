@@ -1,4 +1,4 @@
-"""Text in and out: UTF-8, split on newline only, one line out for each line in."""
+"""Text in and out: UTF-8, split on newline only, one line out for each line in; and files of text, in shards."""
 
 import json
 import math

@@ -20,7 +20,7 @@ def apart(x: Tensor, places: Tensor) -> Tensor:
 
 
 def end_to_end(x: Tensor, places: Tensor, size: int) -> Tensor:
-    """The inverse: x [B, H, T, D], places [B, T] -> [1, H, N, D] with N = size; zeros at places of no sentence."""
+    """The inverse: x [B, H, T, D], places [B, T] -> [1, H, N, D] with N = size."""
     words = x.transpose(1, 2).flatten(0, 1)  # [B T, H, D]
     row = x.new_zeros(size + 1, *words.shape[1:]).index_copy(0, _or_last(places, size), words)
     return row[:size].transpose(0, 1)[None]

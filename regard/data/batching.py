@@ -48,7 +48,10 @@ class Batch(NamedTuple):
 
 
 class PackedBatch(NamedTuple):
-    """Sentences end to end, one row a side, then PAD; `slots` and `queries` say where the words of each are."""
+    """Sentences end to end, one row a side; `slots` and `queries` say where the words of each are.
+
+    What fills up a row are sentences of PAD, so that each place belongs to one sentence.
+    """
 
     source: Tensor  # [1, N]
     slots: Tensor  # [B, S] places in `source`; -1 where a sentence has ended

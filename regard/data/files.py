@@ -321,7 +321,7 @@ def in_threads(calls: Iterable[Callable[[], T]], depth: int, threads: int = 1) -
     if little_memory():
         raise MemoryError  # Python would wait without end for a thread that has no memory to begin with
     with ThreadPoolExecutor(threads, "regard-prefetch", lambda: begun.append(current_thread())) as pool:
-        ahead = deque(pool.submit(call) for call in islice(rest, depth))
+        ahead = deque[Future[T]]()
 
         def result(future: Future[T]) -> T:
             while True:
@@ -340,6 +340,7 @@ def in_threads(calls: Iterable[Callable[[], T]], depth: int, threads: int = 1) -
                 yield item
 
         try:
+            ahead.extend(pool.submit(call) for call in islice(rest, depth))
             yield taken()
         finally:
             pool.shutdown(cancel_futures=True)

@@ -313,7 +313,7 @@ def note_swapped(config: DataConfig) -> list[str]:
         for path in as_files(getattr(config, side)) + as_files(getattr(config, f"dev_{side}")):
             named = language_of(path)
             if named and wanted and other and are_varieties(named, other) and not are_varieties(named, wanted):
-                odd.append(f"{path} is a {side} file, but data.{side}_language is {wanted}")
+                odd.append(f"{path} is a {side} file, but the {side} language is {wanted}")
                 break
     note = f"file names contradict the languages: {'; '.join(odd)}. Check that source and target are not swapped."
     return [note] if odd else []

@@ -30,6 +30,7 @@ SAMPLE = 1 << 19  # examples that the words of a vocabulary are counted in at mo
 SUBWORD_SAMPLE = 1 << 17  # examples that subwords are learned from: more take longer and change few of them
 MEMORY = 1 << 29  # bytes of examples that the first pass keeps
 _BLOCK = 8_192  # examples tokenised at once
+_THREADS = 12  # that tokenise; more would wait for Python, and hold blocks in memory
 _REPORTED = 10_000  # examples between two reports of progress
 # Settings that do not change what is in a store, or do so only through the files and vocabularies themselves.
 _ELSEWHERE = {"cache", "sampling", "vocabulary_from", "max_line", "max_unpacked", "streams", "vectors"}
@@ -222,8 +223,8 @@ def _tokenise(found: Survey, place: Path, made_of: tuple[str, str], report: Stag
             raise DataError("The corpus changed while it was being read; start again when its files are complete.")
         return {"tallies": [dataclasses.asdict(tally) for tally in tallies], "shown": shown}
 
-    types, cores = encoding.column_types(), usable_cores()
-    with in_threads(calls(), cores + 2, cores) as ahead:  # finding subwords leaves Python to the other threads
+    types, threads = encoding.column_types(), min(usable_cores(), _THREADS)
+    with in_threads(calls(), threads + 2, threads) as ahead:  # finding subwords leaves Python to the other threads
         return write_store(place, made_of[0], types, blocks(ahead), about)
 
 

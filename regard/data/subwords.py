@@ -45,7 +45,9 @@ class Subwords:
         return list(self.processor.encode(text, out_type=int))
 
     def many(self, texts: list[str], end: bool) -> list[list[int]]:
-        return list(self.processor.encode(texts, out_type=int, add_eos=end, num_threads=1))
+        known = self.processor.eos_id() == END  # in an imported model another piece may end a sentence
+        rows = list(self.processor.encode(texts, out_type=int, add_eos=end and known, num_threads=1))
+        return [[*row, END] for row in rows] if end and not known else rows
 
     def split(self, text: str) -> tuple[list[int], list[str], list[tuple[int, int]]]:
         """Ids, pieces, and for each piece the characters [start, end) of `text` that it covers.

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -155,12 +154,13 @@ def _sample(
 ) -> list[list[Hypothesis]]:
     """`nbest` samples for each sentence, each in a separate row, ranked by score."""
     n = config.nbest
-    rows = torch.arange(len(limits), device=limits.device).repeat_interleave(n)  # [B * n]
+    each = [row for row in range(len(limits)) for _ in range(n)]
+    contents = contents or [str(row).encode() for row in range(len(limits))]
+    rows = torch.tensor(each, device=limits.device)  # [B * n]
     limits = limits[rows]
-    contents = contents or [str(row).encode() for row in range(len(limits) // n)]
     seeds = [seed_for(content, config.seed, number) for content in contents for number in range(n)]
     state = take(state, rows) if n > 1 else state
-    found = follow(model, state, limits, config, sample, draw(seeds, limits), demands.take(rows.tolist()))
+    found = follow(model, state, limits, config, sample, draw(seeds, limits), demands.take(each))
     return [rank(found[first : first + n]) for first in range(0, len(found), n)]
 
 
@@ -181,12 +181,12 @@ def decode_many(
     batch_tokens: int = 4096,
     weigher: Weigher | None = None,
     tell: Progress | None = None,
-    **demands: Any,
+    demands: Demands = NOTHING,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each row of source ids (without END), the row's place kept.
 
-    `weigher(source, lengths)` gives the `weigh` of a batch, for the coverage penalty; the rest are fields of `Demands`
-    (the steps of each batch are observed in turn). A batch holds about `batch_tokens` source tokens, padding counted,
+    `weigher(source, lengths)` gives the `weigh` of a batch, for the coverage penalty. The steps of each batch are
+    observed in turn. A batch holds about `batch_tokens` source tokens, padding counted,
     over all its beams (samples); long rows go first, so that a lack of memory shows at the start.
     """
     found: list[list[Hypothesis]] = [[] for _ in rows]
@@ -195,7 +195,7 @@ def decode_many(
         source, lengths = pad([[*rows[row], END] for row in some])
         source, lengths = source.to(device), lengths.to(device)
         weigh = weigher(source, lengths) if weigher and config.coverage_penalty else None
-        results = decode(model, source, lengths, config, weigh=weigh, demands=Demands(**demands).take(some))
+        results = decode(model, source, lengths, config, weigh=weigh, demands=demands.take(some))
         for row, hypotheses in zip(some, results, strict=True):
             found[row] = hypotheses
     return found

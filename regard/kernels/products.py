@@ -77,12 +77,18 @@ class Products(TorchFunctionMode):
     def __exit__(self, *raised: Any) -> None:
         super().__exit__(*raised)  # type: ignore[no-untyped-call]
         for weight in self.weights:
-            del copies[id(weight)]
+            copies.pop(id(weight), None)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is not F.linear or kwargs or args[0].dim() < 2 or not torch.is_grad_enabled():
+        if func is not F.linear or kwargs or not _applies(*args[:2]):
             return func(*args, **(kwargs or {}))
         return _Linear.apply(*args, *[None] * (3 - len(args)))  # type: ignore[no-untyped-call]
+
+
+def _applies(x: Tensor, weight: Tensor) -> bool:
+    """Whether this is a product of rows with a matrix, in the dtype of autocast and with gradients."""
+    lowered = torch.is_autocast_enabled(x.device.type) and torch.is_grad_enabled()
+    return lowered and x.dim() > 1 and weight.dim() == 2
 
 
 def _converted(weights: list[Tensor]) -> Iterable[tuple[int, Tensor]]:

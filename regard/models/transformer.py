@@ -222,7 +222,8 @@ class Transformer(EncoderDecoder):
     def hidden_packed(self, source: Tensor, slots: Tensor, words: Tensor, queries: Tensor) -> Tensor:
         """`hidden` of sentences end to end, without padding: source [1, N], words [1, M] -> [1, M, D].
 
-        slots [B, S] and queries [B, T] are the places of each sentence's words in source and words (see `Blocks`).
+        slots [B, S] and queries [B, T] are the places of each sentence's words in source and words: all of them, each
+        once (see `Blocks`).
         """
         memory = self.read(source, word_numbers(slots, source.shape[1]), None, Blocks(slots, slots))
         numbers = word_numbers(queries, words.shape[1])  # [M]

@@ -50,12 +50,12 @@ def _smaller(config: TrainConfig, model: Any) -> list[str]:
 def best_rule(task: str, config: TrainConfig, held_out: int) -> list[str]:
     """What "best so far" compares, where there are examples to validate with."""
     sentences = min(held_out, config.validate_sentences) if task in ("translate", "caption") else 0
-    by = "the lowest loss on all held-out examples"
+    by = "the lowest loss on all validation examples"
     if config.best_by == "bleu" and sentences:
-        where = counted(sentences, "held-out sentence" if task == "translate" else "held-out picture")
+        where = counted(sentences, "validation sentence" if task == "translate" else "validation picture")
         by = f"the highest BLEU on {where}, and while that is below 1 the lowest loss"
     elif config.best_by == "accuracy" and (sentences or task == "classify"):
-        by = "the highest accuracy on held-out examples"
+        by = "the highest accuracy on validation examples"
     return [f"the best checkpoint is the one with {by} (train.best_by)"] if held_out else []
 
 

@@ -21,7 +21,7 @@ from regard.data.files import digest, write_atomically
 from regard.data.prepare import PLAIN, Data, Preparing, Stages
 from regard.data.prepare import prepare as prepare_data
 from regard.decode.search import check_precision
-from regard.errors import ConfigError, RegardError, RunError
+from regard.errors import ConfigError, RegardError, RunError, little_memory
 from regard.models.registry import build
 from regard.training import runs
 from regard.training.distributed import Ranks
@@ -55,7 +55,7 @@ def train(
     stages: Stages | None = None,
     since: float | None = None,
 ) -> str:
-    """Train `experiment` into the folder `run`, or resume there; returns why it ended ("done", "stopped", ...).
+    """Train `experiment` into the folder `run`, or resume there; returns why it ended (see `Finished`).
 
     `train.minutes` count from here, or from `since` on the clock of `time.monotonic`.
     """
@@ -122,8 +122,8 @@ def importing(stages: Stages) -> Iterator[Stages]:
     with ThreadPoolExecutor(1) as pool:
 
         def report(stage: str, done: int, total: int | None) -> None:
-            if stage == "vocabulary":
-                pool.submit(import_module, "torch._dynamo")
+            if stage == "vocabulary" and not little_memory():
+                pool.submit(import_module, "torch._dynamo")  # an error would come again, where it is imported next
             stages(stage, done, total)
 
         yield report

@@ -67,8 +67,8 @@ class Update:
         self.whole = config.accumulate == 1 and ranks.world == 1  # an update is one batch, and one graph
         self.work: Callable[..., Tensor] = self.whole_update if self.whole else self.gradient
         self.graphs = Captured(self.work, ranks.device) if capture else None
-        low = ranks.device.type == "cuda" and config.precision == "bf16"
-        self.products: Any = Products(model) if low else nullcontext()
+        lowered = ranks.device.type == "cuda" and config.precision == "bf16"
+        self.products: Any = Products(model) if lowered else nullcontext()
         self.task: Task
         self.kind: Callable[..., Any] = tuple  # of the batch
 
