@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from regard.api.links import Heads, is_fixed
 from regard.api.translator import Translator
-from regard.data.files import Progress, watched
+from regard.data.files import Progress, reporting
 from regard.data.pharaoh import Alignment, Gold
 from regard.errors import DataError, RunError, check_known, counted
 from regard.evaluate import alignment
@@ -63,7 +63,7 @@ def traces(
     for number, pair in enumerate(zip(sources, targets, strict=True), 1):
         if not all(side.split() for side in pair):
             raise DataError(f"Pair {number} has an empty side; an alignment needs words on both sides.")
-    yield from watched(translator.trace_pairs(sources, targets, names), progress, len(sources))
+    yield from reporting(translator.trace_pairs(sources, targets, names), progress, len(sources))
 
 
 def check_gold(gold: Sequence[Gold], sources: Sequence[str], targets: Sequence[str]) -> None:

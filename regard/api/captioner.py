@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.api import tracing
 from regard.api.tracing import Output, Trained
 from regard.data.captions import open_captions, without_punctuation
-from regard.data.files import Progress, watched
+from regard.data.files import Progress, reporting
 from regard.data.images import Pixels, as_tensor, read_picture
 from regard.data.vocabulary import Vocabulary
 from regard.decode.search import decode
@@ -139,7 +139,7 @@ class CaptionWriter(Trained):
         entries = list(corpus)
         written: list[str] = []
         parts = [entries[first : first + _AT_ONCE] for first in range(0, len(entries), _AT_ONCE)]
-        for some in watched(parts, progress, len(entries), len):
+        for some in reporting(parts, progress, len(entries), len):
             written += [one.text for one in self.caption([files.read(entry.image) for entry in some], **options)]
         data = self.experiment.data
         references = [[one.lower() if data.lowercase else one for one in entry.captions] for entry in entries]

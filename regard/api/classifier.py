@@ -9,7 +9,7 @@ import torch
 from regard.api.tracing import Trained
 from regard.data import documents as corpus
 from regard.data.batching import plan_epoch
-from regard.data.files import Progress, is_blank, watched
+from regard.data.files import Progress, is_blank, reporting
 from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError
 from regard.evaluate.classification import BagOfWords, ClassScore, score_classes
@@ -57,7 +57,7 @@ class Classifier(Trained):
         documents = self._labelled(files)
         answers = torch.zeros(len(documents), dtype=torch.long)
         plan = plan_epoch(documents.sizes, documents.sizes, _WORDS, seed=1, epoch=0)
-        for numbers in watched(plan, progress, len(documents), len):
+        for numbers in reporting(plan, progress, len(documents), len):
             with torch.inference_mode():
                 answers[numbers] = self.model(*self._moved(documents.batch(numbers.tolist()))).argmax(1).cpu()
         return score_classes(answers.numpy(), documents.labels, self.classes)

@@ -262,11 +262,8 @@ def reach_corpus(
                 totals.setdefault(name, ReachSum([0.0] * (farthest + 1))).merge(ReachSum.of(data))
         return json.dumps({name: total.as_data() for name, total in totals.items()}).encode()
 
-    start, finish = (
-        partial(start_reaching, run.absolute(), where.device, farthest),
-        partial(fold, "reach.json", combine),
-    )
-    return over_shards(start, _files(files), out, task, where, finish, progress)
+    start = partial(start_reaching, run.absolute(), where.device, farthest)
+    return over_shards(start, _files(files), out, task, where, partial(fold, "reach.json", combine), progress)
 
 
 def read_reach(path: Path) -> list[Reach]:

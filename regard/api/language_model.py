@@ -9,7 +9,7 @@ from torch import nn
 from regard.api.tracing import Trained, check_length, tokens_of, trace_forward
 from regard.api.translator import clean
 from regard.data.batching import plan_epoch
-from regard.data.files import Progress, watched
+from regard.data.files import Progress, reporting
 from regard.data.text_corpus import TextRows, TextStreams, make_rows
 from regard.data.vocabulary import Vocabulary
 from regard.decode.search import search
@@ -55,7 +55,7 @@ class Writer(Trained):
 
         numbers = plan_epoch(rows.lengths, rows.lengths, _READ_TOKENS, seed=0, epoch=0)
         batches = (rows.batch(some.tolist()) for some in numbers)
-        read = watched(batches, progress, rows.tokens, lambda batch: int(batch.lengths.sum()))
+        read = reporting(batches, progress, rows.tokens, lambda batch: int(batch.lengths.sum()))
         return reach_sums(self.model, (batch.target for batch in read), farthest)
 
     def _rows(self, lines: Sequence[str]) -> TextRows:

@@ -16,7 +16,7 @@ from regard.api.tracing import Trained
 from regard.api.translation import Draft, Translation, join, spell_drafts, translations_of, wrong_with_source
 from regard.data.builtin.registry import find_builtin
 from regard.data.expects import knows_no_capitals
-from regard.data.files import Progress, watched
+from regard.data.files import Progress, reporting
 from regard.data.formats.segment import Sentence
 from regard.data.normalise_text import rewrite
 from regard.data.vocabulary import Tokenised, Vocabulary
@@ -323,7 +323,7 @@ class Translator(Trained):
             for one, other in zip(source, target, strict=True)
         ]
         total, batches = 0.0, links.read_together(pairs, self.device)
-        for _, read, lengths, gold in watched(batches, progress, len(pairs), lambda batch: len(batch[0])):
+        for _, read, lengths, gold in reporting(batches, progress, len(pairs), lambda batch: len(batch[0])):
             with torch.inference_mode():
                 total += float(cross_entropy(self.model(read, lengths, gold), gold)[1])
         return perplexity(total, max(1, sum(len(written) for _, written in pairs)))

@@ -56,7 +56,7 @@ _LANGUAGE = re.compile(r"\.(?!txt|tsv|csv|tok|bpe|src|tgt|raw|tmx)([a-z]{2,3})$"
 _PACKED = re.compile(r"\.(gz|bz2|xz|zst)$", re.IGNORECASE)
 
 
-def watched(
+def reporting(
     parts: Iterable[T], progress: Progress | None, total: int | None, size: Callable[[T], int] = lambda part: 1
 ) -> Iterator[T]:
     """The parts of some work, one by one; when one is done, `progress` gets the sizes of all so far, and `total`."""

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.batching import pad
-from regard.data.files import Progress, watched
+from regard.data.files import Progress, reporting
 from regard.decode.beam import beam_search
 from regard.decode.greedy import draw, follow, sample, seed_for
 from regard.decode.hypothesis import Hypothesis, Weigh, rank, rank_by_coverage
@@ -191,7 +191,7 @@ def decode_many(
     """
     found: list[list[Hypothesis]] = [[] for _ in rows]
     copies = config.nbest if config.temperature else config.beam
-    for some in watched(by_length(rows, batch_tokens // copies), tell, len(rows), len):
+    for some in reporting(by_length(rows, batch_tokens // copies), tell, len(rows), len):
         source, lengths = pad([[*rows[row], END] for row in some])
         source, lengths = source.to(device), lengths.to(device)
         weigh = weigher(source, lengths) if weigher and config.coverage_penalty else None

@@ -98,8 +98,8 @@ def take_steps(
     if beams > 1:
         state = take(state, torch.arange(len(search.row), device=search.row.device).repeat_interleave(beams))
     kind = largest, getattr(advance, "func", advance), *getattr(advance, "keywords", {}).values()
-    watched = demands.observe is not None or demands.terms is not None
-    capturable = not is_host(search.done) and steps_path(model, "cuda", watched).name != "plain"
+    seen = demands.observe is not None or demands.terms is not None
+    capturable = not is_host(search.done) and steps_path(model, "cuda", seen).name != "plain"
     if capturable and captured_steps(model, stepped, step, kind, search, state, steps, collect, demands.stop):
         return
     plain_steps(step, search, with_room(state, ROOM), steps, collect, demands.stop)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.files import Progress, watched
+from regard.data.files import Progress, reporting
 from regard.errors import DataError, counted
 from regard.evaluate.by_length import COLOURS, check_plot, save_plot
 from regard.evaluate.scores import score
@@ -92,7 +92,7 @@ def compare_groups(
     order = sorted(groups, key=lambda name: -means[name])
     best = [one.written for one in groups[order[0]].values()]
     rows = []
-    for name in watched(order, progress, len(order)):
+    for name in reporting(order, progress, len(order)):
         seeds = groups[name]
         bleu = [report["bleu"] for report in reports[name]]
         times = [one.seconds for one in seeds.values() if one.seconds is not None]

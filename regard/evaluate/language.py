@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.data.batching import plan_epoch
-from regard.data.files import Progress, watched
+from regard.data.files import Progress, reporting
 from regard.data.text_corpus import TextRows, TextStreams
 from regard.models.contract import LanguageModel
 from regard.symbols import PAD
@@ -25,7 +25,7 @@ def text_loss(
     Each row is read from a fresh state, or with streams from the state that the row before it ended in.
     """
     total, batches = 0.0, _predictions(model, rows, device, batch_tokens)
-    for target, _, logits in watched(batches, progress, rows.tokens, lambda batch: int(batch[1].sum())):
+    for target, _, logits in reporting(batches, progress, rows.tokens, lambda batch: int(batch[1].sum())):
         flat = logits.float().flatten(0, 1)  # [B T, V]
         total += float(F.cross_entropy(flat, target.flatten(), ignore_index=PAD, reduction="sum"))
     return total, rows.tokens

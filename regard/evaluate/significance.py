@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.files import Progress, watched
+from regard.data.files import Progress, reporting
 from regard.errors import DataError, counted
 from regard.evaluate.scores import TITLES, build_metric, check_lines
 
@@ -95,7 +95,7 @@ def group_bootstrap(
     score_a, score_b = (float(score_seeds(each.sum(1)).mean()) for each in counts)
     generator, size = np.random.default_rng(seed), len(a[0])
     deltas = np.empty(samples)
-    for number in watched(range(samples), progress, samples):
+    for number in reporting(range(samples), progress, samples):
         times = np.bincount(generator.integers(size, size=size), minlength=size)  # [N]
         scores = [score_seeds(times @ each) for each in counts]
         means = [each[generator.integers(len(each), size=len(each))].mean() for each in scores]

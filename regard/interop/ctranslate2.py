@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.data.files import Progress, fill_folder, watched
+from regard.data.files import Progress, fill_folder, reporting
 from regard.data.vocabulary import Vocabulary
 from regard.decode.hypothesis import Hypothesis, length_penalty, rank
 from regard.decode.search import by_length
@@ -70,7 +70,7 @@ class Engine(NamedTuple):
                 f"This engine reads at most {self.longest - 1} tokens; got {longest}. Split the text, or use --engine "
                 f"regard."
             )
-        for some in watched(by_length(rows, BATCH_TOKENS // config.beam), tell, len(rows), len):
+        for some in reporting(by_length(rows, BATCH_TOKENS // config.beam), tell, len(rows), len):
             begins = None if prefixes is None else [prefixes[row] for row in some]
             stopped = stop is not None and stop()
             results = [] if stopped else self._batch([rows[row] for row in some], config, begins)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.attend import Look
-from regard.data.files import Progress, watched
+from regard.data.files import Progress, reporting
 from regard.errors import ConfigError, unknown
 from regard.layers.attention import Attention
 from regard.look.record import arguments, attentions
@@ -290,7 +290,7 @@ def importance(model: nn.Module, score: Callable[[], float], progress: Progress 
     whole = score()
     places = [(name, head) for name in attentions(model) for head in all_heads(model, name)]
     found = []
-    for name, head in watched(places, progress, len(places)):
+    for name, head in reporting(places, progress, len(places)):
         with change(model, Silence(name, head)):
             without = score()
         found.append(Importance(name, head, without, whole - without))
