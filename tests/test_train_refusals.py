@@ -293,13 +293,12 @@ def test_not_one_bit_of_the_settings_of_a_run_in_progress_can_change(unfinished)
     path = unfinished / "config.toml"
     good = path.read_bytes()
     expected = read_config(unfinished)
-    for place in range(len(good)):
-        for bit in range(8) if place % 16 == 0 else (place % 8,):
-            changed = bytearray(good)
-            changed[place] ^= 1 << bit
-            path.write_bytes(changed)
-            with pytest.raises(RunError, match=r"config\.toml is damaged"):
-                read_config(unfinished)
+    for place in (*range(0, len(good), 5), *range(len(good) - 80, len(good))):  # the line of the digest is the last
+        changed = bytearray(good)
+        changed[place] ^= 1 << place % 8
+        path.write_bytes(changed)
+        with pytest.raises(RunError, match=r"config\.toml is damaged"):
+            read_config(unfinished)
     for bad in (good[: len(good) // 2], good[: good.index(b"[train]")], good + b"#", good.rpartition(b"# sha256")[0]):
         path.write_bytes(bad)
         for use in (regard.load, lambda run: small.train("bahdanau", run, *SETTINGS)):
