@@ -86,7 +86,7 @@ def test_a_corpus_of_one_pair(files, tmp_path):
 def test_half_a_corpus_and_two_corpora(files, tmp_path):
     ten, out = files("ten", 10), tmp_path / "run"
     start = ["train", "--model", "bahdanau", "--out", out]
-    refused(*start, "--source", ten, folder=tmp_path, says="Only the source file is given")
+    refused(*start, "--source", ten, folder=tmp_path, says="Only data.source is given")
     refused(*start, folder=tmp_path, says="There is no corpus")
     refused(*start, "--corpus", "copy", "--source", ten, "--target", ten, folder=tmp_path, says="give one of the two")
     refused(*start, "--corpus", "copies", folder=tmp_path, says="Did you mean 'copy'")

@@ -270,11 +270,14 @@ def test_bad_corpora_are_refused_in_one_sentence(tmp_path):
             change(good, source=str(blank), target=str(blank)),
             r"every one of its pairs \(2\) is blank or has an empty side",
         ),
-        (change(good, source=str(one), target=str(one)), "1 usable example of one and the same text: .* give more"),
+        (change(good, source=str(one), target=str(one)), "has 1 usable example: none can be held out; give more"),
         (change(good, source=str(invalid), target=str(invalid)), "invalid, line 2: byte 2"),
-        (change(good, target=""), "Only the source file is given"),
+        (change(good, target=""), "Only data.source is given"),
         (change(good, max_length=1), "Nothing is left to train on: 0 of 200 pairs kept; 200 dropped: too long"),
         (change(good, dev_source=str(tmp_path / "gone"), dev_target=str(one)), "There is no file .*gone"),
+        (change(good, dev_source=str(one)), r"Only data\.dev_source is given; .* needs data\.dev_target too"),
+        (change(good, dev_source=str(empty), dev_target=str(empty)), "left to validate with: 0 of 0 pairs kept"),
+        (change(good, dev_source=str(blank), dev_target=str(blank)), "left to validate with: .*2 dropped: empty"),
     ]
     for config, sentence in cases:
         with pytest.raises(DataError, match=sentence):

@@ -285,7 +285,7 @@ def test_a_hundred_thousand_strange_pairs_stay_side_by_side(tmp_path):
 
 def test_one_side_only_or_two_kinds_are_refused(tmp_path):
     path = write(tmp_path / "a", ["a\tb"])
-    with pytest.raises(DataError, match="Only the source file is given"):
+    with pytest.raises(DataError, match=r"Only data\.source is given"):
         open_corpus(DataConfig(source=path))
     with pytest.raises(DataError, match="Both tsv and source/target"):
         open_corpus(DataConfig(source=path, target=path, tsv=path))

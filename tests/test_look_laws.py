@@ -526,7 +526,7 @@ def test_regard_heads_ranks_them_and_says_what_they_are_worth(tmp_path):
 def test_reports_need_as_many_lines_on_every_side(tmp_path):
     translator = trained.translator("heads")
     gold = Gold(frozenset(), frozenset())
-    with pytest.raises(DataError, match="needs its gold links; got 2 and 1"):
+    with pytest.raises(DataError, match="needs a line of gold links; got 2 pairs and 1 line"):
         inspecting.report_heads(translator, ["a", "b"], ["a", "b"], [gold])
     with pytest.raises(DataError, match="needs its target; got 1 and 2"):
         inspecting.report_heads(translator, ["a"], ["a", "b"])

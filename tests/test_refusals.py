@@ -146,7 +146,7 @@ def test_a_cosine_without_strength():
 
 
 def test_heads_that_do_not_share_the_width():
-    with refused(ConfigError, "multiple of heads", "width=10", "heads=4"):
+    with refused(ConfigError, "multiple of model.heads", "got 10 and 4"):
         SelfAttention(Heads(10, 4), Attention(scaled_dot))
 
 
@@ -225,7 +225,7 @@ def test_the_settings_of_another_model():
         ("luong", {"width": 0}, "model.width must be at least 1; got 0."),
         ("bahdanau", {"output_rank": -1}, "model.output_rank must be at least 0; got -1."),
         ("transformer", {"dropout": 1.0}, "model.dropout must be at least 0 and below 1; got 1.0."),
-        ("transformer", {"heads": 7}, "multiple of heads; got width=128 and heads=7."),
+        ("transformer", {"heads": 7}, "multiple of model.heads; got 128 and 7."),
         ("transformer", {"source_vocabulary": 9}, "one vocabulary for both languages; got 9 and 37000"),
     ],
 )

@@ -136,7 +136,11 @@ def test_files_of_terms(tmp_path, copier) -> None:
     path = tmp_path / "terms.tsv"
     path.write_text("# comment\ncat\tchat\n\nblack dog\tchien noir\n", encoding="utf-8")
     assert read_terms(path) == [("cat", "chat"), ("black dog", "chien noir")]
-    for line, columns in (("cat chat", "1 column"), ("cat\tchat\tnoun", "3 columns"), ("cat\t", "2 columns")):
+    for line, columns in (
+        ("cat chat", "1 column"),
+        ("cat\tchat\tnoun", "3 columns"),
+        ("cat\t", "2 columns, one of them empty"),
+    ):
         path.write_text(f"dog\tchien\n{line}\n", encoding="utf-8")
         with pytest.raises(DataError, match=f"line 2: a term needs source words, .*; got {columns}\\."):
             read_terms(path)

@@ -43,7 +43,7 @@ def check_attends(translator: Translator) -> None:
     """Refuse a model that has one vector for the whole source: its weights say nothing of words."""
     if is_fixed(translator.model):
         raise RunError(
-            f"{translator.name} is a {translator.experiment.name}, which has no attention, so it aligns no words; use "
+            f"{translator.name} is a {translator.experiment.name}, which has no attention to words; use "
             f"a run of another model, such as bahdanau, luong or transformer."
         )
 
@@ -69,7 +69,8 @@ def traces(
 def check_gold(gold: Sequence[Gold], sources: Sequence[str], targets: Sequence[str]) -> None:
     """Refuse gold links that do not belong to these pairs: another number of lines, or words that are not there."""
     if len(gold) != len(sources):
-        raise DataError(f"Each pair needs its gold links; got {len(sources)} and {len(gold)}.")
+        found = f"{counted(len(sources), 'pair')} and {counted(len(gold), 'line')}"
+        raise DataError(f"Each pair needs a line of gold links; got {found}.")
     for number, (answer, source, target) in enumerate(zip(gold, sources, targets, strict=False), 1):
         sizes = len(source.split()), len(target.split())
         for i, j in sorted(answer.possible):

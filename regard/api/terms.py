@@ -55,7 +55,7 @@ def read_terms(path: Path) -> list[tuple[str, str]]:
         if len(parts) != 2 or not all(parts):
             raise DataError(
                 f"{path}, line {number}: a term needs source words, a tab, and target words; got "
-                f"{counted(len(parts), 'column')}."
+                f"{counted(len(parts), 'column')}{'' if all(parts) else ', one of them empty'}."
             )
         target, before = first.setdefault(parts[0], (parts[1], number))
         if target != parts[1]:

@@ -39,7 +39,9 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _main(
     version: bool = Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
-    packages: Annotated[list[str] | None, Option("--import", metavar="PACKAGE", help="Package with models.")] = None,
+    packages: Annotated[
+        list[str] | None, Option("--import", metavar="PACKAGE", help="Package with models, scores or normalisers.")
+    ] = None,
 ) -> None:
     if packages:
         from regard.models.registry import IMPORTED, import_package

@@ -35,6 +35,7 @@ def heads(
     continues. Pairs with an empty or a very long side are left out.
     """
     from regard.api import inspecting
+    from regard.api.aligning import check_attends
     from regard.evaluate.alignment import read_gold
 
     if shards.on:
@@ -52,6 +53,7 @@ def heads(
     sources, targets = pairs_of(run, pairs)
     answers = read_gold(gold) if gold else None
     translator = regard.load(run, device, "translate")
+    check_attends(translator)
     if silence:
         with bar("removing heads") as progress:
             worth = inspecting.silence_heads(translator, sources, targets, beam, progress)

@@ -101,9 +101,9 @@ def score(
     if documents is not None:
         return _score_documents(run, documents, bag_of_words, device, as_json)
     if not (pairs.source and pairs.target) and not pairs.tsv and not pairs.tmx:
-        raise ConfigError(
-            "Nothing to score: pass --source and --target, --tsv, --tmx, --images and --captions, or --documents."
-        )
+        lone = f"{'--target' if pairs.source else '--source'} is missing" if pairs.source or pairs.target else ""
+        wanted = "pass --source and --target, --tsv, --tmx, --images and --captions, or --documents"
+        raise ConfigError(f"{lone or 'Nothing to score'}: {wanted}.")
     how.check()
     sources, references = pairs_of(run, pairs)
     translator = regard.load([run, *(with_run or [])], device)

@@ -116,5 +116,7 @@ def open_corpus(config: DataConfig, prefix: str = "") -> Corpus[Pair] | None:
     if tsv:
         return tab_separated(tsv, config)
     if bool(source) != bool(target):
-        raise DataError(f"Only the {'source' if source else 'target'} file is given; a parallel corpus needs both.")
+        names = [f"data.{prefix}{side}" for side in ("source", "target")]
+        there, missing = names if source else names[::-1]
+        raise DataError(f"Only {there} is given; a parallel corpus needs {missing} too.")
     return parallel_files(source, target, config) if source else None

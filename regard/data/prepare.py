@@ -23,7 +23,7 @@ from regard.data.encoding import Encoding, Tally, fingerprint_of
 from regard.data.files import in_threads, make_folder, usable_cores
 from regard.data.store import STORE_FORMAT, Block, Store, find_store, write_store
 from regard.data.vocabulary import Vocabulary, made_from
-from regard.errors import DataError, RunError
+from regard.errors import DataError, RunError, counted
 
 Stages = Callable[[str, int, int | None], None]  # (what is being done, done, total or None)
 SAMPLE = 1 << 19  # examples that the words of a vocabulary are counted in at most, evenly spread over the corpus
@@ -172,6 +172,8 @@ def prepare(encoding: Encoding[Any], folder: Path, how: Preparing = PLAIN) -> Da
     tallies = [Tally(**known) for known in store.about["tallies"]]
     if not tallies[0].kept:
         raise DataError(f"Nothing is left to train on: {tallies[0]}.")
+    if encoding.dev and not tallies[1].kept:
+        raise DataError(f"Nothing is left to validate with: {tallies[1]}. Give other validation files, or none.")
     notes += [f"{name}: {tally}" for name, tally in zip(("corpus", "validation"), tallies, strict=False)]
     train, dev = encoding.open(store.parts["train"], training=True), encoding.open(store.parts["dev"], training=False)
     notes += encoding.describe(train, dev)
@@ -257,9 +259,10 @@ def choose_held_out(keys: Iterable[int], count: int) -> frozenset[int]:
     if total == 0:
         return frozenset()
     if len(values) < 2:
+        same = " of one and the same text" if total > 1 else ""
         raise DataError(
-            f"The corpus has {total} usable example{'s' if total > 1 else ''} of one and the same text: none can be "
-            "held out; give more, or files for validation, or set data.held_out=0."
+            f"The corpus has {counted(total, 'usable example')}{same}: none can be held out; give more, or files for "
+            "validation, or set data.held_out=0."
         )
     wanted = min(count, max(1, total // 10))
     needed = int(np.searchsorted(np.cumsum(examples), wanted)) + 1

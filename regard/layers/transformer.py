@@ -158,9 +158,9 @@ class MultiHead(nn.Module):
         super().__init__()
         width, heads, key_heads, gain, bias = sizes
         if width % heads:
-            raise ConfigError(f"width must be a multiple of heads; got width={width} and heads={heads}.")
+            raise ConfigError(f"model.width must be a multiple of model.heads; got {width} and {heads}.")
         if key_heads and heads % key_heads:
-            raise ConfigError(f"heads must be a multiple of key_heads; got heads={heads} and key_heads={key_heads}.")
+            raise ConfigError(f"model.heads must be a multiple of model.key_heads; got {heads} and {key_heads}.")
         self.heads, self.key_heads = heads, key_heads or heads
         self.output = xavier(nn.Linear(width, width, bias), gain)
         self.attention = attention
