@@ -61,7 +61,7 @@ def test_a_slow_device_is_measured_once(monkeypatch: pytest.MonkeyPatch):
     assert measured == [timed.MEASURED[0][1]]
     rates = [speed for speed, _ in found.values()]
     assert rates == sorted(rates, reverse=True)
-    assert found[timed.MEASURED[0]][0] == pytest.approx(1000.0)
+    assert max(rates) == found[timed.MEASURED[0]][0] == pytest.approx(1000.0)  # overhead does not shrink with a model
 
 
 def test_the_speed_of_every_size_follows_from_two(monkeypatch: pytest.MonkeyPatch):

@@ -181,7 +181,8 @@ def speeds(
     size: CorpusSize, vocabulary: int, seconds: float, device: torch.device
 ) -> dict[tuple[int, int], tuple[float, int]]:
     """Target pieces a second and weights of each of `SIZES`: a piece takes a + b n seconds, where n weights are
-    multiplied. Measured with two sizes; with the small one alone, a = 0, where the large one would take long."""
+    multiplied. Measured with two sizes; where the large one would take long, with the small one alone: larger ones are
+    in proportion to it then, and smaller ones, whose updates are mostly overhead, as fast."""
     points: list[tuple[int, float]] = []  # n, and seconds for a piece
     for shape in MEASURED:
         n = count_weights(*shape) + vocabulary * shape[1]
@@ -191,9 +192,12 @@ def speeds(
         points.append((n, 1 / measure(*shape, vocabulary, max(3, int(size.length)), device)[0]))
     (few, short), (many, long) = points[0], points[-1]
     b = max((long - short) / (many - few), 0.0) if len(points) > 1 else short / few
-    a = max(short - b * few, 0.0)
+    a, least = max(short - b * few, 0.0), short if len(points) == 1 else 0.0
     counted = {(layers, width): count_weights(layers, width) for layers, width in SIZES}
-    return {shape: (1 / (a + b * (weights + vocabulary * shape[1])), weights) for shape, weights in counted.items()}
+    return {
+        shape: (1 / max(least, a + b * (weights + vocabulary * shape[1])), weights)
+        for shape, weights in counted.items()
+    }
 
 
 def shaped(layers: int, width: int, vocabulary: int) -> Any:
