@@ -73,9 +73,9 @@ def test_a_model_without_attention_is_refused(files, tmp_path):
             code, out, err = align(tmp_path, *given, *files, *where)
             assert (code, out) == (2, ""), err
             assert says in err
-    done = command("heads", trained.run("fixed"), *files, folder=tmp_path / "log")
-    assert (done.code, done.out) == (2, ""), done.err
-    assert says in done.err
+        done = command("heads", trained.run("fixed"), *files, *where, folder=tmp_path / "log")
+        assert (done.code, done.out) == (2, ""), done.err
+        assert says in done.err
 
 
 def test_pairs_without_any_link_are_noted(files, tmp_path):

@@ -127,6 +127,16 @@ def test_a_row_holds_every_word_once_and_few_sizes_serve() -> None:
     assert [part.shape for part in other] == [part.shape for part in found]
 
 
+@pytest.mark.parametrize("tokens", [0, 64, 1024])
+def test_each_place_of_a_row_belongs_to_one_sentence(tokens: int) -> None:
+    """Kernels write what belongs to a sentence and clear nothing, so PAD at the end of a row lies in sentences too."""
+    found = pack(a_batch(), tokens)
+    for row, places in ((found.source, found.slots), (found.target, found.queries)):
+        assert sorted(places[places >= 0].tolist()) == list(range(row.shape[1]))
+    assert bool((found.source == PAD).any()) == (tokens > 0)
+    assert len(found.slots) == len(found.queries)
+
+
 def test_apart_and_end_to_end_are_inverse() -> None:
     places = torch.tensor([[2, 3, -1], [0, -1, -1], [-1, -1, -1]])
     row = torch.randn(1, 2, 4, 3)

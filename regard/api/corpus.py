@@ -230,6 +230,7 @@ def report_corpus(
 ) -> CorpusResult:  # fmt: skip
     """Measure every head over `pairs`, two files or one TSV file; the output is for `read_report`."""
     where = where or Where()
+    aligning.check_attends(load(run, "cpu", "translate"))
 
     def combine(results: Iterator[dict[str, Any]]) -> bytes:
         total = ReportSum()
