@@ -17,6 +17,8 @@ from regard.data.prepare import Preparing, prepare, survey
 from regard.data.settings import DataConfig
 from regard.data.store import ColumnType, id_type, open_store, write_store
 from regard.data.text_corpus import TextDataConfig, TextEncoding
+from regard.data.tokenisers import tokenise_here, tokenisers
+from regard.data.vocabulary import Vocabulary
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, DataError, RunError
 from regard.symbols import END, UNKNOWN
@@ -466,7 +468,7 @@ def test_the_links_of_a_pair_count_among_its_bytes():
     encoding = PairEncoding(DataConfig(corpus="reverse", size=20, alignment=("gold",)))
     pair = next(iter(encoding.corpus))
     assert pair.links
-    assert encoding.size(pair) > encoding.size(pair._replace(links=())) + 8 * len(pair.links)
+    assert encoding.size([pair]) > encoding.size([pair._replace(links=())]) + 8 * len(pair.links)
 
 
 @pytest.mark.parametrize("dev", [False, True], ids=["held-out", "files"])
@@ -481,10 +483,31 @@ def test_blocks_that_are_tokenised_at_the_same_time_make_the_same_store(tmp_path
         write_corpus(tmp_path, 30, "dev")
         config = change(config, dev_source=str(tmp_path / "dev.en"), dev_target=str(tmp_path / "dev.fr"))
     found = []
-    for block in (7, 10_000):
+    for block, cores in ((7, 10_000), (10_000, 10_000), (50, 1)):  # threads, one after the other, processes
         monkeypatch.setattr(prepare_module, "_BLOCK", block)
+        monkeypatch.setattr(prepare_module, "_LARGE", 1)
+        monkeypatch.setattr(prepare_module, "_CORES", cores)
         found.append(prepare(PairEncoding(config), tmp_path / str(block)))
-    one, other = found
-    assert (ids(one.train), ids(one.dev)) == (ids(other.train), ids(other.dev))
-    assert (one.shown, one.tallies, one.notes) == (other.shown, other.tallies, other.notes)
-    assert one.tallies[0].lines == {"empty": [4, 62, 200], "too long": [5, 31, 61, 63, 151]}
+    for one in found[1:]:
+        assert (ids(one.train), ids(one.dev)) == (ids(found[0].train), ids(found[0].dev))
+        assert (one.shown, one.tallies, one.notes) == (found[0].shown, found[0].tallies, found[0].notes)
+    assert found[0].tallies[0].lines == {"empty": [4, 62, 200], "too long": [5, 31, 61, 63, 151]}
+
+
+@pytest.mark.parametrize("subwords", ["bpe", "char"])
+def test_texts_are_tokenised_in_other_processes_as_in_this_one(tmp_path, subwords):
+    texts = ["the dog", "", " ", "a\nb\0c\u2028", "naïve 日本 \ud800", "the dog"]
+    vocabularies = [Vocabulary.train(some, subwords, 300) for some in (texts[:1] * 9, texts[:5])]
+    for name, vocabulary in zip("ab", vocabularies, strict=True):
+        vocabulary.save(tmp_path, name)
+    here = tokenise_here(vocabularies)
+    with tokenisers(tmp_path, "ab") as there:
+        for some in (texts, [], texts[::-1]):
+            for which in (0, 1):
+                one, other = here(which, some), there(which, some)
+                assert (one.values.tolist(), one.offsets.tolist()) == (other.values.tolist(), other.offsets.tolist())
+
+
+def test_a_process_that_dies_while_it_tokenises_is_reported(tmp_path):
+    with tokenisers(tmp_path, ["none"]) as tokenise, pytest.raises(DataError, match="process that tokenises ended"):
+        tokenise(0, ["a text"])  # it ends, since there is no such vocabulary

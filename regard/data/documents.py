@@ -16,12 +16,13 @@ from torch import Tensor
 
 from regard.config import setting
 from regard.data.builtin import reviews
-from regard.data.encoding import Corpus, Encoding, Tally, train_vocabulary
+from regard.data.encoding import Corpus, Encoding, Rows, Tally, train_vocabulary
 from regard.data.files import Digests, bare_name, check_file, is_blank, read_lines, read_small, write_atomically
 from regard.data.prepare import survey
 from regard.data.sentences import Span, split_sentences, split_words
 from regard.data.settings import Reading, as_files, check_least, named_files
 from regard.data.store import Array, Column, ColumnType, id_type
+from regard.data.tokenisers import Tokenise
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError, unknown
 
@@ -237,8 +238,8 @@ class DocumentEncoding(Encoding[Labelled]):
         self.labels: set[str] = set()
         self.classes: list[str] = []
 
-    def see(self, item: Labelled) -> None:
-        self.labels.add(item.label)
+    def see(self, items: Iterable[Labelled]) -> None:
+        self.labels.update(item.label for item in items)
 
     def make(self, sample: Sequence[Labelled]) -> None:
         named = list(dict.fromkeys(self.groups.values()))
@@ -263,14 +264,16 @@ class DocumentEncoding(Encoding[Labelled]):
         words = id_type(len(self.vocabularies[0]))
         return {"words": words, "lengths": ColumnType("int32"), "label": ColumnType("int32", ragged=False)}
 
-    def encode(self, items: Sequence[Labelled], tally: Tally) -> Iterator[tuple[Labelled, tuple[Any, ...]]]:
+    def encode(self, items: Sequence[Labelled], tally: Tally, tokenise: Tokenise) -> Rows[Labelled]:
+        found: list[tuple[Labelled, tuple[Any, ...]]] = []
         for item in items:
             if is_blank(item.text):
                 tally.drop("empty", item.line)
                 continue
             sentences = number_document(item.text, self.vocabularies[0], self.config.max_sentence)
             words = [word for sentence in sentences for word in sentence]
-            yield item, (words, list(map(len, sentences)), class_of(item.label, self.classes, self.groups))
+            found.append((item, (words, list(map(len, sentences)), class_of(item.label, self.classes, self.groups))))
+        return Rows.of(found, self.column_types())
 
     def shown(self, item: Labelled) -> Sequence[Any]:
         """Its first characters, and the sentences that decide, where known."""

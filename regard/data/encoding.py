@@ -3,13 +3,15 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import compress
 from pathlib import Path
 from sys import getsizeof
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from regard.data.files import Digests, digest
-from regard.data.store import ColumnType
+from regard.data.store import Array, Column, ColumnType
+from regard.data.tokenisers import Tokenise
 from regard.data.vocabulary import Vocabulary
 
 FIRST_LINES = 5  # line numbers that a tally keeps for each reason
@@ -91,6 +93,29 @@ class Tally:
         return text
 
 
+class Rows(NamedTuple, Generic[T]):
+    """Rows of a store: the example of each, and of each column the values: a `Column`, an array or a list."""
+
+    items: Sequence[T]
+    columns: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, found: Iterable[tuple[T, tuple[Any, ...]]], names: Iterable[str]) -> "Rows[T]":
+        """From each example with its values."""
+        items, values = tuple(zip(*found, strict=True)) or ((), ())
+        return cls(items, dict(zip(names, zip(*values, strict=True), strict=bool(items))))
+
+    def where(self, chosen: Array) -> "Rows[T]":
+        """The rows for which `chosen` [N] is true."""
+        if chosen.all():
+            return self
+        columns = {
+            name: column.where(chosen) if isinstance(column, Column) else list(compress(column, chosen))
+            for name, column in self.columns.items()
+        }
+        return Rows(list(compress(self.items, chosen)), columns)
+
+
 class Encoding(Generic[T]):
     """What a task adds to the steps that all tasks share; here for examples that are a text. It holds the vocabularies.
 
@@ -109,12 +134,16 @@ class Encoding(Generic[T]):
         """The texts of an example. An example with a blank one is of no use; the first decides what is held out."""
         return (item.text,)  # type: ignore[attr-defined]
 
-    def size(self, item: T) -> int:
-        """The bytes of an example in memory."""
-        return getsizeof(item) + sum(map(getsizeof, self.texts(item)))
+    def columns(self, items: Sequence[T]) -> list[tuple[str, ...]]:
+        """The first texts of some examples, their second texts, and so on."""
+        return list(zip(*map(self.texts, items), strict=True))
 
-    def see(self, item: T) -> None:
-        """Called with each example of the first pass."""
+    def size(self, items: Sequence[T]) -> int:
+        """The bytes of examples in memory."""
+        return sum(map(getsizeof, items)) + sum(sum(map(getsizeof, column)) for column in self.columns(items))
+
+    def see(self, items: Iterable[T]) -> None:
+        """Called with the examples of the first pass, some at a time."""
 
     def make(self, sample: Sequence[T]) -> None:
         """Make the vocabularies from examples of the training part."""
@@ -141,8 +170,8 @@ class Encoding(Generic[T]):
         """The columns of the store."""
         raise NotImplementedError
 
-    def encode(self, items: Sequence[T], tally: Tally) -> Iterator[tuple[T, tuple[Any, ...]]]:
-        """Each example that is fit for use with its values, one for each column; the rest are counted in `tally`."""
+    def encode(self, items: Sequence[T], tally: Tally, tokenise: Tokenise) -> "Rows[T]":
+        """The rows of those examples that are fit for use; the rest are counted in `tally`."""
         raise NotImplementedError
 
     def shown(self, item: T) -> Sequence[Any]:
@@ -156,6 +185,11 @@ class Encoding(Generic[T]):
     def describe(self, train: Any, dev: Any) -> list[str]:
         """What a person should know about the prepared data."""
         return [f"vocabulary: {len(self.vocabularies[0])}"]
+
+
+def have_text(columns: Iterable[Sequence[str]]) -> list[bool]:
+    """Of each example, given as columns of texts, whether none of its texts is blank."""
+    return list(map(all, zip(*(map(str.strip, column) for column in columns), strict=True)))
 
 
 def train_vocabulary(lines: Iterable[str], config: Any) -> Vocabulary:

@@ -5,8 +5,8 @@ Links are kept between words, since the pieces of a word may change with every e
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from itertools import chain, zip_longest
+from operator import attrgetter
 from pathlib import Path
 from sys import getsizeof
 from typing import Any, NamedTuple
@@ -20,14 +20,15 @@ from regard.data.batching import Batch, round_up
 from regard.data.builtin import Example
 from regard.data.builtin.registry import find_builtin
 from regard.data.corpus import Pair, open_corpus, pairs_in_memory
-from regard.data.encoding import Corpus, Encoding, Tally, train_vocabulary
-from regard.data.files import Digests, bare_name, digest, is_blank, language_of, read_lines
+from regard.data.encoding import Corpus, Encoding, Rows, Tally, have_text, train_vocabulary
+from regard.data.files import Digests, bare_name, digest, language_of, read_lines
 from regard.data.formats.document import format_of, is_bilingual
 from regard.data.pharaoh import Alignment, parse_pharaoh
 from regard.data.segmentations import seeds_for
 from regard.data.settings import READING, DataConfig, Reading, as_files
 from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.tmx import are_varieties, plain_tag
+from regard.data.tokenisers import Tokenise
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError, counted
 from regard.symbols import END
@@ -240,11 +241,10 @@ class PairEncoding(Encoding[Pair]):
             corpus = every_nth(corpus, config.every)
         super().__init__(config, corpus, open_corpus(config, "dev_"))
 
-    def texts(self, item: Pair) -> tuple[str, ...]:
-        return item.source, item.target
+    texts = staticmethod(attrgetter(*SIDES))  # type: ignore[assignment]
 
-    def size(self, item: Pair) -> int:
-        return super().size(item) + sum(map(getsizeof, item.links))
+    def size(self, items: Sequence[Pair]) -> int:
+        return super().size(items) + sum(getsizeof(link) for item in items for link in item.links)
 
     def make(self, sample: Sequence[Pair]) -> None:
         config = self.config
@@ -274,19 +274,26 @@ class PairEncoding(Encoding[Pair]):
         columns = {"source": kind, "target": kind, "line": ColumnType("int64", ragged=False)}
         return {**columns, "links": ColumnType("uint32")} if self.aligned else columns
 
-    def encode(self, items: Sequence[Pair], tally: Tally) -> Iterator[tuple[Pair, tuple[Any, ...]]]:
-        texts = zip(*map(self.texts, items), strict=True)
-        sides = map(partial(Vocabulary.encode_many, end=True), self.vocabularies, texts)
-        for pair, source, target in zip(items, *sides, strict=True):
-            reason = _reason(self.config, pair, len(source) - 1, len(target) - 1)
+    def encode(self, items: Sequence[Pair], tally: Tally, tokenise: Tokenise) -> Rows[Pair]:
+        texts = self.columns(items)
+        sides = [tokenise(which, column) for which, column in enumerate(texts)]
+        reasons = _reasons(self.config, have_text(texts), [side.lengths[:] - 1 for side in sides])
+        reasons = [pair.unfit or reason for pair, reason in zip(items, reasons, strict=True)]
+        for pair, reason in zip(items, reasons, strict=True):
             if reason:
                 tally.drop(reason, pair.line)
-                continue
-            row: tuple[Any, ...] = (source, target, pair.line)
-            if self.aligned:  # links of a pair whose words can be recognised from its pieces
-                known = all(map(same_words, self.vocabularies, (source[:-1], target[:-1]), self.texts(pair)))
-                row = (*row, [word for link in pair.links if known for word in link])
-            yield pair, row
+        fit = Rows(items, dict(zip(SIDES, sides, strict=True))).where(~np.array(reasons, bool))
+        columns = {**fit.columns, "line": [pair.line for pair in fit.items]}
+        return fit._replace(columns={**columns, "links": self._links(fit)} if self.aligned else columns)
+
+    def _links(self, rows: Rows[Pair]) -> list[list[int]]:
+        """The links of pairs whose words can be recognised from their pieces, and of others none."""
+        found = []
+        for number, pair in enumerate(rows.items):
+            pieces = [rows.columns[side].row(number)[:-1].tolist() for side in SIDES]
+            known = all(map(same_words, self.vocabularies, pieces, self.texts(pair)))
+            found.append([word for link in pair.links if known for word in link])
+        return found
 
     def shown(self, item: Pair) -> Sequence[Any]:
         return [(item.source, item.target)]
@@ -319,14 +326,9 @@ def note_swapped(config: DataConfig) -> list[str]:
     return [note] if odd else []
 
 
-def _reason(config: DataConfig, pair: Pair, source: int, target: int) -> str:
-    """Why a pair of these token counts is not used; empty if it is."""
-    if pair.unfit:
-        return pair.unfit
-    if is_blank(pair.source) or is_blank(pair.target) or not source or not target:
-        return "empty"
-    if max(source, target) > config.max_length:
-        return "too long"
-    if config.max_ratio and max(source, target) > config.max_ratio * min(source, target):
-        return "ratio"
-    return ""
+def _reasons(config: DataConfig, have_text: Sequence[bool], lengths: Sequence[Array]) -> list[str]:
+    """Of each pair why it is not used, empty if it is; `lengths` are the tokens of its two sides."""
+    shorter, longer = np.minimum(*lengths), np.maximum(*lengths)  # [N]
+    uneven = bool(config.max_ratio) & (longer > config.max_ratio * shorter)
+    cases = {"empty": ~np.array(have_text) | (shorter == 0), "too long": longer > config.max_length, "ratio": uneven}
+    return list(np.select(list(cases.values()), list(cases), "").tolist())

@@ -10,18 +10,20 @@ the vocabularies and the settings, so that a second call finds both instead of m
 import dataclasses
 import hashlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from functools import cache, partial
-from itertools import islice
+from itertools import compress, groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from regard.collector import without_collector
-from regard.data.encoding import Encoding, Tally, fingerprint_of
+from regard.data.encoding import Encoding, Tally, fingerprint_of, have_text
 from regard.data.files import in_threads, make_folder, usable_cores
 from regard.data.store import STORE_FORMAT, Block, Store, find_store, write_store
+from regard.data.tokenisers import tokenise_here, tokenisers
 from regard.data.vocabulary import Vocabulary, made_from
 from regard.errors import DataError, RunError, counted
 
@@ -29,9 +31,10 @@ Stages = Callable[[str, int, int | None], None]  # (what is being done, done, to
 SAMPLE = 1 << 19  # examples that the words of a vocabulary are counted in at most, evenly spread over the corpus
 SUBWORD_SAMPLE = 1 << 17  # examples that subwords are learned from: more take longer and change few of them
 MEMORY = 1 << 29  # bytes of examples that the first pass keeps
+_READ = 512  # examples read at once
 _BLOCK = 8_192  # examples tokenised at once
 _THREADS = 12  # that tokenise; more would wait for Python, and hold blocks in memory
-_REPORTED = 10_000  # examples between two reports of progress
+_LARGE, _CORES = 50_000, 4  # examples and threads from which on tokenising in other processes pays
 # Settings that do not change what is in a store, or do so only through the files and vocabularies themselves.
 _ELSEWHERE = {"cache", "sampling", "vocabulary_from", "max_line", "max_unpacked", "streams", "vectors"}
 
@@ -90,29 +93,30 @@ class Survey(NamedTuple):
     def sample(self) -> list[Any]:
         """Examples of the training part for the vocabularies, evenly spread."""
         stride = _sample_stride(self.encoding, self.total, self.stride)
-        chosen = (item for item in self.kept if (item.line - 1) % stride == 0)
-        return [item for item in chosen if not _is_empty(self.encoding.texts(item)) and not self.holds_out(item)]
+        chosen = [item for item in self.kept if (item.line - 1) % stride == 0]
+        usable = compress(chosen, have_text(self.encoding.columns(chosen)))
+        return [item for item in usable if not self.holds_out(item)]
 
 
 def survey(encoding: Encoding[Any], report: Stages = PLAIN.progress) -> Survey:
     """The first pass: count, choose what is held out, keep every 2^n-th example."""
     keys, kept, stride, size, total = array("Q"), [], 1, 0, 0
     wanted, seed = 0 if encoding.dev else encoding.config.held_out, encoding.config.seed
-    for item in encoding.corpus:
-        total = item.line
-        if total % _REPORTED == 0:
-            report("reading", total, None)
-        texts = encoding.texts(item)
-        if not _is_empty(texts):
-            encoding.see(item)
-            keys.append(sentence_key(texts[0], seed) if wanted else 0)
-        if (total - 1) % stride == 0:
-            kept.append(item)
-            size += encoding.size(item)
-            while size > MEMORY and len(kept) > 1:
-                stride *= 2
-                kept = [one for one in kept if (one.line - 1) % stride == 0]
-                size = sum(map(encoding.size, kept))
+    rest = iter(encoding.corpus)
+    while items := list(islice(rest, _READ)):
+        total = items[-1].line
+        report("reading", total, None)
+        columns = encoding.columns(items)
+        usable = have_text(columns)
+        encoding.see(compress(items, usable))
+        keys.extend(sentence_key(text, seed) if wanted else 0 for text in compress(columns[0], usable))
+        chosen = items[(1 - items[0].line) % stride :: stride]
+        kept += chosen
+        size += encoding.size(chosen)
+        while size > MEMORY and len(kept) > 1:
+            stride *= 2
+            kept = [one for one in kept if (one.line - 1) % stride == 0]
+            size = encoding.size(kept)
     if not keys:
         blank = f"every one of its {encoding.noun} ({total}) is blank or has an empty side"
         raise DataError(f"The corpus is empty: {blank if total else f'it has no {encoding.corpus.place}'}.")
@@ -128,11 +132,6 @@ def _sample_stride(encoding: Encoding[Any], total: int, stride: int) -> int:
     while total > most * stride:
         stride *= 2
     return stride
-
-
-def _is_empty(texts: tuple[str, ...]) -> bool:
-    """Whether one of them is blank: called for every example, so that no Python function is called in turn."""
-    return not all(texts) or any(map(str.isspace, texts))
 
 
 @without_collector()  # among millions of small objects, none in a cycle, the search takes most of the time
@@ -168,7 +167,7 @@ def prepare(encoding: Encoding[Any], folder: Path, how: Preparing = PLAIN) -> Da
     place = Path(shared) / fingerprint[:16] if shared else folder / "corpus"
     store, notes = find_store(place, fingerprint)
     if store is None:
-        store = _tokenise(surveyed(), place, (fingerprint, source), how.progress)
+        store = _tokenise(surveyed(), folder, place, (fingerprint, source), how.progress)
     tallies = [Tally(**known) for known in store.about["tallies"]]
     if not tallies[0].kept:
         raise DataError(f"Nothing is left to train on: {tallies[0]}.")
@@ -184,8 +183,11 @@ def _content(encoding: Encoding[Any]) -> str:
     return fingerprint_of([encoding.corpus.fingerprint(), encoding.dev.fingerprint() if encoding.dev else ""])
 
 
-def _tokenise(found: Survey, place: Path, made_of: tuple[str, str], report: Stages) -> Store:
-    """The second pass; `made_of` are the fingerprints of the store and of the corpus as the first pass read it."""
+def _tokenise(found: Survey, folder: Path, place: Path, made_of: tuple[str, str], report: Stages) -> Store:
+    """The second pass, with the vocabularies of `folder`, into the store `place`.
+
+    `made_of` are the fingerprints of the store and of the corpus as the first pass read it.
+    """
     encoding = found.encoding
     if found.stride > 1:
         found.kept.clear()
@@ -194,16 +196,14 @@ def _tokenise(found: Survey, place: Path, made_of: tuple[str, str], report: Stag
     shown: list[Any] = []
 
     def encode(items: list[Any], which: int) -> Encoded:
-        tally, rows, dev = Tally(), {"train": list[Any](), "dev": list[Any]()}, which > 0
-        kept, last = list[Any](), None
-        for item, values in encoding.encode(items, tally):
-            held = not dev and found.holds_out(item)
-            tally.held_out, tally.kept = tally.held_out + held, tally.kept + (not held)
-            rows["dev" if dev or held else "train"].append(values)
-            if (dev or held) and item is not last:  # an example may have several rows
-                kept += encoding.shown(item)
-            last = item
-        columns = {part: dict(zip(types, zip(*some, strict=True), strict=True)) for part, some in rows.items() if some}
+        tally = Tally()
+        rows = encoding.encode(items, tally, tokenise)
+        dev = np.array([which > 0 or found.holds_out(item) for item in rows.items], bool)
+        tally.held_out = 0 if which else int(dev.sum())
+        tally.kept = len(rows.items) - tally.held_out
+        parts = {"train": rows.where(~dev), "dev": rows.where(dev)}
+        kept = [one for item, _ in groupby(parts["dev"].items) for one in encoding.shown(item)]  # once if several rows
+        columns = {part: some.columns for part, some in parts.items() if some.items}
         return Encoded(columns, tally, kept, which, items[-1].line)
 
     def calls() -> Iterator[Callable[[], Encoded]]:
@@ -226,14 +226,19 @@ def _tokenise(found: Survey, place: Path, made_of: tuple[str, str], report: Stag
         return {"tallies": [dataclasses.asdict(tally) for tally in tallies], "shown": shown}
 
     types, threads = encoding.column_types(), min(usable_cores(), _THREADS)
-    with in_threads(calls(), threads + 2, threads) as ahead:  # finding subwords leaves Python to the other threads
+    there = found.total >= _LARGE and threads >= _CORES
+    here = nullcontext(tokenise_here(encoding.vocabularies))
+    with (
+        tokenisers(folder, encoding.names) if there else here as tokenise,
+        in_threads(calls(), threads + 2, threads) as ahead,  # finding subwords leaves Python to the other threads
+    ):
         return write_store(place, made_of[0], types, blocks(ahead), about)
 
 
 class Encoded(NamedTuple):
     """A block of examples in ids."""
 
-    columns: dict[str, dict[str, Any]]  # of each part
+    columns: dict[str, Mapping[str, Any]]  # of each part
     tally: Tally
     shown: list[Any]
     corpus: int  # 0, or 1 for validation files

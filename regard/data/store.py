@@ -21,7 +21,7 @@ from regard.errors import DataError
 
 STORE_FORMAT = 2
 Array = NDArray[Any]
-Block = tuple[str, Mapping[str, Sequence[Any]]]  # a part, and for each column the values of some examples
+Block = tuple[str, Mapping[str, Any]]  # a part, and for each column the values of some examples: `Column`, or a list
 
 
 class ColumnType(NamedTuple):
@@ -65,6 +65,12 @@ class Column:
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    def where(self, chosen: Array) -> "Column":
+        """The rows for which `chosen` [N] is true."""
+        lengths = self.lengths[:]
+        offsets = np.cumsum([0, *lengths[chosen]], dtype=np.int64)
+        return Column(self.values[np.repeat(chosen, lengths)], offsets)
 
     def row(self, index: int) -> Array:
         """The values of one example."""
@@ -144,9 +150,9 @@ def write_store(
                     name, type_ = f"{part}.{column}", types[column]
                     shapes[name][0] += len(rows)
                     if type_.ragged:
-                        offsets = ends[name] + np.cumsum([len(row) for row in rows], dtype=np.int64)
-                        count, ends[name] = int(offsets[-1]) - ends[name], int(offsets[-1])
-                        values = np.fromiter(chain.from_iterable(rows), type_.dtype, count)
+                        ragged = rows if isinstance(rows, Column) else Column.of(rows, type_.dtype)
+                        values, offsets = ragged.values.astype(type_.dtype), ends[name] + ragged.offsets[1:]
+                        ends[name] = int(offsets[-1])
                         files.write(f"{name}.offsets", offsets)
                     else:
                         values = np.asarray(rows, type_.dtype)

@@ -9,7 +9,7 @@ it ended.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,11 +19,12 @@ from torch import Tensor
 from regard.config import setting
 from regard.data.batching import pad
 from regard.data.builtin import tales
-from regard.data.encoding import Corpus, Encoding, Tally
+from regard.data.encoding import Corpus, Encoding, Rows, Tally, have_text
 from regard.data.files import Digests, is_blank, read_files
 from regard.data.normalise_text import FORMS
 from regard.data.settings import Reading, as_files, check_least, named_files
 from regard.data.store import Array, Column, ColumnType, id_type
+from regard.data.tokenisers import Tokenise
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError
 from regard.symbols import END, PAD, START
@@ -174,13 +175,12 @@ class TextEncoding(Encoding[TextLine]):
     def column_types(self) -> dict[str, ColumnType]:
         return {"ids": id_type(len(self.vocabularies[0]))}
 
-    def encode(self, items: Sequence[TextLine], tally: Tally) -> Iterator[tuple[TextLine, tuple[Any, ...]]]:
-        rows = self.vocabularies[0].encode_many((item.text for item in items), end=True)
-        for item, ids in zip(items, rows, strict=True):
-            if is_blank(item.text):
-                tally.drop("empty", item.line)
-            else:
-                yield item, (ids,)
+    def encode(self, items: Sequence[TextLine], tally: Tally, tokenise: Tokenise) -> Rows[TextLine]:
+        texts = self.columns(items)
+        usable = np.array(have_text(texts))
+        for item in compress(items, ~usable):
+            tally.drop("empty", item.line)
+        return Rows(items, {"ids": tokenise(0, texts[0])}).where(usable)
 
     def open(self, columns: dict[str, Any], training: bool) -> TextRows | TextStreams:
         if self.config.streams:

@@ -60,7 +60,7 @@ class Vocabulary:
         min_count: int = 1,
     ) -> "Vocabulary":
         """Make a vocabulary of at most `size` tokens from lines of text; `len` is the real size."""
-        rewritten = (rewrite(line, form, lowercase).text for line in lines)
+        rewritten = rewrite_all(lines, form, lowercase)
         tokens: Subwords | Plain
         if kind in ("bpe", "unigram"):
             tokens = train_subwords(rewritten, kind, size, byte_fallback, coverage)

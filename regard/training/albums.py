@@ -18,10 +18,11 @@ from torch import Tensor, nn
 
 from regard.data.builtin import shapes
 from regard.data.captions import CaptionConfig, Captioned, open_captions, without_punctuation
-from regard.data.encoding import Corpus, Encoding, Tally, fingerprint_of, train_vocabulary
+from regard.data.encoding import Corpus, Encoding, Rows, Tally, fingerprint_of, train_vocabulary
 from regard.data.images import Pixels, as_tensor, read_picture
 from regard.data.prepare import PLAIN, Preparing, Stages
 from regard.data.store import Array, Block, Column, ColumnType, find_store, id_type, write_store
+from regard.data.tokenisers import Tokenise
 from regard.errors import ConfigError
 from regard.layers.image import image_encoder, load_pretrained
 from regard.symbols import END
@@ -176,13 +177,15 @@ class CaptionEncoding(Encoding[Captioned]):
         numbers = {"pictures": ColumnType("int64", ragged=False), "image": ColumnType("uint8")}
         return {"targets": id_type(len(self.vocabularies[0])), **numbers}
 
-    def encode(self, items: Sequence[Captioned], tally: Tally) -> Iterator[tuple[Captioned, tuple[Any, ...]]]:
+    def encode(self, items: Sequence[Captioned], tally: Tally, tokenise: Tokenise) -> Rows[Captioned]:
+        found: list[tuple[Captioned, tuple[Any, ...]]] = []
         for item in items:
             for ids in self.vocabularies[0].encode_many(item.captions):
                 if not ids or len(ids) > self.config.max_length:
                     tally.drop("too long" if ids else "empty", item.line)
                 else:
-                    yield item, ([*ids, END], item.line - 1, item.image.encode("utf-8", "surrogatepass"))
+                    found.append((item, ([*ids, END], item.line - 1, item.image.encode("utf-8", "surrogatepass"))))
+        return Rows.of(found, self.column_types())
 
     def shown(self, item: Captioned) -> Sequence[Any]:
         return [(item.image, item.captions)]

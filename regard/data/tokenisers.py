@@ -1,0 +1,95 @@
+"""Texts into ids in other processes, for corpora that are worth it.
+
+SentencePiece lets other threads run, but Python does not while it turns texts into bytes and ids into lists: on many
+cores most threads would wait. These processes import no torch, so that they start in a fraction of a second.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import pairwise
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import BinaryIO, cast
+
+import numpy as np
+
+from regard.data.store import Array, Column
+from regard.data.vocabulary import Vocabulary
+from regard.errors import DataError
+
+Tokenise = Callable[[int, Sequence[str]], Column]  # the ids, with END, of texts by the vocabulary of this number
+Process = subprocess.Popen[bytes]
+_MAIN = "import sys; sys.path[:] = sys.argv[3:]; from regard.data.tokenisers import serve; serve(*sys.argv[1:3])"
+_NUMBER = np.dtype(np.int64)
+
+
+def tokenise_here(vocabularies: Sequence[Vocabulary]) -> Tokenise:
+    """Tokenise in this process."""
+    return lambda which, texts: Column.of(vocabularies[which].encode_many(texts, end=True))
+
+
+@contextmanager
+def tokenisers(folder: Path, names: Sequence[str]) -> Iterator[Tokenise]:
+    """Tokenise in processes that load the vocabularies `names` of a run folder: one for each thread that calls.
+
+    They end when the block is left, or this process dies.
+    """
+    idle = SimpleQueue[Process]()
+    with ExitStack() as stack:
+
+        def tokenise(which: int, texts: Sequence[str]) -> Column:
+            try:
+                process = idle.get_nowait()
+            except Empty:
+                process = stack.enter_context(_start(folder, names))
+                stack.callback(process.kill)
+            column = _ask(process, which, texts)
+            idle.put(process)
+            return column
+
+        yield tokenise
+
+
+def _start(folder: Path, names: Sequence[str]) -> Process:
+    command = [sys.executable, "-c", _MAIN, str(folder), " ".join(names), *sys.path]
+    # In a session without a terminal: Ctrl-C is for this process, which ends the others.
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+
+
+def _ask(process: Process, which: int, texts: Sequence[str]) -> Column:
+    requests, replies = cast(BinaryIO, process.stdin), cast(BinaryIO, process.stdout)
+    content = "".join(texts).encode("utf-8", "surrogatepass")
+    try:
+        requests.write(np.array([which, len(content), len(texts), *map(len, texts)], _NUMBER).tobytes())
+        requests.write(content)
+        requests.flush()
+        offsets = _read(replies, len(texts) + 1)
+        return Column(_read(replies, int(offsets[-1])), offsets)
+    except (OSError, EOFError):
+        code = process.wait()
+        raise DataError(f"A process that tokenises ended with exit code {code}; is there enough memory?") from None
+
+
+def _read(stream: BinaryIO, count: int) -> Array:
+    content = stream.read(count * _NUMBER.itemsize)
+    if len(content) < count * _NUMBER.itemsize:
+        raise EOFError
+    return np.frombuffer(content, _NUMBER)
+
+
+def serve(folder: str, names: str) -> None:
+    """Answer requests on standard input until it ends; what one of these processes does."""
+    vocabularies = [Vocabulary.load(Path(folder), name) for name in names.split()]
+    requests, replies = sys.stdin.buffer, sys.stdout.buffer
+    with suppress(EOFError, BrokenPipeError, MemoryError):  # of the last one the caller reports the exit
+        while True:
+            which, size, count = _read(requests, 3).tolist()
+            ends = np.cumsum(_read(requests, count)).tolist()
+            content = requests.read(size).decode("utf-8", "surrogatepass")
+            texts = [content[start:end] for start, end in pairwise([0, *ends])]
+            column = tokenise_here(vocabularies)(which, texts)
+            replies.write(column.offsets.tobytes())
+            replies.write(column.values.astype(_NUMBER).tobytes())
+            replies.flush()
