@@ -407,8 +407,14 @@ def test_gradients_of_several_batches_are_captured_too():
 @pytest.mark.parametrize("settings", [(), ("train.accumulate=2",), ("train.capture=false",)], ids=str)
 def test_a_run_reports_every_update_in_order_and_learns(settings, tmp_path):
     more = ("train.device=cuda", "train.epochs=12", "train.rate=0.02", "train.batch_tokens=128", "train.save_every=7")
-    events = []
-    assert small.train("bahdanau", tmp_path / "run", *more, *settings, observe=events.append) == "done"
+    events, threads, before = [], set(), torch.get_num_threads()
+
+    def observe(event):
+        events.append(event)
+        threads.add(torch.get_num_threads() if isinstance(event, Stepped) else 1)
+
+    assert small.train("bahdanau", tmp_path / "run", *more, *settings, observe=observe) == "done"
+    assert (threads, torch.get_num_threads()) == ({1}, before)  # the host's tensors are small
     steps = [event for event in events if isinstance(event, Stepped)]
     assert [event.step for event in steps] == list(range(1, steps[-1].total + 1))
     assert steps[-1].loss < steps[0].loss

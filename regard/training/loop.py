@@ -29,7 +29,7 @@ from regard.training.schedules import SCHEDULES, Moment
 from regard.training.settings import TrainConfig
 from regard.training.stopping import BrokenOff, Stop
 from regard.training.task import Task
-from regard.training.update import Late, MicroBatch, Numbers, Update, arithmetic
+from regard.training.update import Late, MicroBatch, Numbers, Update, arithmetic, host_threads
 from regard.training.weights import set_weights
 
 RECENT = 32  # updates on a GPU that the speed is measured over: their numbers arrive late, several at a time
@@ -106,7 +106,7 @@ class Loop:
         if self.ranks.first:
             self.journal = events.Journal(self.run_folder, self.cursor.step, self.cursor.due)
         try:
-            with self.stop.listening(), arithmetic(self.config.precision):
+            with self.stop.listening(), arithmetic(self.config.precision), host_threads(self.ranks.device):
                 reason = self.train()
                 if not self.stopped and self.ranks.first:
                     self.finish()

@@ -232,6 +232,22 @@ class Late(Generic[Of]):
 
 
 @contextmanager
+def host_threads(device: torch.device) -> Iterator[None]:
+    """One thread for the tensors of the host while a GPU trains; on a CPU nothing changes.
+
+    Torch would wake all cores for each batch of ids, and they wait actively for the next: two runs on one machine slow
+    each other down.
+    """
+    before = torch.get_num_threads()
+    if device.type != "cpu":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def arithmetic(precision: str) -> Iterator[None]:
     """Products of float32 numbers as `train.precision` says; the earlier mode is restored afterwards.
 
