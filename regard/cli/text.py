@@ -64,7 +64,7 @@ def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
     from regard.api.exporting import about_run
     from regard.api.loading import read_experiment
     from regard.data.corpus import open_corpus
-    from regard.data.pairs import note_swapped
+    from regard.data.pairs import note_files
 
     two = pairs.tsv is None and pairs.tmx is None
     if two and (pairs.source is None or pairs.target is None):
@@ -81,7 +81,7 @@ def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
     else:
         fit = [pair for pair in open_corpus(config) or () if not pair.unfit]
         sources, references = [pair.source for pair in fit], [pair.target for pair in fit]
-    for note in note_swapped(config) or _note_language(sources, config.source_language):
+    for note in note_files(config) or _note_language(sources, config.source_language):
         typer.echo(note, err=True)
     return sources, references
 

@@ -45,6 +45,7 @@ except ImportError:  # before Python 3.14
 # What reading a damaged or packed file raises.
 UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error, *([zstd.ZstdError] if zstd else []))
 BOM = b"\xef\xbb\xbf"
+REPLACED = "\ufffd"  # what bytes that are not UTF-8 become
 _BLOCK = 1 << 16  # bytes read at once
 _TOGETHER, _AHEAD = 4, 512  # of several files: how many are unpacked at the same time, and how many blocks ahead
 _OPENERS: tuple[tuple[bytes, Callable[[BinaryIO], Any]], ...] = (

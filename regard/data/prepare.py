@@ -20,7 +20,7 @@ import numpy as np
 
 from regard.collector import without_collector
 from regard.data.encoding import Encoding, Tally, fingerprint_of
-from regard.data.files import in_threads, make_folder, usable_cores
+from regard.data.files import REPLACED, in_threads, make_folder, usable_cores
 from regard.data.store import STORE_FORMAT, Block, Store, find_store, write_store
 from regard.data.vocabulary import Vocabulary, made_from
 from regard.errors import DataError, RunError, counted
@@ -196,6 +196,7 @@ def _tokenise(found: Survey, place: Path, made_of: tuple[str, str], report: Stag
     def encode(items: list[Any], which: int) -> Encoded:
         tally, rows, dev = Tally(), {"train": list[Any](), "dev": list[Any]()}, which > 0
         kept, last = list[Any](), None
+        tally.replaced = sum(any(REPLACED in text for text in encoding.texts(item)) for item in items)
         for item, values in encoding.encode(items, tally):
             held = not dev and found.holds_out(item)
             tally.held_out, tally.kept = tally.held_out + held, tally.kept + (not held)
