@@ -79,6 +79,13 @@ def test_a_name_that_is_no_model_is_one_sentence(installed: Path):
         regard.load("runs/mine")
 
 
+def test_a_model_of_another_task_is_called_by_its_name(installed: Path):
+    with pytest.raises(
+        RunError, match=r"^en-fr/bahdanau is a run for the task 'translate'; this needs .*`regard translate`"
+    ):
+        loading.read_experiment(known.find_run("en-fr/bahdanau"), "classify")
+
+
 def test_a_model_that_ships_can_be_trained_on(installed: Path, tmp_path: Path):
     settings = ["train.start_from=en-fr/bahdanau", "train.steps=1", "data.size=60", "data.max_words=6"]
     assert regard.train(corpus="phrasebook", out=tmp_path / "tuned", settings=settings).experiment.name == "bahdanau"

@@ -188,7 +188,7 @@ class _Direction:
         from regard.api.aligning import check_attends
 
         translator = regard.load(run, device, "translate")
-        check_attends(translator)
+        check_attends(run, translator.experiment.name)
         return cls(run, translator, sources, targets, heads or translator.heads)
 
     def traces(self, progress: "Progress") -> "Iterable[Trace]":

@@ -53,7 +53,7 @@ def heads(
     sources, targets = pairs_of(run, pairs)
     answers = read_gold(gold) if gold else None
     translator = regard.load(run, device, "translate")
-    check_attends(translator)
+    check_attends(run, translator.experiment.name)
     if silence:
         with bar("removing heads") as progress:
             worth = inspecting.silence_heads(translator, sources, targets, beam, progress)

@@ -36,14 +36,34 @@ class Terms:
 
     terms: Annotated[Path | None, Option(help="Source words, tab, the words that they must become.")] = None
     lexicon: Annotated[Path | None, Option(help="The same form: what replaces a copied unknown word.")] = None
-    unknown: Annotated[str, Option(help="Unknown words of the translation: copy from the source, or keep.")] = "copy"
+    unknown: Annotated[
+        str | None, Option(help="Unknown words of the translation: copy from the source (default), or keep.")
+    ] = None
+
+    def check(self, runs: Sequence[str | Path]) -> None:
+        """Refuse to copy unknown words by the attention of models that have none, or not one."""
+        from regard.api.aligning import check_attends
+        from regard.api.loading import read_experiment
+
+        if self.unknown != "copy" and self.lexicon is None:
+            return  # they are copied where that is possible
+        if runs[1:]:
+            raise ConfigError(
+                "An ensemble cannot copy unknown words; leave out --unknown copy and --lexicon, or --with."
+            )
+        for run in runs:
+            check_attends(run, read_experiment(run, "translate").name)
 
     def read(self) -> dict[str, Any]:
         """The options of `Translator.translate`."""
         from regard.api.terms import read_terms
 
         lexicon = dict(read_terms(self.lexicon)) if self.lexicon else None
-        return {"unknown": self.unknown, "terms": read_terms(self.terms) if self.terms else None, "lexicon": lexicon}
+        return {
+            "unknown": self.unknown or "copy",
+            "terms": read_terms(self.terms) if self.terms else None,
+            "lexicon": lexicon,
+        }
 
 
 @dataclass(frozen=True)
@@ -98,6 +118,8 @@ def translate(
     names = [one for one in arguments if not is_setting(one)]
     searching = {"beam": search.beam, "nbest": search.nbest, "temperature": search.temperature}
     options = {"nbest": 1, **add_options(settings.get("decode", {}), **searching)}
+    runs: list[str | Path] = [*names[:1], *(search.with_run or [])]
+    words.check(runs)
     placed = words.read()
     if shards.on:
         for section in settings.keys() - {"decode"}:
@@ -107,7 +129,7 @@ def translate(
         given = {name: value for name, value in (options | placed).items() if value is not None}
         given |= {"max_tokens": search.max_tokens, "device": device, "engine": engine, **vars(shards)}
         given |= {"column": tables.column, "align": tables.align, "format": tables.form}
-        write_corpus([names[0], *(search.with_run or [])], names[1:], out, **given)
+        write_corpus(runs, names[1:], out, **given)
         return
     if not 1 <= len(names) <= 2 or settings.keys() - {"decode", "data"}:
         raise ConfigError(
@@ -119,7 +141,7 @@ def translate(
     if text is not None and not text.strip():
         raise ConfigError("There is nothing to translate in an empty text; pass at least one word, or a file.")
     sentence = text is not None and is_text(text)
-    translator = regard.load([names[0], *(search.with_run or [])], device, engine=engine)
+    translator = regard.load(runs, device, engine=engine)
     translator.settings(**options)  # refuses invalid settings before anything is read
     options |= placed
     if out:
