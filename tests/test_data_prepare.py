@@ -307,7 +307,7 @@ def test_replaced_bytes_are_a_setting_and_their_pairs_are_counted(tmp_path):
     for _ in range(2):  # made, and found
         (tally,) = prepare(PairEncoding(config), tmp_path / "run").tallies
         assert tally.total == 200
-        assert str(tally).endswith("; 25 have U+FFFD in place of bytes that were not UTF-8")
+        assert str(tally).endswith("; 25 with U+FFFD in place of bytes that were not UTF-8")
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):

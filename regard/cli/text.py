@@ -5,13 +5,14 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+import regard
 from regard.cli.options import Pairs
 from regard.cli.progress import bar
 from regard.data.files import Progress, check_not_input, decode_line, read_lines, split_lines
@@ -54,6 +55,22 @@ def _arriving() -> bytes:
     if sys.stdin.isatty():
         typer.echo("> ", nl=False, err=True)
     return sys.stdin.buffer.read1(1 << 16)  # type: ignore[union-attr]
+
+
+def load(
+    run: str | Path | Sequence[str | Path], device: str = "auto", task: str | None = None, engine: str = "regard"
+) -> Any:
+    """`regard.load`, with a note on standard error for each run that has not finished training."""
+    from regard.training.known import find_run
+    from regard.training.runs import stopped_at
+
+    loaded = regard.load(run, device, task, engine)
+    for one in [run] if isinstance(run, str | Path) else run:
+        step = stopped_at(find_run(one))
+        if step is not None:
+            note = f"{one} has not finished training: it stopped at step {step}"
+            typer.echo(f"{note}. To resume: regard train --out {one}", err=True)
+    return loaded
 
 
 def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:

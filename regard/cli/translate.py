@@ -12,7 +12,8 @@ from typer import Argument, Option
 import regard
 from regard.cli.options import Beam, Device, Engine, Shards, With, add_options, with_on
 from regard.cli.progress import bar
-from regard.cli.text import batches, is_setting, is_text, put, put_json
+from regard.cli.text import batches, is_setting, is_text, load, put, put_json
+from regard.data.files import REPLACED
 from regard.data.settings import Reading
 from regard.errors import ConfigError, DataError, brief, counted
 
@@ -23,7 +24,10 @@ class Search:
 
     beam: Beam = None
     nbest: Annotated[
-        int | None, Option(help="Candidates per line (default: 1), tab-separated with their scores; at most --beam.")
+        int | None,
+        Option(
+            help="Candidates per line (default: 1), tab-separated with their scores: different texts, at most --beam."
+        ),
     ] = None
     temperature: Annotated[float | None, Option(help="Above 0: sample instead of searching.")] = None
     with_run: With = None
@@ -141,7 +145,7 @@ def translate(
     if text is not None and not text.strip():
         raise ConfigError("There is nothing to translate in an empty text; pass at least one word, or a file.")
     sentence = text is not None and is_text(text)
-    translator = regard.load(runs, device, engine=engine)
+    translator = load(runs, device, engine=engine)
     translator.settings(**options)  # refuses invalid settings before anything is read
     options |= placed
     if out:
@@ -159,7 +163,7 @@ def print_lines(
     translator: "regard.Translator", lines: Iterable[list[str]], options: dict[str, Any], as_json: bool
 ) -> None:
     """Translate lines as they come: a line for each, and notes on standard error."""
-    notes, done = Notes(translator, options["max_tokens"]), 0
+    notes, done = Notes(translator, options["max_tokens"], 0 if options.get("temperature") else options["nbest"]), 0
     with bar("translating", printing=True) as progress:
         for some in lines:
             found = translator.translate(some, **options, progress=lambda n, _, done=done: progress(done + n, None))
@@ -228,9 +232,9 @@ class Notes:
     AT_ONCE = ("language", "cut", "number", "loop", "copy", "empty")
     FEW = 5  # words that are not in the vocabulary, of those that are listed
 
-    def __init__(self, translator: "regard.Translator", max_tokens: int) -> None:
-        self.translator, self.max_tokens = translator, max_tokens
-        self.unknown = self.too_long = 0
+    def __init__(self, translator: "regard.Translator", max_tokens: int, nbest: int) -> None:
+        self.translator, self.max_tokens, self.nbest = translator, max_tokens, nbest
+        self.unknown = self.too_long = self.fewer = self.replaced = 0
         self.lowered = False
         self.first: dict[str, int] = {}  # an unknown word -> its first line; one more than is printed
 
@@ -248,6 +252,8 @@ class Notes:
             said.insert(0, f"the translation did not end by itself ({one.finished})")
         for note in said:
             typer.echo(f"line {number}: {note}", err=True)
+        self.fewer += len(one.nbest) < self.nbest and one.finished not in ("empty", "too long")
+        self.replaced += REPLACED in line
         self.lowered = self.lowered or "lower-cased" in one.flags
         self.unknown += len(one.unknown)
         for word in one.unknown:
@@ -266,6 +272,11 @@ class Notes:
             are = f"{noun} of the input is" if self.unknown == 1 else f"{noun}s of the input are"
             words = f"{', '.join(listed[: self.FEW])}{more}"
             typer.echo(f"{self.unknown} {are} not in the vocabulary: {words}", err=True)
+        if self.replaced:
+            typer.echo(f"{counted(self.replaced, 'line')} with U+FFFD in place of bytes that were not UTF-8", err=True)
+        if self.fewer:
+            note = f"{self.fewer} of {lines} lines have fewer than {self.nbest} candidates, as equal texts count once"
+            typer.echo(f"{note}; a wider --beam may find more", err=True)
         if self.lowered:
             typer.echo(f"the input {NOTES['lower-cased']}", err=True)
         if self.too_long:

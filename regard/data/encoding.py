@@ -90,7 +90,7 @@ class Tally:
         for reason, count in self.dropped.items():
             where = ", ".join(map(str, self.lines[reason])) + (", ..." if count > len(self.lines[reason]) else "")
             text += f"; {count} dropped: {reason} ({self.place} {where})"
-        return text + (f"; {self.replaced} have U+FFFD in place of bytes that were not UTF-8" if self.replaced else "")
+        return text + (f"; {self.replaced} with U+FFFD in place of bytes that were not UTF-8" if self.replaced else "")
 
 
 class Encoding(Generic[T]):
