@@ -17,6 +17,7 @@ from regard.evaluate import alignment
 from regard.look.table import arrange, leading_modules
 from regard.look.trace import Trace
 from regard.models.registry import build, preset
+from regard.training.known import shipped_name
 
 MEAN = "mean"  # the way to join two directions that works on weights instead of links
 Links = Callable[[Any], Alignment]
@@ -51,8 +52,8 @@ def check_attends(run: str | Path, name: str) -> None:
         model = build(name, preset(name, "tiny"))
     if is_fixed(model):
         raise RunError(
-            f"{run} is a {name}, which has no attention to words; use a run of another model, such as bahdanau, luong "
-            f"or transformer."
+            f"{shipped_name(Path(run)) or run} is a {name}, which has no attention to words; use a run of another "
+            f"model, such as bahdanau, luong or transformer."
         )
 
 
