@@ -1,5 +1,6 @@
 """Word alignments from attention, from the command line: links, error rate, the choice of head, both directions."""
 
+import contextlib
 import json
 import random
 import shutil
@@ -14,13 +15,15 @@ from commands import run_here
 import regard
 from regard.api import aligning, links
 from regard.api import translator as translator_module
-from regard.api.links import FILE
+from regard.api.aligning import check_attends
+from regard.api.links import FILE, is_fixed
 from regard.api.training import gather
 from regard.data.builtin.phrasebook import generate
 from regard.data.builtin.registry import generate_copy
 from regard.data.pharaoh import Gold
 from regard.errors import DataError, RunError
 from regard.evaluate.alignment import score_alignments
+from regard.models.registry import MODELS, build
 from regard.training.experiment import resolve
 from regard.training.start import inherit
 from regard.training.start import train as begin
@@ -76,6 +79,17 @@ def test_a_model_without_attention_is_refused(files, tmp_path):
         done = command("heads", trained.run("fixed"), *files, *where, folder=tmp_path / "log")
         assert (done.code, done.out) == (2, ""), done.err
         assert says in done.err
+
+
+@pytest.mark.parametrize("name", [name for name, one in MODELS.items() if one.task == "translate"])
+def test_the_name_of_a_model_says_whether_it_has_attention(name):
+    """So that no weight is read for it: all variants are alike."""
+    configs = MODELS[name].presets["tiny"], *MODELS[name].variants.values()
+    fixed = {is_fixed(build(name, config)) for config in configs}
+    assert fixed == {name in ("cho", "rnnencdec", "sutskever")}
+    refuses = pytest.raises(RunError, match="no attention to words") if fixed == {True} else contextlib.nullcontext()
+    with refuses:
+        check_attends("run", name)
 
 
 def test_pairs_without_any_link_are_noted(files, tmp_path):
@@ -213,14 +227,16 @@ def test_traces_are_made_a_few_at_a_time(monkeypatch):
         (["--target", "BLANK"], "Pair 2 has an empty side"),
         (["--gold", "SHORT"], "must hold links i-j (sure) and ipj (possible)"),
         (["--source", "nowhere"], "There is no file nowhere"),
-        (["--source", "EMPTY", "--target", "EMPTY"], "There is no pair to read"),
+        (["--source", "EMPTY", "--target", "VOID"], "There is no pair to read"),
     ],
 )
 def test_regard_align_refuses_in_one_sentence(more, sentence, files, tmp_path):
     (tmp_path / "short").write_bytes(b"ba\n")
     (tmp_path / "blank").write_bytes(b"ba\n" + b" \n" * 11)
-    (tmp_path / "empty").write_bytes(b"")
-    known = {"RUN": trained.run("copy"), **{name.upper(): tmp_path / name for name in ("short", "blank", "empty")}}
+    for name in ("empty", "void"):
+        (tmp_path / name).write_bytes(b"")
+    names = ("short", "blank", "empty", "void")
+    known = {"RUN": trained.run("copy"), **{name.upper(): tmp_path / name for name in names}}
     done = run_here("align", trained.run("copy"), *files, *(known.get(one, one) for one in more))
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("regard: ")

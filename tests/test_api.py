@@ -393,9 +393,9 @@ def test_a_notebook_shows_a_line_of_training():
     line = NotebookLine(screen)
     line(DataReady(3, 2_000_000, "cpu", ["a note"]))
     line(Stepped(1, 9, 0, 5.5, 0.001, 1234.0, 61.0))
-    line(Validated(9, {"bleu": 12.3}, ["a → b"], True))
+    line(Validated(9, {"bleu": 12.3}, ["a → b"], True, "bleu"))
     line(Stepped(9, 9, 0, 2.5, 0.001, 1234.0, 0.0))
     assert screen.texts[0] == "a note\n2.00 M weights on cpu, 3 batches per epoch"
-    assert "step 9 validation: bleu 12.3 (best so far)\n    a → b" in screen.texts[-1]
+    assert "step 9 validation: bleu 12.3 (best so far by bleu)\n    a → b" in screen.texts[-1]
     assert screen.texts[-1].startswith("step 9/9  loss 2.500  1,234 tokens/s")
     assert in_notebook() is None  # elsewhere the library prints nothing

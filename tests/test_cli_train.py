@@ -86,7 +86,11 @@ def test_a_corpus_of_one_pair(files, tmp_path):
 def test_half_a_corpus_and_two_corpora(files, tmp_path):
     ten, out = files("ten", 10), tmp_path / "run"
     start = ["train", "--model", "bahdanau", "--out", out]
-    refused(*start, "--source", ten, folder=tmp_path, says="Only data.source is given")
+    refused(
+        *start, "--source", ten, folder=tmp_path, says="Only --source is given; a parallel corpus needs --target too"
+    )
+    mine = files("data.source", 3)  # the name of a file, not of a setting
+    refused(*start, "--source", mine, "--target", ten, folder=tmp_path, says=f"{mine} has 3 lines and {ten} has 10")
     refused(*start, folder=tmp_path, says="There is no corpus")
     refused(*start, "--corpus", "copy", "--source", ten, "--target", ten, folder=tmp_path, says="give one of the two")
     refused(*start, "--corpus", "copies", folder=tmp_path, says="Did you mean 'copy'")

@@ -21,6 +21,7 @@ from regard.cli.text import CHUNK, batches
 from regard.data.captions import open_captions
 from regard.data.settings import Reading
 from regard.training.experiment import resolve
+from regard.training.runs import checkpoints
 from regard.training.start import train as begin
 
 LONG = ("train.rate=0.02", "train.batch_tokens=300", "data.size=120", "data.max_words=5", "train.epochs=4")
@@ -85,11 +86,13 @@ def test_line_n_of_the_output_is_line_n_of_the_input(runs, translator, tmp_path)
     given = [word.encode(), *odd, b"", b"", word.encode()]
     for name, ending, last in (("lf", b"\n", b"\n"), ("crlf", b"\r\n", b"\r\n"), ("no newline at the end", b"\n", b"")):
         options = ["--beam", 1, "data.invalid=replace"]
-        found = lines_of(run("translate", runs / "one", *options, folder=tmp_path, stdin=ending.join(given) + last))
+        command = run("translate", runs / "one", *options, folder=tmp_path, stdin=ending.join(given) + last)
+        found = lines_of(command)
         assert len(found) == len(given), name
         expected = translator.translate(word, beam=1).text
         assert found[0] == found[-1] == expected
         assert found[1] == found[11] == found[12] == ""
+        assert command.err.count("1 line with U+FFFD in place of bytes that were not UTF-8\n") == 1
     assert lines_of(run("translate", runs / "one", folder=tmp_path)) == []
     assert lines_of(run("translate", runs / "one", folder=tmp_path, stdin=b"\n")) == [""]
 
@@ -147,6 +150,34 @@ def test_nbest_and_json(runs, translator, tmp_path):
     assert drawn[0] == drawn[1]
 
 
+def test_fewer_candidates_than_requested_are_noted(runs, translator, tmp_path):
+    """There are fewer texts of one word than hypotheses in the beam."""
+    words = translator.source_vocabulary.pieces([7, 8])
+    given = "\n".join([*words, "", ""]).encode()
+    command = run("translate", runs / "one", "--nbest", 3, "--beam", 3, folder=tmp_path, stdin=given)
+    assert "fewer" not in command.err
+    short = ["decode.max_ratio=0", "decode.max_extra=0", "--nbest", 400, "--beam", 400]
+    command = run("translate", runs / "one", *short, folder=tmp_path, stdin=given)
+    assert all(len(set(line.split("\t")[1::2])) == len(line.split("\t")) // 2 < 400 for line in lines_of(command))
+    says = "2 of 3 lines have fewer than 400 candidates, as equal texts count once; a wider --beam may find more\n"
+    assert command.err.endswith(says)
+    drawn = run("translate", runs / "one", *short, "--temperature", 1, folder=tmp_path, stdin=given)
+    assert "fewer" not in drawn.err  # samples may be alike
+
+
+def test_a_run_that_has_not_finished_is_used_with_a_note(runs, translator, corpus, tmp_path):
+    stopped = tmp_path / "stopped"
+    small.train("bahdanau", stopped, *LONG, "train.save_every=2", observe=lambda event: getattr(event, "step", 0) >= 3)
+    step = int(checkpoints(stopped)[-1].name)
+    word = translator.source_vocabulary.pieces([7])[0]
+    says = f"{stopped} has not finished training: it stopped at step {step}. To resume: regard train --out {stopped}\n"
+    for command in (["translate", f"{word} {word}"], ["look", word], ["score", *corpus, "--beam", 1]):
+        name, *rest = command
+        assert run(name, stopped, *rest, folder=tmp_path).err.count(says) == 1
+        assert "finished" not in run(name, runs / "one", *rest, folder=tmp_path).err
+    assert run("translate", runs / "one", f"{word} {word}", "--with", stopped, folder=tmp_path).err.count(says) == 1
+
+
 def test_words_outside_the_vocabulary_are_told_once_with_their_lines(runs, translator, tmp_path):
     known = " ".join(translator.source_vocabulary.pieces([7, 8]))
     given = [known, f"zebra {known} quagga", "", f"zebra\x1b {known}", f"quagga {known} quagga"]
@@ -193,7 +224,10 @@ def test_wrong_runs_and_files(runs, corpus, tmp_path):
     refused("translate", tmp_path, folder=tmp_path, says="holds no finished model and no checkpoint")
     refused("translate", runs / "one", missing, folder=tmp_path, says=f"There is no file {missing}")
     refused("translate", runs / "one", "a", "b", folder=tmp_path, says="a run, at most one file or sentence")
-    refused("translate", runs / "one", "--beam", 0, folder=tmp_path, says="decode.beam must be at least 1")
+    refused("translate", runs / "one", "--beam", 0, folder=tmp_path, says="--beam must be at least 1; got 0")
+    refused("translate", runs / "one", "decode.beam=0", folder=tmp_path, says="decode.beam must be at least 1; got 0")
+    says = "--beam and decode.beam are the same setting"
+    refused("translate", runs / "one", "--beam", 2, "decode.beam=3", folder=tmp_path, says=says)
     for huge in (1001, 10**18):
         refused(
             "translate", runs / "one", "--beam", huge, folder=tmp_path, says=f"beam must be at most 1000; got {huge}: "
@@ -206,7 +240,8 @@ def test_wrong_runs_and_files(runs, corpus, tmp_path):
             folder=tmp_path,
             says=f"nbest must be at most 1000; got {huge}: ",
         )
-    refused("translate", runs / "one", "--beam", 2, "--nbest", 3, folder=tmp_path, says="got nbest 3 with beam 2. Set")
+    many = "--beam", 2, "--nbest", 3
+    refused("translate", runs / "one", *many, folder=tmp_path, says="--nbest must be at most --beam; got")
     refused("translate", runs / "one", "--device", "x", folder=tmp_path, says="must be auto, cpu or cuda")
     short = tmp_path / "short"
     short.write_text("one\n", encoding="utf-8")
@@ -263,8 +298,8 @@ def test_what_is_written_last_is_refused_first(runs, corpus, tmp_path):
 def test_numbers_that_cannot_be_are_refused(runs, other, corpus, tmp_path):
     for option in ("--count", "--longest"):
         refused("generate", other, option, 0, folder=tmp_path, says=f"{option[2:]} must be .*at least 1; got 0")
-    refused("corpora", "copy", "--size", 0, folder=tmp_path, says="data.size must be at least 1")
-    refused("corpora", "copy", "--min-words", 0, folder=tmp_path, says="data.min_words must be at least 1")
+    refused("corpora", "copy", "--size", 0, folder=tmp_path, says="--size must be at least 1")
+    refused("corpora", "copy", "--min-words", 0, folder=tmp_path, says="--min-words must be at least 1")
     threshold = ["--method", "threshold", "--threshold", "nan"]
     refused("align", runs / "one", *corpus, *threshold, folder=tmp_path, says="between 0 and 1; got nan")
     gold = tmp_path / "gold"
@@ -318,6 +353,16 @@ def test_score(runs, corpus, tmp_path):
 def test_empty_translations_of_a_test_set_are_noted(runs, corpus, tmp_path):
     short = run("score", runs / "one", *corpus, "decode.max_ratio=0", "decode.max_extra=0", folder=tmp_path)
     assert "12 of 12 translations of one are empty" in short.err
+
+
+def test_blank_lines_of_a_test_set_are_counted(runs, corpus, tmp_path):
+    for name, text in (("a.en", "ko\n\nko\n \nko\n"), ("a.fr", "ko\nko\n\n\nko\n")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    files = ["--source", tmp_path / "a.en", "--target", tmp_path / "a.fr", "--beam", 1]
+    for command in (["score", runs / "one"], ["compare", runs / "one", runs / "two"]):
+        said = run(*command, *files, folder=tmp_path).err
+        assert said.count("3 of 5 pairs have a blank source or reference, and are scored like the others\n") == 1
+    assert "blank" not in run("score", runs / "one", *corpus, "--beam", 1, folder=tmp_path).err
 
 
 def test_score_leaves_out_ter_where_it_takes_minutes_and_says_so(runs, corpus, tmp_path):
@@ -483,6 +528,16 @@ def test_the_other_corpora_are_written_as_their_tasks_read_them(tmp_path):
     assert len(entries) == 3
     assert files.read(entries[0].image).startswith(b"\x89PNG")
     refused("corpora", "shapes", "--out", tmp_path / "shapes", folder=tmp_path, says="exists already")
+    for name, file in (("tales", "tales.txt"), ("copy", "new.gold")):
+        mine = tmp_path / file
+        mine.write_text("mine", encoding="utf-8")
+        says = f"{mine} exists already; pass another --out, or delete it"
+        refused("corpora", name, "--out", mine.with_suffix(""), folder=tmp_path, says=says)
+        assert mine.read_text(encoding="utf-8") == "mine"
+    assert not (tmp_path / "new.source").exists()
+    (tmp_path / "new.gold").unlink()
+    for _ in range(2):  # the same command again makes the same files
+        run("corpora", "copy", "--out", tmp_path / "new", "--size", 3, folder=tmp_path)
     refused("corpora", "talse", folder=tmp_path, says="Did you mean 'tales'?")
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import gzip
 import json
+import re
 import sys
 
 import numpy as np
@@ -299,11 +300,16 @@ def test_one_pair_is_enough_when_nothing_is_held_out(tmp_path):
     assert (len(made.train), len(made.dev)) == (1, 0)
 
 
-def test_replaced_bytes_are_a_setting(tmp_path):
+def test_replaced_bytes_are_a_setting_and_their_pairs_are_counted(tmp_path):
     config = change(write_corpus(tmp_path), invalid="replace")
-    content = (tmp_path / "train.en").read_bytes()
-    (tmp_path / "train.en").write_bytes(content.replace(b"dog", b"d\xffg"))
-    assert prepare(PairEncoding(config), tmp_path / "run").tallies[0].total == 200
+    assert "U+FFFD" not in str(prepare(PairEncoding(config), tmp_path / "run").tallies[0])
+    for name, word in (("train.en", b"dog"), ("train.fr", b"DOG")):
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(content.replace(word, b"d\xffg\xff"))
+    for _ in range(2):  # made, and found
+        (tally,) = prepare(PairEncoding(config), tmp_path / "run").tallies
+        assert tally.total == 200
+        assert str(tally).endswith("; 25 with U+FFFD in place of bytes that were not UTF-8")
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
@@ -404,6 +410,24 @@ def test_files_whose_names_contradict_the_languages_are_noted(tmp_path):
     assert "train.en is a source file, but the source language is fr" in note
     assert "train.fr is a target file, but the target language is en" in note
     assert note.endswith("Check that source and target are not swapped.")
+
+
+def test_a_file_that_is_both_source_and_target_is_noted(tmp_path):
+    config = write_corpus(tmp_path, 20)
+    both = change(config, target=config.source)
+    note = f"{config.source} is both source and target. Check the names of the files."
+    assert note in prepare(PairEncoding(both), tmp_path / "run").notes
+    assert note not in prepare(PairEncoding(config), tmp_path / "other").notes
+
+
+def test_a_joint_vocabulary_is_described_as_one(tmp_path):
+    config = write_corpus(tmp_path, 20)
+    for joint, said in (
+        (False, r"vocabulary: \d+ source, \d+ target"),
+        (True, r"vocabulary: \d+, shared by both sides"),
+    ):
+        notes = prepare(PairEncoding(change(config, joint=joint)), tmp_path / f"run {joint}").notes
+        assert any(re.fullmatch(said, note) for note in notes)
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -105,7 +105,7 @@ def test_a_zst_file_without_the_library_for_it_is_one_sentence(tmp_path, monkeyp
 def test_a_damaged_packed_file_is_refused_in_one_sentence(tmp_path, pack):
     path = tmp_path / "text"
     path.write_bytes(pack(b"".join(b"%d line\n" % number for number in range(5000)))[:-300])
-    with pytest.raises(DataError, match="cannot be read beyond line"):
+    with pytest.raises(DataError, match=r"incomplete or damaged: only \d+ lines could be read \(.+\); copy or"):
         list(read_lines(path))
 
 
@@ -117,6 +117,14 @@ def test_invalid_bytes_are_refused_with_file_and_line_or_replaced(tmp_path):
     assert list(read_lines(path, Reading(invalid="replace"))) == ["good", "ba\ufffdd", "good"]
     path.write_bytes(b"lone \\ud800 surrogate\n".replace(b"\\ud800", b"\xed\xa0\x80"))
     with pytest.raises(DataError, match="line 1"):
+        list(read_lines(path))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_file_in_utf_16_is_recognised(tmp_path, encoding):
+    path = tmp_path / "text"
+    path.write_bytes("\ufeffa\nb\n".encode(encoding))
+    with pytest.raises(DataError, match=r"text looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8 IN > OUT\.$"):
         list(read_lines(path))
 
 

@@ -17,6 +17,7 @@ from commands import regard as command
 import regard
 import regard.serve
 from regard.api import loading
+from regard.api.aligning import check_attends
 from regard.api.exporting import export, read_card
 from regard.cli.demo import show_shipped
 from regard.cli.serve import serve
@@ -77,6 +78,15 @@ def test_a_name_that_is_no_model_is_one_sentence(installed: Path):
         regard.load("fr-en")
     with pytest.raises(RunError, match="There is no run folder runs/mine"):
         regard.load("runs/mine")
+
+
+def test_a_model_of_another_task_is_called_by_its_name(installed: Path):
+    with pytest.raises(
+        RunError, match=r"^en-fr/bahdanau is a run for the task 'translate'; this needs .*`regard translate`"
+    ):
+        loading.read_experiment(known.find_run("en-fr/bahdanau"), "classify")
+    with pytest.raises(RunError, match=r"^en-fr/bahdanau is a cho, which has no attention"):
+        check_attends(known.find_run("en-fr/bahdanau"), "cho")
 
 
 def test_a_model_that_ships_can_be_trained_on(installed: Path, tmp_path: Path):

@@ -201,14 +201,23 @@ def test_reach_tells_how_far_back_and_at_which_words(regard_command, tmp_path):
         (["heads", "classifier", "--source", "FILE", "--target", "FILE"], "this needs one for 'translate'"),
         (["reach", "fixed", "FILE"], "is a run for the task 'translate'; this needs one for 'language'"),
         (["reach", "language", "EMPTY"], "There is no text"),
+        (["classify", "fixed", "ba de"], "this needs one for 'classify'. Use `regard translate` or `regard look`."),
+        (["translate", "language", "ba de"], "this needs one for 'translate'. Use `regard generate` or `regard look`."),
+        (["translate", "fixed", "ba de", "--unknown", "copy"], "is a sutskever, which has no attention to words"),
+        (["translate", "fixed", "ba de", "--lexicon", "FILE"], "is a sutskever, which has no attention to words"),
+        (
+            ["translate", "lstmn", "b d", "--with", "lstmn", "--unknown", "copy"],
+            "An ensemble cannot copy unknown words",
+        ),
+        (["translate", "decode.beam=1", "--on", "local", "--out", "x"], "--on takes files and a folder"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_sentence(arguments, sentence, picture, tmp_path):
     (tmp_path / "file").write_text("ba\n", encoding="utf-8")
     (tmp_path / "empty").write_text("\n", encoding="utf-8")
     known = {"PICTURE": picture, "FILE": tmp_path / "file", "EMPTY": tmp_path / "empty"}
-    command_, run, *rest = arguments
-    done = run_here(command_, trained.run(run), *(known.get(one, one) for one in rest))
+    known |= {run: trained.run(run) for run in ("fixed", "lstmn", "language", "classifier", "captioner")}
+    done = run_here(*(known.get(one, one) for one in arguments))
     assert done.code == 2, done.err
     assert done.err.startswith("regard: ")
     assert sentence in done.err

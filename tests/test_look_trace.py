@@ -200,11 +200,11 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(DataError, match=r"There is no file .*nothing.json"):
         Trace.load(tmp_path / "nothing.json")
     (tmp_path / "bad.gz").write_bytes(b"\x1f\x8b not gzip")
-    with pytest.raises(DataError, match=r"bad\.gz cannot be read: Unknown compression method"):
+    with pytest.raises(DataError, match=r"bad\.gz is incomplete or damaged \(.*Unknown compression method"):
         Trace.load(tmp_path / "bad.gz")
     whole = full_trace().save(tmp_path / "cut.gz").read_bytes()
     (tmp_path / "cut.gz").write_bytes(whole[:-40])
-    with pytest.raises(DataError, match="cannot be read: Compressed file ended"):
+    with pytest.raises(DataError, match=r"is incomplete or damaged \(Compressed file ended"):
         Trace.load(tmp_path / "cut.gz")
     with pytest.raises(DataError, match="could not be written"):
         full_trace().save(tmp_path / "no" / "such" / "folder.json")

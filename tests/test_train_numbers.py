@@ -274,7 +274,7 @@ def prescribed(run, measures, *settings):
     loop = make_loop(run, "train.validate_every=2", *settings, observe=events.append)
     loop.task.measures = iter(measures)
     reason = loop.run()
-    return loop, reason, [event.step for event in events if isinstance(event, Validated) and event.best]
+    return loop, reason, {event.step: event.by for event in events if isinstance(event, Validated) and event.best}
 
 
 def test_patience_ends_training_and_the_best_is_published(tmp_path):
@@ -282,7 +282,7 @@ def test_patience_ends_training_and_the_best_is_published(tmp_path):
     measures = [{"bleu": bleu, "loss": 1.0} for bleu in (1.0, 3.0, 2.0, 2.5, 2.9, 9.0)]
     loop, reason, best = prescribed(run, measures, "train.steps=40", "train.patience=3", "train.keep=1")
     assert reason == "patience"
-    assert best == [2, 4]
+    assert best == {2: "bleu", 4: "bleu"}
     assert loop.cursor.step == 10
     assert [folder.name for folder in checkpoints(run)] == ["000004", "000010"]  # the best is never pruned
     published, kept = (
@@ -295,15 +295,15 @@ def test_patience_ends_training_and_the_best_is_published(tmp_path):
 
 def test_the_loss_is_better_when_lower_and_decides_where_the_measure_is_equal(tmp_path):
     falling = [{"loss": loss} for loss in (3.0, 2.0, 2.5, 1.0)]
-    assert prescribed(tmp_path / "a", falling, "train.steps=8")[2] == [2, 4, 8]
+    assert prescribed(tmp_path / "a", falling, "train.steps=8")[2] == dict.fromkeys([2, 4, 8], "loss")
     equal = [{"bleu": bleu, "loss": loss} for bleu, loss in ((0.0, 3.0), (0.0, 2.0), (0.0, 2.5), (1.0, 9.0))]
-    assert prescribed(tmp_path / "b", equal, "train.steps=8")[2] == [2, 4, 8]
+    assert prescribed(tmp_path / "b", equal, "train.steps=8")[2] == {2: "loss", 4: "loss", 8: "bleu"}
 
 
 def test_a_measure_that_is_not_finite_is_never_the_best(tmp_path):
     odd = [{"loss": loss} for loss in (math.nan, math.inf, 2.0, math.nan)]
     loop, _, best = prescribed(tmp_path / "run", odd, "train.steps=8", "train.best_by=loss")
-    assert best == [6]
+    assert best == {6: "loss"}
     assert loop.cursor.best == 2.0
     text = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8")
     assert "NaN" not in text
@@ -314,7 +314,7 @@ def test_a_bleu_of_next_to_nothing_is_none(tmp_path):
     """Below one percent BLEU is noise: the loss decides."""
     noise = [{"bleu": bleu, "loss": loss} for bleu, loss in ((0.9, 5.0), (0.2, 4.0), (0.0, 3.0), (2.0, 9.0))]
     _, _, best = prescribed(tmp_path / "run", noise, "train.steps=8")
-    assert best == [2, 4, 6, 8]
+    assert best == {2: "loss", 4: "loss", 6: "loss", 8: "bleu"}
 
 
 def notes(run, *settings):

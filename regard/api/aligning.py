@@ -1,9 +1,11 @@
 """Word alignments from attention: the source word of each target word, and the error rate of such links."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from regard.api.links import Heads, is_fixed
@@ -14,6 +16,8 @@ from regard.errors import DataError, RunError, check_known, counted
 from regard.evaluate import alignment
 from regard.look.table import arrange, leading_modules
 from regard.look.trace import Trace
+from regard.models.registry import build, preset
+from regard.training.known import shipped_name
 
 MEAN = "mean"  # the way to join two directions that works on weights instead of links
 Links = Callable[[Any], Alignment]
@@ -39,12 +43,17 @@ def word_weights(trace: Trace, heads: Heads) -> NDArray[np.float32]:
     return weights
 
 
-def check_attends(translator: Translator) -> None:
-    """Refuse a model that has one vector for the whole source: its weights say nothing of words."""
-    if is_fixed(translator.model):
+def check_attends(run: str | Path, name: str) -> None:
+    """Refuse a run of a model that has one vector for the whole source: its weights say nothing of words.
+
+    The name of the model decides; it is built without weights, and none is read.
+    """
+    with torch.device("meta"):
+        model = build(name, preset(name, "tiny"))
+    if is_fixed(model):
         raise RunError(
-            f"{translator.name} is a {translator.experiment.name}, which has no attention to words; use "
-            f"a run of another model, such as bahdanau, luong or transformer."
+            f"{shipped_name(Path(run)) or run} is a {name}, which has no attention to words; use a run of another "
+            f"model, such as bahdanau, luong or transformer."
         )
 
 

@@ -21,7 +21,7 @@ from regard.errors import ConfigError, RunError, check_known
 from regard.interop.ctranslate2 import open_engine
 from regard.models.registry import build
 from regard.training.experiment import Experiment, resolve
-from regard.training.known import find_run
+from regard.training.known import find_run, shipped_name
 from regard.training.runs import find_weights, read_config
 from regard.training.small import read_full_shapes, read_weights
 from regard.training.start import choose_device
@@ -86,13 +86,19 @@ _LOADERS: dict[str, Callable[[Path, Experiment, str], Any]] = {
 }
 
 
+_COMMANDS = {"language": "generate"}  # of a task, where it has another name
+
+
 def read_experiment(run: str | Path, task: str | None = None) -> Experiment:
     """The settings of a run; a run of another task than `task` is refused."""
     run = find_run(run)
     find_weights(run)  # first: its errors distinguish a missing run from a damaged one
     experiment = resolve(read_config(run))
     if task is not None and experiment.task != task:
-        raise RunError(f"{run} is a run for the task {experiment.task!r}; this needs one for {task!r}.")
+        raise RunError(
+            f"{shipped_name(run) or run} is a run for the task {experiment.task!r}; this needs one for {task!r}. Use "
+            f"`regard {_COMMANDS.get(experiment.task, experiment.task)}` or `regard look`."
+        )
     return experiment
 
 

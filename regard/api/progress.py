@@ -24,9 +24,9 @@ def lines_about(event: Event) -> list[str]:
             return [f"step {step} skipped: {reason} ({which} {', '.join(map(str, numbers[:8]))}, ...)"]
         case Noticed(step, text):
             return [f"step {step}: {text}"]
-        case Validated(step, metrics, samples, best):
+        case Validated(step, metrics, samples, best, by):
             scores = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
-            measured = f"step {step} validation: {scores}{' (best so far)' if best else ''}"
+            measured = f"step {step} validation: {scores}{f' (best so far by {by})' if best else ''}"
             return [measured, *(f"    {sample}" for sample in samples)]
         case Finished(step, reason, seconds):
             return [f"{_ENDS.get(reason, reason)} at step {step} after {clock(seconds)}"]

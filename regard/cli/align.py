@@ -11,7 +11,7 @@ from typer import Option
 import regard
 from regard.cli.options import Device, Gold, Pairs, Run, Shards, only, run_folder
 from regard.cli.progress import bar
-from regard.cli.text import check_out, pair_files, pairs_of, put, watch
+from regard.cli.text import check_out, load, pair_files, pairs_of, put, watch
 from regard.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -187,8 +187,8 @@ class _Direction:
     ) -> "_Direction":
         from regard.api.aligning import check_attends
 
-        translator = regard.load(run, device, "translate")
-        check_attends(translator)
+        translator = load(run, device, "translate")
+        check_attends(run, translator.experiment.name)
         return cls(run, translator, sources, targets, heads or translator.heads)
 
     def traces(self, progress: "Progress") -> "Iterable[Trace]":

@@ -1,6 +1,6 @@
 """regard corpora"""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from regard.errors import DataError, counted, unknown
 
 def corpora(
     name: Annotated[str | None, Argument(help="Corpus to write to files.")] = None,
-    out: Annotated[str, Option(help="Prefix of the file names: OUT.source, OUT.target, OUT.gold.")] = "",
+    out: Annotated[str, Option(help="Prefix of the files OUT.source, OUT.target, OUT.gold (default: NAME).")] = "",
     size: Annotated[int, Option(help="Number of sentence pairs.")] = 500,
     seed: Annotated[int, Option(help="Seed of the generator.")] = 1,
     min_words: Annotated[int, Option(help="Fewest source words.")] = 3,
@@ -45,20 +45,21 @@ def corpora(
         examples = find_builtin(name).generate(size, seed, min_words, max_words)
     gold = (" ".join(f"{i + 1}-{j + 1}" for i, j in sorted(one.alignment)) for one in examples)
     sides = (one.source for one in examples), (one.target for one in examples)
-    for ending, lines in zip(("source", "target", "gold"), (*sides, gold), strict=True):
-        put(f"{counted(len(examples), 'line')}: {_write(f'{prefix}.{ending}', lines)}")
+    files = dict(zip((f"{prefix}.{ending}" for ending in ("source", "target", "gold")), (*sides, gold), strict=True))
+    for path in _write(files):
+        put(f"{counted(len(examples), 'line')}: {path}")
 
 
 def _write_tales(out: str, size: int, seed: int) -> Path:
     from regard.data.builtin.tales import generate
 
-    return _write(f"{out}.txt", (tale.text for tale in generate(size, seed)))
+    return _write({f"{out}.txt": (tale.text for tale in generate(size, seed))})[0]
 
 
 def _write_reviews(out: str, size: int, seed: int) -> Path:
     from regard.data.builtin.reviews import generate
 
-    return _write(f"{out}.tsv", (f"{review.label}\t{review.text}" for review in generate(size, seed)))
+    return _write({f"{out}.tsv": (f"{review.label}\t{review.text}" for review in generate(size, seed))})[0]
 
 
 def _write_shapes(out: str, size: int, seed: int) -> Path:
@@ -67,7 +68,7 @@ def _write_shapes(out: str, size: int, seed: int) -> Path:
     from regard.data.images import encode_png
 
     if Path(out).exists():
-        raise DataError(f"{out} exists already; pass another --out.")
+        raise DataError(f"{out} exists already; pass another --out, or delete it.")
     with fill_folder(Path(out)) as folder:
         for number in range(size):
             shown = scene(number, seed)
@@ -76,10 +77,15 @@ def _write_shapes(out: str, size: int, seed: int) -> Path:
     return Path(out)
 
 
-def _write(name: str, lines: Iterable[str]) -> Path:
+def _write(files: Mapping[str, Iterable[str]]) -> list[Path]:
+    """Write lines to files, all or none; a file that is there and has other lines is not replaced."""
     from regard.data.files import write_atomically
 
-    return write_atomically(Path(name), "".join(f"{line}\n" for line in lines).encode())
+    contents = {Path(name): "".join(f"{line}\n" for line in lines).encode() for name, lines in files.items()}
+    for path, content in contents.items():
+        if path.exists() and path.read_bytes() != content:
+            raise DataError(f"{path} exists already; pass another --out, or delete it.")
+    return [write_atomically(*one) for one in contents.items()]
 
 
 OTHERS: dict[str, tuple[str, Callable[[str, int, int], Path]]] = {

@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from regard.cli.options import Beam, OnPicture
 from regard.cli.progress import bar
-from regard.cli.text import check_out, put
+from regard.cli.text import check_out, load, put
 from regard.errors import ConfigError, unknown
 
 DEFAULT = "en-fr/bahdanau"  # one attention, which shows alignments best
@@ -72,7 +72,7 @@ def look(
 ) -> None:
     """Show the attention of a model, in the terminal or in a file: over the sentence it translates, the picture it
     describes, the text it reads, or the document it classifies."""
-    from regard.api.loading import load, read_experiment
+    from regard.api.loading import read_experiment
 
     options: dict[str, Any] = {"target": target, "terms": terms, "beam": beam}
     options |= vars(drawing) | vars(picture) | vars(what_if)

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-import regard
 from regard.cli.options import AsJson, Device, Folder, Gold, Pairs, Run, Shards, TextFile
 from regard.cli.progress import bar
-from regard.cli.text import check_out, lines_of, pair_files, pairs_of, put, put_result, watch
+from regard.cli.text import check_out, lines_of, load, pair_files, pairs_of, put, put_result, watch
 from regard.errors import ConfigError, counted
 
 if TYPE_CHECKING:
@@ -52,8 +51,8 @@ def heads(
         raise ConfigError("--silence sorts by BLEU; it cannot be combined with --gold or --by.")
     sources, targets = pairs_of(run, pairs)
     answers = read_gold(gold) if gold else None
-    translator = regard.load(run, device, "translate")
-    check_attends(translator)
+    translator = load(run, device, "translate")
+    check_attends(run, translator.experiment.name)
     if silence:
         with bar("removing heads") as progress:
             worth = inspecting.silence_heads(translator, sources, targets, beam, progress)
@@ -66,7 +65,8 @@ def heads(
 
 def _put_report(found: "Report", ranked: str, as_json: bool) -> None:
     rows = [{"module": row.name, "layer": row.layer, "head": row.head, **row.values} for row in found.ranked(ranked)]
-    said = f"means over {counted(found.sentences, 'sentence')}, sorted by {ranked}; entropy in nats, aer as a fraction"
+    rates = ", aer as a fraction" if "aer" in found.measures else ""
+    said = f"means over {counted(found.sentences, 'sentence')}, sorted by {ranked}; entropy in nats{rates}"
     data = {"sentences": found.sentences, "by": ranked, "heads": rows}
     put_result(f"{found.to_text(ranked)}\n{said}", data, as_json)
 
@@ -97,7 +97,7 @@ def flow(
     flows: dict[str, Flow] = {}
     with bar("computing gradients"):
         for one in [run, *(with_run or [])]:
-            translator = regard.load(one, task="translate")
+            translator = load(one, task="translate")
             name = translator.name if translator.name not in flows else str(one)
             flows[name] = flow_of(translator, text, target)
     if out is not None:
@@ -130,7 +130,7 @@ def reach(
     """
     if farthest < 1:
         raise ConfigError(f"--farthest must be at least 1; got {farthest}.")
-    writer = regard.load(run, device, "language")
+    writer = load(run, device, "language")
     if shards.on:
         from regard.api.corpus import reach_corpus, read_reach
 

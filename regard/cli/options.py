@@ -5,6 +5,7 @@ A parameter of a command may be a dataclass; each of its fields is then an optio
 
 import inspect
 import itertools
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
@@ -16,7 +17,7 @@ from typer import Argument, BadParameter, CallbackParam, Context, Option
 from typer.core import TyperCommand
 
 from regard.config import check_once
-from regard.errors import ConfigError, brief
+from regard.errors import ConfigError, RegardError, brief
 
 if TYPE_CHECKING:
     from regard.api.corpus import Where
@@ -34,6 +35,28 @@ class Command(TyperCommand):
             if type(error) is not BadParameter or error.param is None:
                 raise  # one that is missing: the usage says where it belongs
             raise ConfigError(_wrong_value(error.param.opts, error.message, given)) from None
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except RegardError as error:
+            raise type(error)(_by_options(str(error), ctx)) from error
+
+
+def _by_options(sentence: str, context: Any) -> str:
+    """A sentence about settings, one of which came by an option: with the names of the options, as in --beam."""
+    setting = re.compile(r"(?<![\w./-])(?:data|decode|train)\.(\w+)")  # and no part of a path
+    options = {one.name: one.opts[0] for one in context.command.params if one.param_type_name == "option"}
+    named = [name for name in setting.findall(sentence) if name in options]
+    if any(options[name] in sentence for name in named) or not any(_is_given(context, name) for name in named):
+        return sentence  # also where both were given, which it says
+    return setting.sub(lambda found: options.get(found[1], found[0]), sentence)
+
+
+def _is_given(context: Any, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _wrong_value(options: list[str], message: str, given: list[str]) -> str:
@@ -104,8 +127,7 @@ def only(reads: Callable[[Mapping[str, Any]], object], purpose: str) -> Callable
     """A callback that refuses an option where nothing `reads` it, by the values of the eager options."""
 
     def check(context: Context, option: CallbackParam, value: Any) -> Any:
-        source = context.get_parameter_source(str(option.name))
-        if source and source.name == "COMMANDLINE" and not reads(context.params):
+        if _is_given(context, str(option.name)) and not reads(context.params):
             raise ConfigError(f"{option.opts[0]} is for {purpose}, or leave it out.")
         return value
 

@@ -6,10 +6,9 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-import regard
 from regard.cli.options import Beam, CaptionView, Device, JsonLines, OnPicture, Run
 from regard.cli.progress import bar
-from regard.cli.text import batches, check_out, is_text, put, put_note, put_result
+from regard.cli.text import batches, check_out, is_text, load, put, put_note, put_result
 from regard.errors import ConfigError
 
 
@@ -37,7 +36,7 @@ def caption(
     check_out(out, *images)
     if out is not None:
         check_picture(out)
-    writer = regard.load(run, device, "caption")
+    writer = load(run, device, "caption")
     with bar("captioning") as progress:
         captions = writer.caption(list(images), beam=beam, progress=progress)
     for image, found in zip(images, captions, strict=True):
@@ -75,7 +74,7 @@ def classify(
     check_out(out, text)
     if out is not None:
         check_picture(out)
-    classifier = regard.load(run, device, "classify")
+    classifier = load(run, device, "classify")
     done, first = 0, ""
     with bar("classifying", printing=True) as progress:
         for lines in [[text]] if text and is_text(text) else batches(Path(text) if text else None):
@@ -103,7 +102,7 @@ def generate(
     device: Device = "auto",
 ) -> None:
     """Sample texts that continue a prefix."""
-    writer = regard.load(run, device, "language")
+    writer = load(run, device, "language")
     with bar("sampling"):
         texts = writer.generate(prefix, count, longest, temperature=temperature, seed=seed)
     for text in texts:

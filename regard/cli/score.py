@@ -10,7 +10,7 @@ from typer import Argument, Option
 import regard
 from regard.cli.options import AsJson, Beam, Device, Pairs, Run, TextFile, With, add_options, run_folder
 from regard.cli.progress import bar
-from regard.cli.text import check_out, check_settings, lines_of, pairs_of, put, put_note, put_result
+from regard.cli.text import check_out, check_settings, lines_of, load, pairs_of, put, put_note, put_result
 from regard.errors import ConfigError, counted
 
 
@@ -105,8 +105,8 @@ def score(
         wanted = "pass --source and --target, --tsv, --tmx, --images and --captions, or --documents"
         raise ConfigError(f"{lone or 'Nothing to score'}: {wanted}.")
     how.check()
-    sources, references = pairs_of(run, pairs)
-    translator = regard.load([run, *(with_run or [])], device)
+    sources, references = _test_set(run, pairs)
+    translator = load([run, *(with_run or [])], device)
     written, report = how.translate(translator, sources, references, how.metrics(references), **decoding)
     found, texts = {"run": translator.name, **asdict(report)}, [str(report)]
     if with_perplexity:
@@ -144,10 +144,10 @@ def compare(
     how.check()
     if by_seed and how.ter:
         raise ConfigError("--by-seed compares groups by BLEU alone; leave --ter out.")
-    sources, references = pairs_of(runs[0], pairs)
+    sources, references = _test_set(runs[0], pairs)
     if by_seed:
         return _compare_groups(runs, sources, references, how, as_json, device)
-    translators = [regard.load(run, device, "translate") for run in runs]
+    translators = [load(run, device, "translate") for run in runs]
     for other in translators[1:]:
         check_direction(translators[0], other)
     shared = len({translator.name for translator in translators}) < len(runs)
@@ -175,6 +175,18 @@ def compare(
         put_note(f"drawn: {lengths.plot_by_length(tables, how.plot)}", as_json)
 
 
+def _test_set(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
+    """The pairs, with a note of how many have a blank side."""
+    from regard.data.files import is_blank
+
+    sources, references = pairs_of(run, pairs)
+    blank = sum(map(lambda *pair: any(map(is_blank, pair)), sources, references))
+    if blank:
+        note = f"{blank} of {counted(len(sources), 'pair')} have a blank source or reference"
+        typer.echo(f"{note}, and are scored like the others", err=True)
+    return sources, references
+
+
 def _compare_groups(
     runs: list[Path], sources: list[str], references: list[str], how: Scoring, as_json: bool, device: str
 ) -> None:
@@ -184,7 +196,7 @@ def _compare_groups(
     groups: dict[str, dict[int, System]] = {}
     for name, seeds in group_by_seed(runs).items():
         for seed, run in sorted(seeds.items()):
-            translator = regard.load(run, device, "translate")
+            translator = load(run, device, "translate")
             written, _ = how.translate(translator, sources, references, ["bleu"])
             parameters = sum(weight.numel() for weight in translator.model.parameters())
             groups.setdefault(name, {})[seed] = System(written, parameters, training_seconds(run))
@@ -198,14 +210,14 @@ def _compare_groups(
 def _score_captions(
     run: Path, images: Path, captions: Path | None, beam: int | None, device: str, as_json: bool
 ) -> None:
-    writer = regard.load(run, device, "caption")
+    writer = load(run, device, "caption")
     with bar("captioning") as progress:
         found = writer.score(str(images), str(captions or ""), beam=beam, progress=progress)
     put_result(found, {"run": writer.name, **found._asdict()}, as_json)
 
 
 def _score_documents(run: Path, documents: Path, bag_of_words: bool, device: str, as_json: bool) -> None:
-    classifier = regard.load(run, device, "classify")
+    classifier = load(run, device, "classify")
     with bar("classifying") as progress:
         score = classifier.score(documents, progress=progress)
     text, found = str(score), {"run": classifier.name, **score._asdict()}
@@ -220,7 +232,7 @@ def _score_documents(run: Path, documents: Path, bag_of_words: bool, device: str
 def perplexity(run: Run, file: TextFile = None, as_json: AsJson = False, device: Device = "auto") -> None:
     """Print the perplexity of a text under a language model; the end of a line is a token."""
 
-    writer = regard.load(run, device, "language")
+    writer = load(run, device, "language")
     with bar("reading") as progress:
         value, tokens = writer.perplexity(lines_of(file), progress)
     # Perplexities are comparable only with the same tokens, so the vocabulary comes along.

@@ -5,13 +5,14 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+import regard
 from regard.cli.options import Pairs
 from regard.cli.progress import bar
 from regard.data.files import Progress, check_not_input, decode_line, read_lines, split_lines
@@ -56,6 +57,22 @@ def _arriving() -> bytes:
     return sys.stdin.buffer.read1(1 << 16)  # type: ignore[union-attr]
 
 
+def load(
+    run: str | Path | Sequence[str | Path], device: str = "auto", task: str | None = None, engine: str = "regard"
+) -> Any:
+    """`regard.load`, with a note on standard error for each run that has not finished training."""
+    from regard.training.known import find_run
+    from regard.training.runs import stopped_at
+
+    loaded = regard.load(run, device, task, engine)
+    for one in [run] if isinstance(run, str | Path) else run:
+        step = stopped_at(find_run(one))
+        if step is not None:
+            note = f"{one} has not finished training: it stopped at step {step}"
+            typer.echo(f"{note}. To resume: regard train --out {one}", err=True)
+    return loaded
+
+
 def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
     """The sentences of a test set and their translations: from two files, a TSV file or a translation memory.
 
@@ -64,7 +81,7 @@ def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
     from regard.api.exporting import about_run
     from regard.api.loading import read_experiment
     from regard.data.corpus import open_corpus
-    from regard.data.pairs import note_swapped
+    from regard.data.pairs import note_files
 
     two = pairs.tsv is None and pairs.tmx is None
     if two and (pairs.source is None or pairs.target is None):
@@ -81,7 +98,7 @@ def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
     else:
         fit = [pair for pair in open_corpus(config) or () if not pair.unfit]
         sources, references = [pair.source for pair in fit], [pair.target for pair in fit]
-    for note in note_swapped(config) or _note_language(sources, config.source_language):
+    for note in note_files(config) or _note_language(sources, config.source_language):
         typer.echo(note, err=True)
     return sources, references
 

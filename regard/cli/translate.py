@@ -12,7 +12,8 @@ from typer import Argument, Option
 import regard
 from regard.cli.options import Beam, Device, Engine, Shards, With, add_options, with_on
 from regard.cli.progress import bar
-from regard.cli.text import batches, is_setting, is_text, put, put_json
+from regard.cli.text import batches, is_setting, is_text, load, put, put_json
+from regard.data.files import REPLACED
 from regard.data.settings import Reading
 from regard.errors import ConfigError, DataError, brief, counted
 
@@ -23,7 +24,10 @@ class Search:
 
     beam: Beam = None
     nbest: Annotated[
-        int | None, Option(help="Candidates per line (default: 1), tab-separated with their scores; at most --beam.")
+        int | None,
+        Option(
+            help="Candidates per line (default: 1), tab-separated with their scores: different texts, at most --beam."
+        ),
     ] = None
     temperature: Annotated[float | None, Option(help="Above 0: sample instead of searching.")] = None
     with_run: With = None
@@ -36,14 +40,34 @@ class Terms:
 
     terms: Annotated[Path | None, Option(help="Source words, tab, the words that they must become.")] = None
     lexicon: Annotated[Path | None, Option(help="The same form: what replaces a copied unknown word.")] = None
-    unknown: Annotated[str, Option(help="Unknown words of the translation: copy from the source, or keep.")] = "copy"
+    unknown: Annotated[
+        str | None, Option(help="Unknown words of the translation: copy from the source (default), or keep.")
+    ] = None
+
+    def check(self, runs: Sequence[str | Path]) -> None:
+        """Refuse to copy unknown words by the attention of models that have none, or not one."""
+        from regard.api.aligning import check_attends
+        from regard.api.loading import read_experiment
+
+        if self.unknown != "copy" and self.lexicon is None:
+            return  # they are copied where that is possible
+        if runs[1:]:
+            raise ConfigError(
+                "An ensemble cannot copy unknown words; leave out --unknown copy and --lexicon, or --with."
+            )
+        for run in runs:
+            check_attends(run, read_experiment(run, "translate").name)
 
     def read(self) -> dict[str, Any]:
         """The options of `Translator.translate`."""
         from regard.api.terms import read_terms
 
         lexicon = dict(read_terms(self.lexicon)) if self.lexicon else None
-        return {"unknown": self.unknown, "terms": read_terms(self.terms) if self.terms else None, "lexicon": lexicon}
+        return {
+            "unknown": self.unknown or "copy",
+            "terms": read_terms(self.terms) if self.terms else None,
+            "lexicon": lexicon,
+        }
 
 
 @dataclass(frozen=True)
@@ -98,6 +122,8 @@ def translate(
     names = [one for one in arguments if not is_setting(one)]
     searching = {"beam": search.beam, "nbest": search.nbest, "temperature": search.temperature}
     options = {"nbest": 1, **add_options(settings.get("decode", {}), **searching)}
+    runs: list[str | Path] = [*names[:1], *(search.with_run or [])]
+    words.check(runs)
     placed = words.read()
     if shards.on:
         for section in settings.keys() - {"decode"}:
@@ -107,7 +133,7 @@ def translate(
         given = {name: value for name, value in (options | placed).items() if value is not None}
         given |= {"max_tokens": search.max_tokens, "device": device, "engine": engine, **vars(shards)}
         given |= {"column": tables.column, "align": tables.align, "format": tables.form}
-        write_corpus([names[0], *(search.with_run or [])], names[1:], out, **given)
+        write_corpus(runs, names[1:], out, **given)
         return
     if not 1 <= len(names) <= 2 or settings.keys() - {"decode", "data"}:
         raise ConfigError(
@@ -119,7 +145,7 @@ def translate(
     if text is not None and not text.strip():
         raise ConfigError("There is nothing to translate in an empty text; pass at least one word, or a file.")
     sentence = text is not None and is_text(text)
-    translator = regard.load([names[0], *(search.with_run or [])], device, engine=engine)
+    translator = load(runs, device, engine=engine)
     translator.settings(**options)  # refuses invalid settings before anything is read
     options |= placed
     if out:
@@ -137,7 +163,7 @@ def print_lines(
     translator: "regard.Translator", lines: Iterable[list[str]], options: dict[str, Any], as_json: bool
 ) -> None:
     """Translate lines as they come: a line for each, and notes on standard error."""
-    notes, done = Notes(translator, options["max_tokens"]), 0
+    notes, done = Notes(translator, options["max_tokens"], 0 if options.get("temperature") else options["nbest"]), 0
     with bar("translating", printing=True) as progress:
         for some in lines:
             found = translator.translate(some, **options, progress=lambda n, _, done=done: progress(done + n, None))
@@ -206,9 +232,9 @@ class Notes:
     AT_ONCE = ("language", "cut", "number", "loop", "copy", "empty")
     FEW = 5  # words that are not in the vocabulary, of those that are listed
 
-    def __init__(self, translator: "regard.Translator", max_tokens: int) -> None:
-        self.translator, self.max_tokens = translator, max_tokens
-        self.unknown = self.too_long = 0
+    def __init__(self, translator: "regard.Translator", max_tokens: int, nbest: int) -> None:
+        self.translator, self.max_tokens, self.nbest = translator, max_tokens, nbest
+        self.unknown = self.too_long = self.fewer = self.replaced = 0
         self.lowered = False
         self.first: dict[str, int] = {}  # an unknown word -> its first line; one more than is printed
 
@@ -226,6 +252,8 @@ class Notes:
             said.insert(0, f"the translation did not end by itself ({one.finished})")
         for note in said:
             typer.echo(f"line {number}: {note}", err=True)
+        self.fewer += len(one.nbest) < self.nbest and one.finished not in ("empty", "too long")
+        self.replaced += REPLACED in line
         self.lowered = self.lowered or "lower-cased" in one.flags
         self.unknown += len(one.unknown)
         for word in one.unknown:
@@ -244,6 +272,11 @@ class Notes:
             are = f"{noun} of the input is" if self.unknown == 1 else f"{noun}s of the input are"
             words = f"{', '.join(listed[: self.FEW])}{more}"
             typer.echo(f"{self.unknown} {are} not in the vocabulary: {words}", err=True)
+        if self.replaced:
+            typer.echo(f"{counted(self.replaced, 'line')} with U+FFFD in place of bytes that were not UTF-8", err=True)
+        if self.fewer:
+            note = f"{self.fewer} of {lines} lines have fewer than {self.nbest} candidates, as equal texts count once"
+            typer.echo(f"{note}; a wider --beam may find more", err=True)
         if self.lowered:
             typer.echo(f"the input {NOTES['lower-cased']}", err=True)
         if self.too_long:

@@ -62,6 +62,7 @@ class Tally:
     held_out: int = 0
     dropped: dict[str, int] = dataclasses.field(default_factory=dict)
     lines: dict[str, list[int]] = dataclasses.field(default_factory=dict)  # the first line numbers of each reason
+    replaced: int = 0  # those of all that have the replacement character
     place: str = "line"  # what these count
     noun: str = "pairs"
 
@@ -79,6 +80,7 @@ class Tally:
     def add(self, other: "Tally") -> None:
         """Count what another one has counted, of later examples."""
         self.kept, self.held_out = self.kept + other.kept, self.held_out + other.held_out
+        self.replaced += other.replaced
         for reason, count in other.dropped.items():
             self.dropped[reason] = self.dropped.get(reason, 0) + count
             first = self.lines.setdefault(reason, [])
@@ -90,7 +92,7 @@ class Tally:
         for reason, count in self.dropped.items():
             where = ", ".join(map(str, self.lines[reason])) + (", ..." if count > len(self.lines[reason]) else "")
             text += f"; {count} dropped: {reason} ({self.place} {where})"
-        return text
+        return text + (f"; {self.replaced} with U+FFFD in place of bytes that were not UTF-8" if self.replaced else "")
 
 
 class Rows(NamedTuple, Generic[T]):

@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import zlib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,7 +28,7 @@ from threading import Thread, current_thread
 from typing import Any, BinaryIO, TypeVar
 
 from regard.data.settings import READING, Reading
-from regard.errors import DataError, little_memory
+from regard.errors import DataError, counted, little_memory
 
 T = TypeVar("T")
 Progress = Callable[[int, int | None], None]  # (done, total); total is None where it is not known
@@ -44,6 +45,7 @@ except ImportError:  # before Python 3.14
 # What reading a damaged or packed file raises.
 UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error, *([zstd.ZstdError] if zstd else []))
 BOM = b"\xef\xbb\xbf"
+REPLACED = "\ufffd"  # what bytes that are not UTF-8 become
 _BLOCK = 1 << 16  # bytes read at once
 _TOGETHER, _AHEAD = 4, 512  # of several files: how many are unpacked at the same time, and how many blocks ahead
 _OPENERS: tuple[tuple[bytes, Callable[[BinaryIO], Any]], ...] = (
@@ -168,7 +170,7 @@ def read_whole(path: str | Path, most: int, reading: Reading = READING, digests:
             if len(content) > most:
                 raise DataError(f"{path} holds more than {most >> 20} MiB; a file of its kind may not be larger.")
     except UNREADABLE as error:
-        raise DataError(f"{path} cannot be read: {error}.") from None
+        raise DataError(f"{path} is incomplete or damaged ({error}); copy or download it again.") from None
     return bytes(content)
 
 
@@ -221,7 +223,10 @@ def split_lines(read: Callable[[], bytes], name: str | Path, most: int) -> Itera
         try:
             block = read()
         except UNREADABLE as error:
-            raise DataError(f"{name} cannot be read beyond line {number}: {error}.") from None
+            raise DataError(
+                f"{name} is incomplete or damaged: only {counted(number, 'line')} could be read ({error}); copy or "
+                "download it again."
+            ) from None
         parts.append(block)
         size += len(block)
         if block and b"\n" not in block and size <= most:
@@ -246,6 +251,8 @@ def decode_line(line: bytes, name: str | Path, number: int, invalid: str) -> str
     try:
         return line.decode("utf-8", errors="strict" if invalid == "refuse" else "replace")
     except UnicodeDecodeError as error:
+        if number == 1 and line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+            raise DataError(f"{name} looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8 IN > OUT.") from None
         raise DataError(
             f"{name}, line {number}: byte {error.start + 1} (0x{line[error.start]:02X}) is not UTF-8; "
             "convert it to UTF-8, or replace such bytes with data.invalid=replace (train, or translate without --on)."

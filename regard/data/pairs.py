@@ -308,12 +308,16 @@ class PairEncoding(Encoding[Pair]):
         return Resampled(pairs, self.vocabularies, config.sampling, config.seed, config.max_length)
 
     def describe(self, train: Any, dev: Any) -> list[str]:
-        source, target = map(len, self.vocabularies)
-        return [f"vocabulary: {source} source, {target} target", *note_swapped(self.config)]
+        source, target = self.vocabularies
+        shared = f"{len(source)}, shared by both sides"
+        said = shared if source is target else f"{len(source)} source, {len(target)} target"
+        return [f"vocabulary: {said}", *note_files(self.config)]
 
 
-def note_swapped(config: DataConfig) -> list[str]:
-    """A note where the name of a source file ends with the code of the target language, or the other way round."""
+def note_files(config: DataConfig) -> list[str]:
+    """A note where a file is both source and target, or where its name ends with the code of the other language."""
+    if both := set(as_files(config.source)) & set(as_files(config.target)):
+        return [f"{min(both)} is both source and target. Check the names of the files."]
     languages = [plain_tag(getattr(config, f"{side}_language")) for side in SIDES]
     odd = []
     for side, wanted, other in zip(SIDES, languages, reversed(languages), strict=True):

@@ -21,7 +21,7 @@ import numpy as np
 
 from regard.collector import without_collector
 from regard.data.encoding import Encoding, Tally, fingerprint_of, have_text
-from regard.data.files import in_threads, make_folder, usable_cores
+from regard.data.files import REPLACED, in_threads, make_folder, usable_cores
 from regard.data.store import STORE_FORMAT, Block, Store, find_store, write_store
 from regard.data.tokenisers import tokenise_here, tokenisers
 from regard.data.vocabulary import Vocabulary, made_from
@@ -197,6 +197,8 @@ def _tokenise(found: Survey, folder: Path, place: Path, made_of: tuple[str, str]
 
     def encode(items: list[Any], which: int) -> Encoded:
         tally = Tally()
+        if getattr(encoding.config, "invalid", "") == "replace":
+            tally.replaced = sum(any(REPLACED in text for text in encoding.texts(item)) for item in items)
         rows = encoding.encode(items, tally, tokenise)
         dev = np.array([which > 0 or found.holds_out(item) for item in rows.items], bool)
         tally.held_out = 0 if which else int(dev.sum())

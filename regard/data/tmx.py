@@ -14,7 +14,7 @@ from regard.data.files import UNREADABLE, Digests, read_blocks, read_whole
 from regard.data.formats.document import LARGEST, is_bilingual, read_bilingual
 from regard.data.formats.xml import InertXML
 from regard.data.settings import READING, Reading
-from regard.errors import DataError
+from regard.errors import DataError, counted
 from regard.version import __version__
 
 KINDS = 10_000  # names of elements and attributes, of which TMX has about fifty
@@ -47,7 +47,10 @@ def read_units(path: str, reading: Reading = READING, digests: Digests | None = 
             found.unanswered += len(block)
             found.parser.Parse(block, not block)
         except UNREADABLE as error:
-            raise DataError(f"{path} cannot be read beyond unit {found.count}: {error}.") from None
+            raise DataError(
+                f"{path} is incomplete or damaged: only {counted(found.count, 'unit')} could be read ({error}); copy "
+                "or download it again."
+            ) from None
         except expat.ExpatError as error:
             raise found.broken(f"{expat.ErrorString(error.code)} in line {error.lineno}") from None
         except DataError:

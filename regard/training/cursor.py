@@ -9,6 +9,12 @@ LOWER_IS_BETTER = {"loss"}
 BLIND, NEAR = 3, 0.02  # validations in a row, nats per token: less than that is no difference
 
 
+def deciding(metrics: dict[str, float], best_by: str) -> str:
+    """The measure that a validation is judged by: a BLEU of next to nothing says nothing, and the loss decides."""
+    noise = best_by == "bleu" and metrics.get("bleu", 0.0) < NOISE
+    return best_by if best_by in metrics and not noise else "loss"
+
+
 class Verdict(NamedTuple):
     """What a validation says of a model."""
 
@@ -51,8 +57,8 @@ class Cursor:
         """Compare a validation with the best so far."""
         by = best_by if best_by in metrics else "loss"
         value, loss = metrics.get(by, math.nan), metrics.get("loss", math.nan)
-        if by == "bleu" and value < NOISE:
-            value = 0.0  # a BLEU of next to nothing says nothing: the loss decides
+        if by != deciding(metrics, best_by):
+            value = 0.0
         sign = -1 if by in LOWER_IS_BETTER else 1
         better = math.isfinite(value) and (self.best is None or sign * value > sign * self.best)
         if value == self.best and self.best_loss is not None:

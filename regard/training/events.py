@@ -64,6 +64,7 @@ class Validated(NamedTuple):
     metrics: dict[str, float]
     samples: list[str]
     best: bool
+    by: str = "loss"  # the measure that decides which is the best
 
 
 class Saved(NamedTuple):

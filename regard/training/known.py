@@ -57,14 +57,18 @@ def shipped_folder(name: str) -> Path | None:
     return next((place for place in places if (place / "manifest.json").is_file()), None)
 
 
+def shipped_name(run: Path) -> str:
+    """The name of a model that ships, by its folder; empty for any other."""
+    return next((name for name, folder in shipped().items() if run.exists() and run.samefile(folder)), "")
+
+
 def check_own(run: Path) -> None:
     """Refuse to change a model that ships."""
-    for name, folder in shipped().items():
-        if run.exists() and run.samefile(folder):
-            raise RunError(
-                f"{name} ships with regard and is not changed; make a copy of your own and use that: regard export "
-                f"{name} --out {folder.name}-copy."
-            )
+    if name := shipped_name(run):
+        raise RunError(
+            f"{name} ships with regard and is not changed; make a copy of your own and use that: regard export "
+            f"{name} --out {run.resolve().name}-copy."
+        )
 
 
 def shipped() -> dict[str, Path]:

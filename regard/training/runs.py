@@ -339,6 +339,11 @@ def is_finished(run: Path) -> bool:
         return False
 
 
+def stopped_at(run: Path) -> int | None:
+    """The last step of a run that has not finished; None for one that has."""
+    return None if (run / "manifest.json").exists() else int(checkpoints(run)[-1].name)
+
+
 def average_weights(folders: Iterable[Path]) -> dict[str, Tensor]:
     """The mean of the weights of several checkpoints, summed in float64 so that the order does not matter."""
     total: dict[str, Tensor] = {}
