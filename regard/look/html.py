@@ -62,7 +62,7 @@ def page(trace: Contents, view: str, show: Show) -> "Page":
 
 def file(title: str = "regard: what the model saw", said: str = "") -> str:
     """The page with nothing in its block of data, which `page` fills, and the server's page in a browser."""
-    style, script = _style(), bundle("exported")
+    style, script = _style(), bundle()
     body = (
         f'<main><h1 dir="auto">{html.escape(visible(title))}</h1><noscript>{html.escape(said)}</noscript></main>\n'
         f'<div id="announcements" class="hidden" role="status" aria-live="polite"></div>\n{_HELD.format("")}\n'
@@ -129,9 +129,9 @@ def _style() -> str:
     return "\n".join(_own(f"{name}.css") for name in _STYLES)
 
 
-@lru_cache(maxsize=4)
-def bundle(entry: str) -> str:
-    """The module `entry` and all that it imports as one script: every module becomes a function that runs once."""
+@lru_cache(maxsize=1)
+def bundle() -> str:
+    """The module `exported` and all that it imports as one script: every module becomes a function that runs once."""
     done: list[str] = []
     parts: list[str] = []
 
@@ -145,7 +145,7 @@ def bundle(entry: str) -> str:
         body = re.sub(r"^export ", "", _IMPORT.sub(_as_constant, source), flags=re.M)
         parts.append(f"const ${name} = (() => {{\n{body}return {{ {names} }};\n}})();\n")
 
-    add(entry)
+    add("exported")
     return "".join(parts)
 
 
