@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from regard.api.inspecting import report_heads
 from regard.api.links import is_fixed, link_words
+from regard.api.passages import NOTES
 from regard.api.tracing import Trained, describe_forced
 from regard.api.translation import Translation
 from regard.api.translator import Translator
@@ -112,6 +113,7 @@ class TranslationModel:
             **examples.opening(self._examples, codes["source"]),
             "aligned": any(example.alignment for example in self._examples),
             "fixed": is_fixed(self.translator.model),
+            "flags": NOTES,
         }
 
     @cached_property

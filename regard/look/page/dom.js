@@ -78,8 +78,11 @@ export function select(label, options, value, onchange, attributes = {}) {
     { ...attributes, onchange: () => onchange(box.value) },
     options.map((option) => h("option", { value: option.value, selected: option.value === value }, option.text)),
   );
-  return h("label", { class: "field" }, h("span", {}, label), box);
+  return field(label, box);
 }
+
+/** A control with its name before it. @param {string} label @param {...any} control */
+export const field = (label, ...control) => h("label", { class: "field" }, h("span", {}, label), control);
 
 /** A switch that says whether it is on. */
 export const toggle = (label, on, onchange, attributes = {}) =>

@@ -76,7 +76,8 @@ async function png(drawing) {
   }
 }
 
-function save(name, contents, type) {
+/** Save a file on the reader's computer. @param {string} name @param {string | Blob} contents @param {string} [type] */
+export function save(name, contents, type) {
   const address = URL.createObjectURL(contents instanceof Blob ? contents : new Blob([contents], { type }));
   const link = h("a", { href: address, download: name });
   document.body.append(link);

@@ -4,7 +4,7 @@ import { svg, visible } from "./dom.js";
 import { fit, wide } from "./grid.js";
 import { show } from "./maths.js";
 import { legendHues, palettes, shades } from "./palette.js";
-import { quote } from "./tables.js";
+import { csvLines, rounded } from "./tables.js";
 
 /** Colours of a map; the first darkens cells of small weight and leaves the rest of the picture alone. */
 export const tints = () => ["spotlight", ...palettes().reverse()];
@@ -130,13 +130,12 @@ const topShare = (values) =>
 export const measured = (table, trace, grid) =>
   table.rows.map((label, row) => {
     const gates = label.tokens.map((t) => trace.plain.steps?.[t]?.norms?.gate).filter((gate) => gate !== undefined);
-    const chances = label.tokens.map((t) => trace.target.tokens[t].logprob).filter((chance) => chance !== undefined);
     const values = table.weights[row],
       best = values.indexOf(Math.max(...values));
     return {
       label,
       values,
-      probability: chances.length ? Math.exp(chances.reduce((sum, chance) => sum + chance, 0)) : null,
+      probability: trace.probability(label),
       gate: gates.length ? gates.reduce((sum, gate) => sum + gate, 0) / gates.length : null,
       best,
       where: where(best, grid),
@@ -146,19 +145,9 @@ export const measured = (table, trace, grid) =>
 
 /** The words and their weights for a spreadsheet. */
 export function wordLines(table, words) {
-  const number = (value) => (value === null ? "" : value.toFixed(6));
-  const head = [
-    "word",
-    "probability",
-    "gate",
-    ...table.columns.map((label) => `row ${label.text.replace(",", ", column ")}`),
-  ]
-    .map(quote)
-    .join(",");
-  const body = words.map((one) =>
-    [quote(one.label.text), number(one.probability), number(one.gate), ...one.values.map(number)].join(","),
-  );
-  return `${[head, ...body].join("\r\n")}\r\n`;
+  const cells = table.columns.map((label) => `row ${label.text.replace(",", ", column ")}`);
+  const body = words.map((one) => [one.label.text, one.probability, one.gate, ...one.values.map(rounded)]);
+  return csvLines([["word", "probability", "gate", ...cells], ...body]);
 }
 
 /** Everything on one sheet, for export: the picture, the chosen map, and below the map of every word. */

@@ -2,7 +2,7 @@
 // 0 the source is read, 1 query, 2 scores, 3 weights, 4 context, 5 next word, 6 the word is written.
 
 import { arithmetic, check } from "./arithmetic.js";
-import { announce, h, put, word } from "./dom.js";
+import { announce, field, h, put, word } from "./dom.js";
 import {
   contextFormula,
   outputFormula,
@@ -428,7 +428,7 @@ export class Stage {
       onchange: () => setTemperature(WIDTHS[input.value], this.step.t),
     });
     return [
-      h("label", { class: "field" }, h("span", {}, "Temperature"), input, output),
+      field("Temperature", input, output),
       h(
         "button",
         {

@@ -5,7 +5,7 @@ import { wide } from "./grid.js";
 import { percent, show } from "./maths.js";
 import { probability } from "./stage.js";
 import { drawnStrip, largest } from "./strips.js";
-import { quote } from "./tables.js";
+import { csvLines } from "./tables.js";
 
 const LINE = 22,
   BAR = 150,
@@ -86,6 +86,6 @@ export function stepPicture(step, { tokens, token }) {
 
 /** The numbers of a step for a spreadsheet. */
 export function stepTable(step, { tokens }) {
-  const rows = tokens.map((one, s) => [quote(one.text), step.scores?.data[s] ?? "", step.weights.data[s]].join(","));
-  return ["source,score,weight", ...rows].join("\r\n");
+  const rows = tokens.map((one, s) => [one.text, step.scores?.data[s], step.weights.data[s]]);
+  return csvLines([["source", "score", "weight"], ...rows]);
 }

@@ -13,7 +13,7 @@ import { state } from "./state.js";
 import { stepPicture, stepTable } from "./steppicture.js";
 import { plainTable } from "./tables.js";
 import { closestHead, Numbers, unpack } from "./trace.js";
-import { SIDES } from "./wording.js";
+import { kindBox } from "./wording.js";
 
 const PACE = 1300; // milliseconds of a sub-step at normal speed
 const SAID = [
@@ -62,8 +62,6 @@ function unpackStep(plain, count = Infinity) {
 /** Whether two lists hold the same. */
 const same = (one, other) => one.length === other?.length && one.every((part, at) => part === other[at]);
 
-/** How a module is named in the state. */
-const key = (seen) => (seen.leading ? String(seen.layer) : seen.name);
 
 /** The places that continue the word before them. */
 const innerPieces = (seen) => new Set((seen.words?.[0].columns ?? []).flatMap((label) => label.tokens.slice(1)));
@@ -345,7 +343,6 @@ class Steps extends HTMLElement {
   /** What is gone through: all layers, or the attention of one head. */
   showChoices(trace) {
     const heads = this.seen.weights.shape[0],
-      kinds = Object.keys(SIDES).filter((kind) => this.layers(kind).length),
       layers = this.layers(this.seen.kind);
     const numbers = Array.from({ length: heads }, (_, one) => ({ value: String(one), text: `head ${one}` }));
     renew(
@@ -360,19 +357,13 @@ class Steps extends HTMLElement {
           this.whole ? "whole" : "head",
           (value) => state.set({ whole: value === "whole", sub: 0 }),
         ),
-      kinds.length > 1 &&
-        select(
-          "Attention",
-          kinds.map((kind) => ({ value: kind, text: SIDES[kind] })),
-          this.seen.kind,
-          (kind) => this.goInside(kind),
-        ),
+      kindBox(trace, this.seen.kind, (kind) => this.goInside(kind)),
       !this.whole && [
         layers.length > 1 &&
           select(
             "Layer",
-            layers.map((seen) => ({ value: key(seen), text: `layer ${seen.layer}` })),
-            key(this.seen),
+            layers.map((seen) => ({ value: seen.key, text: `layer ${seen.layer}` })),
+            this.seen.key,
             (layer) => state.set({ layer }),
           ),
         heads > 1 && select("Head", numbers, String(this.head), (head) => state.set({ head })),
@@ -384,7 +375,7 @@ class Steps extends HTMLElement {
   goInside(kind) {
     const seen = this.layers(kind).find((one) => one.layer === this.seen.layer) ?? this.layers(kind).at(-1),
       other = (kind === "encoder") !== this.reading;
-    state.set({ layer: key(seen), head: null, s: null, ...(other ? { t: 0, sub: 0 } : {}) });
+    state.set({ layer: seen.key, head: null, s: null, ...(other ? { t: 0, sub: 0 } : {}) });
   }
 
   /**

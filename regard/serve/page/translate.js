@@ -13,16 +13,6 @@ import { tableOf } from "./trace.js";
 import { path } from "./treelayout.js";
 
 const PAUSE = 400; // milliseconds after the last key
-const NOTES = {
-  unseen: "some words, underlined, were never seen in training",
-  "lower-cased": "it was lower-cased: the model knows lower-case text only",
-  cut: "a sentence is longer than any in training and was cut at clauses",
-  number: "a number or an address of the source is missing in the translation",
-  loop: "the translation repeats itself",
-  copy: "the translation is the source again",
-  empty: "the translation is empty",
-  length: "the translation was cut off at the length limit",
-};
 
 class Translate extends HTMLElement {
   connectedCallback() {
@@ -259,7 +249,7 @@ class Translate extends HTMLElement {
       number > 0 && points.slice(sentences[number - 1].source[1], one.source[0]).includes("\n") ? h("br") : " ";
     const said = (one) => [
       one.flags?.length > 0 &&
-        h("span", { class: "flag", title: "Note" }, ` (${one.flags.map((flag) => NOTES[flag]).join("; ")})`),
+        h("span", { class: "flag", title: "Note" }, ` (${one.flags.map((flag) => model().flags[flag]).join("; ")})`),
       one.error && h("span", { class: "error", role: "alert" }, ` ${one.error}`),
     ];
     put(
@@ -356,16 +346,15 @@ class Translate extends HTMLElement {
   }
 
   button(trace, label, number) {
-    const probability = Math.exp(label.tokens.reduce((sum, t) => sum + (trace.target.tokens[t].logprob ?? 0), 0));
+    const probability = trace.probability(label) ?? 1;
     const t = label.tokens[0];
     const forced = label.tokens.some((at) => trace.changed.rows.includes(at));
-    const unsure = trace.target.tokens[t].logprob !== undefined && probability < 0.5;
     return h(
       "button",
       {
         type: "button",
         dir: "auto",
-        class: `word${unsure ? " unsure" : ""}${forced ? " changed" : ""}`,
+        class: `word${probability < 0.5 ? " unsure" : ""}${forced ? " changed" : ""}`,
         title: `${forced ? "forced, " : ""}probability ${percent(probability)}: click for alternatives`,
         tabindex: number ? -1 : 0,
         "data-t": t,
