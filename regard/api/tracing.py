@@ -52,8 +52,12 @@ class Trained:
         self.experiment, self.name = experiment, name
 
     def __repr__(self) -> str:
-        weights = sum(part.numel() for part in self.model.parameters())
-        return f"{type(self).__name__}({self.name}: {self.experiment.name}, {weights:,} weights on {self.device})"
+        return f"{type(self).__name__}({self.name}: {self.experiment.name}, {self.size:,} weights on {self.device})"
+
+    @property
+    def size(self) -> int:
+        """How many weights the model has."""
+        return sum(weight.numel() for weight in self.model.parameters())
 
     @property
     def device(self) -> torch.device:

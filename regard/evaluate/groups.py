@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,9 +64,6 @@ class GroupTable:
         if len(self.groups) > 1 and any(len(one.seeds) == 1 for one in self.groups):
             lines.append(ONE_SEED)
         return "\n".join([*lines, f"{counted(self.sentences, 'sentence')}  {self.signature}"])
-
-    def as_data(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def compare_groups(

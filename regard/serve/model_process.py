@@ -46,7 +46,7 @@ def serve_model(connection: Connection, beat: Any, run: str, limits: Limits, eng
     except Exception as error:
         connection.send((0, "error", error if isinstance(error, RegardError) else RuntimeError(f"{run}: {error}")))
         return
-    connection.send((0, "ok", {"id": model.id, "kind": model.kind, "beam": model.beam, **model.describe()}))
+    connection.send((0, "ok", model.describe()))
     ModelProcess(connection, model, beat).run()
 
 

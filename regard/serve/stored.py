@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
+from regard.serve.languages import without_region
 from regard.serve.limits import RefusedError
 
 MOST_FILES = 64
@@ -96,10 +97,6 @@ class Glossaries:
         found = self.find(client, id)
         if source == "auto":
             raise RefusedError(400, "Value for 'source_lang' is required with a glossary.")
-        if (_plain(source), _plain(target)) != (found.source, found.target):
+        if (without_region(source), without_region(target)) != (found.source, found.target):
             raise RefusedError(400, "The glossary is of another pair of languages than the request.")
         return found.terms
-
-
-def _plain(code: str) -> str:
-    return code.partition("-")[0].lower()
