@@ -1,6 +1,6 @@
 // The search: every candidate, which ones were kept, and which translation has the best score.
 
-import { announce, field, h, put, renew, segments, select, svg, toggle, visible, word } from "./dom.js";
+import { announce, button, field, h, put, renew, segments, select, svg, toggle, visible, word } from "./dom.js";
 import { exporter } from "./export.js";
 import { room, wide } from "./grid.js";
 import { show } from "./maths.js";
@@ -251,16 +251,10 @@ class BeamView extends View {
           "aria-expanded": one.branches.length ? "true" : null,
           "aria-selected": String(one.last.id === state.get("node")),
         },
-        h(
-          "button",
-          {
-            type: "button",
-            class: `quiet${one.main ? " main" : ""}`,
-            tabindex: 0,
-            onclick: () => this.choose(one.last),
-          },
-          word(one.chain.map((node) => clean(node.token)).join(" ")),
-        ),
+        button(word(spelled(one.chain)), () => this.choose(one.last), {
+          class: `quiet${one.main ? " main" : ""}`,
+          tabindex: 0,
+        }),
         h("span", { class: "small" }, ` ${show(one.last.total)}${fate(one)}`),
         one.branches.length > 0 && h("ul", { role: "group" }, one.branches.map(item)),
       );
@@ -274,11 +268,7 @@ class BeamView extends View {
       beam.nodes.map((node) => [
         node.step,
         word(clean(node.token)),
-        word(
-          path(beam, node.parent)
-            .map((one) => clean(one.token))
-            .join(" ") || "\u2013",
-        ),
+        word(spelled(path(beam, node.parent)) || "\u2013"),
         show(node.logprob),
         show(node.total),
         show(node.score),

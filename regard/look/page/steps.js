@@ -1,7 +1,7 @@
 // Step by step: how one word after another is written. Nothing is shown before it is computed, and all of a step fits
 // on the screen.
 
-import { announce, h, menu, put, renew, segments, select, still, toggle, word } from "./dom.js";
+import { announce, button, h, menu, put, renew, segments, select, still, toggle, word } from "./dom.js";
 import { exporter } from "./export.js";
 import { host } from "./host.js";
 import { icon } from "./icons.js";
@@ -276,8 +276,8 @@ class Steps extends HTMLElement {
     const key = [trace, this.seen, this.head, this.whole, this.asTable, Boolean(this.timer)];
     if (same(key, this.controlsKey)) return;
     this.controlsKey = key;
-    const button = (label, sign, act, more = "round") =>
-      h("button", { type: "button", class: more, "aria-label": label, title: label, onclick: act }, sign);
+    const control = (label, sign, act, more = "round") =>
+      button(sign, act, { class: more, "aria-label": label, title: label });
     this.slider = h("input", {
       type: "range",
       min: 0,
@@ -286,9 +286,9 @@ class Steps extends HTMLElement {
       oninput: () => this.go(Number(this.slider.value)),
     });
     this.number = h("span", { class: "number" });
-    this.first = button("First word", icon("first"), () => this.go(0));
-    this.back = button("Back (←)", icon("back"), () => this.advance(-1));
-    this.next = button("Next (→)", ["Next ", icon("next")], () => this.advance(1), "next strong");
+    this.first = control("First word", icon("first"), () => this.go(0));
+    this.back = control("Back (←)", icon("back"), () => this.advance(-1));
+    this.next = control("Next (→)", ["Next ", icon("next")], () => this.advance(1), "next strong");
     this.parts = segments(
       "Part of the step",
       this.subs.map((name, number) => ({ value: String(number), text: name })),
@@ -299,7 +299,7 @@ class Steps extends HTMLElement {
       this.controls,
       this.first,
       this.back,
-      button(this.timer ? "Pause" : "Play", icon(this.timer ? "pause" : "play"), () =>
+      control(this.timer ? "Pause" : "Play", icon(this.timer ? "pause" : "play"), () =>
         this.timer ? this.pause() : this.play(),
       ),
       this.next,
@@ -427,18 +427,12 @@ class Steps extends HTMLElement {
   /** A word that is written already. */
   written(t, own) {
     const token = this.seen.pieces[0].rows[t];
-    return h(
-      "button",
-      {
-        type: "button",
-        class: `word done${own ? " linked" : ""}`,
-        "data-s": own ? t + 1 : null, // the mark of the start comes first
-        tabindex: -1, // the slider and Shift with an arrow go there too
-        "aria-label": `Step ${t + 1}: ${token.text}`,
-        onclick: () => this.go(t, this.end),
-      },
-      word(token.text),
-    );
+    return button(word(token.text), () => this.go(t, this.end), {
+      class: `word done${own ? " linked" : ""}`,
+      "data-s": own ? t + 1 : null, // the mark of the start comes first
+      tabindex: -1, // the slider and Shift with an arrow go there too
+      "aria-label": `Step ${t + 1}: ${token.text}`,
+    });
   }
 
   /** The weights under the words, and the word that is written, where they are computed. @returns the written word */

@@ -1,6 +1,6 @@
 // Captions: drop, choose or paste a picture, or use a drawn one; and the caption that the model writes.
 
-import { announce, h, put, renew, select, visible, word } from "./dom.js";
+import { announce, button, h, put, renew, select, visible, word } from "./dom.js";
 import { fileBox } from "./files.js";
 import { describeMap } from "./maps.js";
 import { percent } from "./maths.js";
@@ -97,21 +97,14 @@ class CaptionFront extends HTMLElement {
       name,
     );
     const again = picture && picture.example !== null;
+    const draw = () => {
+      state.set({ t: null, s: null });
+      drawExample(again ? (picture.example + 1) % 1_000_000 : 0);
+    };
     renew(
       this.actions,
-      h("button", { type: "button", class: "strong", onclick: () => this.file.click() }, "Choose a picture"),
-      model().drawn &&
-        h(
-          "button",
-          {
-            type: "button",
-            onclick: () => {
-              state.set({ t: null, s: null });
-              drawExample(again ? (picture.example + 1) % 1_000_000 : 0);
-            },
-          },
-          again ? "Draw another" : "Draw an example",
-        ),
+      button("Choose a picture", () => this.file.click(), { class: "strong" }),
+      model().drawn && button(again ? "Draw another" : "Draw an example", draw),
       h("span", { class: "small" }, "JPEG, PNG or WebP; dropping and pasting work too."),
     );
   }

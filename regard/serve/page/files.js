@@ -1,7 +1,7 @@
 // Files: choose or drop one, and get it back translated. Offered where the server translates files.
 
 import { download, sendFile } from "./api.js";
-import { announce, h } from "./dom.js";
+import { announce, button, h } from "./dom.js";
 import { save } from "./export.js";
 import { model, settings } from "./session.js";
 import { state } from "./state.js";
@@ -47,12 +47,12 @@ export function fileBox(take, attributes = {}) {
 /** A button for files, shown once the server says that it takes them; files may also be dropped on the page. */
 export function offerFile() {
   const input = fileBox(translateFile);
-  const button = h("button", { type: "button", class: "quiet", hidden: true, onclick: () => input.click() }, "File…");
+  const chooser = button("File…", () => input.click(), { class: "quiet", hidden: true });
   const takes = () => settings.filesTranslation && model()?.kind !== "caption";
   state.on(["models", "model"], () => {
-    button.hidden = !takes();
+    chooser.hidden = !takes();
     input.accept = endings().join(",");
-    button.title = `Translate a file: ${endings().join(", ")}`;
+    chooser.title = `Translate a file: ${endings().join(", ")}`;
   });
   document.addEventListener("dragover", (event) => takes() && event.preventDefault());
   document.addEventListener("drop", (event) => {
@@ -60,5 +60,5 @@ export function offerFile() {
     event.preventDefault();
     translateFile(event.dataTransfer.files[0]);
   });
-  return [button, input];
+  return [chooser, input];
 }

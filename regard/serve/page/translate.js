@@ -1,7 +1,7 @@
 // Translation: two panes, linked words, alternatives on a click, and the request as code.
 
 import { openAlternatives } from "./alternatives.js";
-import { announce, h, put, renew, select, visible, word } from "./dom.js";
+import { announce, button, h, put, renew, select, visible, word } from "./dom.js";
 import { offerFile } from "./files.js";
 import { icon } from "./icons.js";
 import { percent } from "./maths.js";
@@ -37,8 +37,8 @@ class Translate extends HTMLElement {
     this.sure = h("p", { class: "note sure" });
     this.best = h("div", { class: "nbest" });
     this.counter = h("span", { class: "number", id: "counter" });
-    const button = (text, act) => h("button", { type: "button", class: "quiet", onclick: act }, text);
-    this.stop = button("Stop (Esc)", halt);
+    const action = (text, act) => button(text, act, { class: "quiet" });
+    this.stop = action("Stop (Esc)", halt);
     put(
       this,
       this.pair,
@@ -52,7 +52,7 @@ class Translate extends HTMLElement {
           h(
             "div",
             { class: "row actions" },
-            button("Clear", () => this.clear()),
+            action("Clear", () => this.clear()),
             offerFile(),
             this.counter,
           ),
@@ -66,8 +66,8 @@ class Translate extends HTMLElement {
           h(
             "div",
             { class: "row actions" },
-            button("Copy", () => copy(this.whole(), "The translation")),
-            button("Share", () => copy(location.href, "The address")),
+            action("Copy", () => copy(this.whole(), "The translation")),
+            action("Share", () => copy(location.href, "The address")),
             this.stop,
           ),
         ),
@@ -163,18 +163,12 @@ class Translate extends HTMLElement {
       select("From", codes("source", models), chosen.source.code, (code) =>
         take(models.find((one) => one.source.code === code)),
       ),
-      h(
-        "button",
-        {
-          type: "button",
-          class: "round",
-          "aria-label": "Swap the languages",
-          title: back ? "Swap the languages" : "No model translates back",
-          disabled: !back,
-          onclick: () => this.swap(back),
-        },
-        icon("swap"),
-      ),
+      button(icon("swap"), () => this.swap(back), {
+        class: "round",
+        "aria-label": "Swap the languages",
+        title: back ? "Swap the languages" : "No model translates back",
+        disabled: !back,
+      }),
       select(
         "Into",
         codes(
@@ -420,11 +414,7 @@ class Translate extends HTMLElement {
               h(
                 "li",
                 {},
-                h(
-                  "button",
-                  { type: "button", title: "Take this translation", onclick: () => take(one) },
-                  word(one.text),
-                ),
+                button(word(one.text), () => take(one), { title: "Take this translation" }),
                 h("span", { class: "number" }, one.score.toFixed(2)),
               ),
             ),
