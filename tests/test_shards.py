@@ -167,9 +167,9 @@ def test_a_worker_that_dies_between_two_shards_gives_back_the_second(corpus, tmp
     pool.workers[ours] = worker
     theirs.send(("done", None))
     theirs.close()
-    pool.hear(worker)
+    pool.receive(worker)
     assert (pool.done, pool.waiting) == (20, [])
-    pool.hear(worker)
+    pool.receive(worker)
     assert (pool.waiting, pool.workers, pool.failed) == (shards[1:], {}, 0)
 
 

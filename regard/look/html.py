@@ -120,13 +120,13 @@ def _picture(trace: Contents, show: Show) -> dict[str, Any] | None:
 # --- files of the page
 
 
-def _own(name: str) -> str:
+def _read_page_file(name: str) -> str:
     return resources.files("regard.look").joinpath("page", name).read_text(encoding="utf-8")
 
 
 @lru_cache(maxsize=1)
 def _style() -> str:
-    return "\n".join(_own(f"{name}.css") for name in _STYLES)
+    return "\n".join(_read_page_file(f"{name}.css") for name in _STYLES)
 
 
 @lru_cache(maxsize=1)
@@ -136,7 +136,7 @@ def bundle() -> str:
     parts: list[str] = []
 
     def add(name: str) -> None:
-        source = _own(f"{name}.js")
+        source = _read_page_file(f"{name}.js")
         for found in _IMPORT.finditer(source):
             if found[2] not in done:
                 done.append(found[2])
@@ -226,7 +226,6 @@ def views(trace: Contents, show: Show) -> dict[str, Any]:
             {
                 "name": seen.name,
                 "leading": seen in leading,
-                "text": tables.module_words(trace, seen),
                 "heads": tables.head_words(seen),
                 "combined": _combined(seen.weights, large),
                 "measures": [

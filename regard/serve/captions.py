@@ -37,7 +37,7 @@ class CaptionModel(ServedModel):
             "megapixels": MOST_PIXELS // 1_000_000,
         }
 
-    def rehearse(self, stop: Stop) -> str:
+    def self_test(self, stop: Stop) -> str:
         """The caption of a fixed picture, a ramp of colours: always the same while the model is well."""
         side = self.writer.model.side
         ramp = np.linspace(0, 255, side, dtype=np.uint8)

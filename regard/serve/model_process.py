@@ -39,7 +39,7 @@ def serve_model(connection: Connection, beat: Any, run: str, limits: Limits, eng
         signal.signal(one, signal.SIG_IGN)  # the server decides when its models end
     os.nice(NICE)
     logging.basicConfig(level=logging.WARNING)
-    log.addFilter(Once())
+    log.addFilter(OncePerMinute())
     sys.setswitchinterval(SWITCH)
     try:
         model = load_model(run, limits, engine, threads)
@@ -74,7 +74,7 @@ def load_model(run: str, limits: Limits, engine: str = "regard", threads: int = 
     )
 
 
-class Once(logging.Filter):
+class OncePerMinute(logging.Filter):
     """Lets a message through once a minute, with the number of times that it was left out."""
 
     def __init__(self) -> None:

@@ -148,7 +148,7 @@ class TranslationModel(ServedModel):
             emit((place, _written(found, 0)))
         return len(texts)
 
-    def rehearse(self, stop: Stop) -> str:
+    def self_test(self, stop: Stop) -> str:
         """The translation of a short text of known words: always the same while the model is well."""
         vocabulary = self.translator.source_vocabulary
         last = range(len(vocabulary) - min(3, len(vocabulary) - UNKNOWN - 1), len(vocabulary))
