@@ -1,6 +1,6 @@
 // The search: every candidate, which ones were kept, and which translation has the best score.
 
-import { announce, button, field, h, put, renew, segments, select, svg, toggle, visible, word } from "./dom.js";
+import { announce, button, field, h, isolate, put, renew, segments, select, svg, toggle, visible, word } from "./dom.js";
 import { exporter } from "./export.js";
 import { room, wide } from "./grid.js";
 import { show } from "./maths.js";
@@ -46,7 +46,7 @@ class BeamView extends View {
     const { form } = this;
     renew(
       this.place,
-      form === "list" ? this.list(tree, beam) : form === "table" ? this.table(beam) : this.drawing(tree, beam),
+      form === "list" ? this.list(tree) : form === "table" ? this.table(beam) : this.drawing(tree, beam),
     );
     put(
       this.ranks,
@@ -164,7 +164,7 @@ class BeamView extends View {
       },
       svg("title", {}, described(one.last, Math.exp(one.last.logprob))),
       svg("rect", { class: "hit", x: one.x, y: y - 12, width: one.wide, height: 24, rx: 6 }),
-      svg("text", { x: one.x + 7, y: y + 4.5, "font-size": FONT }, `\u2068${one.text}\u2069`),
+      svg("text", { x: one.x + 7, y: y + 4.5, "font-size": FONT }, isolate(one.text)),
       one.last.finished &&
         svg(
           "text",
@@ -242,7 +242,7 @@ class BeamView extends View {
     input.focus();
   }
 
-  list(tree, beam) {
+  list(tree) {
     const item = (one) =>
       h(
         "li",

@@ -71,6 +71,9 @@ export function visible(text) {
   return shown === "" ? "\u2423" : shown.replace(/^ +| +$/g, (spaces) => "\u2423".repeat(spaces.length));
 }
 
+/** A text inside a drawing, which has no `bdi`: isolated from what is around it, so that it keeps its direction. */
+export const isolate = (text) => `\u2068${text}\u2069`;
+
 /** A select box. @param {string} label @param {{value: string, text: string}[]} options */
 export function select(label, options, value, onchange, attributes = {}) {
   const box = h(

@@ -1,7 +1,7 @@
 // Maps of a caption's attention on the true grid of its picture, and all of them on one sheet.
 
-import { svg, visible } from "./dom.js";
-import { fit, wide } from "./grid.js";
+import { isolate, svg, visible } from "./dom.js";
+import { fit, scale, wide } from "./grid.js";
 import { show } from "./maths.js";
 import { legendHues, palettes, shades } from "./palette.js";
 import { csvLines, rounded } from "./tables.js";
@@ -99,15 +99,10 @@ export function lines(style, size) {
 export function legend(style, most, what = "weight") {
   const hues =
     style.tint === "spotlight" ? ["#000000", "#404040", "#808080", "#c0c0c0", "#ffffff"] : legendHues(style.tint);
-  const width = 144 / hues.length;
   return svg(
     "svg",
     { class: "legend", width: 150, height: 32, role: "img", "aria-label": `Scale from 0 to ${show(most)}` },
-    hues.map((fill, at) => svg("rect", { x: 3 + at * width, y: 3, width: width + 0.3, height: 10, fill })),
-    svg("rect", { class: "frame", x: 2.5, y: 2.5, width: 145, height: 11, fill: "none" }),
-    svg("text", { x: 3, y: 27, "font-size": 11 }, "0"),
-    svg("text", { x: 75, y: 27, "font-size": 11, "text-anchor": "middle" }, what),
-    svg("text", { x: 147, y: 27, "font-size": 11, "text-anchor": "end" }, show(most)),
+    scale(hues, 3, 3, what, show(most)),
   );
 }
 
@@ -157,9 +152,9 @@ export function sheet(style, table, words, row, most, caption, said) {
     gap = 14,
     width = 6 * (frame + gap) + gap;
   const values = row < 0 ? coverage(table) : table.weights[row];
-  const scale = legend(style, most(row), row < 0 ? "sum of weights" : "weight");
-  scale.setAttribute("x", 2 * size + 3 * gap);
-  scale.setAttribute("y", 44);
+  const colours = legend(style, most(row), row < 0 ? "sum of weights" : "weight");
+  colours.setAttribute("x", 2 * size + 3 * gap);
+  colours.setAttribute("y", 44);
   const blended = style.smooth ? " Smoothed for display." : "";
   const text = wrapped(describeMap(said, row) + blended, width - 2 * size - 4 * gap);
   const lower = size + 76;
@@ -171,7 +166,7 @@ export function sheet(style, table, words, row, most, caption, said) {
     serif(caption, gap, 28, width - 2 * gap, 19),
     move(gap, 44, background(style, size)),
     move(size + 2 * gap, 44, background(style, size), map(style, values, most(row), size), lines(style, size)),
-    scale,
+    colours,
     text.map((line, at) => svg("text", { x: 2 * size + 3 * gap, y: 100 + at * 19, "font-size": 13.5 }, line)),
     words.map((one, at) =>
       move(
@@ -187,7 +182,7 @@ export function sheet(style, table, words, row, most, caption, said) {
 }
 
 const serif = (text, x, y, width, size) =>
-  svg("text", { class: "serif", x, y, "font-size": size }, `\u2068${fit(visible(text), width, size)}\u2069`);
+  svg("text", { class: "serif", x, y, "font-size": size }, isolate(fit(visible(text), width, size)));
 
 function wrapped(text, width) {
   const found = [""];
