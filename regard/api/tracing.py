@@ -93,7 +93,7 @@ def trace_forward(
         seen = stack.enter_context(record(model))
         if isinstance(model, Pointer):
             hook = model.generate.register_forward_hook(lambda module, args, share: shares.append(1 - share[0, :, 0]))
-            stack.callback(hook.remove)
+            stack.enter_context(hook)
         logits = model(*inputs, target)  # [1, T, V]
     read, wrote = sides
     wrote = add_probabilities(wrote, written, logits[0], lambda index: vocabulary.pieces([index])[0], topk)

@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -53,12 +53,10 @@ def interruptible(model: nn.Module, stop: Stop) -> Iterator[None]:
         if stop():
             raise StoppedError
 
-    handles = [module.register_forward_pre_hook(check) for module in attentions(model).values()]
-    try:
+    with ExitStack() as stack:
+        for module in attentions(model).values():
+            stack.enter_context(module.register_forward_pre_hook(check))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 class ServedModel:
