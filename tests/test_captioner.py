@@ -514,13 +514,15 @@ def lite0_file() -> Any:
 
 
 @torch.no_grad()
-def test_folded_normalisation_is_normalisation(lite0_file: str, tmp_path: Any):
+def test_folded_normalisation_is_normalisation(lite0_file: str, tmp_path: Any, monkeypatch: Any):
     """The stem and the first block with batch normalisation as it was trained, beside ours without."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
     kept = torch.load(lite0_file, weights_only=True)
     encoder = EfficientNetLite0()
-    sha = load_pretrained(encoder, tmp_path)
+    sha = load_pretrained(encoder)
     assert len(sha) == 64
-    assert lite0_weights(tmp_path).read_bytes()[:1] != b"P"  # no zip archive, no pickle
+    assert lite0_weights().parent == tmp_path
+    assert lite0_weights().read_bytes()[:1] != b"P"  # no zip archive, no pickle
 
     def normed(x: Tensor, convolution: str, norm: str, **how: Any) -> Tensor:
         x = nn.functional.conv2d(x, kept[f"{convolution}.weight"], **how)
@@ -537,13 +539,14 @@ def test_folded_normalisation_is_normalisation(lite0_file: str, tmp_path: Any):
     assert_close(ours, x, rtol=1e-4, atol=1e-4)
 
 
-def test_damaged_weights_are_refused(lite0_file: str, tmp_path: Any):
-    path = lite0_weights(tmp_path)
+def test_damaged_weights_are_refused(lite0_file: str, tmp_path: Any, monkeypatch: Any):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    path = lite0_weights()
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
     with pytest.raises(Exception, match=r"damaged.*SHA-256"):
-        lite0_weights(tmp_path)
+        lite0_weights()
     other = tmp_path / "other.pth"
     other.write_bytes(b"something else")
     with pytest.raises(Exception, match="is not the file of"):

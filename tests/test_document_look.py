@@ -62,7 +62,6 @@ def test_a_trace_holds_spans_of_its_text_and_comes_back_from_json():
     seen = trace()
     assert [TEXT[s.start : s.end] for s in seen.sentences] == ["A dull start.", "But the end, the end was good!"]
     assert [TEXT[a:b] for a, b, _ in seen.sentences[0].words] == ["A", "dull", "start", "."]
-    assert seen.label == "good"
     assert DocumentTrace.from_json(seen.to_json()) == seen
     assert seen.sentences[1].shades()[0] == pytest.approx(seen.sentences[1].words[0][2] * math.sqrt(0.75))
     for text in ("{}", "[]", "nothing", '{"document_trace": 2}'):

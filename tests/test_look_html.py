@@ -85,7 +85,7 @@ def test_no_token_can_break_out():
                 "aria-live",
             }
             assert attributes == own
-            assert page.inside["script", "module"] == bundle("exported")
+            assert page.inside["script", "module"] == bundle()
             shown = held(text)["trace"]["views"]["modules"][0]["pieces"][0]["columns"]
             assert len(shown) == len(some)
             assert "<" not in page.inside["script", "application/json"]
@@ -108,7 +108,7 @@ def test_the_page_holds_no_address_and_allows_only_itself():
     assert "unsafe" not in policy
     for part in (page.inside["script", "module"], page.inside["style", None]):
         assert base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() in policy
-    script = bundle("exported")
+    script = bundle()
     assert not re.search(
         r"insertAdjacentHTML|outerHTML|document\.write|eval\(|Function\(|fetch\(|XMLHttp|import\(", script
     )

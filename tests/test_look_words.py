@@ -181,7 +181,7 @@ def test_a_report_ranks_heads_by_rows_of_all_sentences():
     best, worst = found.ranked("confidence")
     assert (best.head, worst.head) == (1, 0)
     assert best.values["confidence"] == pytest.approx((4 * 1 + 1 * 0.5) / 5), "sentences weigh by their rows"
-    assert found.ranked("entropy", highest=False)[0].head == 1
+    assert found.ranked("entropy")[0].head == 1
     assert found.to_text().split("\n")[1].split()[:2] == ["attention", "1"]
     assert measure_function(one)[-1].name == "all"
     with pytest.raises(ConfigError, match="Did you mean 'entropy'"):

@@ -27,8 +27,9 @@ def test_what_is_taken_apart_is_put_together_again(translator):
     for _ in range(500):
         text = "".join(draw.choices(pieces, k=draw.randint(0, 20)))
         passage = take_apart(text, translator.encode, 3)
-        assert join_text(passage, passage.sentences) == (text if text.strip() else "")
-        assert all("\n" not in one for one in passage.sentences)
+        sentences = [one.text for one in passage.segments]
+        assert join_text(passage, sentences) == (text if text.strip() else "")
+        assert all("\n" not in one for one in sentences)
 
 
 def test_sentences_of_a_text_are_translated_alone(translator):
@@ -83,7 +84,7 @@ def test_a_text_of_too_many_tokens_is_not_translated(translator):
 def test_a_prefix_or_split_false_keeps_a_text_whole(translator):
     text = "the cat sees the dog . I see a house ."
     assert translator.translate(text, split=False).text == translator.translate(text, prefix="").text
-    assert len(keep_whole(text, translator.encode).sentences) == 1
+    assert len(keep_whole(text, translator.encode).segments) == 1
 
 
 def test_a_long_sentence_is_cut_at_clauses_with_a_note(translator):

@@ -20,7 +20,7 @@ from regard.errors import ConfigError
 from regard.serve.access import Access, AccessToken
 from regard.serve.fields import _pairs
 from regard.serve.limits import Limits, RefusedError
-from regard.serve.model_process import Once
+from regard.serve.model_process import OncePerMinute
 from regard.serve.process import read_tokens
 
 
@@ -435,7 +435,7 @@ def test_a_token_has_a_rate_and_a_quota() -> None:
 
 
 def test_the_log_says_a_thing_once_a_minute() -> None:
-    once = Once()
+    once = OncePerMinute()
     records = [
         logging.makeLogRecord({"msg": msg, "created": at}) for at, msg in ((0, "a"), (1, "a"), (2, "b"), (61, "a"))
     ]

@@ -1030,13 +1030,13 @@ def test_what_is_not_right_with_a_translation_is_marked(page: Any) -> None:
         """async () => {
           const { state } = await import("/page/state.js");
           const [one, two] = state.get("sentences");
-          state.set({ sentences: [{ ...one, flags: ["loop"] }, { ...two, flags: ["length", "number"] }] });
+          state.set({ sentences: [{ ...one, flags: ["loop"] }, { ...two, flags: ["length", "language"] }] });
         }"""
     )
     first, second = page.locator(".translation .flag").all_inner_texts()
     assert "repeats itself" in first
-    assert "cut off at the length limit" in second
-    assert "a number or an address of the source is missing" in second
+    assert "ran into the length limit" in second
+    assert "looks like another language" in second
 
 
 def test_a_file_comes_back_translated(page: Any, tmp_path: Path) -> None:

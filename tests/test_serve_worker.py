@@ -180,7 +180,7 @@ def test_a_client_that_leaves_frees_its_place_and_the_model(shared_worker: Worke
     assert shared_worker.accepted["one"] == 1
     leave(long)
     assert shared_worker.accepted.total() == 0
-    work = Ticket(time.monotonic() + PATIENCE, work=MethodCall("rehearse"))
+    work = Ticket(time.monotonic() + PATIENCE, work=MethodCall("self_test"))
     shared_worker.submit(work)
     assert isinstance(work.answer.result(PATIENCE), str), (
         "exclusive work never comes in between: the batch was given up"

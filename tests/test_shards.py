@@ -167,9 +167,9 @@ def test_a_worker_that_dies_between_two_shards_gives_back_the_second(corpus, tmp
     pool.workers[ours] = worker
     theirs.send(("done", None))
     theirs.close()
-    pool.hear(worker)
+    pool.receive(worker)
     assert (pool.done, pool.waiting) == (20, [])
-    pool.hear(worker)
+    pool.receive(worker)
     assert (pool.waiting, pool.workers, pool.failed) == (shards[1:], {}, 0)
 
 
@@ -336,14 +336,15 @@ def test_a_driver_killed_at_random_moments_loses_and_repeats_nothing(corpus, tmp
     assert outputs(out) == whole(lines)
 
 
-def test_a_list_that_is_empty_at_first_holds_text_later_in_parquet(tmp_path):
+def test_a_list_that_is_empty_at_first_holds_text_later_in_parquet(tmp_path, monkeypatch):
     pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install regard[parquet])")
     import pyarrow.parquet as pq
 
-    from regard.cluster.shards import _write_parquet
+    from regard.cluster import shards
 
+    monkeypatch.setattr(shards, "AT_ONCE", 2)
     rows = [{"line": 1, "unplaced": []}, {"line": 2, "unplaced": []}, {"line": 3, "unplaced": ["cat"]}]
-    _write_parquet(tmp_path / "a.parquet", (json.dumps(row).encode() for row in rows), at_once=2)
+    shards._write_parquet(tmp_path / "a.parquet", (json.dumps(row).encode() for row in rows))
     assert pq.read_table(tmp_path / "a.parquet").to_pylist() == rows
-    _write_parquet(tmp_path / "empty.parquet", iter(()))
+    shards._write_parquet(tmp_path / "empty.parquet", iter(()))
     assert pq.read_table(tmp_path / "empty.parquet").num_rows == 0

@@ -275,14 +275,14 @@ def references() -> list[str]:
 def test_seeds_widen_the_interval_of_the_bootstrap(references):
     """A lucky seed is no better system: with one good and one bad seed on each side nothing is shown."""
     good, bad = noisy(0.1, 1, references), noisy(0.5, 2, references)
-    alone = group_bootstrap([good], [bad], references, samples=200)
-    assert alone.p == pytest.approx(1 / 201)
-    mixed = group_bootstrap([good, bad], [bad, noisy(0.5, 3, references)], references, samples=200)
+    alone = group_bootstrap([good], [bad], references)
+    assert alone.p == pytest.approx(1 / 1001)
+    mixed = group_bootstrap([good, bad], [bad, noisy(0.5, 3, references)], references)
     assert mixed.delta > 5
     assert mixed.p > 0.05
     assert mixed.low < 0.5 < mixed.high
     same = [[noisy(0.3, 10 * side + seed, references) for seed in range(3)] for side in (1, 2)]
-    steady = group_bootstrap(*same, references, samples=200)
+    steady = group_bootstrap(*same, references)
     assert steady.low < 0 < steady.high
     assert steady.delta == pytest.approx(steady.a - steady.b)
     with pytest.raises(DataError, match="at least one seed"):
@@ -294,7 +294,7 @@ def test_the_table_has_the_best_group_first_and_every_seed(references, tmp_path)
         name: {seed: System(noisy(noise, seed, references), size, 10.0 * seed) for seed in (1, 2, 3)}
         for name, noise, size in (("bad $x$", 0.5, 20), ("good", 0.1, 10))
     }
-    table = compare_groups(groups, references, samples=50)
+    table = compare_groups(groups, references)
     best, other = table.groups
     assert (best.name, best.seeds, best.seconds, best.parameters) == ("good", [1, 2, 3], 20.0, 10)
     assert best.best_against is None
@@ -308,7 +308,7 @@ def test_the_table_has_the_best_group_first_and_every_seed(references, tmp_path)
     one = compare_groups({"only": {1: groups["good"][1]}}, references)
     assert one.groups[0].spread is None
     assert ONE_SEED not in f"{table}{one}"
-    alone = compare_groups({name: {1: seeds[1]} for name, seeds in groups.items()}, references, samples=50)
+    alone = compare_groups({name: {1: seeds[1]} for name, seeds in groups.items()}, references)
     assert str(alone).count(ONE_SEED) == 1
 
 

@@ -14,6 +14,7 @@ from regard.data.prepare import prepare
 from regard.data.text_corpus import TextDataConfig, TextEncoding, find_text, make_rows
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError
+from regard.evaluate import language
 from regard.evaluate.language import last_word_accuracy, text_loss
 from regard.models.lstm_lm import LSTMLanguageConfig, LSTMLanguageModel
 from regard.symbols import END, PAD
@@ -92,13 +93,14 @@ def test_what_a_tale_recalls_was_told():
         assert len(set(people)) == len(people)
 
 
-def test_the_loss_of_a_text_is_the_sum_over_all_words_and_ends(vocabulary: Vocabulary):
+def test_the_loss_of_a_text_is_the_sum_over_all_words_and_ends(vocabulary: Vocabulary, monkeypatch):
     torch.manual_seed(1)
     model = spread(LSTMLanguageModel(LSTMLanguageConfig(len(vocabulary), 5, 6, 1, 0.0)))
     rows = make_rows(LINES, vocabulary)
     told: list[tuple[int, int | None]] = []
     for batch_tokens in (4, 1000):
-        total, tokens = text_loss(model, rows, CPU, batch_tokens, lambda done, of: told.append((done, of)))
+        monkeypatch.setattr(language, "BATCH_TOKENS", batch_tokens)
+        total, tokens = text_loss(model, rows, CPU, lambda done, of: told.append((done, of)))
         each = [torch.tensor([rows.row(k).tolist()]) for k in range(len(rows))]
         with torch.no_grad():
             logprobs = [model(row)[0].log_softmax(-1).gather(1, row[0, :, None]).sum() for row in each]

@@ -11,7 +11,7 @@ from regard.data.pharaoh import Gold
 from regard.errors import DataError
 from regard.evaluate import word_pairs
 from regard.evaluate.alignment import mutual_argmax_links, score_alignments
-from regard.evaluate.word_pairs import Learning, Text, expect_links, forward_backward
+from regard.evaluate.word_pairs import Text, expect_links, forward_backward
 
 
 def every_path(linked: np.ndarray, unlinked: np.ndarray, jumps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -98,7 +98,7 @@ def test_text_without_pairs_is_refused() -> None:
     with pytest.raises(DataError, match="Each source needs its target; got 1 and 2"):
         expect_links(["a"], ["b", "c"], 1)
     with pytest.raises(DataError, match="No pair of the text has words on both sides"):
-        expect_links(["a", ""], ["", "b"], 1, Learning(rounds=1))
+        expect_links(["a", ""], ["", "b"], 1)
 
 
 def test_a_text_that_does_not_fit_into_memory_is_refused(monkeypatch):

@@ -139,9 +139,9 @@ def check_linking(method: str, least: float, join: str) -> None:
         raise DataError(f"The least weight of a link lies between 0 and 1; got {least}.")
 
 
-def align(seen: Iterable[Trace], heads: Heads, method: str = "argmax", least: float = 0.3) -> list[Alignment]:
-    """(source word, target word) links of each trace, from 0."""
-    return link(weigh(seen, heads), None, method, least)
+def align(seen: Iterable[Trace], heads: Heads) -> list[Alignment]:
+    """(source word, target word) links of each trace by the argmax of its weights, from 0."""
+    return link(weigh(seen, heads))
 
 
 def traceable(translator: Translator, pairs: Sequence[tuple[str, str]]) -> dict[int, tuple[str, str]]:

@@ -123,7 +123,7 @@ class CaptionWriter(Trained):
             tracing.check_length(written)
             if self.model.gate is not None:
                 hook = self.model.gate.register_forward_hook(lambda module, args, beta: gates.append(float(beta[0])))
-                stack.callback(hook.remove)
+                stack.enter_context(hook)
             sides = Side("", ()), tracing.spelled(self.vocabulary, written)
             about = {"id": self.name, "name": self.experiment.name, "kind": "captioner", "look": config.look}
             picture = Picture(self.model.side, self.model.side, (config.grid, config.grid))

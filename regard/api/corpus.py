@@ -204,15 +204,15 @@ class Links(NamedTuple):
 
 
 def align_corpus(
-    run: Path, pairs: Sequence[str | Path], out: str | Path, *, back: Path | None = None, links: Links | None = None,
-    where: Where | None = None, progress: Progress | None = None,
+    run: Path, pairs: Sequence[str | Path], out: str | Path, *, where: Where, back: Path | None = None,
+    links: Links | None = None, progress: Progress | None = None,
 ) -> CorpusResult:  # fmt: skip
     """Write the word alignments of `pairs` into the folder `out`, a line of links for each (NAME.links).
 
     `pairs` are two files, line for line, or one TSV file. A pair with an empty side, or with a side that is too long to
     look into, gives an empty line. With `back`, a run of the other direction, both alignments are joined.
     """
-    how, where = links or Links(), where or Where()
+    how = links or Links()
     aligning.check_linking(how.method, how.threshold, how.join)
     for one in (run, back):
         if one:
@@ -225,11 +225,9 @@ def align_corpus(
 
 
 def report_corpus(
-    run: Path, pairs: Sequence[str | Path], out: str | Path, *, where: Where | None = None,
-    progress: Progress | None = None,
-) -> CorpusResult:  # fmt: skip
+    run: Path, pairs: Sequence[str | Path], out: str | Path, *, where: Where, progress: Progress | None = None
+) -> CorpusResult:
     """Measure every head over `pairs`, two files or one TSV file; the output is for `read_report`."""
-    where = where or Where()
     aligning.check_attends(run, read_experiment(run, "translate").name)
 
     def combine(results: Iterator[dict[str, Any]]) -> bytes:
@@ -249,11 +247,10 @@ def read_report(path: Path) -> Report:
 
 
 def reach_corpus(
-    run: Path, files: Sequence[str | Path], out: str | Path, *, farthest: int = 20, where: Where | None = None,
+    run: Path, files: Sequence[str | Path], out: str | Path, *, where: Where, farthest: int = 20,
     progress: Progress | None = None,
 ) -> CorpusResult:  # fmt: skip
     """Measure how far back a language model attends over files of lines; the output is for `read_reach`."""
-    where = where or Where()
     task = {"work": "reach", "runs": [_about(run)], "farthest": farthest}
 
     def combine(results: Iterator[dict[str, Any]]) -> bytes:

@@ -142,10 +142,6 @@ class Link(NamedTuple):
     target: Span
     weight: float
 
-    def describe(self) -> dict[str, Any]:
-        """As the server reports it: [start, end) of both texts, and the weight."""
-        return {"source": list(self.source), "target": list(self.target), "weight": self.weight}
-
 
 def link_words(trace: Trace, heads: Heads | None = None) -> list[Link]:
     """The source word with the largest weight for each target word; nothing for a model without cross-attention."""

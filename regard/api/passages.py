@@ -43,10 +43,6 @@ class Passage(NamedTuple):
     gaps: list[str]  # one more than segments
     cut: bool  # whether a long sentence was cut at clauses
 
-    @property
-    def sentences(self) -> list[str]:
-        return [one.text for one in self.segments]
-
 
 def take_apart(text: str, encode: Callable[[str], Tokenised], most: int) -> Passage:
     """The sentences of each line of a text; those of more than `most` tokens are cut at clauses."""

@@ -221,7 +221,7 @@ def start_training(out: Path, threads: int, started: str = ".", factor: int = 0)
             translator = load(run, experiment.train.device, "translate")
             yield {
                 "seconds": training_seconds(run),
-                "parameters": sum(weight.numel() for weight in translator.model.parameters()),
+                "parameters": translator.size,
                 "references": references,
                 "written": [
                     [one.text for one in translator.translate(sources, split=False, **decode)]
@@ -353,7 +353,7 @@ def collect(folder: Path, trials: Sequence[Trial], shards: Sequence[Shard], prog
     table = None
     if references is not None:
         table = compare_groups(groups, references, progress=progress)
-        data = json.dumps(table.as_data(), ensure_ascii=False, indent=1).encode() + b"\n"
+        data = json.dumps(asdict(table), ensure_ascii=False, indent=1).encode() + b"\n"
         write_atomically(folder / "results.json", data)
         plot_groups(table, folder / "results.svg")
     return Swept(table, len(trials), finished, failed, stopped)

@@ -46,9 +46,9 @@ class CorpusSize(NamedTuple):
     length: float  # pieces of a target sentence, on average
 
 
-def choose(data: Mapping[str, Any], minutes: float, device: str = "auto") -> tuple[dict[str, Any], list[str]]:
+def choose(data: Mapping[str, Any], minutes: float) -> tuple[dict[str, Any], list[str]]:
     """The [data], [model] and [train] settings of a training of `minutes` on the corpus that `data` names, and why."""
-    size, where = check(data, minutes), choose_device(device)
+    size, where = check(data, minutes), choose_device("auto")
     seconds, vocabulary = minutes * 60 * TRAINING, vocabulary_for(size.pairs)
     layers, width, speed, weights, why = fastest_fit(size, vocabulary, seconds, where)
     fewer = vocabulary_for(speed * seconds / size.length)
@@ -56,7 +56,7 @@ def choose(data: Mapping[str, Any], minutes: float, device: str = "auto") -> tup
         vocabulary = fewer
         layers, width, speed, weights, why = fastest_fit(size, vocabulary, seconds, where)
     epochs = speed * seconds / (size.pairs * size.length)
-    common, batch, updates = by_the_clock(minutes, speed * seconds, device, where)
+    common, batch, updates = by_the_clock(minutes, speed * seconds, where)
     model = {
         "name": "transformer", "preset": "tiny", "norm": "pre", "layers": layers, "width": width,
         "heads": heads_of(width), "inner": 4 * width,
@@ -92,9 +92,7 @@ def vocabulary_for(pairs: float) -> int:
     return next(size for most, size in VOCABULARIES if pairs < most)
 
 
-def choose_further(
-    data: Mapping[str, Any], minutes: float, start: str, device: str = "auto"
-) -> tuple[dict[str, Any], list[str]]:
+def choose_further(data: Mapping[str, Any], minutes: float, start: str) -> tuple[dict[str, Any], list[str]]:
     """The [train] settings of `minutes` more for the translator `start` on the corpus that `data` names, and why.
 
     Nothing is chosen for a model of another task.
@@ -105,14 +103,14 @@ def choose_further(
         return {"data": {}, "model": {}, "train": {}}, []
     there = [getattr(other.data, side) for side in LANGUAGES]
     check_languages(start, [str(data.get(side, "")) for side in LANGUAGES], there)  # before anything is measured
-    size, where = check(data, minutes), choose_device(device)
+    size, where = check(data, minutes), choose_device("auto")
     vocabulary = other.data.vocabulary
     config = dataclasses.replace(other.model, source_vocabulary=vocabulary, target_vocabulary=vocabulary)
     model = build(other.name, config).to(where).train()
     speed = pace(model, vocabulary, max(3, int(size.length)), where)
     corpus = size.pairs * size.length
     seen = min(speed * minutes * 60 * TRAINING, FURTHER["epochs"] * corpus)
-    common, batch, updates = by_the_clock(minutes, seen, device, where)
+    common, batch, updates = by_the_clock(minutes, seen, where)
     reasons = [
         f"{_chosen(size, minutes, where)}, starting from {start}:",
         f"batches of {batch:,} pieces, about {updates:,} updates and {seen / corpus:.1f} epochs, at most "
@@ -122,7 +120,7 @@ def choose_further(
     return {"data": {}, "model": {}, "train": {**common, **FURTHER}}, reasons
 
 
-def by_the_clock(minutes: float, seen: float, device: str, where: torch.device) -> tuple[dict[str, Any], int, int]:
+def by_the_clock(minutes: float, seen: float, where: torch.device) -> tuple[dict[str, Any], int, int]:
     """The [train] settings of a training by the clock that sees `seen` pieces, those of a batch, and the updates."""
     _, least, most = BATCH[where.type == "cuda"]
     batch = int(min(most, max(least, seen / UPDATES)))
@@ -131,7 +129,7 @@ def by_the_clock(minutes: float, seen: float, device: str, where: torch.device) 
         "minutes": minutes, "batch_tokens": batch, "schedule": "cosine", "warmup": min(400, updates // 10),
         "beta2": 0.98, "label_smoothing": 0.1, "clip": 1.0, "validate_every": max(1, updates // 4),
         "validate_sentences": 200 if minutes >= 2 else 50, "save_every": max(1, updates // 4), "keep": 1,
-        "precision": "bf16" if where.type == "cuda" else "float32", "device": device,
+        "precision": "bf16" if where.type == "cuda" else "float32",
     }  # fmt: skip
     return train, batch, updates
 
@@ -189,7 +187,7 @@ def speeds(
         # By its speed and not by the clock: on a GPU the first measurement compiles kernels.
         if points and ROUNDS * BATCH[device.type == "cuda"][0] * points[0][1] * n / points[0][0] > MEASURE * seconds:
             break
-        points.append((n, 1 / measure(*shape, vocabulary, max(3, int(size.length)), device)[0]))
+        points.append((n, 1 / measure(*shape, vocabulary, max(3, int(size.length)), device)))
     (few, short), (many, long) = points[0], points[-1]
     b = max((long - short) / (many - few), 0.0) if len(points) > 1 else short / few
     a, least = max(short - b * few, 0.0), short if len(points) == 1 else 0.0
@@ -214,10 +212,9 @@ def count_weights(layers: int, width: int) -> int:
         return sum(part.numel() for part in shaped(layers, width, 4).parameters()) - 4 * width
 
 
-def measure(layers: int, width: int, vocabulary: int, length: int, device: torch.device) -> tuple[float, int]:
-    """Target pieces a second in training a Transformer of this size, and its weights besides the vocabulary."""
-    model = shaped(layers, width, vocabulary).to(device).train()
-    return pace(model, vocabulary, length, device), count_weights(layers, width)
+def measure(layers: int, width: int, vocabulary: int, length: int, device: torch.device) -> float:
+    """Target pieces a second in training a Transformer of this size."""
+    return pace(shaped(layers, width, vocabulary).to(device).train(), vocabulary, length, device)
 
 
 def pace(model: torch.nn.Module, vocabulary: int, length: int, device: torch.device) -> float:

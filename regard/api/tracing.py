@@ -52,8 +52,12 @@ class Trained:
         self.experiment, self.name = experiment, name
 
     def __repr__(self) -> str:
-        weights = sum(part.numel() for part in self.model.parameters())
-        return f"{type(self).__name__}({self.name}: {self.experiment.name}, {weights:,} weights on {self.device})"
+        return f"{type(self).__name__}({self.name}: {self.experiment.name}, {self.size:,} weights on {self.device})"
+
+    @property
+    def size(self) -> int:
+        """How many weights the model has."""
+        return sum(weight.numel() for weight in self.model.parameters())
 
     @property
     def device(self) -> torch.device:
@@ -89,7 +93,7 @@ def trace_forward(
         seen = stack.enter_context(record(model))
         if isinstance(model, Pointer):
             hook = model.generate.register_forward_hook(lambda module, args, share: shares.append(1 - share[0, :, 0]))
-            stack.callback(hook.remove)
+            stack.enter_context(hook)
         logits = model(*inputs, target)  # [1, T, V]
     read, wrote = sides
     wrote = add_probabilities(wrote, written, logits[0], lambda index: vocabulary.pieces([index])[0], topk)

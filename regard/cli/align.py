@@ -167,7 +167,7 @@ def _align_in_shards(
     files, folder = pair_files(pairs, out)
     links = Links(how.method, how.threshold, heads, how.join)
     work = partial(align_corpus, run, files, folder, back=how.back, links=links, where=shards.where(device))
-    watch("aligning", folder, lambda progress: work(progress=progress))
+    watch("aligning", folder, work)
 
 
 @dataclass

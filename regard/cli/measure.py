@@ -44,7 +44,7 @@ def heads(
             raise ConfigError("--silence and --gold read a small set; leave --on out.")
         files, folder = pair_files(pairs, out)
         work = partial(report_corpus, run, files, folder, where=shards.where(device))
-        [sums] = watch("measuring", folder, lambda progress: work(progress=progress)).outputs
+        [sums] = watch("measuring", folder, work).outputs
         return _put_report(read_report(sums), by or "confidence", as_json)
 
     if silence and (gold or by):
@@ -137,7 +137,7 @@ def reach(
         if file is None or out is None:
             raise ConfigError("--on takes a file and a folder for the results: regard reach RUN FILE --out DIR.")
         work = partial(reach_corpus, run, [file], out, farthest=farthest, where=shards.where(device))
-        [sums] = watch("reading", out, lambda progress: work(progress=progress)).outputs
+        [sums] = watch("reading", out, work).outputs
         found = read_reach(sums)
     else:
         with bar("reading") as progress:

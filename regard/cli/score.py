@@ -198,11 +198,10 @@ def _compare_groups(
         for seed, run in sorted(seeds.items()):
             translator = load(run, device, "translate")
             written, _ = how.translate(translator, sources, references, ["bleu"])
-            parameters = sum(weight.numel() for weight in translator.model.parameters())
-            groups.setdefault(name, {})[seed] = System(written, parameters, training_seconds(run))
+            groups.setdefault(name, {})[seed] = System(written, translator.size, training_seconds(run))
     with bar("resampling") as progress:
         table = compare_groups(groups, references, progress=progress, **how.measured)
-    put_result(table, table.as_data(), as_json)
+    put_result(table, asdict(table), as_json)
     if how.plot:
         put_note(f"drawn: {plot_groups(table, how.plot)}", as_json)
 

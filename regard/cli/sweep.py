@@ -1,5 +1,6 @@
 """regard sweep"""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,7 +57,7 @@ def sweep(
         raise
     report: dict[str, Any] = {name: getattr(found, name) for name in ("runs", "finished", "failed", "stopped")}
     if as_json or found.table:
-        put_result(found.table, {**report, **(found.table.as_data() if found.table else {"groups": []})}, as_json)
+        put_result(found.table, {**report, **(asdict(found.table) if found.table else {"groups": []})}, as_json)
     if found.table:
         put_note(f"drawn: {out / 'results.svg'}", as_json)
     for name, place in found.stopped.items():

@@ -15,7 +15,7 @@ import typer
 import regard
 from regard.cli.options import Pairs
 from regard.cli.progress import bar
-from regard.data.files import Progress, check_not_input, decode_line, read_lines, split_lines
+from regard.data.files import check_not_input, decode_line, read_lines, split_lines
 from regard.data.settings import READING, DataConfig, Reading
 from regard.errors import ConfigError, DataError, RunError, counted
 
@@ -179,11 +179,12 @@ def pair_files(pairs: Pairs, out: Path | None) -> tuple[list[Path], Path]:
     return [file for file in files if file], out
 
 
-def watch(doing: str, out: Path, work: Callable[[Progress], "CorpusResult"]) -> "CorpusResult":
-    """Show the progress of work on shards and say what became of it; shards that were set aside are an error."""
+def watch(doing: str, out: Path, work: Callable[..., "CorpusResult"]) -> "CorpusResult":
+    """Show the progress of work on shards, which takes `progress`, and say what became of it; shards that were set
+    aside are an error."""
     try:
         with bar(doing) as progress:
-            found = work(progress)
+            found = work(progress=progress)
     except KeyboardInterrupt:
         typer.echo(f"stopped; the shards in {out} are kept, and the same command continues", err=True)
         raise

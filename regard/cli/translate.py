@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -205,7 +206,7 @@ def write_corpus(runs: Sequence[str | Path], inputs: list[str], out: Path | None
         raise ConfigError(
             "--on takes files and a folder for the results: regard translate RUN FILES --out DIR --on local."
         )
-    watch("translating", out, lambda progress: translate_corpus(runs, inputs, out, progress=progress, **options))
+    watch("translating", out, partial(translate_corpus, runs, inputs, out, **options))
 
 
 def write_translated(translator: "regard.Translator", file: Path, out: Path, options: dict[str, Any]) -> None:

@@ -89,7 +89,7 @@ def run_local(
             pool.fill()
             next_time = min(until, pool.end_stuck(now))
             for pipe in wait(list(pool.workers), None if next_time == math.inf else next_time - now):
-                pool.hear(pool.workers[pipe])  # type: ignore[index]
+                pool.receive(pool.workers[pipe])  # type: ignore[index]
                 if progress:
                     progress(pool.done + sum(one.rows for one in pool.workers.values()), pool.total)
     finally:
@@ -134,13 +134,13 @@ class Pool:
         working = (one for one in self.workers.values() if one.shard and not one.stuck)
         return min((one.heard + self.silent for one in working), default=math.inf)
 
-    def hear(self, worker: LocalWorker) -> None:
+    def receive(self, worker: LocalWorker) -> None:
         """Take in what a worker says, or that it died, and give it the next shard."""
         worker.heard = time.monotonic()
         try:
             said, value = worker.pipe.recv()
         except (EOFError, OSError):
-            return self._bury(worker)
+            return self._remove_dead(worker)
         if said == "rows":
             worker.rows += value
             return
@@ -156,7 +156,7 @@ class Pool:
         if worker.shard is None:
             del self.workers[worker.pipe]
 
-    def _bury(self, worker: LocalWorker) -> None:
+    def _remove_dead(self, worker: LocalWorker) -> None:
         worker.process.join()
         del self.workers[worker.pipe]
         if worker.shard:

@@ -46,7 +46,7 @@ class Actor:
         return {"lines": shard.lines, "failed": True, "broken": ""}
 
 
-def _knock(address: str | None) -> None:
+def _check_reachable(address: str | None) -> None:
     """Fail at once where no Ray answers at host:port; Ray itself would try for minutes."""
     if address in (None, "auto", "local"):
         return
@@ -69,7 +69,7 @@ def connect(address: str | None) -> Any:
     """The module `ray`, connected to the cluster at `address`, or to this machine."""
     ray = need_ray()
     try:
-        _knock(address)
+        _check_reachable(address)
         ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level="ERROR")
     except RegardError:
         raise

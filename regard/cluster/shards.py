@@ -50,6 +50,7 @@ PACK: dict[str, Callable[..., Any]] = {
 }  # ending -> how such a file is opened
 FORMATS = {"text": ".txt", "jsonl": ".jsonl", "parquet": ".parquet"}
 TRIES = 3  # that a shard has before it is set aside
+AT_ONCE = 10_000  # rows of a Parquet file that are written together
 
 
 class Input(NamedTuple):
@@ -340,15 +341,15 @@ def _write(path: Path, lines: Iterator[bytes], form: str, text: Callable[[dict[s
         return digest(temporary)
 
 
-def _write_parquet(path: Path, lines: Iterator[bytes], at_once: int = 10_000) -> None:
+def _write_parquet(path: Path, lines: Iterator[bytes]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    some = [json.loads(line) for line in islice(lines, at_once)]
+    some = [json.loads(line) for line in islice(lines, AT_ONCE)]
     schema = pa.Table.from_pylist(some).schema
     empty, texts = pa.list_(pa.null()), pa.list_(pa.string())  # a list that is empty so far holds text later
     schema = pa.schema([field.with_type(texts) if field.type == empty else field for field in schema])
     with pq.ParquetWriter(path, schema) as writer:
         while some:
             writer.write_table(pa.Table.from_pylist(some, schema=schema))
-            some = [json.loads(line) for line in islice(lines, at_once)]
+            some = [json.loads(line) for line in islice(lines, AT_ONCE)]

@@ -18,9 +18,9 @@ from regard.errors import DataError, check_known, counted
 Weights = npt.NDArray[np.floating[Any]]  # [T, S] words
 
 
-def read_gold(path: str | Path, *, first: int = 1) -> list[Gold]:
-    """A gold file in the format of the Hansards: `i-j` sure, `ipj` possible, counted from `first`."""
-    return [parse_gold(line, f"{path}, line {number},", first=first) for number, line in enumerate(read_lines(path), 1)]
+def read_gold(path: str | Path) -> list[Gold]:
+    """A gold file in the format of the Hansards: `i-j` sure, `ipj` possible, counted from 1."""
+    return [parse_gold(line, f"{path}, line {number},") for number, line in enumerate(read_lines(path), 1)]
 
 
 def write_pharaoh(alignments: Iterable[Iterable[Link]], path: str | Path) -> None:

@@ -58,18 +58,17 @@ class LengthTable:
 def by_length(
     sources: Sequence[str],
     hypotheses: Sequence[str],
-    *references: Sequence[str],
+    references: Sequence[str],
     edges: Sequence[int] = EDGES,
-    metric: str = "bleu",
     **options: Any,
 ) -> LengthTable:
-    """Group sentences by the number of source words (split at white space) and score each group as a corpus, with
-    a 95 % interval from a bootstrap over its sentences.
+    """Group sentences by the number of source words (split at white space): BLEU of each group as a corpus, with a 95 %
+    interval from a bootstrap over its sentences.
 
     `edges` are the upper bounds of the bins: (10, 20) gives 1 to 10, 11 to 20, and more than 20. `options` are those of
     `build_metric`.
     """
-    check_lines(hypotheses, references)
+    check_lines(hypotheses, [references])
     check_lines(hypotheses, [sources], "sources")
     if not edges or edges[0] < 1 or any(a >= b for a, b in itertools.pairwise(edges)):
         raise DataError(f"The edges of length bins must be increasing whole numbers from 1; got {list(edges)}.")
@@ -77,18 +76,17 @@ def by_length(
     for number, source in enumerate(sources):
         words = len(source.split())
         groups[sum(words > edge for edge in edges)].append(number)
-    scorer = build_metric(metric, **options)
+    scorer = build_metric("bleu", **options)
     bins, low = [], 1
     for group, high in zip(groups, [*edges, None], strict=True):
         score = interval = None
         if group:
-            chosen = [[lines[number] for number in group] for lines in references]
-            written = [hypotheses[number] for number in group]
-            score = scorer.corpus_score(written, chosen).score
+            chosen, written = ([lines[number] for number in group] for lines in (references, hypotheses))
+            score = scorer.corpus_score(written, [chosen]).score
             interval = bootstrap_interval(scorer, written, chosen)
         bins.append(LengthBin(low, high, len(group), score, interval))
         low = (high or 0) + 1
-    return LengthTable(TITLES[metric], str(scorer.get_signature()), tuple(bins))
+    return LengthTable(TITLES["bleu"], str(scorer.get_signature()), tuple(bins))
 
 
 def check_plot(path: str | Path) -> Path:
@@ -146,13 +144,11 @@ def save_plot(figure: Any, path: Path) -> Path:
 
 
 def _shared_bins(tables: Mapping[str, LengthTable]) -> tuple[LengthBin, ...]:
-    """The bins of the first table; all tables must have the same bins and metric."""
+    """The bins of the first table; all tables must have the same bins."""
     if not tables:
         raise DataError("A plot by length needs at least one system; got none.")
     (first_name, first), *others = tables.items()
     for name, table in others:
-        if table.metric != first.metric:
-            raise DataError(f"A plot shows one metric; {first_name} has {first.metric} and {name} {table.metric}.")
         if [(b.label, b.sentences) for b in table.bins] != [(b.label, b.sentences) for b in first.bins]:
             raise DataError(
                 f"A plot shows one corpus; {first_name} and {name} have different bins or numbers of sentences. "

@@ -45,10 +45,10 @@ def _row(name: str, cells: Sequence[object], width: int) -> str:
 
 
 class BagOfWords:
-    """TF-IDF of the words (and, with `pairs`, of the neighbouring words) in at least two documents, classified by a
-    logistic regression with L2 regularisation of strength 0.1. Needs scikit-learn."""
+    """TF-IDF of the words and of the neighbouring words in at least two documents, classified by a logistic regression
+    with L2 regularisation of strength 0.1. Needs scikit-learn."""
 
-    def __init__(self, documents: DocumentSet, pairs: bool = True) -> None:
+    def __init__(self, documents: DocumentSet) -> None:
         missing = "The bag-of-words baseline needs scikit-learn; install it with: pip install 'regard[baseline]'."
         text, linear, pipeline = (
             need(f"sklearn.{name}", missing) for name in ("feature_extraction.text", "linear_model", "pipeline")
@@ -57,7 +57,7 @@ class BagOfWords:
         def features(sentences: Sentences) -> Iterator[str]:
             for words in sentences:
                 yield from map(str, words)
-                yield from (f"{a} {b}" for a, b in pairwise(words) if pairs)
+                yield from (f"{a} {b}" for a, b in pairwise(words))
 
         vectors = text.TfidfVectorizer(analyzer=features, binary=True, min_df=2)
         self.model = pipeline.make_pipeline(vectors, linear.LogisticRegression(C=10.0, max_iter=1000))

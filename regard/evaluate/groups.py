@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from regard.data.files import Progress, reporting
 from regard.errors import DataError, counted
 from regard.evaluate.by_length import COLOURS, check_plot, save_plot
 from regard.evaluate.scores import score
-from regard.evaluate.significance import SAMPLES, Comparison, group_bootstrap
+from regard.evaluate.significance import Comparison, group_bootstrap
 
 ONE_SEED = "A group with one seed is compared by sentences only: its interval and p leave out the luck of training."
 
@@ -65,14 +65,10 @@ class GroupTable:
             lines.append(ONE_SEED)
         return "\n".join([*lines, f"{counted(self.sentences, 'sentence')}  {self.signature}"])
 
-    def as_data(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def compare_groups(
     groups: Mapping[str, Mapping[int, System]],
     references: Sequence[str],
-    samples: int = SAMPLES,
     progress: Progress | None = None,
     **options: Any,
 ) -> GroupTable:
@@ -99,7 +95,7 @@ def compare_groups(
         test = None
         if name != order[0]:
             written = [one.written for one in seeds.values()]
-            test = group_bootstrap(best, written, references, samples=samples, **options)
+            test = group_bootstrap(best, written, references, **options)
         spread = statistics.stdev(bleu) if len(bleu) > 1 else None
         seconds = statistics.fmean(times) if len(times) == len(seeds) else None
         parameters = max(one.parameters for one in seeds.values())

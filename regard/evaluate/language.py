@@ -12,19 +12,20 @@ from regard.data.text_corpus import TextRows, TextStreams
 from regard.models.contract import LanguageModel
 from regard.symbols import PAD
 
+BATCH_TOKENS = 8192
+
 
 def text_loss(
     model: LanguageModel,
     rows: TextRows | TextStreams,
     device: torch.device,
-    batch_tokens: int = 8192,
     progress: Progress | None = None,
 ) -> tuple[float, int]:
     """(sum of -log p, number of tokens) over all rows. Perplexity is exp(sum / tokens).
 
     Each row is read from a fresh state, or with streams from the state that the row before it ended in.
     """
-    total, batches = 0.0, _predictions(model, rows, device, batch_tokens)
+    total, batches = 0.0, _predictions(model, rows, device)
     for target, _, logits in reporting(batches, progress, rows.tokens, lambda batch: int(batch[1].sum())):
         flat = logits.float().flatten(0, 1)  # [B T, V]
         total += float(F.cross_entropy(flat, target.flatten(), ignore_index=PAD, reduction="sum"))
@@ -42,7 +43,7 @@ def last_word_accuracy(model: LanguageModel, rows: TextRows, device: torch.devic
 
 @torch.inference_mode()
 def _predictions(
-    model: LanguageModel, rows: TextRows | TextStreams, device: torch.device, batch_tokens: int = 8192
+    model: LanguageModel, rows: TextRows | TextStreams, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Target ids [B, T], lengths [B] and logits [B, T, V] of all rows, batch after batch."""
     if isinstance(rows, TextStreams):
@@ -52,7 +53,7 @@ def _predictions(
             hidden, state = model.read(words, state)  # type: ignore[attr-defined]
             yield target, lengths, model.output(hidden)
         return
-    for numbers in plan_epoch(rows.lengths, rows.lengths, batch_tokens, seed=0, epoch=0):
+    for numbers in plan_epoch(rows.lengths, rows.lengths, BATCH_TOKENS, seed=0, epoch=0):
         batch = rows.batch(numbers.tolist())
         target = batch.target.to(device)
         yield target, batch.lengths.to(device), model.forward(target)

@@ -35,24 +35,22 @@ class Comparison:
         )
 
 
-def paired_bootstrap(a: Sequence[str], b: Sequence[str], *references: Sequence[str], **options: Any) -> Comparison:
-    """Score both systems on `samples` corpora, resampled from this one with replacement, the same for both.
+def paired_bootstrap(a: Sequence[str], b: Sequence[str], references: Sequence[str], **options: Any) -> Comparison:
+    """BLEU of both systems on `SAMPLES` corpora, resampled from this one with replacement, the same for both.
 
-    The p value is two-sided (Riezler and Maxwell, as in sacreBLEU): (1 + count) / (1 + samples), where count is the
+    The p value is two-sided (Riezler and Maxwell, as in sacreBLEU): (1 + count) / (1 + SAMPLES), where count is the
     number of samples whose difference is at least as far from the mean difference as the observed one is from zero.
     Options are those of `group_bootstrap`.
     """
-    return group_bootstrap([a], [b], *references, **options)
+    return group_bootstrap([a], [b], references, **options)
 
 
-def statistics(scorer: Any, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> NDArray[Any]:
+def statistics(scorer: Any, hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[Any]:
     """sacreBLEU's sufficient statistics of each sentence, [N, k]; a corpus score needs only their sum."""
-    return np.asarray(scorer._extract_corpus_statistics(list(hypotheses), [list(each) for each in references]))
+    return np.asarray(scorer._extract_corpus_statistics(list(hypotheses), [list(references)]))
 
 
-def bootstrap_interval(
-    scorer: Any, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
-) -> tuple[float, float]:
+def bootstrap_interval(scorer: Any, hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, float]:
     """95 % interval of the corpus score over `SAMPLES` corpora, resampled from this one with replacement."""
     counts = statistics(scorer, hypotheses, references)  # [N, k]
     size, generator = len(counts), np.random.default_rng(SEED)
@@ -65,10 +63,7 @@ def bootstrap_interval(
 def group_bootstrap(
     a: Sequence[Sequence[str]],
     b: Sequence[Sequence[str]],
-    *references: Sequence[str],
-    metric: str = "bleu",
-    samples: int = SAMPLES,
-    seed: int = SEED,
+    references: Sequence[str],
     progress: Progress | None = None,
     **options: Any,
 ) -> Comparison:
@@ -80,12 +75,10 @@ def group_bootstrap(
     """
     if not a or not b:
         raise DataError("A group needs the translations of at least one seed; got none.")
-    check_lines(a[0], references)
+    check_lines(a[0], [references])
     for system in (*a, *b):
         check_lines(a[0], [system], "lines of the other system")
-    if samples < 1:
-        raise DataError(f"The bootstrap needs at least one sample; got {samples}.")
-    scorer = build_metric(metric, **options)
+    scorer = build_metric("bleu", **options)
     counts = [np.stack([statistics(scorer, system, references) for system in group]) for group in (a, b)]
     signature = str(scorer.get_signature())
 
@@ -93,9 +86,9 @@ def group_bootstrap(
         return np.array([scorer._compute_score_from_stats(each.tolist()).score for each in sums])
 
     score_a, score_b = (float(score_seeds(each.sum(1)).mean()) for each in counts)
-    generator, size = np.random.default_rng(seed), len(a[0])
-    deltas = np.empty(samples)
-    for number in reporting(range(samples), progress, samples):
+    generator, size = np.random.default_rng(SEED), len(a[0])
+    deltas = np.empty(SAMPLES)
+    for number in reporting(range(SAMPLES), progress, SAMPLES):
         times = np.bincount(generator.integers(size, size=size), minlength=size)  # [N]
         scores = [score_seeds(times @ each) for each in counts]
         means = [each[generator.integers(len(each), size=len(each))].mean() for each in scores]
@@ -103,5 +96,5 @@ def group_bootstrap(
     delta = score_a - score_b
     extreme = np.abs(deltas - deltas.mean()) >= abs(delta)
     low, high = np.percentile(deltas, [2.5, 97.5]).tolist()
-    p = float((1 + extreme.sum()) / (1 + samples))
-    return Comparison(TITLES[metric], score_a, score_b, delta, low, high, p, samples, signature)
+    p = float((1 + extreme.sum()) / (1 + SAMPLES))
+    return Comparison(TITLES["bleu"], score_a, score_b, delta, low, high, p, SAMPLES, signature)

@@ -20,16 +20,11 @@ Floats = NDArray[Any]  # numpy's types let bincount return whole numbers only
 Whole = NDArray[np.integer[Any]]
 _MOST = 200_000_000  # places of links, all pairs together: about 13 GB
 _TINY = 1e-30  # keeps a row that no link explains from a division by zero
-
-
-@dataclass(frozen=True)
-class Learning:
-    """How links are learned."""
-
-    rounds: int = 3  # of counting; the first prefers links near the diagonal
-    steepness: float = 8.0  # exp(-steepness |i/S - j/T|) in the first round
-    unlinked: float = 0.2  # probability that a word has no link
-    smoothing: float = 5.0  # links by chance that are added to those of every word
+# How links are learned.
+ROUNDS = 3  # of counting; the first prefers links near the diagonal
+STEEPNESS = 8.0  # exp(-STEEPNESS |i/S - j/T|) in the first round
+UNLINKED = 0.2  # probability that a word has no link
+SMOOTHING = 5.0  # links by chance that are added to those of every word
 
 
 @dataclass(frozen=True)
@@ -92,60 +87,55 @@ class Known:
     jumps: tuple[Floats, Floats]  # counts by distance from the previous link, in source (target) words
 
 
-def expect_links(
-    sources: Sequence[str], targets: Sequence[str], wanted: int, how: Learning | None = None
-) -> list[Floats]:
+def expect_links(sources: Sequence[str], targets: Sequence[str], wanted: int) -> list[Floats]:
     """Learn from all pairs, and give the last `wanted` of them: [target words, source words], the mean probability of
     each link in the two directions. Zeros where a side is empty."""
-    how = how or Learning()
     text = Text(sources, targets)
     known: Known | None = None
-    for _ in range(how.rounds):
-        known = learn(text, known, how)
+    for _ in range(ROUNDS):
+        known = learn(text, known)
     first = len(sources) - wanted
     sizes = ((len(target.split()), len(source.split())) for target, source in zip(targets, sources, strict=True))
     found: list[Floats] = [np.zeros(size, np.float32) for size in islice(sizes, first, None)]
     for block in text.blocks:
         if block.places[-1] >= first:
-            ahead, behind, _ = link_probabilities(text, block, known, how)
+            ahead, behind, _ = link_probabilities(text, block, known)
             for place, one, two in zip(block.places.tolist(), ahead, behind, strict=True):
                 if place >= first:
                     found[place - first] = (one + two) / 2
     return found
 
 
-def learn(text: Text, known: Known | None, how: Learning) -> Known:
+def learn(text: Text, known: Known | None) -> Known:
     """One round: the expected links, counted by word pair and by jump."""
     linked = np.empty(len(text.cells), np.float32)
     steps = np.arange(-text.farthest, text.farthest + 1)
     jumps = [np.ones(len(steps)), np.ones(len(steps))]  # one of each by chance
     for block in text.blocks:
-        ahead, behind, moved = link_probabilities(text, block, known, how)
+        ahead, behind, moved = link_probabilities(text, block, known)
         linked[block.cells] = np.sqrt(ahead * behind).ravel()
         jumps = [total + new for total, new in zip(jumps, moved, strict=True)]
     if known is None:  # the diagonal knows no jumps: to the next word, or near it
         jumps = [1 / (1 + np.abs(steps - 1))] * 2
     counts = np.bincount(text.cells, linked, len(text.target_of))
     return Known(
-        _shares(counts, text.source_of, text.target_shares[text.target_of], how.smoothing),
-        _shares(counts, text.target_of, text.source_shares[text.source_of], how.smoothing),
+        _shares(counts, text.source_of, text.target_shares[text.target_of]),
+        _shares(counts, text.target_of, text.source_shares[text.source_of]),
         (jumps[0], jumps[1]),
     )
 
 
-def _shares(counts: Floats, given: Whole, share: Floats, smoothing: float) -> Floats:
+def _shares(counts: Floats, given: Whole, share: Floats) -> Floats:
     """p(one word | the given one) of each word pair, drawn towards the word's share of the text."""
-    return ((counts + smoothing * share) / (np.bincount(given, counts) + smoothing)[given]).astype(np.float32)
+    return ((counts + SMOOTHING * share) / (np.bincount(given, counts) + SMOOTHING)[given]).astype(np.float32)
 
 
-def link_probabilities(
-    text: Text, block: Block, known: Known | None, how: Learning
-) -> tuple[Floats, Floats, list[Floats]]:
+def link_probabilities(text: Text, block: Block, known: Known | None) -> tuple[Floats, Floats, list[Floats]]:
     """The probability of each link ahead and behind, both [B, T, S], and the jumps that they make; by the diagonal
     alone where nothing is known yet."""
     B, T, S = len(block.places), block.targets.shape[1], block.sources.shape[1]
     if known is None:
-        near = np.exp(-how.steepness * np.abs(np.arange(S) / S - np.arange(T)[:, None] / T)).astype(np.float32)
+        near = np.exp(-STEEPNESS * np.abs(np.arange(S) / S - np.arange(T)[:, None] / T)).astype(np.float32)
         both = (np.broadcast_to(near / near.sum(axis, keepdims=True), (B, T, S)) for axis in (1, 0))
         return next(both), next(both), [np.zeros(1), np.zeros(1)]
     cells = text.cells[block.cells].reshape(B, T, S)
@@ -158,7 +148,7 @@ def link_probabilities(
         places = np.arange(words.shape[2])
         steps = places - places[:, None] + text.farthest  # [from, to]
         table = jumps[steps] / jumps[steps].sum(1, keepdims=True)
-        links, made = forward_backward(words * (1 - how.unlinked), alone * how.unlinked, table.astype(np.float32))
+        links, made = forward_backward(words * (1 - UNLINKED), alone * UNLINKED, table.astype(np.float32))
         found.append(links)
         moved.append(np.bincount(steps.ravel(), made.ravel(), len(jumps)))
     return found[0], found[1].transpose(0, 2, 1), moved

@@ -1,7 +1,7 @@
 """A model of another toolkit as a run of regard: its parts under our names, its vocabulary in our order."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,6 @@ from regard.training.runs import pack, write_folder
 from regard.training.small import check_new
 from regard.training.weights import Unfilled, check_shapes, set_weights, weightless, weights_of
 
-NEVER = -10_000.0  # bias of a token that the original does not have: its probability is 0 exactly
 LONGEST = 1024  # positions of a table of sinusoids
 MOST_NUMBERS = 1 << 24  # in such a table, which no file holds: its size is that of the settings alone
 
@@ -75,14 +74,6 @@ def lay_out(side: str, depth: int, part: Part, norm: str, ssru: bool = False) ->
     if norm == "pre":
         put(f"{side}_norm", -1, "top.norm")
     return weights
-
-
-def reorder(rows: Tensor, order: Sequence[int], fill: float = 0.0) -> Tensor:
-    """Row `order[i]` of `rows` as row i; -1 makes a row of `fill`."""
-    index = torch.tensor(order)
-    moved = rows[index.clamp_min(0)]
-    moved[index < 0] = fill
-    return moved
 
 
 def sines_then_cosines(positions: int, width: int, last: float) -> Tensor:

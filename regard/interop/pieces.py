@@ -8,14 +8,15 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from regard.errors import DataError
-from regard.interop.imported import NEVER, reorder
 from regard.symbols import SYMBOLS, UNKNOWN
 
 NORMAL, UNKNOWN_TYPE, CONTROL, UNUSED = 1, 2, 3, 5  # types of a piece
 MOST_PIECES = 1_000_000
+NEVER = -10_000.0  # bias of a token that the original does not have: its probability is 0 exactly
 
 
 class SubwordPiece(NamedTuple):
@@ -92,12 +93,20 @@ class RowOrder(NamedTuple):
                 f"{where} has a table [{', '.join(map(str, rows.shape))}] for a vocabulary of {max(self.order) + 1}; "
                 f"do they fit together?"
             )
-        return reorder(rows, self.order)
+        return _reorder(rows, self.order)
 
     def bias(self, numbers: Tensor) -> Tensor:
         """Biases of the output layer in the new order; words that the original does not have are never written."""
         order = [*self.order[: self.known], *[-1] * (len(self.order) - self.known)]
-        return reorder(numbers.flatten(), order, NEVER)
+        return _reorder(numbers.flatten(), order, NEVER)
+
+
+def _reorder(rows: Tensor, order: Sequence[int], fill: float = 0.0) -> Tensor:
+    """Row `order[i]` of `rows` as row i; -1 makes a row of `fill`."""
+    index = torch.tensor(order)
+    moved = rows[index.clamp_min(0)]
+    moved[index < 0] = fill
+    return moved
 
 
 def order_rows(names: Mapping[int, str], first: Sequence[int], spms: Sequence[Pieces]) -> RowOrder:

@@ -205,12 +205,10 @@ LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db
 _EPSILON = 1e-3  # of batch normalisation in the original
 
 
-def lite0_weights(cache: Path | None = None) -> Path:
-    """The safetensors file of EfficientNet-Lite0, made at the first call; its SHA-256 lies beside it and is checked.
-
-    `cache` is a folder; without one it is ~/.cache/regard (or $REGARD_CACHE).
-    """
-    folder = cache or Path(os.environ.get("REGARD_CACHE") or Path.home() / ".cache" / "regard")
+def lite0_weights() -> Path:
+    """The safetensors file of EfficientNet-Lite0 in ~/.cache/regard (or $REGARD_CACHE), made at the first call; its
+    SHA-256 lies beside it and is checked."""
+    folder = Path(os.environ.get("REGARD_CACHE") or Path.home() / ".cache" / "regard")
     path, note = folder / "efficientnet-lite0.safetensors", folder / "efficientnet-lite0.sha256"
     if path.exists() and note.exists():
         if digest(path) != note.read_text(encoding="ascii").split("\n")[0]:
@@ -254,10 +252,10 @@ def _lite0_names() -> Iterable[tuple[str, str, str]]:
     yield "head", "_conv_head", "_bn1"
 
 
-def load_pretrained(encoder: nn.Module, cache: Path | None = None) -> str:
+def load_pretrained(encoder: nn.Module) -> str:
     """Give a frozen encoder its ImageNet weights; returns their SHA-256. An encoder trained along has none: ""."""
     if isinstance(encoder, EfficientNetLite0):
-        path = lite0_weights(cache)
+        path = lite0_weights()
         encoder.load_state_dict(load_file(path))
         return digest(path)
     if isinstance(encoder, TimmEncoder):

@@ -240,7 +240,7 @@ def change(model: nn.Module, *changes: Change) -> Iterator[Changed]:
     with ExitStack() as stack:
         for module, ours in at.items():
             stack.enter_context(_acting(module, ours))
-        stack.callback(model.register_forward_pre_hook(lambda *_: changed.restart()).remove)
+        stack.enter_context(model.register_forward_pre_hook(lambda *_: changed.restart()))
         yield changed
 
 

@@ -12,7 +12,7 @@ Sentences that matter have a warm bar beside them, with the weight in hundredths
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -107,7 +107,6 @@ class DocumentTrace:
     text: str
     sentences: tuple[SeenSentence, ...]
     probabilities: Mapping[str, float]
-    model: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for one in self.sentences:
@@ -133,10 +132,6 @@ class DocumentTrace:
         ]
         return cls(text, tuple(sentences), dict(probabilities))
 
-    @property
-    def label(self) -> str:
-        return max(self.probabilities, key=lambda name: self.probabilities[name])
-
     def to_json(self) -> str:
         return json.dumps({"document_trace": VERSION, **asdict(self)}, ensure_ascii=True, allow_nan=False)
 
@@ -151,7 +146,7 @@ class DocumentTrace:
                 SeenSentence(one["start"], one["end"], one["weight"], tuple((a, b, w) for a, b, w in one["words"]))
                 for one in tree["sentences"]
             )
-            return cls(tree["text"], tuple(sentences), tree["probabilities"], tree.get("model", {}))
+            return cls(tree["text"], tuple(sentences), tree["probabilities"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             if isinstance(error, DataError):
                 raise

@@ -92,9 +92,9 @@ def _gradients(model: nn.Module, source: Tensor, target: Tensor, fixed: bool) ->
     lengths = torch.tensor([len(source)], device=source.device)
     modules = attentions(model)
     with ExitStack() as stack, torch.enable_grad():
-        stack.callback(embed.register_forward_hook(catch).remove)
+        stack.enter_context(embed.register_forward_hook(catch))
         for name in find(model, None) if fixed else []:
-            stack.callback(modules[name].register_forward_hook(hold).remove)
+            stack.enter_context(modules[name].register_forward_hook(hold))
         logits = model(source[None], lengths, target[None])[0]  # [T, V]
     ids, leaf = caught[0]
     chosen = logits.log_softmax(-1).gather(-1, target[:, None]).squeeze(-1)  # [T]

@@ -62,7 +62,7 @@ def page(trace: Contents, view: str, show: Show) -> "Page":
 
 def file(title: str = "regard: what the model saw", said: str = "") -> str:
     """The page with nothing in its block of data, which `page` fills, and the server's page in a browser."""
-    style, script = _style(), bundle("exported")
+    style, script = _style(), bundle()
     body = (
         f'<main><h1 dir="auto">{html.escape(visible(title))}</h1><noscript>{html.escape(said)}</noscript></main>\n'
         f'<div id="announcements" class="hidden" role="status" aria-live="polite"></div>\n{_HELD.format("")}\n'
@@ -120,23 +120,23 @@ def _picture(trace: Contents, show: Show) -> dict[str, Any] | None:
 # --- files of the page
 
 
-def _own(name: str) -> str:
+def _read_page_file(name: str) -> str:
     return resources.files("regard.look").joinpath("page", name).read_text(encoding="utf-8")
 
 
 @lru_cache(maxsize=1)
 def _style() -> str:
-    return "\n".join(_own(f"{name}.css") for name in _STYLES)
+    return "\n".join(_read_page_file(f"{name}.css") for name in _STYLES)
 
 
-@lru_cache(maxsize=4)
-def bundle(entry: str) -> str:
-    """The module `entry` and all that it imports as one script: every module becomes a function that runs once."""
+@lru_cache(maxsize=1)
+def bundle() -> str:
+    """The module `exported` and all that it imports as one script: every module becomes a function that runs once."""
     done: list[str] = []
     parts: list[str] = []
 
     def add(name: str) -> None:
-        source = _own(f"{name}.js")
+        source = _read_page_file(f"{name}.js")
         for found in _IMPORT.finditer(source):
             if found[2] not in done:
                 done.append(found[2])
@@ -145,7 +145,7 @@ def bundle(entry: str) -> str:
         body = re.sub(r"^export ", "", _IMPORT.sub(_as_constant, source), flags=re.M)
         parts.append(f"const ${name} = (() => {{\n{body}return {{ {names} }};\n}})();\n")
 
-    add(entry)
+    add("exported")
     return "".join(parts)
 
 
@@ -226,7 +226,6 @@ def views(trace: Contents, show: Show) -> dict[str, Any]:
             {
                 "name": seen.name,
                 "leading": seen in leading,
-                "text": tables.module_words(trace, seen),
                 "heads": tables.head_words(seen),
                 "combined": _combined(seen.weights, large),
                 "measures": [

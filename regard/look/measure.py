@@ -138,13 +138,11 @@ class Report:
         """The measures of any row: MEASURES, then what else was added to `values`, such as "aer"."""
         return tuple(dict.fromkeys((*MEASURES, *(name for row in self.rows for name in row.values))))
 
-    def ranked(self, by: str = "confidence", highest: bool | None = None) -> list[HeadMeasures]:
-        """The single heads that have this measure, in order of it: `highest` first, or as suits the measure."""
+    def ranked(self, by: str = "confidence") -> list[HeadMeasures]:
+        """The single heads that have this measure, in order of it: see `LOW_FIRST`."""
         check_known("measure", by, self.measures)
         singles = [row for row in self.rows if row.head is not None and by in row.values]
-        return sorted(
-            singles, key=lambda row: row.values[by], reverse=by not in LOW_FIRST if highest is None else highest
-        )
+        return sorted(singles, key=lambda row: row.values[by], reverse=by not in LOW_FIRST)
 
     def to_text(self, by: str = "confidence") -> str:
         """The ranking as a plain table; a head without some measure shows a dash."""

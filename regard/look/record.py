@@ -14,7 +14,7 @@ them: the same up to a constant in each row.
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,7 +124,6 @@ def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = 
     torch.Size([1, 7, 7])
     """
     recorded = Recorded()
-    handles = []
     modules: dict[str, Any] = attentions(model)
     ours = type(model).__module__.startswith("regard.") or hasattr(model, "looking")  # which may hold no attention
     others = {} if modules or ours else foreign_attentions(model)
@@ -156,16 +155,14 @@ def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = 
 
         return hook
 
-    try:
+    with ExitStack() as hooks:
         for name in modules if names is None else names:
             if name in others:
-                handles += watch_foreign(name, others[name], keep_foreign)
+                for hook in watch_foreign(name, others[name], keep_foreign):
+                    hooks.enter_context(hook)
             else:
-                handles.append(modules[name].register_forward_hook(watch(name), with_kwargs=True))
+                hooks.enter_context(modules[name].register_forward_hook(watch(name), with_kwargs=True))
         yield recorded
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 Keep = Callable[[str, Tensor, Tensor, Tensor], None]  # name, context [B, T, D], weights [B, H, T, S], query [B, T, D]

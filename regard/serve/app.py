@@ -25,8 +25,6 @@ PACKAGE = Path(__file__).parents[1]
 FOLDERS = (PACKAGE / "serve" / "page", PACKAGE / "look" / "page")  # the shell of the page, and the views it shows
 Endpoint = Callable[[Call], Awaitable[Response]]
 ReadFields = Callable[[Request, Limits], Awaitable[Fields]]
-
-
 _SMALL = 2000  # bytes; what is shorter is sent as it is
 
 
@@ -66,6 +64,21 @@ def answer_file(files: Mapping[str, PageFile], name: str, request: Request) -> R
     return Response(plain, headers=dict(headers), media_type=kind)
 
 
+async def spec(call: Call) -> Response:
+    """GET /spec: the OpenAPI description of this server."""
+    return JSONResponse(describe(call.limits, call.state.of_kind("translate"), call.state.of_kind("caption")))
+
+
+async def metrics(call: Call) -> Response:
+    """GET /metrics: counters for Prometheus."""
+    return PlainTextResponse(call.state.metrics.write(), media_type="text/plain; version=0.0.4")
+
+
+async def exported(call: Call) -> Response:
+    """GET /page/file.html: the page of an exported file, without data."""
+    return HTMLResponse(await call.aside(next(iter(call.state.workers.values())), "exported"))
+
+
 ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
     "/translate": (("POST",), libre.translate),
     "/detect": (("POST",), libre.detect),
@@ -93,6 +106,8 @@ ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
     "/api/v1/what-if": (("POST",), api_v1.what_if),
     "/api/v1/caption": (("POST",), api_v1.caption),
     "/api/v1/example": (("GET",), api_v1.example),
+    "/spec": (("GET",), spec),
+    "/metrics": (("GET",), metrics),
 }
 # The kind of model whose queue a POST to a path needs.
 QUEUED = dict.fromkeys(("/translate", "/translate_file", "/v2/translate"), "translate")
@@ -100,21 +115,6 @@ QUEUED |= {f"/api/v1/{name}": "translate" for name in ("trace", "steps", "path",
 QUEUED |= {"/api/v1/what-if": "translate", "/api/v1/caption": "caption"}
 # A picture is received only after its sender was admitted and there is room for it.
 READERS: dict[str, ReadFields] = {"/api/v1/caption": read_query, "/translate_file": read_form}
-
-
-async def spec(call: Call) -> Response:
-    """GET /spec: the OpenAPI description of this server."""
-    return JSONResponse(describe(call.limits, call.state.of_kind("translate"), call.state.of_kind("caption")))
-
-
-async def metrics(call: Call) -> Response:
-    """GET /metrics: counters for Prometheus."""
-    return PlainTextResponse(call.state.metrics.write(), media_type="text/plain; version=0.0.4")
-
-
-async def exported(call: Call) -> Response:
-    """GET /page/file.html: the page of an exported file, without data."""
-    return HTMLResponse(await call.aside(next(iter(call.state.workers.values())), "exported"))
 
 
 def build(state: ServerState) -> Guard:
@@ -133,8 +133,6 @@ def build(state: ServerState) -> Guard:
 
         return act
 
-    endpoints = {**ENDPOINTS, "/spec": (("GET",), spec), "/metrics": (("GET",), metrics)}
-    endpoints["/page/file.html"] = (("GET",), exported)
     files = read_files(FOLDERS)
 
     def send(name: str) -> Callable[[Request], Awaitable[Response]]:
@@ -147,16 +145,17 @@ def build(state: ServerState) -> Guard:
         routes=[
             *(
                 Route(path, bind(endpoint, READERS.get(path, read_fields)), methods=list(methods))
-                for path, (methods, endpoint) in endpoints.items()
+                for path, (methods, endpoint) in ENDPOINTS.items()
             ),
             Route("/", send("index.html")),
             Route("/docs", send("docs.html")),  # the API for people
+            Route("/page/file.html", bind(exported, read_fields)),
             Route("/page/{name}", send("")),
         ],
         exception_handlers=dict.fromkeys((HTTPException, RefusedError, Exception), _explain),
     )
     app.router.redirect_slashes = False
-    paths = frozenset([*endpoints, "/", "/docs"])
+    paths = frozenset([*ENDPOINTS, "/", "/docs"])
     return Guard(app, state.access, state.limits, state.metrics, paths, partial(refuse_early, state), state.turns)
 
 

@@ -8,40 +8,28 @@ from regard.api.captioner import Caption, CaptionWriter
 from regard.data.builtin import shapes
 from regard.data.images import MOST_PIXELS, encode_png, picture_format
 from regard.errors import DataError
-from regard.look import html
 from regard.look.html import page_tree
 from regard.look.table import Label, arrange
 from regard.look.trace import Trace
 from regard.serve.limits import RefusedError, StoppedError
-from regard.serve.models import Stop, describe, interruptible, write_answer
+from regard.serve.models import ServedModel, Stop, interruptible
 
 
-class CaptionModel:
-    """A trained captioner and the name that clients use for it."""
+class CaptionModel(ServedModel):
+    """A captioner of a server."""
 
     kind = "caption"
-    write = staticmethod(write_answer)
-    exported = staticmethod(html.file)  # the page of an exported file
 
     def __init__(self, writer: CaptionWriter, name: str) -> None:
-        self.id = name
+        super().__init__(writer, name)
         self.writer = writer
-
-    @property
-    def beam(self) -> int:
-        return self.writer.experiment.decode.beam
-
-    @property
-    def drawn(self) -> str:
-        """The corpus that the model was trained on, if its pictures are generated; else empty."""
-        corpus: str = self.writer.experiment.data.corpus
-        return corpus
+        self.drawn: str = writer.experiment.data.corpus  # whose pictures are generated; empty for one of files
 
     def describe(self) -> dict[str, Any]:
         """The description of the model for clients."""
         config = self.writer.model.config
         return {
-            **describe(self.writer),
+            **super().describe(),
             "grid": [config.grid, config.grid],
             "side": self.writer.model.side,
             "look": config.look,
@@ -49,7 +37,7 @@ class CaptionModel:
             "megapixels": MOST_PIXELS // 1_000_000,
         }
 
-    def rehearse(self, stop: Stop) -> str:
+    def self_test(self, stop: Stop) -> str:
         """The caption of a fixed picture, a ramp of colours: always the same while the model is well."""
         side = self.writer.model.side
         ramp = np.linspace(0, 255, side, dtype=np.uint8)

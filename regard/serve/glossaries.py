@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from starlette.responses import JSONResponse, Response
 
+from regard.serve.languages import without_region
 from regard.serve.limits import RefusedError
 from regard.serve.state import Call
 from regard.serve.stored import Glossary
@@ -24,9 +25,9 @@ async def create(call: Call) -> Response:
     kind = call.fields.text("entries_format")
     if kind not in ("tsv", "csv"):
         raise RefusedError(400, "Value for 'entries_format' not supported.")
-    pairs = {(source, target) for source, targets in call.state.pairs.items() for target in targets}
-    source, target = (call.fields.text(name).partition("-")[0].lower() for name in ("source_lang", "target_lang"))
-    if not any((a.partition("-")[0], b.partition("-")[0]) == (source, target) for a, b in pairs):
+    pairs = {(without_region(a), without_region(b)) for a, targets in call.state.pairs.items() for b in targets}
+    source, target = (without_region(call.fields.text(name)) for name in ("source_lang", "target_lang"))
+    if (source, target) not in pairs:
         raise RefusedError(400, f"Unsupported glossary source and target language pair: {source[:20]}, {target[:20]}.")
     terms = read_terms(call.fields.text("entries"), kind)
     if len(call.state.glossaries) >= MOST:

@@ -49,12 +49,8 @@ def watch(model: nn.Module, name: str | None, run: Callable[[], Tensor]) -> tupl
     def keep(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], look: Look) -> None:
         calls.append(AttentionCall(*arguments(args, named), look, named.get("beside")))
 
-    handle = modules[chosen].register_forward_hook(keep, with_kwargs=True)
-    try:
-        logits = run()
-    finally:
-        handle.remove()
-    return chosen, calls, logits
+    with modules[chosen].register_forward_hook(keep, with_kwargs=True):
+        return chosen, calls, run()
 
 
 @torch.inference_mode()
@@ -180,16 +176,14 @@ def follow_path(
             parts: dict[str, nn.Module] = {"self": layer.self_attention, "feed": layer.feed_forward}
             if layer.cross_attention is not None:
                 parts["cross"] = layer.cross_attention
-            handles = [module.register_forward_hook(keep(place, part, at_step)) for part, module in parts.items()]
             for part, module in parts.items():
+                stack.enter_context(module.register_forward_hook(keep(place, part, at_step)))
                 attention = getattr(module, "attention", None)  # an SSRU has none
                 if isinstance(attention, Attention):
                     heads = keep(place, f"{part}_heads", lambda look: look.context[0, :, t])  # [H, D/H]
-                    handles.append(attention.register_forward_hook(heads))
-            handles.append(layer.register_forward_pre_hook(keep(place, "before", at_step)))
-            handles.append(layer.register_forward_hook(keep(place, "stream", at_step)))
-            for handle in handles:
-                stack.callback(handle.remove)
+                    stack.enter_context(attention.register_forward_hook(heads))
+            stack.enter_context(layer.register_forward_pre_hook(keep(place, "before", at_step)))
+            stack.enter_context(layer.register_forward_hook(keep(place, "stream", at_step)))
         run()
     return [
         {
@@ -225,7 +219,7 @@ def weigh_heads(
         with ExitStack() as stack:
             for name in {name for name, _ in some}:
                 out = [(row, head) for row, (other, head) in enumerate(some) if other == name]
-                stack.callback(attentions(model)[name].register_forward_hook(_leave_out(out)).remove)
+                stack.enter_context(attentions(model)[name].register_forward_hook(_leave_out(out)))
             without += _logprobs(run(len(some)), written)
     found = [
         {"name": name, "head": head or 0, "drop": whole - one}

@@ -37,8 +37,17 @@ def among(code: str, known: list[str]) -> str | None:
     wanted = canonical(code)
     if wanted in known:
         return wanted
-    short = canonical(wanted.partition("-")[0])
+    short = canonical(without_region(wanted))
     return short if short in known else None
+
+
+def without_region(code: str) -> str:
+    """The language of a code in lower case, without region and script.
+
+    >>> without_region("EN-GB")
+    'en'
+    """
+    return code.partition("-")[0].lower()
 
 
 @cache

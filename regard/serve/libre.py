@@ -182,7 +182,7 @@ async def translate_file(call: Call) -> Response:
         # A character that the encoding of the file cannot write is refused.
         data = await aside(len(written), _refusing, 422, document.encode, written, language)
     assert worker is not None
-    key = call.state.shelf.put(data, f"{path.stem}_{worker.about['target']['code']}{path.suffix}")
+    key = call.state.files.put(data, f"{path.stem}_{worker.about['target']['code']}{path.suffix}")
     return JSONResponse({"translatedFileUrl": f"{call.request.base_url}download_file/{key}"})
 
 
@@ -196,7 +196,7 @@ def _refusing(status: int, work: Callable[..., Any], *args: Any) -> Any:
 
 async def download_file(call: Call) -> Response:
     """GET /download_file/NAME: a translated file."""
-    found = call.state.shelf.get(call.request.path_params["name"])
+    found = call.state.files.get(call.request.path_params["name"])
     if found is None:
         raise RefusedError(404, "There is no such file here, or it was removed; translate it again.")
     name = re.sub(r"[^A-Za-z0-9._-]", "_", found.name)

@@ -39,14 +39,14 @@ def serve_model(connection: Connection, beat: Any, run: str, limits: Limits, eng
         signal.signal(one, signal.SIG_IGN)  # the server decides when its models end
     os.nice(NICE)
     logging.basicConfig(level=logging.WARNING)
-    log.addFilter(Once())
+    log.addFilter(OncePerMinute())
     sys.setswitchinterval(SWITCH)
     try:
         model = load_model(run, limits, engine, threads)
     except Exception as error:
         connection.send((0, "error", error if isinstance(error, RegardError) else RuntimeError(f"{run}: {error}")))
         return
-    connection.send((0, "ok", {"id": model.id, "kind": model.kind, "beam": model.beam, **model.describe()}))
+    connection.send((0, "ok", model.describe()))
     ModelProcess(connection, model, beat).run()
 
 
@@ -74,7 +74,7 @@ def load_model(run: str, limits: Limits, engine: str = "regard", threads: int = 
     )
 
 
-class Once(logging.Filter):
+class OncePerMinute(logging.Filter):
     """Lets a message through once a minute, with the number of times that it was left out."""
 
     def __init__(self) -> None:

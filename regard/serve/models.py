@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from regard.api.inspecting import report_heads
 from regard.api.links import is_fixed, link_words
+from regard.api.passages import NOTES
 from regard.api.tracing import Trained, describe_forced
 from regard.api.translation import Translation
 from regard.api.translator import Translator
@@ -44,17 +45,6 @@ _COMPARED = 2000  # characters of a text that are compared with a vocabulary
 Stop = Callable[[], bool]
 
 
-def describe(trained: Trained) -> dict[str, Any]:
-    """What is said of every model."""
-    name, parameters = trained.experiment.name, sum(part.numel() for part in trained.model.parameters())
-    return {"name": name, "paper": entry(name).paper, "idea": entry(name).idea, "parameters": parameters}
-
-
-def write_answer(tree: dict[str, Any]) -> bytes:
-    """The bytes of an answer that holds arrays, written as a trace is."""
-    return write(tree).encode("utf-8")
-
-
 @contextmanager
 def interruptible(model: nn.Module, stop: Stop) -> Iterator[None]:
     """Let `stop` end the block early: it is called before every attention call."""
@@ -63,25 +53,43 @@ def interruptible(model: nn.Module, stop: Stop) -> Iterator[None]:
         if stop():
             raise StoppedError
 
-    handles = [module.register_forward_pre_hook(check) for module in attentions(model).values()]
-    try:
+    with ExitStack() as stack:
+        for module in attentions(model).values():
+            stack.enter_context(module.register_forward_pre_hook(check))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
-class TranslationModel:
-    """A trained translator and the name that clients use for it."""
+class ServedModel:
+    """A trained model and the name that clients use for it."""
+
+    kind: str
+    exported = staticmethod(html.file)  # the page of an exported file
+
+    def __init__(self, trained: Trained, name: str) -> None:
+        self.trained, self.id = trained, name
+        self.beam = trained.experiment.decode.beam  # of requests that name none
+
+    def describe(self) -> dict[str, Any]:
+        """The description of the model for clients."""
+        name = self.trained.experiment.name
+        about = {"name": name, "paper": entry(name).paper, "idea": entry(name).idea, "parameters": self.trained.size}
+        return {"id": self.id, "kind": self.kind, "beam": self.beam, **about}
+
+    @staticmethod
+    def write(tree: dict[str, Any]) -> bytes:
+        """The bytes of an answer that holds arrays, written as a trace is."""
+        return write(tree).encode("utf-8")
+
+
+class TranslationModel(ServedModel):
+    """A translator of a server."""
 
     kind = "translate"
-    write = staticmethod(write_answer)
-    exported = staticmethod(html.file)  # the page of an exported file
 
     def __init__(
         self, translator: Translator, name: str, limits: Limits, card: Mapping[str, Any] | None = None
     ) -> None:
-        self.id = name
+        super().__init__(translator, name)
         self.card = card or {}  # of a model that ships
         self.translator = translator
         # Looking inside puts hooks on a model. Translations that come in between use a twin with the same parameters.
@@ -91,18 +99,13 @@ class TranslationModel:
         self.limits = limits
         self._errors: dict[str, Any] | None = None  # of its heads
 
-    @property
-    def beam(self) -> int:
-        """The beam of requests that name none."""
-        return self.translator.experiment.decode.beam
-
     def describe(self) -> dict[str, Any]:
         """The description of the model for clients."""
         sides = {"source": self.translator.source_language, "target": self.translator.target_language}
         codes = {side: languages.canonical(code) for side, code in sides.items()}
         return {
             **{side: {"code": code, "name": languages.name(code)} for side, code in codes.items()},
-            **describe(self.translator),
+            **super().describe(),
             "expects": expectations(self.translator.experiment.data, self.translator.source_vocabulary),
             "bytes": self.card.get("bytes"),
             # The first score on its card, of the weights that ship.
@@ -112,6 +115,7 @@ class TranslationModel:
             **examples.opening(self._examples, codes["source"]),
             "aligned": any(example.alignment for example in self._examples),
             "fixed": is_fixed(self.translator.model),
+            "flags": NOTES,
         }
 
     @cached_property
@@ -142,7 +146,7 @@ class TranslationModel:
             emit((place, _written(found, 0)))
         return len(texts)
 
-    def rehearse(self, stop: Stop) -> str:
+    def self_test(self, stop: Stop) -> str:
         """The translation of a short text of known words: always the same while the model is well."""
         vocabulary = self.translator.source_vocabulary
         last = range(len(vocabulary) - min(3, len(vocabulary) - UNKNOWN - 1), len(vocabulary))
@@ -166,7 +170,7 @@ class TranslationModel:
 
     def align(self, text: str, target: str, stop: Stop) -> list[dict[str, Any]]:
         """Which words of a text and its translation belong together."""
-        return [one.describe() for one in link_words(self._trace(TraceRequest(text, target), stop))]
+        return [one._asdict() for one in link_words(self._trace(TraceRequest(text, target), stop))]
 
     def _trace(self, look: TraceRequest, stop: Stop) -> Trace:
         """The trace of a sentence: of the given translation, or of the one that the model finds."""

@@ -26,7 +26,7 @@ from regard.serve.access import Access, AccessToken, is_loopback
 from regard.serve.app import build
 from regard.serve.guard import Guard
 from regard.serve.limits import Limits
-from regard.serve.model_process import SWITCH, Once
+from regard.serve.model_process import SWITCH, OncePerMinute
 from regard.serve.protocol import Listener, Protocol
 from regard.serve.state import ServerState
 
@@ -139,7 +139,7 @@ def serve(
     access = Access(host, known, tuple(name.lower() for name in hosts), frozenset(origins))
     listener = _bind(host, port)
     for name in ("asyncio", "uvicorn.error", "regard.serve"):
-        logging.getLogger(name).addFilter(Once())
+        logging.getLogger(name).addFilter(OncePerMinute())
     sys.setswitchinterval(SWITCH)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     bounded = replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))

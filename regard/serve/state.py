@@ -23,7 +23,7 @@ from regard.serve.limits import Limits, RefusedError, StoppedError, busy
 from regard.serve.metrics import Metrics
 from regard.serve.model_process import GZIP
 from regard.serve.queue import MethodCall, Options, Ticket, Written
-from regard.serve.stored import Glossaries, Shelf
+from regard.serve.stored import Glossaries, StoredFiles
 from regard.serve.worker import DiedError, Worker
 from regard.training.known import FOLDERS
 
@@ -38,7 +38,7 @@ class ServerState:
         self.access = access
         self.metrics = Metrics()
         self.turns = Turns()
-        self.shelf, self.glossaries = Shelf(), Glossaries()
+        self.files, self.glossaries = StoredFiles(), Glossaries()
         self.held = 0  # bytes of answers that clients have not read yet
         self.stopping = False
         self.suggestions: Path | None = None  # the file that keeps them

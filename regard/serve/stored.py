@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
+from regard.serve.languages import without_region
 from regard.serve.limits import RefusedError
 
 MOST_FILES = 64
@@ -14,7 +15,7 @@ MOST_BYTES = 64 << 20
 SECONDS = 3600.0
 
 
-class Kept(NamedTuple):
+class StoredFile(NamedTuple):
     """A translated file."""
 
     data: bytes
@@ -22,21 +23,21 @@ class Kept(NamedTuple):
     until: float
 
 
-class Shelf:
+class StoredFiles:
     """The files that wait to be read, the oldest first; the oldest makes room for new ones."""
 
     def __init__(self) -> None:
-        self._files: OrderedDict[str, Kept] = OrderedDict()
+        self._files: OrderedDict[str, StoredFile] = OrderedDict()
 
     def put(self, data: bytes, name: str) -> str:
         """Keep a file: the name under which it is read."""
         key = secrets.token_urlsafe(16) + PurePath(name).suffix.lower()
-        self._files[key] = Kept(data, name, time.monotonic() + SECONDS)
+        self._files[key] = StoredFile(data, name, time.monotonic() + SECONDS)
         while len(self._files) > MOST_FILES or sum(len(one.data) for one in self._files.values()) > MOST_BYTES:
             self._files.popitem(last=False)
         return key
 
-    def get(self, key: str) -> Kept | None:
+    def get(self, key: str) -> StoredFile | None:
         """A file that is kept, if it is."""
         found = self._files.get(key)
         return found if found is not None and time.monotonic() < found.until else None
@@ -96,10 +97,6 @@ class Glossaries:
         found = self.find(client, id)
         if source == "auto":
             raise RefusedError(400, "Value for 'source_lang' is required with a glossary.")
-        if (_plain(source), _plain(target)) != (found.source, found.target):
+        if (without_region(source), without_region(target)) != (found.source, found.target):
             raise RefusedError(400, "The glossary is of another pair of languages than the request.")
         return found.terms
-
-
-def _plain(code: str) -> str:
-    return code.partition("-")[0].lower()

@@ -259,7 +259,7 @@ class Worker:
 
     def _probe(self) -> None:
         """Let the model translate a sample: it is well if that gives the same as the first time."""
-        call = self._begin("run", MethodCall("rehearse"), time.monotonic() + self.limits.seconds)
+        call = self._begin("run", MethodCall("self_test"), time.monotonic() + self.limits.seconds)
         self._watch(call, lambda: False)
         try:
             found = call.result.result()

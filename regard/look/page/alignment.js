@@ -1,6 +1,6 @@
 // Attention as ribbons, as a matrix or as a table, and exactly what is drawn.
 
-import { h, menu, put, renew, segments, select, toggle } from "./dom.js";
+import { field, h, menu, put, renew, segments, select, toggle } from "./dom.js";
 import { exporter } from "./export.js";
 import { drawMatrix } from "./matrix.js";
 import { drawRibbons } from "./ribbons.js";
@@ -8,7 +8,8 @@ import { state } from "./state.js";
 import { table as asTable } from "./tables.js";
 import { palettes } from "./palette.js";
 import { summary, tableOf } from "./trace.js";
-import { caption, SIDES } from "./wording.js";
+import { View } from "./views.js";
+import { caption, kindBox } from "./wording.js";
 
 const NAMES = [
   "form",
@@ -46,49 +47,31 @@ export const chosenTable = (trace) =>
     shift: state.get("shift"),
   });
 
-class Alignment extends HTMLElement {
+class Alignment extends View {
   connectedCallback() {
-    this.lead = h("div", { class: "headline" });
-    this.controls = h("div", { class: "controls" });
-    this.picture = h("div", { class: "picture" });
+    this.place = h("div", { class: "picture" });
     this.caption = h("p", { class: "caption" });
     this.summary = h("p", { class: "summary" });
-    put(this, this.lead, this.controls, this.picture, this.caption, this.summary);
-    this.ends = [
-      state.on(["trace", "models", "theme", ...NAMES], () => this.show()),
-      state.on(["t", "s", "preview"], () => this.mark?.()),
-    ];
-    this.show();
-  }
-
-  disconnectedCallback() {
-    for (const end of this.ends) end();
+    this.begin(
+      [this.place, this.caption, this.summary],
+      [["trace", "models", "theme", ...NAMES], () => this.show()],
+      [["t", "s", "preview"], () => this.mark?.()],
+    );
   }
 
   show() {
     const trace = state.get("trace");
-    if (!trace) {
-      put(this.lead);
-      put(this.controls);
-      put(this.picture, h("p", { class: "empty" }, "Translate a sentence to see its attention."));
-      put(this.caption);
-      put(this.summary);
-      return;
-    }
+    if (!trace) return this.showEmpty("Translate a sentence to see its attention.");
     const shown = chosenTable(trace);
     const form = state.get("form");
     const draw = { matrix: drawMatrix, ribbons: drawRibbons, table: asTable }[form] ?? drawRibbons;
     const { element, mark } = draw(shown, trace);
     this.mark = mark;
-    renew(this.picture, element);
-    put(
-      this.lead,
-      h("p", { class: "lead" }, trace.looks ? (LEADS[form] ?? LEADS.ribbons) : FIXED),
-      exporter(
-        "alignment",
-        () => this.picture.querySelector("svg") ?? drawMatrix(shown, trace).element.firstChild,
-        () => ({ shown, trace }),
-      ),
+    renew(this.place, element);
+    const drawing = () => this.place.querySelector("svg") ?? drawMatrix(shown, trace).element.firstChild;
+    this.showLead(
+      trace.looks ? (LEADS[form] ?? LEADS.ribbons) : FIXED,
+      exporter("alignment", drawing, () => ({ shown, trace })),
     );
     renew(this.controls, this.buttons(trace, shown));
     const detail =
@@ -109,9 +92,7 @@ class Alignment extends HTMLElement {
     const form = state.get("form");
     const on = (name, text) => toggle(text, state.get(name), set(name));
     const { kind } = shown.seen;
-    const kinds = Object.keys(SIDES).filter((one) => trace.modules.some((seen) => seen.kind === one));
     const layers = trace.modules.filter((seen) => seen.kind === kind);
-    const key = (seen) => (seen.leading ? String(seen.layer) : seen.name);
     const choose = (layer) => state.set({ layer, head: null, t: null, s: null, preview: null });
     return [
       segments(
@@ -124,18 +105,14 @@ class Alignment extends HTMLElement {
         form,
         set("form"),
       ),
-      kinds.length > 1 &&
-        select(
-          "Attention",
-          kinds.map((one) => ({ value: one, text: SIDES[one] })),
-          kind,
-          (one) => choose(one === "cross" ? null : key(trace.modules.findLast((seen) => seen.kind === one))),
-        ),
+      kindBox(trace, kind, (one) =>
+        choose(one === "cross" ? null : trace.modules.findLast((seen) => seen.kind === one).key),
+      ),
       layers.length > 1 &&
         select(
           "Layer",
-          layers.map((seen) => ({ value: key(seen), text: String(seen.layer) })),
-          key(shown.seen),
+          layers.map((seen) => ({ value: seen.key, text: String(seen.layer) })),
+          shown.seen.key,
           set("layer"),
         ),
       heads > 1 &&
@@ -182,13 +159,7 @@ class Alignment extends HTMLElement {
       value: Math.round(100 * state.get("mass")),
       onchange: () => state.set({ mass: Number(input.value) / 100 }),
     });
-    return h(
-      "label",
-      { class: "field" },
-      h("span", {}, "Mass shown"),
-      input,
-      h("output", {}, `${Math.round(100 * state.get("mass"))} %`),
-    );
+    return field("Mass shown", input, h("output", {}, `${Math.round(100 * state.get("mass"))} %`));
   }
 }
 

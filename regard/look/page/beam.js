@@ -1,14 +1,15 @@
 // The search: every candidate, which ones were kept, and which translation has the best score.
 
-import { announce, h, put, renew, segments, svg, toggle, visible, word } from "./dom.js";
+import { announce, button, field, h, isolate, put, renew, segments, select, svg, toggle, visible, word } from "./dom.js";
 import { exporter } from "./export.js";
 import { room, wide } from "./grid.js";
 import { show } from "./maths.js";
 import { host } from "./host.js";
 import { state } from "./state.js";
-import { plainTable } from "./tables.js";
+import { csvLines, plainTable } from "./tables.js";
 import { clean, described, fate, plainText, ranking, spelled } from "./ranking.js";
 import { grow, path, walk } from "./treelayout.js";
+import { View } from "./views.js";
 
 const LINE = 30,
   FONT = 13,
@@ -18,19 +19,11 @@ const WIDE = 600; // what a drawing needs
 const yOf = (one) => 20 + one.y * LINE;
 const kind = (one) => `${one.main ? "main" : one.alive ? "alive" : ""}${one.last.pruned ? " pruned" : ""}`;
 
-class BeamView extends HTMLElement {
+class BeamView extends View {
   connectedCallback() {
-    this.lead = h("div", { class: "headline" });
-    this.controls = h("div", { class: "controls" });
     this.place = h("div", {});
     this.ranks = h("div", {});
-    put(this, this.lead, this.controls, this.place, this.ranks);
-    this.ends = [state.on(["trace", "tree", "pruned", "replay", "node"], () => this.show())];
-    this.show();
-  }
-
-  disconnectedCallback() {
-    for (const end of this.ends) end();
+    this.begin([this.place, this.ranks], [["trace", "tree", "pruned", "replay", "node"], () => this.show()]);
   }
 
   get form() {
@@ -40,31 +33,20 @@ class BeamView extends HTMLElement {
   show() {
     const trace = state.get("trace"),
       beam = trace?.beam;
-    if (!beam) {
-      put(this.lead);
-      put(this.controls);
-      put(this.ranks);
-      put(
-        this.place,
-        h(
-          "p",
-          { class: "empty" },
-          trace
-            ? host.live
-              ? "A changed translation has no search tree. Undo the change to see the search."
-              : "This trace holds no search tree."
-            : "Translate a sentence to see its search.",
-        ),
+    if (!trace) return this.showEmpty("Translate a sentence to see its search.");
+    if (!beam)
+      return this.showEmpty(
+        host.live
+          ? "A changed translation has no search tree. Undo the change to see the search."
+          : "This trace holds no search tree.",
       );
-      return;
-    }
     const last = beam.nodes.reduce((most, node) => Math.max(most, node.step), 0);
     const tree = grow(beam, { pruned: state.get("pruned"), until: state.get("replay") });
     this.buttons(trace, beam, last);
     const { form } = this;
     renew(
       this.place,
-      form === "list" ? this.list(tree, beam) : form === "table" ? this.table(beam) : this.drawing(tree, beam),
+      form === "list" ? this.list(tree) : form === "table" ? this.table(beam) : this.drawing(tree, beam),
     );
     put(
       this.ranks,
@@ -82,32 +64,13 @@ class BeamView extends HTMLElement {
       "aria-valuetext": `after step ${at} of ${last}`,
       oninput: () => state.set({ replay: Number(slider.value) === last ? null : Number(slider.value) }),
     });
-    const width = h(
-      "select",
-      {
-        onchange: () => {
-          state.set({ beam: Number(width.value), replay: null, node: null });
-          host.translate();
-        },
-      },
-      [1, 2, 3, 5, 8, 12].map((size) => h("option", { value: size, selected: size === state.get("beam") }, size)),
-    );
-    const lines = () => [
-      "id,parent,step,token,logprob,total,score,finished,pruned",
-      ...beam.nodes.map((node) =>
-        [
-          node.id,
-          node.parent ?? "",
-          node.step,
-          JSON.stringify(node.token),
-          node.logprob,
-          node.total,
-          node.score,
-          node.finished,
-          node.pruned,
-        ].join(","),
-      ),
-    ];
+    const widths = [1, 2, 3, 5, 8, 12].map((size) => ({ value: size, text: size }));
+    const widen = (size) => {
+      state.set({ beam: Number(size), replay: null, node: null });
+      host.translate();
+    };
+    const columns = ["id", "parent", "step", "token", "logprob", "total", "score", "finished", "pruned"];
+    const csv = () => csvLines([columns, ...beam.nodes.map((node) => columns.map((name) => node[name]))]);
     renew(
       this.controls,
       segments(
@@ -120,24 +83,18 @@ class BeamView extends HTMLElement {
         this.form,
         (tree) => state.set({ tree }),
       ),
-      host.live && h("label", { class: "field" }, h("span", {}, "Beam"), width),
-      h("label", { class: "field" }, h("span", {}, "Replay to step"), slider, h("output", {}, `${at} / ${last}`)),
+      host.live && select("Beam", widths, state.get("beam"), widen),
+      field("Replay to step", slider, h("output", {}, `${at} / ${last}`)),
       toggle("Pruned candidates", state.get("pruned"), (pruned) => state.set({ pruned })),
     );
-    put(
-      this.lead,
-      h(
-        "p",
-        { class: "lead" },
-        "Beam search keeps the best few prefixes and extends each by one word, until none can beat the best finished " +
-          "sentence. A thick line is a likely word.",
-      ),
+    const whole = () => this.drawing(grow(beam, { pruned: state.get("pruned"), until: null }), beam).firstChild;
+    this.showLead(
+      "Beam search keeps the best few prefixes and extends each by one word, until none can beat the best finished " +
+        "sentence. A thick line is a likely word.",
       exporter(
         "beam",
-        () =>
-          this.place.querySelector("svg") ??
-          this.drawing(grow(beam, { pruned: state.get("pruned"), until: null }), beam).firstChild,
-        () => ({ trace, csv: lines().join("\r\n") }),
+        () => this.place.querySelector("svg") ?? whole(),
+        () => ({ trace, csv: csv() }),
       ),
     );
   }
@@ -207,7 +164,7 @@ class BeamView extends HTMLElement {
       },
       svg("title", {}, described(one.last, Math.exp(one.last.logprob))),
       svg("rect", { class: "hit", x: one.x, y: y - 12, width: one.wide, height: 24, rx: 6 }),
-      svg("text", { x: one.x + 7, y: y + 4.5, "font-size": FONT }, `\u2068${one.text}\u2069`),
+      svg("text", { x: one.x + 7, y: y + 4.5, "font-size": FONT }, isolate(one.text)),
       one.last.finished &&
         svg(
           "text",
@@ -285,7 +242,7 @@ class BeamView extends HTMLElement {
     input.focus();
   }
 
-  list(tree, beam) {
+  list(tree) {
     const item = (one) =>
       h(
         "li",
@@ -294,16 +251,10 @@ class BeamView extends HTMLElement {
           "aria-expanded": one.branches.length ? "true" : null,
           "aria-selected": String(one.last.id === state.get("node")),
         },
-        h(
-          "button",
-          {
-            type: "button",
-            class: `quiet${one.main ? " main" : ""}`,
-            tabindex: 0,
-            onclick: () => this.choose(one.last),
-          },
-          word(one.chain.map((node) => clean(node.token)).join(" ")),
-        ),
+        button(word(spelled(one.chain)), () => this.choose(one.last), {
+          class: `quiet${one.main ? " main" : ""}`,
+          tabindex: 0,
+        }),
         h("span", { class: "small" }, ` ${show(one.last.total)}${fate(one)}`),
         one.branches.length > 0 && h("ul", { role: "group" }, one.branches.map(item)),
       );
@@ -317,11 +268,7 @@ class BeamView extends HTMLElement {
       beam.nodes.map((node) => [
         node.step,
         word(clean(node.token)),
-        word(
-          path(beam, node.parent)
-            .map((one) => clean(one.token))
-            .join(" ") || "\u2013",
-        ),
+        word(spelled(path(beam, node.parent)) || "\u2013"),
         show(node.logprob),
         show(node.total),
         show(node.score),

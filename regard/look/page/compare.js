@@ -1,7 +1,7 @@
 // Compare: the heads of one model, several models on the same sentence, or with and without attention by length.
 
 import { chosenTable } from "./alignment.js";
-import { h, put, renew, segments, select, toggle, word } from "./dom.js";
+import { field, h, put, renew, segments, select, toggle, word } from "./dom.js";
 import { exporter } from "./export.js";
 import {
   BY_ERROR,
@@ -19,7 +19,8 @@ import { beside, difference, differenceMap, differing, sideTable } from "./sides
 import { state } from "./state.js";
 import { csv } from "./tables.js";
 import { tableOf } from "./trace.js";
-import { SIDES } from "./wording.js";
+import { View } from "./views.js";
+import { kindBox } from "./wording.js";
 
 const HEADS =
   "A model may have several heads, each with its own query. Some follow the words, some the order, some give most " +
@@ -42,12 +43,9 @@ const sized = (text) => text.split(/\s+/u).filter(Boolean).length;
 const pairOf = (one) => `${one.source.code} ${one.target.code}`;
 let asTable = false;
 
-class Compare extends HTMLElement {
+class Compare extends View {
   connectedCallback() {
-    this.lead = h("div", { class: "headline" });
-    this.controls = h("div", { class: "controls" });
     this.place = h("div", {});
-    put(this, this.lead, this.controls, this.place);
     const names = [
       "trace",
       "models",
@@ -61,26 +59,17 @@ class Compare extends HTMLElement {
       "comparing",
       "length",
     ];
-    this.ends = [
-      state.on(names, () => this.show()),
-      state.on(["t", "s", "preview"], () => this.marks?.forEach((mark) => mark())),
-    ];
-    this.show();
-  }
-
-  disconnectedCallback() {
-    for (const end of this.ends) end();
+    this.begin(
+      [this.place],
+      [names, () => this.show()],
+      [["t", "s", "preview"], () => this.marks?.forEach((mark) => mark())],
+    );
   }
 
   show() {
     const trace = state.get("trace");
     this.marks = [];
-    if (!trace) {
-      put(this.lead);
-      put(this.controls);
-      put(this.place, h("p", { class: "empty" }, "Translate a sentence to compare heads and models."));
-      return;
-    }
+    if (!trace) return this.showEmpty("Translate a sentence to compare heads and models.");
     const many = trace.leading.length * (trace.leading[0]?.weights.shape[0] ?? 0) > 1;
     const chosen = state.get("comparing") || (many ? "heads" : "models");
     if (chosen === "length" && this.rivals().length === 2) this.byLength();
@@ -130,10 +119,9 @@ class Compare extends HTMLElement {
 
   showHeads(trace, errors, worth) {
     const order = state.get("sort"),
-      seen = trace.module(state.get("layer")),
-      kinds = Object.keys(SIDES).filter((kind) => trace.modules.some((one) => one.kind === kind));
-    const kind = kinds.includes(this.kind) ? this.kind : (seen?.kind ?? "cross");
-    const modules = trace.modules.filter((one) => one.kind === kind);
+      of = (kind) => trace.modules.filter((one) => one.kind === kind);
+    const kind = of(this.kind).length ? this.kind : (trace.module(state.get("layer"))?.kind ?? "cross");
+    const modules = of(kind);
     const heads = measuredHeads(trace, modules, order, errors?.heads, worth);
     const orders = [
       ...ORDERS,
@@ -142,22 +130,15 @@ class Compare extends HTMLElement {
     ];
     this.buttons(
       "heads",
-      kinds.length > 1 &&
-        select(
-          "Attention",
-          kinds.map((one) => ({ value: one, text: SIDES[one] })),
-          kind,
-          (one) => {
-            this.kind = one;
-            this.show();
-          },
-        ),
+      kindBox(trace, kind, (one) => {
+        this.kind = one;
+        this.show();
+      }),
       select("Order", orders, order, (sort) => state.set({ sort }), { class: "order" }),
     );
     const data = () => ({ trace, csv: headLines(heads) });
-    put(
-      this.lead,
-      h("p", { class: "lead" }, HEADS),
+    this.showLead(
+      HEADS,
       exporter("heads", () => sheet(heads), data),
     );
     const one = "This model has one head. Compare it with another model, or load a Transformer to see many.";
@@ -220,7 +201,7 @@ class Compare extends HTMLElement {
     this.marks = marks;
     const data = () => ({ trace: traces[0], shown: tables[0], csv: gap ? csv(gap) : undefined });
     const drawing = () => this.place.querySelector("svg.matrix") ?? this.place.querySelector("svg");
-    put(this.lead, h("p", { class: "lead" }, MODELS), exporter("compare", drawing, data));
+    this.showLead(MODELS, exporter("compare", drawing, data));
     const colours =
       `Orange: larger weight in ${names[0]}; purple: larger weight in ${names[same]}. ` +
       "Words that both wrote are compared; a word of one alone shows its own weights.";
@@ -256,11 +237,8 @@ class Compare extends HTMLElement {
       "aria-valuetext": `${sized(texts[at])} words`,
       oninput: () => state.set({ length: Number(slider.value) }),
     });
-    this.buttons(
-      "length",
-      h("label", { class: "field" }, h("span", {}, "Length"), slider, h("output", {}, `${sized(texts[at])} words`)),
-    );
-    put(this.lead, h("p", { class: "lead" }, LENGTH));
+    this.buttons("length", field("Length", slider, h("output", {}, `${sized(texts[at])} words`)));
+    this.showLead(LENGTH);
     const chosen = [...new Set([texts[0], texts[at]])];
     if (!this.place.querySelector(".contrast")) put(this.place, h("p", { class: "empty" }, "Both models translate…"));
     try {

@@ -71,6 +71,9 @@ export function visible(text) {
   return shown === "" ? "\u2423" : shown.replace(/^ +| +$/g, (spaces) => "\u2423".repeat(spaces.length));
 }
 
+/** A text inside a drawing, which has no `bdi`: isolated from what is around it, so that it keeps its direction. */
+export const isolate = (text) => `\u2068${text}\u2069`;
+
 /** A select box. @param {string} label @param {{value: string, text: string}[]} options */
 export function select(label, options, value, onchange, attributes = {}) {
   const box = h(
@@ -78,16 +81,19 @@ export function select(label, options, value, onchange, attributes = {}) {
     { ...attributes, onchange: () => onchange(box.value) },
     options.map((option) => h("option", { value: option.value, selected: option.value === value }, option.text)),
   );
-  return h("label", { class: "field" }, h("span", {}, label), box);
+  return field(label, box);
 }
+
+/** A control with its name before it. @param {string} label @param {...any} control */
+export const field = (label, ...control) => h("label", { class: "field" }, h("span", {}, label), control);
+
+/** A button. @param {any} contents @param {(event: Event) => void} onclick @param {Record<string, any>} [attributes] */
+export const button = (contents, onclick, attributes = {}) =>
+  h("button", { type: "button", ...attributes, onclick }, contents);
 
 /** A switch that says whether it is on. */
 export const toggle = (label, on, onchange, attributes = {}) =>
-  h(
-    "button",
-    { type: "button", class: "switch", "aria-pressed": String(on), ...attributes, onclick: () => onchange(!on) },
-    label,
-  );
+  button(label, () => onchange(!on), { class: "switch", "aria-pressed": String(on), ...attributes });
 
 /** Buttons of which one is pressed. @param {string} label @param {{value: string, text: string}[]} options */
 export const segments = (label, options, value, onchange) =>
@@ -95,11 +101,7 @@ export const segments = (label, options, value, onchange) =>
     "div",
     { class: "segments", role: "group", "aria-label": label },
     options.map((option) =>
-      h(
-        "button",
-        { type: "button", "aria-pressed": String(option.value === value), onclick: () => onchange(option.value) },
-        option.text,
-      ),
+      button(option.text, () => onchange(option.value), { "aria-pressed": String(option.value === value) }),
     ),
   );
 

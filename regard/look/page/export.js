@@ -1,7 +1,7 @@
 // Export of every view: SVG, PNG, CSV, JSON, and one HTML file that needs no network.
 
 import { bundle } from "./bundle.js";
-import { announce, closes, h } from "./dom.js";
+import { announce, button, closes, h } from "./dom.js";
 import { host } from "./host.js";
 import { csv } from "./tables.js";
 
@@ -76,7 +76,8 @@ async function png(drawing) {
   }
 }
 
-function save(name, contents, type) {
+/** Save a file on the reader's computer. @param {string} name @param {string | Blob} contents @param {string} [type] */
+export function save(name, contents, type) {
   const address = URL.createObjectURL(contents instanceof Blob ? contents : new Blob([contents], { type }));
   const link = h("a", { href: address, download: name });
   document.body.append(link);
@@ -104,6 +105,15 @@ export function exporter(name, picture, data) {
   };
   if (!host.live) delete acts.HTML; // this file is it
   const status = h("span", { class: "note", role: "status" });
+  const attempt = async (act) => {
+    try {
+      status.textContent = "";
+      await act();
+      menu.open = false;
+    } catch (error) {
+      status.textContent = `This could not be exported: ${error.message}`;
+    }
+  };
   const menu = h(
     "details",
     { class: "menu" },
@@ -111,25 +121,7 @@ export function exporter(name, picture, data) {
     h(
       "div",
       { class: "sheet" },
-      Object.entries(acts).map(([kind, act]) =>
-        h(
-          "button",
-          {
-            type: "button",
-            "data-kind": kind,
-            onclick: async () => {
-              try {
-                status.textContent = "";
-                await act();
-                menu.open = false;
-              } catch (error) {
-                status.textContent = `This could not be exported: ${error.message}`;
-              }
-            },
-          },
-          kind,
-        ),
-      ),
+      Object.entries(acts).map(([kind, act]) => button(kind, () => attempt(act), { "data-kind": kind })),
       status,
     ),
   );

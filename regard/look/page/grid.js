@@ -1,6 +1,6 @@
 // What all pictures of a table share: the selection as a cell, the keys that move it, and the words for it.
 
-import { announce, visible } from "./dom.js";
+import { announce, svg, visible } from "./dom.js";
 import { state } from "./state.js";
 
 /** The row and column of a table that hold the selected tokens; -1 where none is. */
@@ -60,6 +60,20 @@ export function gridKeys(event, table) {
     state.set({ t: null, s: null, preview: null });
     announce("nothing selected");
   }
+}
+
+/** A scale of colours from 0 to `most`, 144 pixels wide, with words below it. @param {string[]} hues */
+export function scale(hues, x, y, what, most) {
+  const width = 144 / hues.length;
+  const text = (at, anchor, words) =>
+    svg("text", { x: x + at, y: y + 24, "font-size": 11, "text-anchor": anchor }, words);
+  return [
+    hues.map((fill, at) => svg("rect", { x: x + at * width, y, width: width + 0.3, height: 10, fill })),
+    svg("rect", { class: "frame", x: x - 0.5, y: y - 0.5, width: 145, height: 11, fill: "none" }),
+    text(0, "start", "0"),
+    text(72, "middle", what),
+    text(144, "end", most),
+  ];
 }
 
 /** How wide a picture may be. */

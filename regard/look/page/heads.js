@@ -4,7 +4,7 @@ import { h, svg } from "./dom.js";
 import { show } from "./maths.js";
 import { shades } from "./palette.js";
 import { state } from "./state.js";
-import { plainTable } from "./tables.js";
+import { csvLines, plainTable } from "./tables.js";
 import { tableOf } from "./trace.js";
 
 /** The orders in which heads can be shown. */
@@ -42,7 +42,7 @@ const known = (heads) => heads.some((one) => one.aer !== null);
 function measured(trace, seen, head) {
   const { words, special, renormalise } = state.values;
   const table = tableOf(trace, { layer: seen.name, head: String(head), words, special, renormalise });
-  return { layer: seen.layer, key: seen.leading ? String(seen.layer) : seen.name, head, table, ...seen.measures[head] };
+  return { layer: seen.layer, key: seen.key, head, table, ...seen.measures[head] };
 }
 
 /** The measures as a table. */
@@ -61,14 +61,8 @@ export const headTable = (heads) =>
 
 /** The measures for a spreadsheet. */
 export function headLines(heads) {
-  const lines = heads.map((one) =>
-    [
-      one.layer,
-      one.head,
-      ...[one.entropy, one.diagonality, one.special, one.aer].map((value) => value?.toFixed(4) ?? ""),
-    ].join(","),
-  );
-  return ["layer,head,entropy,diagonality,special,aer", ...lines].join("\r\n");
+  const columns = ["layer", "head", "entropy", "diagonality", "special", "aer"];
+  return csvLines([columns, ...heads.map((one) => columns.map((name) => one[name]))]);
 }
 
 /** All heads as pictures that can be chosen. */

@@ -1,10 +1,10 @@
 // Maps of a caption's attention on the true grid of its picture, and all of them on one sheet.
 
-import { svg, visible } from "./dom.js";
-import { fit, wide } from "./grid.js";
+import { isolate, svg, visible } from "./dom.js";
+import { fit, scale, wide } from "./grid.js";
 import { show } from "./maths.js";
 import { legendHues, palettes, shades } from "./palette.js";
-import { quote } from "./tables.js";
+import { csvLines, rounded } from "./tables.js";
 
 /** Colours of a map; the first darkens cells of small weight and leaves the rest of the picture alone. */
 export const tints = () => ["spotlight", ...palettes().reverse()];
@@ -99,15 +99,10 @@ export function lines(style, size) {
 export function legend(style, most, what = "weight") {
   const hues =
     style.tint === "spotlight" ? ["#000000", "#404040", "#808080", "#c0c0c0", "#ffffff"] : legendHues(style.tint);
-  const width = 144 / hues.length;
   return svg(
     "svg",
     { class: "legend", width: 150, height: 32, role: "img", "aria-label": `Scale from 0 to ${show(most)}` },
-    hues.map((fill, at) => svg("rect", { x: 3 + at * width, y: 3, width: width + 0.3, height: 10, fill })),
-    svg("rect", { class: "frame", x: 2.5, y: 2.5, width: 145, height: 11, fill: "none" }),
-    svg("text", { x: 3, y: 27, "font-size": 11 }, "0"),
-    svg("text", { x: 75, y: 27, "font-size": 11, "text-anchor": "middle" }, what),
-    svg("text", { x: 147, y: 27, "font-size": 11, "text-anchor": "end" }, show(most)),
+    scale(hues, 3, 3, what, show(most)),
   );
 }
 
@@ -130,13 +125,12 @@ const topShare = (values) =>
 export const measured = (table, trace, grid) =>
   table.rows.map((label, row) => {
     const gates = label.tokens.map((t) => trace.plain.steps?.[t]?.norms?.gate).filter((gate) => gate !== undefined);
-    const chances = label.tokens.map((t) => trace.target.tokens[t].logprob).filter((chance) => chance !== undefined);
     const values = table.weights[row],
       best = values.indexOf(Math.max(...values));
     return {
       label,
       values,
-      probability: chances.length ? Math.exp(chances.reduce((sum, chance) => sum + chance, 0)) : null,
+      probability: trace.probability(label),
       gate: gates.length ? gates.reduce((sum, gate) => sum + gate, 0) / gates.length : null,
       best,
       where: where(best, grid),
@@ -146,19 +140,9 @@ export const measured = (table, trace, grid) =>
 
 /** The words and their weights for a spreadsheet. */
 export function wordLines(table, words) {
-  const number = (value) => (value === null ? "" : value.toFixed(6));
-  const head = [
-    "word",
-    "probability",
-    "gate",
-    ...table.columns.map((label) => `row ${label.text.replace(",", ", column ")}`),
-  ]
-    .map(quote)
-    .join(",");
-  const body = words.map((one) =>
-    [quote(one.label.text), number(one.probability), number(one.gate), ...one.values.map(number)].join(","),
-  );
-  return `${[head, ...body].join("\r\n")}\r\n`;
+  const cells = table.columns.map((label) => `row ${label.text.replace(",", ", column ")}`);
+  const body = words.map((one) => [one.label.text, one.probability, one.gate, ...one.values.map(rounded)]);
+  return csvLines([["word", "probability", "gate", ...cells], ...body]);
 }
 
 /** Everything on one sheet, for export: the picture, the chosen map, and below the map of every word. */
@@ -168,9 +152,9 @@ export function sheet(style, table, words, row, most, caption, said) {
     gap = 14,
     width = 6 * (frame + gap) + gap;
   const values = row < 0 ? coverage(table) : table.weights[row];
-  const scale = legend(style, most(row), row < 0 ? "sum of weights" : "weight");
-  scale.setAttribute("x", 2 * size + 3 * gap);
-  scale.setAttribute("y", 44);
+  const colours = legend(style, most(row), row < 0 ? "sum of weights" : "weight");
+  colours.setAttribute("x", 2 * size + 3 * gap);
+  colours.setAttribute("y", 44);
   const blended = style.smooth ? " Smoothed for display." : "";
   const text = wrapped(describeMap(said, row) + blended, width - 2 * size - 4 * gap);
   const lower = size + 76;
@@ -182,7 +166,7 @@ export function sheet(style, table, words, row, most, caption, said) {
     serif(caption, gap, 28, width - 2 * gap, 19),
     move(gap, 44, background(style, size)),
     move(size + 2 * gap, 44, background(style, size), map(style, values, most(row), size), lines(style, size)),
-    scale,
+    colours,
     text.map((line, at) => svg("text", { x: 2 * size + 3 * gap, y: 100 + at * 19, "font-size": 13.5 }, line)),
     words.map((one, at) =>
       move(
@@ -198,7 +182,7 @@ export function sheet(style, table, words, row, most, caption, said) {
 }
 
 const serif = (text, x, y, width, size) =>
-  svg("text", { class: "serif", x, y, "font-size": size }, `\u2068${fit(visible(text), width, size)}\u2069`);
+  svg("text", { class: "serif", x, y, "font-size": size }, isolate(fit(visible(text), width, size)));
 
 function wrapped(text, width) {
   const found = [""];

@@ -1,7 +1,7 @@
 // The alignment as a matrix: source words across, target words down, as in the paper that introduced it.
 
-import { announce, h, svg, visible } from "./dom.js";
-import { cell, describe, fit, gridKeys, labelClass, marked, pin, room, wide } from "./grid.js";
+import { announce, h, isolate, svg, visible } from "./dom.js";
+import { cell, describe, fit, gridKeys, labelClass, marked, pin, room, scale, wide } from "./grid.js";
 import { legendHues, shades } from "./palette.js";
 import { state } from "./state.js";
 
@@ -127,7 +127,6 @@ function texts(table, { left, top, size, slanted, longest, width, height, x }) {
   return { columns, rows };
 }
 
-const isolate = (text) => `\u2068${text}\u2069`;
 
 function cells(table, plan, shade) {
   const numbers = state.get("numbers") && plan.size >= 30 && !plan.bare;
@@ -211,18 +210,11 @@ function painted(table, plan, shade) {
 function legend(plan, palette, scaled) {
   if (plan.bare) return svg("g");
   const y = plan.height - 34;
+  const most = scaled ? "row\u2019s largest" : "1";
   return svg(
     "g",
     { class: "legend", "aria-hidden": "true" },
-    legendHues(palette).map((fill, at) => svg("rect", { x: plan.left + at * 16, y, width: 16, height: 10, fill })),
-    svg("rect", { class: "frame", x: plan.left - 0.5, y: y - 0.5, width: 145, height: 11, fill: "none" }),
-    svg("text", { x: plan.left, y: y + 24, "font-size": 11 }, "0"),
-    svg(
-      "text",
-      { x: plan.left + 144, y: y + 24, "font-size": 11, "text-anchor": "end" },
-      scaled ? "row\u2019s largest" : "1",
-    ),
-    svg("text", { x: plan.left + 72, y: y + 24, "font-size": 11, "text-anchor": "middle" }, "weight"),
+    scale(legendHues(palette), plan.left, y, "weight", most),
   );
 }
 

@@ -173,7 +173,7 @@ export class PathStage {
             onclick: () =>
               state.set({
                 whole: false,
-                layer: seen.leading ? String(seen.layer) : seen.name,
+                layer: seen.key,
                 head: String(head),
                 s: null,
                 sub: 4,

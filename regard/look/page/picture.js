@@ -1,6 +1,6 @@
 // A picture and its caption: the cells that each word attends to, and the words that attend to a cell.
 
-import { announce, h, put, renew, select, svg, toggle, visible, word } from "./dom.js";
+import { announce, field, h, put, renew, select, svg, toggle, word } from "./dom.js";
 import { exporter } from "./export.js";
 import { cell } from "./grid.js";
 import * as maps from "./maps.js";
@@ -8,6 +8,7 @@ import { percent, show } from "./maths.js";
 import { state } from "./state.js";
 import { plainTable, table as weightTable } from "./tables.js";
 import { tableOf } from "./trace.js";
+import { View } from "./views.js";
 
 const LEAD =
   "For each word that it writes, the model weighs the cells of the picture. Choose a word to see its weights; point at " +
@@ -20,35 +21,23 @@ const FRAME = 104;
 
 const sentence = (text) => text[0].toUpperCase() + text.slice(1);
 
-class PictureView extends HTMLElement {
+class PictureView extends View {
   connectedCallback() {
-    this.lead = h("div", { class: "headline" });
-    this.controls = h("div", { class: "controls" });
     this.place = h("div", {});
-    put(this, this.lead, this.controls, this.place);
     this.inside = false; // whether the arrows move in the grid
     const names = ["trace", "picture", "theme", "words", "special", "tint", "smooth", "rowScale", "listed", "region"];
-    this.ends = [
-      state.on(names, () => this.show()),
-      state.on(["t", "s", "preview"], () => this.mark()),
-      state.on(["opacity"], () => this.cover(state.get("opacity"))),
-    ];
-    this.show();
-  }
-
-  disconnectedCallback() {
-    for (const end of this.ends) end();
+    this.begin(
+      [this.place],
+      [names, () => this.show()],
+      [["t", "s", "preview"], () => this.mark()],
+      [["opacity"], () => this.cover(state.get("opacity"))],
+    );
   }
 
   show() {
     const trace = state.get("trace");
     this.table = null;
-    if (!trace?.plain.image) {
-      put(this.lead);
-      put(this.controls);
-      put(this.place, h("p", { class: "empty" }, "Give the model a picture to see its attention."));
-      return;
-    }
+    if (!trace?.plain.image) return this.showEmpty("Give the model a picture to see its attention.");
     const { words, special } = state.values;
     this.table = tableOf(trace, { words, special });
     this.texts = trace.maps[`${words ? "words" : "pieces"} ${special ? "shown" : "hidden"}`];
@@ -59,9 +48,8 @@ class PictureView extends HTMLElement {
     this.largest = Math.max(1e-9, ...this.table.weights.flat());
     const most = (row) => this.most(row);
     const drawing = () => maps.sheet(this.paint, this.table, this.words, this.pinned().row, most, trace.target.text, this.texts);
-    put(
-      this.lead,
-      h("p", { class: "lead" }, LEAD),
+    this.showLead(
+      LEAD,
       exporter("picture", drawing, () => ({ trace, csv: maps.wordLines(this.table, this.words) })),
     );
     renew(this.controls, this.buttons(trace));
@@ -109,7 +97,7 @@ class PictureView extends HTMLElement {
         state.get("tint"),
         (tint) => state.set({ tint }),
       ),
-      h("label", { class: "field" }, h("span", {}, "Opacity"), slider),
+      field("Opacity", slider),
       on("smooth", "Smooth for display", "Blend the regions into each other; the model knows the grid alone"),
       on("rowScale", "Scale each word", "Let the colours of each word end at its own largest weight"),
       trace.target.tokens.some((token) => token.special) && on("special", "End of the caption"),

@@ -1,6 +1,6 @@
 // What the search found, in words: the fate of a branch, the finished translations, and where greedy search parts.
 
-import { h, visible, word } from "./dom.js";
+import { button, h, visible, word } from "./dom.js";
 import { host } from "./host.js";
 import { percent, show } from "./maths.js";
 import { state } from "./state.js";
@@ -42,7 +42,7 @@ export function ranking(trace, beam, goOn) {
         "p",
         { class: "row" },
         h("span", {}, "Chosen: ", word(spelled(path(beam, node.id)))),
-        h("button", { type: "button", onclick: () => goOn(node) }, "Continue from here"),
+        button("Continue from here", () => goOn(node)),
       ),
     trace.translations.length > 0 && finished(trace, beam),
     greedy(beam),

@@ -1,7 +1,7 @@
 // The alignment as ribbons: source words above, target words below, and bands as wide as the weight. A long sentence is
 // wrapped into lines; attention that leaves a line is a point that leads to the lines before or after it.
 
-import { announce, h, svg, visible } from "./dom.js";
+import { announce, h, isolate, svg, visible } from "./dom.js";
 import { cell, describe, fit, gridKeys, labelClass, marked, pin, room, wide } from "./grid.js";
 import { lines } from "./lines.js";
 import { state } from "./state.js";
@@ -138,7 +138,7 @@ function words(table, side, plan) {
             y: above ? y - 12 : y + 22,
             "text-anchor": "middle",
           },
-          `\u2068${plan.text(label)}\u2069`,
+          isolate(plan.text(label)),
         ),
       ];
     }),

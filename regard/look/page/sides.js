@@ -1,6 +1,6 @@
 // Several models on one sentence: their words, their matrices, and where they differ.
 
-import { h, svg, visible, word } from "./dom.js";
+import { h, isolate, svg, visible, word } from "./dom.js";
 import { room } from "./grid.js";
 import { drawMatrix } from "./matrix.js";
 import { show } from "./maths.js";
@@ -159,7 +159,7 @@ export function differenceMap(gap) {
             "dominant-baseline": "central",
             "font-size": 12,
           },
-          `\u2068${visible(label.text)}\u2069`,
+          isolate(visible(label.text)),
         ),
       ),
       gap.columns.map((label, s) =>
@@ -170,7 +170,7 @@ export function differenceMap(gap) {
             transform: `translate(${left + (s + 0.5) * size} ${top - 8}) rotate(-45)`,
             "font-size": 12,
           },
-          `\u2068${visible(label.text)}\u2069`,
+          isolate(visible(label.text)),
         ),
       ),
     ),

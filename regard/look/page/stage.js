@@ -2,7 +2,7 @@
 // 0 the source is read, 1 query, 2 scores, 3 weights, 4 context, 5 next word, 6 the word is written.
 
 import { arithmetic, check } from "./arithmetic.js";
-import { announce, h, put, word } from "./dom.js";
+import { announce, button, field, h, put, word } from "./dom.js";
 import {
   contextFormula,
   outputFormula,
@@ -87,15 +87,9 @@ export function outputBox(step, before, about, box = emptyBox(about.kind)) {
         "li",
         { class: one.chosen ? "chosen" : null },
         host.live && !one.chosen && !one.special && one.piece
-          ? h(
-              "button",
-              {
-                type: "button",
-                title: "Write this word instead",
-                onclick: () => host.goOn([...state.get("trace").pieces(step.t), one.piece]),
-              },
-              line(one, at),
-            )
+          ? button(line(one, at), () => host.goOn([...state.get("trace").pieces(step.t), one.piece]), {
+              title: "Write this word instead",
+            })
           : h("span", { class: "line" }, line(one, at)),
       ),
     ),
@@ -228,8 +222,7 @@ export class Stage {
       heading(null, "context", "The source is read"),
       h("p", {}, words),
       formulas.length > 0 && h("div", { class: "formula" }, formulas),
-      about.encoder &&
-        h("button", { type: "button", onclick: about.encoder }, "Go through the encoder, word by word"),
+      about.encoder && button("Go through the encoder, word by word", about.encoder),
     );
   }
 
@@ -428,17 +421,11 @@ export class Stage {
       onchange: () => setTemperature(WIDTHS[input.value], this.step.t),
     });
     return [
-      h("label", { class: "field" }, h("span", {}, "Temperature"), input, output),
-      h(
-        "button",
-        {
-          type: "button",
-          class: "quiet",
-          "aria-pressed": String(now >= UNIFORM),
-          onclick: () => setTemperature(now >= UNIFORM ? 1 : UNIFORM, this.step.t),
-        },
-        "all words alike",
-      ),
+      field("Temperature", input, output),
+      button("all words alike", () => setTemperature(now >= UNIFORM ? 1 : UNIFORM, this.step.t), {
+        class: "quiet",
+        "aria-pressed": String(now >= UNIFORM),
+      }),
     ];
   }
 
@@ -537,11 +524,7 @@ export class Stage {
       this.details,
       known
         ? [
-            h(
-              "button",
-              { type: "button", class: "quiet close", "aria-label": "Close", onclick: () => state.set({ s: null }) },
-              "×",
-            ),
+            button("×", () => state.set({ s: null }), { class: "quiet close", "aria-label": "Close" }),
             host.live && this.sub >= 2 && this.about.seen.kind === "cross" && this.changesOf(chosen),
             arithmetic(this.step, this.about, chosen, this.sub),
           ]
@@ -561,14 +544,13 @@ export class Stage {
       label = sourceWord(trace, s),
       { t } = this.step;
     if (!label) return null;
-    const button = (text, act, off) => h("button", { type: "button", disabled: off, onclick: act }, text);
     return h(
       "div",
       { class: "row" },
       h("span", { class: "small" }, "What if "),
       button(isHidden(label) ? "it is shown again" : "it is hidden", () => hide(label, t)),
       button("the model looks only here", () => lookOnly(t, s)),
-      button("it is swapped with the next word", () => swap(trace, s), !canSwap(trace, s)),
+      button("it is swapped with the next word", () => swap(trace, s), { disabled: !canSwap(trace, s) }),
     );
   }
 }

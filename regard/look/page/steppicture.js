@@ -1,11 +1,11 @@
 // One step as one drawing, for export: query, scores, weights, values with their sum, and the likeliest words.
 
-import { svg, visible } from "./dom.js";
+import { isolate, svg, visible } from "./dom.js";
 import { wide } from "./grid.js";
 import { percent, show } from "./maths.js";
 import { probability } from "./stage.js";
 import { drawnStrip, largest } from "./strips.js";
-import { quote } from "./tables.js";
+import { csvLines } from "./tables.js";
 
 const LINE = 22,
   BAR = 150,
@@ -48,7 +48,7 @@ export function stepPicture(step, { tokens, token }) {
     const y = TOP + s * LINE,
       hidden = !Number.isFinite(scores[s]);
     return [
-      text(names - 8, y, `\u2068${visible(one.text)}\u2069`, end),
+      text(names - 8, y, isolate(visible(one.text)), end),
       !hidden && bar(at.score + BAR / 2, y, scores[s] / most / 2, "score"),
       text(at.score + BAR + NUMBER, y, hidden ? (step.scores ? "hidden" : "") : show(scores[s]), end),
       bar(at.weight, y, step.weights.data[s], "weight"),
@@ -59,7 +59,7 @@ export function stepPicture(step, { tokens, token }) {
   const right = words.flatMap((one, place) => {
     const y = TOP + place * LINE;
     return [
-      text(at.word - 8, y, `\u2068${visible(one.text ?? one.piece)}\u2069`, {
+      text(at.word - 8, y, isolate(visible(one.text ?? one.piece)), {
         ...end,
         "font-weight": one.chosen ? 700 : 400,
       }),
@@ -86,6 +86,6 @@ export function stepPicture(step, { tokens, token }) {
 
 /** The numbers of a step for a spreadsheet. */
 export function stepTable(step, { tokens }) {
-  const rows = tokens.map((one, s) => [quote(one.text), step.scores?.data[s] ?? "", step.weights.data[s]].join(","));
-  return ["source,score,weight", ...rows].join("\r\n");
+  const rows = tokens.map((one, s) => [one.text, step.scores?.data[s], step.weights.data[s]]);
+  return csvLines([["source", "score", "weight"], ...rows]);
 }

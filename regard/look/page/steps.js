@@ -1,7 +1,7 @@
 // Step by step: how one word after another is written. Nothing is shown before it is computed, and all of a step fits
 // on the screen.
 
-import { announce, h, menu, put, renew, segments, select, still, toggle, word } from "./dom.js";
+import { announce, button, h, menu, put, renew, segments, select, still, toggle, word } from "./dom.js";
 import { exporter } from "./export.js";
 import { host } from "./host.js";
 import { icon } from "./icons.js";
@@ -13,7 +13,7 @@ import { state } from "./state.js";
 import { stepPicture, stepTable } from "./steppicture.js";
 import { plainTable } from "./tables.js";
 import { closestHead, Numbers, unpack } from "./trace.js";
-import { SIDES } from "./wording.js";
+import { kindBox } from "./wording.js";
 
 const PACE = 1300; // milliseconds of a sub-step at normal speed
 const SAID = [
@@ -62,8 +62,6 @@ function unpackStep(plain, count = Infinity) {
 /** Whether two lists hold the same. */
 const same = (one, other) => one.length === other?.length && one.every((part, at) => part === other[at]);
 
-/** How a module is named in the state. */
-const key = (seen) => (seen.leading ? String(seen.layer) : seen.name);
 
 /** The places that continue the word before them. */
 const innerPieces = (seen) => new Set((seen.words?.[0].columns ?? []).flatMap((label) => label.tokens.slice(1)));
@@ -278,8 +276,8 @@ class Steps extends HTMLElement {
     const key = [trace, this.seen, this.head, this.whole, this.asTable, Boolean(this.timer)];
     if (same(key, this.controlsKey)) return;
     this.controlsKey = key;
-    const button = (label, sign, act, more = "round") =>
-      h("button", { type: "button", class: more, "aria-label": label, title: label, onclick: act }, sign);
+    const control = (label, sign, act, more = "round") =>
+      button(sign, act, { class: more, "aria-label": label, title: label });
     this.slider = h("input", {
       type: "range",
       min: 0,
@@ -288,9 +286,9 @@ class Steps extends HTMLElement {
       oninput: () => this.go(Number(this.slider.value)),
     });
     this.number = h("span", { class: "number" });
-    this.first = button("First word", icon("first"), () => this.go(0));
-    this.back = button("Back (←)", icon("back"), () => this.advance(-1));
-    this.next = button("Next (→)", ["Next ", icon("next")], () => this.advance(1), "next strong");
+    this.first = control("First word", icon("first"), () => this.go(0));
+    this.back = control("Back (←)", icon("back"), () => this.advance(-1));
+    this.next = control("Next (→)", ["Next ", icon("next")], () => this.advance(1), "next strong");
     this.parts = segments(
       "Part of the step",
       this.subs.map((name, number) => ({ value: String(number), text: name })),
@@ -301,7 +299,7 @@ class Steps extends HTMLElement {
       this.controls,
       this.first,
       this.back,
-      button(this.timer ? "Pause" : "Play", icon(this.timer ? "pause" : "play"), () =>
+      control(this.timer ? "Pause" : "Play", icon(this.timer ? "pause" : "play"), () =>
         this.timer ? this.pause() : this.play(),
       ),
       this.next,
@@ -345,7 +343,6 @@ class Steps extends HTMLElement {
   /** What is gone through: all layers, or the attention of one head. */
   showChoices(trace) {
     const heads = this.seen.weights.shape[0],
-      kinds = Object.keys(SIDES).filter((kind) => this.layers(kind).length),
       layers = this.layers(this.seen.kind);
     const numbers = Array.from({ length: heads }, (_, one) => ({ value: String(one), text: `head ${one}` }));
     renew(
@@ -360,19 +357,13 @@ class Steps extends HTMLElement {
           this.whole ? "whole" : "head",
           (value) => state.set({ whole: value === "whole", sub: 0 }),
         ),
-      kinds.length > 1 &&
-        select(
-          "Attention",
-          kinds.map((kind) => ({ value: kind, text: SIDES[kind] })),
-          this.seen.kind,
-          (kind) => this.goInside(kind),
-        ),
+      kindBox(trace, this.seen.kind, (kind) => this.goInside(kind)),
       !this.whole && [
         layers.length > 1 &&
           select(
             "Layer",
-            layers.map((seen) => ({ value: key(seen), text: `layer ${seen.layer}` })),
-            key(this.seen),
+            layers.map((seen) => ({ value: seen.key, text: `layer ${seen.layer}` })),
+            this.seen.key,
             (layer) => state.set({ layer }),
           ),
         heads > 1 && select("Head", numbers, String(this.head), (head) => state.set({ head })),
@@ -384,7 +375,7 @@ class Steps extends HTMLElement {
   goInside(kind) {
     const seen = this.layers(kind).find((one) => one.layer === this.seen.layer) ?? this.layers(kind).at(-1),
       other = (kind === "encoder") !== this.reading;
-    state.set({ layer: key(seen), head: null, s: null, ...(other ? { t: 0, sub: 0 } : {}) });
+    state.set({ layer: seen.key, head: null, s: null, ...(other ? { t: 0, sub: 0 } : {}) });
   }
 
   /**
@@ -436,18 +427,12 @@ class Steps extends HTMLElement {
   /** A word that is written already. */
   written(t, own) {
     const token = this.seen.pieces[0].rows[t];
-    return h(
-      "button",
-      {
-        type: "button",
-        class: `word done${own ? " linked" : ""}`,
-        "data-s": own ? t + 1 : null, // the mark of the start comes first
-        tabindex: -1, // the slider and Shift with an arrow go there too
-        "aria-label": `Step ${t + 1}: ${token.text}`,
-        onclick: () => this.go(t, this.end),
-      },
-      word(token.text),
-    );
+    return button(word(token.text), () => this.go(t, this.end), {
+      class: `word done${own ? " linked" : ""}`,
+      "data-s": own ? t + 1 : null, // the mark of the start comes first
+      tabindex: -1, // the slider and Shift with an arrow go there too
+      "aria-label": `Step ${t + 1}: ${token.text}`,
+    });
   }
 
   /** The weights under the words, and the word that is written, where they are computed. @returns the written word */

@@ -80,16 +80,16 @@ export const plainTable = (caption, head, body) =>
   );
 
 /** A table of weights as text that a spreadsheet reads. */
-export function csv(shown) {
-  const lines = [["", ...shown.columns.map((label) => label.text)].map(quote).join(",")];
-  shown.weights.forEach((row, r) =>
-    lines.push([quote(shown.rows[r].text), ...row.map((weight) => weight.toFixed(6))].join(",")),
-  );
-  return `${lines.join("\r\n")}\r\n`;
-}
+export const csv = ({ rows, columns, weights }) =>
+  csvLines([["", ...columns.map((label) => label.text)], ...weights.map((row, r) => [rows[r].text, ...row.map(rounded)])]);
 
-/** A text as one field of such a line. */
-export const quote = (text) => `"${guard(String(text)).replaceAll('"', '""')}"`;
+/** A number with six digits behind the point. */
+export const rounded = (value) => Number(value.toFixed(6));
+
+/** Rows of texts and numbers as such text; what is null is left empty. @param {any[][]} rows */
+export const csvLines = (rows) => rows.map((row) => `${row.map(field).join(",")}\r\n`).join("");
+
+const field = (value) => (typeof value === "string" ? `"${guard(value).replaceAll('"', '""')}"` : (value ?? ""));
 
 // A spreadsheet would take a word that begins like a formula for one.
 const guard = (text) => (/^[=+\-@\t\r]/.test(text) ? `'${text}` : text);

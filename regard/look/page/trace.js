@@ -79,7 +79,8 @@ export class Trace {
       const seen = plain.attention[one.name];
       const arrays = Object.fromEntries(["weights", "scores", "centre"].map((name) => [name, unpack(seen[name])]));
       const words = one.words?.map((table) => ({ ...table, weights: unpack(table.weights) })) ?? null;
-      return { ...seen, ...one, ...arrays, combined: unpack(one.combined), words };
+      const key = one.leading ? String(seen.layer) : one.name; // how the state names it
+      return { ...seen, ...one, ...arrays, key, combined: unpack(one.combined), words };
     });
     /** The modules that connect target and source, by layer. */
     this.leading = this.modules.filter((seen) => seen.leading);
@@ -108,6 +109,12 @@ export class Trace {
   pieces(until = Infinity) {
     const tokens = this.target.tokens.slice(0, until);
     return tokens.filter((token) => !token.special).map((token) => token.piece);
+  }
+
+  /** The probability of a word, the product of those of its tokens; null where they are not known. */
+  probability({ tokens }) {
+    const known = tokens.map((t) => this.target.tokens[t].logprob).filter((one) => one !== undefined);
+    return known.length ? Math.exp(known.reduce((sum, one) => sum + one, 0)) : null;
   }
 
   /** The cells of the picture, where there is one. */

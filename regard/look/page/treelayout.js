@@ -12,7 +12,6 @@ export function grow(beam, { pruned, until }) {
   const best = new Set(path(beam, beam.ranked[0]).map((node) => node.id));
   const alive = new Set();
   for (const id of beam.ranked) for (const node of path(beam, id)) alive.add(node.id);
-  const steps = nodes.reduce((most, node) => Math.max(most, node.step), 0);
   const build = (node) => {
     const chain = [node];
     let next = children.get(node.id) ?? [];
@@ -43,7 +42,7 @@ export function grow(beam, { pruned, until }) {
     return one;
   };
   roots.forEach(place);
-  return { roots, lines: Math.max(1, line), steps, nodes };
+  return { roots, lines: Math.max(1, line) };
 }
 
 /** The nodes from the beginning to `id`. */

@@ -1,5 +1,5 @@
-// The views below the translation, one at a time, as tabs; above them, what is changed. Whoever shows them loads their
-// modules: the page of a file all of them, a server's page those of the chosen model's kind.
+// The views below the translation, one at a time, as tabs; above them, what is changed; and what every view has. Whoever
+// shows them loads their modules: the page of a file all of them, a server's page those of the chosen model's kind.
 
 import { h, put, renew } from "./dom.js";
 import { host } from "./host.js";
@@ -12,6 +12,36 @@ const SENTENCE = [
   { id: "beam", title: "Search", short: "Search", element: "regard-beam" },
 ];
 const PICTURE = [{ id: "picture", title: "Where it looked", short: "Attention", element: "regard-picture" }];
+
+/** What every view has: a lead with the menu to export it, controls, and a place for what it shows. */
+export class View extends HTMLElement {
+  /**
+   * Build the view and show it; while it is in the page it listens to the state.
+   * @param {Element[]} parts its own, `place` among them @param {...[string[], () => void]} listeners names, and what to do
+   */
+  begin(parts, ...listeners) {
+    this.lead = h("div", { class: "headline" });
+    this.controls = h("div", { class: "controls" });
+    put(this, this.lead, this.controls, parts);
+    this.ends = listeners.map(([names, act]) => state.on(names, act));
+    this.show();
+  }
+
+  disconnectedCallback() {
+    for (const end of this.ends) end();
+  }
+
+  /** What is to be seen, and the menu to export it. */
+  showLead(text, menu) {
+    put(this.lead, h("p", { class: "lead" }, text), menu);
+  }
+
+  /** A sentence instead of everything, where there is nothing to show. */
+  showEmpty(sentence) {
+    for (const part of this.children) put(part);
+    put(this.place, h("p", { class: "empty" }, sentence));
+  }
+}
 
 class Views extends HTMLElement {
   connectedCallback() {

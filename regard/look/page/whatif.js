@@ -1,6 +1,6 @@
 // What if? Every change is named in a bar above all views until it is undone; nothing is changed silently.
 
-import { h, put, visible, word } from "./dom.js";
+import { button, h, put, visible, word } from "./dom.js";
 import { host } from "./host.js";
 import { differing } from "./sides.js";
 import { state } from "./state.js";
@@ -162,10 +162,10 @@ class Changes extends HTMLElement {
           "span",
           { class: "changed" },
           word(each.text),
-          host.live && h("button", { type: "button", class: "quiet", onclick: each.undo }, "undo"),
+          host.live && button("undo", each.undo, { class: "quiet" }),
         ),
       ),
-      list.length > 1 && host.live && h("button", { type: "button", class: "quiet", onclick: undoAll }, "Undo all"),
+      list.length > 1 && host.live && button("Undo all", undoAll, { class: "quiet" }),
     );
   }
 }

@@ -1,5 +1,7 @@
 // What is drawn, in plain words.
 
+import { select } from "./dom.js";
+
 const OWN = {
   bahdanau: "Bahdanau’s attention",
   luong: "Luong’s attention",
@@ -14,7 +16,14 @@ const KINDS = {
 };
 
 /** The names of the kinds of attention that one model may have. */
-export const SIDES = { cross: "to the source", encoder: "inside the source", decoder: "inside the translation" };
+const SIDES = { cross: "to the source", encoder: "inside the source", decoder: "inside the translation" };
+
+/** A box to choose the kind of attention; none where the model has one kind. */
+export function kindBox(trace, kind, onchange) {
+  const kinds = Object.keys(SIDES).filter((one) => trace.modules.some((seen) => seen.kind === one));
+  const options = kinds.map((value) => ({ value, text: SIDES[value] }));
+  return kinds.length > 1 && select("Attention", options, kind, onchange);
+}
 
 /** One sentence or two about a table. @param {object} table @param {object} trace @param {object} chosen the switches */
 export function caption(table, trace, { words, special, renormalise }) {

@@ -18,15 +18,13 @@ const headers = (extra) => {
   return token ? { ...extra, Authorization: `Bearer ${token}` } : extra;
 };
 
-async function answer(response) {
-  if (response.ok) return response.json(); // a request that is aborted while its answer is read has no answer
-  const body = await response.json().catch(() => ({}));
-  throw new Refused(response.status, body.error ?? body.message ?? `The server answered ${response.status}.`);
-}
-
-async function request(path, options) {
+/** What `read` makes of the answer, by default its JSON. */
+async function request(path, options, read = (response) => response.json()) {
   try {
-    return await answer(await fetch(path, options));
+    const response = await fetch(path, options);
+    if (response.ok) return await read(response); // a request that is aborted while its answer is read has no answer
+    const body = await response.json().catch(() => ({}));
+    throw new Refused(response.status, body.error ?? body.message ?? `The server answered ${response.status}.`);
   } catch (error) {
     if (error instanceof Refused || error.name === "AbortError") throw error;
     throw new Refused(0, "The server cannot be reached. Is it still running?");
@@ -36,37 +34,31 @@ async function request(path, options) {
 /** GET a path. */
 export const get = (path) => request(path, { headers: headers({}) });
 
-const running = new Map();
-
-function open(lane) {
-  const control = new AbortController();
-  if (lane) {
-    running.get(lane)?.abort();
-    running.set(lane, control);
-  }
-  return control;
-}
-
-const close = (lane, control) => lane && running.get(lane) === control && running.delete(lane);
+const running = new Map(); // by lane
 
 /** Abort what runs in a lane. */
 export const stop = (lane) => running.get(lane)?.abort();
 
 /**
  * POST a body: a file as it is, anything else as JSON. Where a lane is named, an older request in it is aborted.
- * @param {string} path @param {object | Blob} body @param {string} [lane]
+ * @param {string} path @param {object | Blob} body @param {string} [lane] @param {(response: Response) => any} [read]
  */
-export async function post(path, body, lane) {
-  const control = open(lane);
+export async function post(path, body, lane, read) {
+  const control = new AbortController();
+  if (lane) {
+    running.get(lane)?.abort();
+    running.set(lane, control);
+  }
+  const options = {
+    method: "POST",
+    headers: headers({ "Content-Type": body instanceof Blob ? "application/octet-stream" : "application/json" }),
+    body: body instanceof Blob ? body : JSON.stringify(body),
+    signal: control.signal,
+  };
   try {
-    return await request(path, {
-      method: "POST",
-      headers: headers({ "Content-Type": body instanceof Blob ? "application/octet-stream" : "application/json" }),
-      body: body instanceof Blob ? body : JSON.stringify(body),
-      signal: control.signal,
-    });
+    return await request(path, options, read);
   } finally {
-    close(lane, control);
+    if (running.get(lane) === control) running.delete(lane);
   }
 }
 
@@ -74,16 +66,8 @@ export async function post(path, body, lane) {
  * POST a body and read the answer as server-sent events, each of them JSON.
  * @param {string} path @param {object} body @param {string} lane @param {(event: object) => void} receive
  */
-export async function stream(path, body, lane, receive) {
-  const control = open(lane);
-  try {
-    const response = await fetch(path, {
-      method: "POST",
-      headers: headers({ "Content-Type": "application/json" }),
-      body: JSON.stringify(body),
-      signal: control.signal,
-    });
-    if (!response.ok) return void (await answer(response));
+export const stream = (path, body, lane, receive) =>
+  post(path, body, lane, async (response) => {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let left = "";
     for (let part = await reader.read(); !part.done; part = await reader.read()) {
@@ -91,13 +75,7 @@ export async function stream(path, body, lane, receive) {
       left = events.pop();
       for (const event of events) receive(JSON.parse(event.replace(/^data: /, "")));
     }
-  } catch (error) {
-    if (error instanceof Refused || error.name === "AbortError") throw error;
-    throw new Refused(0, "The server cannot be reached. Is it still running?");
-  } finally {
-    close(lane, control);
-  }
-}
+  });
 
 /** POST a form with a file. @param {string} path @param {Record<string, string | Blob>} fields */
 export function sendFile(path, fields) {
@@ -107,9 +85,8 @@ export function sendFile(path, fields) {
 }
 
 /** GET a file, with the name that the server gives it. */
-export async function download(path) {
-  const response = await fetch(path, { headers: headers({}) });
-  if (!response.ok) await answer(response);
-  const name = /filename="([^"]*)"/.exec(response.headers.get("content-disposition") ?? "")?.[1] ?? "";
-  return { blob: await response.blob(), name };
-}
+export const download = (path) =>
+  request(path, { headers: headers({}) }, async (response) => {
+    const name = /filename="([^"]*)"/.exec(response.headers.get("content-disposition") ?? "")?.[1] ?? "";
+    return { blob: await response.blob(), name };
+  });

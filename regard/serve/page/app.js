@@ -3,7 +3,7 @@
 import "./views.js";
 import { openAlternatives } from "./alternatives.js";
 import { keepToken, Refused } from "./api.js";
-import { announce, h, put, renew, segments } from "./dom.js";
+import { announce, button, h, put, renew, segments } from "./dom.js";
 import { host } from "./host.js";
 import { showKeys } from "./keys.js";
 import { describes, open } from "./pictures.js";
@@ -108,24 +108,15 @@ function examples(place) {
   const known = model()?.examples ?? [],
     text = state.get("text");
   const offered = text === "" || known.includes(text) ? known.filter((one) => one !== text) : [];
+  const take = (text) => {
+    state.set({ ...NOTHING, text, line: 0 });
+    translate();
+  };
   put(
     place,
     offered.length > 0 && [
       h("span", { class: "note" }, "Try: "),
-      offered.map((text) =>
-        h(
-          "button",
-          {
-            type: "button",
-            class: "chip",
-            onclick: () => {
-              state.set({ ...NOTHING, text, line: 0 });
-              translate();
-            },
-          },
-          text,
-        ),
-      ),
+      offered.map((text) => button(text, () => take(text), { class: "chip" })),
     ],
   );
 }
@@ -159,7 +150,7 @@ async function start() {
   }
   put(
     document.querySelector("header .tools"),
-    h("button", { type: "button", class: "round", "aria-label": "Keys", title: "Keys (?)", onclick: showKeys }, "?"),
+    button("?", showKeys, { class: "round", "aria-label": "Keys", title: "Keys (?)" }),
     theme(),
   );
   const tries = document.querySelector(".examples");

@@ -1,6 +1,7 @@
 // Captions: drop, choose or paste a picture, or use a drawn one; and the caption that the model writes.
 
-import { announce, h, put, renew, select, visible, word } from "./dom.js";
+import { announce, button, h, put, renew, select, visible, word } from "./dom.js";
+import { fileBox } from "./files.js";
 import { describeMap } from "./maps.js";
 import { percent } from "./maths.js";
 import { describe, describes, drawExample, open } from "./pictures.js";
@@ -14,17 +15,7 @@ const KINDS = "image/jpeg,image/png,image/webp";
 class CaptionFront extends HTMLElement {
   connectedCallback() {
     this.models = h("div", { class: "pair" });
-    this.file = h("input", {
-      type: "file",
-      accept: KINDS,
-      class: "hidden",
-      tabindex: -1,
-      "aria-hidden": "true",
-      onchange: () => {
-        this.take(this.file.files[0]);
-        this.file.value = ""; // the same file may be chosen again
-      },
-    });
+    this.file = fileBox((file) => this.take(file), { accept: KINDS });
     this.given = h("div", { class: "given" });
     this.actions = h("div", { class: "row" });
     this.output = h("div", { class: "translation", "aria-live": "polite", "aria-atomic": "true" });
@@ -106,21 +97,14 @@ class CaptionFront extends HTMLElement {
       name,
     );
     const again = picture && picture.example !== null;
+    const draw = () => {
+      state.set({ t: null, s: null });
+      drawExample(again ? (picture.example + 1) % 1_000_000 : 0);
+    };
     renew(
       this.actions,
-      h("button", { type: "button", class: "strong", onclick: () => this.file.click() }, "Choose a picture"),
-      model().drawn &&
-        h(
-          "button",
-          {
-            type: "button",
-            onclick: () => {
-              state.set({ t: null, s: null });
-              drawExample(again ? (picture.example + 1) % 1_000_000 : 0);
-            },
-          },
-          again ? "Draw another" : "Draw an example",
-        ),
+      button("Choose a picture", () => this.file.click(), { class: "strong" }),
+      model().drawn && button(again ? "Draw another" : "Draw an example", draw),
       h("span", { class: "small" }, "JPEG, PNG or WebP; dropping and pasting work too."),
     );
   }
@@ -136,7 +120,7 @@ class CaptionFront extends HTMLElement {
   chip(trace, table, row) {
     const label = table.rows[row];
     const t = label.tokens[0];
-    const probability = Math.exp(label.tokens.reduce((sum, at) => sum + (trace.target.tokens[at].logprob ?? 0), 0));
+    const probability = trace.probability(label) ?? 1;
     const look = (on) => () => state.set({ preview: on ? { t } : null });
     return h(
       "button",

@@ -1,7 +1,8 @@
 // Files: choose or drop one, and get it back translated. Offered where the server translates files.
 
 import { download, sendFile } from "./api.js";
-import { announce, h } from "./dom.js";
+import { announce, button, h } from "./dom.js";
+import { save } from "./export.js";
 import { model, settings } from "./session.js";
 import { state } from "./state.js";
 
@@ -19,11 +20,7 @@ async function translateFile(file) {
     });
     const { pathname } = new URL(translatedFileUrl, location.origin);
     const { blob, name } = await download(pathname);
-    const link = h("a", { href: URL.createObjectURL(blob), download: name || file.name });
-    document.body.append(link);
-    link.click();
-    link.remove();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+    save(name || file.name, blob);
     state.set({ busy: false });
     announce(`${file.name} is translated`);
   } catch (error) {
@@ -31,24 +28,31 @@ async function translateFile(file) {
   }
 }
 
-/** A button for files, shown once the server says that it takes them; files may also be dropped on the page. */
-export function offerFile() {
+/** An invisible box to choose a file with, by its `click`. @param {(file: File) => void} take */
+export function fileBox(take, attributes = {}) {
   const input = h("input", {
     type: "file",
     class: "hidden",
     tabindex: -1,
     "aria-hidden": "true",
+    ...attributes,
     onchange: () => {
-      translateFile(input.files[0]);
-      input.value = "";
+      take(input.files[0]);
+      input.value = ""; // the same file may be chosen again
     },
   });
-  const button = h("button", { type: "button", class: "quiet", hidden: true, onclick: () => input.click() }, "File…");
+  return input;
+}
+
+/** A button for files, shown once the server says that it takes them; files may also be dropped on the page. */
+export function offerFile() {
+  const input = fileBox(translateFile);
+  const chooser = button("File…", () => input.click(), { class: "quiet", hidden: true });
   const takes = () => settings.filesTranslation && model()?.kind !== "caption";
   state.on(["models", "model"], () => {
-    button.hidden = !takes();
+    chooser.hidden = !takes();
     input.accept = endings().join(",");
-    button.title = `Translate a file: ${endings().join(", ")}`;
+    chooser.title = `Translate a file: ${endings().join(", ")}`;
   });
   document.addEventListener("dragover", (event) => takes() && event.preventDefault());
   document.addEventListener("drop", (event) => {
@@ -56,5 +60,5 @@ export function offerFile() {
     event.preventDefault();
     translateFile(event.dataTransfer.files[0]);
   });
-  return [button, input];
+  return [chooser, input];
 }

@@ -1,6 +1,6 @@
 // The first minute: three short captions, each an action that is done when it is clicked. They can be skipped for ever.
 
-import { h, put } from "./dom.js";
+import { button, h, put } from "./dom.js";
 import { model, translators } from "./session.js";
 import { state } from "./state.js";
 import { tableOf } from "./trace.js";
@@ -86,20 +86,14 @@ class Guide extends HTMLElement {
           h("span", {}, one.text),
         ),
       ),
-      h(
-        "button",
-        {
-          type: "button",
-          class: "quiet",
-          onclick: () => {
-            localStorage.setItem(KEY, "skip");
-            this.show();
-            document.getElementById("source").focus();
-          },
-        },
-        "Do not show this again",
-      ),
+      button("Do not show this again", () => this.skip(), { class: "quiet" }),
     );
+  }
+
+  skip() {
+    localStorage.setItem(KEY, "skip");
+    this.show();
+    document.getElementById("source").focus();
   }
 }
 

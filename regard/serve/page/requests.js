@@ -1,6 +1,6 @@
 // The same translation or caption from elsewhere: the request as curl, Python and JavaScript.
 
-import { h, renew, segments } from "./dom.js";
+import { button, h, renew, segments } from "./dom.js";
 import { model } from "./session.js";
 import { state } from "./state.js";
 
@@ -82,19 +82,12 @@ export function requests() {
     code.textContent = written(chosen).join("\n");
   };
   show();
-  const copy = h(
-    "button",
-    {
-      type: "button",
-      class: "quiet",
-      onclick: async () => {
-        await navigator.clipboard.writeText(code.textContent).catch(() => {});
-        copy.textContent = "Copied";
-        setTimeout(() => (copy.textContent = "Copy"), 1500);
-      },
-    },
-    "Copy",
-  );
+  const take = async () => {
+    await navigator.clipboard.writeText(code.textContent).catch(() => {});
+    copy.textContent = "Copied";
+    setTimeout(() => (copy.textContent = "Copy"), 1500);
+  };
+  const copy = button("Copy", take, { class: "quiet" });
   const box = h(
     "details",
     { class: "requests" },

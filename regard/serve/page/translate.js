@@ -1,7 +1,7 @@
 // Translation: two panes, linked words, alternatives on a click, and the request as code.
 
 import { openAlternatives } from "./alternatives.js";
-import { announce, h, put, renew, select, visible, word } from "./dom.js";
+import { announce, button, h, put, renew, select, visible, word } from "./dom.js";
 import { offerFile } from "./files.js";
 import { icon } from "./icons.js";
 import { percent } from "./maths.js";
@@ -13,16 +13,6 @@ import { tableOf } from "./trace.js";
 import { path } from "./treelayout.js";
 
 const PAUSE = 400; // milliseconds after the last key
-const NOTES = {
-  unseen: "some words, underlined, were never seen in training",
-  "lower-cased": "it was lower-cased: the model knows lower-case text only",
-  cut: "a sentence is longer than any in training and was cut at clauses",
-  number: "a number or an address of the source is missing in the translation",
-  loop: "the translation repeats itself",
-  copy: "the translation is the source again",
-  empty: "the translation is empty",
-  length: "the translation was cut off at the length limit",
-};
 
 class Translate extends HTMLElement {
   connectedCallback() {
@@ -47,8 +37,8 @@ class Translate extends HTMLElement {
     this.sure = h("p", { class: "note sure" });
     this.best = h("div", { class: "nbest" });
     this.counter = h("span", { class: "number", id: "counter" });
-    const button = (text, act) => h("button", { type: "button", class: "quiet", onclick: act }, text);
-    this.stop = button("Stop (Esc)", halt);
+    const action = (text, act) => button(text, act, { class: "quiet" });
+    this.stop = action("Stop (Esc)", halt);
     put(
       this,
       this.pair,
@@ -62,7 +52,7 @@ class Translate extends HTMLElement {
           h(
             "div",
             { class: "row actions" },
-            button("Clear", () => this.clear()),
+            action("Clear", () => this.clear()),
             offerFile(),
             this.counter,
           ),
@@ -76,8 +66,8 @@ class Translate extends HTMLElement {
           h(
             "div",
             { class: "row actions" },
-            button("Copy", () => copy(this.whole(), "The translation")),
-            button("Share", () => copy(location.href, "The address")),
+            action("Copy", () => copy(this.whole(), "The translation")),
+            action("Share", () => copy(location.href, "The address")),
             this.stop,
           ),
         ),
@@ -173,18 +163,12 @@ class Translate extends HTMLElement {
       select("From", codes("source", models), chosen.source.code, (code) =>
         take(models.find((one) => one.source.code === code)),
       ),
-      h(
-        "button",
-        {
-          type: "button",
-          class: "round",
-          "aria-label": "Swap the languages",
-          title: back ? "Swap the languages" : "No model translates back",
-          disabled: !back,
-          onclick: () => this.swap(back),
-        },
-        icon("swap"),
-      ),
+      button(icon("swap"), () => this.swap(back), {
+        class: "round",
+        "aria-label": "Swap the languages",
+        title: back ? "Swap the languages" : "No model translates back",
+        disabled: !back,
+      }),
       select(
         "Into",
         codes(
@@ -259,7 +243,7 @@ class Translate extends HTMLElement {
       number > 0 && points.slice(sentences[number - 1].source[1], one.source[0]).includes("\n") ? h("br") : " ";
     const said = (one) => [
       one.flags?.length > 0 &&
-        h("span", { class: "flag", title: "Note" }, ` (${one.flags.map((flag) => NOTES[flag]).join("; ")})`),
+        h("span", { class: "flag", title: "Note" }, ` (${one.flags.map((flag) => model().flags[flag]).join("; ")})`),
       one.error && h("span", { class: "error", role: "alert" }, ` ${one.error}`),
     ];
     put(
@@ -356,16 +340,15 @@ class Translate extends HTMLElement {
   }
 
   button(trace, label, number) {
-    const probability = Math.exp(label.tokens.reduce((sum, t) => sum + (trace.target.tokens[t].logprob ?? 0), 0));
+    const probability = trace.probability(label) ?? 1;
     const t = label.tokens[0];
     const forced = label.tokens.some((at) => trace.changed.rows.includes(at));
-    const unsure = trace.target.tokens[t].logprob !== undefined && probability < 0.5;
     return h(
       "button",
       {
         type: "button",
         dir: "auto",
-        class: `word${unsure ? " unsure" : ""}${forced ? " changed" : ""}`,
+        class: `word${probability < 0.5 ? " unsure" : ""}${forced ? " changed" : ""}`,
         title: `${forced ? "forced, " : ""}probability ${percent(probability)}: click for alternatives`,
         tabindex: number ? -1 : 0,
         "data-t": t,
@@ -431,11 +414,7 @@ class Translate extends HTMLElement {
               h(
                 "li",
                 {},
-                h(
-                  "button",
-                  { type: "button", title: "Take this translation", onclick: () => take(one) },
-                  word(one.text),
-                ),
+                button(word(one.text), () => take(one), { title: "Take this translation" }),
                 h("span", { class: "number" }, one.score.toFixed(2)),
               ),
             ),
