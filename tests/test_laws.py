@@ -75,11 +75,13 @@ def every_case() -> dict[str, tuple[str, Any]]:
 
 CASES = every_case()
 # Choices that are made in different places are not crossed but in `make slow`. Luong's windows and scores: every score
-# has the global window, and "dot" has every window. Depth: luong-forward and -paper, britz-residual and -dense, and
-# lstmn-deep-two-layers are deep. Positions and norms: transformer-pre, -rotary and -modern. Other scores and
+# has the global window, and "dot" has every window. Depth: luong-forward, britz-residual and -dense, and
+# lstmn-deep-two-layers are deep. Positions and norms: transformer-modern is "pre" and rotary. Other scores and
 # normalisers: two Transformers and bahdanau-general-sparsemax. One reading direction: luong-forward, britz-forward.
+# LSTMs: britz-residual and -reversed have them.
 CROSSED = {
-    "luong-small", "britz-deep", "lstmn-shallow-two-layers", "transformer-pre-rotary", "luong-cosine-entmax15",
+    "luong-small", "luong-paper", "britz-deep", "britz-paper", "britz-lstm", "lstmn-shallow-two-layers",
+    "transformer-pre", "transformer-rotary", "transformer-pre-rotary", "luong-cosine-entmax15",
     "lstmn-scaled-dot-entmax15", "luong-local-p-no-feed", "sutskever-forward",
 } | {
     f"luong-{window}-{score}"
@@ -534,7 +536,7 @@ def test_local_p_predicts_places_beyond_256_in_bfloat16():
 
 
 TRANSFORMERS = [case for case in CASES if case.startswith("transformer")]
-transformers = pytest.mark.parametrize("case", TRANSFORMERS)
+transformers = cases(TRANSFORMERS)
 
 
 @everywhere
