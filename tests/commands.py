@@ -53,6 +53,18 @@ def share_forkserver(address: str) -> None:
     forkserver._forkserver.ensure_running = lambda: None
 
 
+def forkserver_for_others() -> tuple[str, bytes | None]:
+    """The server of this process, for `join_forkserver`: its address, and from Python 3.14 the key that it wants."""
+    return forkserver_address(), getattr(forkserver._forkserver, "_forkserver_authkey", None)
+
+
+def join_forkserver(address: str, key: bytes | None) -> None:
+    """In a process that did not come from the server: start all processes there, as long as its own process lives."""
+    share_forkserver(address)
+    forkserver._forkserver._forkserver_authkey = key
+    _, forkserver._forkserver._forkserver_alive_fd = os.pipe()  # processes inherit one; that of the server is its own
+
+
 class Command:
     """`regard ARGUMENTS` in a separate process; its output goes to files in `folder`."""
 

@@ -15,6 +15,21 @@ settings.load_profile("patient")
 gc.disable()  # until all tests are collected: imports make next to no garbage
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Processes of pytest-xdist share one server of commands, which takes seconds to import what commands import."""
+    from commands import forkserver_for_others
+
+    node.workerinput["forkserver"] = forkserver_for_others()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        from commands import join_forkserver
+
+        join_forkserver(*config.workerinput["forkserver"])
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that share a server come first: what an idle process takes over is at the end of the list."""
     items.sort(key=lambda item: not item.path.name.startswith("test_serve"))

@@ -14,11 +14,12 @@ MODELS = {
 }
 DATA = ("data.size=60", "data.subwords=word", "data.max_words=6", "data.seed=3")
 TRAIN = ("train.batch_tokens=64", "train.validate_sentences=2", "train.save_every=4")
+DECODE = ("decode.max_ratio=1", "decode.max_extra=3")  # hardly trained, they end when they must
 
 
 def settings(model: str, *more: str) -> list[str]:
     """Settings of a small run; later ones win."""
-    return [*MODELS[model], *DATA, *TRAIN, *more]
+    return [*MODELS[model], *DATA, *TRAIN, *DECODE, *more]
 
 
 def arguments(model: str, out: Path, *more: str, corpus: str = "reverse") -> list[str]:

@@ -25,10 +25,10 @@ from regard.models.contract import take
 from regard.models.registry import MODELS, build
 
 METHODS = {
-    "greedy": DecodeConfig(beam=1, max_extra=40),
-    "beam": DecodeConfig(beam=4, nbest=3, max_extra=40),
-    "rules": DecodeConfig(beam=3, no_repeat_ngram=2, min_length=2, max_extra=40),
-    "sample": DecodeConfig(temperature=1.0, nbest=2, top_p=0.9, max_extra=40),
+    "greedy": DecodeConfig(beam=1, max_extra=20),
+    "beam": DecodeConfig(beam=4, nbest=3, max_extra=20),
+    "rules": DecodeConfig(beam=3, no_repeat_ngram=2, min_length=2, max_extra=20),
+    "sample": DecodeConfig(temperature=1.0, nbest=2, top_p=0.9, max_extra=20),
 }
 methods = pytest.mark.parametrize("config", METHODS.values(), ids=METHODS)
 

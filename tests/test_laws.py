@@ -75,11 +75,13 @@ def every_case() -> dict[str, tuple[str, Any]]:
 
 CASES = every_case()
 # Choices that are made in different places are not crossed but in `make slow`. Luong's windows and scores: every score
-# has the global window, and "dot" has every window. Depth: luong-forward and -paper, britz-residual and -dense, and
-# lstmn-deep-two-layers are deep. Positions and norms: transformer-pre, -rotary and -modern. Other scores and
+# has the global window, and "dot" has every window. Depth: luong-forward, britz-residual and -dense, and
+# lstmn-deep-two-layers are deep. Positions and norms: transformer-modern is "pre" and rotary. Other scores and
 # normalisers: two Transformers and bahdanau-general-sparsemax. One reading direction: luong-forward, britz-forward.
+# LSTMs: britz-residual and -reversed have them.
 CROSSED = {
-    "luong-small", "britz-deep", "lstmn-shallow-two-layers", "transformer-pre-rotary", "luong-cosine-entmax15",
+    "luong-small", "luong-paper", "britz-deep", "britz-paper", "britz-lstm", "lstmn-shallow-two-layers",
+    "transformer-pre", "transformer-rotary", "transformer-pre-rotary", "luong-cosine-entmax15",
     "lstmn-scaled-dot-entmax15", "luong-local-p-no-feed", "sutskever-forward",
 } | {
     f"luong-{window}-{score}"
@@ -534,7 +536,7 @@ def test_local_p_predicts_places_beyond_256_in_bfloat16():
 
 
 TRANSFORMERS = [case for case in CASES if case.startswith("transformer")]
-transformers = pytest.mark.parametrize("case", TRANSFORMERS)
+transformers = cases(TRANSFORMERS)
 
 
 @everywhere
@@ -575,11 +577,13 @@ def test_t5_4_the_past_in_place_is_the_plain_one(case: str, room: int, fixed: bo
     assert case == "transformer-marian" or state.past[0].tensors[0].shape[-2] == 16  # an SSRU's past does not grow
 
 
-# Tracing takes seconds: one case of every model and of every choice that changes what is traced. `make slow` has all.
+# Tracing takes seconds: a few different models. What would break most traces, a value read from the device, is looked
+# for in one case of every model and of every choice that changes what is traced. `make slow` has all.
 EXPORTED = ["transformer-modern", "transformer-marian", "transformer-relative"]  # their forward is exported, too
-TRACED = [
-    "cho-tiny", "rnnencdec-tiny", "sutskever-tiny", "bahdanau-conditional", "luong-local-p-dot", "transformer-tiny",
-    "lstmn-tiny", "coverage-tiny", "pointer-tiny", "monotonic-tiny", "britz-residual",
+TRACED = ["bahdanau-conditional", "luong-local-p-dot", "transformer-tiny", "lstmn-tiny"]
+DIFFERENT = [
+    "cho-tiny", "rnnencdec-tiny", "sutskever-tiny", "coverage-tiny", "pointer-tiny", "monotonic-tiny", "britz-residual",
+    *TRACED,
 ]  # fmt: skip
 
 
@@ -597,6 +601,17 @@ def one_layer(case: str) -> Any:
     """The model of a case with one layer: a second is traced as the first is."""
     name, config = CASES[case]
     return spread(build(name, dataclasses.replace(config, layers=1) if hasattr(config, "layers") else config))
+
+
+@traced(CASES, *DIFFERENT)
+@torch.no_grad()
+def test_nothing_is_read_from_the_device(case: str):
+    """On a device that has shapes and no numbers: to read one is an error, and so is a tensor of another device."""
+    with torch.device("meta"):
+        model = build(*CASES[case]).eval()
+    source, lengths, target = (part.to("meta") for part in (*SHORT, TARGET[1:, :2]))
+    assert model(source, lengths, target).is_meta
+    assert run_steps(model, source, lengths, target).is_meta
 
 
 @traced(CASES, *TRACED)
