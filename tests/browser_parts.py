@@ -106,9 +106,9 @@ def opened(
         page, faults = left.pop()
     else:
         page = running.new_page(address, **options)
-        page.emulate_media(**(media or {}))
         faults = faults_of(page)
     try:
+        page.emulate_media(**{"color_scheme": "light", **(media or {})})
         page.set_viewport_size({"width": wide, "height": high})
         page.goto(address)
         yield page

@@ -1,6 +1,5 @@
 """Word alignments from attention, from the command line: links, error rate, the choice of head, both directions."""
 
-import contextlib
 import json
 import random
 import shutil
@@ -8,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 import trained
 from commands import regard as command
 from commands import run_here
@@ -16,15 +14,13 @@ from commands import run_here
 import regard
 from regard.api import aligning, links
 from regard.api import translator as translator_module
-from regard.api.aligning import check_attends
-from regard.api.links import FILE, is_fixed
+from regard.api.links import FILE
 from regard.api.training import gather
 from regard.data.builtin.phrasebook import generate
 from regard.data.builtin.registry import generate_copy
 from regard.data.pharaoh import Gold
 from regard.errors import DataError, RunError
 from regard.evaluate.alignment import score_alignments
-from regard.models.registry import MODELS, build
 from regard.training.experiment import resolve
 from regard.training.start import inherit
 from regard.training.start import train as begin
@@ -80,18 +76,6 @@ def test_a_model_without_attention_is_refused(files, tmp_path):
         done = command("heads", trained.run("fixed"), *files, *where, folder=tmp_path / "log")
         assert (done.code, done.out) == (2, ""), done.err
         assert says in done.err
-
-
-@pytest.mark.parametrize("name", [name for name, one in MODELS.items() if one.task == "translate"])
-def test_the_name_of_a_model_says_whether_it_has_attention(name):
-    """So that no weight is read for it: all variants are alike."""
-    configs = MODELS[name].presets["tiny"], *MODELS[name].variants.values()
-    with torch.device("meta"):  # the variants have the papers' sizes
-        fixed = {is_fixed(build(name, config)) for config in configs}
-    assert fixed == {name in ("cho", "rnnencdec", "sutskever")}
-    refuses = pytest.raises(RunError, match="no attention to words") if fixed == {True} else contextlib.nullcontext()
-    with refuses:
-        check_attends("run", name)
 
 
 def test_pairs_without_any_link_are_noted(files, tmp_path):

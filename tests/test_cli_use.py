@@ -159,7 +159,7 @@ def test_fewer_candidates_than_requested_are_noted(runs, translator, tmp_path):
     short = ["decode.max_ratio=0", "decode.max_extra=0", "--nbest", 400, "--beam", 400]
     command = run("translate", runs / "one", *short, folder=tmp_path, stdin=given)
     assert all(len(set(line.split("\t")[1::2])) == len(line.split("\t")) // 2 < 400 for line in lines_of(command))
-    says = "2 of 3 lines have fewer than 400 candidates, as equal texts count once; a wider --beam may find more\n"
+    says = "fewer than 400 candidates, as equal texts count once: 2 of 3 lines; a wider --beam may find more\n"
     assert command.err.endswith(says)
     drawn = run("translate", runs / "one", *short, "--temperature", 1, folder=tmp_path, stdin=given)
     assert "fewer" not in drawn.err  # samples may be alike
@@ -170,7 +170,8 @@ def test_a_run_that_has_not_finished_is_used_with_a_note(runs, translator, corpu
     small.train("bahdanau", stopped, *LONG, "train.save_every=2", observe=lambda event: getattr(event, "step", 0) >= 3)
     step = int(checkpoints(stopped)[-1].name)
     word = translator.source_vocabulary.pieces([7])[0]
-    says = f"{stopped} has not finished training: it stopped at step {step}. To resume: regard train --out {stopped}\n"
+    says = f"{stopped} has not finished training; its newest checkpoint is of step {step}. To resume: regard train "
+    says += f"--out {stopped}\n"
     for command in (["translate", f"{word} {word}"], ["look", word], ["score", *corpus, "--beam", 1]):
         name, *rest = command
         assert run(name, stopped, *rest, folder=tmp_path).err.count(says) == 1
@@ -361,7 +362,7 @@ def test_blank_lines_of_a_test_set_are_counted(runs, corpus, tmp_path):
     files = ["--source", tmp_path / "a.en", "--target", tmp_path / "a.fr", "--beam", 1]
     for command in (["score", runs / "one"], ["compare", runs / "one", runs / "two"]):
         said = run(*command, *files, folder=tmp_path).err
-        assert said.count("3 of 5 pairs have a blank source or reference, and are scored like the others\n") == 1
+        assert said.count("pairs with a blank source or reference: 3 of 5; they are scored like the others\n") == 1
     assert "blank" not in run("score", runs / "one", *corpus, "--beam", 1, folder=tmp_path).err
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import regard.data.prepare as prepare_module
+import regard.data.tokenisers as tokenisers_module
 from regard.config import read, to_toml
 from regard.data.batching import round_up
 from regard.data.documents import DocumentDataConfig, DocumentEncoding
@@ -532,6 +533,42 @@ def test_texts_are_tokenised_in_other_processes_as_in_this_one(tmp_path, subword
                 assert (one.values.tolist(), one.offsets.tolist()) == (other.values.tolist(), other.offsets.tolist())
 
 
-def test_a_process_that_dies_while_it_tokenises_is_reported(tmp_path):
+@pytest.fixture
+def saved(tmp_path):
+    vocabulary = Vocabulary.train(["the dog", "a cat"], "char", 300)
+    vocabulary.save(tmp_path, "a")
+    return vocabulary
+
+
+def test_what_python_prints_when_it_starts_is_no_reply(tmp_path, saved, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text("print('hello', end='')", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    with tokenisers(tmp_path, ["a"]) as tokenise:
+        for texts in (["a dog"] * 100_000, ["the cat"]):  # a reply of more than a pipe holds
+            assert tokenise(0, texts).values.tolist() == saved.encode_many(texts[:1], end=True)[0] * len(texts)
+
+
+@pytest.mark.parametrize("count", [1, 8_192])  # a request that a pipe holds, and one that it does not
+def test_a_process_that_dies_is_reported_and_the_others_end(tmp_path, saved, monkeypatch, count):
+    started = []
+    start = tokenisers_module._start
+    monkeypatch.setattr(tokenisers_module, "_start", lambda *how: started.append(start(*how)) or started[-1])
+    with tokenisers(tmp_path, ["a"]) as tokenise:
+        tokenise(0, ["a dog"])
+        started[0].kill()
+        with pytest.raises(DataError, match="process that tokenises ended"):
+            tokenise(0, ["a text"] * count)
+    assert [process.poll() is not None for process in started] == [True]
     with tokenisers(tmp_path, ["none"]) as tokenise, pytest.raises(DataError, match="process that tokenises ended"):
-        tokenise(0, ["a text"])  # it ends, since there is no such vocabulary
+        tokenise(0, ["a text"] * count)  # it ends, since there is no such vocabulary
+    with tokenisers(tmp_path, ["a"]) as tokenise:
+        tokenise(0, ["a dog"])
+        assert started[-1].poll() is None
+    assert started[-1].poll() is not None
+
+
+def test_a_process_that_cannot_start_is_reported(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    with tokenisers(tmp_path, ["a"]) as tokenise, pytest.raises(DataError, match="could not be started: No such file"):
+        tokenise(0, ["a dog"])

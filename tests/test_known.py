@@ -85,8 +85,8 @@ def test_a_model_of_another_task_is_called_by_its_name(installed: Path):
         RunError, match=r"^en-fr/bahdanau is a run for the task 'translate'; this needs .*`regard translate`"
     ):
         loading.read_experiment(known.find_run("en-fr/bahdanau"), "classify")
-    with pytest.raises(RunError, match=r"^en-fr/bahdanau is a cho, which has no attention"):
-        check_attends(known.find_run("en-fr/bahdanau"), "cho")
+    with pytest.raises(RunError, match=r"^en-fr/bahdanau is a sutskever, which has no attention"):
+        check_attends(known.find_run("en-fr/bahdanau"), trained.translator("fixed"))
 
 
 def test_a_model_that_ships_can_be_trained_on(installed: Path, tmp_path: Path):

@@ -218,7 +218,7 @@ def test_the_command_prints_notes_and_keeps_its_lines(tmp_path):
     stdin = f"{word}\n{word.upper()}\n\n{word} zebra\n".encode()
     found = command("translate", run, "--beam", 1, folder=tmp_path, stdin=stdin)
     assert found.out.count("\n") == 4
-    assert "the input was lower-cased: the model was trained on lower-case text" in found.err
+    assert "the source was lower-cased: the model was trained on lower-case text" in found.err
     rows = [
         json.loads(line) for line in command("translate", run, "--json", folder=tmp_path, stdin=stdin).out.splitlines()
     ]

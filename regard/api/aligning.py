@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from regard.api.links import Heads, is_fixed
@@ -16,7 +15,6 @@ from regard.errors import DataError, RunError, check_known, counted
 from regard.evaluate import alignment
 from regard.look.table import arrange, leading_modules
 from regard.look.trace import Trace
-from regard.models.registry import build, preset
 from regard.training.known import shipped_name
 
 MEAN = "mean"  # the way to join two directions that works on weights instead of links
@@ -43,17 +41,12 @@ def word_weights(trace: Trace, heads: Heads) -> NDArray[np.float32]:
     return weights
 
 
-def check_attends(run: str | Path, name: str) -> None:
-    """Refuse a run of a model that has one vector for the whole source: its weights say nothing of words.
-
-    The name of the model decides; it is built without weights, and none is read.
-    """
-    with torch.device("meta"):
-        model = build(name, preset(name, "tiny"))
-    if is_fixed(model):
+def check_attends(run: str | Path, translator: Translator) -> None:
+    """Refuse a model that has one vector for the whole source: its weights say nothing of words."""
+    if is_fixed(translator.model):
         raise RunError(
-            f"{shipped_name(Path(run)) or run} is a {name}, which has no attention to words; use a run of another "
-            f"model, such as bahdanau, luong or transformer."
+            f"{shipped_name(Path(run)) or run} is a {translator.experiment.name}, which has no attention to words; use "
+            "a run of another model, such as bahdanau, luong or transformer."
         )
 
 

@@ -20,7 +20,7 @@ import torch
 from regard.api import aligning
 from regard.api.aligning import link, weigh_pairs
 from regard.api.links import FILE, Heads
-from regard.api.loading import Run, load, read_experiment
+from regard.api.loading import Run, load
 from regard.api.translation import Translation
 from regard.cluster.local import gpus_for, run_local, share_cores
 from regard.cluster.ray import need_ray, run_ray
@@ -216,7 +216,7 @@ def align_corpus(
     aligning.check_linking(how.method, how.threshold, how.join)
     for one in (run, back):
         if one:
-            aligning.check_attends(one, read_experiment(one, "translate").name)
+            aligning.check_attends(one, load(one, "cpu", "translate"))
     task = {"work": "align", "links": [*how[:2], how.heads and asdict(how.heads), how.join],
             "runs": [_about(one) for one in (run, back) if one]}  # fmt: skip
     start = partial(start_aligning, run.absolute(), back and back.absolute(), where.device, how)
@@ -228,7 +228,7 @@ def report_corpus(
     run: Path, pairs: Sequence[str | Path], out: str | Path, *, where: Where, progress: Progress | None = None
 ) -> CorpusResult:
     """Measure every head over `pairs`, two files or one TSV file; the output is for `read_report`."""
-    aligning.check_attends(run, read_experiment(run, "translate").name)
+    aligning.check_attends(run, load(run, "cpu", "translate"))
 
     def combine(results: Iterator[dict[str, Any]]) -> bytes:
         total = ReportSum()

@@ -13,12 +13,12 @@ from regard.decode.hypothesis import flags, loops
 from regard.symbols import UNKNOWN
 
 NOTES = {  # flag -> what it means
-    "unseen": "holds characters or words that were never seen in training",
-    "language": "looks like another language than the one that the model reads",
-    "lower-cased": "was lower-cased: the model was trained on lower-case text",
-    "term": "has a term that could not be placed",
-    "cut": "has a sentence that is longer than any in training and was cut at clauses",
-    "number": "has a number, a web address or an e-mail address that the translation does not have",
+    "unseen": "the source holds characters or words that were never seen in training",
+    "language": "the source looks like another language than the one that the model reads",
+    "lower-cased": "the source was lower-cased: the model was trained on lower-case text",
+    "term": "the source has a term that could not be placed",
+    "cut": "the source has a sentence that is longer than any in training and was cut at clauses",
+    "number": "the source has a number, a web address or an e-mail address that the translation does not have",
     "loop": "the translation repeats itself",
     "copy": "the translation is the source again",
     "empty": "the translation is empty",

@@ -188,7 +188,7 @@ class _Direction:
         from regard.api.aligning import check_attends
 
         translator = load(run, device, "translate")
-        check_attends(run, translator.experiment.name)
+        check_attends(run, translator)
         return cls(run, translator, sources, targets, heads or translator.heads)
 
     def traces(self, progress: "Progress") -> "Iterable[Trace]":

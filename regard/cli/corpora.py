@@ -78,7 +78,7 @@ def _write_shapes(out: str, size: int, seed: int) -> Path:
 
 
 def _write(files: Mapping[str, Iterable[str]]) -> list[Path]:
-    """Write lines to files, all or none; a file that is there and has other lines is not replaced."""
+    """Write lines to files. If one is there and has other lines, nothing is written."""
     from regard.data.files import write_atomically
 
     contents = {Path(name): "".join(f"{line}\n" for line in lines).encode() for name, lines in files.items()}

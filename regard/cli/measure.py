@@ -52,7 +52,7 @@ def heads(
     sources, targets = pairs_of(run, pairs)
     answers = read_gold(gold) if gold else None
     translator = load(run, device, "translate")
-    check_attends(run, translator.experiment.name)
+    check_attends(run, translator)
     if silence:
         with bar("removing heads") as progress:
             worth = inspecting.silence_heads(translator, sources, targets, beam, progress)

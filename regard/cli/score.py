@@ -182,8 +182,8 @@ def _test_set(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
     sources, references = pairs_of(run, pairs)
     blank = sum(map(lambda *pair: any(map(is_blank, pair)), sources, references))
     if blank:
-        note = f"{blank} of {counted(len(sources), 'pair')} have a blank source or reference"
-        typer.echo(f"{note}, and are scored like the others", err=True)
+        note = f"pairs with a blank source or reference: {blank} of {len(sources)}"
+        typer.echo(f"{note}; they are scored like the others", err=True)
     return sources, references
 
 

@@ -62,13 +62,13 @@ def load(
 ) -> Any:
     """`regard.load`, with a note on standard error for each run that has not finished training."""
     from regard.training.known import find_run
-    from regard.training.runs import stopped_at
+    from regard.training.runs import unfinished_at
 
     loaded = regard.load(run, device, task, engine)
     for one in [run] if isinstance(run, str | Path) else run:
-        step = stopped_at(find_run(one))
+        step = unfinished_at(find_run(one))
         if step is not None:
-            note = f"{one} has not finished training: it stopped at step {step}"
+            note = f"{one} has not finished training; its newest checkpoint is of step {step}"
             typer.echo(f"{note}. To resume: regard train --out {one}", err=True)
     return loaded
 

@@ -48,7 +48,6 @@ class Terms:
     def check(self, runs: Sequence[str | Path]) -> None:
         """Refuse to copy unknown words by the attention of models that have none, or not one."""
         from regard.api.aligning import check_attends
-        from regard.api.loading import read_experiment
 
         if self.unknown != "copy" and self.lexicon is None:
             return  # they are copied where that is possible
@@ -57,7 +56,7 @@ class Terms:
                 "An ensemble cannot copy unknown words; leave out --unknown copy and --lexicon, or --with."
             )
         for run in runs:
-            check_attends(run, read_experiment(run, "translate").name)
+            check_attends(run, regard.load(run, "cpu", "translate"))
 
     def read(self) -> dict[str, Any]:
         """The options of `Translator.translate`."""
@@ -157,14 +156,16 @@ def translate(
     if text is not None and not sentence:
         check_lines(Path(text), names[0])
     lines = [[text or ""]] if sentence else batches(Path(text) if text else None, reading)
-    print_lines(translator, lines, {"max_tokens": search.max_tokens, **options}, as_json)
+    nbest = 0 if options.get("temperature") else options["nbest"]  # samples may be equal
+    notes = Notes(translator, search.max_tokens, nbest, reading.invalid == "replace")
+    print_lines(translator, lines, {"max_tokens": search.max_tokens, **options}, notes, as_json)
 
 
 def print_lines(
-    translator: "regard.Translator", lines: Iterable[list[str]], options: dict[str, Any], as_json: bool
+    translator: "regard.Translator", lines: Iterable[list[str]], options: dict[str, Any], notes: "Notes", as_json: bool
 ) -> None:
     """Translate lines as they come: a line for each, and notes on standard error."""
-    notes, done = Notes(translator, options["max_tokens"], 0 if options.get("temperature") else options["nbest"]), 0
+    done = 0
     with bar("translating", printing=True) as progress:
         for some in lines:
             found = translator.translate(some, **options, progress=lambda n, _, done=done: progress(done + n, None))
@@ -233,8 +234,9 @@ class Notes:
     AT_ONCE = ("language", "cut", "number", "loop", "copy", "empty")
     FEW = 5  # words that are not in the vocabulary, of those that are listed
 
-    def __init__(self, translator: "regard.Translator", max_tokens: int, nbest: int) -> None:
+    def __init__(self, translator: "regard.Translator", max_tokens: int, nbest: int, replaces: bool) -> None:
         self.translator, self.max_tokens, self.nbest = translator, max_tokens, nbest
+        self.replaces = replaces  # whether bytes that are not UTF-8 become U+FFFD
         self.unknown = self.too_long = self.fewer = self.replaced = 0
         self.lowered = False
         self.first: dict[str, int] = {}  # an unknown word -> its first line; one more than is printed
@@ -254,7 +256,7 @@ class Notes:
         for note in said:
             typer.echo(f"line {number}: {note}", err=True)
         self.fewer += len(one.nbest) < self.nbest and one.finished not in ("empty", "too long")
-        self.replaced += REPLACED in line
+        self.replaced += self.replaces and REPLACED in line
         self.lowered = self.lowered or "lower-cased" in one.flags
         self.unknown += len(one.unknown)
         for word in one.unknown:
@@ -276,10 +278,10 @@ class Notes:
         if self.replaced:
             typer.echo(f"{counted(self.replaced, 'line')} with U+FFFD in place of bytes that were not UTF-8", err=True)
         if self.fewer:
-            note = f"{self.fewer} of {lines} lines have fewer than {self.nbest} candidates, as equal texts count once"
+            note = f"fewer than {self.nbest} candidates, as equal texts count once: {self.fewer} of {lines} lines"
             typer.echo(f"{note}; a wider --beam may find more", err=True)
         if self.lowered:
-            typer.echo(f"the input {NOTES['lower-cased']}", err=True)
+            typer.echo(NOTES["lower-cased"], err=True)
         if self.too_long:
             raise DataError(
                 f"{self.too_long} of {lines} lines are longer than {self.max_tokens} tokens and were left empty; split "

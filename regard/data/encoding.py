@@ -62,7 +62,7 @@ class Tally:
     held_out: int = 0
     dropped: dict[str, int] = dataclasses.field(default_factory=dict)
     lines: dict[str, list[int]] = dataclasses.field(default_factory=dict)  # the first line numbers of each reason
-    replaced: int = 0  # those of all that have the replacement character
+    replaced: int = 0  # examples with U+FFFD, kept or not
     place: str = "line"  # what these count
     noun: str = "pairs"
 

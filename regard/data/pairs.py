@@ -241,7 +241,7 @@ class PairEncoding(Encoding[Pair]):
             corpus = every_nth(corpus, config.every)
         super().__init__(config, corpus, open_corpus(config, "dev_"))
 
-    texts = staticmethod(attrgetter(*SIDES))  # type: ignore[assignment]
+    texts = staticmethod(attrgetter(*SIDES))  # type: ignore[assignment] # for every pair: quicker than a method
 
     def size(self, items: Sequence[Pair]) -> int:
         return super().size(items) + sum(getsizeof(link) for item in items for link in item.links)
@@ -330,9 +330,9 @@ def note_files(config: DataConfig) -> list[str]:
     return [note] if odd else []
 
 
-def _reasons(config: DataConfig, have_text: Sequence[bool], lengths: Sequence[Array]) -> list[str]:
+def _reasons(config: DataConfig, usable: Sequence[bool], lengths: Sequence[Array]) -> list[str]:
     """Of each pair why it is not used, empty if it is; `lengths` are the tokens of its two sides."""
     shorter, longer = np.minimum(*lengths), np.maximum(*lengths)  # [N]
     uneven = bool(config.max_ratio) & (longer > config.max_ratio * shorter)
-    cases = {"empty": ~np.array(have_text) | (shorter == 0), "too long": longer > config.max_length, "ratio": uneven}
+    cases = {"empty": ~np.array(usable) | (shorter == 0), "too long": longer > config.max_length, "ratio": uneven}
     return list(np.select(list(cases.values()), list(cases), "").tolist())

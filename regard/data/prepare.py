@@ -9,6 +9,7 @@ the vocabularies and the settings, so that a second call finds both instead of m
 
 import dataclasses
 import hashlib
+import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
@@ -33,7 +34,7 @@ SUBWORD_SAMPLE = 1 << 16  # examples that subwords are learned from: twice as ma
 MEMORY = 1 << 29  # bytes of examples that the first pass keeps
 _READ = 512  # examples read at once
 _BLOCK = 8_192  # examples tokenised at once
-_THREADS = 24  # that tokenise at most; each holds a block in memory
+_THREADS = 16  # that tokenise at most; each has a block in memory, or a process with 50 MB
 _LARGE, _CORES = 50_000, 4  # examples and threads from which on tokenising in other processes pays
 # Settings that do not change what is in a store, or do so only through the files and vocabularies themselves.
 _ELSEWHERE = {"cache", "sampling", "vocabulary_from", "max_line", "max_unpacked", "streams", "vectors"}
@@ -228,12 +229,10 @@ def _tokenise(found: Survey, folder: Path, place: Path, made_of: tuple[str, str]
         return {"tallies": [dataclasses.asdict(tally) for tally in tallies], "shown": shown}
 
     types, threads = encoding.column_types(), min(usable_cores(), _THREADS)
-    there = found.total >= _LARGE and threads >= _CORES
+    in_processes = found.total >= _LARGE and threads >= _CORES and sys.executable
     here = nullcontext(tokenise_here(encoding.vocabularies))
-    with (
-        tokenisers(folder, encoding.names) if there else here as tokenise,
-        in_threads(calls(), threads + 2, threads) as ahead,  # finding subwords leaves Python to the other threads
-    ):
+    chosen = tokenisers(folder, encoding.names) if in_processes else here
+    with chosen as tokenise, in_threads(calls(), threads + 2, threads) as ahead:  # subwords leave Python to others
         return write_store(place, made_of[0], types, blocks(ahead), about)
 
 

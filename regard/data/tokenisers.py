@@ -23,6 +23,7 @@ Tokenise = Callable[[int, Sequence[str]], Column]  # the ids, with END, of texts
 Process = subprocess.Popen[bytes]
 _MAIN = "import sys; sys.path[:] = sys.argv[3:]; from regard.data.tokenisers import serve; serve(*sys.argv[1:3])"
 _NUMBER = np.dtype(np.int64)
+_REPLY = b"regard tokenised\n"  # the line before a reply
 
 
 def tokenise_here(vocabularies: Sequence[Vocabulary]) -> Tokenise:
@@ -43,8 +44,8 @@ def tokenisers(folder: Path, names: Sequence[str]) -> Iterator[Tokenise]:
             try:
                 process = idle.get_nowait()
             except Empty:
-                process = stack.enter_context(_start(folder, names))
-                stack.callback(process.kill)
+                process = _start(folder, names)
+                stack.callback(_end, process)
             column = _ask(process, which, texts)
             idle.put(process)
             return column
@@ -54,8 +55,19 @@ def tokenisers(folder: Path, names: Sequence[str]) -> Iterator[Tokenise]:
 
 def _start(folder: Path, names: Sequence[str]) -> Process:
     command = [sys.executable, "-c", _MAIN, str(folder), " ".join(names), *sys.path]
-    # In a session without a terminal: Ctrl-C is for this process, which ends the others.
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        # In a session without a terminal: Ctrl-C is for this process, which ends the others.
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    except OSError as error:
+        raise DataError(f"A process that tokenises could not be started: {error.strerror or error}.") from None
+
+
+def _end(process: Process) -> None:
+    process.kill()
+    for stream in (process.stdin, process.stdout):
+        with suppress(OSError):  # a request may be left that nobody reads
+            cast(BinaryIO, stream).close()
+    process.wait()
 
 
 def _ask(process: Process, which: int, texts: Sequence[str]) -> Column:
@@ -65,9 +77,13 @@ def _ask(process: Process, which: int, texts: Sequence[str]) -> Column:
         requests.write(np.array([which, len(content), len(texts), *map(len, texts)], _NUMBER).tobytes())
         requests.write(content)
         requests.flush()
+        while (line := replies.readline()) != _REPLY:  # what else is printed when Python starts
+            if not line:
+                raise EOFError
         offsets = _read(replies, len(texts) + 1)
         return Column(_read(replies, int(offsets[-1])), offsets)
     except (OSError, EOFError):
+        process.kill()
         code = process.wait()
         raise DataError(f"A process that tokenises ended with exit code {code}; is there enough memory?") from None
 
@@ -82,14 +98,18 @@ def _read(stream: BinaryIO, count: int) -> Array:
 def serve(folder: str, names: str) -> None:
     """Answer requests on standard input until it ends; what one of these processes does."""
     vocabularies = [Vocabulary.load(Path(folder), name) for name in names.split()]
-    requests, replies = sys.stdin.buffer, sys.stdout.buffer
-    with suppress(EOFError, BrokenPipeError, MemoryError):  # of the last one the caller reports the exit
+    # Buffered also where PYTHONUNBUFFERED is set: a write to a plain file may stop halfway.
+    with (
+        open(0, "rb", closefd=False) as requests,
+        open(1, "wb", closefd=False) as replies,
+        suppress(EOFError, BrokenPipeError, MemoryError),  # of the last one the caller reports the exit
+    ):
         while True:
             which, size, count = _read(requests, 3).tolist()
             ends = np.cumsum(_read(requests, count)).tolist()
             content = requests.read(size).decode("utf-8", "surrogatepass")
             texts = [content[start:end] for start, end in pairwise([0, *ends])]
             column = tokenise_here(vocabularies)(which, texts)
-            replies.write(column.offsets.tobytes())
+            replies.write(b"\n" + _REPLY + column.offsets.tobytes())
             replies.write(column.values.astype(_NUMBER).tobytes())
             replies.flush()

@@ -9,12 +9,6 @@ LOWER_IS_BETTER = {"loss"}
 BLIND, NEAR = 3, 0.02  # validations in a row, nats per token: less than that is no difference
 
 
-def deciding(metrics: dict[str, float], best_by: str) -> str:
-    """The measure that a validation is judged by: a BLEU of next to nothing says nothing, and the loss decides."""
-    noise = best_by == "bleu" and metrics.get("bleu", 0.0) < NOISE
-    return best_by if best_by in metrics and not noise else "loss"
-
-
 class Verdict(NamedTuple):
     """What a validation says of a model."""
 
@@ -53,17 +47,18 @@ class Cursor:
         if last:
             self.epoch, self.position = self.epoch + 1, 0
 
-    def judge(self, metrics: dict[str, float], best_by: str) -> Verdict:
-        """Compare a validation with the best so far."""
+    def judge(self, metrics: dict[str, float], best_by: str) -> tuple[Verdict, str]:
+        """Compare a validation with the best so far; the second part is the measure that decided."""
         by = best_by if best_by in metrics else "loss"
         value, loss = metrics.get(by, math.nan), metrics.get("loss", math.nan)
-        if by != deciding(metrics, best_by):
-            value = 0.0
+        noise = by == "bleu" and value < NOISE  # says nothing: all such models are equal, and the loss decides
+        value = 0.0 if noise else value
         sign = -1 if by in LOWER_IS_BETTER else 1
         better = math.isfinite(value) and (self.best is None or sign * value > sign * self.best)
-        if value == self.best and self.best_loss is not None:
-            better = loss < self.best_loss
-        return Verdict(value, loss, bool(metrics), better)
+        equal = value == self.best and self.best_loss is not None
+        if equal:
+            better = loss < self.best_loss  # type: ignore[operator]
+        return Verdict(value, loss, bool(metrics), better), "loss" if noise or equal else by
 
     def validated(self, verdict: Verdict) -> None:
         """Keep what a validation found."""

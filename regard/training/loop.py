@@ -23,7 +23,7 @@ from regard.errors import ConfigError, DataError, TrainingError
 from regard.training import events, notices, runs
 from regard.training.checkpoints import Checkpoints
 from regard.training.clock import FEW, Clock
-from regard.training.cursor import Cursor, Verdict, deciding
+from regard.training.cursor import Cursor, Verdict
 from regard.training.distributed import Ranks
 from regard.training.schedules import SCHEDULES, Moment
 from regard.training.settings import TrainConfig
@@ -262,8 +262,7 @@ class Loop:
                 metrics, samples = self.task.validate(self.model)
         except BrokenOff:
             return None
-        verdict = self.cursor.judge(metrics, self.config.best_by)
-        by = deciding(metrics, self.config.best_by)
+        verdict, by = self.cursor.judge(metrics, self.config.best_by)
         self.emit(events.Validated(self.cursor.step, metrics, samples, verdict.better, by))
         if self.cursor.ignores_source(metrics):
             self.notice(notices.source_ignored(metrics, self.model))

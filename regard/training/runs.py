@@ -339,8 +339,8 @@ def is_finished(run: Path) -> bool:
         return False
 
 
-def stopped_at(run: Path) -> int | None:
-    """The last step of a run that has not finished; None for one that has."""
+def unfinished_at(run: Path) -> int | None:
+    """The step of the newest checkpoint of a run that has not finished; None for one that has."""
     return None if (run / "manifest.json").exists() else int(checkpoints(run)[-1].name)
 
 
