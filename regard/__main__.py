@@ -4,9 +4,10 @@ import os
 import sys
 
 from regard.cli import app
+from regard.cli.options import NoReaderError
 from regard.errors import RegardError, little_memory, out_of_memory
 
-INTERRUPTED, NO_READER = 130, 141  # as a shell reports SIGINT and SIGPIPE
+INTERRUPTED, NO_READER, TERMINATED = 130, 141, 143  # as a shell reports SIGINT, SIGPIPE and SIGTERM
 
 
 def main() -> None:
@@ -19,10 +20,10 @@ def main() -> None:
     except RegardError as error:
         leave(f"regard: {error}\n", 2)
     except SystemExit as error:
-        if error.code == INTERRUPTED:
-            leave("regard: stopped.\n", INTERRUPTED)  # typer handled Ctrl-C without a message
+        if error.code in (INTERRUPTED, TERMINATED):
+            leave("regard: stopped.\n", error.code)  # typer handled Ctrl-C without a message
         raise
-    except BrokenPipeError:
+    except (BrokenPipeError, NoReaderError):
         # The reader of our output has exited (`regard translate ... | head`), so the error is not reported.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(NO_READER)

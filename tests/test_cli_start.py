@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from commands import SmallDemo, regard
 
+from regard.__main__ import main
 from regard.cli.models import models
 from regard.models.registry import MODELS
 
@@ -162,3 +163,15 @@ def test_the_demo(tmp_path):
     assert "holds a run with other settings" in other.err
     assert Path(out / "manifest.json").exists()
     assert run("demo", "--task", "dance").code == 2
+
+
+def test_a_reader_that_has_exited_is_no_failure(monkeypatch):
+    """As in `regard models | head -1`."""
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        monkeypatch.setattr(sys, "argv", ["regard", "models"])
+        with pytest.raises(SystemExit) as raised:
+            main()
+    assert raised.value.code == 141

@@ -13,11 +13,13 @@ from commands import Command, KillAfter, SignalIn, SignalLater, metrics, regard,
 from faults import Crash, Disk, every_place
 from test_train_resume import HISTORY, state_of
 
+from regard.api.training import gather
 from regard.errors import ConfigError, RunError
 from regard.training.events import Stepped
+from regard.training.experiment import resolve
 from regard.training.locks import held
 from regard.training.runs import checkpoints, newest_checkpoint, read_config, read_cursor
-from regard.training.start import claim
+from regard.training.start import claim, train
 
 SETTINGS = ("train.epochs=2", "model.dropout=0.2", *HISTORY)
 SAVED = "Saved. To resume: regard train --out"
@@ -245,6 +247,21 @@ def test_what_a_kill_left_is_tidied_by_the_next_start_also_of_a_finished_run(tmp
     small.train("bahdanau", run, *settings)
     assert sorted(str(path.relative_to(run)) for path in run.rglob("*")) == names
     assert (run / "weights.safetensors").read_bytes() == weights
+
+
+def test_sigterm_while_the_corpus_is_prepared_leaves_nothing_half_written(tmp_path):
+    handler, run = signal.getsignal(signal.SIGTERM), tmp_path / "run"
+
+    def stop(stage, done, total):
+        if stage == "tokenising":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    experiment = resolve(gather(None, "luong", "tiny", small.settings("luong"), corpus="reverse"))
+    with pytest.raises(SystemExit) as raised:
+        train(experiment, run, stages=stop)
+    assert raised.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert not [path.name for path in run.iterdir() if path.suffix == ".tmp"]
 
 
 def test_the_handlers_of_the_caller_come_back(tmp_path):

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from regard.api.corpus import Where
 
 
+class NoReaderError(Exception):
+    """The reader of standard output has exited; of a BrokenPipeError typer would make exit code 1."""
+
+
 class Command(TyperCommand):
     """A command that refuses an option with a wrong value in one sentence."""
 
@@ -42,6 +46,8 @@ class Command(TyperCommand):
             return super().invoke(ctx)
         except RegardError as error:
             raise type(error)(_by_options(str(error), ctx)) from error
+        except BrokenPipeError as error:
+            raise NoReaderError from error
 
 
 def _by_options(sentence: str, context: Any) -> str:

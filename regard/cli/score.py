@@ -45,7 +45,7 @@ class Scoring:
 
         long = self.ter is None and ter_takes_long(references)
         if long:
-            typer.echo("TER is left out: for sentences this long it takes minutes. Pass --ter to compute it.", err=True)
+            typer.echo("TER is left out: it would take minutes. Pass --ter to compute it.", err=True)
         return [name for name in METRICS if name != "ter" or not (long or self.ter is False)]
 
     def translate(

@@ -136,6 +136,8 @@ def check_out(path: Path | None, *inputs: str | Path | None) -> None:
         raise DataError(f"{path} is a folder; pass the name of a file.")
     if path is not None and not path.absolute().parent.is_dir():
         raise DataError(f"There is no folder {path.parent} to write {path.name} into; create it first.")
+    if path is not None and not os.access(path.absolute().parent, os.W_OK):
+        raise DataError(f"The folder {path.parent} cannot be written to; pass another --out.")
 
 
 def put(line: str) -> None:

@@ -140,7 +140,7 @@ def translate(
             f"translate takes a run, at most one file or sentence, and settings decode.key=value; got "
             f"{' '.join(arguments)!r}. For an ensemble use --with."
         )
-    text = names[1] if len(names) == 2 else None
+    text = names[1] if len(names) == 2 and names[1] != "-" else None
     reading = read(Reading, settings.get("data", {}), "data")
     if text is not None and not text.strip():
         raise ConfigError("There is nothing to translate in an empty text; pass at least one word, or a file.")

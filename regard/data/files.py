@@ -291,7 +291,7 @@ def replacing(path: Path) -> Iterator[Path]:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise DataError(f"{path} could not be written: {error.strerror or error}; nothing was lost.") from error
+            raise DataError(f"{path} could not be written: {error.strerror or error}.") from error
         raise
 
 

@@ -32,6 +32,7 @@ from regard.training.locks import held, is_scratch
 from regard.training.loop import Loop, Origin, seed_everything
 from regard.training.notices import best_rule, equal_passes, few_updates
 from regard.training.small import read_weights
+from regard.training.stopping import exiting
 from regard.training.weights import check_memory, weights_of
 
 # Settings of [train] that a resumed run may change: they say when to stop and where to run, not what is learned.
@@ -64,7 +65,8 @@ def train(
         with held(run) if ranks.first else nullcontext():
             fresh = claim(experiment, run) if ranks.first else False
             try:
-                loop = prepare(experiment, run, ranks, observe, stages)
+                with exiting():
+                    loop = prepare(experiment, run, ranks, observe, stages)
             except RegardError:
                 if fresh:
                     runs.set_aside(run)  # a refused run leaves nothing behind

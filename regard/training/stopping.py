@@ -1,17 +1,35 @@
 """SIGTERM and Ctrl-C: training finishes the current update, saves, and exits."""
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+TERMINATED = 143  # as a shell reports SIGTERM
 TWICE = 1.0  # seconds: torchrun passes on the Ctrl-C that the terminal has sent us already
 
 
 class BrokenOff(BaseException):
     """Raised out of work that need not be finished; only the loop may catch it."""
+
+
+@contextmanager
+def exiting() -> Iterator[None]:
+    """SIGTERM exits in this block, in which there is nothing to save, and what was begun is cleaned up.
+
+    Only the main thread can listen.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class Stop:
