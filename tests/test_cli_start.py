@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import trained
 from commands import SmallDemo, regard
 
 from regard.__main__ import main
@@ -166,12 +167,12 @@ def test_the_demo(tmp_path):
 
 
 def test_a_reader_that_has_exited_is_no_failure(monkeypatch):
-    """As in `regard models | head -1`."""
+    """As in `regard translate RUN FILE | head -1`."""
     read, write = os.pipe()
     os.close(read)
     with open(write, "w", encoding="utf-8") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
-        monkeypatch.setattr(sys, "argv", ["regard", "models"])
+        monkeypatch.setattr(sys, "argv", ["regard", "translate", str(trained.run("local")), "a b"])
         with pytest.raises(SystemExit) as raised:
             main()
     assert raised.value.code == 141
