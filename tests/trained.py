@@ -15,8 +15,8 @@ COMMON = ("train.validate_sentences=0", "train.validate_every=100000", "data.hel
 SETTINGS = {
     # Learns to copy, in a few hundred updates.
     "copy": (
-        "luong", "copy", "model.width=48", "train.rate=0.01", "train.steps=350", "train.batch_tokens=500",
-        "data.subwords=word", "data.size=8000", "data.min_words=2", "data.max_words=6",
+        "luong", "copy", "model.width=48", "train.rate=0.02", "train.schedule=cosine", "train.steps=260",
+        "train.batch_tokens=400", "data.subwords=word", "data.size=8000", "data.min_words=2", "data.max_words=6",
     ),
     # Has heads, layers and pieces; it need not be good at anything.
     "heads": (
