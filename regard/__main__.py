@@ -6,8 +6,9 @@ import sys
 from regard.cli import app
 from regard.cli.options import NoReaderError
 from regard.errors import RegardError, little_memory, out_of_memory
+from regard.training.stopping import TERMINATED
 
-INTERRUPTED, NO_READER, TERMINATED = 130, 141, 143  # as a shell reports SIGINT, SIGPIPE and SIGTERM
+INTERRUPTED, NO_READER = 130, 141  # as a shell reports SIGINT and SIGPIPE
 
 
 def main() -> None:

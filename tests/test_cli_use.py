@@ -93,6 +93,7 @@ def test_line_n_of_the_output_is_line_n_of_the_input(runs, translator, tmp_path)
         assert found[0] == found[-1] == expected
         assert found[1] == found[11] == found[12] == ""
         assert command.err.count("1 line with U+FFFD in place of bytes that were not UTF-8\n") == 1
+    assert "U+FFFD" not in run("translate", runs / "one", folder=tmp_path, stdin="\ufffd\n".encode()).err
     assert lines_of(run("translate", runs / "one", folder=tmp_path)) == []
     assert lines_of(run("translate", runs / "one", folder=tmp_path, stdin=b"\n")) == [""]
 

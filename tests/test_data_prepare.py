@@ -14,6 +14,7 @@ import regard.data.tokenisers as tokenisers_module
 from regard.config import read, to_toml
 from regard.data.batching import round_up
 from regard.data.documents import DocumentDataConfig, DocumentEncoding
+from regard.data.encoding import have_text
 from regard.data.pairs import PairEncoding, PairSet, Resampled
 from regard.data.prepare import Preparing, prepare, survey
 from regard.data.settings import DataConfig
@@ -484,9 +485,15 @@ def test_a_vocabulary_is_made_from_an_even_sample_of_a_large_corpus(tmp_path, mo
     path = tmp_path / "corpus.txt"
     path.write_text("".join(f"w{line:02}\n" for line in range(1, 65)), encoding="utf-8")
     encoding = TextEncoding(TextDataConfig(files=str(path), subwords="word", held_out=0))
+    monkeypatch.setattr(prepare_module, "_READ", 5)  # so that blocks begin anywhere between two that are kept
     found = survey(encoding)
     assert [item.line for item in found.sample()] == list(range(1, 65, 8))
     assert found.total == 64
+
+
+def test_a_pair_needs_text_on_both_sides():
+    columns = ["a", " ", "b", "\u3000", "c "], ["x", "y", "", "z", " w"]
+    assert have_text(columns) == [True, False, False, False, True]
 
 
 def test_the_links_of_a_pair_count_among_its_bytes():

@@ -97,16 +97,16 @@ def test_the_loss_of_a_text_is_the_sum_over_all_words_and_ends(vocabulary: Vocab
     torch.manual_seed(1)
     model = spread(LSTMLanguageModel(LSTMLanguageConfig(len(vocabulary), 5, 6, 1, 0.0)))
     rows = make_rows(LINES, vocabulary)
-    told: list[tuple[int, int | None]] = []
+    reported: list[tuple[int, int | None]] = []
     for batch_tokens in (4, 1000):
         monkeypatch.setattr(language, "BATCH_TOKENS", batch_tokens)
-        total, tokens = text_loss(model, rows, CPU, lambda done, of: told.append((done, of)))
+        total, tokens = text_loss(model, rows, CPU, lambda done, of: reported.append((done, of)))
         each = [torch.tensor([rows.row(k).tolist()]) for k in range(len(rows))]
         with torch.no_grad():
             logprobs = [model(row)[0].log_softmax(-1).gather(1, row[0, :, None]).sum() for row in each]
         assert tokens == 14
         assert total == pytest.approx(-float(sum(logprobs)))
-    assert told[-1] == (14, 14)
+    assert reported[-1] == (14, 14)
     with torch.no_grad():
         for weights in model.parameters():
             weights.zero_()

@@ -26,7 +26,7 @@ from regard.training.schedules import SCHEDULES, Moment
 from regard.training.settings import TrainConfig
 from regard.training.start import prepare
 from regard.training.task import Validation
-from regard.training.update import Update, arithmetic
+from regard.training.update import Update, arithmetic, host_threads
 from regard.training.weights import weights_of
 
 
@@ -296,8 +296,21 @@ def test_patience_ends_training_and_the_best_is_published(tmp_path):
 def test_the_loss_is_better_when_lower_and_decides_where_the_measure_is_equal(tmp_path):
     falling = [{"loss": loss} for loss in (3.0, 2.0, 2.5, 1.0)]
     assert prescribed(tmp_path / "a", falling, "train.steps=8")[2] == dict.fromkeys([2, 4, 8], "loss")
-    equal = [{"bleu": bleu, "loss": loss} for bleu, loss in ((0.0, 3.0), (0.0, 2.0), (0.0, 2.5), (1.0, 9.0))]
-    assert prescribed(tmp_path / "b", equal, "train.steps=8")[2] == {2: "loss", 4: "loss", 8: "bleu"}
+    pairs = (0.0, 3.0), (0.0, 2.0), (0.0, 2.5), (1.0, 9.0), (1.0, 8.0)
+    equal = [{"bleu": bleu, "loss": loss} for bleu, loss in pairs]
+    assert prescribed(tmp_path / "b", equal, "train.steps=10")[2] == {2: "loss", 4: "loss", 8: "bleu", 10: "loss"}
+
+
+def test_the_host_of_a_gpu_keeps_to_one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for device, expected in (("cuda", 1), ("cpu", 2)):
+            with host_threads(torch.device(device)):
+                assert torch.get_num_threads() == expected
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_measure_that_is_not_finite_is_never_the_best(tmp_path):

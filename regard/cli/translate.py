@@ -1,7 +1,7 @@
 """regard translate"""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -45,8 +45,9 @@ class Terms:
         str | None, Option(help="Unknown words of the translation: copy from the source (default), or keep.")
     ] = None
 
-    def check(self, runs: Sequence[str | Path]) -> None:
-        """Refuse to copy unknown words by the attention of models that have none, or not one."""
+    def check(self, runs: Sequence[str | Path], load: Callable[[], Any]) -> None:
+        """Refuse to copy unknown words by the attention of models that have none, or not one; `load` is called where
+        the model decides."""
         from regard.api.aligning import check_attends
 
         if self.unknown != "copy" and self.lexicon is None:
@@ -55,8 +56,7 @@ class Terms:
             raise ConfigError(
                 "An ensemble cannot copy unknown words; leave out --unknown copy and --lexicon, or --with."
             )
-        for run in runs:
-            check_attends(run, regard.load(run, "cpu", "translate"))
+        check_attends(runs[0], load())
 
     def read(self) -> dict[str, Any]:
         """The options of `Translator.translate`."""
@@ -123,7 +123,6 @@ def translate(
     searching = {"beam": search.beam, "nbest": search.nbest, "temperature": search.temperature}
     options = {"nbest": 1, **add_options(settings.get("decode", {}), **searching)}
     runs: list[str | Path] = [*names[:1], *(search.with_run or [])]
-    words.check(runs)
     placed = words.read()
     if shards.on:
         for section in settings.keys() - {"decode"}:
@@ -133,6 +132,8 @@ def translate(
         given = {name: value for name, value in (options | placed).items() if value is not None}
         given |= {"max_tokens": search.max_tokens, "device": device, "engine": engine, **vars(shards)}
         given |= {"column": tables.column, "align": tables.align, "format": tables.form}
+        if runs:
+            words.check(runs, partial(regard.load, runs[0], "cpu", "translate"))
         write_corpus(runs, names[1:], out, **given)
         return
     if not 1 <= len(names) <= 2 or settings.keys() - {"decode", "data"}:
@@ -146,6 +147,7 @@ def translate(
         raise ConfigError("There is nothing to translate in an empty text; pass at least one word, or a file.")
     sentence = text is not None and is_text(text)
     translator = load(runs, device, engine=engine)
+    words.check(runs, lambda: translator)
     translator.settings(**options)  # refuses invalid settings before anything is read
     options |= placed
     if out:
