@@ -123,17 +123,16 @@ def translate(
     searching = {"beam": search.beam, "nbest": search.nbest, "temperature": search.temperature}
     options = {"nbest": 1, **add_options(settings.get("decode", {}), **searching)}
     runs: list[str | Path] = [*names[:1], *(search.with_run or [])]
-    placed = words.read()
     if shards.on:
         for section in settings.keys() - {"decode"}:
             raise ConfigError(f"--on takes settings decode.key=value only; leave {section}.* out.")
         if options.pop("nbest") != 1 or as_json:
             raise ConfigError("--on writes one translation for each line; leave --nbest out, and use --format jsonl.")
-        given = {name: value for name, value in (options | placed).items() if value is not None}
-        given |= {"max_tokens": search.max_tokens, "device": device, "engine": engine, **vars(shards)}
-        given |= {"column": tables.column, "align": tables.align, "format": tables.form}
         if runs:
             words.check(runs, partial(regard.load, runs[0], "cpu", "translate"))
+        given = {name: value for name, value in (options | words.read()).items() if value is not None}
+        given |= {"max_tokens": search.max_tokens, "device": device, "engine": engine, **vars(shards)}
+        given |= {"column": tables.column, "align": tables.align, "format": tables.form}
         write_corpus(runs, names[1:], out, **given)
         return
     if not 1 <= len(names) <= 2 or settings.keys() - {"decode", "data"}:
@@ -149,7 +148,7 @@ def translate(
     translator = load(runs, device, engine=engine)
     words.check(runs, lambda: translator)
     translator.settings(**options)  # refuses invalid settings before anything is read
-    options |= placed
+    options |= words.read()
     if out:
         if text is None or sentence or as_json or options["nbest"] != 1:
             raise ConfigError("--out takes a file, without --json and --nbest: regard translate RUN FILE --out FILE.")
