@@ -2,8 +2,9 @@
 
 Every row is one piece of work, done by several contestants in turns: regard with captured updates, regard plainly, and
 the loop that tutorials have or MarianMT of the transformers library (both in plain PyTorch with a fused Adam). Printed
-are the median milliseconds, real target tokens per second, calls that launch work on the GPU, and the peak of memory.
-Everything runs in bfloat16 autocast (decoding of Marian: with weights in bfloat16).
+are the median milliseconds of a piece of work between two waits for the GPU, the median of one of several in a row, as
+in a training, which waits for nothing, with real target tokens per second for both, calls that launch work on the GPU,
+and the peak of memory. Everything runs in bfloat16 autocast (decoding of Marian: with weights in bfloat16).
 """
 
 import argparse
@@ -31,7 +32,7 @@ from regard.training.task import Loss, Task
 from regard.training.update import MicroBatch, Update
 
 GPU = torch.device("cuda")
-WORDS, ROUNDS, WARM = 30_000, 7, 4
+WORDS, ROUNDS, WARM, ROW = 30_000, 7, 4, 10
 LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch", "cudaMemcpyAsync", "cudaMemsetAsync")
 Work = Callable[[], object]
 
@@ -328,22 +329,27 @@ def measure(name: str, make: Callable[[], tuple[Sentences, list[Lane]]], rounds:
             ready.append((lane.name, work, peak, launches(work, 0 if ready else kernels)))
         except Exception as error:
             print(f"{name:26} {lane.name:22} FAILED {type(error).__name__}: {str(error)[:160]}", flush=True)
-    seconds: dict[str, list[float]] = {each[0]: [] for each in ready}
+    alone: dict[str, list[float]] = {each[0]: [] for each in ready}
+    in_a_row: dict[str, list[float]] = {each[0]: [] for each in ready}
     for number in range(rounds):
         turn = number % max(1, len(ready))
         for label, work, _, _ in ready[turn:] + ready[:turn]:
-            torch.cuda.synchronize()
-            began = time.perf_counter()
-            work()
-            torch.cuda.synchronize()
-            seconds[label].append(time.perf_counter() - began)
+            alone[label].append(seconds(work, 1))
+            in_a_row[label].append(seconds(work, ROW))
     for label, _, peak, calls in ready:
-        median = statistics.median(seconds[label])
-        print(
-            f"{name:26} {label:22} {1e3 * median:9.2f} ms {given.tokens / median:12,.0f} tokens/s "
-            f"{calls:6,} launches {peak:6.2f} GiB",
-            flush=True,
-        )
+        times = (statistics.median(found[label]) for found in (alone, in_a_row))
+        speeds = (f"{1e3 * median:9.2f} ms {given.tokens / median:12,.0f} tokens/s" for median in times)
+        print(f"{name:26} {label:22} {' | in a row '.join(speeds)} {calls:6,} launches {peak:6.2f} GiB", flush=True)
+
+
+def seconds(work: Work, times: int) -> float:
+    """Seconds of each of `times` pieces of work in a row."""
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(times):
+        work()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - began) / times
 
 
 if __name__ == "__main__":

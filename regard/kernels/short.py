@@ -123,7 +123,7 @@ def _launch(
     tiles = [max(16, triton.next_power_of_2(size)) for size in (T, S, D)]
     strides = [stride for x in tensors for stride in x.stride()[:3]]
     mask_strides = (0, 0) if mask is None else mask.stride()
-    warps = 8 if max(tiles[:2]) > 64 else 4 if tiles[0] > 16 else 2
+    warps = 8 if max(tiles[:2]) > 64 else 4 if tiles[0] > 32 else 2
     flags = causal, mask is not None, queries is not None
     kernel[(B * H,)](
         *tensors, mask, queries, slots, *strides, *mask_strides, T, S, H, D, scale, *flags, *tiles, num_warps=warps

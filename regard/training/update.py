@@ -82,7 +82,8 @@ class Update:
     ) -> Tensor:
         """Make one update; returns its `Numbers` as a tensor [7]. `flags` are `stop` and `time_is_up` of this rank."""
         self.task = task
-        self.model.train()
+        if not self.model.training:  # `train` visits every module, which takes longer than a replay's launch
+            self.model.train()
         set_rate(self.optimiser, rate)
         try:
             return self.update(group, flags)
