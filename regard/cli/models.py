@@ -9,7 +9,7 @@ from typer import Argument, Option
 from regard.cli.options import Run
 from regard.cli.progress import bar
 from regard.cli.text import put
-from regard.errors import ConfigError, counted, unknown
+from regard.errors import ConfigError, check_known, counted
 
 
 def models(
@@ -45,8 +45,7 @@ def models(
         return
     if trained:
         return describe_run(name)
-    if name not in MODELS and name not in installed():
-        raise ConfigError(unknown("model", name, [*MODELS, *installed(), *FOLDERS]))
+    check_known("model", name, [*MODELS, *installed(), *FOLDERS])
     found, chosen = entry(name), resolve({"model": {"name": name, "preset": preset}})
     put(f"{name}: {found.idea} ({found.paper})\npresets: {', '.join(found.presets)}")
     put("vocabularies: training makes them from the corpus, with at most data.vocabulary tokens; their sizes replace "
