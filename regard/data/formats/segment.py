@@ -172,6 +172,15 @@ class Builder:
             reached = end
         self._add(text[reached:])
 
+    def words_around(self, text: str, marks: re.Pattern[str], kind: Kind) -> None:
+        """Add words, and what matches `marks` as tags without a partner."""
+        reached = 0
+        for found in marks.finditer(text):
+            self.words(text[reached : found.start()])
+            self.mark(found[0], kind)
+            reached = found.end()
+        self.words(text[reached:])
+
     def _add(self, text: str) -> None:
         if self._collapse:
             text = _SPACES.sub(" ", text)
