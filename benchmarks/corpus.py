@@ -331,7 +331,7 @@ def compare(options: argparse.Namespace, folder: Path) -> bool:
     same = len(found) == 1 and all(len(some) == options.rounds for some in lanes.values())
     print(f"\nsame bytes in all outputs: {'yes' if same else 'NO'} (SHA-256 {', '.join(sorted(found))})")
     if len(found) > 1:
-        tell_differences(folder, names, count)
+        print_differences(folder, names, count)
     results = [succeeded(name, future) and report(name, future.result(), options, count, found)
                for name, future in killed.items()]  # fmt: skip
     return same and all(results)
@@ -419,7 +419,7 @@ def report(name: str, run: Killed, options: argparse.Namespace, count: int, expe
     return same and ordered and lost == twice == 0 and run.kills.total() == options.kills
 
 
-def tell_differences(folder: Path, names: list[str], count: int) -> None:
+def print_differences(folder: Path, names: list[str], count: int) -> None:
     """Print how many lines of each lane's first output are not those of the bare loop."""
     first, *others = (folder / f"{name} 0" for name in names)
     for path in others:
@@ -471,9 +471,7 @@ def main() -> None:
             sys.exit(not compare(options, folder))
     from regard.config import override
 
-    settings: dict[str, Any] = {}
-    for pair in options.set:
-        settings = override(settings, f"decode.{pair}")
+    settings = override({}, *(f"decode.{pair}" for pair in options.set))
     given, what = settings.get("decode", {}), options.lane
     if what[0] == "bare":
         bare(options, given, Path(what[1]))

@@ -91,7 +91,7 @@ def train(
     settings += [f'train.start_from="{start_from}"'] if start_from else []
     data = {"source": source, "target": target, "tmx": tmx, "corpus": corpus}
     with bar("choosing settings"):
-        experiment, reasons = plan(config, model, preset, settings, run, minutes, **data)
+        experiment, reasons = plan(run, config, model, preset, settings, minutes, **data)
     for why in reasons:
         typer.echo(why, err=True)
     with Watcher() as watcher:
